@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shootout.core.constants import BUFFERS_BYTES, INPUT_BUFFERS, MIN_INPUT_BUFFERS
+from shootout.core.constants import INPUT_BUFFERS
 from shootout.core.contract import Array, Arrays, Artifact, TensorSpec, Value
 from shootout.core.errors import UsageError, unknown
+from shootout.core.exported.stream import buffer_count, set_bytes
 from shootout.models.drawing import InputWay, usual
 
 if TYPE_CHECKING:
@@ -198,20 +199,6 @@ class Model:
             UsageError: they aren't this model's.
         """
         return self.parameter_count(self.check(parameters))
-
-
-def set_bytes(specs: Sequence[TensorSpec]) -> int:
-    """Return the bytes of one set of inputs."""
-    return sum(math.prod(spec.shape) * np.dtype(spec.dtype).itemsize for spec in specs)
-
-
-def buffer_count(specs: Sequence[TensorSpec], most: int = INPUT_BUFFERS) -> int:
-    """Return how many input buffers calls rotate through: fewer if they are large (see BUFFERS_BYTES).
-
-    Args:
-        most: however small they are.
-    """
-    return min(max(BUFFERS_BYTES // max(set_bytes(specs), 1), MIN_INPUT_BUFFERS), most)
 
 
 def buffer_notes(specs: Sequence[TensorSpec]) -> tuple[str, ...]:

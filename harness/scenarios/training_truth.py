@@ -20,7 +20,8 @@ from shootout.core.errors import UsageError
 from shootout.core.exported.fidelity import widened, worst_error
 from shootout.core.exported.model import ExportedModel
 from shootout.core.exported.request import Request
-from shootout.models.base import Model, Parameters, buffer_count, buffer_notes, draw
+from shootout.core.exported.stream import buffer_count
+from shootout.models.base import Model, Parameters, buffer_notes, draw
 from shootout.models.sources import torch_files
 from shootout.models.sources.assembly import ExportFindings, assemble, require_telling
 from shootout.quantize.error_bounds import with_floor

@@ -127,7 +127,7 @@ def assemble(request: Request, found: ExportFindings) -> ExportedModel:
         stream=found.stream,
         parameter_count=found.parameter_count,
         weights_sha256=_hash_contents(request) if request.file else sha256(weights / WEIGHTS),
-        versions=cache.versions(),
+        versions=cache.versions(request.source.packages),
         export_s=0.0,
         variant=request.variant,
         original=request.original,

@@ -17,8 +17,8 @@ from shootout.core.contract import Array, Arrays, TensorSpec
 from shootout.core.errors import UsageError
 from shootout.core.exported.fidelity import rows
 from shootout.core.exported.model import LABELS, OTHER_ROWS, REPORT, REPORT_OUTPUTS, ROWS, SELECTION, TOO_FEW
-from shootout.core.exported.stream import Stream
-from shootout.models.base import LabeledTask, Model, Parameters, buffer_count, draw, set_bytes
+from shootout.core.exported.stream import Stream, buffer_count, set_bytes
+from shootout.models.base import LabeledTask, Model, Parameters, draw
 from shootout.models.data import truth_files
 from shootout.models.data.data_files import read_labels, read_rows, read_sets
 from shootout.models.drawing import InputWay

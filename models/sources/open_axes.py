@@ -78,7 +78,7 @@ def take(request: Request) -> ExportedModel:
         error_bounds={},
         parameter_count=0,
         weights_sha256="",
-        versions=cache.versions(),
+        versions=cache.versions(request.source.packages),
         export_s=0.0,
         source_sha256=request.source_sha256,
         unmade=why,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,15 +11,29 @@ from typing import Any
 from shootout.core.contract import TensorSpec
 from shootout.core.errors import UsageError, tell_refusal
 from shootout.core.exported.request import DATA, Request, Source
-from shootout.core.exported.stream import Stream
+from shootout.core.exported.stream import Stream, set_bytes
 from shootout.core.study.axes import BATCH
-from shootout.models.base import set_bytes
 from shootout.models.data import data_files
 from shootout.models.sources import input_sets, states
+
+CODE = (
+    *("backends/common.py", "backends/_trees/libraries.py", "scenarios/training_*.py"),
+    *("models/**/*.py", "quantize/**/*.py"),
+)
+"""The code that makes an exported model, as patterns below the package's folder."""
 
 
 class DataSource(Source):
     """A kind of models that may get a user's own inputs."""
+
+    packages = (
+        *("shootout", "torch", "onnx", "onnxscript", "onnxruntime", "onnx2fx", "numpy", "scikit-learn"),
+        "safetensors",
+    )
+
+    def code(self) -> Sequence[Path]:
+        """Return the code that makes an exported model."""
+        return _list_code()
 
     def check_data(self, request: Request) -> None:
         """Refuse inputs that hold NaN, and labels that aren't one whole number for each row."""
@@ -42,6 +57,12 @@ class DataSource(Source):
         """Return where the labels are, and what a metric goes by: labels are its truth."""
         labels = self.labels(request)
         return {"labels_npz": labels, "scored": "truth" if labels else request.scored}
+
+
+@functools.cache
+def _list_code() -> Sequence[Path]:
+    package = Path(__file__).parents[2]
+    return [file for pattern in CODE for file in package.glob(pattern)]
 
 
 def settle(request: Request) -> Request:

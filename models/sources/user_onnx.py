@@ -30,11 +30,11 @@ from shootout.core.exported.effort import FIRST_CALL, LEAST_RUNS, SHORT_CALL_S, 
 from shootout.core.exported.fidelity import check_outputs, compare, gate, useful_flips
 from shootout.core.exported.model import BUFFER_ROWS, FILES, REPORT, SELECTION, SETS, ExportedModel, open_exported
 from shootout.core.exported.request import Request
-from shootout.core.exported.stream import Stream
+from shootout.core.exported.stream import Stream, buffer_count, set_bytes
 from shootout.core.exported.unseen import make_unseen
 from shootout.core.host import environment
 from shootout.core.host.store import copy_file
-from shootout.models.base import buffer_count, buffer_notes, draw, set_bytes
+from shootout.models.base import buffer_notes, draw
 from shootout.models.data.data_files import note_renamed, note_repeated, read_sets
 from shootout.models.drawing import InputWay
 from shootout.models.onnx import onnx_axes, onnx_cuts, onnx_files, onnx_graph, onnx_versions
@@ -210,7 +210,9 @@ def take_module(asked: Request, effort: Effort) -> ExportedModel:
         if (base.folder / name).exists():
             copy_file(base.folder / name, folder / name)
     made = () if unmade else (Artifact.MODULE, Artifact.PT2)
-    here = replace(base, folder=folder, artifacts=made, versions=cache.versions(), shared="", graph="")
+    here = replace(
+        base, folder=folder, artifacts=made, versions=cache.versions(asked.source.packages), shared="", graph=""
+    )
     return replace(here, unmade=unmade, unmade_fix=fix)
 
 

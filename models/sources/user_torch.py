@@ -24,10 +24,10 @@ from shootout.core.errors import ModelError, UsageError, explained
 from shootout.core.exported.effort import Effort
 from shootout.core.exported.model import ExportedModel
 from shootout.core.exported.request import Request
-from shootout.core.exported.stream import Stream
+from shootout.core.exported.stream import Stream, buffer_count, set_bytes
 from shootout.core.exported.unseen import is_like
 from shootout.core.study.axes import BATCH
-from shootout.models.base import WEIGHTS_PARAMETER, Called, buffer_count, set_bytes, set_count
+from shootout.models.base import WEIGHTS_PARAMETER, Called, set_count
 from shootout.models.data.data_files import note_repeated, read_sets
 from shootout.models.sources import input_sets, open_axes, torch_files
 from shootout.models.sources.assembly import ROUNDING, ExportFindings, assemble, note_mixed_rows, require_telling

@@ -15,7 +15,8 @@ import numpy as np
 from shootout.core.constants import CALIBRATION_ROWS
 from shootout.core.contract import Array, Artifact, TensorSpec
 from shootout.core.errors import UsageError
-from shootout.models.base import SEED, IntRange, Model, Parameters, buffer_count, set_count
+from shootout.core.exported.stream import buffer_count
+from shootout.models.base import SEED, IntRange, Model, Parameters, set_count
 from shootout.models.seeding import seeded
 
 if TYPE_CHECKING:

@@ -20,6 +20,7 @@ from safetensors.numpy import save_file
 from support.exports import obtain
 from support.onnx_made import linear
 
+import shootout
 from shootout.backends._trees.fixture import write_sklearn
 from shootout.backends.common_torch import architecture
 from shootout.core.errors import ModelError, UsageError
@@ -29,7 +30,7 @@ from shootout.core.exported.model import ExportedModel, open_exported
 from shootout.core.exported.request import checked
 from shootout.core.host import store
 from shootout.core.host.store import sealed
-from shootout.models.sources import trees
+from shootout.models.sources import trees, user_data
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -96,15 +97,14 @@ def test_another_process_that_was_faster_wins():
 
 def test_the_key_follows_all_that_matters(monkeypatch: pytest.MonkeyPatch):
     def key(**changes: Any) -> str:
-        job = {"model": "residual_mlp", "parameters": {"seed": 0}, "batch": 1, "file": None}
-        return cache.key({**job, **changes})
+        return Request(**{"model": "residual_mlp", "parameters": {"seed": 0}, **changes}).keyed().key
 
     same = key()
     assert key() == same
     others = [key(parameters={"seed": 1}), key(batch=2), key(model="digits")]
     monkeypatch.setattr(cache, "version_of", lambda _: "9.9")
     others.append(key())
-    monkeypatch.setattr(cache, "_hash_of_sources", lambda: "other code")
+    monkeypatch.setattr(cache, "_hash_files", lambda _: "other code")
     others.append(key())
     assert len({same, *others}) == 6
 
@@ -114,9 +114,10 @@ def test_the_key_covers_every_module_that_makes_a_exported():
         import sys
         from importlib import import_module
         from pathlib import Path
-        from shootout.core.exported import cache
+        import shootout
+        from shootout.core.exported.request import find_source
         from shootout.models import sources
-        package, hashed = cache.PACKAGE, set(cache.source_files())
+        package, hashed = Path(shootout.__file__).parent, set(find_source("digits").code())
         for file in Path(sources.__file__).parent.glob("*.py"):
             import_module(f"shootout.models.sources.{file.stem}")
         loaded = {Path(module.__file__) for name, module in sys.modules.items() if name.startswith("shootout.")}
@@ -138,25 +139,25 @@ def test_the_key_follows_the_code_in_a_wheel_as_in_a_checkout(tmp_path: Path):
         wheel.extractall(tmp_path)
 
     def ask(code: str) -> str:
-        words = [sys.executable, "-P", "-c", f"from shootout.core.exported import cache; {code}"]
+        words = [sys.executable, "-P", "-c", f"from shootout.core.exported.request import Request; {code}"]
         path = {**os.environ, "PYTHONPATH": str(tmp_path)}
         return subprocess.run(words, env=path, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
 
-    files = ask("[print(file) for file in cache.source_files()]").split()
-    package = cache.PACKAGE
-    assert {file.partition("/shootout/")[2] for file in files} == {
-        str(file.relative_to(package)) for file in cache.source_files()
-    }
+    files = ask("[print(file) for file in Request(model='digits').source.code()]").split()
+    here = Request(model="digits").source.code()
+    package = Path(shootout.__file__).parent
+    assert {file.partition("/shootout/")[2] for file in files} == {str(file.relative_to(package)) for file in here}
     assert all(file.startswith(str(tmp_path)) for file in files)
-    before = ask("print(cache.key({}))")
+    before = ask("print(Request(model='digits').keyed().key)")
     with (tmp_path / "shootout" / "models" / "base.py").open("a") as file:
         file.write("# other code")
-    assert ask("print(cache.key({}))") != before
+    assert ask("print(Request(model='digits').keyed().key)") != before
 
 
 def test_each_pattern_of_sources_finds_files():
-    package = cache.PACKAGE
-    assert [pattern for pattern in cache.SOURCES if not any(package.glob(pattern))] == []
+    package = Path(shootout.__file__).parent
+    patterns = (*(f"core/{one}" for one in cache.CORE), *user_data.CODE)
+    assert [pattern for pattern in patterns if not any(package.glob(pattern))] == []
 
 
 GOOD = np.random.default_rng(3).random((3, 2, 64)).astype(np.float32)

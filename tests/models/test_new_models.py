@@ -9,7 +9,8 @@ from shootout import models
 from shootout.core.constants import BUFFERS_BYTES, INPUT_BUFFERS
 from shootout.core.contract import Precision, TensorSpec
 from shootout.core.errors import UsageError
-from shootout.models.base import buffer_count, buffer_notes, draw, set_bytes, set_count
+from shootout.core.exported.stream import buffer_count, set_bytes
+from shootout.models.base import buffer_notes, draw, set_count
 from shootout.models.sources import torch_files
 from shootout.quantize import torch_error_bounds
 

@@ -16,8 +16,9 @@ from shootout.core.errors import UsageError
 from shootout.core.exported.client import Request, is_file
 from shootout.core.exported.cost import ModelSize
 from shootout.core.exported.request import is_own
+from shootout.core.exported.stream import buffer_count, set_bytes
 from shootout.core.exported.workload import Work
-from shootout.models.base import Model, buffer_count, draw, set_bytes
+from shootout.models.base import Model, draw
 from shootout.models.data import data_files, table_files
 from shootout.models.drawing import InputWay, usual
 from shootout.models.sources import input_sets, trees

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,27 +21,31 @@ from shootout.core.host.scratch import Scratch
 from shootout.core.host.store import cache_folder, mark_used, unwritable
 from shootout.core.messages import Progress
 
-PACKAGE = Path(__file__).parents[2]
-PACKAGES = ("shootout", "torch", "onnx", "onnxscript", "onnxruntime", "onnx2fx", "numpy", "scikit-learn", "safetensors")
-SOURCES = (
-    *(f"core/{name}.py" for name in ("constants", "contract", "schemes")),
-    *("backends/common.py", "backends/_trees/libraries.py", "scenarios/training_*.py"),
-    *(f"{package}/**/*.py" for package in ("core/exported", "models", "quantize")),
-)
-"""The code that makes an exported model, as patterns below the package's folder."""
+CORE = (*(f"{name}.py" for name in ("constants", "contract", "schemes")), "exported/*.py")
+"""The code of core that decides what an exported model holds, as patterns below its folder."""
 
 
-def versions() -> dict[str, str]:
-    """Return the versions of the packages that an exported model depends on, "" if one is missing; nothing is
-    imported.
+def versions(packages: Iterable[str]) -> dict[str, str]:
+    """Return the versions of packages, "" of one that is missing; nothing is imported."""
+    return {package: version_of(package) for package in packages}
+
+
+def key(ingredients: Mapping[str, Any], code: Iterable[Path]) -> str:
+    """Hash of what an exported model is made of.
+
+    Args:
+        ingredients: JSON values, versions of packages among them.
+        code: the files that export it, beside those of core.
     """
-    return {package: version_of(package) for package in PACKAGES}
-
-
-def key(ingredients: Mapping[str, Any]) -> str:
-    """Hash of `ingredients` (JSON values), the package versions and the source of all code that exports a model."""
-    whole = {**ingredients, "versions": versions(), "sources": _hash_of_sources()}
+    core = Path(__file__).parents[1]
+    files = (*(file for pattern in CORE for file in core.glob(pattern)), *code)
+    whole = {**ingredients, "code": _hash_files(tuple(sorted(files)))}
     return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
+
+
+@functools.cache
+def _hash_files(files: tuple[Path, ...]) -> str:
+    return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()
 
 
 def lookup(name: str, progress: Progress | None = None, *, is_whole: bool = True) -> ExportedModel | None:
@@ -103,13 +107,3 @@ def install(made: Path, name: str) -> ExportedModel:
                 graph.rename(place / graph.name)
         return theirs
     return open_exported(place)
-
-
-def source_files() -> list[Path]:
-    """Return the files that SOURCES means."""
-    return sorted(file for pattern in SOURCES for file in PACKAGE.glob(pattern))
-
-
-@functools.cache
-def _hash_of_sources() -> str:
-    return hashlib.sha256(b"\0".join(file.read_bytes() for file in source_files())).hexdigest()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache as cached
@@ -199,7 +200,8 @@ class Request:
         asked |= {name: Path(asked[name] or "").name for name in ("model", "original")}
         asked |= {"weights": Path(self.weights or "").name, "facts": dataclasses.asdict(self.facts)}
         asked |= {name: one.key if (one := asked[name]) else "" for name in ("base", "opened")}
-        return replace(self, key=cache.key({**asked, "file": "", "key": "", "folder": ""}))
+        asked |= {"file": "", "key": "", "folder": "", "versions": cache.versions(self.source.packages)}
+        return replace(self, key=cache.key(asked, self.source.code()))
 
 
 class Source:
@@ -211,12 +213,18 @@ class Source:
         is_file: whether a model is a file that backends may read as it is, in precisions of its own too, and that may
             race other files.
         runs_code: whether the user's code makes a model: its export has a process of its own, and may bring labels.
+        packages: those whose versions decide what an export makes.
     """
 
     names: ClassVar[tuple[str, ...]] = ()
     is_hidden: ClassVar[bool] = False
     is_file: ClassVar[bool] = False
     runs_code: ClassVar[bool] = False
+    packages: ClassVar[tuple[str, ...]] = ()
+
+    def code(self) -> Iterable[Path]:
+        """Return the files of code that decide what an export makes, beside those of core."""
+        return [Path(str(sys.modules[type(self).__module__].__file__))]
 
     def claims(self, word: str) -> bool:
         """Return whether a word is meant as a model of this kind, which need not exist."""

@@ -1,4 +1,6 @@
-"""Define a stream: calls in a row, each of which gets the state that the one before gave. NumPy only (workers).
+"""Lay out the input sets that calls rotate through: how many there are, and what makes a stream of them.
+
+A stream is calls in a row, each of which gets the state that the one before gave. NumPy only (workers).
 
 A clip is so many calls of one stream, and each clip begins with a state of its own. An exported model's input sets are
 whole clips then, one call after the other. Each set holds the state that the reference had at that call. So a set is
@@ -7,13 +9,14 @@ right by itself, too: for calibration, for checks between timed blocks, for `com
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 import numpy as np
 
-from shootout.core.constants import INPUT_BUFFERS
+from shootout.core.constants import BUFFERS_BYTES, INPUT_BUFFERS, MIN_INPUT_BUFFERS
 from shootout.core.contract import Array, Arrays, TensorSpec
 from shootout.core.errors import UsageError
 from shootout.core.units import counted, size
@@ -28,6 +31,20 @@ MOST_BYTES = 1 << 30
 """All clips of these take no more memory, which every arm needs."""
 OFF = "none"
 """In place of a state: there is none, whatever the names."""
+
+
+def set_bytes(specs: Sequence[TensorSpec]) -> int:
+    """Return the bytes of one set of inputs."""
+    return sum(math.prod(spec.shape) * np.dtype(spec.dtype).itemsize for spec in specs)
+
+
+def buffer_count(specs: Sequence[TensorSpec], most: int = INPUT_BUFFERS) -> int:
+    """Return how many input buffers calls rotate through: fewer if they are large (see BUFFERS_BYTES).
+
+    Args:
+        most: however small they are.
+    """
+    return min(max(BUFFERS_BYTES // max(set_bytes(specs), 1), MIN_INPUT_BUFFERS), most)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,13 +24,13 @@ from shootout.core.contract import (
 from shootout.core.exported.client import BYTES_PER_PARAMETER, is_file
 from shootout.core.exported.model import ALONE, ExportedModel
 from shootout.core.exported.request import find_model, is_own
+from shootout.core.exported.stream import buffer_count, set_bytes
 from shootout.core.host.placement import Threads
 from shootout.core.scenario import find_scenario, scenario_names, scenario_of
 from shootout.core.study.group import is_exact, name_model
 from shootout.core.study.points import describe, describe_native
 from shootout.core.study.target import Describe, open_once, own_words, provider
 from shootout.core.units import counted, size
-from shootout.models.base import buffer_count, set_bytes
 from shootout.scenarios import training_step
 
 BYTES_PER_WEIGHT, BYTES_PER_WEIGHT_ARM = 4, 8
