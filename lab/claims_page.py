@@ -22,7 +22,7 @@ from scipy.special import stdtrit
 
 from shootout.apps.judge.analysis import Analysed, analyse_cells
 from shootout.core.constants import ALPHA
-from shootout.core.contract import Array, Scenario, Value
+from shootout.core.contract import Array, Value
 from shootout.core.journal import journal
 from shootout.core.messages import Scope
 from shootout.core.stats import verdicts
@@ -635,7 +635,7 @@ def find_starts() -> dict[str, list[int | None]]:
     starts: dict[str, list[int | None]] = defaultdict(list)
     for run in filter(None, map(read, STARTED)):
         for group in run.groups.values():
-            backends = {arm.label: arm.target.backend for arm in group.record.arms if arm.scenario is Scenario.LATENCY}
+            backends = {arm.label: arm.target.backend for arm in group.record.arms if arm.scenario == "latency"}
             for label, found in group.steady_from.items():
                 if label in backends:
                     starts[backends[label]] += found

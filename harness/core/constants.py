@@ -172,6 +172,8 @@ ENERGY_S = 2.0
 """Energy is counted over so many seconds of calls, since the counter moves in steps."""
 COPY = "#control"
 """The end of the label of the baseline's hidden copy."""
+USUAL_SCENARIO = "latency"
+"""How a model is measured unless a study says otherwise."""
 SHIPPED = "shipped"
 """In a backend's place in a target: what follows is a shipped folder."""
 CLASSICAL_DOMAIN = "ai.onnx.ml"

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shootout.core.constants import COPY, SHIPPED
+from shootout.core.constants import COPY, SHIPPED, USUAL_SCENARIO
 from shootout.core.errors import COULD_RUN as COULD_RUN  # why an arm did not run is part of the contract
 from shootout.core.errors import NotRun as NotRun
 from shootout.core.errors import NotRunKind as NotRunKind
@@ -60,17 +60,6 @@ class Precision(StrEnum):
     INT8_DYNAMIC = "int8-dynamic"
     INT4 = "int4"  # weights only; activations stay float
     NATIVE = "native"  # an ONNX file in its own precisions: what ran is told, nothing is promised
-
-
-class Scenario(StrEnum):
-    """Name what is measured of a model."""
-
-    LATENCY = "latency"  # one call after the other
-    THROUGHPUT = "throughput"  # as many items as fit into a second of wall time
-    TRAIN_STEP = "train-step"  # forward, backward, optimizer
-    SERVE = "serve"  # requests that arrive by themselves
-    SUSTAINED = "sustained"  # one call after the other, for minutes
-    VARYING = "varying"  # one call after the other, of sizes that vary as they arrive
 
 
 INTEGERS = (Precision.INT8, Precision.INT8_DYNAMIC, Precision.INT4)
@@ -169,7 +158,7 @@ class Arm:
     control: bool = False
     settings: str = "closed"
     quantizer: str = "none"
-    scenario: Scenario = Scenario.LATENCY
+    scenario: str = USUAL_SCENARIO
     instances: int = 1
     setting: str = ""
 

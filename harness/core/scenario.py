@@ -5,7 +5,7 @@ Imports NumPy and the contract only: a worker loads the scenario of its arm.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -17,7 +17,7 @@ import numpy as np
 from shootout.core import plugins
 from shootout.core.adapter import Built, Runner
 from shootout.core.constants import BLOCK_NS, COMPUTE_ROUNDS, ROUNDS, SHORT_CALL_NS, SINGLE_CALLS, SINGLE_LEAD_IN
-from shootout.core.contract import Arm, Array, Arrays
+from shootout.core.contract import Arm, Array, Arrays, NotRun
 from shootout.core.exported.model import ExportedModel
 from shootout.core.messages import Ask, Scope, Turn, Verified
 from shootout.core.session import Session
@@ -25,13 +25,39 @@ from shootout.core.worker.blocks import Blocks, Caller, Clips
 from shootout.core.worker.verification import Claim, verify
 
 if TYPE_CHECKING:  # a worker doesn't load these
-    from shootout.core.journal.records import LoadTestResult
     from shootout.core.study.group import GroupRecord
 
 StoppingRule = Callable[[Sequence[str], Mapping[str, Mapping[int, Array]]], Sequence[str]]
 """A function that returns the labels of a race's next restart, none if it is over, by those that have not failed and
 their end-to-end block medians (ns) by label and restart.
 """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyOption:
+    """Describe a field of a study that means something in some scenarios alone.
+
+    Attributes:
+        flag: the command line's, "" where it has none.
+        use: what it is, as it goes on behind its name: "is for requests"; "": its scenario finds faults by itself.
+        them: what it is called at the end of that sentence.
+        is_dropped: whether a study's own value has no meaning any more where the command line asks for other scenarios.
+        implies: whether a study that has it, and says no scenario, is measured in its.
+        read: makes its value of what a user gave, as text too; None: as it is.
+        give_sizes: returns the sizes that a value gives to axes, by axis; None: it gives none.
+    """
+
+    flag: str = ""
+    use: str = ""
+    them: str = "it"
+    is_dropped: bool = True
+    implies: bool = False
+    read: Callable[[Any], Any] | None = None
+    give_sizes: Callable[[Any], Mapping[str, tuple[int, ...]]] | None = None
+
+    def sizes_of(self, value: Any) -> Mapping[str, tuple[int, ...]]:
+        """Return the sizes that a study's value gives to axes, by axis."""
+        return self.give_sizes(value) if self.give_sizes and value is not None else {}
 
 
 class Scenario:
@@ -41,6 +67,9 @@ class Scenario:
         name: the word of `--scenario`.
         measures: what it measures, for people: "the time of a call".
         options: the fields of a study that mean something in it, of those that do so in some scenarios alone.
+        varies: whether calls have several sizes.
+        restarts: that each arm plays, whatever is known before; 0: until its verdicts are in.
+        divides_threads: whether it parts a number of threads among sessions, or lets one number stand for a machine.
         scopes: in which arms are compared; `compute` is read in the first rounds of a restart, if it is one of them.
         trains: whether a call is a step of training, so that a backend has to have one.
         spreads_batch: whether the batches of a study compete in one group; else each is a group of its own.
@@ -64,7 +93,10 @@ class Scenario:
 
     name: ClassVar[str]
     measures: ClassVar[str]
-    options: ClassVar[frozenset[str]] = frozenset()
+    options: ClassVar[Mapping[str, StudyOption]] = {}
+    varies: ClassVar[bool] = False
+    restarts: ClassVar[int] = 0
+    divides_threads: ClassVar[bool] = False
     scopes: ClassVar[tuple[Scope, ...]] = tuple(Scope)
     trains: ClassVar[bool] = False
     spreads_batch: ClassVar[bool] = False
@@ -102,9 +134,47 @@ class Scenario:
         """Return how many items its end-to-end time is of; 0: no rate follows from it."""
         return 0
 
+    def find_faults(self, study: Any) -> Iterator[str]:  # noqa: ARG002
+        """Yield what makes no sense in a study that asks for this scenario, or has an option of it."""
+        yield from ()
+
+    def whole_s(self, options: Mapping[str, Any]) -> float:  # noqa: ARG002
+        """Return the seconds that all restarts of a run share; 0: as many as they need."""
+        return 0.0
+
+    def check_time(self, options: Mapping[str, Any], restart_s: float, arms: int) -> None:
+        """Refuse a time in which nothing can be measured.
+
+        Args:
+            restart_s: seconds that the arms of a restart share, so many `arms` in the largest group.
+
+        Raises:
+            UsageError: it is too short.
+        """
+
+    def arrivals(self, study: Any) -> Arrivals | None:  # noqa: ARG002
+        """Return which sizes the calls have, where these vary."""
+        return None
+
+    def spread(self, arm: Arm, batches: Sequence[int], options: Mapping[str, Any]) -> list[Arm]:  # noqa: ARG002
+        """Return the arm in all settings that compete: as it stands here, in its own alone.
+
+        Args:
+            batches: the study's, or a few that lie far apart.
+        """
+        return [arm]
+
+    def find_obstacle(self, arm: Arm, weights: int | None) -> NotRun | None:  # noqa: ARG002
+        """Explain why a target can't be measured in it, whatever its backend can do; None if it can.
+
+        Args:
+            weights: how many the model has; None of a model of the user's own.
+        """
+        return None
+
     def tail(
         self,
-        done: Sequence[LoadTestResult],  # noqa: ARG002
+        done: Sequence[Any],  # noqa: ARG002
         time_ns: float,  # noqa: ARG002
         disturbed_share: float = 0.0,  # noqa: ARG002
     ) -> LimitedTail | None:
@@ -117,7 +187,7 @@ class Scenario:
         """
         return None
 
-    def terms(self, options: Mapping[str, Any], served: Sequence[LoadTestResult], restart_s: float) -> Terms:  # noqa: ARG002
+    def terms(self, options: Mapping[str, Any], served: Sequence[Any], restart_s: float) -> Terms:  # noqa: ARG002
         """Return what the arms of a group are asked in each of its restarts.
 
         Args:
@@ -171,6 +241,32 @@ class Scenario:
     def counts_rounds(self, turns: Sequence[Turn]) -> bool:  # noqa: ARG002
         """Tell whether each of these times is of one round, so that it doesn't count if its round is flagged."""
         return True
+
+
+class Arrivals(Protocol):
+    """The sizes that calls have, where these vary along one axis."""
+
+    @property
+    def axis(self) -> str:
+        """Return `batch`, a parameter, or a free axis of a file."""
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """Return the size of each call, in order."""
+
+    @property
+    def span(self) -> str:
+        """Write the least and the largest for people."""
+
+    def runs(self, bucket: int | None) -> Mapping[int, int]:
+        """Return, by size, the size that runs it: itself, or the next multiple of the bucket."""
+
+    def compose(self, models: Mapping[int, ExportedModel], bucket: int | None, *, is_open: bool) -> ExportedModel:
+        """Make the exported model of all sizes of those of each, that inputs are padded to among them.
+
+        Raises:
+            ModelError: they are of different models, or have the same inputs.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,8 +374,8 @@ class Rounds:
         """Tell whether further rounds would tell nothing of any arm."""
         return False
 
-    def result(self, live: Player, flagged: Collection[int]) -> LoadTestResult | None:  # noqa: ARG002
-        """Return what an arm did under requests, for the journal; None where there were none."""
+    def result(self, live: Player, flagged: Collection[int]) -> Any:  # noqa: ARG002
+        """Return what an arm did under requests (`LoadTestResult`), for the journal; None where there were none."""
         return None
 
 
@@ -337,3 +433,8 @@ def find_scenario(name: str) -> Scenario:
 def scenario_names() -> tuple[str, ...]:
     """Return the names of all scenarios, those that ship first."""
     return plugins.names(plugins.SCENARIOS)
+
+
+def study_options() -> dict[str, StudyOption]:
+    """Return the options of all scenarios, by their fields of a study."""
+    return {name: option for one in scenario_names() for name, option in find_scenario(one).options.items()}

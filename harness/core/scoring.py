@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
-import numpy as np
-
-from shootout.core.contract import Arm, Arrays
+from shootout.core.contract import Arm
 
 if TYPE_CHECKING:
     from shootout.core.exported.model import ExportedModel
@@ -24,10 +20,6 @@ if TYPE_CHECKING:
 SCORER = "shootout.models.metrics.scorer"
 ACCURACY = "accuracy"
 """What labels are scored by unless a metric is named."""
-NAMES, CALLS = "names.json", "*.npz"
-"""Files of a folder with outputs: the outputs' names, and one for some calls each."""
-FILE_BYTES = 8 << 20
-"""A file of calls holds about so much, or one call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,24 +112,3 @@ class Scorer(Protocol):
 def scorer() -> Scorer:
     """Return what checks and scores, loaded now."""
     return cast("Scorer", import_module(SCORER))
-
-
-def saving(run: Callable[[Arrays], Arrays], folder: Path, calls: int = 1) -> Callable[[Arrays], Arrays]:
-    """Return `run`, which also leaves the outputs of each call in the folder.
-
-    Args:
-        calls: how many there will be. A file holds many short ones, since writing one takes longer than a short call.
-    """
-    numbers = count(1)
-    waiting: list[Arrays] = []
-
-    def saved(inputs: Arrays) -> Arrays:
-        outputs, number = run(inputs), next(numbers)
-        waiting.append({name: np.array(array) for name, array in outputs.items()})
-        if number >= calls or len(waiting) * sum(array.nbytes for array in outputs.values()) > FILE_BYTES:
-            (folder / NAMES).write_text(json.dumps(list(outputs)), encoding="utf-8")
-            np.savez(folder / f"{number:09}", *(np.stack([one[name] for one in waiting]) for name in outputs))
-            waiting.clear()
-        return outputs
-
-    return saved

@@ -15,7 +15,7 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TypeVar
 
@@ -24,9 +24,9 @@ import numpy as np
 from shootout.core import clock
 from shootout.core.clock import Call
 from shootout.core.constants import BLOCK_CALLS, GPU_LEAD_IN_NS, LEAD_IN_CALLS, LONG_CALL_NS, SHORT_CALL_NS, WINDOW_NS
-from shootout.core.contract import Array, Arrays
+from shootout.core.contract import Arm, Array, Arrays
 from shootout.core.messages import Ask, Scope, Tuned, Turn
-from shootout.core.scenario import Opened
+from shootout.core.scenario import Opened, StudyOption
 from shootout.core.session import Session
 from shootout.core.worker.blocks import Blocks, Clips
 
@@ -57,6 +57,27 @@ class RateStep(Ask):
     def takes_s(self, call_s: float) -> float:
         """Return the seconds until the last answer: an arm that can't follow takes as long as its calls do."""
         return (self.requests + self.lead_in) * max(1 / self.rate_per_s, call_s)
+
+
+INSTANCES = StudyOption(flag="--instances", use="are sessions at work at once", them="them")
+
+
+def spread_instances(arm: Arm, settings: Sequence[tuple[int, int]], words: str) -> list[Arm]:
+    """Return an arm for each batch and number of sessions; its threads are shared among these.
+
+    Args:
+        words: the setting for people, of which one alone is not told: `instances={instances}`.
+    """
+    return [
+        replace(
+            arm,
+            batch=batch,
+            instances=count,
+            threads=max(1, arm.threads // count),
+            setting=words.format(batch=batch, instances=count) if len(settings) > 1 else "",
+        )
+        for batch, count in settings
+    ]
 
 
 def open_instances(opened: Opened) -> Instances:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from shootout.core.scenario import Scenario
+from typing import ClassVar
+
+from shootout.core.scenario import Scenario, StudyOption
+
+CHUNK = StudyOption(flag="--chunk", use="is compared with the time of one call", is_dropped=False)
 
 
 class Latency(Scenario):
@@ -10,4 +14,4 @@ class Latency(Scenario):
 
     name = "latency"
     measures = "the time of a call, end to end and of its computing alone"
-    options = frozenset({"chunk_ms"})
+    options: ClassVar = {"chunk_ms": CHUNK}

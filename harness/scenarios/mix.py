@@ -12,12 +12,17 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from shootout.core.contract import Array
 from shootout.core.errors import UsageError, tell_refusal
+from shootout.core.study import axes
 from shootout.core.units import counted
+
+if TYPE_CHECKING:
+    from shootout.core.study.schema import Study
 
 MOST_BINS = 8
 """Bins of a log: each is a size to export, build and race."""
@@ -90,6 +95,17 @@ class Mix:
         return replace(self, sizes=tuple(counts), weights=tuple(counts.values()), padding=longer / length - 1)
 
 
+def read(given: Any) -> Mix:
+    """Read a mix of text, or of its fields.
+
+    Raises:
+        UsageError, ValueError: it is none.
+    """
+    from pydantic import TypeAdapter  # which no worker has
+
+    return read_mix(given) if isinstance(given, str) else TypeAdapter(Mix).validate_python(given)
+
+
 def read_mix(text: str, find_axes: Callable[[], Sequence[str]] = tuple) -> Mix:
     """Read a mix as people write it; a log is read, and put into few bins.
 
@@ -111,6 +127,25 @@ def read_mix(text: str, find_axes: Callable[[], Sequence[str]] = tuple) -> Mix:
             )
         mix = replace(mix, axis=axes[0])
     return mix.bin_few() if mix.log else mix
+
+
+def find_faults(study: Study, mix: Mix) -> Iterator[str]:
+    """Yield what makes no sense of a study's mix."""
+    if others := sorted(map(str, study.all_scenarios - {"varying"})):
+        yield f"a mix (--mix) is for scenario varying, got {others[0]}: leave one of the two out"
+    of_one_size: dict[str, object] = {
+        "inputs (--inputs)": study.inputs,
+        "state (--state)": study.state,
+        "stream (--stream)": study.stream,
+    }
+    for other in (name for name, given in of_one_size.items() if given):
+        one = f"--batch {mix.sizes[-1]}" if mix.axis == "batch" else f"--set {mix.axis}={mix.sizes[-1]}"
+        yield f"{other} is for one size at a time, and a mix has several: leave one out, or race one size with {one}"
+    if mix.axis in ("model", *axes.WORDS) and mix.axis != "batch":
+        yield f"a mix is over batch or an axis of the model, such as sequence, not over {mix.axis}"
+    given = {**study.parameters, **({"batch": study.batch} if "batch" in study.model_fields_set else {})}
+    if given.get(mix.axis, mix.sizes) != mix.sizes:
+        yield f"the mix says which sizes of {mix.axis} to race: leave out {mix.axis} itself"
 
 
 def _read_any(text: str) -> Mix:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from shootout.core.constants import GIVEN_ROUNDS, SERVE_LEAD_IN, SERVE_ROUNDS, SERVE_STEP_S
 from shootout.core.contract import Arm
 from shootout.core.messages import Scope, Turn
-from shootout.core.scenario import LimitedTail, Opened, Scenario
+from shootout.core.scenario import LimitedTail, Opened, Scenario, StudyOption
 from shootout.core.worker.blocks import Caller
-from shootout.scenarios.concurrent import open_instances
+from shootout.scenarios.concurrent import INSTANCES, open_instances, spread_instances
 
 if TYPE_CHECKING:
     from shootout.core.journal.records import LoadTestResult
     from shootout.scenarios.load_search import LoadTest
+
+
+REQUESTS = "is for requests that arrive by themselves"
 
 
 class Serve(Scenario):
@@ -22,7 +25,13 @@ class Serve(Scenario):
 
     name = "serve"
     measures = "the latencies of requests that arrive by themselves"
-    options = frozenset({"instances", "rate", "p99_limit_ms", "enough_rate"})
+    options: ClassVar = {
+        "instances": INSTANCES,
+        "rate": StudyOption(flag="--rate", use=REQUESTS),
+        "p99_limit_ms": StudyOption(flag="--p99", use=REQUESTS),
+        "enough_rate": StudyOption(use=REQUESTS),
+    }
+    divides_threads = True
     scopes = (Scope.END_TO_END,)
     fills_turns = reads_tail = is_foreseen = is_by_call = is_one_call = False
     single_ns = 0
@@ -38,6 +47,11 @@ class Serve(Scenario):
     def items(self, arm: Arm) -> int:
         """Return the items of a request, since its time is of one; a given rate is told as it is."""
         return arm.batch
+
+    def spread(self, arm: Arm, _batches: Sequence[int], options: Mapping[str, Any]) -> list[Arm]:
+        """Return the arm with each number of sessions."""
+        counts = options["instances"] or (1,)
+        return spread_instances(arm, [(arm.batch, count) for count in counts], "instances={instances}")
 
     def tail(self, done: Sequence[LoadTestResult], time_ns: float, disturbed_share: float = 0.0) -> LimitedTail:
         """Return how an arm's restarts stand to the limit on their p99."""

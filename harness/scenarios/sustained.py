@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from shootout.core import clock
-from shootout.core.constants import BIN_S, BLOCK_TIMEOUT_FACTOR, BLOCK_TIMEOUT_S, MOST_BINS, SUSTAINED_REST
+from shootout.core.constants import (
+    BIN_S,
+    BLOCK_TIMEOUT_FACTOR,
+    BLOCK_TIMEOUT_S,
+    MOST_BINS,
+    SUSTAINED_LEAST_S,
+    SUSTAINED_REST,
+    SUSTAINED_S,
+    SUSTAINED_TURNS,
+)
 from shootout.core.contract import Arrays, Device
+from shootout.core.errors import UsageError
 from shootout.core.host.placement import current_bounds
 from shootout.core.host.sensors import Sensors
 from shootout.core.messages import Ask, Scope, TimeBin, Turn
-from shootout.core.scenario import Opened, Player, Rounds, Scenario, Terms
+from shootout.core.scenario import Opened, Player, Rounds, Scenario, StudyOption, Terms
 from shootout.core.session import Session
+from shootout.core.units import span
 from shootout.core.worker.blocks import Blocks, Clips
 from shootout.core.worker.gpu_readings import read_state
+from shootout.scenarios.latency import CHUNK
+
+if TYPE_CHECKING:
+    from shootout.core.study.schema import Study
 
 
 class Sustained(Scenario):
@@ -26,12 +42,36 @@ class Sustained(Scenario):
 
     name = "sustained"
     measures = "the time of a call at the beginning and at the end of long turns"
-    options = frozenset({"chunk_ms", "sustained_s"})
+    options: ClassVar = {
+        "chunk_ms": CHUNK,
+        "sustained_s": StudyOption(flag="--for", use="is the time of turns under sustained load"),
+    }
+    restarts = SUSTAINED_TURNS
+    divides_threads = True
     scopes = (Scope.END_TO_END,)
     reads_tail = is_foreseen = is_one_call = False
     single_ns = 0
     objective = ""
     sets_time = True
+
+    def find_faults(self, study: Study) -> Iterator[str]:
+        """Yield that its turns have no time of their own."""
+        if self.name in study.all_scenarios and len(study.all_scenarios) > 1:
+            yield "scenario sustained shares its whole time among its own turns: give it a run of its own"
+
+    def whole_s(self, options: Mapping[str, Any]) -> float:
+        """Return the seconds that all turns share."""
+        return options["sustained_s"] or SUSTAINED_S
+
+    def check_time(self, options: Mapping[str, Any], restart_s: float, arms: int) -> None:
+        """Refuse turns that are too short to have a beginning and an end."""
+        turn_s, whole_s = (1 - SUSTAINED_REST) * restart_s / max(arms, 1), self.whole_s(options)
+        if turn_s < SUSTAINED_LEAST_S:
+            needed_s = math.ceil(whole_s * SUSTAINED_LEAST_S / turn_s)
+            raise UsageError(
+                f"--for {span(whole_s)} leaves each turn {turn_s:.2g} s, and one needs {SUSTAINED_LEAST_S:.0f} s: give "
+                f"--for {needed_s}s or more, or name fewer targets"
+            )
 
     def terms(self, _options: Mapping[str, Any], _served: object, restart_s: float) -> LongTurns:
         """Return the time that the arms of each restart share."""

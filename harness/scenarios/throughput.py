@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from shootout.core.constants import WINDOW_NS
 from shootout.core.contract import Arm, Array
 from shootout.core.scenario import Opened, Scenario, StoppingRule
 from shootout.core.worker.blocks import Caller
-from shootout.scenarios.concurrent import open_instances
+from shootout.scenarios.concurrent import INSTANCES, open_instances, spread_instances
 
 if TYPE_CHECKING:  # a worker doesn't load it
     from shootout.core.study.group import GroupRecord
@@ -20,8 +21,8 @@ class Throughput(Scenario):
 
     name = "throughput"
     measures = "items a second, of several sessions at once"
-    options = frozenset({"instances"})
-    spreads_batch = selects = True
+    options: ClassVar = {"instances": INSTANCES}
+    spreads_batch = selects = divides_threads = True
     fills_turns = reads_tail = is_foreseen = is_by_call = is_one_call = False
     single_ns = 0
     objective = "rate"
@@ -31,6 +32,12 @@ class Throughput(Scenario):
     def items(self, arm: Arm) -> int:  # noqa: ARG002
         """Return 1: its time is of an item."""
         return 1
+
+    def spread(self, arm: Arm, batches: Sequence[int], options: Mapping[str, Any]) -> list[Arm]:
+        """Return the arm with each batch, and with 1, 2, 4 … sessions and as many as there are threads."""
+        powers = [2**n for n in range(arm.threads.bit_length())]
+        counts = options["instances"] or dict.fromkeys([*powers, arm.threads])
+        return spread_instances(arm, [*product(batches, counts)], "batch={batch}, instances={instances}")
 
     def open(self, opened: Opened) -> Caller:
         """Return what calls with all sessions at once."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-from shootout.core.contract import Fidelity
+from shootout.core.contract import Arm, Fidelity, NotRun, NotRunKind
 from shootout.core.messages import Verified
 from shootout.core.scenario import Scenario
 from shootout.core.session import TrainingSession
@@ -29,6 +29,15 @@ class TrainStep(Scenario):
         "a training step can't be shipped, since a shipped folder answers calls: race those with --scenario latency"
     )
     unexplainable = "a training step has no layers to compare: explain a run of inference"
+
+    def find_obstacle(self, arm: Arm, weights: int | None) -> NotRun | None:
+        """Explain why there is no training step of this model in this target."""
+        if weights is None:
+            return NotRun(NotRunKind.UNFIT, "a model of your own has no training step", "use a model that ships")
+        if not weights:
+            return NotRun(NotRunKind.UNFIT, f"{arm.model} has no weights to train", "use a model that has weights")
+        untrained = training_step.obstacle(arm.target)
+        return NotRun(NotRunKind.UNSUPPORTED, *untrained) if untrained else None
 
     def verify(self, claim: Claim, caller: Caller, keep: Path | None) -> tuple[Verified, Claim]:
         """Verify losses, gradients, and what the optimizer does."""

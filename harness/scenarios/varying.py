@@ -5,12 +5,12 @@ Behind `VaryingSession` each call goes to the session of its inputs' shapes, as 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from statistics import mean
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 
@@ -20,12 +20,26 @@ from shootout.core.constants import TAIL_S
 from shootout.core.contract import Arm, Arrays, Executed
 from shootout.core.exported.model import ExportedModel, aligned
 from shootout.core.messages import Scope, Verified
-from shootout.core.scenario import Opened, Scenario
+from shootout.core.scenario import Opened, Scenario, StudyOption
 from shootout.core.schemes import without_shapes
 from shootout.core.session import Event, GpuSide, Session
 from shootout.core.worker.blocks import Blocks, Caller
 from shootout.core.worker.verification import Claim, rank_error, verify
-from shootout.scenarios.varying_inputs import OPEN, SizedModel, Varying, corner, pad
+from shootout.scenarios import mix
+from shootout.scenarios.varying_inputs import (
+    CALLS,
+    OPEN,
+    Arrivals,
+    SizedModel,
+    Varying,
+    corner,
+    draw_arrivals,
+    pad,
+    weigh_calls,
+)
+
+if TYPE_CHECKING:
+    from shootout.core.study.schema import Study
 
 PADDED = "its inputs of {size} are padded, and a model without a mask input may read the zeros as data: run it without"
 SIZES = "sizes"
@@ -37,13 +51,36 @@ class VaryingSizes(Scenario):
 
     name = "varying"
     measures = "the time of a call, over calls of all sizes"
-    options = frozenset({"mix"})
+    options: ClassVar = {
+        "mix": StudyOption(
+            flag="--mix",
+            is_dropped=False,
+            implies=True,
+            read=mix.read,
+            give_sizes=lambda given: {given.axis: given.sizes},
+        )
+    }
+    varies = True
     scopes = (Scope.END_TO_END,)
     is_mean = True
     reads_tail = is_foreseen = is_one_call = False
     single_ns = int(1e9 * TAIL_S)
     unshippable = "varying sizes can't be shipped, since a shipped folder has one size: race the size to ship by itself"
     unexplainable = "sizes that vary have no one graph: explain a run of one size"
+
+    def find_faults(self, study: Study) -> Iterator[str]:
+        """Yield what makes no sense of a mix, or of sizes without one."""
+        if study.mix is None:
+            yield "scenario varying calls with many sizes: say which, with a mix (--mix sequence=16:50,64:30,256:20)"
+        else:
+            yield from mix.find_faults(study, study.mix)
+
+    def arrivals(self, study: Study) -> Arrivals:
+        """Return which sizes the calls have: those of the mix, in an order that is drawn by the study's seed."""
+        given: mix.Mix = study.mix
+        weights = dict(zip(given.sizes, given.weights, strict=True))
+        sizes = draw_arrivals(weights, CALLS, study.seed)
+        return Arrivals(axis=given.axis, sizes=sizes, weights=weigh_calls(weights, sizes), binned=given.binned)
 
     def build(self, runner: Runner, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
         """Build the artifact of each size; of a model with one size, such as a probe, that."""
@@ -296,7 +333,7 @@ class PaddedSession:
 
 def _varying_of(exported: ExportedModel) -> Varying:
     assert exported.varying, "only an arm whose sizes vary comes here"
-    return exported.varying
+    return cast("Varying", exported.varying)
 
 
 def _inner_arm(exported: ExportedModel, arm: Arm) -> Arm:

@@ -126,6 +126,10 @@ class Arrivals:
         least, most = min(self.sizes), max(self.sizes)
         return f"{least} to {most}" if least < most else str(most)
 
+    def compose(self, models: Mapping[int, ExportedModel], bucket: int | None, *, is_open: bool) -> ExportedModel:
+        """Make the exported model of all sizes; see `compose`."""
+        return compose(self, models, bucket, is_open=is_open)
+
     def runs(self, bucket: int | None) -> dict[int, int]:
         """Return, by size, the size that runs it: itself, or the next multiple of the bucket."""
         return {size: -(-size // bucket) * bucket if bucket else size for size in sorted({*self.sizes})}

@@ -26,8 +26,9 @@ from shootout.core.contract import Array, Arrays, TensorSpec
 from shootout.core.errors import UsageError
 from shootout.core.exported.model import ExportedModel, ReportRows, open_exported
 from shootout.core.host import child
+from shootout.core.host.npz import CALLS, NAMES
 from shootout.core.messages import MOST_SCORE, Scores
-from shootout.core.scoring import CALLS, NAMES, Measure
+from shootout.core.scoring import Measure
 from shootout.models.data import truth_files
 from shootout.models.metrics import find_metric, metrics
 from shootout.models.metrics.jackknife import find_pseudo_values

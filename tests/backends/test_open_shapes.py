@@ -9,7 +9,7 @@ import pytest
 from support.factories import HEAD, write
 
 from shootout.core import backends
-from shootout.core.contract import Arm, Arrays, Artifact, Scenario, Target
+from shootout.core.contract import Arm, Arrays, Artifact, Target
 from shootout.core.errors import ShootoutError
 from shootout.core.exported.client import Request, obtain_all
 from shootout.core.exported.model import ExportedModel
@@ -62,7 +62,7 @@ def require_right(name: str, scheme: str, models: dict[int, ExportedModel], fold
     asked = {size: models[size] for size in {*arrivals.runs(None), *arrivals.runs(bucket).values()}}
     exported = compose(arrivals, asked, bucket, is_open=scheme == "dynamic")
     assert exported.varying
-    arm = Arm(target=Target(backend=name, scheme=scheme), model="m", scenario=Scenario.VARYING)
+    arm = Arm(target=Target(backend=name, scheme=scheme), model="m", scenario="varying")
     runner = backends.get(name)
     folder.mkdir(exist_ok=True)
     session = varying.load(runner, varying.build(runner, exported, arm, folder))

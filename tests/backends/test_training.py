@@ -13,7 +13,7 @@ import pytest
 from shootout.core import backends
 from shootout.core.adapter import Adapter, Built
 from shootout.core.constants import USEFUL_BOUND
-from shootout.core.contract import Arm, Arrays, Capabilities, Executed, Precision, Scenario, Target
+from shootout.core.contract import Arm, Arrays, Capabilities, Executed, Precision, Target
 from shootout.core.errors import ShootoutError, SkippedArm
 from shootout.core.exported.client import Request, obtain_all
 from shootout.core.exported.model import ExportedModel
@@ -53,7 +53,7 @@ def arm_of(exported: ExportedModel, target: Target) -> Arm:
         model=exported.model,
         parameters=exported.parameters,
         batch=exported.batch,
-        scenario=Scenario.TRAIN_STEP,
+        scenario="train-step",
     )
 
 

@@ -20,7 +20,7 @@ from shootout.apps.judge.analysis import Analysed
 from shootout.apps.judge.compare.compare import CLONES, MOVED, NO_CONTROL, compare
 from shootout.apps.judge.compare.document import Fate
 from shootout.apps.judge.to_ship import find_arm_to_ship
-from shootout.core.contract import Arm, Capabilities, Device, Precision, Scenario, Target
+from shootout.core.contract import Arm, Capabilities, Device, Precision, Target
 from shootout.core.errors import UsageError
 from shootout.core.journal import samples
 from shootout.core.stats.verdicts import Verdict
@@ -109,7 +109,7 @@ def test_earlier_sessions_count_where_both_arms_were_as_they_are():
 
 def test_earlier_sessions_of_another_scenario_make_no_floor():
     """Their ratios are of calls side by side, these of calls one after another."""
-    side_by_side = {"arm": replace(made.A, scenario=Scenario.THROUGHPUT)}
+    side_by_side = {"arm": replace(made.A, scenario="throughput")}
     rows = [timed("a", 100), timed("b", 200), timed("c", 300)]
     history = [run(f"night {number}", *rows, facts=side_by_side) for number in range(5)]
     found = compare(BEFORE, run("after", *rows), history)
@@ -164,7 +164,7 @@ def test_the_race_that_is_advised_can_be_typed(tmp_path: Path, monkeypatch: pyte
         name = given["--python"].partition("=")[0]
         (candidate,) = parse_targets(given["--candidate"], lambda _: (able, Target(backend="a")), [name])
         assert candidate == Target(backend="a", python=name)
-    assert settled("rate", replace(made.A, scenario=Scenario.THROUGHPUT)) is None, "a gate races latencies"
+    assert settled("rate", replace(made.A, scenario="throughput")) is None, "a gate races latencies"
 
 
 def test_figures_that_do_not_count_give_no_verdict():

@@ -18,7 +18,6 @@ from shootout.apps.judge.decide.options import Limit
 from shootout.apps.judge.decide.policy import read_policy, write_policy
 from shootout.apps.judge.decide.screen import READING, render
 from shootout.commands.decide import _name_policy
-from shootout.core.contract import Scenario
 from shootout.core.stats.verdicts import Standing
 from shootout.tell.document import Metric
 
@@ -132,7 +131,7 @@ def test_what_goes_on_with_a_run_is_followed_by_the_decision_with_the_limits_tha
 
 
 def test_a_step_of_training_has_no_next_command():
-    steps = [one.model_copy(update={"scenario": Scenario.TRAIN_STEP}) for one in (SLOW, FAST)]
+    steps = [one.model_copy(update={"scenario": "train-step"}) for one in (SLOW, FAST)]
     assert "Next" not in screen(question(*steps), objective="size")
 
 

@@ -12,15 +12,14 @@ from support.races import made
 from shootout.apps.judge.decide.candidates import Candidate, read_question
 from shootout.apps.judge.decide.decision import decide
 from shootout.apps.judge.decide.policy import read_policy
-from shootout.core.contract import Arm, Scenario
+from shootout.core.contract import Arm
 from shootout.core.journal import samples
 from shootout.core.journal.records import Line
 from shootout.core.study.group import GroupRecord, with_control
 
 THROUGHPUT = "identity, batch 1, throughput"
 ONE, TWO = (
-    replace(made.A, scenario=Scenario.THROUGHPUT, instances=count, setting=f"batch=1, instances={count}")
-    for count in (1, 2)
+    replace(made.A, scenario="throughput", instances=count, setting=f"batch=1, instances={count}") for count in (1, 2)
 )
 
 

@@ -26,7 +26,7 @@ from shootout.apps.judge.decide.racing import (
 )
 from shootout.apps.judge.missing import missing
 from shootout.commands import selection
-from shootout.core.contract import Fidelity, NotRun, NotRunKind, Precision, Scenario
+from shootout.core.contract import Fidelity, NotRun, NotRunKind, Precision
 from shootout.core.errors import UsageError
 from shootout.core.exported.client import Request
 from shootout.core.journal import journal, samples
@@ -53,24 +53,24 @@ def study(**fields: Any) -> Study:
 @pytest.mark.parametrize(
     ("keys", "fitted"),
     [
-        ({}, {"scenario": (Scenario.LATENCY,), "least_restarts": 0, "goal": "best"}),
-        ({"max_error": "1e-3"}, {"scenario": (Scenario.LATENCY,), "least_restarts": 0}),
-        ({"p99": "5ms"}, {"scenario": (Scenario.LATENCY,), "least_restarts": 4}),
-        ({"objective": "size"}, {"scenario": (Scenario.LATENCY,), "least_restarts": 0, "max_restarts": 4}),
-        ({"objective": "size", "rate": "50/s"}, {"scenario": (Scenario.THROUGHPUT,), "max_restarts": 20}),
-        ({"load": "200/s", "rate": "50/s"}, {"scenario": (Scenario.THROUGHPUT, Scenario.SERVE), "rate": 200.0}),
-        ({"load": "200/s", "rate": "50/s", "p99": "5ms"}, {"scenario": (Scenario.SERVE,), "rate": 200.0}),
-        ({"load": "200/s", "rate": "300/s", "p99": "5ms"}, {"scenario": (Scenario.SERVE,), "rate": 429.0}),
-        ({"p99": "5ms", "load": "200/s"}, {"scenario": (Scenario.SERVE,), "rate": 200.0, "p99_limit_ms": 5.0}),
-        ({"objective": "rate"}, {"scenario": (Scenario.THROUGHPUT,), "least_restarts": 4}),
-        ({"rate": "50/s"}, {"scenario": (Scenario.LATENCY, Scenario.THROUGHPUT), "threads": (None,)}),
+        ({}, {"scenario": ("latency",), "least_restarts": 0, "goal": "best"}),
+        ({"max_error": "1e-3"}, {"scenario": ("latency",), "least_restarts": 0}),
+        ({"p99": "5ms"}, {"scenario": ("latency",), "least_restarts": 4}),
+        ({"objective": "size"}, {"scenario": ("latency",), "least_restarts": 0, "max_restarts": 4}),
+        ({"objective": "size", "rate": "50/s"}, {"scenario": ("throughput",), "max_restarts": 20}),
+        ({"load": "200/s", "rate": "50/s"}, {"scenario": ("throughput", "serve"), "rate": 200.0}),
+        ({"load": "200/s", "rate": "50/s", "p99": "5ms"}, {"scenario": ("serve",), "rate": 200.0}),
+        ({"load": "200/s", "rate": "300/s", "p99": "5ms"}, {"scenario": ("serve",), "rate": 429.0}),
+        ({"p99": "5ms", "load": "200/s"}, {"scenario": ("serve",), "rate": 200.0, "p99_limit_ms": 5.0}),
+        ({"objective": "rate"}, {"scenario": ("throughput",), "least_restarts": 4}),
+        ({"rate": "50/s"}, {"scenario": ("latency", "throughput"), "threads": (None,)}),
         (
             {"objective": "cost", "price": "1"},
-            {"scenario": (Scenario.THROUGHPUT,), "threads": ("all",), "rate": None},
+            {"scenario": ("throughput",), "threads": ("all",), "rate": None},
         ),
         (
             {"objective": "cost", "p99": "5ms", "price": "1"},
-            {"scenario": (Scenario.LATENCY, Scenario.SERVE), "rate": None, "enough_rate": (), "p99_limit_ms": 5.0},
+            {"scenario": ("latency", "serve"), "rate": None, "enough_rate": (), "p99_limit_ms": 5.0},
         ),
         (
             {"objective": "size", "cost": "0.5/million", "price": "0.36", "p99": "5ms"},
@@ -100,17 +100,17 @@ def test_a_rate_that_is_asked_for_belongs_to_the_scenario_that_the_policy_brings
     path.write_text('model = "digits"\ntargets = ["numpy"]\nscenario = "throughput"\ngoal = "baseline"\n')
     wanted = policy(load="200/s")
     found = choose_study_for(wanted, str(path), {"rate": 300.0})
-    assert (found.scenario, found.rate, found.goal) == ((Scenario.SERVE,), 300.0, "best")
+    assert (found.scenario, found.rate, found.goal) == (("serve",), 300.0, "best")
     with pytest.raises(UsageError, match=r"rate .* is for requests that arrive by themselves"):
         choose_study_for(wanted, str(path), {"rate": 300.0, "scenario": ("latency",)})
-    assert selection.choose(str(path), {}).scenario == (Scenario.THROUGHPUT,)
+    assert selection.choose(str(path), {}).scenario == ("throughput",)
 
 
 def test_a_mix_has_times_of_calls_for_a_policy_and_no_load(tmp_path: Path):
     path = tmp_path / "own.toml"
     path.write_text('model = "residual_mlp"\ntargets = ["numpy"]\nmix = "batch=1:3,8:1"\n')
     for name, options in (str(path), {}), ("residual_mlp", {"mix": "batch=1:3,8:1"}):
-        assert choose_study_for(policy(p99="5ms"), name, options).scenario == (Scenario.VARYING,)
+        assert choose_study_for(policy(p99="5ms"), name, options).scenario == ("varying",)
     with pytest.raises(UsageError, match="is for scenario varying, got serve"):
         choose_study_for(policy(p99="5ms", load="200/s"), str(path), {})
 
@@ -120,7 +120,7 @@ def test_what_the_user_asked_for_stays():
     given = {"scenario", "threads", "rate", "p99_limit_ms", "goal"}
     found = fit_study(policy(p99="5ms", load="200/s"), asked, given)
     assert found.goal == "baseline"
-    assert (found.scenario, found.threads, found.rate, found.p99_limit_ms) == ((Scenario.SERVE,), (1,), 50.0, 9.0)
+    assert (found.scenario, found.threads, found.rate, found.p99_limit_ms) == (("serve",), (1,), 50.0, 9.0)
 
 
 @pytest.mark.parametrize(
@@ -203,8 +203,8 @@ def test_a_race_goes_on_for_who_may_yet_be_shown_to_meet_a_limit(
 ):
     """`a` failed in so many of five restarts, all in disturbed rounds; `b` held, at half of its rate."""
     monkeypatch.setattr(samples, "read", lambda *_: np.array([]))
-    arms = {name: replace(arm, scenario=Scenario.SERVE) for name, arm in (("a", made.A), ("b", made.B))}
-    copy = replace(made.COPY, scenario=Scenario.SERVE)
+    arms = {name: replace(arm, scenario="serve") for name, arm in (("a", made.A), ("b", made.B))}
+    copy = replace(made.COPY, scenario="serve")
     lines: list[Line] = []
     for restart in range(5):
         for arm, is_late, rate in ((arms["a"], restart < failed, 800.0), (arms["b"], False, 400.0), (copy, False, 800)):

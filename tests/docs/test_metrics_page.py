@@ -14,8 +14,9 @@ import pytest
 from shootout.core.contract import Array, TensorSpec
 from shootout.core.errors import UsageError
 from shootout.core.exported.model import ReportRows
+from shootout.core.host.npz import saving
 from shootout.core.messages import Scores
-from shootout.core.scoring import Measure, saving
+from shootout.core.scoring import Measure
 from shootout.models.metrics import find_metric, scoring
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

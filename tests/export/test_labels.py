@@ -17,7 +17,8 @@ from shootout.core.errors import ShootoutError, UsageError
 from shootout.core.exported import client
 from shootout.core.exported.client import Request, obtain_all
 from shootout.core.exported.model import BUFFER_ROWS, ExportedModel
-from shootout.core.scoring import Measure, saving
+from shootout.core.host.npz import saving
+from shootout.core.scoring import Measure
 from shootout.core.study import plan
 from shootout.models.data.data_files import read_sets
 from shootout.models.metrics import scorer

@@ -14,7 +14,7 @@ from support.races import fakes
 
 from shootout.core.clock import Deadline
 from shootout.core.constants import MIN_ROUNDS
-from shootout.core.contract import Arm, Device, Scenario
+from shootout.core.contract import Arm, Device
 from shootout.core.errors import ArmFailed
 from shootout.core.messages import Scope, TimeBin, Turn, Warming
 from shootout.core.race.arm_process import ClockCheck, longer_than
@@ -89,7 +89,7 @@ def test_an_honest_arm_passes(read_ms: float, took_ms: float, began_ms: float, d
     ("read_s", "fault"), [(5.9, ""), (6.5, "its calls come to 6.5 s by its own clock, and to 6 s by the harness's")]
 )
 def test_bins_of_a_long_turn_come_to_no_more_than_the_turn(read_s: float, fault: str):
-    mine = Arm(target=fakes.arm("a").target, model="m", scenario=Scenario.SUSTAINED)
+    mine = Arm(target=fakes.arm("a").target, model="m", scenario="sustained")
     bins = (TimeBin(at_s=0.0, seconds=read_s / 2, calls=9), TimeBin(at_s=3.0, seconds=read_s / 2, calls=9))
     turn = Turn(latency_ns={}, bins=bins, began_ns=BEGAN, ended_ns=BEGAN + 6_000 * MS)
     asked: Any = Asked(BEGAN, BEGAN + 6_000 * MS)
@@ -149,7 +149,7 @@ def test_an_arm_whose_single_calls_take_longer_than_the_harness_waited_fails():
             player.warm(1, 1)
 
 
-@pytest.mark.parametrize("arm", [{"scenario": Scenario.THROUGHPUT}, {"scenario": Scenario.SERVE}])
+@pytest.mark.parametrize("arm", [{"scenario": "throughput"}, {"scenario": "serve"}])
 def test_readings_that_do_not_make_up_a_turn_are_not_added_up(arm: dict[str, Any]):
     assert faults(1, 400, **arm) == {""}
     assert any("behind" in one for one in faults(1, 400, began_ms=-100, **arm))

@@ -21,7 +21,7 @@ from shootout.apps.judge.analysis import analyse
 from shootout.core.budget import GRACE_S
 from shootout.core.clock import Deadline
 from shootout.core.constants import LEAST_LONG_CALLS, MIN_ROUNDS, ROUNDS, SERVE_ROUNDS
-from shootout.core.contract import NotRun, NotRunKind, Scenario
+from shootout.core.contract import NotRun, NotRunKind
 from shootout.core.errors import Hung, SkippedArm
 from shootout.core.journal import journal
 from shootout.core.journal.journal import Journal
@@ -81,7 +81,7 @@ def test_a_restart_ends_with_the_last_round_that_fits() -> None:
 
 def two(terms: Terms | None = None) -> Race:
     """a, the baseline, and b."""
-    scenario = Scenario.SERVE if terms else Scenario.LATENCY
+    scenario = "serve" if terms else "latency"
     arms = {arm.label: replace(arm, scenario=scenario) for arm in map(fakes.arm, "ab")}
     rules = Rules(baseline="a:cpu:fp32", control=None, comparisons=1, max_restarts=9, bias_floor=0.0)
     return Race(arms=arms, rules=rules, seed="", terms=terms or Terms(), players=list(arms.values()))

@@ -20,7 +20,7 @@ from support.races.made import played
 from shootout.apps.judge.caps import STEEPEST, Caps, predicted_s, work_of
 from shootout.core.clock import Deadline
 from shootout.core.constants import LONG_ROUNDS, MIN_ROUNDS, ROUNDS, WARM_UP_CALLS, WARM_UP_LONG_CALLS
-from shootout.core.contract import Arm, Array, NotRun, Precision, Scenario, Target
+from shootout.core.contract import Arm, Array, NotRun, Precision, Target
 from shootout.core.journal.records import Played
 from shootout.core.messages import Loaded, Tuned, Verified
 from shootout.core.race import pace
@@ -86,7 +86,7 @@ def test_another_backend_thread_count_option_or_scenario_tells_nothing():
         arm(400, "openvino"),
         arm(400, threads=2),
         arm(400, options={"a": "b"}),
-        arm(400, scenario=Scenario.TRAIN_STEP),
+        arm(400, scenario="train-step"),
         arm(400, parameters={"activation": "gelu"}),
     ):
         assert caps.setback(other) is None

@@ -14,7 +14,7 @@ from support.races.fakes import live_arm
 from support.races.made import EXACT, EXECUTED, GROUP, A, header, rounds, write
 
 from shootout.core.constants import TAIL_S
-from shootout.core.contract import Arm, Device, Precision, Scenario, Target
+from shootout.core.contract import Arm, Device, Precision, Target
 from shootout.core.errors import NotRun, NotRunKind
 from shootout.core.exported.model import REPORT
 from shootout.core.host.placement import ProcessBounds
@@ -257,7 +257,7 @@ def test_long_calls_are_read_as_often_as_a_p99_takes(call_ns: float, known: int,
 
 @pytest.mark.parametrize(
     ("arm", "per_reading"),
-    [(replace(ARM, scenario=Scenario.THROUGHPUT), 1), (ARM, 2)],
+    [(replace(ARM, scenario="throughput"), 1), (ARM, 2)],
     ids=["several sessions", "short"],
 )
 def test_no_tail_is_read_of_calls_that_are_not_those_of_the_rounds(arm: Arm, per_reading: int):

@@ -15,7 +15,7 @@ from support.races.fakes import QUIET, FakePlayer, FakeWatch, World
 
 from shootout.core import clock as harness_clock
 from shootout.core.constants import GIVEN_ROUNDS, SERVE_ROUNDS
-from shootout.core.contract import Arm, Array, Scenario
+from shootout.core.contract import Arm, Array
 from shootout.core.messages import Scope, Turn
 from shootout.core.race.race import Race, flagged_blocks
 from shootout.core.race.restart import RaceEvents, Restart, RestartContext
@@ -224,7 +224,7 @@ class Serving(World):
 
 
 def serves(backend: str, **how: bool) -> Arm:
-    return replace(fakes.arm(backend, **how), scenario=Scenario.SERVE)
+    return replace(fakes.arm(backend, **how), scenario="serve")
 
 
 @pytest.fixture(name="quick")

@@ -16,7 +16,7 @@ from support.races.made import header, played, rounds, write
 from shootout.apps.judge.analysis import analyse
 from shootout.core.clock import Deadline
 from shootout.core.constants import SUSTAINED_REST
-from shootout.core.contract import Arm, Scenario
+from shootout.core.contract import Arm
 from shootout.core.errors import UsageError
 from shootout.core.messages import TimeBin
 from shootout.core.race import restart
@@ -37,7 +37,7 @@ SEEDS = range(12)
 
 def arms(*backends: str) -> list[Arm]:
     made = [fakes.arm(name) for name in backends] + [fakes.arm(backends[0], control=True)]
-    return [replace(one, scenario=Scenario.SUSTAINED) for one in made]
+    return [replace(one, scenario="sustained") for one in made]
 
 
 def race(world: World, *backends: str, whole_s: float = WHOLE_S) -> Race:
@@ -203,7 +203,7 @@ def test_one_turn_shows_no_spread_and_so_no_change(tmp_path: Path):
 
 
 def test_other_scenarios_have_no_time_over_time(tmp_path: Path):
-    one, other, copy = (replace(arm, scenario=Scenario.LATENCY) for arm in arms("a", "b"))
+    one, other, copy = (replace(arm, scenario="latency") for arm in arms("a", "b"))
     lines = [played(arm, 0, 1e6) for arm in (one, other, copy)]
     found = analyse(write(tmp_path / "run", header([one, other, copy]), *lines, rounds(0)))
     assert found.groups[0].ranking is None

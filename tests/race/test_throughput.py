@@ -21,7 +21,7 @@ from shootout.apps.judge import rows
 from shootout.commands import run
 from shootout.core import clock
 from shootout.core.clock import Deadline
-from shootout.core.contract import Arm, Availability, Device, Scenario, Target
+from shootout.core.contract import Arm, Availability, Device, Target
 from shootout.core.host import noise
 from shootout.core.messages import Scope
 from shootout.core.race import live_arm, pace, restart
@@ -120,7 +120,7 @@ def test_serving_has_one_instance_unless_more_are_asked_for() -> None:
 def setting(backend: str, batch: int, instances: int) -> Arm:
     words = f"batch={batch}, instances={instances}"
     one = replace(fakes.arm(backend), batch=batch, instances=instances, setting=words)
-    return replace(one, scenario=Scenario.THROUGHPUT)
+    return replace(one, scenario="throughput")
 
 
 class Settings(World):
@@ -344,7 +344,7 @@ def test_time_per_item_is_a_rate() -> None:
     found = rows.items_per_s(setting("a", 8, 2), timing(1e6), None)
     assert found is not None
     assert (found.value, found.low, found.high) == (1_000.0, 500.0, 2_000.0), "the batch is in the time already"
-    served = rows.items_per_s(replace(setting("a", 8, 2), scenario=Scenario.SERVE), timing(1e6), None)
+    served = rows.items_per_s(replace(setting("a", 8, 2), scenario="serve"), timing(1e6), None)
     assert served is not None
     assert served.value == 8_000.0, "a request is a whole batch"
     assert rows.items_per_s(fakes.arm("a"), timing(1e6), None) is None

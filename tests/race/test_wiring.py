@@ -21,7 +21,7 @@ from support.races.made import GROUP, A, B, header, prepared, write
 from shootout.core import clock, scenario
 from shootout.core.clock import Deadline
 from shootout.core.constants import BLOCK_NS, LEAD_IN_CALLS, LEAD_IN_NS, SHORT_CALL_NS
-from shootout.core.contract import Arm, NotRun, NotRunKind, Scenario, Target
+from shootout.core.contract import Arm, NotRun, NotRunKind, Target
 from shootout.core.errors import UsageError
 from shootout.core.exported.model import ReportRows
 from shootout.core.host import environment
@@ -288,7 +288,7 @@ def test_the_worker_has_all_its_instances_verified(bias: float, monkeypatch: pyt
     """The claim that it makes of itself can ask every instance, not the first one alone."""
     sessions, buffers = [Instance(), Instance(bias)], [{"x": np.array([1.0])}, {"x": np.array([2.0])}]
     worker = worker_main.Worker()
-    arm = Arm(target=Target(backend="numpy"), model="m", scenario=Scenario.THROUGHPUT, instances=2)
+    arm = Arm(target=Target(backend="numpy"), model="m", scenario="throughput", instances=2)
     claimed: list[Any] = []
     broken = SimpleNamespace(fault="any")
     monkeypatch.setattr(scenario, "verify", lambda claim, *_: claimed.append(claim) or broken)

@@ -13,7 +13,7 @@ from shootout.apps.judge.choice import UNCHECKED, UNJUDGED, choose
 from shootout.apps.judge.decide.limits import judge_limits
 from shootout.apps.judge.decide.options import Limit
 from shootout.apps.judge.decide.policy import read_policy
-from shootout.core.contract import BoundStanding, NotRunKind, Scenario
+from shootout.core.contract import BoundStanding, NotRunKind
 from shootout.core.stats.goals import Aim
 from shootout.core.stats.verdicts import Standing, Verdict
 from shootout.tell.document import Answer, Metric, MetricChange, Rate, Row, Serving, Shipped, ratio_of
@@ -475,9 +475,9 @@ def test_a_loss_is_accepted_by_the_smallest_drop_of_two_digits_that_decide_accep
 
 @pytest.mark.parametrize(
     ("scenario", "accept"),
-    [(Scenario.THROUGHPUT, "shootout decide RUN --objective rate --max-error 0.06"), (Scenario.TRAIN_STEP, None)],
+    [("throughput", "shootout decide RUN --objective rate --max-error 0.06"), ("train-step", None)],
 )
-def test_what_accepts_an_error_decides_by_what_was_measured(scenario: Scenario, accept: str | None):
+def test_what_accepts_an_error_decides_by_what_was_measured(scenario: str, accept: str | None):
     rows = [row(name, ns).model_copy(update={"scenario": scenario}) for name, ns in (("slow", 1_000), ("fast", 500))]
     int8 = row("fast:cpu:int8", 250, fidelity=fidelity(6e-2)).model_copy(update={"scenario": scenario})
     (change,) = choose(cell(*rows, int8)).would_change

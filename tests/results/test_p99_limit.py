@@ -10,7 +10,7 @@ from support.races import fakes
 from support.races.made import header, played, rounds, write
 
 from shootout.apps.judge import rows
-from shootout.core.contract import Arm, NotRunKind, Scenario
+from shootout.core.contract import Arm, NotRunKind
 from shootout.core.journal.records import Line, LoadTestResult, TriedRate
 from shootout.core.race.race import race_of
 from shootout.core.results.run import read_run
@@ -19,7 +19,7 @@ from shootout.tell.document import Timing
 
 
 def serves(backend: str, **how: bool) -> Arm:
-    return replace(fakes.arm(backend, **how), scenario=Scenario.SERVE)
+    return replace(fakes.arm(backend, **how), scenario="serve")
 
 
 @pytest.mark.parametrize(("steps", "never"), [((False, False), True), ((False, True), False), ((), False)])

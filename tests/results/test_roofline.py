@@ -13,7 +13,7 @@ from support.races.made import ARMS, COPY, EXECUTED, A, B, ended, header, played
 
 from shootout.apps.judge.analysis import analyse
 from shootout.apps.judge.roofline import ceiling, precisions, staged, traffic
-from shootout.core.contract import Arm, Scenario
+from shootout.core.contract import Arm
 from shootout.core.exported.workload import Work
 from shootout.tell import table
 from shootout.tell.ceilings import Bandwidth, Ceilings, Peak
@@ -222,5 +222,5 @@ def test_ceilings_of_another_thread_count_say_nothing(tmp_path: Path):
 
 
 def test_only_calls_one_after_the_other_have_a_share(tmp_path: Path):
-    arms = tuple(replace(arm, scenario=Scenario.TRAIN_STEP) for arm in THREADED)
+    arms = tuple(replace(arm, scenario="train-step") for arm in THREADED)
     assert {row.ceiling for row in run(tmp_path, arms=arms).rows} == {None}

@@ -11,12 +11,12 @@ import pytest
 from support.races.made import header, played, rounds
 
 from shootout.apps.judge.turns import describe_arms
-from shootout.core.contract import Arm, Scenario, Target
+from shootout.core.contract import Arm, Target
 from shootout.core.messages import TimeBin
 from shootout.core.results.group import Group, rules_of
 from shootout.core.stats.verdicts import Verdict
 
-ARMS = [Arm(target=Target(backend=name), model="identity", scenario=Scenario.SUSTAINED) for name in "abcde"]
+ARMS = [Arm(target=Target(backend=name), model="identity", scenario="sustained") for name in "abcde"]
 COPY = replace(ARMS[0], control=True)
 DRAWS = 25
 

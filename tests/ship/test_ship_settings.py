@@ -18,7 +18,7 @@ from shootout.backends._onnxruntime import backend as onnxruntime
 from shootout.commands import ship as command
 from shootout.core import backends
 from shootout.core.adapter import Built, Shipment
-from shootout.core.contract import Arm, Scenario, Target
+from shootout.core.contract import Arm, Target
 from shootout.core.errors import ArmFailed
 from shootout.core.plugins import BACKENDS, folder_of
 from shootout.models.sources.shipped_folder import CHECK, LOAD, ShippedFolder, open_shipped, seal_shipped
@@ -66,8 +66,8 @@ def test_variables_of_one_machine_and_secrets_stay_where_they_are(tmp_path: Path
     ("arm", "median_ns"),
     [
         (ARM, 1e6),
-        (replace(ARM, scenario=Scenario.THROUGHPUT, instances=4, threads=2), None),
-        (replace(ARM, scenario=Scenario.SERVE), None),
+        (replace(ARM, scenario="throughput", instances=4, threads=2), None),
+        (replace(ARM, scenario="serve"), None),
     ],
 )
 def test_only_a_call_after_the_other_is_a_time_to_check_against(

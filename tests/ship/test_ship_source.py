@@ -10,7 +10,7 @@ from support.races import made
 from support.races.made import A, B, ended, header, played, prepared, rounds
 
 from shootout.apps.judge.to_ship import find_arm_to_ship
-from shootout.core.contract import Fidelity, Scenario
+from shootout.core.contract import Fidelity
 from shootout.core.errors import Infeasible, Undecided, UsageError
 from shootout.core.journal.records import Line
 from shootout.core.study.group import GroupRecord
@@ -99,6 +99,6 @@ def test_what_can_t_be_meant_is_refused(how: dict, words: str, tmp_path: Path):
 
 
 def test_a_training_step_is_refused(tmp_path: Path):
-    arms = tuple(replace(arm, scenario=Scenario.TRAIN_STEP) for arm in (A, B, made.COPY))
+    arms = tuple(replace(arm, scenario="train-step") for arm in (A, B, made.COPY))
     with pytest.raises(UsageError, match="training step"):
         find_arm_to_ship(run(tmp_path, 1e6, 2e6, arms), "a")

@@ -11,7 +11,7 @@ import pytest
 
 from shootout.core import backends
 from shootout.core.adapter import Built
-from shootout.core.contract import Arm, Scenario, Target, TensorSpec
+from shootout.core.contract import Arm, Target, TensorSpec
 from shootout.core.exported.model import ALIGNMENT, INPUTS, ExportedModel, save_sets
 from shootout.core.worker.__main__ import Worker
 
@@ -35,9 +35,9 @@ def exported_of(sets: list[dict[str, Any]], folder: Path) -> ExportedModel:
     )
 
 
-@pytest.mark.parametrize(("scenario", "instances"), [(Scenario.LATENCY, 1), (Scenario.THROUGHPUT, 2)])
+@pytest.mark.parametrize(("scenario", "instances"), [("latency", 1), ("throughput", 2)])
 def test_every_input_begins_where_all_runtimes_read_it_in_place(
-    scenario: Scenario, instances: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    scenario: str, instances: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     handed: list[int] = []
 

@@ -14,7 +14,7 @@ from support.exports import bare_exported
 
 from shootout.core import clock
 from shootout.core.adapter import Built
-from shootout.core.contract import Arm, Arrays, Executed, Scenario, Target, TensorSpec
+from shootout.core.contract import Arm, Arrays, Executed, Target, TensorSpec
 from shootout.core.exported.fidelity import NOTHING
 from shootout.core.exported.model import INPUTS, REFERENCE, ExportedModel, save_sets
 from shootout.core.host.placement import place
@@ -102,7 +102,7 @@ def sized(size: int, folder: Path) -> ExportedModel:
 
 
 def arm(scheme: str = "") -> Arm:
-    return Arm(target=Target(backend="spin", scheme=scheme), model="m", scenario=Scenario.VARYING)
+    return Arm(target=Target(backend="spin", scheme=scheme), model="m", scenario="varying")
 
 
 def made(tmp_path: Path, bucket: int | None = None, *, is_open: bool = False) -> ExportedModel:

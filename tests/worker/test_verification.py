@@ -13,7 +13,7 @@ from support.exports import bare_exported
 
 from shootout.core.contract import Arm, Arrays, BoundStanding, Device, Executed, Precision, Target, TensorSpec
 from shootout.core.exported.model import ReportRows
-from shootout.core.scoring import NAMES
+from shootout.core.host.npz import NAMES
 from shootout.core.worker.blocks import Caller
 from shootout.core.worker.verification import CHECKS, Claim, verify
 from shootout.scenarios import training_step

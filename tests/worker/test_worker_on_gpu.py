@@ -26,7 +26,7 @@ from shootout.backends import HIDDEN
 from shootout.core import backends, clock
 from shootout.core.adapter import Built
 from shootout.core.constants import GPU_LEAD_IN_NS, LEAD_IN_CALLS, WINDOW_NS
-from shootout.core.contract import Arm, Scenario, Target
+from shootout.core.contract import Arm, Target
 from shootout.core.contract import Device as Kind
 from shootout.core.messages import Ask, Fault, GpuState, Loaded, Scope, Turn, Warming
 from shootout.core.worker.__main__ import Worker, answer
@@ -105,7 +105,7 @@ def test_the_context_comes_first_and_its_cost_apart(device: Device, adapter: Ada
 
 
 def test_all_instances_are_among_what_was_loaded(adapter: Adapter):
-    serving = replace(ON_GPU, scenario=Scenario.THROUGHPUT, instances=3)
+    serving = replace(ON_GPU, scenario="throughput", instances=3)
     found = Worker().load(built(serving))
     assert found.gpu is not None
     assert found.gpu.loaded_bytes == 3 * MODEL_BYTES
@@ -171,7 +171,7 @@ def test_a_block_begins_behind_calls_that_nobody_reads(device: Device, adapter: 
 
 
 def test_several_instances_begin_a_window_behind_as_long_a_lead_in(device: Device, adapter: Adapter):
-    found = loaded(replace(ON_GPU, scenario=Scenario.THROUGHPUT, instances=1))
+    found = loaded(replace(ON_GPU, scenario="throughput", instances=1))
     call_ns = found.tune().call_ns[Scope.COMPUTE]
     device.log.clear()
     found.turn(Ask(scopes=(Scope.COMPUTE,)))
@@ -180,7 +180,7 @@ def test_several_instances_begin_a_window_behind_as_long_a_lead_in(device: Devic
 
 def test_energy_is_of_one_session_that_calls_alone(adapter: Adapter):
     assert loaded().on_gpu(unsynchronized=False, energy_s=0.5).energy is not None
-    several = loaded(replace(ON_GPU, scenario=Scenario.THROUGHPUT, instances=2))
+    several = loaded(replace(ON_GPU, scenario="throughput", instances=2))
     assert several.on_gpu(unsynchronized=False, energy_s=0.5).energy is None
 
 

@@ -193,7 +193,7 @@ def _count_fewest(planned: Plan, group: PlannedGroup) -> int:
 
 def _rounds_of(scenario: Scenario, study: Study) -> tuple[int, int]:
     """Return the fewest and the most rounds of a restart in a scenario."""
-    return scenario.count_rounds({name: getattr(study, name) for name in scenario.options})
+    return scenario.count_rounds(study.options_of(scenario))
 
 
 def _rounds_s(arm: Arm, fewest: int, call_s: float, rounds: int) -> float:

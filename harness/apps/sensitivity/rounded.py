@@ -22,8 +22,9 @@ from shootout.core.contract import Arrays, Artifact, Precision
 from shootout.core.errors import ModelError
 from shootout.core.exported.fidelity import compare
 from shootout.core.exported.model import ExportedModel, ReportRows
+from shootout.core.host.npz import saving
 from shootout.core.messages import Scores
-from shootout.core.scoring import Measure, saving
+from shootout.core.scoring import Measure
 from shootout.models.metrics.scoring import score_rows
 from shootout.models.onnx.layers import Layer
 from shootout.tell.paired import compare_means

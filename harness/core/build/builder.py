@@ -43,7 +43,6 @@ from shootout.core.worker.interpreters import PythonInterpreter
 from shootout.core.worker.precision_checks import probe_fault, probe_name, probes
 from shootout.core.worker.process import WorkerProcess, log_name
 from shootout.models.sources.shipped_folder import MANIFEST
-from shootout.scenarios.varying_inputs import compose
 
 Exported = ExportedModel | ShootoutError
 UNSENT = "the machine that exports for this one gave no exported model of this size"
@@ -77,7 +76,7 @@ class Exports:
             return errors[0]
         scheme = scheme_of(arm.target)
         try:
-            return compose(group.arrivals, made, scheme.bucket, is_open=scheme.is_dynamic)
+            return group.arrivals.compose(made, scheme.bucket, is_open=scheme.is_dynamic)
         except ModelError as error:
             return error
 

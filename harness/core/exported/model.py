@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -24,9 +24,6 @@ from shootout.core.errors import ModelError
 from shootout.core.exported.stream import Stream
 from shootout.core.exported.workload import Work
 from shootout.core.host.store import open_sealed, sealed
-
-if TYPE_CHECKING:
-    from shootout.scenarios.varying_inputs import Varying
 
 T = TypeVar("T")
 ALIGNMENT = 64
@@ -79,6 +76,14 @@ INLINE_BYTES = 1 << 28
 """Larger weights lie beside the ONNX file: what is in it is parsed, copied and written each time that anything of the
 graph changes, and a protobuf holds at most 2 GiB.
 """
+
+
+class Sizes(Protocol):
+    """The model at the sizes that calls have, where these vary; a scenario knows more of it."""
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether one session takes all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +148,7 @@ class ExportedModel:
         shared: of a size of a sweep, the key of the open export in whose folder its graph and weights lie; "" if all is
             in its own.
         graph: the name of its ONNX file there.
-        varying: if sizes vary, all of them, the largest of which this is (see `exported.varying`); never on disk.
+        varying: if sizes vary, all of them, the largest of which this is; never on disk.
         stream: how calls make clips, which the input buffers and `unseen`'s outputs then are; None for single calls.
         flips: by precision as `error_bounds`, the share of each whole-number output's elements that it may flip, margin
             included: where two scores are as good as equal, rounding decides which index comes out.
@@ -180,7 +185,7 @@ class ExportedModel:
     unpredicted: tuple[str, ...] = ()
     shared: str = ""
     graph: str = ""
-    varying: Varying | None = None
+    varying: Sizes | None = None
     stream: Stream | None = None
     bounds_by_step: Mapping[int, Mapping[str, float | None]] = dataclasses.field(default_factory=dict)
     flips: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)

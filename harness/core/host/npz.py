@@ -1,20 +1,25 @@
-"""Read an .npz that came from elsewhere: its headers say what its arrays take before any number is read."""
+"""Read an .npz that came from elsewhere: its headers say what its arrays take before any number is read.
+
+And keep the outputs of calls in such files, as they are made.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import struct
 import tokenize
 import zipfile
 from collections.abc import Callable, Mapping
+from itertools import count
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 from numpy.lib import format as npy
 
-from shootout.core.contract import Array
+from shootout.core.contract import Array, Arrays
 
 _HEADERS: Mapping[tuple[int, int], Callable[[IO[bytes]], Any]] = {
     (1, 0): npy.read_array_header_1_0,
@@ -26,6 +31,10 @@ _HEADER_BYTES = 1 << 14
 """The most that an array's header takes; NumPy itself reads at most 10,000 characters of it."""
 _END, _END_64 = struct.Struct("<4s4H2LH"), b"PK\6\7"
 """The end of a zip file, and what stands before it if it holds 4 GiB or 65,535 members."""
+NAMES, CALLS = "names.json", "*.npz"
+"""Files of a folder with outputs: the outputs' names, and one for some calls each."""
+FILE_BYTES = 8 << 20
+"""A file of calls holds about so much, or one call."""
 _MOST_DIRECTORY_BYTES = 1 << 16
 """The most of a zip's list of members, of each of which `zipfile` makes an object."""
 
@@ -90,3 +99,24 @@ def _read_array(packed: zipfile.ZipFile, member: zipfile.ZipInfo, most_bytes: in
     with packed.open(member) as file:  # in pieces, between which Ctrl-C is heard; at its end the checksum is compared
         array: Array = npy.read_array(file, allow_pickle=False)
     return array
+
+
+def saving(run: Callable[[Arrays], Arrays], folder: Path, calls: int = 1) -> Callable[[Arrays], Arrays]:
+    """Return `run`, which also leaves the outputs of each call in the folder.
+
+    Args:
+        calls: how many there will be. A file holds many short ones, since writing one takes longer than a short call.
+    """
+    numbers = count(1)
+    waiting: list[Arrays] = []
+
+    def saved(inputs: Arrays) -> Arrays:
+        outputs, number = run(inputs), next(numbers)
+        waiting.append({name: np.array(array) for name, array in outputs.items()})
+        if number >= calls or len(waiting) * sum(array.nbytes for array in outputs.values()) > FILE_BYTES:
+            (folder / NAMES).write_text(json.dumps(list(outputs)), encoding="utf-8")
+            np.savez(folder / f"{number:09}", *(np.stack([one[name] for one in waiting]) for name in outputs))
+            waiting.clear()
+        return outputs
+
+    return saved

@@ -290,8 +290,7 @@ class RaceRunner:
         built = self._add_control(group)
         arms = [arm for arm in group.playing if arm.label in built and not self.recorder.is_out(name, arm)]
         scenario, served = scenario_of(group.record.arms[0]), [one for done in known.served.values() for one in done]
-        options = {name: getattr(self.plan.study, name) for name in scenario.options}
-        terms = scenario.terms(options, served, self.plan.restart_s)
+        terms = scenario.terms(self.plan.study.options_of(scenario), served, self.plan.restart_s)
         seed, index = f"{self.plan.study.seed} {name}", list(self.groups).index(name)
         race = race_of(known, arms, seed=seed, terms=terms, index=index)
         race.hung = [arm.label for arm in arms if self.recorder.hung(name, arm)]

@@ -61,7 +61,7 @@ def unfit(
 ) -> set[str]:
     """Return the arms that can't be the answer, as they stand, so that no verdict among them is waited for.
 
-    They broke, found no steady state in most of their restarts, or break the limit on p99 that their users set. The
+    They broke, found no steady state in most of their restarts, or break a limit that their scenario holds them to. The
     race and what is read from its journal both take it from here, so that they share α among the same arms.
 
     Args:

@@ -17,7 +17,6 @@ from shootout.core.contract import (
     NotRun,
     NotRunKind,
     Precision,
-    Scenario,
     Target,
     TensorSpec,
 )
@@ -31,7 +30,6 @@ from shootout.core.study.group import is_exact, name_model
 from shootout.core.study.points import describe, describe_native
 from shootout.core.study.target import Describe, open_once, own_words, provider
 from shootout.core.units import counted, size
-from shootout.scenarios import training_step
 
 BYTES_PER_WEIGHT, BYTES_PER_WEIGHT_ARM = 4, 8
 """The bytes of a weight in float32; and of one in an arm, with a runtime's own packed copy."""
@@ -160,8 +158,11 @@ def _check_arm(arm: Arm, here: Here) -> NotRun | None:
     if scenario_of(arm).trains and not capabilities.trains:
         others = ", ".join(sorted(name for name in scenario_names() if not find_scenario(name).trains))
         return NotRun(NotRunKind.UNSUPPORTED, f"{arm.target.backend} has no {arm.scenario}", f"it offers {others}")
-    if scenario_of(arm).trains and (why := _check_training(arm)):
-        return why
+    if scenario_of(arm).trains:
+        own = is_file(arm.model) or is_own(arm.model)
+        weights = None if own else find_model(arm.model).count_weights(arm.parameters)
+        if why := scenario_of(arm).find_obstacle(arm, weights):
+            return why
     if (operators := here.classical.get(arm.model)) and (why := _check_classical(capabilities, operators)):
         return why
     scheme = schemes.parse(arm.target.scheme, own=own_words(capabilities))
@@ -186,7 +187,7 @@ def _check_shapes_word(arm: Arm, can: Capabilities) -> NotRun | None:
     scheme = schemes.parse(arm.target.scheme, own=own_words(can))
     if not scheme.shapes:
         return None
-    if arm.scenario is not Scenario.VARYING:
+    if not scenario_of(arm).varies:
         reason = f"{scheme.shapes} is for inputs of several sizes, and this race has one"
         fix = "add a mix, such as --mix sequence=16:50,64:30"
         return NotRun(NotRunKind.UNFIT, reason, fix)
@@ -265,19 +266,9 @@ def _check_shipped(arm: Arm) -> NotRun | None:
     if threads != arm.threads:
         reason = f"{arm.target} was measured on {threads} threads, and sets them itself; this race is on {arm.threads}"
         return NotRun(NotRunKind.UNFIT, reason, f"--threads {threads}")
-    if arm.scenario is Scenario.TRAIN_STEP:
+    if scenario_of(arm).trains:
         return NotRun(NotRunKind.UNSUPPORTED, f"{arm.target} has no {arm.scenario}", "it was shipped for inference")
     return None
-
-
-def _check_training(arm: Arm) -> NotRun | None:
-    """Explain why there is no training step of this model in this target."""
-    if is_file(arm.model) or is_own(arm.model):
-        return NotRun(NotRunKind.UNFIT, "a model of your own has no training step", "use a model that ships")
-    if not find_model(arm.model).count_weights(arm.parameters):
-        return NotRun(NotRunKind.UNFIT, f"{arm.model} has no weights to train", "use a model that has weights")
-    untrained = training_step.obstacle(arm.target)
-    return NotRun(NotRunKind.UNSUPPORTED, *untrained) if untrained else None
 
 
 def check_export(arm: Arm, exported: ExportedModel) -> NotRun | None:
@@ -322,7 +313,7 @@ def _check_shapes(shipped: Sequence[TensorSpec], arm: Arm, exported: ExportedMod
 
 def _check_item_count(arm: Arm, exported: ExportedModel) -> NotRun | None:
     """Explain why items a second would be wrong: a factory that doesn't take the batch makes any number of rows."""
-    if arm.scenario not in (Scenario.THROUGHPUT, Scenario.SERVE) or not is_own(arm.model):
+    if not scenario_of(arm).items(arm) or not is_own(arm.model):
         return None
     firsts = {spec.shape[0] if spec.shape else None for spec in exported.inputs}
     rows = firsts.pop() if len(firsts) == 1 else None
@@ -431,7 +422,7 @@ def check_memory_of_exports(
 
 def device_bytes(arm: Arm, exported: ExportedModel) -> int:
     """Return the bytes of a GPU's memory that an arm takes by rule of thumb."""
-    held = 2 if arm.scenario is Scenario.TRAIN_STEP else 1
+    held = 2 if scenario_of(arm).trains else 1
     inputs = set_bytes(exported.inputs) * buffer_count(exported.inputs)
     weights = BYTES_PER_WEIGHT_ARM * held * exported.parameter_count
     return CONTEXT_BYTES + arm.instances * (weights + COPIES_OF_INPUTS * inputs)
@@ -440,7 +431,7 @@ def device_bytes(arm: Arm, exported: ExportedModel) -> int:
 def _bytes_per_weight(arms: Sequence[Arm]) -> int:
     """Return the bytes per weight while all arms of a group, and the baseline's control, hold their sessions."""
     sessions = sum(arm.instances for arm in arms) + 1
-    held = 2 if arms[0].scenario is Scenario.TRAIN_STEP else 1  # a training step also has gradients and momenta
+    held = 2 if scenario_of(arms[0]).trains else 1  # a training step also has gradients and momenta
     return BYTES_PER_WEIGHT_ARM * held * sessions
 
 

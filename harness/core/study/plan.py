@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +20,6 @@ from shootout.core import backends, schemes
 from shootout.core.adapter import check_options
 from shootout.core.budget import RACING_S
 from shootout.core.clock import Stopwatch
-from shootout.core.constants import SUSTAINED_LEAST_S, SUSTAINED_REST
 from shootout.core.contract import (
     SCALED,
     Arm,
@@ -32,7 +30,6 @@ from shootout.core.contract import (
     NotRunKind,
     Option,
     Precision,
-    Scenario,
     Target,
 )
 from shootout.core.errors import UsageError, unknown
@@ -44,6 +41,7 @@ from shootout.core.host import environment
 from shootout.core.host.placement import Placement, allowed_cpus, place, widest
 from shootout.core.host.store import cache_folder
 from shootout.core.messages import Progress
+from shootout.core.scenario import Arrivals, find_scenario, scenario_of
 from shootout.core.scoring import ACCURACY, Measure, scorer
 from shootout.core.stats.goals import Aim, read_goal
 from shootout.core.stats.quantiles import LEAST_TAILS
@@ -70,39 +68,12 @@ from shootout.core.study.points import (
 )
 from shootout.core.study.schema import Study
 from shootout.core.study.target import own_words, parse_targets, provider, refuse_other_models, shipped_hashes
-from shootout.core.units import span
 from shootout.core.worker import interpreters
 from shootout.core.worker.availability import known_available
 from shootout.core.worker.interpreters import PythonInterpreter
-from shootout.scenarios.varying_inputs import Arrivals
 
 BATCHES = (1, 8, 64)
 """The candidates where the study names no batch."""
-
-
-def spread_settings(study: Study, arm: Arm) -> list[Arm]:
-    """Return the arm itself; for throughput and serving, one arm for each setting to try.
-
-    The CPUs are shared: each instance has its part of the threads.
-    """
-    if arm.scenario not in (Scenario.THROUGHPUT, Scenario.SERVE):
-        return [arm]
-    searched = arm.scenario is Scenario.THROUGHPUT
-    counts = study.instances or (_powers_of_two(arm.threads) if searched else (1,))
-    settings = [
-        (batch, count) for batch in (batches_to_try(study, arm) if searched else (arm.batch,)) for count in counts
-    ]
-    shown = len(settings) > 1
-    return [
-        replace(
-            arm,
-            batch=batch,
-            instances=count,
-            threads=max(1, arm.threads // count),
-            setting=_setting_words(arm.scenario, batch, count) if shown else "",
-        )
-        for batch, count in settings
-    ]
 
 
 def batches_to_try(study: Study, arm: Arm) -> tuple[int, ...]:
@@ -128,19 +99,11 @@ def find_crowded(arms: Sequence[Arm], threads: int) -> dict[str, NotRun]:
     }
 
 
-def _powers_of_two(threads: int) -> tuple[int, ...]:
-    """Return 1, 2, 4 … and as many as there are threads."""
-    return tuple(dict.fromkeys([*(2**n for n in range(threads.bit_length())), threads]))
-
-
-def _setting_words(scenario: Scenario, batch: int, instances: int) -> str:
-    return f"batch={batch}, instances={instances}" if scenario is Scenario.THROUGHPUT else f"instances={instances}"
-
-
 def as_selecting(record: GroupRecord, runnable: Sequence[Arm]) -> GroupRecord:
     """Make it a group that only selects, if some target has several settings to choose from; else return it."""
-    searched = any(arm.scenario is Scenario.THROUGHPUT for arm in runnable)
-    if not searched or len({family(arm.label) for arm in runnable}) == len(runnable):
+    if not any(scenario_of(arm).selects for arm in runnable) or len({family(arm.label) for arm in runnable}) == len(
+        runnable
+    ):
         return record
     arms = tuple(arm for arm in record.arms if not arm.control)
     return record.model_copy(update={"arms": arms, "baseline": None, "comparisons": 0, "selects_for": record.baseline})
@@ -227,8 +190,8 @@ class Plan:
     def racing_s(self) -> float | None:
         """Return the seconds of racing without a time limit of the user's; None, as long as it takes.
 
-        Only a race for the best arm has an answer at any time; verdicts and choices are waited for, and turns under
-        sustained load have a time of their own.
+        Only a race for the best arm has an answer at any time; verdicts and choices are waited for, and a scenario may
+        have a time of its own.
         """
         asked = [group.record for group in self.groups if group.playing]
         if self.study.turns or not all(record.goal.aim is Aim.BEST and record.selects_for is None for record in asked):
@@ -237,18 +200,12 @@ class Plan:
 
     @property
     def restart_s(self) -> float:
-        """Return the seconds that the arms of a restart share under sustained load; 0 in other scenarios."""
+        """Return the seconds that the arms of a restart share, where a scenario fixes that; else 0."""
         return self.study.dealt_s / (self.study.turns * self.racing) if self.study.turns else 0.0
 
     @property
-    def least_turn_s(self) -> float:
-        """Return the seconds of the shortest turn under sustained load, without its rest; 0 in other scenarios."""
-        most = max((len(group.playing) for group in self.groups), default=0)
-        return (1 - SUSTAINED_REST) * self.restart_s / max(most, 1)
-
-    @property
     def racing(self) -> int:
-        """Return how many groups share the time under sustained load, 1 at least."""
+        """Return how many groups share that time, 1 at least."""
         return max(sum(bool(group.playing) for group in self.groups), 1)
 
     @property
@@ -328,12 +285,9 @@ def make_plan(
         interpreters=others,
         planning_s=watch.seconds,
     )
-    if study.turns and made.least_turn_s < SUSTAINED_LEAST_S:
-        needed_s = math.ceil(study.dealt_s * SUSTAINED_LEAST_S / made.least_turn_s)
-        raise UsageError(
-            f"--for {span(study.dealt_s)} leaves each turn {made.least_turn_s:.2g} s, and one needs "
-            f"{SUSTAINED_LEAST_S:.0f} s: give --for {needed_s}s or more, or name fewer targets"
-        )
+    for scenario in study.scenarios if made.restart_s else ():
+        most = max((len(group.playing) for group in groups), default=0)
+        scenario.check_time(study.options_of(scenario), made.restart_s, most)
     return made
 
 
@@ -486,7 +440,9 @@ def _make_arms(
                 quantizer=name_quantizer(target),
             )
         )
-    return [spread for arm in arms for spread in spread_settings(study, arm)]
+    scenario = find_scenario(point.scenario)
+    own = study.options_of(scenario)
+    return [setting for arm in arms for setting in scenario.spread(arm, batches_to_try(study, arm), own)]
 
 
 def _drop_others_files(

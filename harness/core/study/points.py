@@ -12,18 +12,19 @@ from pathlib import Path
 from typing import Literal
 
 from shootout.core import backends, schemes
-from shootout.core.contract import SCALED, Capabilities, Device, Precision, Scenario, Target, Value
+from shootout.core.constants import USUAL_SCENARIO
+from shootout.core.contract import SCALED, Capabilities, Device, Precision, Target, Value
 from shootout.core.errors import UsageError, unknown
 from shootout.core.exported.request import Request, find_model, is_file, is_own
 from shootout.core.host.placement import Threads
 from shootout.core.messages import Progress
+from shootout.core.scenario import Arrivals, find_scenario, study_options
 from shootout.core.study import axes
 from shootout.core.study.axes import BATCH
 from shootout.core.study.group import name_model
 from shootout.core.study.schema import Study, checked
 from shootout.core.study.target import Describe, own_words, parse_targets, refuse_namesakes, with_twins
 from shootout.models.data import reading
-from shootout.scenarios.varying_inputs import CALLS, Arrivals, draw_arrivals, weigh_calls
 
 POINT_WORDS = ("model", "batch", "scenario", "threads")
 """The names that one of a study's points may have beside a model's parameters."""
@@ -48,7 +49,7 @@ class Point:
     others: tuple[str, ...] = ()
     parameters: Mapping[str, Value]
     batch: int
-    scenario: Scenario = Scenario.LATENCY
+    scenario: str = USUAL_SCENARIO
     threads: Threads = None
     arrivals: Arrivals | None = None
 
@@ -146,8 +147,9 @@ def _fix_study(study: Study, point: Mapping[str, Value]) -> Study:
 def _make_points(study: Study) -> list[Point]:
     known = {name for model in study.model for name in find_model(model).parameters}
     for name in () if all(map(is_file, study.model)) else study.parameters:
-        if name not in known and study.mix and name == study.mix.axis:
-            raise unknown("axis in --mix", name, known | {BATCH})
+        for field, option in study_options().items():
+            if name not in known and name in option.sizes_of(getattr(study, field)):
+                raise unknown(f"axis in {option.flag}", name, known | {BATCH})
         if name not in known:
             raise unknown("parameter", name, known | set(axes.WORDS))
     files = [model for model in study.model if is_file(model)][1:]
@@ -156,6 +158,7 @@ def _make_points(study: Study) -> list[Point]:
     names = [name_model(model) for model in study.model if is_file(model)]
     if len(set(names)) < len(names):
         raise UsageError(f"give each model file a name of its own, got {', '.join(names)}")
+    arrivals = {name: find_scenario(name).arrivals(study) for name in study.scenario}
     return [
         _size_point(
             study,
@@ -166,33 +169,18 @@ def _make_points(study: Study) -> list[Point]:
                 batch=batch,
                 scenario=scenario,
                 threads=threads,
-                arrivals=_draw_arrivals(study) if scenario is Scenario.VARYING else None,
+                arrivals=sizes,
             ),
         )
         for model in study.model
         if model not in files
         for parameters in _combine_parameters(study, model)
         for batch in study.batch
-        for scenario in study.scenario
+        for scenario, sizes in arrivals.items()
         for threads in study.threads
-        if batch == study.batch[0] or scenario is not Scenario.THROUGHPUT  # where batches compete in one group
-        if scenario is not Scenario.VARYING or _is_largest(study, parameters, batch)  # whose group has all sizes
+        if batch == study.batch[0] or not find_scenario(scenario).spreads_batch  # where batches compete in one group
+        if sizes is None or {**parameters, BATCH: batch}.get(sizes.axis) == max(sizes.sizes)  # whose group has all
     ]
-
-
-def _draw_arrivals(study: Study) -> Arrivals:
-    """Return the sizes of the calls in order, where they vary."""
-    assert study.mix, "the scenario needs one"
-    weights = dict(zip(study.mix.sizes, study.mix.weights, strict=True))
-    sizes = draw_arrivals(weights, CALLS, study.seed)
-    return Arrivals(axis=study.mix.axis, sizes=sizes, weights=weigh_calls(weights, sizes), binned=study.mix.binned)
-
-
-def _is_largest(study: Study, parameters: Mapping[str, Value], batch: int) -> bool:
-    """Return whether this is the largest size of the study's mix."""
-    assert study.mix, "the scenario needs one"
-    size = batch if study.mix.axis == BATCH else parameters.get(study.mix.axis)
-    return size == study.mix.sizes[-1]
 
 
 def _size_point(study: Study, point: Point) -> Point:
@@ -296,7 +284,7 @@ def request(study: Study, point: Point) -> Request:
         labels_npz=Path(study.labels) if study.labels else None,
         calibration_npz=calibration,
         weights=Path(study.weights) if study.weights else None,
-        training=point.scenario is Scenario.TRAIN_STEP,
+        training=find_scenario(point.scenario).trains,
         scored=find_scored(study.metric, rows.truth),
         rows_by=Path(study.rows_by) if study.rows_by else None,
         sweep=find_sweep(study),
@@ -354,9 +342,9 @@ def group_name(point: Point) -> str:
     varied = {point.arrivals.axis: point.arrivals.span} if point.arrivals else {}
     own = {key: value for key, value in point.parameters.items() if defaults.get(key) != value or key in varied}
     special = ", ".join(f"{key}={varied.get(key, value)}" for key, value in own.items())
-    scenario = "" if point.scenario is Scenario.LATENCY else f", {point.scenario}"
+    scenario = "" if point.scenario == USUAL_SCENARIO else f", {point.scenario}"
     threads = "" if point.threads is None else f", threads {point.threads}"
-    batch = "" if point.scenario is Scenario.THROUGHPUT else f", batch {varied.get(BATCH, point.batch)}"
+    batch = "" if find_scenario(point.scenario).spreads_batch else f", batch {varied.get(BATCH, point.batch)}"
     titles = [_make_title(model) for model in (point.model, *point.others)]
     names = " and ".join(titles if len(titles) < 3 else [titles[0], f"{len(titles) - 1} other files"])
     return f"{names}{f' ({special})' if special else ''}{batch}{threads}{scenario}"

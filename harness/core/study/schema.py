@@ -11,18 +11,18 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
 
-from shootout.core.constants import MAX_CALL_S, MAX_RESTARTS, MAX_RESTARTS_IN_TIME, SUSTAINED_S, SUSTAINED_TURNS
-from shootout.core.contract import Device, Precision, Scenario, Value
+from shootout.core.constants import MAX_CALL_S, MAX_RESTARTS, MAX_RESTARTS_IN_TIME, USUAL_SCENARIO
+from shootout.core.contract import Device, Precision, Value
 from shootout.core.errors import UsageError, tell_refusal, unknown
 from shootout.core.exported.stream import OFF
 from shootout.core.host.store import without_home
+from shootout.core.scenario import Scenario, find_scenario, scenario_names, study_options
 from shootout.core.stats.drops import find_max_drop, read_share
 from shootout.core.stats.goals import Aim, read_goal
 from shootout.core.study import axes
 from shootout.core.study.target import canonical
-from shootout.scenarios.mix import Mix, read_mix
 
 MAX_BATCH = 2**20
 SUFFIX = ".toml"
@@ -33,7 +33,7 @@ GIVEN = (
     *("state", "stream", "chunk_ms", "sustained_s"),
 )
 """The fields that a run's journal keeps beside its arms, in the order of the words of a command."""
-_CHOICES: dict[str, type[StrEnum]] = {"scenario": Scenario, "device": Device, "precision": Precision}
+_CHOICES: dict[str, type[StrEnum]] = {"device": Device, "precision": Precision}
 _Words = BeforeValidator(axes.as_axis)
 _Axis = BeforeValidator(axes.read_axis)
 _Some = Field(min_length=1)
@@ -67,14 +67,27 @@ _Size = Annotated[int, Field(ge=0, le=MAX_BATCH)]
 _Path = Annotated[str, BeforeValidator(lambda given: fspath(given) if isinstance(given, PathLike) else given)]
 
 
-def _read_mix(given: Any) -> Any:
-    """Read a mix if it is text.
+def _read_option(given: Any, info: ValidationInfo) -> Any:
+    """Read an option as its scenario does.
 
     Raises:
         ValueError: it is none; pydantic, which calls this, adds the place.
     """
+    option = study_options()[str(info.field_name)]
     try:
-        return read_mix(given) if isinstance(given, str) else given
+        return option.read(given) if option.read and given is not None else given
+    except UsageError as error:
+        raise ValueError(str(error)) from None
+
+
+def _read_scenario(name: str) -> str:
+    """Read the name of a scenario.
+
+    Raises:
+        ValueError: there is none; pydantic, which calls this, adds the place.
+    """
+    try:
+        return find_scenario(name).name
     except UsageError as error:
         raise ValueError(str(error)) from None
 
@@ -146,7 +159,7 @@ class Study(BaseModel):
     model: Annotated[tuple[str, ...], _Words, _Some]
     parameters: dict[str, Annotated[tuple[Value, ...], _Axis, _Some]] = Field(default_factory=dict)
     shapes: dict[str, Annotated[tuple[_Size, ...], BeforeValidator(_read_shape), _Some]] = Field(default_factory=dict)
-    scenario: Annotated[tuple[Scenario, ...], _Words, _Some] = (Scenario.LATENCY,)
+    scenario: Annotated[tuple[Annotated[str, AfterValidator(_read_scenario)], ...], _Words, _Some] = (USUAL_SCENARIO,)
     targets: Annotated[tuple[str, ...], _Some] = ()
     backend: Annotated[tuple[str, ...], _Words, _Some] = ()
     device: Annotated[tuple[Device, ...], _Words, _Some] = ()
@@ -155,7 +168,7 @@ class Study(BaseModel):
     batch: Annotated[tuple[int, ...], _Axis, _Some] = (1,)
     threads: Annotated[tuple[int | Literal["all", "default"] | None, ...], _Axis, _Some] = (None,)
     points: tuple[dict[str, Value], ...] = ()
-    mix: Annotated[Mix | None, BeforeValidator(_read_mix)] = None
+    mix: Annotated[Any, BeforeValidator(_read_option)] = None
     instances: Annotated[tuple[Annotated[int, Field(ge=1, le=MAX_BATCH)], ...], _Axis] = ()
     rate: float | None = Field(default=None, gt=0.0, le=1e6)
     p99_limit_ms: float | None = Field(default=None, gt=0.0, le=1e9)
@@ -210,23 +223,31 @@ class Study(BaseModel):
         return {*self.scenario, *(point["scenario"] for point in self.points if "scenario" in point)}
 
     @property
+    def scenarios(self) -> list[Scenario]:
+        """Return what its models are measured in."""
+        return [find_scenario(name) for name in scenario_names() if name in self.all_scenarios]
+
+    def options_of(self, scenario: Scenario) -> dict[str, Any]:
+        """Return the study's values for a scenario's options."""
+        return {name: getattr(self, name) for name in scenario.options}
+
+    @property
     def turns(self) -> int:
-        """Return how many turns each arm takes under sustained load; 0 in other scenarios, whose verdicts end them."""
-        if Scenario.SUSTAINED not in self.all_scenarios:
-            return 0
-        return self.max_restarts if "max_restarts" in self.model_fields_set else SUSTAINED_TURNS
+        """Return how many restarts each arm plays, where a scenario fixes that; 0: until its verdicts are in."""
+        fixed = max((one.restarts for one in self.scenarios), default=0)
+        return self.max_restarts if fixed and "max_restarts" in self.model_fields_set else fixed
 
     @property
     def dealt_s(self) -> float:
-        """Return the seconds that all turns under sustained load share."""
-        return self.sustained_s or SUSTAINED_S
+        """Return the seconds that all restarts share, where a scenario fixes that; else 0."""
+        return max((one.whole_s(self.options_of(one)) for one in self.scenarios), default=0.0)
 
     @property
     def most_restarts(self) -> int:
         """Return the most restarts of a race: the study's own number, else more for races that something else ends."""
         if self.turns:
             return self.turns
-        own = "max_restarts" in self.model_fields_set or Scenario.THROUGHPUT in self.scenario
+        own = "max_restarts" in self.model_fields_set or any(one.selects for one in self.scenarios)
         return self.max_restarts if own or self.aims_at == Aim.BASELINE else MAX_RESTARTS_IN_TIME
 
     def changed(
@@ -258,9 +279,10 @@ class Study(BaseModel):
         knobs = {name: {**self.options.get(name, {}), **options.get(name, {})} for name in {*self.options, *options}}
         silenced = _find_silenced({**given, **words})
         silenced |= set() if same_model else {"shapes"}
-        for mix in (self.mix, given["mix"]) if "mix" in given else ():  # the new one says the sizes of its axis
-            silenced |= {mix.axis} & {"batch"} if mix else set()
-            kept.pop(mix.axis if mix else "", None)
+        for name, option in study_options().items():  # a new value says the sizes of its axes
+            sized = {*option.sizes_of(getattr(self, name)), *option.sizes_of(given[name])} if name in given else ()
+            silenced |= {*sized} & {"batch"}
+            kept = {axis: sizes for axis, sizes in kept.items() if axis not in sized}
         fields = {key: value for key, value in self.model_dump(exclude_unset=True).items() if key not in silenced}
         if self.points:
             fields["points"] = _drop_named(self.points if same_model else (), {*given, *words, *own})
@@ -277,12 +299,10 @@ def _find_silenced(changed: Mapping[str, Any]) -> set[str]:
     """Return the fields of a study that have no meaning any more once others are changed."""
     silenced = {"backend", "device", "precision"} if "targets" in changed else set[str]()
     silenced |= {"targets"} if "backend" in changed else set()
-    asked = {*axes.as_axis(changed.get("scenario", ()))}
-    if asked and Scenario.SERVE not in asked:
-        silenced |= {"rate", "p99_limit_ms", "enough_rate"}
-        silenced |= set() if Scenario.THROUGHPUT in asked else {"instances"}
-    silenced |= {"sustained_s"} if asked and Scenario.SUSTAINED not in asked else set()
-    return silenced
+    asked = [str(name) for name in axes.as_axis(changed.get("scenario", ())) if name in scenario_names()]
+    taken = {name for one in asked for name in find_scenario(one).options}
+    dropped = {name for name, option in study_options().items() if option.is_dropped}
+    return silenced | (dropped - taken if asked else set())
 
 
 def checked(fields: dict[str, Any], source: str = "") -> Study:
@@ -297,25 +317,26 @@ def checked(fields: dict[str, Any], source: str = "") -> Study:
     place = f"{source}: " if source else ""
     if strange := next((key for key in fields if key not in Study.model_fields), None):
         raise UsageError(f"{place}{unknown('key', strange, Study.model_fields)}")
-    if fields.get("mix"):
-        fields = {"scenario": (Scenario.VARYING,), **fields}
+    for scenario in map(find_scenario, scenario_names()):
+        if any(option.implies and fields.get(name) for name, option in scenario.options.items()):
+            fields = {"scenario": (scenario.name,), **fields}
     try:
         study = Study.model_validate(fields)
     except ValidationError as invalid:
         raise UsageError(f"{place}{_explain_error(invalid.errors()[0])}") from None
     for fault in _find_faults(study):
         raise UsageError(f"{place}{fault}")
-    return _take_sizes_of_mix(study)
+    return _take_given_sizes(study)
 
 
-def _take_sizes_of_mix(study: Study) -> Study:
-    """Return the study with the sizes of its mix as those of the axis."""
-    mix = study.mix
-    if mix is None:
+def _take_given_sizes(study: Study) -> Study:
+    """Return the study with the sizes that options of scenarios give to axes, such as those of a mix."""
+    every = study_options().items()
+    sizes = {axis: some for name, option in every for axis, some in option.sizes_of(getattr(study, name)).items()}
+    batch = {"batch": sizes.pop("batch")} if "batch" in sizes else {}
+    if not (batch or sizes):
         return study
-    if mix.axis == "batch":
-        return study.model_copy(update={"batch": mix.sizes})
-    return study.model_copy(update={"parameters": {**study.parameters, mix.axis: mix.sizes}})
+    return study.model_copy(update={**batch, "parameters": {**study.parameters, **sizes}})
 
 
 def _explain_error(error: Any) -> str:
@@ -326,7 +347,7 @@ def _explain_error(error: Any) -> str:
     if error["type"] == "literal_error" and len(where) == 1:
         return str(unknown(str(where[0]), str(received), get_args(Study.model_fields[where[0]].annotation)))
     why = error["msg"].removeprefix("Value error, ")
-    return why if where == ("goal",) else f"{'.'.join(map(str, where))} is {received!r}: {why}"
+    return why if where[:1] in (("goal",), ("scenario",)) else f"{'.'.join(map(str, where))} is {received!r}: {why}"
 
 
 def _find_faults(study: Study) -> Iterator[str]:
@@ -337,44 +358,19 @@ def _find_faults(study: Study) -> Iterator[str]:
     for batch in study.batch:
         if not 1 <= batch <= MAX_BATCH:
             yield f"batch must be from 1 to {MAX_BATCH}, got {batch}"
-    if len(study.all_scenarios) > 1 and Scenario.SUSTAINED in study.all_scenarios:
-        yield "scenario sustained shares its whole time among its own turns: give it a run of its own"
-    in_bulk = (Scenario.THROUGHPUT, Scenario.SERVE, Scenario.SUSTAINED)
-    at_once = [scenario for scenario in study.scenario if scenario in in_bulk]
+    for scenario in map(find_scenario, scenario_names()):
+        if scenario.name in study.all_scenarios or any(getattr(study, name) for name in scenario.options):
+            yield from scenario.find_faults(study)
+    at_once = [name for name in study.scenario if find_scenario(name).divides_threads]
     if "default" in study.threads and at_once:
         why = f"scenario {at_once[0]} divides a number"
         yield f"threads 'default' leaves the number to each library, and {why}: leave one of the two out"
     yield from _find_unused_options(study)
     yield from _find_metric_faults(study)
-    yield from _find_mix_faults(study)
     axes_given = [(name, getattr(study, name)) for name in ("model", *axes.WORDS)]
     for name, values in [*axes_given, *study.parameters.items()]:
         if (again := axes.find_repeated(values)) is not None:
             yield f"{name} {values[again]} is asked for 2 times: name each value once"
-
-
-def _find_mix_faults(study: Study) -> Iterator[str]:
-    """Yield what makes no sense of a mix."""
-    mix = study.mix
-    if mix is None:
-        if Scenario.VARYING in study.all_scenarios:
-            yield "scenario varying calls with many sizes: say which, with a mix (--mix sequence=16:50,64:30,256:20)"
-        return
-    if others := sorted(study.all_scenarios - {Scenario.VARYING}):
-        yield f"a mix (--mix) is for scenario varying, got {others[0]}: leave one of the two out"
-    of_one_size: dict[str, object] = {
-        "inputs (--inputs)": study.inputs,
-        "state (--state)": study.state,
-        "stream (--stream)": study.stream,
-    }
-    for other in (name for name, given in of_one_size.items() if given):
-        one = f"--batch {mix.sizes[-1]}" if mix.axis == "batch" else f"--set {mix.axis}={mix.sizes[-1]}"
-        yield f"{other} is for one size at a time, and a mix has several: leave one out, or race one size with {one}"
-    if mix.axis in ("model", *axes.WORDS) and mix.axis != "batch":
-        yield f"a mix is over batch or an axis of the model, such as sequence, not over {mix.axis}"
-    given = {**study.parameters, **({"batch": study.batch} if "batch" in study.model_fields_set else {})}
-    if given.get(mix.axis, mix.sizes) != mix.sizes:
-        yield f"the mix says which sizes of {mix.axis} to race: leave out {mix.axis} itself"
 
 
 def _find_metric_faults(study: Study) -> Iterator[str]:
@@ -408,21 +404,13 @@ def _find_metric_faults(study: Study) -> Iterator[str]:
 
 
 def _find_unused_options(study: Study) -> Iterator[str]:
-    """Yield options of some scenarios alone: in any other they would be limits without effect."""
-    asked = study.all_scenarios
-    words = {"rate (--rate)": study.rate, "p99_limit_ms (--p99)": study.p99_limit_ms, "enough_rate": study.enough_rate}
-    for word in (name for name, value in words.items() if value and Scenario.SERVE not in asked):
-        how = "add scenario serve (--scenario serve)"
-        yield f"{word} is for requests that arrive by themselves: {how}, or leave it out"
-    if study.sustained_s and Scenario.SUSTAINED not in asked:
-        how = "add scenario sustained (--scenario sustained)"
-        yield f"sustained_s (--for) is the time of turns under sustained load: {how}, or leave it out"
-    if study.chunk_ms and not asked & {Scenario.LATENCY, Scenario.SUSTAINED}:
-        how = "add scenario latency (--scenario latency)"
-        yield f"chunk_ms (--chunk) is compared with the time of one call: {how}, or leave it out"
-    if study.instances and not asked & {Scenario.SERVE, Scenario.THROUGHPUT}:
-        how = "add scenario throughput or serve (--scenario throughput)"
-        yield f"instances (--instances) are sessions at work at once: {how}, or leave them out"
+    """Yield options of scenarios that aren't asked for: in any other they would be limits without effect."""
+    for name, option in study_options().items():
+        takers = [one for one in scenario_names() if name in find_scenario(one).options]
+        if option.use and getattr(study, name) and not study.all_scenarios & {*takers}:
+            flag = f" ({option.flag})" if option.flag else ""
+            how = f"add scenario {' or '.join(takers)} (--scenario {takers[0]})"
+            yield f"{name}{flag} {option.use}: {how}, or leave {option.them} out"
 
 
 def names() -> dict[str, str]:

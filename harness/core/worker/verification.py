@@ -51,8 +51,8 @@ from shootout.core.contract import Arm, Arrays, BoundStanding, Executed, Fidelit
 from shootout.core.exported import fidelity
 from shootout.core.exported.model import ExportedModel
 from shootout.core.exported.unseen import NUDGES, can_mix, mix_sets, nudge
+from shootout.core.host.npz import saving
 from shootout.core.messages import Verified
-from shootout.core.scoring import saving
 from shootout.core.session import Session
 from shootout.core.worker.blocks import Blocks, Caller
 from shootout.core.worker.precision_checks import executed_fault, is_mostly_labeled

@@ -23,7 +23,7 @@ from shootout.backends._torch import session as torch_session
 from shootout.backends._torch.compile import _captured_since, inductor_config, load_cache
 from shootout.core import backends
 from shootout.core.adapter import Built
-from shootout.core.contract import Arm, Availability, Device, Precision, Scenario, Target, TensorSpec
+from shootout.core.contract import Arm, Availability, Device, Precision, Target, TensorSpec
 from shootout.core.errors import SkippedArm
 from shootout.core.study import feasibility
 from shootout.scenarios.training_step import RATE
@@ -117,7 +117,7 @@ def test_a_training_step_uses_the_slot_s_tensors_too(torch: FakeTorch):
         return torch.double(x)
 
     on_gpu = Target(backend="torch-eager", device=Device.CUDA)
-    arm = Arm(target=on_gpu, model="made", scenario=Scenario.TRAIN_STEP, options={"copies": "pinned"})
+    arm = Arm(target=on_gpu, model="made", scenario="train-step", options={"copies": "pinned"})
     built = Built(arm=arm, exported=exported, folder=Path())
     student: Any = SimpleNamespace(step=step)
     session: Any = training.TorchTrainingSession(student, built, Mock())
@@ -234,7 +234,7 @@ def test_a_graph_is_found_where_the_same_process_captured_one_before(tmp_path: P
 
 def test_graphs_of_several_sessions_in_a_process_are_refused(tmp_path: Path):
     target = Target(backend="torch-compile", mode="cudagraphs", device=Device.CUDA)
-    arm = Arm(target=target, model="made", scenario=Scenario.THROUGHPUT, instances=2)
+    arm = Arm(target=target, model="made", scenario="throughput", instances=2)
     with pytest.raises(SkippedArm, match="one pool"):
         load_cache(Built(arm=arm, exported=SHIPPED, folder=tmp_path))
 

@@ -14,7 +14,7 @@ from shootout.apps.judge.analysis import Analysed
 from shootout.apps.judge.choice import Cell
 from shootout.apps.judge.decide.candidates import Candidate, Play, Question, read_question
 from shootout.core.constants import BIAS_FLOOR
-from shootout.core.contract import Arm, Scenario, Target
+from shootout.core.contract import Arm, Target
 from shootout.core.journal.records import Line, LoadTestResult, TriedRate
 from shootout.core.results.group import Group
 from shootout.core.stats.group_evidence import GroupEvidence, Rules
@@ -149,7 +149,7 @@ def searched(
 
     The limit on p99 is 5 ms. All restarts are alike; whoever calls this patches `samples.read`, for the run has none.
     """
-    arms = {name: Arm(target=Target(backend=name), model="identity", scenario=Scenario.SERVE) for name in steps}
+    arms = {name: Arm(target=Target(backend=name), model="identity", scenario="serve") for name in steps}
     first, copy = next(iter(steps)), replace(next(iter(arms.values())), control=True)
     lines: list[Line] = []
     for restart in range(restarts):
