@@ -17,7 +17,6 @@ from typing import Annotated, Any, NoReturn, Unpack
 
 import typer
 
-from shootout.apps.judge.decide.options import PolicyOptions
 from shootout.apps.judge.gate.options import GateOptions
 from shootout.commands.options import (
     DECIDE,
@@ -34,6 +33,7 @@ from shootout.commands.options import (
     To,
     declare,
 )
+from shootout.tell.limits import PolicyOptions
 from shootout.tell.study_options import (
     HelpGroup,
     MachineOptions,

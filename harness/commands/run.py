@@ -12,7 +12,6 @@ from pathlib import Path
 from shootout.apps.ceilings.measure import known_ceilings
 from shootout.apps.dry_run import screen as preview
 from shootout.apps.judge.analysis import analyse, find_nearest
-from shootout.apps.judge.decide.options import Limit
 from shootout.apps.judge.decide.policy import Policy, as_policy
 from shootout.apps.judge.decide.racing import (
     PolicyPurpose,
@@ -52,6 +51,7 @@ from shootout.core.study.target import parse_targets, with_twins
 from shootout.tell import notes, reproduce
 from shootout.tell.document import Document
 from shootout.tell.formats.files import check_files, write_files
+from shootout.tell.limits import Limit
 from shootout.tell.progress import ProgressDisplay
 from shootout.tell.screen import NAMED, fold
 from shootout.tell.study_options import RunOptions

@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from shootout.apps.judge.decide.options import Limit
 from shootout.apps.judge.decide.racing import PolicyPurpose
 from shootout.apps.judge.racing import AnswerPurpose
 from shootout.apps.sensitivity.measure import rank_layers
@@ -35,6 +34,7 @@ from shootout.core.study.plan import Plan
 from shootout.core.units import span
 from shootout.tell import reproduce
 from shootout.tell.document import Document
+from shootout.tell.limits import Limit
 from shootout.tell.progress import ProgressDisplay
 from shootout.tell.study_options import TuneOptions
 

@@ -20,6 +20,8 @@ from shootout.core.study.schema import GIVEN
 from shootout.models.sources.shipped_folder import MANIFEST
 from shootout.tell.study_options import RunOptions, SensitivityOptions, StudyOptions, TuneOptions, flags_of
 
+MORE_TIME = "5m"
+"""The time that is proposed for a run without a verdict, if nothing tells how long one takes."""
 SHAPES = re.compile(r"dynamic|bucket-\d+")
 """Words of schemes that say how sizes that vary are run."""
 _FLAGS = {keyword: flag.name for keyword, flag in flags_of(StudyOptions).items()}

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from support.races import planted
 
-from shootout.apps.judge.decide.options import Limit
 from shootout.commands import run
 from shootout.core.errors import Interrupted
 from shootout.core.host import environment
@@ -20,6 +19,7 @@ from shootout.core.journal import journal
 from shootout.core.results.group import group_of
 from shootout.core.study.plan import Plan, plan_groups
 from shootout.core.study.schema import Study
+from shootout.tell.limits import Limit
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from support.races.cells import row
 from shootout.apps.judge.decide.candidates import Question
 from shootout.apps.judge.decide.decision import Decision, decide
 from shootout.apps.judge.decide.objective import find_rate
-from shootout.apps.judge.decide.options import Limit
 from shootout.apps.judge.decide.policy import Policy, read_policy
 from shootout.apps.judge.decide.racing import PolicyPurpose, fit_study
 from shootout.apps.judge.decide.screen import tell_parts
@@ -21,6 +20,7 @@ from shootout.core.errors import UsageError
 from shootout.core.journal import samples
 from shootout.core.stats.verdicts import Standing
 from shootout.core.study.schema import checked
+from shootout.tell.limits import Limit
 from shootout.tell.machines import Machine
 
 BIG = Machine(key="big", name="Big, 8 CPUs", cpus=1, gpus=())

@@ -13,7 +13,6 @@ from support.races import made
 from shootout.apps.judge.analysis import analyse
 from shootout.apps.judge.decide.candidates import Question, read_question
 from shootout.apps.judge.decide.decision import Decision, decide
-from shootout.apps.judge.decide.options import Limit
 from shootout.apps.judge.decide.policy import read_policy
 from shootout.apps.judge.decide.racing import fit_study
 from shootout.apps.judge.decide.screen import compare_objective, tell_objective
@@ -22,6 +21,7 @@ from shootout.core.journal import samples
 from shootout.core.stats.quantiles import LEAST_TAILS
 from shootout.core.stats.verdicts import Standing
 from shootout.core.study.schema import Study
+from shootout.tell.limits import Limit
 
 MS = 1e6
 ARMS = {"lean": (2.0, 2.0), "wide": (1.0, 3.9), "near": (2.1, 1.97)}

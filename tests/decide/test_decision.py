@@ -12,15 +12,14 @@ from support.races.cells import fidelity, row, timing
 
 from shootout.apps.judge.decide.candidates import Question
 from shootout.apps.judge.decide.decision import Decision, decide, follow_decision
-from shootout.apps.judge.decide.limits import tell_finding
 from shootout.apps.judge.decide.objective import ObjectiveValue, compare
-from shootout.apps.judge.decide.options import Limit
 from shootout.apps.judge.decide.policy import read_policy
 from shootout.core.contract import NotRunKind
 from shootout.core.errors import UsageError
 from shootout.core.messages import Scope
 from shootout.core.stats.verdicts import Standing, Verdict
 from shootout.tell.document import CpuTime, Metric, MetricChange, Row
+from shootout.tell.limits import Limit, tell_finding
 
 BOTH = ("slow", 2_000), ("fast", 500)
 SLOW, FAST = (row(name, ns) for name, ns in BOTH)

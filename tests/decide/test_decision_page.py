@@ -15,10 +15,10 @@ from lab.common import Bench
 from lab.decisions_simulated import figures
 from shootout.apps.judge.decide.candidates import read_question
 from shootout.apps.judge.decide.decision import decide
-from shootout.apps.judge.decide.options import Limit
 from shootout.apps.judge.decide.policy import read_policy
 from shootout.apps.judge.decide.screen import render
 from shootout.core.host.placement import place
+from shootout.tell.limits import Limit
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "deciding.md").read_text()

@@ -13,13 +13,13 @@ from support.races.cells import fidelity, row
 
 from shootout.apps.judge.decide.candidates import Question
 from shootout.apps.judge.decide.decision import decide
-from shootout.apps.judge.decide.limits import Bounds, judge_figure, tell_finding
-from shootout.apps.judge.decide.options import Limit
+from shootout.apps.judge.decide.limits import Bounds, judge_figure
 from shootout.apps.judge.decide.policy import read_policy, write_policy
 from shootout.apps.judge.decide.screen import READING, render
 from shootout.commands.decide import _name_policy
 from shootout.core.stats.verdicts import Standing
 from shootout.tell.document import Metric
+from shootout.tell.limits import Limit, tell_finding
 
 SLOW, FAST = row("slow", 2e6), row("fast", 5e5)
 

@@ -15,7 +15,6 @@ from support.races import made, planted
 from shootout.apps.judge.analysis import analyse
 from shootout.apps.judge.decide.candidates import read_question
 from shootout.apps.judge.decide.limits import judge_limits
-from shootout.apps.judge.decide.options import Limit
 from shootout.apps.judge.decide.policy import Policy, read_policy
 from shootout.apps.judge.decide.racing import (
     PolicyPurpose,
@@ -38,6 +37,7 @@ from shootout.core.results.group import group_of
 from shootout.core.stats.verdicts import Standing
 from shootout.core.study.schema import Study, checked
 from shootout.models.sources.input_sets import tell_rows_to_bring
+from shootout.tell.limits import Limit
 
 ARM = made.ARMS[0]
 

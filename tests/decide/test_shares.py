@@ -11,13 +11,13 @@ from support.races.candidates import question
 from support.races.cells import fidelity, row
 
 from shootout.apps.judge.accuracy import judge_drop
-from shootout.apps.judge.decide.limits import ALPHA, Finding, judge_limits
-from shootout.apps.judge.decide.options import Limit
+from shootout.apps.judge.decide.limits import ALPHA, judge_limits
 from shootout.apps.judge.decide.policy import read_policy
 from shootout.core.contract import Array
 from shootout.core.messages import Scores
 from shootout.core.stats.verdicts import Standing
 from shootout.tell.document import Metric, MetricChange, Row
+from shootout.tell.limits import Finding, Limit
 from shootout.tell.paired import compare_means
 
 PLAIN = row("plain", 1_000)

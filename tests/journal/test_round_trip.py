@@ -20,13 +20,13 @@ from pydantic import BaseModel, ValidationError
 from support.races import planted
 from support.races.made import ended, header, rounds, write
 
-from shootout.apps.judge.decide.limits import Limit
 from shootout.core.contract import Arm, Value
 from shootout.core.journal import journal, run_folder
 from shootout.core.journal.records import SCHEMA, Header, Line, Played, Record
 from shootout.core.messages import Scores
 from shootout.core.stats.goals import Goal
 from shootout.core.study.group import GroupRecord
+from shootout.tell.limits import Limit
 
 KINDS: tuple[type[Record], ...] = typing.get_args(typing.get_args(Line)[0])
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)

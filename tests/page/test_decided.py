@@ -13,13 +13,12 @@ from shootout.apps.judge.analysis import analyse
 from shootout.apps.judge.decide import figure
 from shootout.apps.judge.decide.candidates import read_question
 from shootout.apps.judge.decide.decision import Decision, Judged, decide
-from shootout.apps.judge.decide.limits import Finding
-from shootout.apps.judge.decide.options import Limit
 from shootout.apps.judge.decide.page import PolicyAnswer
 from shootout.apps.judge.decide.policy import read_policy
 from shootout.commands.report import render, report
 from shootout.core.stats.verdicts import Standing
 from shootout.tell.document import ratio_of
+from shootout.tell.limits import Finding, Limit
 from shootout.tell.page.intervals import Axis, DotLine
 from shootout.tell.page.markdown import escape_text
 from shootout.tell.page.sources import read

@@ -11,12 +11,12 @@ from support.races.cells import cell, comparison, fidelity, row, timing
 
 from shootout.apps.judge.choice import UNCHECKED, UNJUDGED, choose
 from shootout.apps.judge.decide.limits import judge_limits
-from shootout.apps.judge.decide.options import Limit
 from shootout.apps.judge.decide.policy import read_policy
 from shootout.core.contract import BoundStanding, NotRunKind
 from shootout.core.stats.goals import Aim
 from shootout.core.stats.verdicts import Standing, Verdict
 from shootout.tell.document import Answer, Metric, MetricChange, Rate, Row, Serving, Shipped, ratio_of
+from shootout.tell.limits import Limit
 
 SLOW, FAST = row("slow", 2_000), row("fast", 500)
 

@@ -15,8 +15,6 @@ import pytest
 from rich.console import Console
 from test_search import Machine, ground, plant, tune
 
-from shootout.apps.judge.decide.limits import Finding
-from shootout.apps.judge.decide.options import Limit
 from shootout.apps.sensitivity.rounded import LayerSensitivity
 from shootout.apps.tune import search, table
 from shootout.apps.tune.limits import list_schemes_for, read_limits, refuse_unjudged, stand
@@ -33,6 +31,7 @@ from shootout.core.study.plan import Plan
 from shootout.core.study.schema import Study
 from shootout.models.onnx.layers import Layer
 from shootout.tell.document import Document
+from shootout.tell.limits import Finding, Limit
 from shootout.tell.study_options import TuneOptions
 
 ROWS = 400

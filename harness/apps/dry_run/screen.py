@@ -12,7 +12,6 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from shootout.apps.dry_run.preview import InputPreview, Preview, preview, size_of
-from shootout.apps.judge.decide.options import LIMITS, PER_SECOND
 from shootout.apps.judge.decide.policy import Policy
 from shootout.core import backends
 from shootout.core.build.builder import leading_of, needs_of
@@ -47,6 +46,7 @@ from shootout.core.study.points import describe, rows_of
 from shootout.core.study.schema import Study
 from shootout.core.units import counted, size, span
 from shootout.models.data import data_files, truth_files
+from shootout.tell.limits import LIMITS, PER_SECOND
 from shootout.tell.notes import Reason, fold_reasons
 
 EXPORT_S = 1.0

@@ -445,10 +445,6 @@ def _command_again(cell: Cell) -> str | None:
     return " ".join([cell.command, *_limit_words(cell.more_time)]) if cell.command else None
 
 
-MORE_TIME = "5m"
-"""The time that is proposed for a run without a verdict, if nothing tells how long one takes."""
-
-
 MARGIN_OF_BUILDS = 1.5
 """A build may take so many times what is expected: a rule of thumb knows neither the model nor the load."""
 LEAST_OF_STOPPED = 2.0
@@ -464,7 +460,9 @@ def more_time(rows: Sequence[Row]) -> str:
     """
     if any(find_scenario(row.scenario).sets_time for row in rows[:1]):
         return ""
-    return write_minutes(max(read_seconds("", MORE_TIME), budget.run_s(waiting_builds_s(rows), budget.RACING_S)))
+    return write_minutes(
+        max(read_seconds("", reproduce.MORE_TIME), budget.run_s(waiting_builds_s(rows), budget.RACING_S))
+    )
 
 
 def write_minutes(seconds: float) -> str:

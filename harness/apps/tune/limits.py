@@ -12,8 +12,7 @@ from pathlib import Path
 from shootout import models
 from shootout.apps.judge.analysis import Analysed, analyse_cells
 from shootout.apps.judge.decide.candidates import Candidate, Play
-from shootout.apps.judge.decide.limits import FIDELITY, Finding, judge_limits
-from shootout.apps.judge.decide.options import LIMITS, Limit
+from shootout.apps.judge.decide.limits import judge_limits
 from shootout.apps.judge.decide.policy import Objective, Policy, as_policy
 from shootout.core.errors import UsageError
 from shootout.core.exported.client import Request, is_file
@@ -21,6 +20,7 @@ from shootout.core.scoring import scorer
 from shootout.core.stats.verdicts import Standing
 from shootout.core.study.points import rows_of
 from shootout.core.study.schema import Study
+from shootout.tell.limits import FIDELITY, LIMITS, Finding, Limit
 from shootout.tell.machines import machine_of
 from shootout.tell.study_options import TuneOptions
 

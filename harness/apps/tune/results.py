@@ -16,8 +16,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from shootout.apps.judge import analysis
-from shootout.apps.judge.decide.limits import Finding, tell_finding
-from shootout.apps.judge.decide.options import LIMITS
 from shootout.apps.tune.limits import OF_ROWS, Findings, judge_rows, stand
 from shootout.apps.tune.settings import describe_setting
 from shootout.core.constants import SAME_WITHIN
@@ -32,6 +30,7 @@ from shootout.core.study.group import GroupRecord
 from shootout.core.units import counted
 from shootout.tell import reproduce
 from shootout.tell.document import Document, Ratio, Row
+from shootout.tell.limits import LIMITS, Finding, tell_finding
 
 T = TypeVar("T")
 ALONE, TOGETHER, CONFIRMED, TUNED = STAGES = ("alone", "together", "confirmed", "tuned")

@@ -18,7 +18,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from shootout.apps.judge.decide.options import Limit
 from shootout.apps.tune.limits import list_schemes_for, refuse_unjudged
 from shootout.apps.tune.results import (
     ALONE,
@@ -54,6 +53,7 @@ from shootout.core.study.points import group_name, points, request, targets_of
 from shootout.core.study.schema import Study
 from shootout.tell import reproduce
 from shootout.tell.document import Document, Ratio
+from shootout.tell.limits import Limit
 
 SHARES = {ALONE: 0.45, TOGETHER: 0.4, CONFIRMED: 1.0, TUNED: 1.0}
 """The most that each stage may take, as a share of the time that is left."""

@@ -11,8 +11,6 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from shootout.apps.judge.choice import MORE_TIME
-from shootout.apps.judge.decide.limits import FIDELITY, Finding
 from shootout.apps.tune.results import (
     ALONE,
     CONFIRMED,
@@ -36,6 +34,7 @@ from shootout.models.onnx.layers import names_in_notes
 from shootout.tell import reproduce, table
 from shootout.tell.columns import Cell, error_of, fits, make_table, stack_tables
 from shootout.tell.document import SCHEMA, Ratio, Row, as_json
+from shootout.tell.limits import FIDELITY, Finding
 from shootout.tell.notes import Reason, fold_reasons
 from shootout.tell.ratios import tell_ratio
 from shootout.tell.screen import INDENT, fold, labeled, typed
@@ -119,7 +118,7 @@ def _next_command(tuning: Tuning, again: str) -> str:
     """Return the command that comes next, if none above ships: go on, search again, or ship a target as it comes."""
     targets = tuning.found.values()
     if not tuning.complete:
-        return f"{again} --out {reproduce.quote([tuning.run])} --max-time {MORE_TIME}" if again else ""
+        return f"{again} --out {reproduce.quote([tuning.run])} --max-time {reproduce.MORE_TIME}" if again else ""
     if tuning.final or any(tuned.held for tuned in targets):
         return ""
     unsure = (tuned.conclusion for tuned in targets if tuned.conclusion.outcome is TuneOutcome.CANT_TELL)

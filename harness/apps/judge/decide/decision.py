@@ -27,9 +27,8 @@ from shootout.apps.judge.choice import (
     usual_start_s,
 )
 from shootout.apps.judge.decide.candidates import Candidate, Question
-from shootout.apps.judge.decide.limits import MORE, SPREAD, Finding, judge_limits, list_metrics, refuse_drop_of_all
+from shootout.apps.judge.decide.limits import MORE, SPREAD, judge_limits, list_metrics, refuse_drop_of_all
 from shootout.apps.judge.decide.objective import ObjectiveValue, compare, measure, order
-from shootout.apps.judge.decide.options import Limit
 from shootout.apps.judge.decide.policy import Policy
 from shootout.core.constants import TOO_BUSY
 from shootout.core.contract import Array
@@ -40,6 +39,7 @@ from shootout.core.stats.verdicts import Comparison, Standing, Verdict
 from shootout.core.study.group import short
 from shootout.tell import reproduce
 from shootout.tell.document import Chosen, Document, Part, Ratio, Rival, Row, ratio_of
+from shootout.tell.limits import Finding, Limit
 
 DRAWS = 1_000
 

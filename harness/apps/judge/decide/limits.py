@@ -23,17 +23,17 @@ from shootout.apps.judge.decide.objective import (
     rate_needs,
     rate_play,
 )
-from shootout.apps.judge.decide.options import LIMITS, Limit
 from shootout.apps.judge.decide.policy import Policy
 from shootout.core.constants import TAIL_S, TOO_BUSY
 from shootout.core.scenario import find_scenario
 from shootout.core.stats.drops import CONFIDENCE, bound_rare, count_rows_for_rare, quantile_of
 from shootout.core.stats.quantiles import LEAST_TAILS, least_calls, own_calls
 from shootout.core.stats.verdicts import Standing, Verdict, judge_limit
-from shootout.core.units import counted, limit_digits, number
+from shootout.core.units import counted, number
 from shootout.models import metrics as named_metrics
 from shootout.models.sources.input_sets import tell_rows_to_bring
-from shootout.tell.document import Metric, Part, Rate, Row, Timing
+from shootout.tell.document import Metric, Rate, Row, Timing
+from shootout.tell.limits import FIDELITY, LIMITS, Finding, Limit
 from shootout.tell.paired import count_rows_needed
 from shootout.tell.wording import tell_limit_doubt
 
@@ -42,7 +42,6 @@ ALPHA = 0.05
 
 Except for limits that the run judged: each has 5 % of its own.
 """
-FIDELITY = frozenset({Limit.METRIC, Limit.MOST_METRIC, Limit.DROP, Limit.ERROR, Limit.AGREEMENT})
 SPREAD = frozenset({Limit.P99, Limit.READY, Limit.CPU, Limit.RATE, Limit.COST})
 """Limits whose bound is the worst of several restarts."""
 WITH_METRIC = "--inputs data.npz --labels labels.npz"
@@ -51,29 +50,6 @@ MORE = "--goal 'resolve 2%'"
 _NEVER_ALONE = "never timed one call after another"
 WITH_POLICY = f"--policy deploy.toml {MORE}"
 """The options that make a run read more of long calls."""
-
-
-class Finding(Part):
-    """A candidate's figure against one limit, in the limit's basic unit.
-
-    Attributes:
-        wanted: the limit; `implied`: the policy limits nothing of the kind, so that the default does.
-        low, high: the figure's bounds; null where that side isn't known.
-        reason: why it is unknown, in a few words.
-        needs: what to add to `shootout run` to know it.
-        excess: of a broken limit, by which share of it the good-side bound is beyond it.
-    """
-
-    limit: Limit
-    wanted: float
-    implied: bool = False
-    value: float | None = None
-    low: float | None = None
-    high: float | None = None
-    standing: Standing
-    reason: str | None = None
-    needs: str | None = None
-    excess: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,22 +287,6 @@ def judge_figure(limit: Limit, wanted: float, figure: Bounds, *, implied: bool =
         needs=(figure.needs or None) if unknown else None,
         excess=excess,
     )
-
-
-def tell_finding(finding: Finding) -> str:
-    """Write the bound that decides, and the limit: `p99 4.1 ms ≤ 5 ms`."""
-    quantity = LIMITS[finding.limit]
-    is_most, met = quantity.side == "most", finding.standing is Standing.MET
-    bound = finding.high if is_most is met else finding.low
-    sign = {(True, True): "≤", (True, False): ">", (False, True): "≥", (False, False): "<"}[is_most, met]
-    if finding.standing is Standing.UNKNOWN:
-        told = f" {quantity.unit.tell(finding.value)}" if finding.value is not None else ""
-        wanted = f", limit {quantity.unit.tell_limit(finding.wanted)}" if told and finding.wanted else ""
-        return f"{finding.limit}{told}{wanted}: {finding.reason}"
-    figure, wanted = quantity.unit.tell_apart(bound or 0.0, finding.wanted)
-    if met:
-        figure = quantity.unit.tell(bound or 0.0, limit_digits(finding.wanted))
-    return " ".join(filter(None, [finding.limit, figure, sign, wanted]))
 
 
 def _explain_between(limit: Limit, figure: Bounds) -> str:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 from shootout.apps.judge.choice import find_fault
 from shootout.apps.judge.decide.candidates import Candidate, Play
-from shootout.apps.judge.decide.options import Limit
 from shootout.apps.judge.decide.policy import Objective, Policy
 from shootout.apps.judge.session_floor import SESSION_FLOOR
 from shootout.core.contract import NotRunKind
@@ -19,6 +18,7 @@ from shootout.core.stats.quantiles import LEAST_TAILS
 from shootout.core.stats.verdicts import Comparison, Verdict, judge, ratio_at
 from shootout.core.units import counted
 from shootout.tell.document import Rate, Row
+from shootout.tell.limits import Limit
 
 EXACT = frozenset({Objective.SIZE, Objective.INSTALL})
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from shootout.apps.judge.decide.options import AN_HOUR, LIMITS, PER_SECOND, SHARE, Limit, write_option
 from shootout.core.constants import INDIFFERENT
 from shootout.core.errors import UsageError, tell_refusal, unknown
+from shootout.tell.limits import AN_HOUR, LIMITS, PER_SECOND, SHARE, Limit, write_option
 
 UTILIZATION = 0.7
 """The share that is counted on of what a machine was measured to do at most."""

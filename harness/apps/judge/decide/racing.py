@@ -10,17 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from shootout.apps.judge.decide.candidates import Candidate, read_question
-from shootout.apps.judge.decide.limits import (
-    SPREAD,
-    Bounds,
-    Finding,
-    judge_figure,
-    judge_limits,
-    refuse_drop_of_all,
-    tell_finding,
-)
+from shootout.apps.judge.decide.limits import SPREAD, Bounds, judge_figure, judge_limits, refuse_drop_of_all
 from shootout.apps.judge.decide.objective import BY_RATE, EXACT, SURELY, ObjectiveValue, compare, measure
-from shootout.apps.judge.decide.options import Limit
 from shootout.apps.judge.decide.policy import Objective, Policy
 from shootout.apps.judge.racing import AnswerPurpose
 from shootout.commands import selection
@@ -36,6 +27,7 @@ from shootout.core.stats.verdicts import Standing, Verdict
 from shootout.core.study.group import GroupRecord
 from shootout.core.study.plan import measure_of
 from shootout.core.study.schema import Study
+from shootout.tell.limits import Finding, Limit, tell_finding
 
 BY_RATE_LIMITS = frozenset({Limit.RATE, Limit.COST})
 

@@ -11,9 +11,8 @@ from rich.text import Text
 from shootout.apps.judge.choice import describe_refused, find_usual, is_faster, option_to_accept, why_no_folder
 from shootout.apps.judge.decide.candidates import ONE_BY_ONE, Question
 from shootout.apps.judge.decide.decision import Decision, Judged
-from shootout.apps.judge.decide.limits import FIDELITY, Finding, judge_limits, tell_finding
+from shootout.apps.judge.decide.limits import judge_limits
 from shootout.apps.judge.decide.objective import BY_RATE, EXACT
-from shootout.apps.judge.decide.options import LIMITS, Limit, accept_option
 from shootout.apps.judge.decide.policy import Objective, Policy, read_policy, write_policy
 from shootout.core.contract import Precision
 from shootout.core.scenario import find_scenario
@@ -40,6 +39,7 @@ from shootout.tell.answer import (
 )
 from shootout.tell.columns import error_of
 from shootout.tell.document import Ratio, Row, WouldChange
+from shootout.tell.limits import FIDELITY, LIMITS, Finding, Limit, accept_option, tell_finding
 from shootout.tell.ratios import NEVER_TOGETHER, PRICE, SMALLNESS, SPEED, tell_factor, tell_lead, tell_ratio
 from shootout.tell.screen import INDENT, NAMED, bold, fold, labeled, typed
 from shootout.tell.wording import tell_metric

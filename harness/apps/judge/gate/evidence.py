@@ -13,7 +13,6 @@ from shootout.apps.judge.analysis import Analysed, read_metric_limits
 from shootout.apps.judge.choice import is_plain
 from shootout.apps.judge.decide.candidates import read_question
 from shootout.apps.judge.decide.limits import judge_limits
-from shootout.apps.judge.decide.options import LIMITS, SHARE, Limit
 from shootout.apps.judge.decide.policy import Policy, as_policy
 from shootout.core.constants import (
     ALPHA,
@@ -34,6 +33,7 @@ from shootout.core.units import counted, limit_digits, round_limit, size
 from shootout.models.sources.input_sets import tell_rows_to_bring
 from shootout.tell.columns import error
 from shootout.tell.document import Part, Row
+from shootout.tell.limits import LIMITS, SHARE, Limit
 from shootout.tell.paired import admits_any_loss, bound_mean, compare_means
 
 NOT_RACED = frozenset({Limit.RATE, Limit.COST})

@@ -10,7 +10,6 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from shootout.apps.judge.decide.options import SHARE
 from shootout.apps.judge.gate.evidence import Check
 from shootout.apps.judge.gate.verdict import TIME, Gate, Outcome, tell_check, tell_decisive, tell_slowdown
 from shootout.core.stats.verdicts import Standing
@@ -18,6 +17,7 @@ from shootout.core.units import counted, span
 from shootout.tell.document import Document
 from shootout.tell.formats import junit
 from shootout.tell.formats.files import check_files, write_file, write_files
+from shootout.tell.limits import SHARE
 from shootout.tell.screen import INDENT, labeled, typed
 
 _STYLES: dict[Outcome, str] = {"pass": "bold green", "fail": "bold red", "undecided": "bold yellow"}

@@ -17,7 +17,6 @@ from typing import Any
 
 from shootout import models
 from shootout.apps.judge.decide.limits import SPREAD, refuse_drop_of_all
-from shootout.apps.judge.decide.options import Limit
 from shootout.apps.judge.gate.evidence import Limits
 from shootout.apps.judge.gate.reference import Reference
 from shootout.apps.judge.to_ship import find_arm_to_ship
@@ -40,6 +39,7 @@ from shootout.core.study.target import open_once, parse_targets, provider
 from shootout.core.worker.availability import known_available
 from shootout.models.sources.shipped_folder import open_shipped
 from shootout.tell import reproduce
+from shootout.tell.limits import Limit
 from shootout.tell.study_options import MetricOptions, ModelOptions, StreamOptions
 
 MOST_RESTARTS = 1_000

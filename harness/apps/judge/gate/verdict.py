@@ -11,7 +11,6 @@ from typing import Literal
 from pydantic import Field
 
 from shootout.apps.judge.analysis import Analysed, analyse_cells
-from shootout.apps.judge.decide.options import SHARE
 from shootout.apps.judge.decide.racing import PolicyPurpose
 from shootout.apps.judge.gate.evidence import SAME, Check, Limits, find_evidence
 from shootout.apps.judge.gate.reference import Reference
@@ -29,6 +28,7 @@ from shootout.core.results.group import Group
 from shootout.core.stats.verdicts import Standing, Verdict
 from shootout.core.units import counted, duration, span
 from shootout.tell.document import Part, Ratio, Row
+from shootout.tell.limits import SHARE
 from shootout.tell.ratios import tell_close_ratio
 
 Outcome = Literal["pass", "fail", "undecided"]
