@@ -1,0 +1,61 @@
+"""A third party's scenario: one file and an entry point, from the command line to the row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.adapters.third_party import install
+from support.console import deaf_here, spin_study
+
+from shootout.core.journal import journal
+from shootout.core.journal.records import Played
+from shootout.core.journal.samples import Samples
+from shootout.core.messages import Scope
+from shootout.core.plugins import SCENARIOS
+
+OWN = '''
+"""One call after the other, of which the slowest of each turn counts."""
+
+from dataclasses import replace
+
+from shootout.core.messages import Scope
+from shootout.core.scenario import Scenario
+from shootout.core.worker.blocks import Blocks
+
+
+class Slowest(Scenario):
+    name = "slowest"
+    measures = "the slowest call of a turn"
+    scopes = (Scope.END_TO_END,)
+
+    def open(self, opened):
+        return Untold(opened.sessions[0], opened.buffers)
+
+    def values_ns(self, turns):
+        return tuple(float(turn.latency_ns[Scope.END_TO_END].max()) for turn in turns)
+
+
+class Untold(Blocks):
+    def turn(self, ask):
+        return replace(super().turn(ask), cpu_ns=None)
+'''
+
+
+def test_a_scenario_of_one_file_runs_by_an_entry_point(tmp_path: Path):
+    modules = install(tmp_path / "own", "slowest-of-all", {"slowest": "slowest_call:Slowest"}, SCENARIOS)
+    (modules / "slowest_call.py").write_text(OWN)
+    asked = ["run", spin_study(tmp_path, restarts=2), "--scenario", "slowest", "--out", "out", "--json"]
+    done = deaf_here(*asked, cwd=tmp_path, modules=modules)
+    assert done.code == 0, done.err
+    rows = done.data["rows"]
+    assert [(row["group"], row["scenario"], row["outcome"]) for row in rows] == [
+        ("identity, batch 1, slowest", "slowest", "measured")
+    ] * 2
+    assert rows[1]["end_to_end"]["ratio"]["verdict"]
+    assert all(row["compute"] is None and row["cpu"] is None for row in rows), "as it is opened and compared"
+    played = [line for line in journal.read(tmp_path / "out").lines if isinstance(line, Played)]
+    assert len(played) == 6, "two arms and a control, twice"
+    for line in played:
+        read = Samples(tmp_path / "out").of(line.group, line.arm, Scope.END_TO_END, {0: line.samples})[0]
+        assert max(line.block_median_ns[Scope.END_TO_END]) == pytest.approx(read.max())
