@@ -19,9 +19,9 @@ CALLS = 3
 
 
 def _export(file: str, work: Path, *, module: bool) -> None:
-    from shootout.core.exported.effort import Effort
     from shootout.core.exported.request import Request, checked
     from shootout.models.onnx import onnx_graph
+    from shootout.models.onnx.effort import Effort
     from shootout.models.sources import user_onnx
 
     asked, folder = checked(Request(model=file, needs=NEEDS, module=module)), work / ("module" if module else "file")

@@ -26,13 +26,13 @@ from shootout.core import backends
 from shootout.core.build.preparation import expected_s
 from shootout.core.clock import Deadline
 from shootout.core.contract import Availability
-from shootout.core.exported.cost import ModelSize, export_of, module_s
 from shootout.core.exported.request import Request
 from shootout.core.study.feasibility import Here
 from shootout.core.study.plan import PlannedGroup, plan_groups
 from shootout.core.study.points import describe
 from shootout.core.study.schema import checked as checked_study
 from shootout.core.study.target import parse_targets
+from shootout.models.onnx.effort import ModelSize, export_of, module_s
 
 QUICK = ("mlp-1m",)
 

@@ -180,3 +180,7 @@ CLASSICAL_DOMAIN = "ai.onnx.ml"
 """The domain of ONNX's operators for classical models, such as ensembles of trees."""
 CONVERTED = "trees-"
 """The folder of a tree model's converted file begins so, in the cache of the machine that converted it."""
+LEAST_RUNS = 5.0
+"""The least number of runs of each input buffer. They give the reference outputs, FP32's error (two runs, with what
+rounding costs), and half a run checks that the same inputs give the same outputs.
+"""

@@ -298,6 +298,28 @@ class Fault:
     missing: str = ""
 
 
+PROGRESS = "report.json"
+"""The file in which an export reports its progress."""
+FIRST_CALL = "a first call"
+"""Name the step that times a call of a file. Nothing tells before whether that call ends."""
+MORE_TIME = "give it more time with --max-time, or a smaller batch or input"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportProgress:
+    """Hold what an export reports of its progress.
+
+    Attributes:
+        model: whose exported model is made.
+        doing: what is done now.
+        whole_s: seconds that all of it takes, as far as can be told from a first call; None before that.
+    """
+
+    model: str
+    doing: str
+    whole_s: float | None = None
+
+
 class Progress(Protocol):
     """Listen to a run's progress; a fake in tests, the terminal otherwise (`shootout.tell.progress`)."""
 

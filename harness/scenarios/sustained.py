@@ -24,7 +24,6 @@ from shootout.core.constants import (
 from shootout.core.contract import Arrays, Device
 from shootout.core.errors import UsageError
 from shootout.core.host.placement import current_bounds
-from shootout.core.host.sensors import Sensors
 from shootout.core.messages import Ask, Scope, TimeBin, Turn
 from shootout.core.scenario import Opened, Player, Rounds, Scenario, StudyOption, Terms
 from shootout.core.session import Session
@@ -32,6 +31,7 @@ from shootout.core.units import span
 from shootout.core.worker.blocks import Blocks, Clips
 from shootout.core.worker.gpu_readings import read_state
 from shootout.scenarios.latency import CHUNK
+from shootout.scenarios.sensors import Sensors
 
 if TYPE_CHECKING:
     from shootout.core.study.schema import Study

@@ -20,11 +20,12 @@ from shootout.core import budget
 from shootout.core.clock import Deadline, Stopwatch, rare_collector
 from shootout.core.contract import Artifact
 from shootout.core.errors import ModelError, ShootoutError, UsageError, explained, install
-from shootout.core.exported.effort import PROGRESS, Effort
 from shootout.core.exported.model import ERROR, ExportedModel
 from shootout.core.exported.request import JOBS, Request, brief_key, error_to_json
 from shootout.core.exported.workload import Work
 from shootout.core.host.child import leave_with
+from shootout.core.messages import PROGRESS
+from shootout.models.onnx.effort import Effort
 
 PROBE_S = 1.0
 EXTRAS = {"sklearn": "models", "transformers": "models", "onnxruntime": "onnxruntime"}

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from shootout.core.contract import Artifact, TensorSpec, Value
 from shootout.core.errors import ShootoutError, UsageError
-from shootout.core.exported.effort import Effort
 from shootout.core.exported.model import LABELS, ONNX_SUFFIX, ExportedModel, sha256
 from shootout.core.exported.request import FileFacts, Request, checked
 from shootout.models.data import data_files
+from shootout.models.onnx.effort import Effort
 from shootout.models.sources import input_sets, states, trees
 from shootout.models.sources.onnx_sizes import (
     axis_sizes,

@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from shootout.core.errors import UsageError
-from shootout.core.exported.effort import Effort
 from shootout.core.exported.model import ExportedModel
 from shootout.core.exported.request import Request
 from shootout.core.host.environment import installed
 from shootout.models.base import Model
+from shootout.models.onnx.effort import Effort
 from shootout.models.sources.user_data import DataSource, open_sweep, settle
 
 

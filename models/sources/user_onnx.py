@@ -21,12 +21,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shootout.core.clock import Stopwatch
-from shootout.core.constants import CALIBRATION_ROWS, FP32_BOUND_FLOOR, MIN_INPUT_BUFFERS, WIDE_BOUND
+from shootout.core.constants import CALIBRATION_ROWS, FP32_BOUND_FLOOR, LEAST_RUNS, MIN_INPUT_BUFFERS, WIDE_BOUND
 from shootout.core.contract import Array, Arrays, Artifact, Fidelity, Precision, TensorSpec
 from shootout.core.errors import UNINSTALLED, ModelError, UsageError, explained, install, pip_install
 from shootout.core.exported import cache
-from shootout.core.exported.cost import ModelSize, module_s
-from shootout.core.exported.effort import FIRST_CALL, LEAST_RUNS, SHORT_CALL_S, Effort, beside
 from shootout.core.exported.fidelity import check_outputs, compare, gate, useful_flips
 from shootout.core.exported.model import BUFFER_ROWS, FILES, REPORT, SELECTION, SETS, ExportedModel, open_exported
 from shootout.core.exported.request import Request
@@ -34,10 +32,12 @@ from shootout.core.exported.stream import Stream, buffer_count, set_bytes
 from shootout.core.exported.unseen import make_unseen
 from shootout.core.host import environment
 from shootout.core.host.store import copy_file
+from shootout.core.messages import FIRST_CALL
 from shootout.models.base import buffer_notes, draw
 from shootout.models.data.data_files import note_renamed, note_repeated, read_sets
 from shootout.models.drawing import InputWay
 from shootout.models.onnx import onnx_axes, onnx_cuts, onnx_files, onnx_graph, onnx_versions
+from shootout.models.onnx.effort import SHORT_CALL_S, Effort, ModelSize, beside, module_s
 from shootout.models.onnx.onnx_axes import RACE_ALONE, AxisSizes
 from shootout.models.onnx.onnx_files import header
 from shootout.models.sources import input_sets, onnx_inputs, open_axes, states, trees

@@ -21,7 +21,6 @@ from shootout import models
 from shootout.core.constants import CALIBRATION_ROWS
 from shootout.core.contract import Array, Arrays, Artifact, TensorSpec
 from shootout.core.errors import ModelError, UsageError, explained
-from shootout.core.exported.effort import Effort
 from shootout.core.exported.model import ExportedModel
 from shootout.core.exported.request import Request
 from shootout.core.exported.stream import Stream, buffer_count, set_bytes
@@ -29,6 +28,7 @@ from shootout.core.exported.unseen import is_like
 from shootout.core.study.axes import BATCH
 from shootout.models.base import WEIGHTS_PARAMETER, Called, set_count
 from shootout.models.data.data_files import note_repeated, read_sets
+from shootout.models.onnx.effort import Effort
 from shootout.models.sources import input_sets, open_axes, torch_files
 from shootout.models.sources.assembly import ROUNDING, ExportFindings, assemble, note_mixed_rows, require_telling
 from shootout.models.sources.called import find_state

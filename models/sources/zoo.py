@@ -15,13 +15,13 @@ from shootout import models
 from shootout.core.constants import FP32_BOUND_FLOOR
 from shootout.core.contract import Array, Arrays, Artifact, Precision, TensorSpec
 from shootout.core.errors import UsageError
-from shootout.core.exported.effort import Effort
 from shootout.core.exported.model import ExportedModel
 from shootout.core.exported.request import Request
 from shootout.core.exported.stream import buffer_count
 from shootout.core.exported.unseen import Unseen, make_unseen
 from shootout.core.study.axes import BATCH
 from shootout.models.base import LabeledTask, Model, buffer_notes, draw
+from shootout.models.onnx.effort import Effort
 from shootout.models.sources import input_sets
 from shootout.models.sources.assembly import ExportFindings, assemble, require_telling
 from shootout.models.sources.input_sets import RowSplit

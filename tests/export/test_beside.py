@@ -16,10 +16,10 @@ from shootout.core.clock import Deadline
 from shootout.core.contract import Precision, Target
 from shootout.core.errors import ModelError, UsageError
 from shootout.core.exported.client import Request, check
-from shootout.core.exported.effort import Effort
 from shootout.core.exported.fidelity import compare
 from shootout.core.exported.model import INPUTS, ExportedModel, open_exported
 from shootout.core.exported.request import brief_key, checked
+from shootout.models.onnx.effort import Effort
 from shootout.models.sources import __main__ as exporter
 from shootout.testing.cases import exported_models
 

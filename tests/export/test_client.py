@@ -18,16 +18,16 @@ from onnx import helper, numpy_helper
 from support.exports import obtain
 from support.onnx_made import linear
 
-from shootout.core import budget
+from shootout.core import budget, constants, messages
 from shootout.core.clock import Deadline
 from shootout.core.contract import Precision, Target
 from shootout.core.errors import ModelError, NotRunKind, SkippedArm, UsageError, install
-from shootout.core.exported import cache, client, effort
+from shootout.core.exported import cache, client
 from shootout.core.exported.client import Request, check, obtain_all
-from shootout.core.exported.effort import Effort
 from shootout.core.exported.model import MANIFEST, ExportedModel
 from shootout.core.exported.request import JOBS, checked
 from shootout.core.host.child import Ending, run
+from shootout.models.onnx.effort import Effort
 from shootout.models.sources import __main__ as exporter
 
 
@@ -254,7 +254,7 @@ def test_an_export_in_a_hurry_is_kept_under_a_key_of_its_own(tmp_path: Path, mon
 def test_an_export_that_overruns_is_ended_and_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     told: list[str] = []
     progress: Any = SimpleNamespace(say=told.append, detail=told.append)
-    (tmp_path / effort.PROGRESS).write_text(
+    (tmp_path / messages.PROGRESS).write_text(
         json.dumps({"model": "m.onnx", "doing": "the reference outputs", "whole_s": 635.0})
     )
     (tmp_path / "job").mkdir()
@@ -323,7 +323,7 @@ def test_a_loop_without_end_ends_the_export(tmp_path: Path, monkeypatch: pytest.
 def test_a_call_that_outlasts_the_run_names_a_loop(tmp_path: Path):
     job = Request(model="loop.onnx", folder=tmp_path)
     ended = Ending(code=None, said="", how="killed")
-    last = effort.ExportProgress(model="loop.onnx", doing=effort.FIRST_CALL)
+    last = messages.ExportProgress(model="loop.onnx", doing=messages.FIRST_CALL)
     assert "so a loop in it may have no end" in str(client._collect_result(job, ended, last, is_late=True))
     other = replace(job, model="other.onnx")
     assert "loop" not in str(client._collect_result(other, ended, last, is_late=True))
@@ -331,14 +331,14 @@ def test_a_call_that_outlasts_the_run_names_a_loop(tmp_path: Path):
 
 def test_the_longest_call_is_one_that_no_export_has_time_for():
     """A whole export of so slow a file would be ended at its own limit, so nothing is lost."""
-    assert effort.LONGEST_CALL_S * effort.LEAST_RUNS * 2 >= client.BUILD_TIMEOUT_S
+    assert client.LONGEST_CALL_S * constants.LEAST_RUNS * 2 >= client.BUILD_TIMEOUT_S
 
 
 @pytest.mark.parametrize("doing", ["exporting", ""])
 def test_an_export_that_was_ended_names_its_last_step(tmp_path: Path, doing: str):
     job = Request(model="m.onnx", folder=tmp_path)
     ended = Ending(code=None, said="", how="took longer than 1800 s and was killed")
-    error = client._collect_result(job, ended, effort.ExportProgress(model="m.onnx", doing=doing))
+    error = client._collect_result(job, ended, messages.ExportProgress(model="m.onnx", doing=doing))
     assert str(error).endswith("and was killed; its last step was: exporting" if doing else "and was killed")
 
 

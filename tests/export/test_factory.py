@@ -25,11 +25,11 @@ from shootout.core.contract import Arm, Artifact, Target, TensorSpec
 from shootout.core.errors import ModelError, ShootoutError, SkippedArm, UsageError
 from shootout.core.exported import client
 from shootout.core.exported.client import Request, obtain_all
-from shootout.core.exported.effort import Effort
 from shootout.core.exported.model import ExportedModel
 from shootout.core.exported.request import JOBS, checked
 from shootout.core.study import feasibility
 from shootout.models.onnx import onnx_files
+from shootout.models.onnx.effort import Effort
 from shootout.models.sources import __main__ as exporter
 from shootout.models.sources import user_torch
 from shootout.quantize import torch_error_bounds, variants

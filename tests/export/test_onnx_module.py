@@ -19,12 +19,12 @@ from shootout.core.clock import Deadline
 from shootout.core.contract import Arm, Artifact, NotRunKind, Target
 from shootout.core.errors import ModelError, ShootoutError, SkippedArm, install
 from shootout.core.exported.client import obtain, obtain_all
-from shootout.core.exported.effort import Effort
 from shootout.core.exported.fidelity import compare, gate
 from shootout.core.exported.model import ExportedModel, open_exported, sha256
 from shootout.core.exported.request import Request, checked
 from shootout.core.study import feasibility
 from shootout.models.onnx import onnx_module
+from shootout.models.onnx.effort import Effort
 from shootout.models.sources import user_onnx
 from shootout.quantize.error_bounds import Errors
 from shootout.quantize.retyping import retyped

@@ -18,8 +18,8 @@ from shootout.core.clock import Deadline
 from shootout.core.contract import Artifact, Precision, TensorSpec
 from shootout.core.errors import ModelError, ShootoutError, UsageError
 from shootout.core.exported.client import Request, obtain_all
-from shootout.core.exported.effort import Effort
 from shootout.models.onnx import onnx_files
+from shootout.models.onnx.effort import Effort
 from shootout.models.sources import input_sets, onnx_inputs, user_onnx
 from shootout.models.sources.assembly import ExportFindings
 

@@ -9,9 +9,11 @@ import pytest
 from shootout.core.clock import Deadline
 from shootout.core.contract import NotRunKind
 from shootout.core.errors import SkippedArm
-from shootout.core.exported import effort
-from shootout.core.exported.effort import Effort, ExportProgress, read_progress
+from shootout.core.exported.client import read_progress
 from shootout.core.exported.workload import Work
+from shootout.core.messages import ExportProgress
+from shootout.models.onnx import effort
+from shootout.models.onnx.effort import Effort
 
 
 class Left(Deadline):

@@ -17,10 +17,10 @@ from shootout.backends.common_torch import exported_program
 from shootout.core.contract import Artifact, Device, Precision, Target
 from shootout.core.errors import ModelError
 from shootout.core.exported.client import Request, obtain_all
-from shootout.core.exported.effort import Effort
 from shootout.core.exported.fidelity import compare, gate
 from shootout.core.exported.model import ExportedModel, open_exported
 from shootout.core.exported.unseen import UNSEEN_SETS, UNSEEN_WHOLE_SETS, make_unseen
+from shootout.models.onnx.effort import Effort
 from shootout.models.sources import __main__ as exporter
 from shootout.models.sources import input_sets
 from shootout.quantize import torch_error_bounds
@@ -205,7 +205,7 @@ def test_the_identity_exported_is_made_with_numpy_alone(tmp_path: Path):
             sys.modules[name] = None  # importing it fails
         from shootout.models.sources.__main__ import make
         from shootout.core.exported.request import Request
-        from shootout.core.exported.effort import Effort
+        from shootout.models.onnx.effort import Effort
         from pathlib import Path
         make(Request(model="identity", batch=2, folder=Path({str(tmp_path)!r})), Effort())
         from shootout.core.exported.model import open_exported

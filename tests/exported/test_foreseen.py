@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from shootout.core.clock import Deadline
-from shootout.core.exported import cost
-from shootout.core.exported.cost import ModelSize, export_of, known_rate, module_s
 from shootout.core.exported.model import INLINE_BYTES
 from shootout.core.exported.workload import Work
 from shootout.core.host import store
+from shootout.models.onnx import effort
+from shootout.models.onnx.effort import ModelSize, export_of, known_rate, module_s
 
 WORK = Work(
     flops=1e11,
@@ -26,7 +26,7 @@ WORK = Work(
 
 @pytest.fixture(autouse=True)
 def _rate(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cost, "known_rate", lambda: 1e11)
+    monkeypatch.setattr(effort, "known_rate", lambda: 1e11)
 
 
 def test_a_call_takes_its_products_or_the_reading_of_its_weights_and_all_else_besides():
@@ -63,8 +63,8 @@ def test_a_module_takes_time_for_each_node_and_byte():
 
 def test_the_rate_is_measured_once_on_a_machine(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.undo()
-    store.keep_facts(cost.FACTS, lambda _: False)
+    store.keep_facts(effort.FACTS, lambda _: False)
     rate = known_rate()
     assert 1e8 < rate < 1e13
-    monkeypatch.delattr(cost.child, "run")
+    monkeypatch.delattr(effort.child, "run")
     assert known_rate() == rate

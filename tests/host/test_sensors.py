@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shootout.core.host.sensors import Sensors
+from shootout.scenarios.sensors import Sensors
 
 
 def put(system: Path, **files: str) -> None:

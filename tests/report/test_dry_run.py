@@ -17,12 +17,12 @@ from shootout.apps.dry_run import screen as dry_run
 from shootout.apps.judge.decide.policy import Policy
 from shootout.core import backends
 from shootout.core.contract import Availability, Device, NotRun, NotRunKind
-from shootout.core.exported import cost
 from shootout.core.host.placement import Placement
 from shootout.core.stats.interval import LEAST_RESTARTS
 from shootout.core.study.feasibility import Here
 from shootout.core.study.plan import Plan, plan_groups
 from shootout.core.study.schema import checked
+from shootout.models.onnx import effort
 
 TARGETS = ("torch-eager", "numpy", "openvino:cpu:int8", "onnxruntime")
 GIB = 2**30
@@ -152,7 +152,7 @@ def test_a_grid_of_a_hundred_groups_is_told_by_its_axes():
 
 
 def test_time_is_restarts_times_arms_times_a_round_and_a_start(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(cost, "product_rate", lambda: 1e12)  # calls take next to nothing, whatever the machine does
+    monkeypatch.setattr(effort, "product_rate", lambda: 1e12)  # calls take next to nothing, whatever the machine does
     one, many = planned(), planned(batch=tuple(range(1, 31)))
     assert dry_run.least_seconds(many) == pytest.approx(30 * dry_run.least_seconds(one), rel=0.3)
     told = planned(goal="baseline")
@@ -279,7 +279,7 @@ def encoder(path: Path, width: int, tokens: int) -> Path:
 def test_times_and_the_disk_follow_from_the_bytes_of_weights_and_the_operations_of_a_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(cost, "known_rate", lambda: 1e9)
+    monkeypatch.setattr(effort, "known_rate", lambda: 1e9)
 
     def told(width: int, tokens: int, max_time_s: float | None = None) -> dict[str, Any]:
         model = str(encoder(tmp_path / f"{width}-{tokens}.onnx", width, tokens))
@@ -293,12 +293,12 @@ def test_times_and_the_disk_follow_from_the_bytes_of_weights_and_the_operations_
     for step in ("export_s", "restart_s"):
         assert small[step] < long[step], "a call of 26 ms, and one of a microsecond"
     assert small["export_s"] <= heavy["export_s"]
-    monkeypatch.setattr(cost, "known_rate", lambda: 2e8)
+    monkeypatch.setattr(effort, "known_rate", lambda: 2e8)
     assert told(64, 40_000, 60.0)["export_s"] < told(64, 40_000, 600.0)["export_s"], "two input sets in place of all"
 
 
 def test_a_time_that_is_too_short_for_the_export_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(cost, "known_rate", lambda: 1e6)
+    monkeypatch.setattr(effort, "known_rate", lambda: 1e6)
     found = planned(model=str(encoder(tmp_path / "m.onnx", 512, 512)), targets=("numpy",))
     (line,) = (line for line in text(found, 60.0) if line.startswith("goal"))
     assert "which is too little for the export" in line

@@ -37,8 +37,6 @@ from shootout.core.constants import (
 )
 from shootout.core.contract import Arm, Artifact, Value
 from shootout.core.exported.client import is_file
-from shootout.core.exported.cost import MODULE_S, ModelSize, export_of, module_s
-from shootout.core.exported.effort import ALL_RUNS, beside
 from shootout.core.scenario import Scenario, scenario_of
 from shootout.core.stats.interval import LEAST_RESTARTS
 from shootout.core.study.plan import Plan, PlannedGroup, measure_of
@@ -46,6 +44,7 @@ from shootout.core.study.points import describe, rows_of
 from shootout.core.study.schema import Study
 from shootout.core.units import counted, size, span
 from shootout.models.data import data_files, truth_files
+from shootout.models.onnx.effort import ALL_RUNS, MODULE_S, ModelSize, beside, export_of, module_s
 from shootout.tell.limits import LIMITS, PER_SECOND
 from shootout.tell.notes import Reason, fold_reasons
 

@@ -14,10 +14,9 @@ from typing import Any
 
 from shootout.core import budget
 from shootout.core.clock import Deadline
-from shootout.core.constants import BUILD_TIMEOUT_S
+from shootout.core.constants import BUILD_TIMEOUT_S, LEAST_RUNS, MIN_INPUT_BUFFERS
 from shootout.core.errors import ModelError, NotRunKind, ShootoutError, SkippedArm
 from shootout.core.exported import cache
-from shootout.core.exported.effort import FIRST_CALL, LONGEST_CALL_S, MORE_TIME, PROGRESS, ExportProgress, read_progress
 from shootout.core.exported.model import ERROR, MANIFEST, ExportedModel, key_in
 from shootout.core.exported.request import (
     JOBS,
@@ -28,11 +27,13 @@ from shootout.core.exported.request import (
     is_file,
 )
 from shootout.core.host.child import ONE_THREAD, Ending, run
-from shootout.core.messages import Progress
+from shootout.core.messages import FIRST_CALL, MORE_TIME, PROGRESS, ExportProgress, Progress
 from shootout.core.units import span
 
 __all__ = ["BYTES_PER_PARAMETER", "Request", "is_file", "obtain", "obtain_all"]
 
+LONGEST_CALL_S = BUILD_TIMEOUT_S / (LEAST_RUNS * MIN_INPUT_BUFFERS)
+"""End an export after so long a first call: the fewest runs would take longer than any export may."""
 LONG_S = 10.0
 """Announce the duration of a longer wait before it begins."""
 ENDLESS = "a loop in it may have no end"
@@ -42,6 +43,14 @@ BYTES_PER_PARAMETER = 24
 """The memory that an export needs at its peak for each weight (18 measured at 67 million weights), with some to
 spare.
 """
+
+
+def read_progress(path: Path) -> ExportProgress | None:
+    """Return an export's last report; None before the first one."""
+    try:
+        return ExportProgress(**json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
 
 
 def obtain(request: Request) -> ExportedModel:

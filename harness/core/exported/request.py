@@ -18,7 +18,6 @@ from shootout.core import plugins, schemes
 from shootout.core.contract import Artifact, Device, NotRun, NotRunKind, Precision, TensorSpec, Value
 from shootout.core.errors import ModelError, ShootoutError, SkippedArm, UsageError, unknown
 from shootout.core.exported import cache
-from shootout.core.exported.effort import Effort
 from shootout.core.exported.model import ONNX_SUFFIX, ExportedModel
 from shootout.core.host import environment
 from shootout.core.study.axes import BATCH
@@ -259,8 +258,11 @@ class Source:
         """
         raise NotImplementedError
 
-    def export(self, request: Request, effort: Effort) -> ExportedModel:
+    def export(self, request: Request, effort: Any) -> ExportedModel:
         """Make an exported model in the request's folder, which is empty; runs in the export process only.
+
+        Args:
+            effort: decides how much there is time for, an `Effort` of `shootout.models.onnx.effort`.
 
         Raises:
             SkippedArm: there is no time for it.

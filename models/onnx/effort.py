@@ -1,7 +1,12 @@
 """Decide how much an export may do from the seconds that it has and what a call takes, and note what it leaves out.
 
-The export process makes one `Effort`, reports its progress in a file, and asks it before each long step. The parent
+The export process makes one `Effort`, reports its progress in a file, and consults it before each long step. The parent
 reads that file and ends an export that overruns all the same.
+
+A model's size tells how long its calls, its export and its load take before anything is made of it. Calls follow from
+what one of them computes. The rate of matrix products is measured once on each machine, in a process of its own
+(`python -m shootout.models.onnx.effort`); all other rates are of one core of a server of 2024
+(docs/evidence/sizes.md shows how far off that is).
 """
 
 from __future__ import annotations
@@ -9,7 +14,9 @@ from __future__ import annotations
 import json
 import math
 import os
+import sys
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -19,22 +26,16 @@ import numpy as np
 
 from shootout.core import budget
 from shootout.core.clock import Deadline, Stopwatch, cpu_ns
-from shootout.core.constants import BUILD_TIMEOUT_S, INPUT_BUFFERS, MIN_INPUT_BUFFERS, RANGE_SETS
+from shootout.core.constants import INPUT_BUFFERS, LEAST_RUNS, MIN_INPUT_BUFFERS, RANGE_SETS
 from shootout.core.contract import SCALED, Precision
-from shootout.core.errors import NotRunKind, SkippedArm
+from shootout.core.errors import NotRunKind, SkippedArm, UsageError
+from shootout.core.exported.model import INLINE_BYTES
 from shootout.core.exported.workload import Work, product_flops
+from shootout.core.host import child, environment, store
+from shootout.core.messages import MORE_TIME, ExportProgress
 from shootout.core.units import span
 
 T = TypeVar("T")
-PROGRESS = "report.json"
-LEAST_RUNS = 5.0
-"""The least number of runs of each input buffer. They give the reference outputs, FP32's error (two runs, with what
-rounding costs), and half a run checks that the same inputs give the same outputs.
-"""
-FIRST_CALL = "a first call"
-"""Name the step that times a call of a file. Nothing tells before whether that call ends."""
-LONGEST_CALL_S = BUILD_TIMEOUT_S / (LEAST_RUNS * MIN_INPUT_BUFFERS)
-"""End an export after so long a first call: the fewest runs would take longer than any export may."""
 ALL_RUNS = 42.0
 """The number of runs of each input buffer if the error of every precision is predicted, with what rounding in the graph
 costs. Besides, every set that gives the ranges of integers is run once.
@@ -60,30 +61,21 @@ TRIED_FLOPS = 1e9
 RATE_SIZE, RATE_TRIES = 1_024, 5
 MOST_BESIDE = 4
 """Run at most so many input sets side by side: each needs memory of its own for what the graph computes."""
-MORE_TIME = "give it more time with --max-time, or a smaller batch or input"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportProgress:
-    """Hold what an export reports of its progress.
-
-    Attributes:
-        model: whose exported model is made.
-        doing: what is done now.
-        whole_s: seconds that all of it takes, as far as can be told from a first call; None before that.
-    """
-
-    model: str
-    doing: str
-    whole_s: float | None = None
-
-
-def read_progress(path: Path) -> ExportProgress | None:
-    """Return an export's last report; None before the first one."""
-    try:
-        return ExportProgress(**json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        return None
+FACTS, RATE_TIMEOUT_S = "rates.json", 60.0
+NODE_S = 8e-6
+"""Seconds that a node takes which computes next to nothing."""
+ELEMENT_S = 1.0e-9
+"""Seconds of an element of all other nodes."""
+WEIGHT_GB_S = 0.1
+"""Seconds to read a GB of weights from memory, which a call can't avoid."""
+EXPORT_S, EXPORT_GB_S, INLINE_GB_S = 0.8, 5.0, 28.0
+"""Seconds of an export of a file, calls apart: a process that starts, a GB of weights that is copied and loaded. Of
+weights in the graph itself a GB is parsed, moved and written several times.
+"""
+REWRITE_GB_S = 10.0
+"""Seconds to round a GB of weights, write it and load it again, for each precision whose error is predicted."""
+MODULE_S, MODULE_NODE_S, MODULE_GB_S = 4.5, 0.015, 18.0
+"""Seconds of a torch module, of a file or from the user's code: torch is imported, nodes traced, weights written."""
 
 
 def beside() -> int:
@@ -325,3 +317,93 @@ class Effort:
         if self.is_limited:
             time += f", and the export had {span(max(self._had_s, 0.0))}"
         return (f"left out of the export for want of time ({time}): {left_out}",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSize:
+    """Describe a model by what its times follow from.
+
+    Attributes:
+        weight_bytes: in float32.
+        work: of a call; None where it isn't known, and then calls count nothing.
+        nodes: in its graph.
+        sets: of inputs, that calls rotate through.
+    """
+
+    weight_bytes: int
+    work: Work | None = None
+    nodes: int = 0
+    sets: int = 1
+
+    @property
+    def gb(self) -> float:
+        """Return the GB of weights (10^9 bytes)."""
+        return self.weight_bytes / 1e9
+
+    @property
+    def call_s(self) -> float:
+        """Return the seconds of a call on one thread."""
+        if not (work := self.work):
+            return 0.0
+        products_s = (work.flops or 0.0) / known_rate()
+        read_s = WEIGHT_GB_S * work.weight_bytes / 1e9
+        return max(products_s, read_s) + work.elementwise_ops * ELEMENT_S + self.nodes * NODE_S
+
+
+def known_rate() -> float:
+    """Return this machine's rate of matrix products on one thread, in operations a second."""
+    key = environment.machine_key()
+    if found := store.read_facts(FACTS).get(key):
+        return float(found)
+    ended = child.run("shootout.models.onnx.effort", [], RATE_TIMEOUT_S, child.ONE_THREAD)
+    rate = float(ended.said) if ended.code == 0 else product_rate()
+    with suppress(UsageError):  # it takes a second to find out again
+        store.write_facts(FACTS, {key: rate})
+    return rate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportCost:
+    """Foresee what an export takes.
+
+    Attributes:
+        sets: of inputs, that there is time for; 0: there isn't even time for the fewest.
+        seconds: of all of it.
+    """
+
+    sets: int
+    seconds: float
+
+
+def export_of(
+    size: ModelSize, needs: Collection[str], leading: Collection[str], limit: Deadline, lanes: int
+) -> ExportCost:
+    """Foresee the export of a user's file; it decides as the export itself will.
+
+    Args:
+        needs, leading: see `Effort`.
+        limit: when the run ends.
+        lanes: how many calls run side by side.
+    """
+    effort = Effort(limit=limit, plan=budget.planned_exports(limit), needs=needs, leading=leading)
+    call_s = size.call_s / lanes
+    fixed_s = EXPORT_S + size.gb * (EXPORT_GB_S if size.weight_bytes > INLINE_BYTES else INLINE_GB_S)
+    try:
+        sets = effort.buffers(size.sets, call_s)
+    except SkippedArm:
+        return ExportCost(sets=0, seconds=fixed_s + LEAST_RUNS * 2 * call_s)
+    if effort.is_brief:
+        return ExportCost(sets=sets, seconds=fixed_s + LEAST_RUNS * sets * call_s)
+    rewrites = len(effort.predicted) * size.gb * REWRITE_GB_S
+    return ExportCost(sets=sets, seconds=fixed_s + rewrites + (effort.whole_s or 0.0))
+
+
+def module_s(size: ModelSize) -> float:
+    """Return the seconds of an export to a torch module."""
+    fixed_s = MODULE_S + size.nodes * MODULE_NODE_S + size.gb * MODULE_GB_S
+    return fixed_s + (2 + size.sets) * size.call_s
+
+
+if __name__ == "__main__":
+    child.leave_with(int(sys.argv[1]))
+    print(product_rate())  # noqa: T201 - for `known_rate`
