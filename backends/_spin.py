@@ -57,6 +57,7 @@ class SpinAdapter:
     """Exactly one option: `duration_us` (busy-wait that long, on the CPU only) or `work` (that many steps)."""
 
     name = "spin"
+    fixture = FIXTURE
     capabilities = Capabilities(
         consumes=(Artifact.NONE,),
         targets=frozenset((device, Precision.FP32) for device in (Device.CPU, Device.CUDA)),
@@ -208,7 +209,6 @@ def _try_gpu() -> None:
 FACTS = Entry(
     path="shootout.backends._spin:SpinAdapter",
     installs={"": ("numpy",)},
-    fixture="shootout.backends._spin:FIXTURE",
     movable=True,
     ready_s=0.3,
     build_s=0.3,

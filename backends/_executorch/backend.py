@@ -54,6 +54,8 @@ class ExecuTorchAdapter:
     """ExecuTorch's runtime: XNNPACK, and ExecuTorch's own kernels for what that doesn't take."""
 
     name = "executorch"
+    fixture = FIXTURE
+    error_hints = ERROR_HINTS
     capabilities = Capabilities(
         consumes=(Artifact.MODULE,),
         targets=frozenset((Device.CPU, precision) for precision in (Precision.FP32, *SCHEMES)),

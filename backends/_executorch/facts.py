@@ -15,9 +15,7 @@ FACTS = Entry(
     shared=("torch",),
     build_shared=PROGRAM_SHARED,
     loads={"": ("executorch", "torch")},
-    fixture="shootout.backends._executorch.backend:FIXTURE",
     ships="shootout.backends._executorch.backend:ship",
-    error_hints="shootout.backends._executorch.backend:ERROR_HINTS",
     ready_s=1.9,
     build_s=25.0,
 )

@@ -109,6 +109,8 @@ class IreeAdapter:
     """IREE's compiler and runtime."""
 
     name = "iree"
+    fixture = FIXTURE
+    error_hints = ERROR_HINTS
     capabilities = Capabilities(
         consumes=(Artifact.ONNX,),
         targets=frozenset(

@@ -12,9 +12,7 @@ FACTS = Entry(
     makers=("iree-base-compiler", "onnx", "onnxruntime"),
     movable=True,
     loads={"": ("iree",)},
-    fixture="shootout.backends._iree.backend:FIXTURE",
     ships="shootout.backends._iree.backend:ship",
-    error_hints="shootout.backends._iree.backend:ERROR_HINTS",
     ready_s=0.4,
     build_s=4.0,
 )

@@ -113,6 +113,8 @@ class JaxJitAdapter:
     """`jax.jit` on CPU and CUDA."""
 
     name = "jax-jit"
+    fixture = FIXTURE
+    error_hints = ERROR_HINTS
     capabilities = Capabilities(
         consumes=(Artifact.FORWARD, Artifact.MODULE),
         targets=frozenset(

@@ -73,6 +73,8 @@ class LiteRtAdapter:
     """LiteRT's compiled model; integer precisions by AI Edge Quantizer."""
 
     name = "litert"
+    fixture = FIXTURE
+    error_hints = ERROR_HINTS
     capabilities = Capabilities(
         consumes=(Artifact.MODULE,),
         targets=frozenset((Device.CPU, precision) for precision in (Precision.FP32, *INTEGERS)),

@@ -14,9 +14,7 @@ FACTS = Entry(
     movable=True,
     build_shared=(*PROGRAM_SHARED, "shootout.backends._litert.first_conversion"),
     loads={"": ("ai_edge_litert",)},
-    fixture="shootout.backends._litert.backend:FIXTURE",
     ships="shootout.backends._litert.backend:ship",
-    error_hints="shootout.backends._litert.backend:ERROR_HINTS",
     ready_s=0.4,
     build_s=5.0,
 )

@@ -54,6 +54,7 @@ class NcnnAdapter:
     """ncnn's own CPU kernels, and its Vulkan shaders."""
 
     name = "ncnn"
+    fixture = FIXTURE
     capabilities = Capabilities(
         consumes=(Artifact.ONNX,),
         targets=frozenset(

@@ -12,7 +12,6 @@ FACTS = Entry(
     makers=("pnnx",),
     movable=True,
     loads={"": ("ncnn",)},
-    fixture="shootout.backends._ncnn.backend:FIXTURE",
     ships="shootout.backends._ncnn.backend:ship",
     ready_s=0.3,
     build_s=1.0,

@@ -121,6 +121,8 @@ class OnnxRuntimeAdapter:
     """ONNX Runtime's CPU, CUDA and TensorRT providers."""
 
     name = "onnxruntime"
+    fixture = FIXTURE
+    error_hints = ERROR_HINTS
     capabilities = Capabilities(
         consumes=(Artifact.ONNX,),
         targets=frozenset(

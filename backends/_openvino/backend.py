@@ -124,6 +124,8 @@ class OpenVinoAdapter:
     """OpenVINO's CPU plugin, its integer precisions by NNCF; and the floats of its GPU and NPU plugins."""
 
     name = "openvino"
+    fixture = FIXTURE
+    error_hints = ERROR_HINTS
     capabilities = Capabilities(
         consumes=(Artifact.ONNX,),
         targets=frozenset(

@@ -67,6 +67,7 @@ class TensorRtAdapter:
     """TensorRT and TensorRT-RTX on CUDA."""
 
     name = "tensorrt"
+    fixture = FIXTURE
     capabilities = Capabilities(
         consumes=(Artifact.ONNX,),
         targets=frozenset((Device.CUDA, precision) for precision in PRECISIONS),

@@ -14,6 +14,5 @@ FACTS = Entry(
     makers=("onnx",),
     times_kernels=True,
     loads={"": ("tensorrt", "tensorrt_rtx")},
-    fixture="shootout.backends._tensorrt.backend:FIXTURE",
     unshippable={"": "an engine needs its GPU, and memory and a stream that a folder can't bring"},
 )

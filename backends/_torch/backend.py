@@ -98,6 +98,7 @@ class TorchEagerAdapter:
     """Eager PyTorch on CPU and CUDA."""
 
     name = "torch-eager"
+    fixture = EAGER_FIXTURE
     capabilities = Capabilities(
         consumes=(Artifact.MODULE,),
         targets=TARGETS | quantize.TARGETS,
@@ -171,6 +172,7 @@ class TorchCompileAdapter:
     """Inductor on CPU and CUDA, there also with CUDA graphs; what torchao quantizes on both."""
 
     name = "torch-compile"
+    fixture = COMPILE_FIXTURE
     capabilities = Capabilities(
         consumes=(Artifact.MODULE,),
         targets=TARGETS | quantize.TARGETS | quantize.STATIC_TARGETS,
@@ -218,6 +220,7 @@ class TorchScriptAdapter:
     """A frozen TorchScript module on CPU and CUDA."""
 
     name = "torchscript"
+    fixture = SCRIPT_FIXTURE
     capabilities = Capabilities(consumes=(Artifact.MODULE,), targets=TARGETS, native=NATIVE, options=(LAYOUT, COPIES))
 
     def probe(self, device: Device) -> Availability:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shootout.backends._trees.fixture import LIGHTGBM, SKLEARN, XGBOOST
 from shootout.backends._trees.session import TreesSession
 from shootout.backends.common import require_device, trial
 from shootout.core.adapter import Built, check_options
@@ -68,18 +69,21 @@ class SklearnAdapter(TreesAdapter):
     """scikit-learn on a .joblib or .pkl file."""
 
     artifact = Artifact.SKLEARN
+    fixture = SKLEARN
 
 
 class LightGbmAdapter(TreesAdapter):
     """LightGBM on a .txt file."""
 
     artifact = Artifact.LIGHTGBM
+    fixture = LIGHTGBM
 
 
 class XgboostAdapter(TreesAdapter):
     """XGBoost on a .ubj or .json file."""
 
     artifact = Artifact.XGBOOST
+    fixture = XGBOOST
 
 
 def _fit_sklearn(x: Array, y: Array) -> Any:

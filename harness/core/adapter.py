@@ -99,7 +99,11 @@ class OpenSession(Session, Protocol):
 
 
 class Adapter(Runner, Protocol):
-    """One backend. Its module imports no framework at the top; the framework comes in with the first call."""
+    """One backend. Its module imports no framework at the top; the framework comes in with the first call.
+
+    An adapter may have two attributes more: `fixture`, a `Fixture` for the conformance suite, and `error_hints`, a
+    sequence of `ErrorHint` for what its library's own errors mean.
+    """
 
     name: str
     capabilities: Capabilities
@@ -237,8 +241,6 @@ class Entry:
         loads: the frameworks that an arm's process may hold, by mode; those of "" in every mode.
         gemms: `module:function` of its library's fastest square products (see `Gemms`), "" if another row or none
             has them; the library's name is the first of `loads`.
-        fixture: `module:NAME` of how the conformance suite drives it, "" for the plain way.
-        error_hints: `module:NAME` of what its library's own errors mean (see `adapter.ErrorHint`), "" for none.
         ships: `module:function` of how its artifact is shipped (see `adapter.Ship`), beside whose module the template
             lies; "" where none of them can be.
         unshippable: by mode, why an arm's can't be, and what to ship instead; `{model}` is the model's name.
@@ -266,8 +268,6 @@ class Entry:
     makers: tuple[str, ...] = ()
     loads: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     gemms: str = ""
-    fixture: str = ""
-    error_hints: str = ""
     ships: str = ""
     unshippable: Mapping[str, str] = field(default_factory=dict)
     own_files: bool = False

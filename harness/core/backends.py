@@ -234,8 +234,7 @@ def baselines(*, loads_quickly: bool = False) -> list[str]:
 
 def explain(name: str, error: Exception) -> NotRun | None:
     """Return what an error of a backend's library means if that is known; None if it is a failure."""
-    path = entry(name).error_hints
-    return explain_error(error, load(path) if path else ())
+    return explain_error(error, getattr(get(name), "error_hints", ()))
 
 
 def explain_device(device: Device | None, error: Exception) -> str | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import cast
 
 from shootout.backends.common import require_device
-from shootout.core import backends, plugins
+from shootout.core import backends
 from shootout.core.adapter import Fixture
 from shootout.core.contract import SCALED, Arm, Artifact, Availability, Capabilities, Device, Precision, Target
 from shootout.core.errors import ModelError, ShootoutError, SkippedArm
@@ -70,14 +70,8 @@ def targets(names: Iterable[str]) -> list[Target]:
 
 
 def fixture(name: str) -> Fixture:
-    """Return what the conformance suite drives a backend with; imports its module if its row names a fixture.
-
-    A third party's row is its entry point, which has no room for a name: its adapter holds the fixture.
-    """
-    row = backends.entry(name)
-    if row.fixture:
-        return cast("Fixture", plugins.load(row.fixture))
-    return cast("Fixture", getattr(backends.get(name), "fixture", Fixture())) if row.package else Fixture()
+    """Return what the conformance suite drives a backend with: its adapter's `fixture`, or the plain way."""
+    return cast("Fixture", getattr(backends.get(name), "fixture", Fixture()))
 
 
 def is_slow(target: Target, check: str) -> bool:
