@@ -21,6 +21,8 @@ TABLE = {
 }
 HIDDEN = {"spin": "shootout.backends._spin:FACTS"}
 """Instruments of the harness, which no list shows."""
+FOLDER_OPENER = "shootout.models.sources.shipped_folder:open_once"
+"""What opens such a folder."""
 FOLDER_RUNNER = "shootout.backends._shipped:ShippedRunner"
 """The runner of targets that are shipped folders (`shipped:DIR`)."""
 SHARED_CODE = ("shootout.backends", "shootout.quantize")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from shootout.core.contract import Artifact
 from shootout.core.exported.model import ExportedModel
+from shootout.core.exported.request import source_now
 
 if TYPE_CHECKING:
     import torch
@@ -38,7 +39,7 @@ def architecture(exported: ExportedModel) -> torch.nn.Module:
         return _as_module(exported_program(exported))
     from shootout import models
 
-    if exported.source_sha256 and models.source_now(exported.model) != exported.source_sha256:
+    if exported.source_sha256 and source_now(exported.model) != exported.source_sha256:
         raise ValueError(f"{exported.model} was changed after it was exported; run again")
     return models.get(exported.model).module(exported.parameters)
 

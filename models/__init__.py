@@ -4,12 +4,10 @@ looked up.
 
 from __future__ import annotations
 
-from functools import cache
-
 from shootout.core.exported.request import find_model, model_names
 from shootout.models.base import LabeledTask, Model
 
-__all__ = ["LabeledTask", "Model", "get", "names", "source_now"]
+__all__ = ["LabeledTask", "Model", "get", "names"]
 names = model_names
 
 
@@ -22,11 +20,3 @@ def get(name: str) -> Model:
     model = find_model(name)
     assert isinstance(model, Model), f"{name} is a file"
     return model
-
-
-@cache
-def source_now(name: str) -> str:
-    """Hash of a user's own source when this process first looked, which a worker does before any clock runs."""
-    found = get(name).source
-    assert found, "a user's own model has a source"
-    return found()

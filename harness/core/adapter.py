@@ -25,6 +25,7 @@ from shootout.core.contract import (
     Option,
     Precision,
     Target,
+    TensorSpec,
     Value,
     is_among,
 )
@@ -86,6 +87,37 @@ class Runner(Protocol):
 
     def load(self, built: Built) -> Session:
         """Load a ready session, in each restart's fresh process; affinity and thread variables are already set."""
+
+
+class Shipped(Protocol):
+    """A shipped folder whose files were all found as they were written."""
+
+    @property
+    def target(self) -> Target:
+        """Return the target that runs it."""
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """Return what a call takes."""
+
+    @property
+    def model(self) -> Mapping[str, str]:
+        """Return the `name` of its model, and the `sha256` of the weights."""
+
+    @property
+    def threads(self) -> int:
+        """Return how many it was measured on, and sets."""
+
+    @property
+    def batch(self) -> int:
+        """Return the rows of a call."""
+
+    @property
+    def manifest(self) -> Path:
+        """Return the file that holds the hashes of all others."""
+
+    def misfit(self, exported: ExportedModel) -> str:
+        """Return why this isn't a folder of the model in an exported model; "" if it is."""
 
 
 class OpenSession(Session, Protocol):

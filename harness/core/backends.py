@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import cast
 
 from shootout.core import plugins
-from shootout.core.adapter import Adapter, Entry, Runner, explain_error
+from shootout.core.adapter import Adapter, Entry, Runner, Shipped, explain_error
 from shootout.core.constants import SHIPPED as SHIPPED_PLACE
 from shootout.core.contract import (
     SCALED,
@@ -108,6 +108,15 @@ def runner(target: Target) -> Runner:
     if target.folder:
         return cast("Runner", load(import_module(BACKENDS).FOLDER_RUNNER)())
     return get(target.backend)
+
+
+def open_shipped(folder: str) -> Shipped:
+    """Open a shipped folder, whose files are hashed once per manifest.
+
+    Raises:
+        UsageError: it is none, or a file was changed.
+    """
+    return cast("Shipped", load(import_module(BACKENDS).FOLDER_OPENER)(folder))
 
 
 def capabilities(name: str) -> Capabilities:

@@ -19,6 +19,8 @@ from shootout.core.errors import UsageError, unknown
 
 SCENARIOS = "shootout.scenarios"
 SOURCES = "shootout.models.sources"
+ROWS = "shootout.models.data.reading:read_rows"
+"""The function that has a user's own function read their files."""
 BACKENDS = "shootout.backends"
 
 Folders = tuple[tuple[str, int], ...]

@@ -35,6 +35,7 @@ class FileModel:
     title: str = ""
     takes_batch: bool = True
     artifacts: tuple[Artifact, ...] = (Artifact.ONNX, Artifact.MODULE)
+    source: None = None
 
     @property
     def parameters(self) -> dict[str, Any]:

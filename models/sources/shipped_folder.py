@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -126,6 +127,21 @@ class ShippedFolder:
             scheme=arm.scheme,
         )
 
+    @property
+    def threads(self) -> int:
+        """Return how many the arm was measured on, and sets."""
+        return self.arm.threads
+
+    @property
+    def batch(self) -> int:
+        """Return the rows of a call."""
+        return self.arm.batch
+
+    @property
+    def manifest(self) -> Path:
+        """Return the file that holds the hashes of all others."""
+        return self.folder / MANIFEST
+
     def misfit(self, exported: ExportedModel) -> str:
         """Return why this isn't a folder of the model in an exported model; "" if it is.
 
@@ -178,6 +194,21 @@ def _hash_files(folder: Path) -> dict[str, str]:
     """Return the hash of each file by its path in the folder, but for the folder's own manifest."""
     found = [path for path in sorted(folder.rglob("*")) if path.is_file() and path != folder / MANIFEST]
     return {path.relative_to(folder).as_posix(): sha256(path) for path in found}
+
+
+def open_once(folder: str) -> ShippedFolder:
+    """Open a shipped folder. Its files are hashed once per manifest, since planning opens it for each cell.
+
+    Raises:
+        UsageError: as `open_shipped`.
+    """
+    path = Path(folder) / MANIFEST
+    return _open_again(folder, path.stat().st_mtime_ns if path.exists() else 0)
+
+
+@lru_cache(maxsize=64)
+def _open_again(folder: str, _changed_ns: int) -> ShippedFolder:
+    return open_shipped(Path(folder))
 
 
 def open_shipped(folder: Path) -> ShippedFolder:

@@ -19,14 +19,13 @@ from support.console import deaf_here
 from support.factories import HEAD, LINEAR, apart, leave_nothing, write  # noqa: F401 - a fixture is asked for by name
 from torch import nn
 
-from shootout import models
 from shootout.backends.common_torch import architecture, float32_module
 from shootout.core.contract import Arm, Artifact, Target, TensorSpec
 from shootout.core.errors import ModelError, ShootoutError, SkippedArm, UsageError
 from shootout.core.exported import client
 from shootout.core.exported.client import Request, obtain_all
 from shootout.core.exported.model import ExportedModel
-from shootout.core.exported.request import JOBS, checked
+from shootout.core.exported.request import JOBS, checked, source_now
 from shootout.core.study import feasibility
 from shootout.models.onnx import onnx_files
 from shootout.models.onnx.effort import Effort
@@ -271,11 +270,11 @@ def test_a_worker_runs_the_same_code_or_none(made):
         float32_module(wide)
     path.write_text(f"{LINEAR}# edited\n")
     float32_module(exported)  # a process looks once, before it imports
-    models.source_now.cache_clear()
+    source_now.cache_clear()
     with pytest.raises(ValueError, match="was changed after it was exported"):
         architecture(exported)
     path.write_text(LINEAR)
-    models.source_now.cache_clear()
+    source_now.cache_clear()
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,6 @@ from shootout.core.worker.fork_server import ForkServer, ForkServers, can_fork
 from shootout.core.worker.interpreters import PythonInterpreter
 from shootout.core.worker.precision_checks import probe_fault, probe_name, probes
 from shootout.core.worker.process import WorkerProcess, log_name
-from shootout.models.sources.shipped_folder import MANIFEST
 
 Exported = ExportedModel | ShootoutError
 UNSENT = "the machine that exports for this one gave no exported model of this size"
@@ -526,7 +525,7 @@ def as_probe(arm: Arm) -> Arm:
 def _code_of(target: Target) -> list[Path]:
     """Return all code that decides what an adapter builds: its own, what shipped adapters share, and quantizers."""
     if target.folder:
-        return [*backends.code_of(backends.runner(target)), Path(target.folder) / MANIFEST]
+        return [*backends.code_of(backends.runner(target)), backends.open_shipped(target.folder).manifest]
     return [*backends.code_of(backends.get(target.backend)), *backends.shared_code()]
 
 

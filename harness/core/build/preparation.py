@@ -27,7 +27,7 @@ from shootout.core.scoring import scorer
 from shootout.core.stats.goals import Aim
 from shootout.core.study.feasibility import check_export, check_memory_of_exports, device_bytes
 from shootout.core.study.plan import Plan, PlannedGroup, measure_of
-from shootout.core.study.target import open_once, provider
+from shootout.core.study.target import provider
 from shootout.core.units import counted, span
 
 AT_ONCE_S = 1.0
@@ -400,7 +400,7 @@ class Preparation:
                 raise UsageError(OTHER_EXPORT.format(model=exported.model))
             elif why := check_export(arm, exported):
                 refused[arm.label] = why
-            elif arm.target.folder and (theirs := open_once(arm.target.folder).misfit(exported)):
+            elif arm.target.folder and (theirs := backends.open_shipped(arm.target.folder).misfit(exported)):
                 raise UsageError(theirs)
             else:
                 models[arm.label] = exported.for_selection() if self.plan.on_selection else exported

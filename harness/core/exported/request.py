@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache as cached
 from pathlib import Path
@@ -67,6 +67,10 @@ class Model(Protocol):
     @property
     def defaults(self) -> dict[str, Value]:
         """Return the parameters' defaults."""
+
+    @property
+    def source(self) -> Callable[[], str] | None:
+        """Return what hashes a user's own source; None for other models."""
 
     def check(self, parameters: Mapping[str, Value]) -> dict[str, Value]:
         """Return the parameters, complete; a UsageError says what is wrong with one."""
@@ -365,6 +369,14 @@ def find_model(word: str) -> Model:
         UsageError: there is none.
     """
     return find_source(word).model(word)
+
+
+@cached
+def source_now(word: str) -> str:
+    """Hash of a user's own source when this process first looked, which a worker does before any clock runs."""
+    found = find_model(word).source
+    assert found, "a user's own model has a source"
+    return found()
 
 
 def model_names() -> tuple[str, ...]:

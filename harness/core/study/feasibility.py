@@ -28,7 +28,7 @@ from shootout.core.host.placement import Threads
 from shootout.core.scenario import find_scenario, scenario_names, scenario_of
 from shootout.core.study.group import is_exact, name_model
 from shootout.core.study.points import describe, describe_native
-from shootout.core.study.target import Describe, open_once, own_words, provider
+from shootout.core.study.target import Describe, own_words, provider
 from shootout.core.units import counted, size
 
 BYTES_PER_WEIGHT, BYTES_PER_WEIGHT_ARM = 4, 8
@@ -262,7 +262,7 @@ def _check_shipped(arm: Arm) -> NotRun | None:
     """Explain why a shipped folder can't run this; None for other targets."""
     if not arm.target.folder:
         return None
-    threads = open_once(arm.target.folder).arm.threads
+    threads = backends.open_shipped(arm.target.folder).threads
     if threads != arm.threads:
         reason = f"{arm.target} was measured on {threads} threads, and sets them itself; this race is on {arm.threads}"
         return NotRun(NotRunKind.UNFIT, reason, f"--threads {threads}")
@@ -276,7 +276,7 @@ def check_export(arm: Arm, exported: ExportedModel) -> NotRun | None:
     if uncounted := _check_item_count(arm, exported):
         return uncounted
     if arm.target.folder:
-        return _check_shapes(open_once(arm.target.folder).inputs, arm, exported)
+        return _check_shapes(backends.open_shipped(arm.target.folder).inputs, arm, exported)
     consumes = backends.capabilities(arm.target.backend).consumes
     if exported.varying and exported.varying.is_open and Artifact.ONNX in consumes:
         consumes = (Artifact.OPEN,)
@@ -306,7 +306,7 @@ def _check_shapes(shipped: Sequence[TensorSpec], arm: Arm, exported: ExportedMod
     theirs, ours = (
         ", ".join(f"{spec.name} {spec.dtype}{[*spec.shape]}" for spec in specs) for specs in (shipped, exported.inputs)
     )
-    batch = open_once(arm.target.folder).arm.batch
+    batch = backends.open_shipped(arm.target.folder).batch
     fix = f"--batch {batch}" if batch != arm.batch else "give the model the sizes that it was shipped with"
     return NotRun(NotRunKind.UNFIT, f"{arm.target} takes {theirs}; this race is of {ours}", fix)
 

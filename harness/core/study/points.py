@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from shootout.core import backends, schemes
+from shootout.core import backends, plugins, schemes
 from shootout.core.constants import USUAL_SCENARIO
 from shootout.core.contract import SCALED, Capabilities, Device, Precision, Target, Value
 from shootout.core.errors import UsageError, unknown
@@ -24,7 +24,6 @@ from shootout.core.study.axes import BATCH
 from shootout.core.study.group import name_model
 from shootout.core.study.schema import Study, checked
 from shootout.core.study.target import Describe, own_words, parse_targets, refuse_namesakes, with_twins
-from shootout.models.data import reading
 
 POINT_WORDS = ("model", "batch", "scenario", "threads")
 """The names that one of a study's points may have beside a model's parameters."""
@@ -248,7 +247,7 @@ def find_rows(inputs: str | None, read: str | None, truth: str | None, progress:
     given = RowFiles(inputs=Path(inputs) if inputs else None, truth=Path(truth).expanduser() if truth else None)
     if given.inputs is None or read is None:
         return given
-    found = reading.read_rows(given.inputs, read, progress)
+    found = plugins.load(plugins.ROWS)(given.inputs, read, progress)
     if given.truth and found.truth:
         raise UsageError(f"--truth {truth} and {read} both say what is right: pass only one of them")
     return RowFiles(inputs=found.inputs, truth=given.truth or found.truth)

@@ -7,16 +7,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 
-from shootout.core import schemes
+from shootout.core import backends, schemes
 from shootout.core.constants import SHIPPED
 from shootout.core.contract import Capabilities, Device, Precision, Target, is_among
 from shootout.core.errors import UsageError, unknown
-from shootout.core.exported.request import is_own
+from shootout.core.exported.model import sha256
+from shootout.core.exported.request import is_file, is_own
 from shootout.core.study.group import name_model
-from shootout.models.sources.shipped_folder import MANIFEST, ONNX, ShippedFolder, hash_manifest, open_shipped
 
 _SHAPE = re.compile(
     r"(?P<backend>[^+@:/]+)(\+(?P<mode>[^@:/]+))?(@(?P<python>[^:/]+))?"
@@ -100,22 +99,7 @@ def _parse_shipped(text: str, folder: str, python: str, pythons: Collection[str]
     if not _NAME.fullmatch(place.name):
         raise UsageError(f"target {text!r}: call the folder by letters, digits, '.', '-' and '_' alone")
     _check_python(python, pythons, text)
-    return replace(open_once(str(place)).target, python=python, folder=str(place))
-
-
-def open_once(folder: str) -> ShippedFolder:
-    """Open a shipped folder. Its files are hashed once per manifest, since planning opens it for each cell.
-
-    Raises:
-        UsageError: it is none, or a file was changed.
-    """
-    path = Path(folder) / MANIFEST
-    return _open_shipped(folder, path.stat().st_mtime_ns if path.exists() else 0)
-
-
-@lru_cache(maxsize=64)
-def _open_shipped(folder: str, _changed_ns: int) -> ShippedFolder:
-    return open_shipped(Path(folder))
+    return replace(backends.open_shipped(str(place)).target, python=python, folder=str(place))
 
 
 def refuse_namesakes(targets: Iterable[Target]) -> None:
@@ -141,7 +125,7 @@ def refuse_other_models(targets: Iterable[Target], raced: Iterable[str]) -> None
     """
     kinds = {_kind_of(model): name_model(model) for model in raced}
     for target in targets:
-        if target.folder and _kind_of(named := open_once(target.folder).model["name"]) not in kinds:
+        if target.folder and _kind_of(named := backends.open_shipped(target.folder).model["name"]) not in kinds:
             raise UsageError(
                 f"{target} was made of {named}, and this race is of {', '.join(kinds.values())}: name its model, as in "
                 f"shootout run {named} --backends {SHIPPED}:{target.folder}"
@@ -150,14 +134,14 @@ def refuse_other_models(targets: Iterable[Target], raced: Iterable[str]) -> None
 
 def _kind_of(model: str) -> str:
     """Return a registered model's name, and for a user's own only whether it is a file or code."""
-    if model.endswith(ONNX):
-        return ONNX
+    if is_file(model):
+        return "a file"
     return "code" if is_own(model) else name_model(model)
 
 
 def shipped_hashes(targets: Iterable[Target]) -> list[str]:
     """Return the hash of each shipped folder's manifest, and so of the folder."""
-    return [hash_manifest(Path(target.folder)) for target in targets if target.folder]
+    return [sha256(backends.open_shipped(target.folder).manifest) for target in targets if target.folder]
 
 
 def _check_python(python: str, pythons: Collection[str], text: str) -> None:

@@ -23,6 +23,7 @@ from shootout.core.adapter import Built
 from shootout.core.contract import Arm, Device, NotRun
 from shootout.core.errors import SkippedArm, tell_words
 from shootout.core.exported.model import ExportedModel
+from shootout.core.exported.request import source_now
 from shootout.core.host.child import leave_with
 from shootout.core.host.placement import PADDING, ProcessBounds, current_bounds
 from shootout.core.messages import Ask, Fault, HeadStart, Loaded, OnGpu, Scope, Tuned, Turn, Verified, Warming
@@ -196,9 +197,7 @@ class Worker:
 def _look_at_source(exported: ExportedModel) -> None:
     """Hash a user's own source, to be compared when the module is made: the time here counts for nothing."""
     if exported.source_sha256:
-        from shootout import models
-
-        models.source_now(exported.model)
+        source_now(exported.model)
 
 
 def resident_bytes() -> int:

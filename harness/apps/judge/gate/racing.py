@@ -35,9 +35,9 @@ from shootout.core.stats.quantiles import LEAST_TAILS
 from shootout.core.study.plan import Plan, make_plan, measure_of
 from shootout.core.study.points import describe, points, request
 from shootout.core.study.schema import Study, checked
-from shootout.core.study.target import open_once, parse_targets, provider
+from shootout.core.study.target import parse_targets, provider
 from shootout.core.worker.availability import known_available
-from shootout.models.sources.shipped_folder import open_shipped
+from shootout.models.sources.shipped_folder import open_once, open_shipped
 from shootout.tell import reproduce
 from shootout.tell.limits import Limit
 from shootout.tell.study_options import MetricOptions, ModelOptions, StreamOptions
