@@ -69,8 +69,6 @@ SLOW_CALL_NS = 1_000_000_000
 """Calls longer than this need no lead-in: to fill a cache of 32 MB anew takes half a percent of one. Of shorter ones
 that are long, the first block of a turn has one, and leaves the caches filled for the next.
 """
-WINDOW_NS = 50_000_000
-"""Several instances at once are read for at least so long, and `BLOCK_CALLS` calls each."""
 SHORT_CALL_NS = 20_000
 """Calls shorter than this are read k at a time."""
 SINGLE_LEAD_IN, SINGLE_CALLS = 100, 1_000
@@ -84,32 +82,6 @@ RECHECK_SHARE = 0.1
 
 TOO_BUSY = 0.25
 """Where a larger share of a group's rounds was disturbed, what its arms failed at tells nothing of them."""
-
-SERVE_REQUESTS = 1_000
-"""A p99 rests on at least so many requests, and on those of `SERVE_STEP_S` seconds."""
-SERVE_STEP_S = 1.0
-SERVE_LEAD_IN = 0.1
-"""So many more requests, as a share of these, come first and only fill the queue."""
-SERVE_ROUNDS = 9
-"""Steps of the search in a restart: two or three to have the rate between two others, the rest to halve that."""
-GIVEN_ROUNDS = 3
-"""Steps at a given rate: nothing is narrowed down, and more restarts tell more than a longer one."""
-SERVE_LIMIT_FACTOR = 5.0
-"""The limit on p99 where none is given, in calls of the baseline without load."""
-
-SUSTAINED_S = 1_800.0
-"""Turns under sustained load share so much time if none is given."""
-SUSTAINED_TURNS = 3
-"""Turns of each arm: two are the fewest that show a spread, a third keeps one disturbed turn from being half of all."""
-SUSTAINED_REST = 1 / 6
-"""Share of an arm's time in which the machine rests before its turn: it cools down from the turn before."""
-SUSTAINED_LEAST_S = 6.0
-"""A shorter turn has no beginning and end to tell apart."""
-BIN_S = 1.0
-MOST_BINS = 200
-"""A turn keeps its time per call in bins of `BIN_S`; in longer ones if these were more."""
-FIRST_S = 60.0
-"""The beginning of a turn, and its end; a third of a turn that is shorter than three of them."""
 
 WARM_UP_CALLS = 60
 WARM_UP_LONG_CALLS = 10

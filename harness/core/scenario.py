@@ -85,6 +85,7 @@ class Scenario:
         objective: the objective of a policy that its time answers, "" for none.
         call: what a call is, for people.
         unshippable, unexplainable: why no folder answers as it was measured, or its layers can't be compared; or "".
+        rests: the share of an arm's time in which the machine rests before its turn.
         sets_time: whether an option of its own says how long a run takes.
         time_note: what its time is, below a table; "" for a call's.
         block_ns: the least nanoseconds of a reading.
@@ -112,6 +113,7 @@ class Scenario:
     call: ClassVar[str] = "call"
     unshippable: ClassVar[str] = ""
     unexplainable: ClassVar[str] = ""
+    rests: ClassVar[float] = 0.0
     sets_time: ClassVar[bool] = False
     time_note: ClassVar[str] = ""
     block_ns: ClassVar[int] = BLOCK_NS

@@ -23,12 +23,13 @@ import numpy as np
 
 from shootout.core import clock
 from shootout.core.clock import Call
-from shootout.core.constants import BLOCK_CALLS, GPU_LEAD_IN_NS, LEAD_IN_CALLS, LONG_CALL_NS, SHORT_CALL_NS, WINDOW_NS
+from shootout.core.constants import BLOCK_CALLS, GPU_LEAD_IN_NS, LEAD_IN_CALLS, LONG_CALL_NS, SHORT_CALL_NS
 from shootout.core.contract import Arm, Array, Arrays
 from shootout.core.messages import Ask, Scope, Tuned, Turn
 from shootout.core.scenario import Opened, StudyOption
 from shootout.core.session import Session
 from shootout.core.worker.blocks import Blocks, Clips
+from shootout.scenarios.constants import WINDOW_NS
 
 T = TypeVar("T")
 _START_NS = 5_000_000

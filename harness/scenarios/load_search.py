@@ -21,14 +21,6 @@ from typing import cast
 
 import numpy as np
 
-from shootout.core.constants import (
-    GIVEN_ROUNDS,
-    SERVE_LEAD_IN,
-    SERVE_LIMIT_FACTOR,
-    SERVE_REQUESTS,
-    SERVE_ROUNDS,
-    SERVE_STEP_S,
-)
 from shootout.core.contract import NotRunKind
 from shootout.core.errors import SkippedArm
 from shootout.core.journal.records import LoadTestResult, TriedRate
@@ -38,6 +30,14 @@ from shootout.core.scenario import Player, Rounds, Terms
 from shootout.core.stats import quantiles
 from shootout.core.units import duration, number
 from shootout.scenarios.concurrent import RateStep
+from shootout.scenarios.constants import (
+    GIVEN_ROUNDS,
+    SERVE_LEAD_IN,
+    SERVE_LIMIT_FACTOR,
+    SERVE_REQUESTS,
+    SERVE_ROUNDS,
+    SERVE_STEP_S,
+)
 
 P99 = 0.99
 _FIRST_MOVE = math.sqrt(2.0)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shootout.core.constants import FIRST_S
 from shootout.core.messages import TimeBin
+from shootout.scenarios.constants import FIRST_S
 
 
 def find_window_s(bins: Sequence[TimeBin]) -> float:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from shootout.core.constants import GIVEN_ROUNDS, SERVE_LEAD_IN, SERVE_ROUNDS, SERVE_STEP_S
 from shootout.core.contract import Arm
 from shootout.core.messages import Scope, Turn
 from shootout.core.scenario import LimitedTail, Opened, Scenario, StudyOption
 from shootout.core.worker.blocks import Caller
 from shootout.scenarios.concurrent import INSTANCES, open_instances, spread_instances
+from shootout.scenarios.constants import GIVEN_ROUNDS, SERVE_LEAD_IN, SERVE_ROUNDS, SERVE_STEP_S
 
 if TYPE_CHECKING:
     from shootout.core.journal.records import LoadTestResult

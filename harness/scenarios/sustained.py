@@ -11,16 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from shootout.core import clock
-from shootout.core.constants import (
-    BIN_S,
-    BLOCK_TIMEOUT_FACTOR,
-    BLOCK_TIMEOUT_S,
-    MOST_BINS,
-    SUSTAINED_LEAST_S,
-    SUSTAINED_REST,
-    SUSTAINED_S,
-    SUSTAINED_TURNS,
-)
+from shootout.core.constants import BLOCK_TIMEOUT_FACTOR, BLOCK_TIMEOUT_S
 from shootout.core.contract import Arrays, Device
 from shootout.core.errors import UsageError
 from shootout.core.host.placement import current_bounds
@@ -30,6 +21,14 @@ from shootout.core.session import Session
 from shootout.core.units import span
 from shootout.core.worker.blocks import Blocks, Clips
 from shootout.core.worker.gpu_readings import read_state
+from shootout.scenarios.constants import (
+    BIN_S,
+    MOST_BINS,
+    SUSTAINED_LEAST_S,
+    SUSTAINED_REST,
+    SUSTAINED_S,
+    SUSTAINED_TURNS,
+)
 from shootout.scenarios.latency import CHUNK
 from shootout.scenarios.sensors import Sensors
 
@@ -52,6 +51,7 @@ class Sustained(Scenario):
     reads_tail = is_foreseen = is_one_call = False
     single_ns = 0
     objective = ""
+    rests = SUSTAINED_REST
     sets_time = True
 
     def find_faults(self, study: Study) -> Iterator[str]:

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from shootout.core.constants import WINDOW_NS
 from shootout.core.contract import Arm, Array
 from shootout.core.scenario import Opened, Scenario, StoppingRule
 from shootout.core.worker.blocks import Caller
 from shootout.scenarios.concurrent import INSTANCES, open_instances, spread_instances
+from shootout.scenarios.constants import WINDOW_NS
 
 if TYPE_CHECKING:  # a worker doesn't load it
     from shootout.core.study.group import GroupRecord

@@ -20,7 +20,7 @@ from support.races.planted import header, here, on_stage, run, study
 from shootout.apps.judge.analysis import analyse
 from shootout.core.budget import GRACE_S
 from shootout.core.clock import Deadline
-from shootout.core.constants import LEAST_LONG_CALLS, MIN_ROUNDS, ROUNDS, SERVE_ROUNDS
+from shootout.core.constants import LEAST_LONG_CALLS, MIN_ROUNDS, ROUNDS
 from shootout.core.contract import NotRun, NotRunKind
 from shootout.core.errors import Hung, SkippedArm
 from shootout.core.journal import journal
@@ -40,6 +40,7 @@ from shootout.core.scoring import Measure
 from shootout.core.stats.group_evidence import Rules
 from shootout.core.study.plan import plan_groups
 from shootout.scenarios.concurrent import RateStep
+from shootout.scenarios.constants import SERVE_ROUNDS
 from shootout.scenarios.load_search import LoadTest, RateSearch
 from shootout.tell.progress import ProgressDisplay
 

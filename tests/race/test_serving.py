@@ -14,7 +14,6 @@ from support.races import fakes
 from support.races.fakes import QUIET, FakePlayer, FakeWatch, World
 
 from shootout.core import clock as harness_clock
-from shootout.core.constants import GIVEN_ROUNDS, SERVE_ROUNDS
 from shootout.core.contract import Arm, Array
 from shootout.core.messages import Scope, Turn
 from shootout.core.race.race import Race, flagged_blocks
@@ -27,6 +26,7 @@ from shootout.core.stats.verdicts import Verdict
 from shootout.scenarios import load_search as serving
 from shootout.scenarios import p99_limit
 from shootout.scenarios.concurrent import RateStep, Service, schedule_ns, serve_stream
+from shootout.scenarios.constants import GIVEN_ROUNDS, SERVE_ROUNDS
 from shootout.scenarios.load_search import P99, LoadTest, next_rate
 
 SERVICE_NS = 20_000_000

@@ -15,7 +15,6 @@ from support.races.made import header, played, rounds, write
 
 from shootout.apps.judge.analysis import analyse
 from shootout.core.clock import Deadline
-from shootout.core.constants import SUSTAINED_REST
 from shootout.core.contract import Arm
 from shootout.core.errors import UsageError
 from shootout.core.messages import TimeBin
@@ -26,6 +25,7 @@ from shootout.core.stats.group_evidence import Rules
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.study.plan import make_plan
 from shootout.core.study.schema import checked
+from shootout.scenarios.constants import SUSTAINED_REST
 from shootout.scenarios.sustained import LongTurns
 from shootout.tell.document import Document
 

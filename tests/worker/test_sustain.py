@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from shootout.core import clock
-from shootout.core.constants import BIN_S, MOST_BINS
 from shootout.core.contract import Device
 from shootout.core.messages import Scope
+from shootout.scenarios.constants import BIN_S, MOST_BINS
 from shootout.scenarios.sustained import LongBlocks
 
 NOT_TOLD = (None, None)

@@ -25,11 +25,12 @@ from support.gpus.queued import (
 from shootout.backends import HIDDEN
 from shootout.core import backends, clock
 from shootout.core.adapter import Built
-from shootout.core.constants import GPU_LEAD_IN_NS, LEAD_IN_CALLS, WINDOW_NS
+from shootout.core.constants import GPU_LEAD_IN_NS, LEAD_IN_CALLS
 from shootout.core.contract import Arm, Target
 from shootout.core.contract import Device as Kind
 from shootout.core.messages import Ask, Fault, GpuState, Loaded, Scope, Turn, Warming
 from shootout.core.worker.__main__ import Worker, answer
+from shootout.scenarios.constants import WINDOW_NS
 
 ON_GPU = Arm(target=Target(backend="queued", device=Kind.CUDA), model="identity")
 ON_CPU = replace(ON_GPU, target=replace(ON_GPU.target, device=Kind.CPU))

@@ -32,7 +32,6 @@ from shootout.core.constants import (
     ROUNDS,
     ROUNDS_BUDGET_NS,
     SLOW_CALL_NS,
-    SUSTAINED_REST,
     WARM_UP_CALLS,
 )
 from shootout.core.contract import Arm, Artifact, Value
@@ -220,9 +219,10 @@ def _tell_restarts(planned: Plan, groups: Sequence[PlannedGroup]) -> str:
     if planned.restart_s:
         most = max(len(group.playing) for group in groups)
         slot_s = planned.restart_s / max(most, 1)
-        rest = span(SUSTAINED_REST * slot_s)
+        rests = scenario_of(groups[0].record.arms[0]).rests
+        rest = span(rests * slot_s)
         dealt = f"{span(planned.study.dealt_s)} for {counted(most, 'target')} (the control is one)"
-        turn = f"{span((1 - SUSTAINED_REST) * slot_s)} at least, after a rest of {rest}"
+        turn = f"{span((1 - rests) * slot_s)} at least, after a rest of {rest}"
         return f"  {counted(planned.study.turns, 'turn')} of each target: {dealt}, each turn {turn}"
     fewest = min(_count_fewest(planned, group) for group in groups)
     scenarios = sorted((scenario_of(group.record.arms[0]) for group in groups), key=lambda one: not one.round_s)
