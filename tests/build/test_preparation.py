@@ -170,7 +170,8 @@ def planned(
     record = GroupRecord(
         name="g", baseline=baseline, comparisons=1, arms=tuple(arms), goal=goal, selects_for=selects_for
     )
-    scored: Any = SimpleNamespace(scored="truth" if has_labels else "", inputs_npz=None, labels_npz=None)
+    unlabeled = SimpleNamespace(labels=lambda _: "")
+    scored: Any = SimpleNamespace(scored="truth" if has_labels else "", source=unlabeled)
     group = PlannedGroup(record=record, request=scored, skips=skips or {})
     request = SimpleNamespace(model="m", variant="", batch=1, device=Device.CPU, module=False)
     monkeypatch.setattr(PlannedGroup, "request_of", lambda self, arm: request)
@@ -255,6 +256,11 @@ def test_an_arm_without_a_model_is_out_for_the_export_s_reason(shop, monkeypatch
     assert {(why.kind, why.during) for why in ledger.out.values()} == {(kind, "export")}
 
 
+def build_next(going: preparation.Preparation) -> dict[str, dict[str, Any]]:
+    """The second step, when nothing else is left to do."""
+    return going.build(going.find_next(is_idle=True))
+
+
 def test_what_is_for_a_gpu_is_built_after_all_others_and_last_what_times_kernels(shop, monkeypatch):
     names = ("tensorrt", "torch-compile", "jax-jit")
     on_gpu = [Arm(target=Target(backend=name, device=Device.CUDA), model="residual_mlp") for name in names]
@@ -270,7 +276,7 @@ def test_in_a_limited_time_what_is_kept_and_the_baseline_come_first_and_what_tak
     assert shop.begun == [AOTI, ORT, NUMPY, INT8]
     assert sorted(ready) == sorted([AOTI, ORT, INT8])
     assert set(ledger.out) == {NUMPY}, "nothing is said yet of the one that waits"
-    assert (going.holds_back, going.has_next, going.count_held("g")) == (True, False, 1)
+    assert (going.has_next, going.count_held("g")) == (False, 1)
 
 
 @pytest.mark.parametrize(
@@ -300,18 +306,18 @@ def test_in_a_race_for_the_best_what_takes_long_loads_slowly_or_can_t_be_shipped
     ready = going.run([group])["g"]
     assert shop.begun == first
     assert {*ready} == {*first} - {NUMPY}
-    assert (going.holds_back, going.has_next, going.count_held("g")) == (bool(then), bool(then), len(then))
+    assert (going.has_next, going.count_held("g")) == (bool(then), len(then))
     if then:
-        assert {*going.build_next()["g"]} == {*then}
+        assert {*build_next(going)["g"]} == {*then}
     assert shop.begun[len(first) :] == then
-    assert (going.holds_back, going.has_next, going.count_held("g")) == (False, False, 0)
+    assert (going.has_next, going.count_held("g")) == (False, 0)
 
 
 def test_a_quick_build_that_seems_not_to_end_in_time_waits_too(shop, monkeypatch):
     going, group, _ = planned(monkeypatch, arms=[ARMS[1], ARMS[3]], goal=BEST, deadline=Left(10.0))
     assert list(going.run([group])["g"]) == [ORT]
     assert (going.has_next, going.count_held("g")) == (False, 1)
-    assert list(going.build_next()["g"]) == [INT8]
+    assert list(build_next(going)["g"]) == [INT8]
 
 
 @pytest.mark.parametrize("others", [[], [INT8], [INT8, NUMPY]])
@@ -350,17 +356,17 @@ def test_each_group_holds_back_by_its_own_goal(shop, monkeypatch):
     ready = going.run([group, gate])
     assert {name: {*some} for name, some in ready.items()} == {"g": {ORT, INT8}, "gate": {ORT, INT8, COMPILE, AOTI}}
     assert [going.count_held(name) for name in groups] == [2, 0]
-    assert {name: {*some} for name, some in going.build_next().items()} == {"g": {COMPILE, AOTI}}
+    assert {name: {*some} for name, some in build_next(going).items()} == {"g": {COMPILE, AOTI}}
 
 
 def test_what_ends_in_time_comes_first_and_then_what_seems_not_to(shop, monkeypatch):
     going, group, ledger = planned(monkeypatch, goal=BEST, deadline=(left := Left(60.0)))
     going.run([group])
     left.seconds = 40.0  # after some restarts
-    assert list(going.build_next()["g"]) == [COMPILE]
-    assert (going.holds_back, going.has_next) == (True, False)
-    assert list(going.build_next()["g"]) == [AOTI], "it ends after all, so it is raced"
-    assert not going.holds_back
+    assert list(build_next(going)["g"]) == [COMPILE]
+    assert (going.has_next, going.count_held("g")) == (False, 1)
+    assert list(build_next(going)["g"]) == [AOTI], "it ends after all, so it is raced"
+    assert going.count_held("g") == 0
     assert set(ledger.out) == {NUMPY}
 
 
@@ -372,7 +378,7 @@ def test_a_gate_s_build_that_seems_too_long_is_begun_all_the_same(shop, monkeypa
     going, group, ledger = planned(
         monkeypatch, arms=[*arms, copy], baseline=baseline, goal=GATE, deadline=Left(26.0), has_labels=False
     )
-    found = [[*going.run([group])["g"]], [*going.build_next()["g"]]]
+    found = [[*going.run([group])["g"]], [*build_next(going)["g"]]]
     assert found == [[*some, *([copy.label] if baseline in some else [])] for some in ([ORT], [COMPILE])]
     assert not ledger.out
 
@@ -384,7 +390,7 @@ def test_a_build_that_seemed_too_long_and_is_gets_all_of_the_time_and_is_not_rea
     over = Left(26.0, lambda: stuck == "slow" and COMPILE in shop.begun)
     going, group, ledger = planned(monkeypatch, arms=ARMS[1:3], goal=GATE, deadline=over)
     assert list(going.run([group])["g"]) == [ORT]
-    assert going.build_next() == {"g": {}}
+    assert build_next(going) == {"g": {}}
     assert ledger.out[COMPILE].kind is NotRunKind.NOT_REACHED
     if stuck == "hangs":
         assert shop.waited_s == [pytest.approx(19.5)]
@@ -392,14 +398,15 @@ def test_a_build_that_seemed_too_long_and_is_gets_all_of_the_time_and_is_not_rea
 
 
 def test_what_waits_for_the_first_answer_is_not_reached_if_the_time_ends_with_that(shop, monkeypatch):
-    going, group, ledger = planned(monkeypatch, goal=BEST, has_labels=False, deadline=Left(200.0))
+    going, group, ledger = planned(monkeypatch, goal=BEST, has_labels=False, deadline=(left := Left(200.0)))
     going.run([group])
-    going.give_up()
+    left.seconds = -1.0
+    assert not going.find_next(is_idle=False)
     assert {label: why.kind for label, why in ledger.out.items()} == {
         NUMPY: ledger.out[NUMPY].kind,
         **dict.fromkeys([COMPILE, INT8, AOTI], NotRunKind.NOT_REACHED),
     }
-    assert (going.holds_back, going.count_held("g")) == (False, 0)
+    assert going.count_held("g") == 0
 
 
 def test_in_a_limited_time_a_tuning_run_with_limits_builds_in_the_order_of_its_candidates(shop, monkeypatch):
@@ -414,8 +421,8 @@ def test_what_no_time_is_left_for_is_not_reached_with_what_to_do(shop, monkeypat
     no_gpu = NotRun(NotRunKind.BUILT_ONLY, "no GPU", "get one")
     going, group, ledger = planned(monkeypatch, deadline=Left(26.0), skips={AOTI: no_gpu})
     going.run([group])
-    going.give_up()
-    assert not going.holds_back
+    assert not going.find_next(is_idle=False)
+    assert going.count_held("g") == 0
     assert ledger.out[COMPILE] == NotRun(
         NotRunKind.NOT_REACHED,
         "not built in the time that --max-time leaves for builds",
@@ -548,4 +555,4 @@ def test_a_target_that_can_t_run_here_makes_no_answer_and_waits(shop, monkeypatc
     assert {*going.run([group])["g"]} == {ORT, COMPILE}, "one alone is no answer, so nothing waits"
     going, group, _ = planned(monkeypatch, goal=BEST, skips=skips)
     going.run([group])
-    assert (going.holds_back, going.count_held("g")) == (True, 2), "only what can run here is coming"
+    assert going.count_held("g") == 2, "only what can run here is coming"

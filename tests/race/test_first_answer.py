@@ -35,12 +35,8 @@ class InSteps:
         self.begun: list[int] = []
 
     @property
-    def holds_back(self) -> bool:
-        return bool(self.later)
-
-    @property
     def has_next(self) -> bool:
-        return self.holds_back and self.soon
+        return bool(self.later) and self.soon
 
     def count_held(self, group: str) -> int:
         return len(self.later)
@@ -48,19 +44,22 @@ class InSteps:
     def run(self, groups: Any) -> dict[str, dict[str, Any]]:
         return {group.record.name: self._pick(group, lambda name: name not in self.later) for group in groups}
 
-    def build_next(self) -> dict[str, dict[str, Any]]:
-        self.begun.append(self.runner.races[0].played)
-        held, self.later = self.later, []
-        return {
-            group.record.name: self._pick(group, lambda name: name in held) for group in self.runner.groups.values()
-        }
-
-    def give_up(self) -> None:
+    def find_next(self, *, is_idle: bool) -> list[str]:
+        if (is_idle or self.has_next) and self.runner.deadline.allows(0.0):
+            return self.later
         for group in self.runner.groups.values():
             for arm in group.playing:
                 if arm.target.backend in self.later:
                     self.runner.recorder.note(group.record.name, arm, NotRun(NotRunKind.NOT_REACHED, "no time", "more"))
         self.later = []
+        return []
+
+    def build(self, held: list[str]) -> dict[str, dict[str, Any]]:
+        self.begun.append(self.runner.races[0].played)
+        self.later = []
+        return {
+            group.record.name: self._pick(group, lambda name: name in held) for group in self.runner.groups.values()
+        }
 
     def _pick(self, group: Any, wanted: Any) -> dict[str, Any]:
         return {arm.label: arm for arm in group.playing if wanted(arm.target.backend)}

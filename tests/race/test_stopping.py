@@ -38,7 +38,8 @@ def players(int8: float, references: dict[str, str]) -> list[str]:
 
 
 def standing(rules: Rules, known: dict[str, dict[int, np.ndarray]], labels: list[str], played: int) -> Race:
-    return Race(arms=dict.fromkeys(labels), rules=rules, seed="0", blocks=known, played=played)  # type: ignore[arg-type]
+    arms = {label: replace(fakes.arm(label), scenario="serve") for label in labels}
+    return Race(arms=arms, rules=rules, seed="0", blocks=known, played=played)
 
 
 @pytest.mark.parametrize("references", [{}, {"int8": "fp32"}])

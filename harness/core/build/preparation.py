@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -64,12 +64,28 @@ class Ledger(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BuildJob:
-    """Hold one arm to build, and its model; `kept`: the build is in the cache."""
+    """Hold one arm to build, its model and its library's version; `kept`: the build is in the cache."""
 
     group: PlannedGroup
     arm: Arm
     model: ExportedModel
+    version: str
     kept: bool
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Return the group's name and the arm's label."""
+        return self.group.record.name, self.arm.label
+
+    @property
+    def skip(self) -> NotRun | None:
+        """Return why the arm can't run here, though it can be built; None: it can."""
+        return self.group.skips.get(self.arm.label)
+
+    @property
+    def is_baseline(self) -> bool:
+        """Tell whether its group is compared with it."""
+        return self.arm.label == self.group.record.baseline
 
     @property
     def expected_s(self) -> float:
@@ -104,7 +120,7 @@ class Preparation:
     _imports: list[Future[None]] = field(default_factory=list, init=False)
 
     def run(self, groups: Sequence[PlannedGroup]) -> dict[str, dict[str, Built]]:
-        """Export every model, and build what the first answer needs; `build_next` builds the rest.
+        """Export every model, and build what the first answer needs; `find_next` finds what is built behind it.
 
         What can't be had becomes a skip or a failure.
 
@@ -126,74 +142,71 @@ class Preparation:
                 exports = self._obtain_exports([*wanted.values()])
             self._try_metric([*wanted.values()], exports)
             self._probes.update(exports.probes)
-            jobs = [
-                one for name, group in wanted.items() for one in self._hand_out(group, arms[name], exports, builder)
-            ]
-            limit = budget.builds(self.deadline)
-            held = [job for name in wanted for job in self._hold_back(_of(name, jobs), limit)]
-            for job in held:
-                if job.group.record.selects_for:  # one that comes later can't be held against those that have left
-                    self._not_reached(job)
+            limit, first = budget.builds(self.deadline), list[BuildJob]()
+            for name, group in wanted.items():
+                jobs = self._hand_out(group, arms[name], exports, builder)
+                held = self._hold_back(group, jobs, limit)
+                first += [job for job in jobs if job not in held]
+                if group.record.selects_for:  # one that comes later can't be held against those that have left
+                    self._leave_out(held)
                 else:
-                    self._later.append(job)
-            return self._build([job for job in jobs if job not in held], limit)
-
-    @property
-    def holds_back(self) -> bool:
-        """Tell whether there are builds that wait for the first answer."""
-        return bool(self._later)
+                    self._later += held
+            return self._build(first, limit)
 
     @property
     def has_next(self) -> bool:
-        """Tell whether one of these builds would end in time."""
+        """Tell whether a build that waits for the first answer would end in time."""
         limit = budget.builds(self.deadline)
-        return any(_ends_in_time(job, limit) for job in self._later)
+        return any(limit.allows(job.expected_s) for job in self._later)
 
     def count_held(self, group: str) -> int:
         """Count the targets of a group that wait and can run here."""
-        return sum(job.arm.label not in job.group.skips for job in _of(group, self._later))
+        return sum(job.skip is None for job in self._later if job.key[0] == group)
 
-    def build_next(self) -> dict[str, dict[str, Built]]:
-        """Build of what was held back all that ends in time; if nothing does, the shortest.
+    def find_next(self, *, is_idle: bool) -> list[BuildJob]:
+        """Return which of the builds that wait come next: all that end in time; none: then there is no time for any.
 
         A rule of thumb may be far off, so a build that seems to take too long is tried when nothing else is left to do,
         and one at a time: what ends is raced before the next one takes its time.
+
+        Args:
+            is_idle: whether nothing else is left to do.
         """
+        limit, last = budget.builds(self.deadline), budget.last_builds(self.deadline)
+        jobs = [job for job in self._later if limit.allows(job.expected_s)]
+        if is_idle and not jobs:
+            shortest = sorted(self._later, key=lambda job: job.expected_s)[:1]
+            jobs = [job for job in shortest if last.allows(job.expected_s / MOST_OFF)]
+        if not (jobs and self.deadline.allows(0.0)):
+            self._leave_out(self._later)
+            self._later.clear()
+            self._close_builder()
+            return []
+        return jobs
+
+    def build(self, jobs: Sequence[BuildJob]) -> dict[str, dict[str, Built]]:
+        """Build what `find_next` found; returns as `run`."""
         limit = budget.builds(self.deadline)
-        jobs = [job for job in self._later if _ends_in_time(job, limit)]
-        if not jobs:
-            jobs, limit = [min(self._later, key=lambda job: job.expected_s)], budget.last_builds(self.deadline)
-            if not limit.allows(jobs[0].expected_s / MOST_OFF):
-                self.give_up()
-                return {}
+        if not all(limit.allows(job.expected_s) for job in jobs):
+            limit = budget.last_builds(self.deadline)
         self._later[:] = [job for job in self._later if job not in jobs]
-        count = sum(job.arm.label not in job.group.skips for job in jobs)
+        count = sum(job.skip is None for job in jobs)
         self.progress.stage(f"building {counted(count or len(jobs), 'more target')}")
         with self._ended_on_error():
             return self._build(jobs, limit)
 
-    def give_up(self) -> None:
-        """Note of what is still held back that there was no time for it."""
-        for job in self._later:
-            self._not_reached(job)
-        self._later.clear()
-        self._close_builder()
-
-    def _hold_back(self, jobs: Sequence[BuildJob], limit: Deadline) -> list[BuildJob]:
+    def _hold_back(self, group: PlannedGroup, jobs: Sequence[BuildJob], limit: Deadline) -> list[BuildJob]:
         """Return the builds of one group that wait until the others have raced.
 
         They are those that don't end in time. In a race for the best they are also those that take long, load slowly,
         can't be shipped or can't run here, if the others are enough for an answer.
         """
-        if not jobs:
-            return []
-        group = jobs[0].group
         late = self._find_late(jobs, limit)
         if group.record.goal.aim is not Aim.BEST or group.record.selects_for or self.plan.study.turns:
             return late
         leading = leading_of([group], any_error=self.plan.study.max_error > 0)
-        here = [job for job in jobs if job not in late and job.arm.label not in group.skips]
-        quick = [job for job in here if _is_quick(job, leading) or _is_baseline(job)]
+        here = [job for job in jobs if job not in late and job.skip is None]
+        quick = [job for job in here if _is_quick(job, leading) or job.is_baseline]
         return [job for job in jobs if job not in quick] if len(quick) >= ENOUGH else late
 
     def _find_late(self, jobs: Sequence[BuildJob], limit: Deadline) -> list[BuildJob]:
@@ -230,7 +243,7 @@ class Preparation:
             are_stopped |= bool(pool.stopped)
         if not self._await_imports(limit) or are_stopped or not self._later:
             self._close_builder()
-        groups = {job.group.record.name: job.group for job in jobs}
+        groups = {job.key[0]: job.group for job in jobs}
         return {name: self._of_group(group, ready) for name, group in groups.items()}
 
     def _open_builder(self) -> Builder:
@@ -302,20 +315,13 @@ class Preparation:
         """
         if self.deadline.seconds is None:
             return sorted(jobs, key=lambda job: -job.expected_s)
-        place = {
-            job: 0 if self.plan.limits is None else [arm.label for arm in job.group.record.arms].index(job.arm.label)
-            for job in jobs
-        }
-        return sorted(
-            jobs,
-            key=lambda job: (
-                not job.kept,
-                self._hung_before(job),
-                not _is_baseline(job),
-                place[job],
-                job.expected_s,
-            ),
-        )
+
+        def order(job: BuildJob) -> tuple[float, ...]:
+            hung, arms = self.ledger.hung(job.key[0], job.arm), [arm.label for arm in job.group.record.arms]
+            place = 0 if self.plan.limits is None else arms.index(job.arm.label)
+            return not job.kept, hung, not job.is_baseline, place, job.expected_s
+
+        return sorted(jobs, key=order)
 
     def _obtain_exports(self, groups: Sequence[PlannedGroup]) -> Exports:
         """Export what the groups need, or open what another machine exported for them.
@@ -358,9 +364,6 @@ class Preparation:
         """Return how long builds of so many seconds take side by side; 0 without any."""
         return max(sum(seconds) / len(lanes(self.plan.placement)), *seconds, 0.0)
 
-    def _hung_before(self, job: BuildJob) -> bool:
-        return self.ledger.hung(job.group.record.name, job.arm)
-
     def _time_for(self, job: BuildJob, limit: Deadline) -> Deadline:
         """Return the time that a build which begins now may take: all that builds have, if those that wait have a lane
         of their own.
@@ -369,11 +372,12 @@ class Preparation:
             return limit
         return Deadline(budget.one_arm_s(limit, job.expected_s))
 
-    def _not_reached(self, job: BuildJob) -> None:
-        """Note that there was no time for it; if the arm can't run here anyway, note the reason for that."""
-        self._waiting.discard(job)
-        late = NotRun(NotRunKind.NOT_REACHED, TOO_LATE, MORE_TIME)
-        self.ledger.note(job.group.record.name, job.arm, job.group.skips.get(job.arm.label, late))
+    def _leave_out(self, jobs: Iterable[BuildJob]) -> None:
+        """Note that there was no time for these; if an arm can't run here anyway, note the reason for that."""
+        for job in jobs:
+            self._waiting.discard(job)
+            late = NotRun(NotRunKind.NOT_REACHED, TOO_LATE, MORE_TIME)
+            self.ledger.note(job.key[0], job.arm, job.skip or late)
 
     def _skip_the_impossible(self, group: PlannedGroup) -> None:
         for arm in group.record.arms:
@@ -410,8 +414,9 @@ class Preparation:
             if why := refused.get(arm.label):
                 self.ledger.note(group.record.name, arm, why)
                 continue
-            model, runs = models[arm.label], arm.label not in group.skips
-            jobs.append(BuildJob(group, arm, model, builder.holds(arm, model, self._version_of(arm), runs)))
+            model, version = models[arm.label], self._version_of(arm)
+            kept = builder.holds(arm, model, version, arm.label not in group.skips)
+            jobs.append(BuildJob(group, arm, model, version, kept))
         return jobs
 
     def _version_of(self, arm: Arm) -> str:
@@ -422,10 +427,8 @@ class Preparation:
 
     def _build_arm(self, job: BuildJob, builder: Builder, limit: Deadline, cpus: frozenset[int]) -> BuiltArm:
         self._waiting.discard(job)
-        runs = job.arm.label not in job.group.skips
-        return builder.prepare(
-            job.arm, job.model, self._version_of(job.arm), runs=runs, cpus=cpus, limit=self._time_for(job, limit)
-        )
+        limit = self._time_for(job, limit)
+        return builder.prepare(job.arm, job.model, job.version, runs=job.skip is None, cpus=cpus, limit=limit)
 
     def _collect_builds(self, pool: BuildPool[BuildJob, BuiltArm], limit: Deadline) -> dict[tuple[str, str], Built]:
         """Collect the builds by group and label, and report each to the ledger as it ends."""
@@ -440,17 +443,16 @@ class Preparation:
 
         for job, future in pool.results(look):
             waiting.remove(job)
-            name, why = job.group.record.name, job.group.skips.get(job.arm.label)
             build = self._take_result(job, future, stopped=job in pool.stopped)
             self._show_progress(waiting, count)
             if build is None:
                 continue
-            why = why or build.elsewhere
-            self.ledger.built(name, job.arm, build, runs=why is None)
+            why = job.skip or build.elsewhere
+            self.ledger.built(job.key[0], job.arm, build, runs=why is None)
             if why:
-                self.ledger.note(name, job.arm, why)
+                self.ledger.note(job.key[0], job.arm, why)
             else:
-                ready[name, job.arm.label] = build.built
+                ready[job.key] = build.built
         return ready
 
     def _of_group(self, group: PlannedGroup, ready: Mapping[tuple[str, str], Built]) -> dict[str, Built]:
@@ -466,9 +468,9 @@ class Preparation:
             return future.result()
         except (CancelledError, ArmOut) as error:
             if stopped and not isinstance(error, SkippedArm):  # a library's own word on this build is one all the same
-                self._not_reached(job)
+                self._leave_out([job])
             elif isinstance(error, ArmOut):
-                self.ledger.note(job.group.record.name, job.arm, _why_unbuilt(job, error.why))
+                self.ledger.note(job.key[0], job.arm, _why_unbuilt(job, error.why))
             return None  # called off otherwise: its model can't be had, as the ledger knows
 
     def _show_progress(self, waiting: Sequence[BuildJob], count: int) -> None:
@@ -484,10 +486,6 @@ def expected_s(group: PlannedGroup, arm: Arm) -> float:
     return row.expect_build_s(arm.target.mode, arm.target.precision, group.weight_bytes)
 
 
-def _of(name: str, jobs: Sequence[BuildJob]) -> list[BuildJob]:
-    return [job for job in jobs if job.group.record.name == name]
-
-
 def _is_quick(job: BuildJob, leading: Collection[str]) -> bool:
     """Tell whether a target belongs to the first answer: it can be shipped, and is built and loaded within seconds."""
     loads_s = backends.entry(job.arm.target.backend).ready_s
@@ -495,17 +493,9 @@ def _is_quick(job: BuildJob, leading: Collection[str]) -> bool:
     return may_lead and job.expected_s <= QUICK_BUILD_S and loads_s <= QUICK_LOAD_S
 
 
-def _ends_in_time(job: BuildJob, limit: Deadline) -> bool:
-    return limit.allows(job.expected_s)
-
-
 def _why_unbuilt(job: BuildJob, why: NotRun) -> NotRun:
     """Return why an arm has no build; if it can't run here anyway, it is a skip though its build failed."""
-    skip = job.group.skips.get(job.arm.label)
-    if skip is None or not why.failed:
+    if job.skip is None or not why.failed:
         return replace(why, during="build")
-    return replace(skip, kind=NotRunKind.UNAVAILABLE, reason=f"{skip.reason}; its build failed too: {why.reason}")
-
-
-def _is_baseline(job: BuildJob) -> bool:
-    return job.arm.label == job.group.record.baseline
+    reason = f"{job.skip.reason}; its build failed too: {why.reason}"
+    return replace(job.skip, kind=NotRunKind.UNAVAILABLE, reason=reason)

@@ -125,7 +125,7 @@ class Race:
     def evidence(self) -> GroupEvidence:
         """Return what the restarts so far say of any two arms."""
         off_limits = {label for label, kind in self.out.items() if kind is NotRunKind.OFF_LIMITS}
-        unsound = unfit(self.arms.values(), self.steady_from, self.served, self.blocks, self.out)
+        unsound = unfit(self.arms, self.steady_from, self.served, self.blocks, self.out)
         barred, known = self.barred | off_limits, self._evidence
         if known is None or (known.unsound, known.barred) != (unsound, barred):
             known = self._evidence = GroupEvidence(self.blocks, self.rules, unsound, barred)

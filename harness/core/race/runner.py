@@ -308,16 +308,14 @@ class RaceRunner:
         """Build what waited for the first answer, and let it join its groups' races; nothing is timed meanwhile.
 
         Returns:
-            False if nothing waits, or has time: then it is given up.
+            False if nothing waits that has time.
         """
-        waits = self.preparation.holds_back and (is_in_time or self.preparation.has_next)
-        if not (waits and self.deadline.allows(0.0)):
-            self.preparation.give_up()
+        if not (jobs := self.preparation.find_next(is_idle=is_in_time)):
             return False
         for race in self.races:
             self._tell(race, self.purpose.tell_before_builds)
         with Stopwatch() as watch:
-            ready = self.preparation.build_next()
+            ready = self.preparation.build(jobs)
         self.budget.put_off(watch.seconds)
         self.budget.seconds = budget.race_s(self.racing_s, self.plan.planning_s + self.preparing_s)
         for race in self.races:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -53,7 +53,7 @@ def counted(medians: Sequence[float], flagged: Collection[int]) -> Array:
 
 
 def unfit(
-    arms: Iterable[Arm],
+    arms: Mapping[str, Arm],
     steady_from: Mapping[str, Sequence[int | None]],
     served: Mapping[str, Sequence[LoadTestResult]],
     blocks: Mapping[str, Blocks],
@@ -65,16 +65,16 @@ def unfit(
     race and what is read from its journal both take it from here, so that they share α among the same arms.
 
     Args:
-        arms: all, and more.
+        arms: by label.
         steady_from, served: as `Group` has them.
         blocks: block medians (ns) by label and restart.
         out: by label, why an arm left. What it measured before it left for a reason of `NO_FAULT` counts.
     """
     broken = {label for label, kind in out.items() if kind not in NO_FAULT}
     tails = {
-        arm.label: scenario_of(arm).tail(done, time_ns(blocks.get(arm.label, {})))
-        for arm in arms
-        if (done := served.get(arm.label))
+        label: scenario_of(arms[label]).tail(done, time_ns(blocks.get(label, {})))
+        for label, done in served.items()
+        if label in arms
     }
     return broken | unsteady(steady_from) | {label for label, tail in tails.items() if tail and tail.breaks}
 
@@ -120,7 +120,7 @@ class Group:
         if scope not in self._evidence:
             blocks = self.blocks(scope)
             out = {label: why.kind for label, why in self.setbacks.items()}
-            unsound = unfit(self.record.arms, self.steady_from, self.served, blocks, out)
+            unsound = unfit({arm.label: arm for arm in self.record.arms}, self.steady_from, self.served, blocks, out)
             self._evidence[scope] = GroupEvidence(blocks, self.rules, unsound)
         return self._evidence[scope]
 
