@@ -20,7 +20,7 @@ SOURCES = {"harness": "shootout", "backends": "shootout.backends", "models": "sh
 PLUGINS = ("backends", "models", "scenarios", "quantize")
 REGISTRIES = {"backends", "models", "models.metrics", "scenarios"}
 """Packages that look a plug-in up by its name."""
-LIBRARIES = ("quantize", "models.onnx")
+LIBRARIES = ("quantize", "models.onnx", "models.native")
 """Plug-ins' shared code, which plug-ins of every kind may use."""
 FRONTS = ("api", "cli", "commands")
 """The command line and the Python API put apps together, so they may import all of them; no app imports them."""

@@ -27,8 +27,7 @@ from shootout.backends._jax.session import (
 from shootout.backends.common import check_inputs
 from shootout.core.adapter import Built
 from shootout.core.contract import Array, Arrays, Executed
-from shootout.core.session import Event
-from shootout.scenarios.training_step import MOMENTUM
+from shootout.core.session import MOMENTUM, Event
 
 if TYPE_CHECKING:
     from shootout.core.exported.model import ExportedModel

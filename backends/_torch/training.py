@@ -21,8 +21,7 @@ from shootout.backends.common import check_inputs
 from shootout.backends.common_torch import float32_module
 from shootout.core.adapter import Built
 from shootout.core.contract import Arm, Array, Arrays, Device, Executed, Precision
-from shootout.core.session import Event, GpuSide
-from shootout.scenarios.training_step import MOMENTUM, RATE
+from shootout.core.session import MOMENTUM, RATE, Event, GpuSide
 
 if TYPE_CHECKING:
     import torch

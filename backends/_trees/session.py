@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shootout.backends._trees.libraries import open_native
 from shootout.backends.common import check_inputs
 from shootout.core.adapter import Built
 from shootout.core.contract import Array, Arrays, Artifact, Executed
 from shootout.core.session import Event
+from shootout.models.native.trees import open_native
 
 if TYPE_CHECKING:
     pass

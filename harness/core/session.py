@@ -75,6 +75,12 @@ class Session(Protocol):
         """Free everything. Calling it twice is harmless."""
 
 
+TARGET, RATE, LOSS = "loss.target", "sgd.rate", "loss"
+"""The own inputs of a training step and its output; no Python argument, so no input of a model, can be called so."""
+MOMENTUM = 0.9
+"""Of its optimizer."""
+
+
 class TrainingSession(Session, Protocol):
     """Run a loaded training step: `execute` also changes the weights and the momenta; its output is the loss."""
 

@@ -19,14 +19,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shootout.core.contract import Array, Arrays, Fidelity, Precision, Target
+from shootout.core.session import MOMENTUM, RATE
 
 if TYPE_CHECKING:
     from shootout.core.exported.model import ExportedModel
     from shootout.core.session import TrainingSession
 
-TARGET, RATE, LOSS = "loss.target", "sgd.rate", "loss"
-"""The step's own inputs and its output; no Python argument, so no input of a model, can be called so."""
-MOMENTUM = 0.9
 PRECISIONS = (Precision.FP32, Precision.TF32, Precision.BF16)
 """BF16 is mixed: products are rounded to it, weights, gradients and momenta stay in float32."""
 BUCKETS = 64

@@ -21,12 +21,13 @@ from shootout.core.exported.fidelity import widened, worst_error
 from shootout.core.exported.model import ExportedModel
 from shootout.core.exported.request import Request
 from shootout.core.exported.stream import buffer_count
+from shootout.core.session import LOSS, RATE, TARGET
 from shootout.models.base import Model, Parameters, buffer_notes, draw
 from shootout.models.sources import torch_files
 from shootout.models.sources.assembly import ExportFindings, assemble, require_telling
 from shootout.quantize.error_bounds import with_floor
 from shootout.quantize.torch_error_bounds import Rounded, fp32_floor, to_dtype, to_tf32
-from shootout.scenarios.training_step import LOSS, RATE, TARGET, off, sketch
+from shootout.scenarios.training_step import off, sketch
 
 INPUT_SEED, TARGET_SEED = 1, 3
 ARTIFACTS = (Artifact.FORWARD, Artifact.MODULE)

@@ -41,7 +41,7 @@ from shootout.core.host.store import cache_folder, mark_used, open_sealed, seale
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-    from shootout.backends._trees.libraries import NativeModel
+    from shootout.models.native.trees import NativeModel
 
 KINDS = {
     ".joblib": Artifact.SKLEARN,
@@ -202,7 +202,7 @@ def write_converted(artifact: Artifact, path: Path, folder: Path) -> None:
     """Convert a file into a folder: the ONNX file, the library's own, and the facts of both."""
     import onnx
 
-    from shootout.backends._trees.libraries import open_native
+    from shootout.models.native.trees import open_native
 
     artifact = _write_native(artifact, path, folder)
     native = open_native(artifact, folder / FILES[artifact], 1, path.name)

@@ -17,7 +17,7 @@ from shootout.models.data import data_files
 from shootout.models.sources import input_sets, states
 
 CODE = (
-    *("backends/common.py", "backends/_trees/libraries.py", "scenarios/training_*.py"),
+    *("backends/common.py", "scenarios/training_*.py"),
     *("models/**/*.py", "quantize/**/*.py"),
 )
 """The code that makes an exported model, as patterns below the package's folder."""

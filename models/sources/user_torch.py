@@ -28,10 +28,10 @@ from shootout.core.exported.unseen import is_like
 from shootout.core.study.axes import BATCH
 from shootout.models.base import WEIGHTS_PARAMETER, Called, set_count
 from shootout.models.data.data_files import note_repeated, read_sets
+from shootout.models.native.programs import find_state
 from shootout.models.onnx.effort import Effort
 from shootout.models.sources import input_sets, open_axes, torch_files
 from shootout.models.sources.assembly import ROUNDING, ExportFindings, assemble, note_mixed_rows, require_telling
-from shootout.models.sources.called import find_state
 from shootout.models.sources.user_data import stream_of
 from shootout.quantize import torch_error_bounds
 

@@ -14,7 +14,6 @@ import pytest
 
 from shootout.apps.dry_run.preview import preview
 from shootout.backends._trees.fixture import write_lightgbm, write_sklearn, write_xgboost
-from shootout.backends._trees.libraries import _with_names, open_native
 from shootout.commands import selection
 from shootout.core import backends
 from shootout.core.constants import CONVERTED
@@ -27,6 +26,7 @@ from shootout.core.host.store import cache_folder
 from shootout.core.study import feasibility
 from shootout.core.study.group import name_model
 from shootout.core.study.plan import make_plan
+from shootout.models.native.trees import _with_names, open_native
 from shootout.models.onnx import onnx_files
 from shootout.models.sources import onnx_inputs, trees
 from shootout.quantize.onnx_error_bounds import float32_error_bounds

@@ -18,8 +18,9 @@ from shootout.core.errors import ShootoutError, UsageError
 from shootout.core.exported.client import Request, obtain_all
 from shootout.core.exported.model import ExportedModel
 from shootout.core.exported.request import checked
+from shootout.core.session import RATE, TARGET
 from shootout.scenarios import training_step
-from shootout.scenarios.training_step import RATE, TARGET, off, sketch
+from shootout.scenarios.training_step import off, sketch
 
 BATCH = 3
 

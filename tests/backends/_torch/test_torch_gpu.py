@@ -25,8 +25,8 @@ from shootout.core import backends
 from shootout.core.adapter import Built
 from shootout.core.contract import Arm, Availability, Device, Precision, Target, TensorSpec
 from shootout.core.errors import SkippedArm
+from shootout.core.session import RATE
 from shootout.core.study import feasibility
-from shootout.scenarios.training_step import RATE
 from shootout.testing.cases import targets, warm_of
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
