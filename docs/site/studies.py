@@ -9,10 +9,10 @@ from pathlib import Path
 
 from docs.site.links import ROOT
 from shootout.apps.judge.analysis import analyse
-from shootout.commands.selection import DEFAULT
 from shootout.core.study import schema
 from shootout.tell.page import page
 from shootout.tell.page.sources import read
+from shootout.tell.study_options import DEFAULT
 
 RUNS = Path("results/reference")
 """From the root of the repository, as runs are named on their pages."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from shootout.apps.ceilings.measure import known_ceilings
 from shootout.apps.dry_run import screen as preview
@@ -15,7 +16,8 @@ from shootout.apps.judge.analysis import analyse, find_nearest
 from shootout.apps.judge.decide.policy import Policy, as_policy
 from shootout.apps.judge.decide.racing import (
     PolicyPurpose,
-    choose_study_for,
+    brings,
+    fit_study,
     refuse_several,
     refuse_unshown,
 )
@@ -47,6 +49,7 @@ from shootout.core.results.run import read_run
 from shootout.core.study import points
 from shootout.core.study.group import family
 from shootout.core.study.plan import Plan, make_plan
+from shootout.core.study.schema import Study
 from shootout.core.study.target import parse_targets, with_twins
 from shootout.tell import notes, reproduce
 from shootout.tell.document import Document
@@ -145,6 +148,15 @@ def plan_run(study: str, options: RunOptions, progress: ProgressDisplay | None =
         refuse_several(group.record for group in plan.groups)
         refuse_unshown(policy, plan.study, [group.request for group in plan.groups])
     return plan, policy
+
+
+def choose_study_for(policy: Policy, name: str, options: Mapping[str, Any]) -> Study:
+    """Choose the study as `selection.choose` does, and add what the policy needs measured.
+
+    Raises:
+        UsageError: as `selection.choose`, or the policy and the study don't fit together.
+    """
+    return fit_study(policy, selection.choose(name, {**brings(policy), **options}), options.keys())
 
 
 def choose_out(plan: Plan, options: RunOptions) -> Path:

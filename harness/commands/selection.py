@@ -21,10 +21,8 @@ from shootout.core.study.schema import Study
 from shootout.core.study.target import parse_targets
 from shootout.models.sources import hfconfig, trees
 from shootout.scenarios.mix import read_mix
-from shootout.tell.study_options import StudyOptions, flags_of
+from shootout.tell.study_options import DEFAULT, StudyOptions, flags_of
 
-DEFAULT = "shootout"
-"""The study of a command that names none, or names a model."""
 WEIGHTS = (".pt", ".pth", ".ckpt", ".safetensors", ".bin")
 """The endings of files of weights that people take for models."""
 _FORMS = (

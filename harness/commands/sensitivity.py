@@ -24,7 +24,7 @@ from shootout.core.study.schema import Study
 from shootout.core.units import round_limit
 from shootout.tell import reproduce
 from shootout.tell.paired import ask_drop
-from shootout.tell.study_options import SensitivityOptions
+from shootout.tell.study_options import DEFAULT, SensitivityOptions
 
 TIMES_THE_REST, LEAST_ERROR, MOST_ERROR = 2.0, 1e-2, 1e-1
 """A suggested limit is the error of what is left rounded, so many times since runtimes fuse, within the other two."""
@@ -44,7 +44,7 @@ def sensitivity(model: str, options: SensitivityOptions, *, as_json: bool) -> in
         is_detailed=True,
         limit_s=options.get("max_time_s"),
     )
-    chosen = selection.choose(selection.DEFAULT, {"model": model, **options})
+    chosen = selection.choose(DEFAULT, {"model": model, **options})
     (point, *more) = points.points(chosen)
     if more:
         raise UsageError(

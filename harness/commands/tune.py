@@ -36,7 +36,7 @@ from shootout.tell import reproduce
 from shootout.tell.document import Document
 from shootout.tell.limits import Limit
 from shootout.tell.progress import ProgressDisplay
-from shootout.tell.study_options import TuneOptions
+from shootout.tell.study_options import DEFAULT, TuneOptions
 
 
 @dataclass(slots=True)
@@ -102,7 +102,7 @@ def exit_code(tuning: Tuning, *, named: bool) -> int:
 def _make_search(options: TuneOptions) -> TuningSearch:
     pass_on(options.get("env", ()))
     limits = read_limits(options)
-    chosen = selection.choose(selection.DEFAULT, _without_limits(options, limits or {}))
+    chosen = selection.choose(DEFAULT, _without_limits(options, limits or {}))
     chosen_gpu.choose_gpu(options.get("gpu"), {target.device for target in points.targets_of(chosen)})
     if not options.get("backends"):
         chosen = search.of_every_backend(chosen)

@@ -5,7 +5,7 @@ Imports NumPy and the contract only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from multiprocessing.reduction import ForkingPickler
@@ -252,6 +252,11 @@ class TimeBin:
     calls: int
     mhz: float | None = None
     celsius: float | None = None
+
+    @staticmethod
+    def call_ns(bins: Sequence[TimeBin]) -> float:
+        """Return the nanoseconds per call in several."""
+        return 1e9 * sum(one.seconds for one in bins) / max(sum(one.calls for one in bins), 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

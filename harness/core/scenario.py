@@ -19,7 +19,7 @@ from shootout.core.adapter import Built, Runner
 from shootout.core.constants import BLOCK_NS, COMPUTE_ROUNDS, ROUNDS, SHORT_CALL_NS, SINGLE_CALLS, SINGLE_LEAD_IN
 from shootout.core.contract import Arm, Array, Arrays, NotRun
 from shootout.core.exported.model import ExportedModel
-from shootout.core.messages import Ask, Scope, Turn, Verified
+from shootout.core.messages import Ask, Scope, TimeBin, Turn, Verified
 from shootout.core.session import Session
 from shootout.core.worker.blocks import Blocks, Caller, Clips
 from shootout.core.worker.verification import Claim, verify
@@ -135,6 +135,10 @@ class Scenario:
     def items(self, arm: Arm) -> int:  # noqa: ARG002
         """Return how many items its end-to-end time is of; 0: no rate follows from it."""
         return 0
+
+    def ends(self, bins: Sequence[TimeBin]) -> tuple[Sequence[TimeBin], Sequence[TimeBin], float]:
+        """Return the bins of a turn's beginning and of its end, which are compared, and how many seconds each lasts."""
+        return bins, bins, 0.0
 
     def find_faults(self, study: Any) -> Iterator[str]:  # noqa: ARG002
         """Yield what makes no sense in a study that asks for this scenario, or has an option of it."""

@@ -23,6 +23,7 @@ from shootout.core.worker.blocks import Blocks, Clips
 from shootout.core.worker.gpu_readings import read_state
 from shootout.scenarios.constants import (
     BIN_S,
+    FIRST_S,
     MOST_BINS,
     SUSTAINED_LEAST_S,
     SUSTAINED_REST,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Sustained(Scenario):
-    """One call after the other, for minutes (see `over_time`)."""
+    """One call after the other, for minutes: the last of these count, and are compared with the first."""
 
     name = "sustained"
     measures = "the time of a call at the beginning and at the end of long turns"
@@ -79,9 +80,15 @@ class Sustained(Scenario):
 
     def values_ns(self, turns: Sequence[Turn]) -> tuple[float, ...]:
         """Return the time per call at the end of each turn."""
-        from shootout.scenarios.over_time import end_ns  # which no worker needs
+        return tuple(TimeBin.call_ns(self.ends(turn.bins)[1]) for turn in turns)
 
-        return tuple(end_ns(turn.bins) for turn in turns)
+    def ends(self, bins: Sequence[TimeBin]) -> tuple[Sequence[TimeBin], Sequence[TimeBin], float]:
+        """Return the bins of the first minute and of the last, one at least; of a short turn, of a third of it."""
+        length_s = bins[-1].at_s + bins[-1].seconds
+        window_s = min(FIRST_S, length_s / 3)
+        first = [one for one in bins if one.at_s + one.seconds <= window_s] or bins[:1]
+        end = [one for one in bins if one.at_s >= length_s - window_s] or bins[-1:]
+        return first, end, window_s
 
     def open(self, opened: Opened) -> LongBlocks:
         """Return what calls without a pause."""

@@ -23,6 +23,9 @@ from shootout.tell import option_values
 
 FOR_FILES, USUAL, *_ = backends.baselines(loads_quickly=True)
 
+DEFAULT = "shootout"
+"""The study of a command that names none, or names a model."""
+
 
 def read_models(_: str, text: str) -> str | tuple[str, ...]:
     """Read `a.onnx,b.onnx` as models; one alone, or the path of a file that is there, stays a text."""

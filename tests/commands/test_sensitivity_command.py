@@ -18,6 +18,7 @@ from shootout.commands.sensitivity import as_data, write_search
 from shootout.core.contract import Precision
 from shootout.core.study import points
 from shootout.models.onnx.layers import Layer
+from shootout.tell.study_options import DEFAULT
 
 
 def layer(number: int) -> Layer:
@@ -103,7 +104,7 @@ IOU = replace(ACCURACY, name="iou")
     ],
 )
 def test_the_last_line_is_the_command_that_searches_for_the_mix(given: dict[str, str], score: Any, limit: str):
-    chosen = selection.choose(selection.DEFAULT, {"model": "digits"})
+    chosen = selection.choose(DEFAULT, {"model": "digits"})
     (point,) = points.points(chosen)
     found = precision(part(3, 0.7), part(0, 30.0), whole=part(9, 0.7, score=score), without_worst=part(9, 35.7))
     command = write_search([found], chosen.model_copy(update=given), point)

@@ -16,15 +16,10 @@ from shootout.apps.judge.analysis import analyse
 from shootout.apps.judge.decide.candidates import read_question
 from shootout.apps.judge.decide.limits import judge_limits
 from shootout.apps.judge.decide.policy import Policy, read_policy
-from shootout.apps.judge.decide.racing import (
-    PolicyPurpose,
-    choose_study_for,
-    fit_study,
-    refuse_several,
-    refuse_unshown,
-)
+from shootout.apps.judge.decide.racing import PolicyPurpose, fit_study, refuse_several, refuse_unshown
 from shootout.apps.judge.missing import missing
 from shootout.commands import selection
+from shootout.commands.run import choose_study_for
 from shootout.core.contract import Fidelity, NotRun, NotRunKind, Precision
 from shootout.core.errors import UsageError
 from shootout.core.exported.client import Request

@@ -9,7 +9,7 @@ change that isn't there is claimed with a probability of at most α.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from statistics import median
@@ -20,10 +20,10 @@ from shootout.core.journal.records import Played
 from shootout.core.messages import Scope, TimeBin
 from shootout.core.results.group import LONGEST_NS, SHORTEST_NS, Group
 from shootout.core.results.vetoes import withheld
+from shootout.core.scenario import scenario_of
 from shootout.core.stats.group_evidence import Blocks, GroupEvidence
 from shootout.core.stats.leaders import time_ns
 from shootout.core.stats.verdicts import Comparison, Verdict, compare
-from shootout.scenarios.over_time import call_ns, find_window_s, length_s, take_end, take_first
 from shootout.tell.document import Change, OverTime, Ranking, ratio_of
 
 FIRST = "first"
@@ -33,21 +33,32 @@ Part = Callable[[Sequence[TimeBin]], Sequence[TimeBin]]
 """Takes a part of a turn."""
 
 
+def _parts_of(group: Group) -> dict[str, Part]:
+    """Return what takes the beginning and the end of a turn, as the group's scenario has them."""
+    ends = scenario_of(group.record.arms[0]).ends
+    return {"first": lambda bins: ends(bins)[0], "end": lambda bins: ends(bins)[1]}
+
+
+def _length_s(bins: Sequence[TimeBin]) -> float:
+    return bins[-1].at_s + bins[-1].seconds
+
+
 def _blocks(lines: Sequence[Played], part: Part) -> Blocks:
     """Return the time per call (ns) in a part of each turn, by restart."""
-    found = {line.restart: call_ns(part(line.bins)) for line in lines if line.bins}
+    found = {line.restart: TimeBin.call_ns(part(line.bins)) for line in lines if line.bins}
     return {g: np.array([ns]) for g, ns in found.items() if SHORTEST_NS < ns < LONGEST_NS}
 
 
-def _find_slowdowns(lines: Sequence[Played]) -> Blocks:
+def _find_slowdowns(lines: Sequence[Played], parts: Mapping[str, Part]) -> Blocks:
     """Return the time at the end of each turn ÷ that at its beginning, by restart."""
-    first, end = _blocks(lines, take_first), _blocks(lines, take_end)
+    first, end = _blocks(lines, parts["first"]), _blocks(lines, parts["end"])
     return {g: end[g] / first[g] for g in sorted(set(first) & set(end))}
 
 
 def describe_arms(group: Group) -> dict[str, OverTime]:
     """Return what the turns of a group's arms show over time, by label; nothing in other scenarios."""
-    slowdowns = {label: found for label, lines in group.played.items() if (found := _find_slowdowns(lines))}
+    parts = _parts_of(group)
+    slowdowns = {label: found for label, lines in group.played.items() if (found := _find_slowdowns(lines, parts))}
     if not slowdowns:
         return {}
     level = {g: np.ones(1) for mine in slowdowns.values() for g in mine}
@@ -60,18 +71,15 @@ def _describe_arm(group: Group, label: str, known: GroupEvidence) -> OverTime:
     arms = sum(not arm.control for arm in group.record.arms)
     pair = known.pair(label, FIRST)
     change = compare(pair, comparisons=arms, bias_floor=group.rules.bias_floor)
-    shortest = min((line.bins for line in lines), key=length_s)
+    shortest, parts = min((line.bins for line in lines), key=_length_s), _parts_of(group)
     return OverTime(
-        turn_s=length_s(shortest),
-        window_s=find_window_s(shortest),
-        first_ns=time_ns(_blocks(lines, take_first)),
+        turn_s=_length_s(shortest),
+        window_s=scenario_of(group.record.arms[0]).ends(shortest)[2],
+        first_ns=time_ns(_blocks(lines, parts["first"])),
         change=ratio_of(change, withheld(group, label, None)),
-        **{f"mhz_{name}": _find_median(lines, part, "mhz") for name, part in _PARTS.items()},
-        **{f"celsius_{name}": _find_median(lines, part, "celsius") for name, part in _PARTS.items()},
+        **{f"mhz_{name}": _find_median(lines, part, "mhz") for name, part in parts.items()},
+        **{f"celsius_{name}": _find_median(lines, part, "celsius") for name, part in parts.items()},
     )
-
-
-_PARTS: dict[str, Part] = {"first": take_first, "end": take_end}
 
 
 def _find_median(lines: Sequence[Played], part: Part, sensor: str) -> float | None:
@@ -83,9 +91,8 @@ def rank(group: Group) -> Ranking | None:
     """Return how a group's arms rank in the first minute of their turns and at the end; None in other scenarios."""
     known = group.evidence(Scope.END_TO_END)
     lines = {label: [line for line in mine if line.bins] for label, mine in group.played.items()}
-    early = GroupEvidence(
-        {label: _blocks(mine, take_first) for label, mine in lines.items()}, group.rules, known.unsound
-    )
+    first = _parts_of(group)["first"]
+    early = GroupEvidence({label: _blocks(mine, first) for label, mine in lines.items()}, group.rules, known.unsound)
     labels = [
         arm.label
         for arm in group.record.arms

@@ -14,7 +14,6 @@ from shootout.apps.judge.decide.limits import SPREAD, Bounds, judge_figure, judg
 from shootout.apps.judge.decide.objective import BY_RATE, EXACT, SURELY, ObjectiveValue, compare, measure
 from shootout.apps.judge.decide.policy import Objective, Policy
 from shootout.apps.judge.racing import AnswerPurpose
-from shootout.commands import selection
 from shootout.core.contract import NotRun, NotRunKind
 from shootout.core.errors import UsageError
 from shootout.core.exported.client import Request
@@ -30,18 +29,6 @@ from shootout.core.study.schema import Study
 from shootout.tell.limits import Finding, Limit, tell_finding
 
 BY_RATE_LIMITS = frozenset({Limit.RATE, Limit.COST})
-
-
-def choose_study_for(policy: Policy, name: str, options: Mapping[str, Any]) -> Study:
-    """Choose the study as `selection.choose` does, and add what the policy needs measured.
-
-    Raises:
-        UsageError: as `selection.choose`, or the policy and the study don't fit together.
-    """
-    # A rate that is asked for belongs to the scenario that the policy brings.
-    brought = tuple(_choose_scenarios(policy))
-    chosen = selection.choose(name, {**({} if _is_usual(brought) else {"scenario": brought}), **options})
-    return fit_study(policy, chosen, options.keys())
 
 
 def refuse_unshown(policy: Policy, study: Study, requests: Iterable[Request]) -> None:
@@ -126,6 +113,12 @@ def _list_wanted_rates(policy: Policy) -> list[float]:
     rate, cost = policy.limits.get(Limit.RATE), policy.limits.get(Limit.COST)
     wanted = [rate / policy.utilization] if rate else []
     return [*wanted, policy.cost_at(cost)] if cost else wanted
+
+
+def brings(policy: Policy) -> dict[str, Any]:
+    """Return the options that a policy brings, beside those that a user gives: a rate is of the scenario it brings."""
+    brought = tuple(_choose_scenarios(policy))
+    return {} if _is_usual(brought) else {"scenario": brought}
 
 
 def _choose_scenarios(policy: Policy) -> Iterator[str]:
