@@ -7,6 +7,8 @@ meets it. Imports NumPy only.
 from __future__ import annotations
 
 import math
+import platform
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -26,6 +28,7 @@ from shootout.core.contract import (
 )
 from shootout.core.errors import SkippedArm, explained, install
 from shootout.core.exported.workload import is_scaled
+from shootout.core.host.environment import cpu_flags
 from shootout.core.host.placement import TASKS
 from shootout.core.schemes import Scheme
 
@@ -60,6 +63,8 @@ HANDED_BYTES = 1 << 18
 other memory; smaller ones it writes to one place, and `fetch` copies them (ONNX Runtime 1.31: equal at 128 kB; OpenVINO
 2026.4: at 256 kB).
 """
+_GENERATED = re.compile(r"sse4_[12]|avx\w*|fma|f16c|bmi[12]|abm|movbe|popcnt|gfni|vaes|vpclmulqdq|amx_\w+")
+"""Instruction sets that a compiler uses for the x86 CPU that it runs on; on ARM it uses all of the CPU's."""
 
 
 def is_shared(spec: TensorSpec) -> bool:
@@ -195,3 +200,14 @@ def lost_names(values: Collection[str], made: Collection[str]) -> bool:
         made: the names of the values that it makes.
     """
     return 2 * len({*values} & {*made}) < len(values)
+
+
+def native_flags() -> tuple[str, ...]:
+    """Return the instruction sets that code compiled for the compiling CPU itself may use."""
+    is_x86 = platform.machine().lower() in {"x86_64", "amd64"}
+    return tuple(sorted(flag for flag in cpu_flags() if not is_x86 or _GENERATED.fullmatch(flag)))
+
+
+def prefers_signed() -> bool:
+    """Return whether INT8 kernels here take signed activations: ARM's do, x86's want them unsigned."""
+    return platform.machine().lower() in {"aarch64", "arm64"}

@@ -41,12 +41,12 @@ from shootout.backends._iree.session import (
     open_device,
 )
 from shootout.backends._iree.session import OPTIONS as RUNTIME_OPTIONS
-from shootout.backends.common import require_device, require_own_threads, trial
+from shootout.backends.common import native_flags, require_device, require_own_threads, trial
 from shootout.core import schemes
 from shootout.core.adapter import Built, ErrorHint, Fixture, Shipment, check_options
 from shootout.core.contract import Arm, Artifact, Availability, Capabilities, Device, NotRunKind, Precision, Target
 from shootout.core.errors import SkippedArm
-from shootout.core.host.environment import native_flags, version_of
+from shootout.core.host.environment import version_of
 
 if TYPE_CHECKING:
     from shootout.core.exported.model import ExportedModel

@@ -15,7 +15,7 @@ from shootout.backends.common import precision_of
 from shootout.backends.common_numpy import Product
 from shootout.core.clock import now_ns
 from shootout.core.contract import Array, Arrays
-from shootout.core.exported.workload import is_product, node_flops
+from shootout.core.exported.workload import is_product
 from shootout.core.session import Event
 
 
@@ -86,6 +86,8 @@ def corrected_operators() -> list[type]:
 
 
 def _node_flops(node: Any, results: Mapping[str, Array]) -> float | None:
+    from shootout.models.onnx.flops import node_flops
+
     shapes = [np.shape(results[name]) if name else () for name in node.input]
     return node_flops(node, shapes, np.shape(results[node.output[0]]))
 

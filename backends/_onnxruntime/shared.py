@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shootout.backends._onnxruntime.account import ROUNDS_FLOATS
+from shootout.backends.common import prefers_signed
 from shootout.core.contract import Array
-from shootout.core.host.environment import prefers_signed
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto

@@ -52,6 +52,7 @@ from shootout.backends._torch.session import (
     shipped_settings,
 )
 from shootout.backends._torch.training import STEP_GRAPHS, TorchTrainingSession, compile_student
+from shootout.backends.common import native_flags
 from shootout.backends.cuda_memory import COPIES
 from shootout.core.adapter import Built, Shipment
 from shootout.core.contract import (
@@ -62,7 +63,6 @@ from shootout.core.contract import (
     Precision,
 )
 from shootout.core.errors import NotRunKind, SkippedArm
-from shootout.core.host.environment import native_flags
 from shootout.core.schemes import parse
 
 if TYPE_CHECKING:

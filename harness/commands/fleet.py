@@ -36,7 +36,7 @@ from shootout.core.contract import NotRun, NotRunKind
 from shootout.core.errors import ExitCode, UsageError, one_line
 from shootout.core.exported.delivery import DELIVERY, Delivery, to_json
 from shootout.core.exported.request import Request
-from shootout.core.host import environment
+from shootout.core.host.environment import VNNI
 from shootout.core.host.locks import FOLDER_LOCK, folder_lock
 from shootout.core.journal import journal
 from shootout.core.journal.records import Header
@@ -376,9 +376,15 @@ def _plan_from_here(record: GroupRecord, request: Request, plan: Planned, here: 
     playing = plan.playing.get(record.name, [arm.label for arm in arms])
     return PlannedGroup(
         record=record.model_copy(update={"arms": arms}),
-        request=replace(request, saturates=environment.saturates_there(plan.header.environment)),
+        request=replace(request, saturates=saturates_there(plan.header.environment)),
         skips={arm.label: away for arm in arms if arm.label not in playing and not arm.control},
     )
+
+
+def saturates_there(facts: Mapping[str, Any]) -> bool:
+    """Return what `environment.saturates` would, on the machine of an environment that `facts` returned there."""
+    flags = {*((facts.get("cpu") or {}).get("flags") or ())}
+    return "sse4_2" in flags and not VNNI & flags  # which every x86 CPU of the last 15 years has
 
 
 def combine_codes(codes: Sequence[int]) -> int:

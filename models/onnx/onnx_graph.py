@@ -12,8 +12,9 @@ from pathlib import Path
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, inliner, shape_inference
 
 from shootout.core.errors import ModelError
-from shootout.core.exported.workload import PRODUCTS, Shape, Work, is_product, node_flops
+from shootout.core.exported.workload import Work, is_product
 from shootout.core.units import size
+from shootout.models.onnx.flops import PRODUCTS, Shape, node_flops
 from shootout.models.onnx.onnx_files import graphs_inside, parse
 
 FLOATS = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16})

@@ -32,8 +32,8 @@ from shootout.core.exported.model import (
 )
 from shootout.core.exported.request import Request
 from shootout.core.exported.stream import Stream
-from shootout.core.exported.unseen import Unseen
 from shootout.models.sources.input_sets import RowSplit
+from shootout.models.sources.unseen import Unseen
 
 ROUNDING = 1e-3
 """Outputs that differ by rounding alone differ by far less than this share of the largest one."""

@@ -29,7 +29,6 @@ from shootout.core.exported.fidelity import check_outputs, compare, gate, useful
 from shootout.core.exported.model import BUFFER_ROWS, FILES, REPORT, SELECTION, SETS, ExportedModel, open_exported
 from shootout.core.exported.request import Request
 from shootout.core.exported.stream import Stream, buffer_count, set_bytes
-from shootout.core.exported.unseen import make_unseen
 from shootout.core.host import environment
 from shootout.core.host.store import copy_file
 from shootout.core.messages import FIRST_CALL
@@ -45,6 +44,7 @@ from shootout.models.sources.assembly import ExportFindings, assemble, note_mixe
 from shootout.models.sources.input_sets import read_split, save_rows
 from shootout.models.sources.onnx_sizes import axis_sizes, tell_row_sizes
 from shootout.models.sources.trees import ConvertedFile
+from shootout.models.sources.unseen import make_unseen
 from shootout.models.sources.user_data import stream_of
 from shootout.quantize import onnx_error_bounds
 from shootout.quantize.error_bounds import Errors, Flips, flips_by_precision, largest_shares

@@ -24,7 +24,6 @@ from shootout.core.errors import ModelError, UsageError, explained
 from shootout.core.exported.model import ExportedModel
 from shootout.core.exported.request import Request
 from shootout.core.exported.stream import Stream, buffer_count, set_bytes
-from shootout.core.exported.unseen import is_like
 from shootout.core.study.axes import BATCH
 from shootout.models.base import WEIGHTS_PARAMETER, Called, set_count
 from shootout.models.data.data_files import note_repeated, read_sets
@@ -32,6 +31,7 @@ from shootout.models.native.programs import find_state
 from shootout.models.onnx.effort import Effort
 from shootout.models.sources import input_sets, open_axes, torch_files
 from shootout.models.sources.assembly import ROUNDING, ExportFindings, assemble, note_mixed_rows, require_telling
+from shootout.models.sources.unseen import is_like
 from shootout.models.sources.user_data import stream_of
 from shootout.quantize import torch_error_bounds
 

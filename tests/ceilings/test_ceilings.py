@@ -206,7 +206,7 @@ def test_what_was_measured_in_time_is_shown_and_not_remembered(
 
     monkeypatch.setattr(measure, "_run_fresh", answer)
     monkeypatch.setattr(doctor, "machine_lock", lambda *_: nullcontext(0.0))
-    monkeypatch.setattr(environment, "cache_held", lambda name, cpus: {"L1d": 32_768}.get(name, 0))
+    monkeypatch.setattr(measure, "cache_held", lambda name, cpus: {"L1d": 32_768}.get(name, 0))
     found = here("ceilings", "--threads", 1, "--max-time", "40s", cwd=tmp_path)
     shown = [
         words for words in ("100 GFLOP/s", "L1", f"DRAM: {measure.LATE}", "nothing is stored") if words in found.out
@@ -225,7 +225,7 @@ def test_ceilings_without_time_for_any_say_so(cache: Path, monkeypatch: pytest.M
 
 def test_main_memory_is_left_out_where_it_does_not_fit(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(measure, "_run_fresh", Answers({"numpy": {"fp32": 1.0}}))
-    monkeypatch.setattr(environment, "cache_held", lambda name, cpus: {"L1d": 32_768, "L2": 1_000_000}.get(name, 0))
+    monkeypatch.setattr(measure, "cache_held", lambda name, cpus: {"L1d": 32_768, "L2": 1_000_000}.get(name, 0))
     monkeypatch.setattr(environment, "memory_available_bytes", lambda: 13_000_000)
     assert [one.level for one in measure.measure_ceilings(ONE, 0.0).bandwidth] == ["L1", "L2", "DRAM"]
     monkeypatch.setattr(environment, "memory_available_bytes", lambda: 11_000_000)
@@ -249,9 +249,9 @@ def test_caches_that_cpus_share_count_once(tmp_path: Path, monkeypatch: pytest.M
             for name, text in facts.items():
                 (folder / name).write_text(f"{text}\n")
     monkeypatch.setattr(environment, "SYSTEM", tmp_path)
-    assert environment.cache_held("L2", [0, 1]) == 2 * 2**20
-    assert environment.cache_held("L3", [0, 1]) == 8 * 2**20
-    assert environment.cache_held("L1d", [0, 1]) == 0
+    assert measure.cache_held("L2", [0, 1]) == 2 * 2**20
+    assert measure.cache_held("L3", [0, 1]) == 8 * 2**20
+    assert measure.cache_held("L1d", [0, 1]) == 0
 
 
 @pytest.mark.parametrize("source", sorted(worker.multipliers()))

@@ -16,6 +16,7 @@ import psutil
 import pytest
 from support.gpus.fake_nvidia import H200_BYTES, IDS, FakeDriver, FakeNvml, install
 
+from shootout.backends import common
 from shootout.core.backends import shipped
 from shootout.core.host import cgroup, environment
 
@@ -103,7 +104,7 @@ def test_x86_without_vnni_saturates_and_arm_takes_signed_activations(
     write(recorded, {"proc/cpuinfo": flags})
     monkeypatch.setattr(environment.platform, "machine", lambda: machine)
     assert environment.saturates() is saturates
-    assert environment.prefers_signed() is (machine == "aarch64")
+    assert common.prefers_signed() is (machine == "aarch64")
 
 
 def test_cpuinfo_is_read_from_its_first_processor():

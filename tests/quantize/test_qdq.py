@@ -12,6 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from support.exports import obtain
 
+from shootout.commands.fleet import saturates_there
 from shootout.core.contract import Artifact, Device, Precision
 from shootout.core.errors import ModelError, UsageError
 from shootout.core.exported.client import Request, obtain_all
@@ -231,10 +232,10 @@ def test_what_another_cpu_saturates_is_read_from_its_facts():
     def flags(*names: str) -> dict[str, dict[str, list[str]]]:
         return {"cpu": {"flags": [*names]}}
 
-    assert environment.saturates_there(flags("sse4_2", "avx2"))
-    assert not environment.saturates_there(flags("sse4_2", "avx2", "avx512_vnni"))
-    assert not environment.saturates_there(flags("asimd", "asimddp"))
-    assert not environment.saturates_there({})
+    assert saturates_there(flags("sse4_2", "avx2"))
+    assert not saturates_there(flags("sse4_2", "avx2", "avx512_vnni"))
+    assert not saturates_there(flags("asimd", "asimddp"))
+    assert not saturates_there({})
 
 
 def test_an_old_file_without_node_names_gets_both(tmp_path: Path):

@@ -23,7 +23,7 @@ from support.races.shipping import let_numpy_ship, write_numpy_run
 
 from shootout.apps.judge.compare.merge import find_group
 from shootout.apps.judge.gate.reference import read_reference
-from shootout.apps.ship.variants import VariantCpu, read_cpu, refuse_twins
+from shootout.apps.ship.variants import VariantCpu, architecture_of, read_cpu, refuse_twins
 from shootout.commands import variants
 from shootout.core.contract import Arm, Target
 from shootout.core.errors import UsageError
@@ -202,7 +202,7 @@ def test_a_machine_that_nothing_fits_is_refused_with_what_there_is(both: Path, c
     folder, why = choose(both, architecture="riscv64", kind="Some CPU")
     assert folder == ""
     assert "no variant fits this machine (riscv64, Some CPU)" in why
-    assert f"{mine} needs {environment.architecture_of({'cpu': CPU})}; {older} needs" in why
+    assert f"{mine} needs {architecture_of({'cpu': CPU})}; {older} needs" in why
     folder, why = choose(both, write_cpuinfo(tmp_path / "none", "Bare CPU", ["fpu"]))
     assert folder == ""
     assert f"{older} was measured with {FLAGS[0]}, which this CPU lacks" in why
@@ -401,7 +401,7 @@ def test_cpus_of_one_kind_are_told_apart_by_their_number_alone():
 def test_the_architecture_is_that_of_the_recorded_processor():
     def known(name: str) -> str:
         facts: Mapping[str, Any] = {"cpu": {"microarchitecture": name}}
-        return environment.architecture_of(facts)
+        return architecture_of(facts)
 
     assert [known(name) for name in ("zen4", "neoverse_v1", "no such")] == ["x86_64", "aarch64", ""]
-    assert environment.architecture_of({}) == ""
+    assert architecture_of({}) == ""

@@ -111,7 +111,7 @@ def measure_ceilings(placement: Placement, load: float, limit: Deadline | None =
         for precision, rate in _measure_rates(placement, source, notes, rates_end).items():
             if precision not in peaks or rate > peaks[precision].giga_ops:
                 peaks[precision] = Peak(giga_ops=rate, source=source)
-    levels = [(name, held) for name, own in CACHES.items() if (held := environment.cache_held(own, placement.arms))]
+    levels = [(name, held) for name, own in CACHES.items() if (held := cache_held(own, placement.arms))]
     bandwidth = [*_measure_caches(placement, levels, notes, limit), *_main_memory(placement, levels, notes, limit)]
     if not (peaks and bandwidth) and not limit.allows(0.0):
         raise OutOfTime(f"--max-time {span(limit.seconds or 0.0)} was over before a rate and a bandwidth were measured")
@@ -125,6 +125,15 @@ def measure_ceilings(placement: Placement, load: float, limit: Deadline | None =
         bandwidth=tuple(bandwidth),
         notes=tuple(notes),
     )
+
+
+def cache_held(name: str, cpus: Iterable[int]) -> int:
+    """Return the bytes in all caches called `name` of these CPUs, a shared one counted once; 0 if not known."""
+    sizes: dict[str, int] = {}
+    for cpu in cpus:
+        seen = environment.list_caches(environment.SYSTEM / f"devices/system/cpu/cpu{cpu}/cache")
+        sizes |= {sharers or str(cpu): count for own, count, sharers in seen if own == name}
+    return sum(sizes.values())
 
 
 def _load_average() -> float:

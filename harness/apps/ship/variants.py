@@ -37,6 +37,14 @@ class VariantCpu:
     cpus: int
 
 
+def architecture_of(environment: Mapping[str, Any]) -> str:
+    """Return the architecture of the CPU in what `facts` returned: "x86_64", "aarch64"; "" if it isn't known."""
+    from archspec import cpu as archspec
+
+    found = archspec.TARGETS.get(str((environment.get("cpu") or {}).get("microarchitecture")))
+    return str(found.family) if found else ""
+
+
 def read_cpu(run: str, facts: Mapping[str, Any]) -> VariantCpu:
     """Return the CPU that measured a run.
 
@@ -48,7 +56,7 @@ def read_cpu(run: str, facts: Mapping[str, Any]) -> VariantCpu:
         UsageError: they don't say what CPU it is.
     """
     cpu = facts.get("cpu") or {}
-    architecture = environment.architecture_of(facts)
+    architecture = architecture_of(facts)
     if not (architecture and cpu.get("model")):
         raise UsageError(f"{run} doesn't say what CPU measured it, so nothing could choose by that: measure it again")
     return VariantCpu(

@@ -71,8 +71,6 @@ ARM_CORES = {
 """Names of ARM cores by the numbers of their maker and part, as `lscpu` has them."""
 VNNI = frozenset({"avx512_vnni", "avx_vnni", "amx_int8"})
 """Any of them multiplies 8-bit integers and adds up in 32 bits."""
-_GENERATED = re.compile(r"sse4_[12]|avx\w*|fma|f16c|bmi[12]|abm|movbe|popcnt|gfni|vaes|vpclmulqdq|amx_\w+")
-"""Instruction sets that a compiler uses for the x86 CPU that it runs on; on ARM it uses all of the CPU's."""
 SEVEN_BITS = "7-bit {}: this CPU has no VNNI, and without it a sum of two 8-bit products may overflow"
 """The note of a row whose quantizer left a bit out because of `saturates`."""
 _COMPUTE_MODES = ("default", "exclusive_thread", "prohibited", "exclusive_process")
@@ -263,14 +261,6 @@ def cpu_facts() -> dict[str, Any]:
     }
 
 
-def architecture_of(environment: Mapping[str, Any]) -> str:
-    """Return the architecture of the CPU in what `facts` returned: "x86_64", "aarch64"; "" if it isn't known."""
-    from archspec import cpu as archspec
-
-    found = archspec.TARGETS.get(str((environment.get("cpu") or {}).get("microarchitecture")))
-    return str(found.family) if found else ""
-
-
 def cpu_flags() -> frozenset[str]:
     """Return the CPU's instruction sets by their names in Linux."""
     table = parse_cpuinfo(read(PROC / "cpuinfo") or "")
@@ -284,23 +274,6 @@ def cpu_flags() -> frozenset[str]:
 def saturates() -> bool:
     """Return whether INT8 products of 8-bit weights overflow: an x86 CPU without VNNI adds two of them in 16 bits."""
     return platform.machine().lower() in {"x86_64", "amd64"} and not VNNI & cpu_flags()
-
-
-def saturates_there(environment: Mapping[str, Any]) -> bool:
-    """Return what `saturates` would, on the machine of an environment that `facts` returned there."""
-    flags = {*((environment.get("cpu") or {}).get("flags") or ())}
-    return "sse4_2" in flags and not VNNI & flags  # which every x86 CPU of the last 15 years has
-
-
-def native_flags() -> tuple[str, ...]:
-    """Return the instruction sets that code compiled for the compiling CPU itself may use."""
-    is_x86 = platform.machine().lower() in {"x86_64", "amd64"}
-    return tuple(sorted(flag for flag in cpu_flags() if not is_x86 or _GENERATED.fullmatch(flag)))
-
-
-def prefers_signed() -> bool:
-    """Return whether INT8 kernels here take signed activations: ARM's do, x86's want them unsigned."""
-    return platform.machine().lower() in {"aarch64", "arm64"}
 
 
 def cpu_model() -> str:
@@ -351,19 +324,10 @@ def parse_cpuinfo(text: str) -> dict[str, str]:
 
 def caches(folder: Path) -> dict[str, int]:
     """Return the size in bytes of each cache that one CPU sees, by name: L1d, L1i, L2, L3."""
-    return {name: count for name, count, _ in _list_caches(folder)}
+    return {name: count for name, count, _ in list_caches(folder)}
 
 
-def cache_held(name: str, cpus: Iterable[int]) -> int:
-    """Return the bytes in all caches called `name` of these CPUs, a shared one counted once; 0 if not known."""
-    sizes: dict[str, int] = {}
-    for cpu in cpus:
-        seen = _list_caches(SYSTEM / f"devices/system/cpu/cpu{cpu}/cache")
-        sizes |= {sharers or str(cpu): count for own, count, sharers in seen if own == name}
-    return sum(sizes.values())
-
-
-def _list_caches(folder: Path) -> Iterator[tuple[str, int, str]]:
+def list_caches(folder: Path) -> Iterator[tuple[str, int, str]]:
     """Yield name, bytes and sharing CPUs of each cache that one CPU sees."""
     for index in sorted(folder.glob("index[0-9]*")):
         level, kind, size, sharers = (
