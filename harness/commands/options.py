@@ -1,7 +1,7 @@
 """Declare a command's options and write its help.
 
 An option stands in one of three places: a table (`RunOptions` and its like in `study/options.py`, `PolicyOptions` in
-`decide/options.py`, `GateOptions` in `gate/options.py`), a type that several commands share (`Json`, `To`, below), or
+`tell/limits.py`, `GateOptions` in `gate/options.py`), a type that several commands share (`Json`, `To`, below), or
 a parameter of its command in `cli.py`. A table's entry is `keyword: Annotated[type, Flag(name, help, read, …)]`;
 `declare` turns each into a typer option in place of the command's `**options`.
 """

@@ -9,6 +9,7 @@ from shootout.apps.judge.analysis import analyse
 from shootout.apps.judge.compare.merge import merge_runs
 from shootout.apps.judge.compare.merged import is_merged
 from shootout.apps.judge.decide.policy import read_policy
+from shootout.apps.judge.decide.settings import judge_stage
 from shootout.apps.tune import table
 from shootout.apps.tune.results import is_tuning, read_tuning
 from shootout.commands.decide import print_decision, print_merged
@@ -40,7 +41,7 @@ def show(
             raise UsageError(f"--policy needs a run, and {str(folder)!r} is a tuning run: name a run in it")
         if to:
             raise UsageError(f"--to needs a run, and {str(folder)!r} is a tuning run: use --json")
-        tuning = read_tuning(folder)
+        tuning = read_tuning(folder, judge_stage)
         return print_answer(table.render(tuning, width()), table.as_data(tuning), as_json=as_json)
     if is_merged(folder):
         if policy:

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from shootout.apps.judge.decide.racing import PolicyPurpose
+from shootout.apps.judge.decide.settings import find_over_limits, judge_stage, policy_of, read_limits
 from shootout.apps.judge.racing import AnswerPurpose
 from shootout.apps.sensitivity.measure import rank_layers
 from shootout.apps.tune import search, table
-from shootout.apps.tune.limits import find_over_limits, policy_of, read_limits
 from shootout.apps.tune.results import ALONE, TuneOutcome, Tuning, is_tuning, read_tuning
 from shootout.apps.tune.search import TuningSearch
 from shootout.apps.tune.settings import list_mixes
@@ -76,7 +76,7 @@ def tune(options: TuneOptions, *, as_json: bool) -> int:
             progress.say(f"shootout: {interrupted}")
             code = interrupted.exit_code
         progress.say(f"run folder: {out}")
-    tuning, words = read_tuning(out), command_of(sys.argv[1:])
+    tuning, words = read_tuning(out, judge_stage), command_of(sys.argv[1:])
     again = reproduce.quote(["shootout", *words]) if words else ""
     print_answer(table.render(tuning, width(), again), table.as_data(tuning), as_json=as_json)
     return code or exit_code(tuning, named=bool(options.get("backends")))
@@ -88,7 +88,7 @@ def measure_settings(options: TuneOptions, progress: ProgressDisplay) -> Tuning:
     wanted = _make_search(options)
     out = _choose_folder(wanted, options)
     _measure_stages(wanted, out, options, progress, limit)
-    return read_tuning(out)
+    return read_tuning(out, judge_stage)
 
 
 def exit_code(tuning: Tuning, *, named: bool) -> int:
@@ -118,7 +118,7 @@ def _without_limits(options: TuneOptions, limits: Mapping[Limit, float]) -> dict
 
 
 def _choose_folder(wanted: TuningSearch, options: TuneOptions) -> Path:
-    return Path(options.get("out") or search.choose_folder(wanted, fresh=options.get("fresh", False)))
+    return Path(options.get("out") or search.choose_folder(wanted, judge_stage, fresh=options.get("fresh", False)))
 
 
 def _measure_stages(
@@ -140,7 +140,7 @@ def _measure_stages(
         raise OutOfTime(f"--max-time {limit.seconds:g} s was over before anything was measured: give more")
     fresh = options.get("fresh", False)
     wanted = search.with_mixes(wanted, out, partial(_rank_mixes, limit=limit, progress=progress), fresh=fresh)
-    search.tune(wanted, out, stage, fresh=fresh, limit=limit, say=progress.say)
+    search.tune(wanted, out, stage, judge_stage, fresh=fresh, limit=limit, say=progress.say)
 
 
 def _rank_mixes(wanted: TuningSearch, *, limit: Deadline, progress: ProgressDisplay) -> list[str]:

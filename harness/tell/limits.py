@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Annotated, Any, Literal, TypedDict
@@ -309,3 +309,15 @@ def tell_finding(finding: Finding) -> str:
     if met:
         figure = quantity.unit.tell(bound or 0.0, limit_digits(finding.wanted))
     return " ".join(filter(None, [finding.limit, figure, sign, wanted]))
+
+
+Findings = Mapping[tuple[str, str], Sequence[Finding]]
+"""By group and arm, how it stands to each limit."""
+
+
+def stand(findings: Sequence[Finding] | None) -> Standing:
+    """Return how a row stands to all limits together."""
+    standings = {one.standing for one in findings or ()}
+    if Standing.BROKEN in standings:
+        return Standing.BROKEN
+    return Standing.MET if standings == {Standing.MET} else Standing.UNKNOWN

@@ -29,7 +29,7 @@ def test_its_time_begins_before_it_looks_what_works_here(monkeypatch: pytest.Mon
     monkeypatch.setattr(tune, "Deadline", lambda seconds: done.append("limit") or Deadline(seconds))
     monkeypatch.setattr(tune, "_make_search", lambda *_: done.append("search"))
     monkeypatch.setattr(tune.search, "with_mixes", lambda *_, **__: None)
-    monkeypatch.setattr(tune, "read_tuning", lambda _: None)
+    monkeypatch.setattr(tune, "read_tuning", lambda *_: None)
     monkeypatch.setattr(tune.search, "tune", lambda *_, limit, **__: done.append(limit.seconds))
     progress: Any = type("Nobody", (), {"say": None})
     tune.measure_settings({"max_time_s": 20.0, "out": "out"}, progress)

@@ -15,9 +15,10 @@ import pytest
 from rich.console import Console
 from test_search import Machine, ground, plant, tune
 
+from shootout.apps.judge.decide.settings import judge_stage, read_limits
 from shootout.apps.sensitivity.rounded import LayerSensitivity
 from shootout.apps.tune import search, table
-from shootout.apps.tune.limits import list_schemes_for, read_limits, refuse_unjudged, stand
+from shootout.apps.tune.limits import list_schemes_for, refuse_unjudged
 from shootout.apps.tune.results import ALONE, CONFIRMED, TOGETHER, TuneOutcome, Tuning, name_row_files, read_tuning
 from shootout.apps.tune.search import TuningSearch
 from shootout.apps.tune.settings import apply_changes, describe_setting, list_changes, list_mixes, widen_floats
@@ -31,7 +32,7 @@ from shootout.core.study.plan import Plan
 from shootout.core.study.schema import Study
 from shootout.models.onnx.layers import Layer
 from shootout.tell.document import Document
-from shootout.tell.limits import Finding, Limit
+from shootout.tell.limits import Finding, Limit, stand
 from shootout.tell.study_options import TuneOptions
 
 ROWS = 400
@@ -256,8 +257,8 @@ def test_a_mix_that_was_not_built_in_time_is_raced_by_a_new_search_once_another_
             plan = replace(plan, groups=[replace(group, skips={late: why}) for group in plan.groups])
         return machine.run(plan, out, limit=limit)
 
-    search.tune(asked(), tmp_path / "out", cut, fresh=False, limit=Deadline(None), say=lambda _: None)
-    told = " ".join(rendered(read_tuning(tmp_path / "out")).split())
+    search.tune(asked(), tmp_path / "out", cut, judge_stage, fresh=False, limit=Deadline(None), say=lambda _: None)
+    told = " ".join(rendered(read_tuning(tmp_path / "out", judge_stage)).split())
     assert "not raced: int8/float-0.1: not built in time. Fix: add --fresh and more time, which searches again" in told
 
 
@@ -440,10 +441,10 @@ def test_a_run_that_was_ended_behind_its_ranking_is_gone_on_with(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    folder = search.choose_folder(asked(), fresh=False)
+    folder = search.choose_folder(asked(), judge_stage, fresh=False)
     found = search.with_mixes(asked(), folder, ranked_by(["float-2"]), fresh=False)
-    assert search.choose_folder(asked(), fresh=False) == folder
-    assert search.choose_folder(replace(asked(), limits={"max-error": 0.1}), fresh=False) != folder
+    assert search.choose_folder(asked(), judge_stage, fresh=False) == folder
+    assert search.choose_folder(replace(asked(), limits={"max-error": 0.1}), judge_stage, fresh=False) != folder
     machine.unfinished = {ALONE, CONFIRMED}
     tune(machine, found, folder)
-    assert search.choose_folder(asked(), fresh=False) == folder
+    assert search.choose_folder(asked(), judge_stage, fresh=False) == folder

@@ -18,6 +18,7 @@ from support.races import made
 
 from shootout.apps.judge import analysis
 from shootout.apps.judge.analysis import Analysed, analyse_cells
+from shootout.apps.judge.decide.settings import judge_stage
 from shootout.apps.tune import search, table
 from shootout.apps.tune.results import ALONE, CONFIRMED, TOGETHER, TUNED, TunedTarget, TuneOutcome, Tuning, read_tuning
 from shootout.apps.tune.search import TuningSearch, best_of_each
@@ -250,8 +251,8 @@ class Lasting(Deadline):  # its time passes only where the machine plays
 
 def tune(machine: Machine, found: TuningSearch, out: Path, max_time_s: float | None = None) -> Tuning:
     limit = Deadline(max_time_s) if max_time_s is None else Lasting(max_time_s, machine)
-    search.tune(found, out, machine.run, fresh=False, limit=limit, say=lambda _: None)
-    return read_tuning(out)
+    search.tune(found, out, machine.run, judge_stage, fresh=False, limit=limit, say=lambda _: None)
+    return read_tuning(out, judge_stage)
 
 
 @pytest.fixture(scope="module")
@@ -332,7 +333,7 @@ def test_the_wait_of_a_stage_for_this_machine_is_no_part_of_the_time(machine: Ma
         return machine.run(plan, out, limit=limit)
 
     limit = Lasting(20.0, machine)
-    search.tune(ground(), tmp_path / "out", waits, fresh=False, limit=limit, say=lambda _: None)
+    search.tune(ground(), tmp_path / "out", waits, judge_stage, fresh=False, limit=limit, say=lambda _: None)
     assert machine.ran == [ALONE, TOGETHER, CONFIRMED]
 
 
@@ -401,18 +402,18 @@ def test_a_tuning_goes_on_with_the_same_versions_only(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.chdir(tmp_path)
-    folder = search.choose_folder(ground(), fresh=False)
+    folder = search.choose_folder(ground(), judge_stage, fresh=False)
     machine.unfinished = {ALONE, CONFIRMED}
     tune(machine, ground(), folder)
-    assert search.choose_folder(ground(), fresh=False) == folder
-    assert search.choose_folder(ground("numpy"), fresh=False) != folder
+    assert search.choose_folder(ground(), judge_stage, fresh=False) == folder
+    assert search.choose_folder(ground("numpy"), judge_stage, fresh=False) != folder
     monkeypatch.setattr(environment, "facts", lambda: {"libraries": {"openvino": "another"}})
     with pytest.raises(UsageError, match="was begun on another machine or with other versions: add --fresh"):
         tune(machine, ground(), folder)
     folder.rename(tmp_path / "results/tune/2020")  # a name that no new folder gets
-    assert search.choose_folder(ground(), fresh=False).name != "2020"
+    assert search.choose_folder(ground(), judge_stage, fresh=False).name != "2020"
     monkeypatch.setattr(environment, "facts", dict)
-    assert search.choose_folder(ground(), fresh=False).name == "2020"
+    assert search.choose_folder(ground(), judge_stage, fresh=False).name == "2020"
 
 
 def test_people_and_programs_are_told_the_gain_and_how_to_get_it(whole: tuple[Machine, Tuning, Path]):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from support.plain import as_plain
 
+from shootout.apps.judge.decide.settings import judge_stage
 from shootout.apps.tune import table
 from shootout.apps.tune.results import TuneOutcome, Tuning, read_tuning
 from shootout.tell.ratios import tell_ratio
@@ -14,7 +15,7 @@ from shootout.tell.ratios import tell_ratio
 
 @pytest.fixture(scope="module")
 def tuning() -> Tuning:
-    return read_tuning(Path(__file__).parents[2] / "results" / "reference" / "tune")
+    return read_tuning(Path(__file__).parents[2] / "results" / "reference" / "tune", judge_stage)
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 140])

@@ -8,15 +8,14 @@ measures.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from shootout.apps.judge import analysis
-from shootout.apps.tune.limits import OF_ROWS, Findings, judge_rows, stand
+from shootout.apps.tune.limits import OF_ROWS
 from shootout.apps.tune.settings import describe_setting
 from shootout.core.constants import SAME_WITHIN
 from shootout.core.contract import COULD_RUN, Arm
@@ -30,9 +29,11 @@ from shootout.core.study.group import GroupRecord
 from shootout.core.units import counted
 from shootout.tell import reproduce
 from shootout.tell.document import Document, Ratio, Row
-from shootout.tell.limits import LIMITS, Finding, tell_finding
+from shootout.tell.limits import LIMITS, Finding, Findings, stand, tell_finding
 
 T = TypeVar("T")
+JudgeStage = Callable[[Path], tuple[Document, Findings]]
+"""Reads the document of a stage, and how each timed row stands to its limits."""
 ALONE, TOGETHER, CONFIRMED, TUNED = STAGES = ("alone", "together", "confirmed", "tuned")
 
 MORE_ROWS = "add rows to"
@@ -347,7 +348,7 @@ def is_tuning(folder: Path) -> bool:
     return journal.begun(folder / ALONE)
 
 
-def read_tuning(folder: Path) -> Tuning:
+def read_tuning(folder: Path, judge: JudgeStage) -> Tuning:
     """Read the tuning run in `folder`.
 
     Raises:
@@ -355,18 +356,17 @@ def read_tuning(folder: Path) -> Tuning:
     """
     if not is_tuning(folder):
         raise UsageError(f"no tuning run in {str(folder)!r}; name a folder made by `shootout tune`")
-    return read_stages(folder)
+    return read_stages(folder, judge)
 
 
-def read_stages(folder: Path) -> Tuning:
+def read_stages(folder: Path, judge: JudgeStage) -> Tuning:
     """Read what `folder` holds of a tuning run, be it nothing."""
     stages = {}
     for name in (stage for stage in STAGES if journal.begun(folder / stage)):
         history = journal.read(folder / name)
         groups = {"" if name == TUNED else str(group.arms[0].target): group for group in history.header.groups}
-        analysed, limits = analysis.analyse_cells(folder / name), history.header.limits
-        findings = {} if limits is None else judge_rows(analysed, limits)
-        stages[name] = TuningStage(history=history, groups=groups, document=analysed.document, findings=findings)
+        document, findings = judge(folder / name)
+        stages[name] = TuningStage(history=history, groups=groups, document=document, findings=findings)
     return Tuning(run=str(folder), stages=stages)
 
 

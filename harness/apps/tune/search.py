@@ -25,6 +25,7 @@ from shootout.apps.tune.results import (
     STAGES,
     TOGETHER,
     TUNED,
+    JudgeStage,
     Tuning,
     TuningStage,
     rank_settings,
@@ -346,13 +347,13 @@ def read_precisions(names: Collection[str]) -> tuple[Precision, ...]:
     return tuple(known[name] for name in names)
 
 
-def choose_folder(search: TuningSearch, *, fresh: bool) -> Path:
+def choose_folder(search: TuningSearch, judge: JudgeStage, *, fresh: bool) -> Path:
     """Return `results/tune/<time>` here, or the newest unfinished one there of the same request."""
     parent, fingerprint = Path("results") / "tune", _take_fingerprint()
     for folder in [] if fresh else sorted(parent.glob("*"), reverse=True):
         kept = _read_mixes(search, folder)
         try:
-            begun = read_tuning(folder)
+            begun = read_tuning(folder, judge)
         except UsageError:
             if kept:  # it was ended behind the ranking
                 return folder
@@ -367,6 +368,7 @@ def tune(
     search: TuningSearch,
     out: Path,
     measure: Measure,
+    judge: JudgeStage,
     *,
     fresh: bool,
     limit: Deadline,
@@ -375,6 +377,7 @@ def tune(
     """Run the stages that are left; `results.read_tuning` then tells what was found.
 
     Args:
+        judge: see `read_stages`.
         limit: when the whole command ends.
         say: tells people where it is.
 
@@ -386,7 +389,7 @@ def tune(
         if fresh and journal.begun(out / name):
             shutil.rmtree(out / name)
     for name in STAGES:
-        before = read_stages(out)
+        before = read_stages(out, judge)
         plan = search.plan_stage(name, before)
         if not _is_open(out, name, plan, before):
             continue
@@ -396,9 +399,9 @@ def tune(
         say(f"stage {name}: {_describe_contents(plan)}")
         _measure_until(limit.part(SHARES[name]), limit, measure, plan, out / name)
         for share in (SHARES[ALONE], 1.0) if name == ALONE else ():  # later stages have nothing to do yet
-            if limit.left_s > 0 and _found_nothing_yet(out):
+            if limit.left_s > 0 and _found_nothing_yet(out, judge):
                 _measure_until(limit.part(share), limit, measure, replace(plan, planning_s=0.0), out / name)
-        if name == ALONE and _found_nothing_yet(out):
+        if name == ALONE and _found_nothing_yet(out, judge):
             say("no setting is measured well enough yet; run the same command again to go on")
             return
         if name == CONFIRMED and not journal.read(out / name).played_out:
@@ -412,9 +415,11 @@ def _measure_until(part: Deadline, limit: Deadline, measure: Measure, plan: Plan
     limit.put_off(part.waited_s)
 
 
-def _found_nothing_yet(out: Path) -> bool:
+def _found_nothing_yet(out: Path, judge: JudgeStage) -> bool:
     """Return True if the first stage was cut short and no setting leads."""
-    return not journal.read(out / ALONE).played_out and not any(one.best for one in read_stages(out).found.values())
+    if journal.read(out / ALONE).played_out:
+        return False
+    return not any(one.best for one in read_stages(out, judge).found.values())
 
 
 def best_of_each(results: Sequence[tuple[Change, Ratio | None, Standing]]) -> list[Change]:
