@@ -222,7 +222,7 @@ def _start_row(played: Sequence[LiveArm]) -> dict[str, Any]:
         "first_call_s": median([one.loaded.first_call_s for one in played]),
         "peak_rss_mb": median([(one.peak_rss_bytes or math.nan) / 1e6 for one in played]),
         "os_threads": median([one.placed.os_threads for one in played]),
-        "warm_up_calls": median([one.warm_up.calls for one in played]),
+        "warm_up_calls": median([one.warm_up_calls for one in played]),
         "end_to_end_us": median([float(np.median(medians([one], Scope.END_TO_END)[one.arm.label])) for one in played])
         / 1e3,
         "processes": len(played),

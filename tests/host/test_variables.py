@@ -12,7 +12,7 @@ import shootout
 from shootout.commands import selection
 from shootout.commands.passed_on import pass_on
 from shootout.core.errors import UsageError
-from shootout.core.host.placement import MORE, child_environment, passed_on, withheld
+from shootout.core.host.placement import MORE, child_environment, hint, passed_on
 
 NEEDED = ("PATH", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONPATH", "OMP_WAIT_POLICY", "XLA_FLAGS", "CXX")
 NEEDED += (
@@ -52,12 +52,12 @@ def test_the_user_names_more_and_a_name_that_is_not_there_is_an_error(monkeypatc
     for name in ("DATA", "GITHUB_TOKEN"):
         monkeypatch.setenv(name, "1")
     monkeypatch.setenv(MORE, "")
-    assert withheld("DATA")
+    assert hint("DATA")
     pass_on(["DATA"])
     pass_on(())
     assert os.environ[MORE] == "DATA"
-    assert not withheld("DATA")
-    assert withheld("GITHUB_TOKEN")
+    assert not hint("DATA")
+    assert hint("GITHUB_TOKEN")
     with pytest.raises(UsageError, match="--env NO_SUCH: this variable isn't set"):
         pass_on(["NO_SUCH"])
 

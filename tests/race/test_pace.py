@@ -237,16 +237,16 @@ def test_behind_its_pace_a_restart_has_the_fewest_calls_and_rounds_that_count():
     found = restart(World({"a": 1e6, "b": 2e6}), 0.0)
     assert found.rounds == MIN_ROUNDS
     assert not found.is_cut
-    assert {one.warm_up.calls for one in found.playing} == {WARM_UP_LONG_CALLS}
+    assert {one.warm_up_calls for one in found.playing} == {WARM_UP_LONG_CALLS}
     whole = restart(World({"a": 1e6, "b": 2e6}), None)
     assert whole.rounds == ROUNDS
-    assert {one.warm_up.calls for one in whole.playing} == {WARM_UP_CALLS}
+    assert {one.warm_up_calls for one in whole.playing} == {WARM_UP_CALLS}
 
 
 def test_an_arm_that_isn_t_steady_warms_up_on_however_late_it_is():
     falling = {"a": [9e6 / (1 + call) for call in range(40)]}
     found = restart(World({"a": 1e5}, warm_up=falling), 0.0)
-    assert found.playing[0].warm_up.calls > WARM_UP_LONG_CALLS
+    assert found.playing[0].warm_up_calls > WARM_UP_LONG_CALLS
 
 
 def test_what_a_call_takes_is_told_by_the_calls_that_verified():

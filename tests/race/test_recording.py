@@ -22,7 +22,7 @@ from shootout.core.journal import journal, samples
 from shootout.core.journal.records import Failure
 from shootout.core.messages import Loaded, Scope, Scores, Tuned, Turn, Verified, Warming
 from shootout.core.race import recording
-from shootout.core.race.live_arm import LiveArm, WarmUp
+from shootout.core.race.live_arm import LiveArm
 from shootout.core.race.recording import NO_TIME, UNKNOWN, Recorder, _find_doubts, _played_line, _prepared_line
 from shootout.core.results.group import group_of
 from shootout.core.scenario import Rounds
@@ -159,7 +159,8 @@ def test_the_scores_of_an_arm_are_written_once(tmp_path):
         arm=A,
         loaded=loaded,
         verified=Verified(executed=EXECUTED, fidelity=EXACT, fault=None, scores=scores),
-        warm_up=WarmUp(calls=1, steady_from=0),
+        warm_up_calls=1,
+        steady_from=0,
         tuned=Tuned(per_reading=dict.fromkeys(Scope, 1), call_ns=dict.fromkeys(Scope, 1.0)),
         placed=ProcessBounds(cpus=frozenset(), os_threads=0, variables={}),
         turns=[],

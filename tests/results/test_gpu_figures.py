@@ -15,7 +15,7 @@ from shootout.core.contract import Arm, Device, Target
 from shootout.core.host.placement import ProcessBounds
 from shootout.core.journal.records import PlayedOnGpu
 from shootout.core.messages import Energy, GpuCost, GpuState, Loaded, OnGpu, Scope, Tuned, Turn, Verified
-from shootout.core.race.live_arm import LiveArm, WarmUp
+from shootout.core.race.live_arm import LiveArm
 from shootout.core.race.recording import played_on_gpu
 from shootout.tell import table
 from shootout.tell.document import Document, Gpu, Row
@@ -148,7 +148,8 @@ def performance(arm: Arm, *clocks: int | None) -> LiveArm:
         arm,
         loaded=Loaded(load_s=1.0, first_call_s=1.0, rss_before_bytes=1, rss_after_bytes=2, gpu=COST),
         verified=Verified(executed=EXECUTED, fidelity=EXACT, fault=None),
-        warm_up=WarmUp(calls=1, steady_from=0),
+        warm_up_calls=1,
+        steady_from=0,
         tuned=Tuned(per_reading=dict.fromkeys(Scope, 1), call_ns=dict.fromkeys(Scope, 1.0)),
         placed=ProcessBounds(cpus=frozenset(), os_threads=0, variables={}),
     )

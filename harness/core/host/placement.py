@@ -188,14 +188,10 @@ def _is_passed_on(name: str, named: Collection[str]) -> bool:
     return bool(known) and not SECRET.search(name)
 
 
-def withheld(name: str) -> bool:
-    """Return whether we have this variable and don't pass it on."""
-    return name in os.environ and name not in passed_on(os.environ)
-
-
 def hint(name: str) -> str:
     """Return how to pass on a variable that other people's code missed; "" if we don't have it, or pass it on."""
-    return f" (a variable that isn't passed on: --env {name})" if withheld(name) else ""
+    withheld = name in os.environ and name not in passed_on(os.environ)
+    return f" (a variable that isn't passed on: --env {name})" if withheld else ""
 
 
 def child_environment(threads: int, padding: int, more: Collection[str] = ()) -> dict[str, str]:

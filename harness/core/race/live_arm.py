@@ -42,14 +42,6 @@ from shootout.core.stats.warmup import steady_from
 from shootout.core.worker.fork_server import ForkServers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WarmUp:
-    """How a restart's warm-up went; `steady_from` is None if no steady state was found."""
-
-    calls: int
-    steady_from: int | None
-
-
 @dataclass(slots=True, kw_only=True, eq=False)
 class LiveArm:
     """One arm in one restart: first loaded, then warm.
@@ -60,7 +52,8 @@ class LiveArm:
         loaded: set once it is loaded.
         verified: set once its outputs were checked.
         error: why it is out; None if it loaded and its outputs are right.
-        warm_up, tuned, placed: set once it is warm.
+        warm_up_calls, steady_from, tuned, placed: set once it is warm; `steady_from` is None if no steady state was
+            found.
         spent_s: seconds of the steps before the rounds, by name; `load` begins with the process.
         turns: one per round, flagged ones too.
         sm_clock_mhz: the highest SM clock after any of its turns: its reference.
@@ -76,7 +69,8 @@ class LiveArm:
     loaded: Loaded = field(init=False)
     verified: Verified = field(init=False)
     error: ArmOut | None = None
-    warm_up: WarmUp = field(init=False)
+    warm_up_calls: int = field(init=False)
+    steady_from: int | None = field(init=False)
     tuned: Tuned = field(init=False)
     placed: ProcessBounds = field(init=False)
     spent_s: dict[str, float] = field(default_factory=dict)
@@ -111,7 +105,8 @@ class LiveArm:
         """Warm it up, fix its calls per reading and read back its CPUs; see `warm_up`."""
         with Stopwatch() as watch:
             calls = LONG_WARM_UP_CALLS if self.checked_call_s * 1e9 > LONG_CALL_NS else WARM_UP_LONG_CALLS
-            self.warm_up, self.tuned = warm_up(self.process, most_s, pace_s, calls), self.process.tune()
+            self.warm_up_calls, self.steady_from = warm_up(self.process, most_s, pace_s, calls)
+            self.tuned = self.process.tune()
         self.placed = self.process.placed()
         self.spent_s["warm_up"] = watch.seconds
 
@@ -155,13 +150,16 @@ class LiveArm:
 
 def warm_up(
     process: ArmProcess, most_s: float = math.inf, pace_s: float = math.inf, calls: int = WARM_UP_LONG_CALLS
-) -> WarmUp:
+) -> tuple[int, int | None]:
     """Call until the last segment of the latencies is steady and holds half of them, or time is up.
 
     Args:
         most_s: what is left of the run's time for it.
         pace_s: the time after which a few calls that are steady do.
         calls: the fewest.
+
+    Returns:
+        How many calls were made, and from which on they are steady; None if no steady state was found.
     """
     most_ns = max(1, int(min(most_s * 1e9, WARM_UP_NS)))
     latency = process.warm(calls, most_ns).latency_ns
@@ -173,7 +171,7 @@ def warm_up(
     while steady is None and float(latency.sum()) < limit_ns:
         latency = _call_on(process, latency, latency.size, limit_ns)
         steady = steady_from(latency)
-    return WarmUp(calls=latency.size, steady_from=steady)
+    return latency.size, steady
 
 
 def _call_on(process: ArmProcess, latency: Array, calls: int, limit_ns: int) -> Array:

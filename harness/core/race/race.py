@@ -303,7 +303,7 @@ class Race:
             if medians:
                 kept = counted(medians, flagged_blocks(live, found.flagged))
                 self.blocks.setdefault(live.arm.label, {})[self.played] = kept
-            self.steady_from.setdefault(live.arm.label, []).append(live.warm_up.steady_from)
+            self.steady_from.setdefault(live.arm.label, []).append(live.steady_from)
             if served := found.asked.result(live, found.flagged):
                 self.served.setdefault(live.arm.label, []).append(served)
         self.last_s, self.last_arms = watch.seconds - found.hung_s, len(found.playing)

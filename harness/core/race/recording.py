@@ -218,8 +218,8 @@ def _played_line(group: str, restart: Restart, live: LiveArm, name: str) -> Play
         restart=restart.index,
         load_s=live.loaded.load_s,
         first_call_s=live.loaded.first_call_s,
-        warm_up_calls=live.warm_up.calls,
-        steady_from=live.warm_up.steady_from,
+        warm_up_calls=live.warm_up_calls,
+        steady_from=live.steady_from,
         executed=live.verified.executed,
         fidelity=live.verified.fidelity,
         per_reading={scope.value: calls for scope, calls in live.tuned.per_reading.items()}

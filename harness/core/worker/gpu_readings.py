@@ -157,13 +157,8 @@ class _Readings:
 
     def event_ns(self, read: Callable[[Any, int], list[float]]) -> float:
         """Return the nanoseconds of `execute` by the device's own clock."""
-        return float(
-            median(
-                reported.check_amounts(
-                    ns for slot in self._rotate_slots() for ns in read(self._stage_inputs(slot), IN_A_ROW)
-                )
-            )
-        )
+        told_ns = (ns for slot in self._rotate_slots() for ns in read(self._stage_inputs(slot), IN_A_ROW))
+        return float(median(reported.check_amounts(told_ns)))
 
     def energy(self, seconds: float) -> Energy | None:
         """Return the energy of calls end to end, one after the other; None if the driver doesn't count it."""

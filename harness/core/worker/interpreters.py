@@ -96,7 +96,8 @@ class PythonInterpreter:
         wanted = [word for word in shlex.split(fix) if "==" in word or ">=" in word] if fix.startswith(_PIP) else []
         named = {re.split(r"[\[<>=~!]", word)[0] for word in wanted}
         others = [package for package in packages_of(name) if package not in named]
-        oldest = _oldest_versions(name)
+        lines = (re.match(r"([A-Za-z0-9._-]+)[^;]*>=([0-9.]+)", line) for line in _requirements_of(name))
+        oldest = {one[1]: one[2] for one in lines if one}
         old = {one for one in others if _is_older(self.libraries.get(one, ""), oldest.get(one, ""))}
         packages = [f"{one}>={oldest[one]}" if one in old else one for one in others]
         return self.install([*wanted, *(one for one in packages if not wanted or one not in self.libraries)])
@@ -138,12 +139,6 @@ def _requirements_of(backend: str) -> list[str]:
     except metadata.PackageNotFoundError:
         lines = ()
     return [line for line in lines if name and extra.search(line)]
-
-
-def _oldest_versions(backend: str) -> dict[str, str]:
-    """Return the oldest version of each package that a backend's extra takes."""
-    found = (re.match(r"([A-Za-z0-9._-]+)[^;]*>=([0-9.]+)", line) for line in _requirements_of(backend))
-    return {one[1]: one[2] for one in found if one}
 
 
 def _is_older(version: str, oldest: str) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shootout.core.contract import Array, Capabilities, Executed
+from shootout.core.contract import Capabilities, Executed
 from shootout.core.errors import ArmFailed, shorten
 
 if TYPE_CHECKING:
@@ -159,7 +159,10 @@ def find_fault(value: Any) -> str:
     if isinstance(value, list | tuple):
         return _first_fault((str(index), one) for index, one in enumerate(value))
     if isinstance(value, np.ndarray):
-        return "" if _are_readings(value) else "it has no readings, or some that no clock can give"
+        are_readings = value.ndim == 1 and value.dtype.kind in "iuf" and value.size > 0
+        if are_readings and bool(np.isfinite(value).all() and (value > 0).all()):
+            return ""
+        return "it has no readings, or some that no clock can give"
     if isinstance(value, float) and not math.isfinite(value):
         return f"{value} is not an amount"
     if isinstance(value, int) and abs(value) > _LARGEST:
@@ -167,12 +170,6 @@ def find_fault(value: Any) -> str:
     if isinstance(value, str) and value != _replace_surrogates(value):
         return "text that is no Unicode"
     return ""
-
-
-def _are_readings(array: Array) -> bool:
-    if array.ndim != 1 or array.dtype.kind not in "iuf":
-        return False
-    return array.size > 0 and bool(np.isfinite(array).all() and (array > 0).all())
 
 
 def _first_fault(named: Iterable[tuple[str, Any]]) -> str:
