@@ -17,7 +17,7 @@ import numpy as np
 from shootout.core import plugins
 from shootout.core.adapter import Built, Runner
 from shootout.core.constants import BLOCK_NS, COMPUTE_ROUNDS, ROUNDS, SHORT_CALL_NS, SINGLE_CALLS, SINGLE_LEAD_IN
-from shootout.core.contract import Arm, Array, Arrays, NotRun
+from shootout.core.contract import Arm, Array, Arrays, Capabilities, NotRun
 from shootout.core.exported.model import ExportedModel
 from shootout.core.messages import Ask, Scope, TimeBin, Turn, Verified
 from shootout.core.session import Session
@@ -25,6 +25,7 @@ from shootout.core.worker.blocks import Blocks, Caller, Clips
 from shootout.core.worker.verification import Claim, verify
 
 if TYPE_CHECKING:  # a worker doesn't load these
+    from shootout.core.exported.request import Request
     from shootout.core.study.group import GroupRecord
 
 StoppingRule = Callable[[Sequence[str], Mapping[str, Mapping[int, Array]]], Sequence[str]]
@@ -170,13 +171,22 @@ class Scenario:
         """
         return [arm]
 
-    def find_obstacle(self, arm: Arm, weights: int | None) -> NotRun | None:  # noqa: ARG002
-        """Explain why a target can't be measured in it, whatever its backend can do; None if it can.
+    def find_obstacle(self, arm: Arm, can: Capabilities, count: Callable[[], int | None]) -> NotRun | None:  # noqa: ARG002
+        """Explain why a target can't be measured in it; None if it can.
 
         Args:
-            weights: how many the model has; None of a model of the user's own.
+            can: what its backend can do.
+            count: returns how many weights the model has; None of a model of the user's own.
         """
         return None
+
+    def find_bad_sizes(self, asked: Request, arms: Sequence[Arm], arrivals: Arrivals) -> dict[str, NotRun]:  # noqa: ARG002
+        """Explain by label why arms can't run the model at all sizes that calls have."""
+        return {}
+
+    def shape(self, record: GroupRecord, runnable: Sequence[Arm]) -> GroupRecord:  # noqa: ARG002
+        """Return a group as it is raced first: as it stands here, its verdicts are asked for at once."""
+        return record
 
     def tail(
         self,

@@ -39,6 +39,15 @@ class Throughput(Scenario):
         counts = options["instances"] or dict.fromkeys([*powers, arm.threads])
         return spread_instances(arm, [*product(batches, counts)], "batch={batch}, instances={instances}")
 
+    def shape(self, record: GroupRecord, runnable: Sequence[Arm]) -> GroupRecord:
+        """Return a group that only selects, if some target has several settings to choose from; else the same."""
+        from shootout.core.study.group import family
+
+        if len({family(arm.label) for arm in runnable}) == len(runnable):
+            return record
+        arms, baseline = tuple(arm for arm in record.arms if not arm.control), record.baseline
+        return record.model_copy(update={"arms": arms, "baseline": None, "comparisons": 0, "selects_for": baseline})
+
     def open(self, opened: Opened) -> Caller:
         """Return what calls with all sessions at once."""
         return open_instances(opened)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-from shootout.core.contract import Arm, Fidelity, NotRun, NotRunKind
+from shootout.core.contract import Arm, Capabilities, Fidelity, NotRun, NotRunKind
 from shootout.core.messages import Verified
-from shootout.core.scenario import Scenario
+from shootout.core.scenario import Scenario, find_scenario, scenario_names
 from shootout.core.session import TrainingSession
 from shootout.core.worker.blocks import Caller
 from shootout.core.worker.verification import Claim
@@ -30,8 +31,12 @@ class TrainStep(Scenario):
     )
     unexplainable = "a training step has no layers to compare: explain a run of inference"
 
-    def find_obstacle(self, arm: Arm, weights: int | None) -> NotRun | None:
+    def find_obstacle(self, arm: Arm, can: Capabilities, count: Callable[[], int | None]) -> NotRun | None:
         """Explain why there is no training step of this model in this target."""
+        if not can.trains:
+            others = ", ".join(sorted(name for name in scenario_names() if not find_scenario(name).trains))
+            return NotRun(NotRunKind.UNSUPPORTED, f"{arm.target.backend} has no {self.name}", f"it offers {others}")
+        weights = count()
         if weights is None:
             return NotRun(NotRunKind.UNFIT, "a model of your own has no training step", "use a model that ships")
         if not weights:

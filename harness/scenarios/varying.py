@@ -17,9 +17,10 @@ import numpy as np
 from shootout.backends.common import check_inputs
 from shootout.core.adapter import Built, OpenSession, Runner
 from shootout.core.constants import TAIL_S
-from shootout.core.contract import Arm, Arrays, Executed
+from shootout.core.contract import Arm, Arrays, Capabilities, Executed, NotRun
 from shootout.core.exported.model import ExportedModel, aligned
 from shootout.core.messages import Scope, Verified
+from shootout.core.scenario import Arrivals as Sizes
 from shootout.core.scenario import Opened, Scenario, StudyOption
 from shootout.core.schemes import without_shapes
 from shootout.core.session import Event, GpuSide, Session
@@ -39,6 +40,7 @@ from shootout.scenarios.varying_inputs import (
 )
 
 if TYPE_CHECKING:
+    from shootout.core.exported.request import Request
     from shootout.core.study.schema import Study
 
 PADDED = "its inputs of {size} are padded, and a model without a mask input may read the zeros as data: run it without"
@@ -81,6 +83,18 @@ class VaryingSizes(Scenario):
         weights = dict(zip(given.sizes, given.weights, strict=True))
         sizes = draw_arrivals(weights, CALLS, study.seed)
         return Arrivals(axis=given.axis, sizes=sizes, weights=weigh_calls(weights, sizes), binned=given.binned)
+
+    def find_obstacle(self, arm: Arm, can: Capabilities, _count: object) -> NotRun | None:
+        """Explain why a target can't take any size in one session; None if it can, or isn't asked to."""
+        from shootout.scenarios.varying_plan import find_closed_shapes  # which no worker needs
+
+        return find_closed_shapes(arm, can)
+
+    def find_bad_sizes(self, asked: Request, arms: Sequence[Arm], arrivals: Sizes) -> dict[str, NotRun]:
+        """Explain by label why the model can't have the sizes that arms pad to."""
+        from shootout.scenarios.varying_plan import find_bad_buckets
+
+        return find_bad_buckets(asked, arms, arrivals)
 
     def build(self, runner: Runner, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
         """Build the artifact of each size; of a model with one size, such as a probe, that."""

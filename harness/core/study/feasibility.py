@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from shootout.core import backends, schemes
 from shootout.core.constants import CLASSICAL_DOMAIN
@@ -19,13 +20,14 @@ from shootout.core.contract import (
     Precision,
     Target,
     TensorSpec,
+    Value,
 )
 from shootout.core.exported.client import BYTES_PER_PARAMETER, is_file
 from shootout.core.exported.model import ALONE, ExportedModel
 from shootout.core.exported.request import find_model, is_own
 from shootout.core.exported.stream import buffer_count, set_bytes
 from shootout.core.host.placement import Threads
-from shootout.core.scenario import find_scenario, scenario_names, scenario_of
+from shootout.core.scenario import scenario_of
 from shootout.core.study.group import is_exact, name_model
 from shootout.core.study.points import describe, describe_native
 from shootout.core.study.target import Describe, own_words, provider
@@ -153,16 +155,10 @@ def _check_arm(arm: Arm, here: Here) -> NotRun | None:
     if Artifact.NONE not in consumes and (why := _check_label(arm, here, capabilities)):
         # in a precision that fits the file it couldn't run either
         return replace(availability.why, kind=NotRunKind.UNAVAILABLE) if availability.why else why
-    if why := _check_target(arm.target, capabilities) or _check_shipped(arm) or _check_shapes_word(arm, capabilities):
+    if why := _check_target(arm.target, capabilities) or _check_shipped(arm) or _check_one_size(arm, capabilities):
         return why
-    if scenario_of(arm).trains and not capabilities.trains:
-        others = ", ".join(sorted(name for name in scenario_names() if not find_scenario(name).trains))
-        return NotRun(NotRunKind.UNSUPPORTED, f"{arm.target.backend} has no {arm.scenario}", f"it offers {others}")
-    if scenario_of(arm).trains:
-        own = is_file(arm.model) or is_own(arm.model)
-        weights = None if own else find_model(arm.model).count_weights(arm.parameters)
-        if why := scenario_of(arm).find_obstacle(arm, weights):
-            return why
+    if why := scenario_of(arm).find_obstacle(arm, capabilities, partial(_count_weights, arm.model, arm.parameters)):
+        return why
     if (operators := here.classical.get(arm.model)) and (why := _check_classical(capabilities, operators)):
         return why
     scheme = schemes.parse(arm.target.scheme, own=own_words(capabilities))
@@ -182,26 +178,18 @@ def _check_arm(arm: Arm, here: Here) -> NotRun | None:
     )
 
 
-def _check_shapes_word(arm: Arm, can: Capabilities) -> NotRun | None:
-    """Explain why a target can't take any size or pad its inputs here; None if it can, or isn't asked to."""
-    scheme = schemes.parse(arm.target.scheme, own=own_words(can))
-    if not scheme.shapes:
+def _check_one_size(arm: Arm, can: Capabilities) -> NotRun | None:
+    """Explain why a target can't take any size or pad its inputs here: all have one size; None if it isn't asked to."""
+    shapes = schemes.parse(arm.target.scheme, own=own_words(can)).shapes
+    if not shapes or scenario_of(arm).varies:
         return None
-    if not scenario_of(arm).varies:
-        reason = f"{scheme.shapes} is for inputs of several sizes, and this race has one"
-        fix = "add a mix, such as --mix sequence=16:50,64:30"
-        return NotRun(NotRunKind.UNFIT, reason, fix)
-    if not scheme.is_dynamic:
-        return None
-    static = replace(arm.target, scheme="+".join(replace(scheme, shapes="").words))
-    fix = f"use {static}, a session for each size, or its /bucket-N"
-    if arm.target.precision not in can.opens:
-        reason = f"{arm.target.backend} takes no open shapes here in {arm.target.precision}"
-        return NotRun(NotRunKind.UNSUPPORTED, reason, fix)
-    if is_file(arm.model) and Artifact.ONNX not in can.consumes:
-        reason = "the torch module of a file is made for one size"
-        return NotRun(NotRunKind.UNFIT, reason, fix)
-    return None
+    reason = f"{shapes} is for inputs of several sizes, and this race has one"
+    return NotRun(NotRunKind.UNFIT, reason, "add a mix, such as --mix sequence=16:50,64:30")
+
+
+def _count_weights(model: str, parameters: Mapping[str, Value]) -> int | None:
+    """Count a model's weights; None of a model of the user's own."""
+    return None if is_file(model) or is_own(model) else find_model(model).count_weights(parameters)
 
 
 def _check_floats(arm: Arm, scheme: schemes.Scheme, count: int) -> NotRun | None:

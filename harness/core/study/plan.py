@@ -13,7 +13,7 @@ import hashlib
 import json
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from shootout.core import backends, schemes
@@ -41,7 +41,7 @@ from shootout.core.host import environment
 from shootout.core.host.placement import Placement, allowed_cpus, place, widest
 from shootout.core.host.store import cache_folder
 from shootout.core.messages import Progress
-from shootout.core.scenario import Arrivals, find_scenario, scenario_of
+from shootout.core.scenario import Arrivals, find_scenario
 from shootout.core.scoring import ACCURACY, Measure, scorer
 from shootout.core.stats.goals import Aim, read_goal
 from shootout.core.stats.quantiles import LEAST_TAILS
@@ -50,7 +50,6 @@ from shootout.core.study.feasibility import Here, find_obstacles, needed_bytes, 
 from shootout.core.study.group import (
     GroupRecord,
     count_comparisons,
-    family,
     name_model,
     own_fp32,
     with_control,
@@ -97,16 +96,6 @@ def find_crowded(arms: Sequence[Arm], threads: int) -> dict[str, NotRun]:
         for arm in arms
         if arm.cpus > threads
     }
-
-
-def as_selecting(record: GroupRecord, runnable: Sequence[Arm]) -> GroupRecord:
-    """Make it a group that only selects, if some target has several settings to choose from; else return it."""
-    if not any(scenario_of(arm).selects for arm in runnable) or len({family(arm.label) for arm in runnable}) == len(
-        runnable
-    ):
-        return record
-    arms = tuple(arm for arm in record.arms if not arm.control)
-    return record.model_copy(update={"arms": arms, "baseline": None, "comparisons": 0, "selects_for": record.baseline})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -462,7 +451,7 @@ def _plan_group(study: Study, arms: list[Arm], point: Point, here: Here, apart: 
     asked, arrivals = request(study, point), point.arrivals
     skips = find_crowded(arms, here.count(point.threads)) | find_obstacles(arms, here)
     if arrivals:
-        skips = {**_find_bad_buckets(asked, arms, arrivals), **skips}
+        skips = {**find_scenario(point.scenario).find_bad_sizes(asked, arms, arrivals), **skips}
     runnable = [arm for arm in arms if arm.label not in skips]
     baseline = _choose_baseline(study, arms, runnable, skips, here)
     ordered = with_control(baseline, arms) if baseline else tuple(arms)
@@ -479,7 +468,7 @@ def _plan_group(study: Study, arms: list[Arm], point: Point, here: Here, apart: 
         references=references,
         scores_all=asked.scores_all,
     )
-    record = as_selecting(record, runnable)
+    record = find_scenario(point.scenario).shape(record, runnable)
     made = [arm for arm in arms if arm.label not in skips or skips[arm.label].builds]
     return PlannedGroup(
         record=record,
@@ -500,22 +489,6 @@ def _widen_sweep(asked: Request, arms: Sequence[Arm], arrivals: Arrivals | None)
         sizes[arrivals.axis] = {size for bucket in (None, *buckets) for size in arrivals.runs(bucket).values()}
     found = {name: (min(some), max(some)) for name, some in sizes.items() if len(some) > 1}
     return {**asked.sweep, **found}
-
-
-def _find_bad_buckets(asked: Request, arms: Iterable[Arm], arrivals: Arrivals) -> dict[str, NotRun]:
-    """Explain why the model can't have the sizes that arms pad to, by label."""
-    found = {}
-    for arm in arms:
-        bucket = scheme_of(arm.target).bucket
-        for size, padded in arrivals.runs(bucket).items():
-            try:
-                other = at_size(asked, arrivals.axis, padded)
-                other.source.check_sizes(other)
-            except UsageError as error:
-                reason = f"bucket-{bucket} pads {arrivals.axis}={size} to {padded}, and {error}"
-                found[arm.label] = NotRun(NotRunKind.UNFIT, reason, f"a bucket that divides {size}")
-                break
-    return found
 
 
 def _takes_module(arm: Arm) -> bool:
