@@ -30,7 +30,7 @@ from shootout.core.messages import Scope
 from shootout.core.race.arm_process import ArmProcess, Launcher
 from shootout.core.race.live_arm import LiveArm
 from shootout.core.race.race import block_medians
-from shootout.core.race.restart import RaceEvents, Restart, RestartContext
+from shootout.core.race.restart import Restart, RestartContext
 from shootout.core.stats.group_evidence import log_ratios
 from shootout.core.study.points import describe
 from shootout.core.study.target import parse_targets
@@ -252,8 +252,7 @@ def restart(
     def fault(arm: Arm, why: NotRun) -> None:
         faults.append(f"{arm.label}: {why.reason}")
 
-    events = RaceEvents(say=lambda _: None, setback=setback or fault)
-    context = RestartContext(launcher=stage, watch=cast("NoiseMeter", eye), events=events)
+    context = RestartContext(launcher=stage, watch=cast("NoiseMeter", eye), setback=setback or fault)
     found = Restart(index=index, arms=arms, context=context, rng=rng).run()
     if faults:
         raise RuntimeError("; ".join(faults))

@@ -32,7 +32,7 @@ from shootout.core.race.arm_process import TOO_LATE
 from shootout.core.race.live_arm import LiveArm
 from shootout.core.race.race import Race
 from shootout.core.race.recording import Recorder
-from shootout.core.race.restart import RaceEvents, Restart, RestartContext
+from shootout.core.race.restart import Restart, RestartContext
 from shootout.core.race.runner import RaceRunner
 from shootout.core.results.group import group_of
 from shootout.core.scenario import Terms
@@ -58,8 +58,8 @@ class Told(Deadline):
 
 
 def context(world: World, left: Callable[[], float], out: dict[str, NotRun]) -> RestartContext:
-    events = RaceEvents(say=lambda _: None, setback=lambda arm, why: out.update({arm.label: why}))
-    return RestartContext(launcher=world, watch=FakeWatch(), events=events, deadline=Told(left))
+    events = dict[str, Any](say=lambda _: None, setback=lambda arm, why: out.update({arm.label: why}))
+    return RestartContext(launcher=world, watch=FakeWatch(), **events, deadline=Told(left))
 
 
 def played(world: World, left: Callable[[], float], out: dict[str, NotRun] | None = None) -> Restart:

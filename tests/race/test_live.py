@@ -24,7 +24,7 @@ from shootout.core.host.placement import ProcessBounds, place
 from shootout.core.messages import Ask, GpuState, Loaded, OnGpu, Turn, Verified, Warming
 from shootout.core.race import live_arm, pace, restart
 from shootout.core.race.arm_process import ArmProcess, Launcher
-from shootout.core.race.restart import RaceEvents, Restart, RestartContext
+from shootout.core.race.restart import Restart, RestartContext
 from shootout.core.worker.__main__ import Worker
 from shootout.core.worker.blocks import Blocks
 
@@ -152,8 +152,8 @@ def alive(tmp_path: Path, workers: dict[str, InProcess], **asked: Any) -> list[A
     live = Launcher(built={}, placement=place(1), logs=tmp_path, **asked)
     stage = InProcessStage(live, {arms[name].label: worker for name, worker in workers.items()})
     heard: list[Any] = []
-    events = RaceEvents(say=lambda _: None, setback=lambda *left: heard.append(left))
-    context = RestartContext(launcher=stage, watch=FakeWatch(), events=events)
+    events = dict[str, Any](say=lambda _: None, setback=lambda *left: heard.append(left))
+    context = RestartContext(launcher=stage, watch=FakeWatch(), **events)
     Restart(index=0, arms=list(arms.values()), context=context, rng=random.Random(0)).run()
     return heard
 

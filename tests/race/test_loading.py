@@ -28,7 +28,7 @@ from shootout.core.messages import GpuCost, Loaded
 from shootout.core.race import arm_process
 from shootout.core.race.arm_process import ArmProcess, Launcher
 from shootout.core.race.live_arm import LiveArm, Loading
-from shootout.core.race.restart import RaceEvents, Restart, RestartContext
+from shootout.core.race.restart import Restart, RestartContext
 from shootout.core.worker.fork_server import can_fork
 
 THREE = {"a": 1e5, "b": 2e5, "c": 3e5}
@@ -188,8 +188,8 @@ def test_an_interrupt_is_no_failure_of_an_arm():
         player.ended.wait(30)
         raise ArmFailed("killed")
 
-    events = RaceEvents(say=lambda _: None, setback=lambda *left: heard.append(left))
-    context = RestartContext(launcher=Beside(meeting=meet), watch=FakeWatch(), events=events)
+    events = dict[str, Any](say=lambda _: None, setback=lambda *left: heard.append(left))
+    context = RestartContext(launcher=Beside(meeting=meet), watch=FakeWatch(), **events)
     with pytest.raises(KeyboardInterrupt):
         Restart(index=0, arms=[fakes.arm("a"), fakes.arm("b")], context=context, rng=random.Random(0)).run()
     assert heard == []
@@ -197,12 +197,12 @@ def test_an_interrupt_is_no_failure_of_an_arm():
 
 def test_a_software_device_is_proven_and_never_warmed_up_or_timed():
     world, told = Beside(), list[tuple[str, str]]()
-    events = RaceEvents(
+    events = dict[str, Any](
         say=str,
         setback=lambda arm, why: told.append((arm.label, f"{why.kind}: {why.reason}")),
         checked=lambda arm, *_: told.append((arm.label, "checked")),
     )
-    context = RestartContext(launcher=world, watch=FakeWatch(), events=events)
+    context = RestartContext(launcher=world, watch=FakeWatch(), **events)
     arms = [fakes.arm("a"), fakes.arm("b", device=Device.VULKAN)]
     found = Restart(index=0, arms=arms, context=context, rng=random.Random(0)).run()
     assert [one.arm.label for one in found.playing] == ["a:cpu:fp32"]
@@ -217,8 +217,8 @@ def test_a_software_device_is_proven_and_never_warmed_up_or_timed():
 def test_on_an_emulated_cpu_every_arm_is_proven_and_none_is_timed(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(environment, "emulator", lambda: "qemu-aarch64-static")
     world, told = Beside(), list[tuple[str, NotRun]]()
-    events = RaceEvents(say=str, setback=lambda arm, why: told.append((arm.label, why)))
-    context = RestartContext(launcher=world, watch=FakeWatch(), events=events)
+    events = dict[str, Any](say=str, setback=lambda arm, why: told.append((arm.label, why)))
+    context = RestartContext(launcher=world, watch=FakeWatch(), **events)
     found = Restart(index=0, arms=list(map(fakes.arm, THREE)), context=context, rng=random.Random(0)).run()
     assert not found.playing
     assert {label for label, _ in told} == {f"{name}:cpu:fp32" for name in THREE}
@@ -234,8 +234,8 @@ def test_an_arm_whose_check_cannot_be_kept_costs_only_itself():
         if arm.target.backend == "b":
             raise ArmFailed("its line is too long")
 
-    events = RaceEvents(say=str, setback=lambda arm, why: left.append((arm.label, why.reason)), checked=check)
-    context = RestartContext(launcher=Beside(), watch=FakeWatch(), events=events)
+    events = dict[str, Any](say=str, setback=lambda arm, why: left.append((arm.label, why.reason)), checked=check)
+    context = RestartContext(launcher=Beside(), watch=FakeWatch(), **events)
     found = Restart(index=0, arms=list(map(fakes.arm, THREE)), context=context, rng=random.Random(0)).run()
     assert {one.arm.target.backend for one in found.playing} == {"a", "c"}
     assert left == [("b:cpu:fp32", "its line is too long")]
@@ -243,7 +243,7 @@ def test_an_arm_whose_check_cannot_be_kept_costs_only_itself():
 
 def test_a_restart_warms_up_one_by_one_when_all_are_loaded_and_says_how_long_each_step_took():
     world = Beside()
-    context = RestartContext(launcher=world, watch=FakeWatch(), events=QUIET)
+    context = RestartContext(launcher=world, watch=FakeWatch(), **QUIET)
     found = Restart(index=0, arms=list(map(fakes.arm, THREE)), context=context, rng=random.Random(0)).run()
     names = [name for name, _ in world.events]
     assert max(index for index, name in enumerate(names) if name == "verify") < names.index("warm")

@@ -25,7 +25,7 @@ from shootout.core.journal.records import Played
 from shootout.core.messages import Loaded, Tuned, Verified
 from shootout.core.race import pace
 from shootout.core.race.arm_process import too_slow
-from shootout.core.race.restart import RaceEvents, Restart, RestartContext
+from shootout.core.race.restart import Restart, RestartContext
 from shootout.core.stats.goals import Aim, Goal
 from shootout.core.stats.group_evidence import Rules
 from shootout.core.study.group import GroupRecord
@@ -227,8 +227,8 @@ def test_the_time_left_is_parted_into_restarts_of_all_groups_that_wait():
 
 
 def restart(world: World, due_s: float | None) -> Restart:
-    events = RaceEvents(say=lambda _: None, setback=lambda *_: None)
-    given = RestartContext(launcher=world, watch=FakeWatch(), events=events, pace=Deadline(due_s))
+    events = dict[str, Any](say=lambda _: None, setback=lambda *_: None)
+    given = RestartContext(launcher=world, watch=FakeWatch(), **events, pace=Deadline(due_s))
     arms = [fakes.arm(name) for name in world.call_ns]
     return Restart(index=0, arms=arms, context=given, rng=random.Random(0)).run()
 
@@ -301,8 +301,8 @@ def test_the_fastest_so_far_play_on_the_first_in_full_precision_whatever_is_fast
 
 def test_who_is_left_out_says_that_a_verdict_takes_two_restarts():
     out: dict[str, NotRun] = {}
-    events = RaceEvents(say=lambda _: None, setback=lambda arm, why: out.update({arm.label: why}))
-    given = RestartContext(launcher=World({}), watch=FakeWatch(), events=events, deadline=Deadline(20.0))
+    events = dict[str, Any](say=lambda _: None, setback=lambda arm, why: out.update({arm.label: why}))
+    given = RestartContext(launcher=World({}), watch=FakeWatch(), **events, deadline=Deadline(20.0))
     loaded = Loaded(load_s=1.0, first_call_s=0.1, rss_before_bytes=1, rss_after_bytes=2)
     verified = Verified(executed=fakes.EXECUTED, fidelity=fakes.NOTHING, fault=None)
     arms = [

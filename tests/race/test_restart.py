@@ -31,7 +31,7 @@ from shootout.core.messages import Energy, GpuState, Loaded, OnGpu, Scope, Verif
 from shootout.core.race import race as races
 from shootout.core.race.live_arm import warm_up
 from shootout.core.race.race import Race
-from shootout.core.race.restart import RaceEvents, Restart, RestartContext, rounds_for
+from shootout.core.race.restart import Restart, RestartContext, rounds_for
 from shootout.core.results.group import counted, counting
 from shootout.core.stats.group_evidence import GroupEvidence, Rules
 from shootout.core.stats.verdicts import Verdict
@@ -39,9 +39,9 @@ from shootout.core.stats.verdicts import Verdict
 THREE = {"a": 1e5, "b": 2e5, "c": 3e5}
 
 
-def restart(world: World, *, watch: FakeWatch | None = None, seed: int = 0, events: RaceEvents = QUIET):
+def restart(world: World, *, watch: FakeWatch | None = None, seed: int = 0, events: dict[str, Any] = QUIET):
     arms = [fakes.arm(name) for name in world.call_ns]
-    context = RestartContext(launcher=world, watch=watch or FakeWatch(), events=events)
+    context = RestartContext(launcher=world, watch=watch or FakeWatch(), **events)
     return Restart(index=0, arms=arms, context=context, rng=random.Random(seed)).run()
 
 
@@ -153,7 +153,7 @@ def test_a_failing_arm_leaves_and_the_others_go_on(command: str) -> None:
     def hear(arm: Arm, why: NotRun) -> None:
         heard.append((arm.label, why.reason, why.failed, [one.alive for one in world.players if one.arm is arm]))
 
-    found = restart(world, events=RaceEvents(say=lambda _: None, setback=hear))
+    found = restart(world, events=dict[str, Any](say=lambda _: None, setback=hear))
     assert heard == [("b:cpu:fp32", "it broke", True, [False])]
     assert {p.arm.label for p in found.playing} == {"a:cpu:fp32", "c:cpu:fp32"}
     assert all(len(p.turns) == ROUNDS for p in found.playing)
@@ -164,7 +164,7 @@ def test_a_failing_arm_leaves_and_the_others_go_on(command: str) -> None:
 def test_an_arm_that_was_killed_is_begun_anew_once_and_all_play_as_many_rounds(command: str) -> None:
     heard: list[str] = []
     world = World(THREE, kills={("b:cpu:fp32", command): 1})
-    found = restart(world, events=RaceEvents(say=lambda _: None, setback=lambda arm, _: heard.append(arm.label)))
+    found = restart(world, events=dict[str, Any](say=lambda _: None, setback=lambda arm, _: heard.append(arm.label)))
     assert (heard, found.killed) == ([], ["b:cpu:fp32"])
     assert [len(p.turns) for p in found.playing] == [ROUNDS] * 3
     assert found.rounds == ROUNDS
@@ -210,7 +210,7 @@ def test_only_an_arm_whose_readings_hold_several_calls_reads_some_one_by_one() -
 def test_an_arm_that_is_killed_again_leaves_the_restart_and_one_killed_at_its_end_stays() -> None:
     heard: list[tuple[str, NotRunKind]] = []
     world = World(THREE, kills={("b:cpu:fp32", "warm"): 2, ("c:cpu:fp32", "memory"): 1})
-    events = RaceEvents(say=lambda _: None, setback=lambda arm, why: heard.append((arm.label, why.kind)))
+    events = dict[str, Any](say=lambda _: None, setback=lambda arm, why: heard.append((arm.label, why.kind)))
     found = restart(world, events=events)
     assert heard == [("b:cpu:fp32", NotRunKind.KILLED)]
     assert sorted(found.killed) == ["b:cpu:fp32", "b:cpu:fp32", "c:cpu:fp32"]
@@ -224,7 +224,7 @@ def test_an_arm_is_out_when_two_restarts_in_a_row_lost_it(kills: int, is_out: bo
     rules = Rules(baseline="a:cpu:fp32", control=None, comparisons=2, max_restarts=9, bias_floor=0.005)
     race = Race(arms={arm.label: arm for arm in arms}, rules=rules, seed="0", players=arms)
     for _ in range(3):
-        race.play(RestartContext(launcher=world, watch=FakeWatch(), events=QUIET))
+        race.play(RestartContext(launcher=world, watch=FakeWatch(), **QUIET))
     assert race.out == ({"b:cpu:fp32": NotRunKind.KILLED} if is_out else {})
     assert set(race.blocks["a:cpu:fp32"]) == {0, 1, 2}
     assert set(race.blocks["b:cpu:fp32"]) == {2: {1, 2}, 3: {1, 2}, 4: {2}}[kills]
@@ -359,10 +359,10 @@ def test_a_race_on_a_busy_machine_ends_with_figures_and_a_verdict(
     assert GroupEvidence(busy.blocks, busy.rules).compare("b:cpu:fp32", "a:cpu:fp32").verdict is Verdict.SLOWER
 
 
-def on_gpus(world: World, *, watch: FakeWatch | None = None, events: RaceEvents = QUIET):
+def on_gpus(world: World, *, watch: FakeWatch | None = None, events: dict[str, Any] = QUIET):
     """A restart of one CPU arm, c, and the others on the GPU."""
     arms = [fakes.arm(name, device=Device.CPU if name == "c" else Device.CUDA) for name in world.call_ns]
-    context = RestartContext(launcher=world, watch=watch or FakeWatch(), events=events)
+    context = RestartContext(launcher=world, watch=watch or FakeWatch(), **events)
     return Restart(index=0, arms=arms, context=context, rng=random.Random(0)).run()
 
 
@@ -416,7 +416,7 @@ def test_figures_on_the_gpu_are_taken_after_the_rounds_and_the_memory_and_in_qui
 def test_an_arm_whose_figures_on_the_gpu_fail_leaves_and_the_others_go_on() -> None:
     heard = []
     world = World(THREE, fails={("a:cuda:fp32", "on_gpu"): "it broke"})
-    found = on_gpus(world, events=RaceEvents(say=lambda _: None, setback=lambda *left: heard.append(left)))
+    found = on_gpus(world, events=dict[str, Any](say=lambda _: None, setback=lambda *left: heard.append(left)))
     assert [(arm.label, why.during) for arm, why in heard] == [("a:cuda:fp32", "leaving")]
     assert {p.arm.label for p in found.playing} == {"b:cuda:fp32", "c:cpu:fp32"}
 

@@ -17,7 +17,7 @@ from shootout.core import clock as harness_clock
 from shootout.core.contract import Arm, Array
 from shootout.core.messages import Scope, Turn
 from shootout.core.race.race import Race, flagged_blocks
-from shootout.core.race.restart import RaceEvents, Restart, RestartContext
+from shootout.core.race.restart import Restart, RestartContext
 from shootout.core.stats import quantiles
 from shootout.core.stats.goals import Aim, Goal
 from shootout.core.stats.group_evidence import GroupEvidence, Rules
@@ -241,7 +241,7 @@ def raced(world: World, terms: LoadTest, watch: FakeWatch | None = None) -> Race
     race = Race(arms=dict(zip(labels, arms, strict=True)), rules=rules, seed="7", terms=terms)
     watch = watch or FakeWatch()
     while race.look():
-        race.play(RestartContext(launcher=world, watch=watch, events=QUIET))
+        race.play(RestartContext(launcher=world, watch=watch, **QUIET))
     return race
 
 
@@ -300,7 +300,7 @@ def test_a_rate_that_held_refutes_a_step_that_failed_below_it() -> None:
 @pytest.mark.parametrize("flags", [{0}, {2, 3}, set(range(SERVE_ROUNDS))], ids=["first", "two", "all"])
 def test_no_step_is_added_for_a_flagged_one(flags: set[int]) -> None:
     watch = FakeWatch(frozenset(flags))
-    context = RestartContext(launcher=Serving({"a": 1e6}), watch=watch, events=QUIET)
+    context = RestartContext(launcher=Serving({"a": 1e6}), watch=watch, **QUIET)
     terms = LoadTest(limit_ns=5e6)
     restart = Restart(index=0, arms=[serves("a")], context=context, rng=fakes.InOrder(3), terms=terms).run()
     (performance,) = restart.playing
@@ -324,7 +324,7 @@ def test_who_is_given_more_than_it_can_do_has_shown_so_after_a_step_s_seconds(
 ) -> None:
     """Else it would work for minutes, at a rate of which nobody doubts any more that it can't."""
     context, terms = (
-        RestartContext(launcher=Serving({"a": 1e5}), watch=FakeWatch(), events=QUIET),
+        RestartContext(launcher=Serving({"a": 1e5}), watch=FakeWatch(), **QUIET),
         LoadTest(limit_ns=5e6),
     )
     restart = Restart(index=0, arms=[serves("a")], context=context, rng=fakes.InOrder(3), terms=terms).run()
@@ -337,9 +337,9 @@ def test_who_is_given_more_than_it_can_do_has_shown_so_after_a_step_s_seconds(
 @pytest.mark.usefixtures("quick")
 def test_an_arm_that_no_rate_suits_leaves_with_a_way_out() -> None:
     heard = []
-    events = RaceEvents(say=lambda _: None, setback=lambda *left: heard.append(left))
+    events = dict[str, Any](say=lambda _: None, setback=lambda *left: heard.append(left))
     arms = [serves("a"), serves("b")]
-    context = RestartContext(launcher=Serving({"a": 1e6, "b": 9e6}), watch=FakeWatch(), events=events)
+    context = RestartContext(launcher=Serving({"a": 1e6, "b": 9e6}), watch=FakeWatch(), **events)
     restart = Restart(
         index=0, arms=arms, context=context, rng=fakes.InOrder(3), terms=LoadTest(), baseline=arms[0].label
     ).run()
@@ -369,10 +369,10 @@ class Recovering(Queue):
 def test_a_target_that_fails_in_disturbed_rounds_alone_stays_in_the_race(flags: set[int], *, stays: bool) -> None:
     """Four undisturbed steps are what shows that no rate holds; a disturbed step is repeated."""
     heard: list[str] = []
-    events = RaceEvents(say=lambda _: None, setback=lambda _, why: heard.append(why.reason))
+    events = dict[str, Any](say=lambda _: None, setback=lambda _, why: heard.append(why.reason))
     world = Serving({"a": 1e6})
     world.player = Recovering
-    context = RestartContext(launcher=world, watch=FakeWatch(frozenset(flags)), events=events)
+    context = RestartContext(launcher=world, watch=FakeWatch(frozenset(flags)), **events)
     terms = LoadTest(limit_ns=5e6)
     restart = Restart(index=0, arms=[serves("a")], context=context, rng=fakes.InOrder(3), terms=terms).run()
     assert bool(restart.playing) is stays
@@ -433,7 +433,7 @@ def tried(restart: Restart) -> dict[str, list[float]]:
 @pytest.mark.usefixtures("quick")
 def test_who_holds_a_rate_that_is_enough_is_asked_for_no_more() -> None:
     """Both could do five times that and more: a step each, in place of nine."""
-    context = RestartContext(launcher=Serving({"a": 1e6, "b": 5e5}), watch=FakeWatch(), events=QUIET)
+    context = RestartContext(launcher=Serving({"a": 1e6, "b": 5e5}), watch=FakeWatch(), **QUIET)
     restart = Restart(
         index=0, arms=[serves("a"), serves("b")], context=context, rng=fakes.InOrder(3), terms=ENOUGH
     ).run()
@@ -450,7 +450,7 @@ def test_who_holds_a_rate_that_is_enough_is_asked_for_no_more() -> None:
 @pytest.mark.parametrize("call_ns", [6e6, 1.5e7], ids=["just too slow", "far too slow"])
 def test_below_enough_a_search_ends_once_one_rate_held_and_one_failed(call_ns: float) -> None:
     """166 calls a second in all, or 66, and less than that within a limit of 100 ms, where 200 are asked for."""
-    context = RestartContext(launcher=Serving({"a": 1e6, "b": call_ns}), watch=FakeWatch(), events=QUIET)
+    context = RestartContext(launcher=Serving({"a": 1e6, "b": call_ns}), watch=FakeWatch(), **QUIET)
     terms = replace(ENOUGH, limit_ns=1e8)
     restart = Restart(
         index=0, arms=[serves("a"), serves("b")], context=context, rng=fakes.InOrder(3), terms=terms
@@ -506,7 +506,7 @@ def test_a_load_that_all_hold_is_a_matter_of_the_fewest_restarts() -> None:
     race = Race(arms=dict(zip(labels, arms, strict=True)), rules=rules, seed="7", terms=ENOUGH)
     steps = 0
     while race.look():
-        steps += race.play(RestartContext(launcher=world, watch=FakeWatch(), events=QUIET)).rounds
+        steps += race.play(RestartContext(launcher=world, watch=FakeWatch(), **QUIET)).rounds
     assert (race.played, steps) == (LEAST_TAILS, LEAST_TAILS)
     assert {tuple(map(float, blocks[0])) for blocks in race.blocks.values()} == {(1e9 / 200,)}
     assert all(p99_limit.highest_p99_ns(done) for done in race.served.values()), "p99 at the load is known of all"

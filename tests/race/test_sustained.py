@@ -58,7 +58,7 @@ def play(world: World, *backends: str, context: Mapping[str, Any] | None = None)
     """A whole race, and its restarts."""
     found, done = race(world, *backends), list[restart.Restart]()
     while found.look():
-        how = {"launcher": world, "watch": FakeWatch(), "events": QUIET, **(context or {})}
+        how = {"launcher": world, "watch": FakeWatch(), **QUIET, **(context or {})}
         done.append(found.play(RestartContext(**how)))
         if done[-1].is_cut:
             break

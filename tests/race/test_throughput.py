@@ -141,7 +141,7 @@ def _selected(monkeypatch: pytest.MonkeyPatch) -> Race:
     race = Race(arms={arm.label: arm for arm in arms}, rules=rules, seed="3", rule=halving.survivors)
     while race.look():
         world = Settings({"a": 1e5, "b": 3e5})
-        race.play(RestartContext(launcher=world, watch=FakeWatch(), events=QUIET))
+        race.play(RestartContext(launcher=world, watch=FakeWatch(), **QUIET))
     return race
 
 
@@ -187,7 +187,7 @@ def raced(arms: list[Arm], seed: int, rule: StoppingRule | None = None, **rules:
     race = Race(arms={arm.label: arm for arm in arms}, rules=Rules(**given), seed=str(seed), rule=rule)
     world = World({"a": 1e5}, seed=seed, restart_sd=0.05)
     while race.look():
-        race.play(RestartContext(launcher=world, watch=FakeWatch(), events=QUIET))
+        race.play(RestartContext(launcher=world, watch=FakeWatch(), **QUIET))
     return race
 
 

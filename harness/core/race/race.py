@@ -278,12 +278,12 @@ class Race:
                 killed.add(arm.label)
             else:
                 self.out[arm.label] = why.kind
-            context.events.setback(arm, why)
+            context.setback(arm, why)
 
         restart = Restart(
             index=self.played,
             arms=self.players,
-            context=replace(context, events=replace(context.events, setback=setback)),
+            context=replace(context, setback=setback),
             rng=random.Random(f"{self.seed} {self.played}"),
             terms=self.terms,
             baseline=self.rules.baseline,

@@ -32,26 +32,21 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RaceEvents:
-    """Callbacks on a restart that goes on: for people (`say`) and the journal (`setback` and `checked`, at once)."""
-
-    say: Callable[[str], None]
-    setback: Callable[[Arm, NotRun], None]
-    checked: Callable[[Arm, Loaded, Verified], None] = lambda *_: None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RestartContext:
     """What a restart plays with: the run's launcher and noise meter, callbacks and limits of time.
 
     Attributes:
+        setback, checked: called at once for the journal, when an arm is out and when it was verified.
+        say: called with what people are told.
         deadline: when the time is over: a restart ends after the last round that is likely to end before it.
         pace: when this restart should be over: then it has no more rounds than it needs to count.
     """
 
     launcher: Launcher
     watch: NoiseMeter
-    events: RaceEvents
+    setback: Callable[[Arm, NotRun], None]
+    checked: Callable[[Arm, Loaded, Verified], None] = lambda *_: None
+    say: Callable[[str], None] = lambda _: None
     deadline: Deadline = field(default_factory=lambda: Deadline(None))
     pace: Deadline = field(default_factory=lambda: Deadline(None))
 
@@ -139,7 +134,7 @@ class Restart:
         """Load and verify these arms, side by side; a fault keeps one out of the rounds."""
         shuffled = sorted(_shuffle(arms, self.rng), key=lambda arm: arm.label in self.hung)
         loading = [LiveArm(arm=arm, padding=self.rng.randrange(_MAX_PADDING_BYTES)) for arm in shuffled]
-        launcher, say = self.context.launcher, self.context.events.say
+        launcher, say = self.context.launcher, self.context.say
         with Stopwatch() as watch:
             Loading(launcher=launcher, index=self.index, cleanup=cleanup, say=say).run(loading)
         if any(isinstance(live.error, Hung) for live in loading):
@@ -173,7 +168,7 @@ class Restart:
             leaves = f"{'; ' if more else ', and '}--max-time leaves {span(max(left_s, 0.0))}"
             reason = f"a restart with it takes {span(whole_s)} at least{more}{leaves}"
             fix = "run the same command again, with more time"
-            self.context.events.setback(arm, NotRun(NotRunKind.NOT_REACHED, reason, fix))
+            self.context.setback(arm, NotRun(NotRunKind.NOT_REACHED, reason, fix))
             whole_s -= needs_s[arm.label]
         for live in arms:
             if live.arm in out:
@@ -191,7 +186,7 @@ class Restart:
 
         def get_warm() -> None:
             if live.is_verified:
-                self.context.events.checked(live.arm, live.loaded, live.verified)
+                self.context.checked(live.arm, live.loaded, live.verified)
             if live.error:
                 raise live.error
             live.process.release()
@@ -199,7 +194,7 @@ class Restart:
             live.process.hold()
             self.playing.append(live)
 
-        self.context.events.say(f"warming up {live.arm.label}")
+        self.context.say(f"warming up {live.arm.label}")
         self._run_guarded(live, "entering", get_warm)
 
     def _begin_anew(self, cleanup: ExitStack, rounds_s: float = 0.0) -> bool:
@@ -211,7 +206,7 @@ class Restart:
         lost = [arm for arm in self.arms if arm.label in whys]
         if self.rounds and not self._has_time_for(rounds_s + pace.entering_s(self.playing)):
             for arm in lost:
-                self.context.events.setback(arm, whys[arm.label])
+                self.context.setback(arm, whys[arm.label])
             return False
         if lost:
             for live in self._load_arms(lost, cleanup):
@@ -229,7 +224,7 @@ class Restart:
         while self.playing and self.rounds < wanted and self._has_time_for(round_s):
             if self.rounds >= least and not self.context.pace.allows(round_s):
                 break
-            self.context.events.say(f"round {self.rounds + 1}/{wanted}")
+            self.context.say(f"round {self.rounds + 1}/{wanted}")
             hung_s = self.hung_s
             disturbances = self._watch_machine()
             with Stopwatch() as watch:
@@ -263,7 +258,7 @@ class Restart:
             return False
         for live in _shuffle(self.playing, self.rng):
             if wanted < ROUNDS:  # each takes long
-                self.context.events.say(f"round {self.rounds + 1}/{wanted}: {live.arm.label}")
+                self.context.say(f"round {self.rounds + 1}/{wanted}: {live.arm.label}")
             if rest_s:
                 sleep(rest_s)  # all arms are held: the machine cools down from the turn before
             self._run_guarded(live, "a round", partial(self._take_turn, live, asks[live.arm.label]))
@@ -365,7 +360,7 @@ class Restart:
                 if self.killed.count(label) == 1:
                     self._lost[label] = why
             if label not in self._lost:
-                self.context.events.setback(live.arm, why)
+                self.context.setback(live.arm, why)
             self.playing = [one for one in self.playing if one.arm.label != label]
 
 

@@ -27,7 +27,7 @@ from shootout.core.race.arm_process import Launcher
 from shootout.core.race.purpose import Purpose
 from shootout.core.race.race import Race, first_of, race_of
 from shootout.core.race.recording import Recorder
-from shootout.core.race.restart import RaceEvents, Restart, RestartContext
+from shootout.core.race.restart import Restart, RestartContext
 from shootout.core.results.group import NO_FAULT, group_of
 from shootout.core.scenario import scenario_of
 from shootout.core.stats.group_evidence import Pair
@@ -221,17 +221,19 @@ class RaceRunner:
 
     def _run_restart(self, race: Race, waiting: Sequence[Race]) -> Restart:
         self.launcher.begin_restart(self.built.get(race.name, {}), race.steady_from)
-        events = RaceEvents(
-            say=self.progress.detail,
-            setback=partial(self.recorder.note, race.name),
-            checked=partial(self.recorder.checked, race.name),
-        )
         due = Deadline(pace.restart_s(max(0.0, self._left_s), [each.owed for each in waiting]))
         goal_s = sum(each.left_s for each in waiting)
         self.progress.restart(race.name, race.played, race.fewest, goal_s, self._left_s, race.standing)
-        return race.play(
-            RestartContext(launcher=self.launcher, watch=self.watch, events=events, deadline=self.deadline, pace=due)
+        context = RestartContext(
+            launcher=self.launcher,
+            watch=self.watch,
+            setback=partial(self.recorder.note, race.name),
+            checked=partial(self.recorder.checked, race.name),
+            say=self.progress.detail,
+            deadline=self.deadline,
+            pace=due,
         )
+        return race.play(context)
 
     def _drop_if_limit_broken(self, race: Race, arm: Arm, line: Played) -> None:
         """Drop an arm that breaks a limit of the run; the baseline and its copy stay for the others."""

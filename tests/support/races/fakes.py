@@ -18,7 +18,7 @@ from shootout.core.messages import Ask, GpuState, Loaded, OnGpu, Scope, TimeBin,
 from shootout.core.race.arm_process import ArmProcess
 from shootout.core.race.live_arm import LiveArm
 from shootout.core.race.race import Race
-from shootout.core.race.restart import RaceEvents, RestartContext
+from shootout.core.race.restart import RestartContext
 from shootout.core.stats.group_evidence import Rules
 from shootout.scenarios.sustained import LongTurn
 
@@ -290,7 +290,7 @@ class InOrder(random.Random):
         return list(population)[:k]
 
 
-QUIET = RaceEvents(say=lambda _: None, setback=lambda arm, why: None)
+QUIET = dict[str, Any](say=lambda _: None, setback=lambda arm, why: None)
 
 
 def race(world: World, backends: list[str], *, restarts: int = 20, bias_floor: float = 0.005) -> Race:
@@ -308,5 +308,5 @@ def race(world: World, backends: list[str], *, restarts: int = 20, bias_floor: f
     found = Race(arms={one.label: one for one in [*arms, hidden]}, rules=rules, seed=str(world.seed))
     watch = FakeWatch()
     while found.look():
-        found.play(RestartContext(launcher=world, watch=watch, events=QUIET))
+        found.play(RestartContext(launcher=world, watch=watch, **QUIET))
     return found
