@@ -24,8 +24,7 @@ from shootout.core.clock import Stopwatch
 from shootout.core.journal import journal
 from shootout.core.journal.journal import History
 from shootout.core.messages import Scope
-from shootout.core.results.group import Group, group_of
-from shootout.core.results.vetoes import withheld
+from shootout.core.results.group import Group, group_of, withheld
 from shootout.core.stats.verdicts import Verdict
 from shootout.tell.answer import render_answer
 from shootout.tell.document import Document, Ratio, Row, ratio_of

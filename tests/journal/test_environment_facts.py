@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from shootout.core.host import environment
-from shootout.core.journal.environment import _Environment, _Gpu
+from shootout.core.journal.records import ENVIRONMENT, GPU
 
 
 def untyped(facts: BaseModel, at: str = "") -> Iterator[str]:
@@ -21,12 +21,12 @@ def untyped(facts: BaseModel, at: str = "") -> Iterator[str]:
 
 
 def test_every_fact_of_a_machine_is_typed_in_its_journal():
-    assert [*untyped(_Environment.model_validate(environment.facts()))] == []
+    assert [*untyped(ENVIRONMENT.model_validate(environment.facts()))] == []
     unlike: Any = {**environment.facts(), "planted": 1, "cpu": {**environment.cpu_facts(), "planted": 1}}
-    assert [*untyped(_Environment.model_validate(unlike))] == ["planted", "cpu.planted"]
+    assert [*untyped(ENVIRONMENT.model_validate(unlike))] == ["planted", "cpu.planted"]
 
 
 def test_every_fact_of_a_gpu_is_typed():
     silent = SimpleNamespace(NVMLError=OSError, NVMLLibraryMismatchError=OSError)
     told = environment._describe_gpu(silent, 0, None, visible=False)
-    assert sorted(told.keys() - _Gpu.model_fields.keys()) == []
+    assert sorted(told.keys() - GPU.model_fields.keys()) == []

@@ -23,8 +23,7 @@ from shootout.core.journal import journal, samples
 from shootout.core.journal.records import Failure, Line, Rounds
 from shootout.core.messages import Scope, Turn
 from shootout.core.race.race import race_of
-from shootout.core.results.group import Group, group_of
-from shootout.core.results.vetoes import copy_holds
+from shootout.core.results.group import Group, copy_holds, group_of
 from shootout.core.stats.goals import Aim, Goal
 from shootout.core.stats.verdicts import Verdict
 from shootout.tell import table

@@ -12,8 +12,7 @@ from shootout.core.journal import journal
 from shootout.core.journal.records import Failure, Line, Skip, not_run
 from shootout.core.messages import Scope
 from shootout.core.race.race import race_of
-from shootout.core.results.group import Group, group_of
-from shootout.core.results.vetoes import withheld
+from shootout.core.results.group import Group, group_of, withheld
 from shootout.core.stats.goals import Aim, Goal
 from shootout.core.study.group import GroupRecord
 

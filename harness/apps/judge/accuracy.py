@@ -16,8 +16,7 @@ from shootout.core.constants import BIAS_FLOOR
 from shootout.core.contract import SCALED
 from shootout.core.journal.records import Checked
 from shootout.core.messages import MOST_SCORE, Scope, Scores
-from shootout.core.results.group import Group
-from shootout.core.results.vetoes import judged
+from shootout.core.results.group import Group, judged
 from shootout.core.scenario import find_scenario
 from shootout.core.schemes import shown_as
 from shootout.core.stats.drops import DEFAULT_DROP, count_rows_for_rare, find_max_drop, read_share

@@ -19,9 +19,8 @@ from shootout.core.host.noise import DisturbanceKind
 from shootout.core.host.store import without_home
 from shootout.core.journal.records import Ended, Header
 from shootout.core.messages import Scope
-from shootout.core.results.group import Group, against
+from shootout.core.results.group import Group, against, copy_holds
 from shootout.core.results.run import Run, read_run
-from shootout.core.results.vetoes import copy_holds
 from shootout.core.scenario import find_scenario
 from shootout.core.study.group import confirming_name, short
 from shootout.tell import reproduce

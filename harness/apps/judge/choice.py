@@ -25,8 +25,7 @@ from shootout.core import backends, budget
 from shootout.core.constants import ALPHA, INDIFFERENT, MAX_RESTARTS_IN_TIME
 from shootout.core.contract import INTEGERS, Array, BoundStanding, Device, NotRunKind, Precision
 from shootout.core.messages import Scope
-from shootout.core.results.group import Group
-from shootout.core.results.vetoes import unfit_for, unvouched
+from shootout.core.results.group import Group, unfit_for, unvouched
 from shootout.core.scenario import find_scenario
 from shootout.core.stats.drops import count_rows_for_rare, quantile_of
 from shootout.core.stats.goals import Aim

@@ -9,8 +9,7 @@ from itertools import pairwise
 from shootout.apps.judge.choice import Cell
 from shootout.core.contract import Arm, Value
 from shootout.core.messages import Scope
-from shootout.core.results.group import Group
-from shootout.core.results.vetoes import judged
+from shootout.core.results.group import Group, judged
 from shootout.core.scenario import scenario_of
 from shootout.core.stats.goals import Aim
 from shootout.core.stats.group_evidence import Pair

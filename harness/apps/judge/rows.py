@@ -16,8 +16,8 @@ from shootout.core.contract import COULD_RUN, Arm, Array, BoundStanding, Fidelit
 from shootout.core.journal.records import Checked, LoadTestResult, Played
 from shootout.core.journal.samples import SINGLE
 from shootout.core.messages import CPU, GpuCost, OnGpu, Scope
+from shootout.core.results.group import judged
 from shootout.core.results.run import Result, Run
-from shootout.core.results.vetoes import judged
 from shootout.core.scenario import LimitedTail, scenario_of
 from shootout.core.units import counted
 from shootout.tell.document import (

@@ -18,8 +18,7 @@ import numpy as np
 
 from shootout.core.journal.records import Played
 from shootout.core.messages import Scope, TimeBin
-from shootout.core.results.group import LONGEST_NS, SHORTEST_NS, Group
-from shootout.core.results.vetoes import withheld
+from shootout.core.results.group import LONGEST_NS, SHORTEST_NS, Group, withheld
 from shootout.core.scenario import scenario_of
 from shootout.core.stats.group_evidence import Blocks, GroupEvidence
 from shootout.core.stats.leaders import time_ns

@@ -1,18 +1,21 @@
-"""The journal's lines: frozen, raw, unit-bearing, versioned. docs/reference/keys.md is made of them."""
+"""The journal's lines: frozen, raw, unit-bearing, versioned. docs/reference/keys.md is made of them.
+
+The environment in the header stays a dictionary of JSON values, since a machine may tell more than is listed here. What
+is listed has its type, and is checked: a stranger may have written it, and every reader takes it as it is.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, create_model
 
 from shootout.core.contract import Arm, Executed, Fidelity, NotRun, NotRunKind
 from shootout.core.exported.stream import OFF
 from shootout.core.exported.workload import Work
 from shootout.core.host.noise import Disturbance
-from shootout.core.journal.environment import Environment
 from shootout.core.messages import GpuCost, OnGpu, Scores, TimeBin
 from shootout.core.study.group import GroupRecord
 from shootout.core.study.schema import GIVEN, Study
@@ -20,6 +23,65 @@ from shootout.core.units import read_milliseconds, read_seconds
 
 SCHEMA = 4
 """The version of the journal and its lines; each line ends with a checksum."""
+
+
+Count = Annotated[int, Field(ge=0, lt=1 << 63)]
+Words = list[str] | tuple[str, ...]
+Counts = list[Count] | tuple[Count, ...]
+TEXT, COUNT, SWITCH = str | None, Count | None, bool | None
+
+
+def _facts(needed: Collection[str] = (), /, **kinds: Any) -> type[BaseModel]:
+    """Make a type of some facts by name; any may be missing but the needed ones, and there may be others."""
+    fields: dict[str, Any] = {name: (kind, ... if name in needed else None) for name, kind in kinds.items()}
+    return create_model("Facts", __config__=ConfigDict(extra="allow", strict=True), **fields)
+
+
+CPU = _facts(
+    **dict.fromkeys(("model", "kind", "vendor", "microarchitecture", "microcode", "governor"), TEXT),
+    **dict.fromkeys(("physical_cores", "logical_cpus", "numa_nodes"), COUNT),
+    flags=Words,
+    cpuset=Counts | None,
+    allowed_cpus=Counts,
+    quota_cpus=Annotated[float, Field(ge=0.0, allow_inf_nan=False)] | None,
+    cache_bytes=dict[str, Count],
+    smt=SWITCH,
+    turbo=SWITCH,
+)
+GPU = _facts(
+    **dict.fromkeys(("index", "memory_bytes", "l2_bytes", "sm_clock_max_mhz", "memory_clock_max_mhz"), COUNT),
+    **dict.fromkeys(("visible", "ecc", "persistence", "mig"), SWITCH),
+    **dict.fromkeys(("compute_capability", "driver", "compute_mode"), TEXT),
+    name=str,
+    power_limit_w=Annotated[float, Field(ge=0.0, allow_inf_nan=False)] | None,
+)
+INTERPRETER = _facts(("path", "python", "libraries"), path=str, python=str, libraries=dict[str, str])
+ENVIRONMENT = _facts(
+    date_utc=str,
+    shootout=_facts(version=TEXT, commit=TEXT),
+    machine=TEXT,
+    os=_facts(name=TEXT, system=TEXT, kernel=TEXT),
+    cpu=CPU,
+    memory=_facts(total_bytes=COUNT, limit_bytes=COUNT),
+    gpus=list[GPU] | tuple[GPU, ...],  # type: ignore[valid-type]
+    cuda_driver=TEXT,
+    virtualisation=Words,
+    python=_facts(("version",), version=str, implementation=TEXT) | None,
+    libraries=dict[str, str],
+    clock=dict[str, Any],
+    variables=dict[str, str],
+    ceilings=dict[str, Any],
+    interpreters=dict[str, INTERPRETER],  # type: ignore[valid-type]
+)
+
+
+def _check(facts: dict[str, Any]) -> dict[str, Any]:
+    ENVIRONMENT.model_validate(facts)
+    return facts
+
+
+Environment = Annotated[dict[str, Any], AfterValidator(_check)]
+"""The environment as `host.environment.facts` tells it, with the ceilings and the other interpreters."""
 
 
 class Record(BaseModel):

@@ -14,8 +14,7 @@ from shootout.core.journal.journal import History
 from shootout.core.journal.records import Checked, Header, Played, Prepared
 from shootout.core.journal.samples import SINGLE, Samples
 from shootout.core.messages import Scope
-from shootout.core.results.group import Group, group_of
-from shootout.core.results.vetoes import judged
+from shootout.core.results.group import Group, group_of, judged
 from shootout.core.stats.verdicts import Comparison
 from shootout.core.study.group import short
 

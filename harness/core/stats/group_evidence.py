@@ -62,7 +62,7 @@ class Rules:
 def control_limit(rules: Rules) -> float:
     """Return how far the control may lie from its baseline: if it surely lies further, no verdict of the group stands.
 
-    `results.vetoes` withholds the verdicts, and `stats.leaders` keeps the race open until the control is in.
+    `results.group` withholds the verdicts, and `stats.leaders` keeps the race open until the control is in.
     """
     return rules.bias_floor
 
