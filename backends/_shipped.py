@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from shootout.backends.common import check_inputs, widen
+from shootout.backends.common import widen
 from shootout.core import backends
 from shootout.core.adapter import Built
 from shootout.core.contract import Arm, Arrays, Executed
 from shootout.core.errors import NotRunKind, SkippedArm
 from shootout.core.exported.model import ExportedModel
-from shootout.core.session import Event, GpuSide
+from shootout.core.session import Event, GpuSide, check_inputs
 from shootout.models.sources.shipped_folder import LOAD, ShippedFolder, open_shipped, read_row
 
 _NUMBERS = count()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shootout.backends.common import check_inputs, require_device, trial
+from shootout.backends.common import require_device, trial
 from shootout.core.adapter import Built, Entry, Fixture, check_options
 from shootout.core.contract import (
     Arm,
@@ -30,7 +30,7 @@ from shootout.core.contract import (
     Precision,
 )
 from shootout.core.errors import NotRunKind, SkippedArm, pip_install
-from shootout.core.session import Event
+from shootout.core.session import Event, check_inputs
 
 if TYPE_CHECKING:
     from shootout.core.exported.model import ExportedModel

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import platform
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,6 @@ import numpy as np
 from shootout.core.contract import (
     Arm,
     Array,
-    Arrays,
     Availability,
     Device,
     NotRun,
@@ -96,21 +95,6 @@ def name_floats(products: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     if not any(is_scaled(label) for label, _ in known):
         return ()
     return tuple(dict.fromkeys(name for label, name in known if not is_scaled(label)))
-
-
-def check_inputs(specs: Sequence[TensorSpec], inputs: Arrays) -> None:
-    """Refuse inputs that are not the model's.
-
-    Raises:
-        ValueError: an input is missing, unknown, or has another shape or dtype; names the expected and the received.
-    """
-    for spec in specs:
-        array = inputs.get(spec.name)
-        if array is None or not spec.matches(array):  # the hot path of every call: no more than this
-            got = f"{array.dtype}{list(array.shape)}" if array is not None else f"only {sorted(inputs)}"
-            raise ValueError(f"input {spec.name!r}: expected {spec.dtype}{list(spec.shape)}, got {got}")
-    if len(inputs) != len(specs):
-        raise ValueError(f"inputs: expected {sorted(spec.name for spec in specs)}, got {sorted(inputs)}")
 
 
 def calibration_of(exported: ExportedModel, scheme: Scheme) -> list[dict[str, Array]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from shootout.core.contract import Artifact
 from shootout.core.exported.model import ExportedModel
-from shootout.core.exported.request import source_now
+from shootout.core.exported.request import find_code, source_now
 
 if TYPE_CHECKING:
     import torch
@@ -37,11 +37,10 @@ def architecture(exported: ExportedModel) -> torch.nn.Module:
     """
     if exported.is_file:
         return _as_module(exported_program(exported))
-    from shootout import models
-
     if exported.source_sha256 and source_now(exported.model) != exported.source_sha256:
         raise ValueError(f"{exported.model} was changed after it was exported; run again")
-    return models.get(exported.model).module(exported.parameters)
+    module: torch.nn.Module = find_code(exported.model).module(exported.parameters)
+    return module
 
 
 def exported_program(exported: ExportedModel) -> ExportedProgram:

@@ -11,11 +11,11 @@ import numpy as np
 
 from shootout.backends._executorch.lower import BUILTIN, KERNELS
 from shootout.backends._executorch.runtime import FORWARD, import_runtime, record_calls
-from shootout.backends.common import check_inputs, widen
+from shootout.backends.common import widen
 from shootout.core.adapter import Built
 from shootout.core.contract import Arrays, Executed
 from shootout.core.host.environment import version_of
-from shootout.core.session import Event
+from shootout.core.session import Event, check_inputs
 
 PACKAGE = "executorch"
 MODEL = "model.pte"

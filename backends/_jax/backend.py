@@ -39,7 +39,7 @@ from shootout.backends._jax.session import (
     read_weights,
     stager_of,
 )
-from shootout.backends.common import DTYPES, check_inputs, native_flags, require_device, trial
+from shootout.backends.common import DTYPES, native_flags, require_device, trial
 from shootout.core.adapter import Built, ErrorHint, Fixture, Shipment, check_options
 from shootout.core.contract import (
     Arm,
@@ -53,7 +53,7 @@ from shootout.core.contract import (
     Target,
 )
 from shootout.core.errors import NotRunKind, SkippedArm, pip_install
-from shootout.core.session import Event
+from shootout.core.session import Event, check_inputs
 
 if TYPE_CHECKING:
     from shootout.core.exported.model import ExportedModel

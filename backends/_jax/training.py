@@ -24,10 +24,9 @@ from shootout.backends._jax.session import (
     read_weights,
     stager_of,
 )
-from shootout.backends.common import check_inputs
 from shootout.core.adapter import Built
 from shootout.core.contract import Array, Arrays, Executed
-from shootout.core.session import MOMENTUM, Event
+from shootout.core.session import MOMENTUM, Event, check_inputs
 
 if TYPE_CHECKING:
     from shootout.core.exported.model import ExportedModel

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shootout import models
 from shootout.backends._numpy.session import MATRIX, WEIGHTS, NumpySession, open_forward, open_onnx, write_weights
 from shootout.backends.common import require_device, trial
 from shootout.backends.common_numpy import BLAS_THREAD_SYMBOLS
@@ -31,6 +30,7 @@ from shootout.core.contract import (
     Precision,
 )
 from shootout.core.errors import SkippedArm
+from shootout.core.exported.request import find_code
 
 if TYPE_CHECKING:
     from shootout.core.exported.model import ExportedModel
@@ -86,7 +86,7 @@ def gemms(threads: int) -> Gemms:  # noqa: ARG001 - its BLAS reads a variable
 
 
 def _forward_of(exported: ExportedModel) -> Callable[..., Any]:
-    forward = models.get(exported.model).forward
+    forward = find_code(exported.model).forward
     assert forward is not None, f"{exported.model} has a FORWARD artifact but no forward"
     return forward
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shootout.backends._numpy.account import corrected_operators, nodes_of, profile_operations
-from shootout.backends.common import check_inputs, widen
+from shootout.backends.common import widen
 from shootout.backends.common_numpy import Product, blas_threads, counts, products_of
 from shootout.core.adapter import Built
 from shootout.core.contract import (
@@ -22,7 +22,7 @@ from shootout.core.contract import (
 from shootout.core.errors import NotRunKind, SkippedArm, install
 from shootout.core.exported.model import aligned
 from shootout.core.exported.workload import flops_by_precision
-from shootout.core.session import Event
+from shootout.core.session import Event, check_inputs
 
 if TYPE_CHECKING:
     from shootout.core.exported.model import ExportedModel

@@ -15,12 +15,12 @@ from typing import Any
 
 from shootout.backends._tensorrt.account import EngineLayer, Network, count_layers
 from shootout.backends._tensorrt.library import Library
-from shootout.backends.common import check_inputs, widen
+from shootout.backends.common import widen
 from shootout.backends.cuda_memory import PINNED, Buffer, Cuda, device_name
 from shootout.core.contract import Arrays, Executed, TensorSpec
 from shootout.core.errors import NotRunKind, SkippedArm
 from shootout.core.host.cuda_driver import DEVICE
-from shootout.core.session import Event, GpuSide
+from shootout.core.session import Event, GpuSide, check_inputs
 
 
 class Engine:

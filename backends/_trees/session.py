@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shootout.backends.common import check_inputs
 from shootout.core.adapter import Built
 from shootout.core.contract import Array, Arrays, Artifact, Executed
-from shootout.core.session import Event
+from shootout.core.session import Event, check_inputs
 from shootout.models.native.trees import open_native
 
 if TYPE_CHECKING:

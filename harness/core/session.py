@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from shootout.core.contract import Arrays, Executed
+from shootout.core.contract import Arrays, Executed, TensorSpec
 
 Event = Mapping[str, Any]
 """What a profiler tells, as Chrome and Perfetto read it: `name`, `ph` ("X": something that began at `ts` and lasted
@@ -91,3 +91,18 @@ class TrainingSession(Session, Protocol):
         """Return weights and momenta on the host, by the names in `ExportedModel.trained`; no later `execute` changes
         them.
         """
+
+
+def check_inputs(specs: Sequence[TensorSpec], inputs: Arrays) -> None:
+    """Refuse inputs that are not the model's.
+
+    Raises:
+        ValueError: an input is missing, unknown, or has another shape or dtype; names the expected and the received.
+    """
+    for spec in specs:
+        array = inputs.get(spec.name)
+        if array is None or not spec.matches(array):  # the hot path of every call: no more than this
+            got = f"{array.dtype}{list(array.shape)}" if array is not None else f"only {sorted(inputs)}"
+            raise ValueError(f"input {spec.name!r}: expected {spec.dtype}{list(spec.shape)}, got {got}")
+    if len(inputs) != len(specs):
+        raise ValueError(f"inputs: expected {sorted(spec.name for spec in specs)}, got {sorted(inputs)}")

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 
-from shootout.backends.common import check_inputs
 from shootout.core.adapter import Built, OpenSession, Runner
 from shootout.core.constants import TAIL_S
 from shootout.core.contract import Arm, Arrays, Capabilities, Executed, NotRun
@@ -23,7 +22,7 @@ from shootout.core.messages import Scope, Verified
 from shootout.core.scenario import Arrivals as Sizes
 from shootout.core.scenario import Opened, Scenario, StudyOption
 from shootout.core.schemes import without_shapes
-from shootout.core.session import Event, GpuSide, Session
+from shootout.core.session import Event, GpuSide, Session, check_inputs
 from shootout.core.worker.blocks import Blocks, Caller
 from shootout.core.worker.verification import Claim, rank_error, verify
 from shootout.scenarios import mix

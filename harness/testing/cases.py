@@ -12,7 +12,6 @@ from functools import cache
 from pathlib import Path
 from typing import cast
 
-from shootout.backends.common import require_device
 from shootout.core import backends
 from shootout.core.adapter import Fixture
 from shootout.core.contract import SCALED, Arm, Artifact, Availability, Capabilities, Device, Precision, Target
@@ -21,6 +20,7 @@ from shootout.core.exported import cache as cache_of_exports
 from shootout.core.exported.client import Request, obtain_all
 from shootout.core.exported.delivery import SENT_EXPORTS
 from shootout.core.exported.model import ExportedModel
+from shootout.core.host import cuda_driver
 from shootout.models.sources.trees import convert_file
 
 OURS = "shootout.testing.checks"
@@ -101,7 +101,7 @@ def lacks(target: Target) -> bool:
 def has_gpu() -> bool:
     """Return True if the NVIDIA driver finds a GPU."""
     try:
-        require_device(Device.CUDA, Device)
+        cuda_driver.start()
     except SkippedArm:
         return False
     return True

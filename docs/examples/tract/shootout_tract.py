@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import psutil
 
-from shootout.backends.common import check_inputs, require_device, trial
+from shootout.backends.common import require_device, trial
 from shootout.backends.trace_events import in_a_row
 from shootout.core.adapter import Built, check_options
 from shootout.core.contract import Arm, Arrays, Artifact, Availability, Capabilities, Device, Executed, Precision
 from shootout.core.errors import NotRunKind, SkippedArm, one_line
 from shootout.core.exported.workload import flops_by_precision, is_product
+from shootout.core.session import Event, check_inputs
 
 if TYPE_CHECKING:
     from shootout.core.exported.model import ExportedModel
-    from shootout.core.session import Event
 
 TINY = "version 1.0;\ngraph tiny(x) -> (y) { x = external(shape = [2]); y = x + x; }"
 LABELS = {"F32": "fp32", "F16": "fp16", "F64": "fp64", "I8": "int8"}

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache as cached
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, cast
 
 from shootout.core import plugins, schemes
 from shootout.core.contract import Artifact, Device, NotRun, NotRunKind, Precision, TensorSpec, Value
@@ -369,6 +369,23 @@ def find_model(word: str) -> Model:
         UsageError: there is none.
     """
     return find_source(word).model(word)
+
+
+class CodedModel(Model, Protocol):
+    """What code makes: a zoo's model, or a user's own."""
+
+    @property
+    def forward(self) -> Callable[..., Any] | None:
+        """Return what makes the model in NumPy or jax.numpy; None where there is no such code."""
+
+    @property
+    def module(self) -> Callable[[Mapping[str, Value]], Any]:
+        """Return what makes its torch module, of these parameters."""
+
+
+def find_code(word: str) -> CodedModel:
+    """Return a model that isn't a file; a user's own code runs when its module is made."""
+    return cast("CodedModel", find_model(word))
 
 
 @cached
