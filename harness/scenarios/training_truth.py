@@ -18,9 +18,9 @@ from shootout import models
 from shootout.core.contract import Array, Arrays, Artifact, Precision, TensorSpec
 from shootout.core.errors import UsageError
 from shootout.core.exported.fidelity import widened, worst_error
+from shootout.core.exported.inputs import buffer_count
 from shootout.core.exported.model import ExportedModel
 from shootout.core.exported.request import Request
-from shootout.core.exported.stream import buffer_count
 from shootout.core.session import LOSS, RATE, TARGET
 from shootout.models.base import Model, Parameters, buffer_notes, draw
 from shootout.models.sources import torch_files

@@ -36,8 +36,8 @@ from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_m
 from shootout.core.constants import CLASSICAL_DOMAIN
 from shootout.core.contract import Array, Arrays, Precision
 from shootout.core.errors import ModelError, UsageError, tell_refusal, tell_words
+from shootout.core.exported.inputs import Stream
 from shootout.core.exported.model import INLINE_BYTES, sha256
-from shootout.core.exported.stream import Stream
 from shootout.core.host.store import copy_file
 from shootout.models.onnx.effort import beside
 

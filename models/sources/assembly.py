@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,6 +16,7 @@ from shootout.core.contract import Array, Arrays, Artifact, TensorSpec, Value
 from shootout.core.errors import ModelError
 from shootout.core.exported import cache
 from shootout.core.exported.fidelity import spread
+from shootout.core.exported.inputs import Stream, can_mix, mix_sets
 from shootout.core.exported.model import (
     BUFFER_ROWS,
     CALIBRATION,
@@ -31,9 +33,7 @@ from shootout.core.exported.model import (
     sha256,
 )
 from shootout.core.exported.request import Request
-from shootout.core.exported.stream import Stream
 from shootout.models.sources.input_sets import RowSplit
-from shootout.models.sources.unseen import Unseen
 
 ROUNDING = 1e-3
 """Outputs that differ by rounding alone differ by far less than this share of the largest one."""
@@ -41,6 +41,11 @@ MIXED_NOTE = (
     "the rows of a call mix: {how}. If that isn't meant, a Reshape in the model has a fixed size: export it again, "
     "or use batch 1"
 )
+UNSEEN_SEED = 4
+UNSEEN_SETS, UNSEEN_WHOLE_SETS = 2, 6
+"""Make so many sets; more of whole numbers alone, which a worker can't mix: these are all new inputs that it has."""
+Unseen = Sequence[tuple[Arrays, Arrays]]
+"""Input sets, each with its right outputs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,3 +248,35 @@ def _fault_of_output(arrays: Sequence[Array], dtype: str) -> str | None:
 
 def _fix_advice() -> str:
     return "check the weights, or give real inputs with --inputs data.npz"
+
+
+def make_unseen(
+    buffers: Sequence[Arrays],
+    run: Callable[[Sequence[Arrays]], Iterable[Arrays]],
+    known: Arrays,
+    *,
+    is_brief: bool = False,
+) -> Unseen:
+    """Make some inputs out of the buffers and run them; none if the model can't take such inputs.
+
+    Args:
+        run: gives the right outputs for each of some input sets.
+        known: the right outputs for one of the buffers.
+        is_brief: whether there is time for one set only.
+    """
+    rng, is_whole = np.random.default_rng(UNSEEN_SEED), not can_mix(buffers)
+    count = 1 if is_brief else UNSEEN_WHOLE_SETS if is_whole else UNSEEN_SETS
+    sets = [mix_sets(buffers, rng, whole=is_whole) for _ in range(count)]
+    try:
+        found = list(run(sets))
+    except Exception:  # mixes of valid inputs may be invalid
+        traceback.print_exc()
+        return []
+    return list(zip(sets, found, strict=True)) if all(is_like(one, known) for one in found) else []
+
+
+def is_like(found: Arrays, known: Arrays) -> bool:
+    """Return whether outputs have the shapes of these, and are finite where these outputs are by design."""
+    shapes = all(array.shape == known[name].shape for name, array in found.items())
+    floats = [name for name, array in known.items() if array.dtype.kind == "f" and np.isfinite(array).all()]
+    return shapes and all(np.isfinite(found[name]).all() for name in floats)

@@ -16,8 +16,9 @@ from shootout.core.constants import CALIBRATION_BYTES, CALIBRATION_ROWS, MOST_IN
 from shootout.core.contract import Array, Arrays, TensorSpec
 from shootout.core.errors import UsageError
 from shootout.core.exported.fidelity import rows
+from shootout.core.exported.inputs import Stream, buffer_count, set_bytes
 from shootout.core.exported.model import LABELS, OTHER_ROWS, REPORT, REPORT_OUTPUTS, ROWS, SELECTION, TOO_FEW
-from shootout.core.exported.stream import Stream, buffer_count, set_bytes
+from shootout.core.exported.request import Request
 from shootout.models.base import LabeledTask, Model, Parameters, draw
 from shootout.models.data import truth_files
 from shootout.models.data.data_files import read_labels, read_rows, read_sets
@@ -32,20 +33,58 @@ SAMPLED = "{count} of your {whole:,} input sets are timed and verified, from all
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenSets:
-    """Hold a sample of the user's input sets.
+    """Hold the input sets that a user gives or that are drawn, or a sample of them.
 
     Attributes:
         buffers: to time and verify, at most MOST_INPUT_SETS, and fewer if they are large.
-        rows: (rows,), the number that each row of the buffers has in the user's own data.
         calibration: for quantizers, about CALIBRATION_ROWS rows, in CALIBRATION_SETS at least; of rows that are split,
             all that aren't scored.
-        whole: the number of all sets.
+        rows: (rows,), the number that each row of the buffers has in the user's own data; None if these are no rows.
+        whole: the number of all sets, if the buffers are a sample of them; else 0.
+        split: the rows, if they are scored.
+        drawn: whether the buffers are drawn.
     """
 
     buffers: list[dict[str, Array]]
-    rows: Array
     calibration: list[dict[str, Array]]
-    whole: int
+    rows: Array | None = None
+    whole: int = 0
+    split: RowSplit | None = None
+    drawn: bool = False
+
+
+def count_sets(specs: Sequence[TensorSpec], stream: Stream | None) -> int:
+    """Return how many input sets calls rotate through: whole clips of a stream."""
+    return stream.count_clips(set_bytes(specs)) * stream.steps if stream else buffer_count(specs)
+
+
+def read_given(
+    request: Request, specs: tuple[TensorSpec, ...], batch: int, stream: Stream | None, *, takes_nan: bool = False
+) -> GivenSets | None:
+    """Read the input sets that a user gives: inputs, split if they are scored, or else calibration sets.
+
+    Args:
+        batch: rows of a call.
+
+    Returns:
+        None if there are none.
+
+    Raises:
+        UsageError: they can't be read, or don't fit.
+    """
+    npz = request.inputs_npz
+    if npz and request.scored:
+        files, whole = (npz, request.labels_npz), request.scores_all
+        return read_split(*files, specs, request.rows_by, stream, takes_nan=takes_nan, scores_all=whole).given(
+            specs, stream
+        )
+    if npz and stream:
+        sets = read_sets(npz, specs, stream, takes_nan=takes_nan)
+        return GivenSets(buffers=sets[: count_sets(specs, stream)], calibration=sets)
+    if npz:
+        return sample_sets(read_sets(npz, specs, takes_nan=takes_nan), specs, batch)
+    real = None if stream else calibration_as_inputs(request.calibration_npz, specs, takes_nan=takes_nan)
+    return GivenSets(buffers=real, calibration=real) if real else None
 
 
 def sample_sets(
@@ -203,15 +242,19 @@ class RowSplit:
     shared: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
 
-    def sample(self, specs: Sequence[TensorSpec]) -> GivenSets:
+    def given(self, specs: Sequence[TensorSpec], stream: Stream | None = None) -> GivenSets:
         """Choose the input sets that calls rotate through, as for rows without labels, and the calibration sets.
 
-        What is timed may be scored too, since nothing is fitted to it. What calibrates may not.
+        What is timed may be scored too, since nothing is fitted to it, but for the clips of a stream. What calibrates
+        may not.
         """
-        sets = _split_batches(self.whole, self.batch)
-        found = sample_sets(sets, specs, self.batch, self.sets())
-        count = max(map(len, self.whole.values()))
-        return replace(found, rows=found.rows % count)
+        others = self.sets()
+        if stream:
+            most = count_sets(specs, stream)
+            return GivenSets(buffers=others[:most], calibration=others, rows=self.other_rows, split=self)
+        found = sample_sets(_split_batches(self.whole, self.batch), specs, self.batch, others)
+        assert found.rows is not None, "a sample of rows"
+        return replace(found, rows=found.rows % max(map(len, self.whole.values())), split=self)
 
     def sets(self) -> list[dict[str, Array]]:
         """Return the other rows in batches; the first rows fill up the last one."""

@@ -12,7 +12,7 @@ from shootout.core.exported.model import LABELS, ONNX_SUFFIX, ExportedModel, sha
 from shootout.core.exported.request import FileFacts, Request, checked
 from shootout.models.data import data_files
 from shootout.models.onnx.effort import Effort
-from shootout.models.sources import input_sets, states, trees
+from shootout.models.sources import input_sets, trees, user_data
 from shootout.models.sources.onnx_sizes import (
     axis_sizes,
     data_of,
@@ -200,7 +200,7 @@ class OnnxFile(DataSource):
             count = data_files.check(request.inputs_npz, specs, stream, takes_nan=takes_nan(request.model))
             place = self.labels(request)
         except UsageError as error:
-            handed = () if stream or request.state is not None else states.guess_state(specs, outputs)
+            handed = () if stream or request.state is not None else user_data.guess_state(specs, outputs)
             if not handed:
                 raise
             told = f"a call gives the next one its {' and '.join(handed)}"

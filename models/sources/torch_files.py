@@ -20,11 +20,11 @@ from torch import nn
 from shootout.core.clock import Stopwatch
 from shootout.core.constants import MIN_INPUT_BUFFERS
 from shootout.core.contract import Arrays, Artifact
+from shootout.core.exported.inputs import Stream
 from shootout.core.exported.model import FILES, INLINE_BYTES, WEIGHTS
-from shootout.core.exported.stream import Stream
 from shootout.models.onnx.effort import SHORT_CALL_S, Effort
+from shootout.models.sources.assembly import Unseen, make_unseen
 from shootout.models.sources.called import open_shapes
-from shootout.models.sources.unseen import Unseen, make_unseen
 from shootout.quantize import torch_error_bounds
 from shootout.quantize.error_bounds import Flips
 from shootout.quantize.retyping import retype_programs

@@ -26,25 +26,24 @@ from shootout.core.contract import Array, Arrays, Artifact, Fidelity, Precision,
 from shootout.core.errors import UNINSTALLED, ModelError, UsageError, explained, install, pip_install
 from shootout.core.exported import cache
 from shootout.core.exported.fidelity import check_outputs, compare, gate, useful_flips
+from shootout.core.exported.inputs import Stream, buffer_count
 from shootout.core.exported.model import BUFFER_ROWS, FILES, REPORT, SELECTION, SETS, ExportedModel, open_exported
 from shootout.core.exported.request import Request
-from shootout.core.exported.stream import Stream, buffer_count, set_bytes
 from shootout.core.host import environment
 from shootout.core.host.store import copy_file
 from shootout.core.messages import FIRST_CALL
 from shootout.models.base import buffer_notes, draw
-from shootout.models.data.data_files import note_renamed, note_repeated, read_sets
+from shootout.models.data.data_files import note_renamed, note_repeated
 from shootout.models.drawing import InputWay
 from shootout.models.onnx import onnx_axes, onnx_cuts, onnx_files, onnx_graph, onnx_versions
 from shootout.models.onnx.effort import SHORT_CALL_S, Effort, ModelSize, beside, module_s
 from shootout.models.onnx.onnx_axes import RACE_ALONE, AxisSizes
 from shootout.models.onnx.onnx_files import header
-from shootout.models.sources import input_sets, onnx_inputs, open_axes, states, trees
-from shootout.models.sources.assembly import ExportFindings, assemble, note_mixed_rows, require_telling
-from shootout.models.sources.input_sets import read_split, save_rows
+from shootout.models.sources import input_sets, onnx_inputs, open_axes, trees, user_data
+from shootout.models.sources.assembly import ExportFindings, assemble, make_unseen, note_mixed_rows, require_telling
+from shootout.models.sources.input_sets import save_rows
 from shootout.models.sources.onnx_sizes import axis_sizes, tell_row_sizes
 from shootout.models.sources.trees import ConvertedFile
-from shootout.models.sources.unseen import make_unseen
 from shootout.models.sources.user_data import stream_of
 from shootout.quantize import onnx_error_bounds
 from shootout.quantize.error_bounds import Errors, Flips, flips_by_precision, largest_shares
@@ -88,7 +87,7 @@ class PreparedFile:
         graph: the file with static shapes.
         ways: how each input was drawn; empty if the buffers are real.
         error_bounds: the FP32 fidelity gate, at each mark of the stream.
-        given: the sample of the user's input sets; None if there are none, or they are a stream's.
+        given: the user's input sets; None if there are none.
     """
 
     found: ExportFindings
@@ -228,8 +227,8 @@ def _choose_calibration(
     if original:
         fault = original.calibration_fault
         return buffers if fault else _all_typed(original.calibration(), found.inputs), fault
-    if asked.inputs_npz:
-        own = prepared.given.calibration if prepared.given else found.split.sets() if found.split else buffers
+    if asked.inputs_npz and prepared.given:
+        own = buffers if found.stream and not found.split else prepared.given.calibration
     else:
         own = input_sets.drawn_calibration(found.inputs, found.batch, prepared.ways)
     own = own[: effort.most_sets]
@@ -283,25 +282,10 @@ def prepare(
     specs = onnx_axes.input_specs(model)
     takes_nan = native is not None or onnx_files.takes_nan(model)
     stream = None if native else _find_stream(asked, model, specs, original)
-    most = stream.count_clips(set_bytes(specs)) * stream.steps if stream else buffer_count(specs)
-    split, given, buffer_rows = None, None, None
-    if original:
-        real = _all_typed(original.input_buffers(), specs)
-    elif asked.inputs_npz and asked.scored:
-        files = asked.inputs_npz, asked.labels_npz
-        whole = asked.scores_all
-        split = read_split(*files, specs, asked.rows_by, stream, takes_nan=takes_nan, scores_all=whole)
-        given = None if stream else split.sample(specs)
-        real = given.buffers if given else split.sets()[:most]
-        buffer_rows = given.rows if given else split.other_rows
-    elif asked.inputs_npz and stream:
-        real = read_sets(asked.inputs_npz, specs, stream, takes_nan=takes_nan)[:most]
-    elif asked.inputs_npz:
-        given = input_sets.sample_sets(read_sets(asked.inputs_npz, specs, takes_nan=takes_nan), specs, axes.batch)
-        real, buffer_rows = given.buffers, given.rows
-    else:
-        sets = asked.calibration_npz
-        real = (not stream and input_sets.calibration_as_inputs(sets, specs, takes_nan=takes_nan)) or []
+    given = None if original else input_sets.read_given(asked, specs, axes.batch, stream, takes_nan=takes_nan)
+    split = given.split if given else None
+    real = _all_typed(original.input_buffers(), specs) if original else given.buffers if given else []
+    most = input_sets.count_sets(specs, stream)
     ways = {} if real else onnx_inputs.ways(header(path), specs, stream.state if stream else ())
     buffers = real or draw(specs, most, INPUT_SEED, ways)
     graph = shared = share(axes.sizes)
@@ -348,7 +332,7 @@ def prepare(
         outputs=_output_specs(raw),
         parameter_count=onnx_files.parameter_count(model),
         buffers=buffers,
-        buffer_rows=buffer_rows,
+        buffer_rows=given.rows if given else None,
         reference_outputs=reference_outputs,
         drawn=bool(ways),
         split=split,
@@ -437,7 +421,7 @@ def _hands_on(
         UsageError: the user says that they are, and they aren't.
     """
     try:
-        states.check_state(specs, {one.name: (one.dtype, one.shape) for one in outputs}, stream.state)
+        user_data.check_state(specs, {one.name: (one.dtype, one.shape) for one in outputs}, stream.state)
     except UsageError:
         if asked.state or asked.steps:
             raise

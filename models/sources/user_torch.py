@@ -10,7 +10,6 @@ from __future__ import annotations
 import random
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -21,39 +20,30 @@ from shootout import models
 from shootout.core.constants import CALIBRATION_ROWS
 from shootout.core.contract import Array, Arrays, Artifact, TensorSpec
 from shootout.core.errors import ModelError, UsageError, explained
+from shootout.core.exported.inputs import Stream
 from shootout.core.exported.model import ExportedModel
 from shootout.core.exported.request import Request
-from shootout.core.exported.stream import Stream, buffer_count, set_bytes
 from shootout.core.study.axes import BATCH
 from shootout.models.base import WEIGHTS_PARAMETER, Called, set_count
-from shootout.models.data.data_files import note_repeated, read_sets
+from shootout.models.data.data_files import note_repeated
 from shootout.models.native.programs import find_state
 from shootout.models.onnx.effort import Effort
 from shootout.models.sources import input_sets, open_axes, torch_files
-from shootout.models.sources.assembly import ROUNDING, ExportFindings, assemble, note_mixed_rows, require_telling
-from shootout.models.sources.unseen import is_like
+from shootout.models.sources.assembly import (
+    ROUNDING,
+    ExportFindings,
+    assemble,
+    is_like,
+    note_mixed_rows,
+    require_telling,
+)
+from shootout.models.sources.input_sets import GivenSets
 from shootout.models.sources.user_data import stream_of
 from shootout.quantize import torch_error_bounds
 
 INPUT_SEED, CALIBRATION_SEED = 1, 2
 SHARED: tuple[Artifact, ...] = (Artifact.MODULE, Artifact.PT2, Artifact.ONNX, Artifact.OPEN)
 """The artifacts of a size of a sweep that shares an export with open axes."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InputData:
-    """Hold input buffers, calibration sets, labeled rows if there are any, and whether the buffers are drawn.
-
-    `rows` are the buffers' numbers in the user's own data, if these are rows. `whole` is the number of the user's input
-    sets if these are a sample of them, else 0.
-    """
-
-    buffers: list[dict[str, Array]]
-    calibration: list[dict[str, Array]]
-    split: input_sets.RowSplit | None = None
-    drawn: bool = False
-    rows: Array | None = None
-    whole: int = 0
 
 
 def take(request: Request, effort: Effort) -> ExportedModel:
@@ -226,45 +216,25 @@ def _write_artifacts(called: Called, example: Arrays, folder: Path) -> tuple[tup
     return tuple(made), ""
 
 
-def _choose_sets(request: Request, called: Called, specs: tuple[TensorSpec, ...], stream: Stream | None) -> InputData:
+def _choose_sets(request: Request, called: Called, specs: tuple[TensorSpec, ...], stream: Stream | None) -> GivenSets:
     """Choose the sets that the user gave for a request, or make some from the example.
 
     Raises:
         UsageError: the user's inputs or labels can't be read, or don't fit.
     """
-    npz = request.inputs_npz
-    split = None
-    if npz and request.scored:
-        whole = request.scores_all
-        split = input_sets.read_split(npz, request.labels_npz, specs, request.rows_by, stream, scores_all=whole)
-    elif called.labels is not None and not npz:
-        split = input_sets.split_rows(called.inputs, called.labels, specs, scores_all=request.scores_all)
-    most = stream.count_clips(set_bytes(specs)) * stream.steps if stream else buffer_count(specs)
-    if split and not stream:
-        return _sample(split.sample(specs), split)
-    if split:
-        return InputData(buffers=split.sets()[:most], rows=split.other_rows, calibration=split.sets(), split=split)
-    if npz:
-        sets = read_sets(npz, specs, stream)
-        if stream:
-            return InputData(buffers=sets[:most], calibration=sets)
-        return _sample(input_sets.sample_sets(sets, specs, request.batch))
-    if not stream and (real := input_sets.calibration_as_inputs(request.calibration_npz, specs)):
-        return InputData(buffers=real, calibration=real)
+    if called.labels is not None and not request.inputs_npz:
+        rows = input_sets.split_rows(called.inputs, called.labels, specs, scores_all=request.scores_all)
+        return rows.given(specs, stream)
+    if given := input_sets.read_given(request, specs, request.batch, stream):
+        return given
     more = set_count(CALIBRATION_ROWS, request.batch, specs)
     begun = {name: called.inputs[name] for name in stream.state} if stream else {}  # as the example begins
     draw = called.draw or (lambda count, seed: _shuffle_example(called.inputs, count, seed))
     buffers, calibration = (
         [{**one, **begun} for one in draw(count, seed)]
-        for count, seed in ((most, INPUT_SEED), (more, CALIBRATION_SEED))
+        for count, seed in ((input_sets.count_sets(specs, stream), INPUT_SEED), (more, CALIBRATION_SEED))
     )
-    return InputData(buffers=buffers, calibration=calibration, drawn=True)
-
-
-def _sample(given: input_sets.GivenSets, split: input_sets.RowSplit | None = None) -> InputData:
-    return InputData(
-        buffers=given.buffers, rows=given.rows, calibration=given.calibration, split=split, whole=given.whole
-    )
+    return GivenSets(buffers=buffers, calibration=calibration, drawn=True)
 
 
 def _shuffle_example(example: Arrays, count: int, seed: int) -> list[dict[str, Array]]:
@@ -286,7 +256,7 @@ def _shuffle_floats(array: Array, rng: np.random.Generator) -> Array:
 
 
 def _usable_buffers(
-    request: Request, called: Called, data: InputData, stream: Stream | None
+    request: Request, called: Called, data: GivenSets, stream: Stream | None
 ) -> tuple[list[dict[str, Array]], list[dict[str, Array]]]:
     """Return the buffers, or the example alone if shuffled ones aren't valid inputs; and the outputs for each.
 

@@ -15,16 +15,15 @@ from shootout import models
 from shootout.core.constants import FP32_BOUND_FLOOR
 from shootout.core.contract import Array, Arrays, Artifact, Precision, TensorSpec
 from shootout.core.errors import UsageError
+from shootout.core.exported.inputs import buffer_count
 from shootout.core.exported.model import ExportedModel
 from shootout.core.exported.request import Request
-from shootout.core.exported.stream import buffer_count
 from shootout.core.study.axes import BATCH
 from shootout.models.base import LabeledTask, Model, buffer_notes, draw
 from shootout.models.onnx.effort import Effort
 from shootout.models.sources import input_sets
-from shootout.models.sources.assembly import ExportFindings, assemble, require_telling
+from shootout.models.sources.assembly import ExportFindings, Unseen, assemble, make_unseen, require_telling
 from shootout.models.sources.input_sets import RowSplit
-from shootout.models.sources.unseen import Unseen, make_unseen
 from shootout.models.sources.user_data import DataSource, open_sweep, settle
 
 INPUT_SEED = 1

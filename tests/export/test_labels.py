@@ -65,7 +65,7 @@ def test_rows_that_belong_together_stay_on_one_side(tmp_path: Path):
     assert len({*units[split.report_rows]}) == len({*units[split.other_rows]}) == 20
     split.save(tmp_path)
     exported: Any = SimpleNamespace(folder=tmp_path, has_report=True)
-    timed = split.sample(SPECS)
+    timed = split.given(SPECS)
     np.save(tmp_path / BUFFER_ROWS, timed.rows)
     first = timed.buffers[0]["x"]
     assert all(np.array_equal(rows[ExportedModel.number_row(exported, at)], row) for at, row in enumerate(first))
@@ -92,7 +92,7 @@ def test_a_row_of_an_input_buffer_has_its_number_in_the_users_data(tmp_path: Pat
     specs = (replace(SPECS[0], shape=(4, 4)),)
     split = input_sets.split_rows({"x": ROWS[:count]}, None, specs)
     split.save(tmp_path)
-    timed = split.sample(specs)
+    timed = split.given(specs)
     np.save(tmp_path / BUFFER_ROWS, timed.rows)
     exported: Any = SimpleNamespace(folder=tmp_path)
     for number, row in enumerate(row for buffer in timed.buffers for row in buffer["x"]):
@@ -107,7 +107,7 @@ def test_the_same_rows_are_timed_with_labels_as_without(tmp_path: Path, batch: i
     specs = (replace(SPECS[0], shape=(batch, 4)),)
     rows = RNG.standard_normal((1_000, 4)).astype(np.float32)
     data, labels = files(tmp_path, rows, np.arange(1_000) % 3)
-    labeled = input_sets.read_split(data, labels, specs).sample(specs)
+    labeled = input_sets.read_split(data, labels, specs).given(specs)
     plain = input_sets.sample_sets(read_sets(data, specs), specs, batch)
     assert len(plain.buffers) == len(labeled.buffers) == sets
     assert all(np.array_equal(one["x"], other["x"]) for one, other in zip(plain.buffers, labeled.buffers, strict=True))
@@ -117,7 +117,7 @@ def test_the_same_rows_are_timed_with_labels_as_without(tmp_path: Path, batch: i
 
 def test_timed_rows_may_be_scored_and_those_that_calibrate_may_not():
     split = input_sets.split_rows({"x": ROWS}, CLASSES, SPECS)
-    timed = split.sample(SPECS)
+    timed = split.given(SPECS)
     assert {*timed.rows} == {*range(50)}
     scored = {row.tobytes() for row in split.report["x"]}
     assert not scored & {row.tobytes() for one in timed.calibration for row in one["x"]}

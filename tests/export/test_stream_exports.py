@@ -14,9 +14,9 @@ from support.onnx_made import value, write
 
 from shootout.core.errors import UsageError
 from shootout.core.exported.client import Request, obtain_all
+from shootout.core.exported.inputs import Stream
 from shootout.core.exported.model import ExportedModel
 from shootout.core.exported.request import checked
-from shootout.core.exported.stream import Stream
 from shootout.models.sources.onnx_file import OnnxFile
 
 RNG = np.random.default_rng(0)

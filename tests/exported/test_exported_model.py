@@ -22,7 +22,7 @@ from shootout.core.exported.model import ExportedModel, open_exported
 from shootout.models.onnx.effort import Effort
 from shootout.models.sources import __main__ as exporter
 from shootout.models.sources import input_sets
-from shootout.models.sources.unseen import UNSEEN_SETS, UNSEEN_WHOLE_SETS, make_unseen
+from shootout.models.sources.assembly import UNSEEN_SETS, UNSEEN_WHOLE_SETS, make_unseen
 from shootout.quantize import torch_error_bounds
 
 REQUESTS = {

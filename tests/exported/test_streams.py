@@ -9,8 +9,8 @@ import pytest
 
 from shootout.core.contract import Arrays, TensorSpec
 from shootout.core.errors import UsageError
-from shootout.core.exported.stream import Stream
-from shootout.models.sources import states
+from shootout.core.exported.inputs import Stream
+from shootout.models.sources import user_data
 
 
 def spec(name: str, shape: tuple[int, ...] = (1, 4), dtype: str = "float32") -> TensorSpec:
@@ -37,7 +37,7 @@ def forms(*names: str, shape: tuple[int, ...] | None = (1, 4), dtype: str = "flo
     ],
 )
 def test_names_tell_states(given: str, made: str):
-    assert states.guess_state([spec("audio"), spec(given)], forms("y", made)) == {given: made}
+    assert user_data.guess_state([spec("audio"), spec(given)], forms("y", made)) == {given: made}
 
 
 @pytest.mark.parametrize(
@@ -45,36 +45,36 @@ def test_names_tell_states(given: str, made: str):
     [("h", "cn"), ("in_cache1", "cache_out2"), ("input_1", "output_1"), ("past", "present"), ("state", "score")],
 )
 def test_other_names_tell_none(given: str, made: str):
-    assert states.guess_state([spec("x"), spec(given)], forms("y", made)) == {}
+    assert user_data.guess_state([spec("x"), spec(given)], forms("y", made)) == {}
 
 
 def test_a_state_has_the_shape_and_type_of_its_next_value():
     inputs = [spec("x"), spec("h", (1, 64))]
-    assert states.guess_state(inputs, forms("hn", shape=(-1, 64))) == {"h": "hn"}
-    assert states.guess_state(inputs, forms("hn", shape=None)) == {"h": "hn"}, "the export will see"
-    assert states.guess_state(inputs, forms("hn", shape=(1, 65))) == {}, "a cache that grows"
-    assert states.guess_state(inputs, forms("hn", shape=(1, 64), dtype="int64")) == {}
+    assert user_data.guess_state(inputs, forms("hn", shape=(-1, 64))) == {"h": "hn"}
+    assert user_data.guess_state(inputs, forms("hn", shape=None)) == {"h": "hn"}, "the export will see"
+    assert user_data.guess_state(inputs, forms("hn", shape=(1, 65))) == {}, "a cache that grows"
+    assert user_data.guess_state(inputs, forms("hn", shape=(1, 64), dtype="int64")) == {}
 
 
 def test_a_call_has_something_to_work_on():
-    assert states.guess_state([spec("x")], forms("x_out")) == {}
+    assert user_data.guess_state([spec("x")], forms("x_out")) == {}
 
 
 def test_an_output_that_is_an_input_is_no_next_value():
-    assert states.guess_state([spec("x"), spec("h")], forms("y", "h")) == {}
-    assert states.guess_state([spec("x"), spec("h"), spec("hn")], forms("h", "hn")) == {}
+    assert user_data.guess_state([spec("x"), spec("h")], forms("y", "h")) == {}
+    assert user_data.guess_state([spec("x"), spec("h"), spec("hn")], forms("h", "hn")) == {}
 
 
 def test_an_output_is_one_inputs_next_value():
-    assert states.guess_state([spec("x"), spec("past_x")], forms("present_x")) == {"past_x": "present_x"}
-    assert states.guess_state([spec("x"), spec("h"), spec("h0")], forms("y", "hn")) == {"h": "hn"}
+    assert user_data.guess_state([spec("x"), spec("past_x")], forms("present_x")) == {"past_x": "present_x"}
+    assert user_data.guess_state([spec("x"), spec("h"), spec("h0")], forms("y", "hn")) == {"h": "hn"}
 
 
 def test_what_is_asked_for_goes_before_names():
     inputs, outputs = [spec("x"), spec("h"), spec("c")], forms("y", "hn", "cn")
 
     def asked(state: dict[str, str] | None, steps: int = 0, *, data: bool = False, flops: float = 0.0) -> Any:
-        return states.choose(inputs, outputs, state, steps, has_data=data, flops=flops)
+        return user_data.choose(inputs, outputs, state, steps, has_data=data, flops=flops)
 
     assert asked(None) == Stream(steps=100, state={"h": "hn", "c": "cn"})
     assert asked(None, 7) == Stream(steps=7, state={"h": "hn", "c": "cn"})
@@ -99,7 +99,7 @@ def test_what_is_asked_for_goes_before_names():
 def test_a_state_that_cannot_be_handed_on_is_refused(state: dict[str, str], says: str):
     outputs = {**forms("hn"), **forms("y", dtype="int64")}
     with pytest.raises(UsageError, match=says):
-        states.check_state([spec("x"), spec("h")], outputs, state)
+        user_data.check_state([spec("x"), spec("h")], outputs, state)
 
 
 def count(inputs: Arrays) -> dict[str, Any]:

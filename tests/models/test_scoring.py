@@ -17,8 +17,8 @@ from shootout.core.contract import Array, Arrays, TensorSpec
 from shootout.core.errors import ShootoutError, UsageError
 from shootout.core.exported.client import Request, obtain_all
 from shootout.core.exported.fidelity import rows
+from shootout.core.exported.inputs import Stream
 from shootout.core.exported.model import ExportedModel, ReportRows
-from shootout.core.exported.stream import Stream
 from shootout.core.host import child, npz
 from shootout.core.host.npz import CALLS, saving
 from shootout.core.messages import Scores

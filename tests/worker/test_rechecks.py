@@ -17,7 +17,7 @@ from shootout.core.messages import Scope, Verified
 from shootout.core.worker import verification
 from shootout.core.worker.blocks import Blocks
 from shootout.core.worker.verification import Claim, Rechecks
-from shootout.models.sources.unseen import make_unseen
+from shootout.models.sources.assembly import make_unseen
 from shootout.scenarios.concurrent import Instances
 
 INPUTS = [np.array([[1.1, 2.3, 4.7]], np.float32) * (1 + index) for index in range(4)]

@@ -10,8 +10,8 @@ import pytest
 from support.exports import bare_exported
 
 from shootout.core.contract import Arm, Arrays, Executed, Target, TensorSpec
+from shootout.core.exported.inputs import Stream
 from shootout.core.exported.model import ExportedModel
-from shootout.core.exported.stream import Stream
 from shootout.core.messages import Scope
 from shootout.core.worker.blocks import Blocks, Clips
 from shootout.core.worker.verification import Claim, verify

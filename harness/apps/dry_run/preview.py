@@ -14,8 +14,8 @@ from shootout.core.constants import INPUT_BUFFERS, MOST_INPUT_SETS
 from shootout.core.contract import TensorSpec
 from shootout.core.errors import UsageError
 from shootout.core.exported.client import Request, is_file
+from shootout.core.exported.inputs import buffer_count, set_bytes
 from shootout.core.exported.request import is_own
-from shootout.core.exported.stream import buffer_count, set_bytes
 from shootout.core.exported.workload import Work
 from shootout.models.base import Model, draw
 from shootout.models.data import data_files, table_files
@@ -24,8 +24,7 @@ from shootout.models.onnx.effort import ModelSize
 from shootout.models.sources import input_sets, trees
 from shootout.models.sources.onnx_file import takes_nan
 from shootout.models.sources.onnx_sizes import axis_sizes, path_of, tell_row_sizes
-from shootout.models.sources.states import Forms
-from shootout.models.sources.user_data import stream_of
+from shootout.models.sources.user_data import Forms, stream_of
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, create_model
 
 from shootout.core.contract import Arm, Executed, Fidelity, NotRun, NotRunKind
-from shootout.core.exported.stream import OFF
+from shootout.core.exported.inputs import OFF
 from shootout.core.exported.workload import Work
 from shootout.core.host.noise import Disturbance
 from shootout.core.messages import GpuCost, OnGpu, Scores, TimeBin

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from shootout.core.constants import MAX_CALL_S, MAX_RESTARTS, MAX_RESTARTS_IN_TIME, USUAL_SCENARIO
 from shootout.core.contract import Device, Precision, Value
 from shootout.core.errors import UsageError, tell_refusal, unknown
-from shootout.core.exported.stream import OFF
+from shootout.core.exported.inputs import OFF
 from shootout.core.host.store import without_home
 from shootout.core.scenario import Scenario, find_scenario, scenario_names, study_options
 from shootout.core.stats.drops import find_max_drop, read_share

@@ -49,8 +49,8 @@ from shootout.core import clock
 from shootout.core.constants import LONG_CALL_NS, RECHECK_SHARE, USEFUL_BOUND
 from shootout.core.contract import Arm, Arrays, BoundStanding, Executed, Fidelity, Rests, StepError, TensorSpec
 from shootout.core.exported import fidelity
+from shootout.core.exported.inputs import NUDGES, can_mix, mix_sets, nudge
 from shootout.core.exported.model import ExportedModel
-from shootout.core.exported.unseen import NUDGES, can_mix, mix_sets, nudge
 from shootout.core.host.npz import saving
 from shootout.core.messages import Verified
 from shootout.core.session import Session

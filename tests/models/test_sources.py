@@ -1,0 +1,60 @@
+"""Sources of models: which words they claim, and one that an installed package adds."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from shootout.core import plugins
+from shootout.core.errors import UsageError
+from shootout.core.exported import request
+from shootout.core.exported.request import Source, find_claim, find_source, model_names
+from shootout.models.sources import TABLE
+
+
+@pytest.mark.parametrize(
+    ("word", "source"),
+    [
+        ("digits", "zoo"),
+        ("grid_probe", "probes"),
+        ("some/net.onnx", "onnx"),
+        ("forest.joblib", "trees"),
+        ("Net.pt2", "program"),
+        ("some/config.json", "transformers"),
+        ("net.py:make", "factory"),
+        ("package.net:make", "factory"),
+    ],
+)
+def test_each_word_has_one_source(word: str, source: str):
+    assert type(find_source(word)) is plugins.load(TABLE[source])
+
+
+class Remote(Source):
+    """A third party's."""
+
+    names = ("digits", "remote_net")
+    is_file = True
+
+
+def test_a_package_adds_words_and_takes_none(monkeypatch: pytest.MonkeyPatch):
+    point = EntryPoint(name="remote", value=f"{__name__}:Remote", group=plugins.SOURCES)
+    monkeypatch.setattr(plugins, "third_parties", lambda kind: (point,) if kind == plugins.SOURCES else ())
+    monkeypatch.setattr(plugins, "load", lambda place: Remote if "Remote" in place else LOAD(place))
+    request.list_sources.cache_clear()
+    try:
+        assert type(find_source("remote_net")) is Remote
+        assert request.is_file("remote_net")
+        assert "remote_net" in model_names()
+        assert type(find_source("digits")) is not Remote
+    finally:
+        request.list_sources.cache_clear()
+
+
+LOAD = plugins.load
+
+
+def test_a_word_that_none_claims_is_refused_with_the_nearest_name():
+    assert find_claim("digit") is None
+    with pytest.raises(UsageError, match="did you mean 'digits'"):
+        find_source("digit")
