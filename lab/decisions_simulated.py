@@ -18,7 +18,7 @@ from lab.common import Bench, Table, Tables
 from shootout.apps.judge.decide.candidates import Candidate, Play, Question
 from shootout.apps.judge.decide.decision import Decision, decide
 from shootout.apps.judge.decide.policy import Policy, read_policy
-from shootout.apps.judge.quantiles import median_interval
+from shootout.apps.judge.rows import median_interval
 from shootout.core.contract import Array
 from shootout.core.results.group import Group
 from shootout.core.stats.group_evidence import GroupEvidence, Rules

@@ -12,7 +12,7 @@ from typing import Any
 
 from shootout.apps.ceilings.measure import known_ceilings
 from shootout.apps.dry_run import screen as preview
-from shootout.apps.judge.analysis import analyse, find_nearest
+from shootout.apps.judge.analysis import analyse, find_nearest, missing
 from shootout.apps.judge.decide.policy import Policy, as_policy
 from shootout.apps.judge.decide.racing import (
     PolicyPurpose,
@@ -21,7 +21,6 @@ from shootout.apps.judge.decide.racing import (
     refuse_several,
     refuse_unshown,
 )
-from shootout.apps.judge.missing import missing
 from shootout.apps.judge.racing import AnswerPurpose
 from shootout.backends import chosen_gpu
 from shootout.commands import selection

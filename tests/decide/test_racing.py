@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 from support.races import made, planted
 
-from shootout.apps.judge.analysis import analyse
+from shootout.apps.judge.analysis import analyse, missing
 from shootout.apps.judge.decide.candidates import read_question
 from shootout.apps.judge.decide.limits import judge_limits
 from shootout.apps.judge.decide.policy import Policy, read_policy
 from shootout.apps.judge.decide.racing import PolicyPurpose, fit_study, refuse_several, refuse_unshown
-from shootout.apps.judge.missing import missing
 from shootout.commands import selection
 from shootout.commands.run import choose_study_for
 from shootout.core.contract import Fidelity, NotRun, NotRunKind, Precision

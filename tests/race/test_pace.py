@@ -17,7 +17,7 @@ from support.races import fakes
 from support.races.fakes import FakeWatch, World
 from support.races.made import played
 
-from shootout.apps.judge.caps import STEEPEST, Caps, predicted_s, work_of
+from shootout.apps.judge.racing import STEEPEST, Caps, predicted_s, work_of
 from shootout.core.clock import Deadline
 from shootout.core.constants import LONG_ROUNDS, MIN_ROUNDS, ROUNDS, WARM_UP_CALLS, WARM_UP_LONG_CALLS
 from shootout.core.contract import Arm, Array, NotRun, Precision, Target

@@ -15,8 +15,7 @@ from support.races import cells
 from support.races.made import COPY, EXECUTED, GROUP, A, B, ended, header, played, prepared, rounds, write
 
 import shootout
-from shootout.apps.judge.analysis import analyse
-from shootout.apps.judge.missing import missing
+from shootout.apps.judge.analysis import analyse, missing
 from shootout.core.contract import Precision
 from shootout.core.host.noise import Disturbance, DisturbanceKind
 from shootout.core.journal import journal, samples

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from shootout.apps.judge.accuracy import MetricLimits, add_scores, find_fronts
 from shootout.apps.judge.choice import Cell, add_ship_ratios, choose, make_cells, more_time, resume
 from shootout.apps.judge.crossovers import find_crossovers
-from shootout.apps.judge.missing import missing, pooled_sd
 from shootout.apps.judge.roofline import with_ceilings
 from shootout.apps.judge.rows import make_row
 from shootout.apps.judge.turns import describe_arms, rank
@@ -19,9 +21,11 @@ from shootout.core.host.noise import DisturbanceKind
 from shootout.core.host.store import without_home
 from shootout.core.journal.records import Ended, Header
 from shootout.core.messages import Scope
-from shootout.core.results.group import Group, against, copy_holds
+from shootout.core.results.group import Group, against, copy_holds, unsteady
 from shootout.core.results.run import Run, read_run
 from shootout.core.scenario import find_scenario
+from shootout.core.stats.group_evidence import log_ratios
+from shootout.core.stats.leaders import restarts_left
 from shootout.core.study.group import confirming_name, short
 from shootout.tell import reproduce
 from shootout.tell.document import SCHEMA, Answer, Control, Document, GroupSummary, NearestOpen, Ratio, Row, ratio_of
@@ -177,3 +181,49 @@ def find_nearest(groups: Iterable[Group]) -> NearestOpen | None:
 def compare_arms(folder: Path, arm: str, other: str, group: str | None = None) -> Ratio:
     """Return one arm's end-to-end time ÷ another's; see `Run.ratio`."""
     return ratio_of(read_run(folder).ratio(arm, other, group))
+
+
+def pooled_sd(group: Group) -> float | None:
+    """Return the SD of the log ratio to the baseline between restarts, pooled over all arms; None: it isn't known.
+
+    It is of end-to-end times. An arm of n restarts gives n − 1 degrees of freedom.
+    """
+    blocks, baseline = group.blocks(Scope.END_TO_END), group.rules.baseline
+    x = [log_ratios(mine, blocks.get(baseline or "", {})) for label, mine in blocks.items() if label != baseline]
+    degrees = sum(one.size - 1 for one in x if one.size)
+    squares = sum(float(np.sum((one - one.mean()) ** 2)) for one in x if one.size)
+    return math.sqrt(squares / degrees) if degrees else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missing:
+    """A pair that is not distinguished, though the group's goal asks for it.
+
+    Attributes:
+        restarts: that it would take, if the rest were like those played; None if unknown.
+        seconds: likewise, as long as the last restart took each.
+    """
+
+    pair: tuple[str, str]
+    restarts: int | None
+    seconds: float | None
+
+
+def missing(group: Group, barred: Collection[str] = ()) -> tuple[Missing, ...]:
+    """Return the pairs that the group's goal still waits for, the nearest first.
+
+    Args:
+        barred: the arms that can't be chosen whatever their times, by what the run is for.
+    """
+    labels = [label for label in group.played if label not in group.setbacks]
+    known = group.evidence(Scope.END_TO_END)
+    if barred:
+        known = replace(known, barred={*barred})
+    left = restarts_left(known, labels, unsteady(group.steady_from))
+    each_s = group.rounds[-1].lasting_s if group.rounds else 0.0
+    return tuple(
+        Missing(pair=pair, restarts=int(count), seconds=count * each_s)
+        if math.isfinite(count)
+        else Missing(pair=pair, restarts=None, seconds=None)
+        for pair, count in sorted(left.items(), key=lambda one: one[1])
+    )

@@ -1,25 +1,34 @@
-"""What any run is for, with a policy or without: its first answer is told, and rows nearly known play once more."""
+"""What any run is for, with a policy or without: an answer, told as soon as it is settled among the fastest.
+
+Rows that are nearly known play once more at the end, and cells of a grid that would take too long are left out.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from shootout.apps.judge.caps import Caps
+import numpy as np
+
 from shootout.core import units
-from shootout.core.constants import CONTENDING
+from shootout.core.constants import CONTENDING, LONG_CALL_NS
 from shootout.core.contract import Arm, NotRun
+from shootout.core.exported.request import find_model
 from shootout.core.journal.journal import History
-from shootout.core.journal.records import Played
+from shootout.core.journal.records import Line, Played
+from shootout.core.messages import Scope
+from shootout.core.race.arm_process import skip_slow, tell_seconds
 from shootout.core.race.purpose import Purpose
 from shootout.core.race.race import Race
+from shootout.core.scenario import scenario_of
 from shootout.core.stats.goals import Aim
 from shootout.core.stats.group_evidence import Pair
 from shootout.core.stats.leaders import copy_strays, is_unopposed, leader_sets
 from shootout.core.stats.verdicts import Comparison
-from shootout.core.study.group import short
+from shootout.core.study.group import GroupRecord, short
 from shootout.core.study.plan import Plan
 
 MOST_EXTRA = 2
@@ -114,3 +123,125 @@ def _lacks_few(found: Comparison | None) -> bool:
     if found is None or found.decided or found.restarts_needed is None:
         return False
     return found.restarts_needed - found.restarts <= MOST_EXTRA
+
+
+APART = 2.0
+"""Two cells tell how time grows when one has at least so many times the work of the other."""
+
+
+STEEPEST = 3.0
+"""Time grows with no higher power of the work: what looks steeper is noise, or a cache that has just been outgrown."""
+
+
+Numbers = Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridCell:
+    """What calls of a cell took: all its numbers, the batch among them, since not all that costs time is work."""
+
+    numbers: Numbers
+    work: float
+    seconds: float
+
+    def shared(self, numbers: Numbers) -> int:
+        """Count how many of its numbers are these."""
+        return sum(self.numbers[name] == value for name, value in numbers.items())
+
+
+def work_of(arm: Arm) -> float:
+    """Return what an arm's time grows with: weights × batch, or the numbers among its parameters if it has none."""
+    weights = find_model(arm.model).count_weights(arm.parameters)
+    sizes = (abs(float(value)) for value in arm.parameters.values() if _is_number(value) and value)
+    return float(arm.batch) * float(weights or math.prod(sizes))
+
+
+def comparable(cells: Iterable[GridCell], numbers: Numbers) -> dict[float, float]:
+    """Return by work the seconds of the cells that tell how long one with these numbers takes.
+
+    Steps of a recurrence or an image's side cost time and have no weights. So no cell counts that is larger in any
+    number. The most alike of the others, and of these the one with the most work, gives the time; the slope comes from
+    cells that differ from it in one number alone.
+    """
+    within = [one for one in cells if all(one.numbers[name] <= value for name, value in numbers.items())]
+    if not within:
+        return {}
+    top = max(within, key=lambda one: (one.shared(numbers), one.work, one.seconds))
+    beside = (one for one in within if one.work < top.work and one.shared(top.numbers) == len(numbers) - 1)
+    return {**{one.work: one.seconds for one in beside}, top.work: top.seconds}
+
+
+def predicted_s(known: Mapping[float, float], work: float) -> float | None:
+    """Return the seconds that a call will take, on the line through two smaller cells in log-log axes; None: unknown.
+
+    One smaller cell alone tells only where its calls are long: then time grows with the work, while a short call is
+    mostly overhead, which doesn't grow.
+
+    Args:
+        known: work → seconds of a call.
+    """
+    smaller = sorted(one for one in known if one < work)
+    if not smaller:
+        return None
+    top = smaller[-1]
+    below = [one for one in smaller if one * APART <= top]
+    if below:
+        slope = math.log(known[top] / known[below[-1]]) / math.log(top / below[-1])
+    elif known[top] * 1e9 >= LONG_CALL_NS:
+        slope = 1.0
+    else:
+        return None
+    return known[top] * float((work / top) ** min(max(slope, 0.0), STEEPEST))
+
+
+@dataclass(slots=True)
+class Caps:
+    """What calls took so far, and which cells are better left out.
+
+    Args:
+        max_call_s: the study's cap; 0: there is none.
+    """
+
+    max_call_s: float
+    _known: dict[tuple[Any, ...], dict[tuple[float, ...], GridCell]] = field(default_factory=dict, init=False)
+
+    def recall(self, groups: Iterable[GroupRecord], lines: Iterable[Line]) -> None:
+        """Take over what a journal holds."""
+        arms = {(group.name, arm.label): arm for group in groups for arm in group.arms}
+        for line in lines:
+            if isinstance(line, Played) and (arm := arms.get((line.group, line.arm))):
+                self.note(arm, line)
+
+    def note(self, arm: Arm, played: Played) -> None:
+        """Remember how long its calls took; a later restart takes the place of an earlier one."""
+        blocks = played.block_median_ns.get(Scope.END_TO_END, ())
+        if blocks and scenario_of(arm).is_foreseen:
+            cell = GridCell(numbers=_numbers(arm), work=work_of(arm), seconds=float(np.median(blocks)) / 1e9)
+            self._known.setdefault(_kind_of(arm), {})[tuple(cell.numbers.values())] = cell
+
+    def setback(self, arm: Arm) -> NotRun | None:
+        """Return why this arm is left out; None if it may take part."""
+        known = self._known.get(_kind_of(arm), {})
+        if not self.max_call_s or not known:
+            return None
+        seconds = predicted_s(comparable(known.values(), _numbers(arm)), work_of(arm))
+        if seconds is None or seconds <= self.max_call_s:
+            return None
+        return skip_slow(f"a call would take about {tell_seconds(seconds)}", self.max_call_s)
+
+
+def _kind_of(arm: Arm) -> tuple[Any, ...]:
+    """Return all that must be alike for two arms' times to lie on one line."""
+    words = sorted((name, None if _is_number(value) else value) for name, value in arm.parameters.items())
+    knobs = sorted(arm.options.items())
+    return (arm.target, arm.model, arm.threads, arm.scenario, arm.instances, tuple(words), tuple(knobs))
+
+
+def _numbers(arm: Arm) -> dict[str, float]:
+    """Return the batch and the numbers among the parameters, in a fixed order."""
+    numbers = {name: float(value) for name, value in sorted(arm.parameters.items()) if _is_number(value)}
+    return {"batch": float(arm.batch), **{f"parameter {name}": value for name, value in numbers.items()}}
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from statistics import median
 from typing import Any
 
 import numpy as np
 
-from shootout.apps.judge import quantiles
 from shootout.core.constants import USEFUL_BOUND
 from shootout.core.contract import COULD_RUN, Arm, Array, BoundStanding, Fidelity, NotRun, NotRunKind
 from shootout.core.journal.records import Checked, LoadTestResult, Played
@@ -19,6 +18,7 @@ from shootout.core.messages import CPU, GpuCost, OnGpu, Scope
 from shootout.core.results.group import judged
 from shootout.core.results.run import Result, Run
 from shootout.core.scenario import LimitedTail, scenario_of
+from shootout.core.stats.quantiles import CONFIDENCE, LEAST_TAILS, largest_within, least_calls, own_calls
 from shootout.core.units import counted
 from shootout.tell.document import (
     CpuTime,
@@ -166,7 +166,7 @@ def _time_scope(run: Run, mine: Result, scope: Scope) -> Timing | None:
     if not blocks:
         return None
     medians = np.array([float(np.median(values)) for values in blocks.values()])
-    middle = quantiles.median_interval(medians)
+    middle = median_interval(medians)
     calls = run.samples(mine, scope)
     against_baseline = judged(group, scope, label, group.rules.baseline)
     against_own = judged(group, scope, label, group.record.references.get(label))
@@ -188,7 +188,7 @@ def _cpu_time(mine: Result) -> CpuTime | None:
     blocks = mine.group.blocks_of(CPU, mine.label)
     if not blocks:
         return None
-    middle = quantiles.median_interval(np.array([float(np.median(values)) for values in blocks.values()]))
+    middle = median_interval(np.array([float(np.median(values)) for values in blocks.values()]))
     return CpuTime(median_ns=middle.median, low_ns=middle.low, high_ns=middle.high, restarts=len(blocks))
 
 
@@ -219,7 +219,7 @@ def _bound_percentiles(restarts: Sequence[Array]) -> dict[str, Any]:
     figures: dict[str, float | None] = {}
     bounds = None
     for percent in (90, 95, 99):
-        bounds = quantiles.percentile_bounds(restarts, percent / 100)
+        bounds = percentile_bounds(restarts, percent / 100)
         figures[f"p{percent}_low_ns"] = bounds.low if bounds else None
         figures[f"p{percent}_ns"] = bounds.high if bounds else None
     return figures | {"p99_highest_ns": bounds.highest if bounds else None}
@@ -343,3 +343,86 @@ def _median_of(name: str, records: Iterable[object]) -> Any:
     if not values:
         return None
     return round(median(values)) if name.endswith(("_bytes", "_mhz")) else float(median(values))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MedianInterval:
+    """A median between two order statistics, in the values' unit; `confidence` is the achieved one."""
+
+    median: float
+    low: float
+    high: float
+    confidence: float
+
+
+def median_interval(values: Array) -> MedianInterval:
+    """Return the median and the narrowest symmetric pair of order statistics that holds it with at least 95 %.
+
+    Fewer than 6 values can't reach that: then low and high are their full range, and `confidence` says what it is
+    worth. The values must be independent (medians of restarts are; calls of one process are not quite).
+
+    Args:
+        values: shape (n,), n ≥ 1, any unit.
+
+    Raises:
+        ValueError: there are no values.
+
+    Source: David and Nagaraja, Order Statistics, 7.1.
+    """
+    n = values.size
+    if n == 0:
+        raise ValueError("a median needs at least one value, received none")
+    below, chance = largest_within(n, 0.5, (1 - CONFIDENCE) / 2)
+    if below < 0:
+        below, chance = 0, 0.5**n
+    upper = n - 1 - below
+    ordered = np.partition(values, sorted({below, upper, (n - 1) // 2, n // 2}))
+    return MedianInterval(
+        median=float((ordered[(n - 1) // 2] + ordered[n // 2]) / 2),
+        low=float(ordered[below]),
+        high=float(ordered[upper]),
+        confidence=1 - 2 * chance,
+    )
+
+
+def percentile(values: Array, p: float) -> float:
+    """Return the `p` percentile (0.9 for p90), shape (n,), n ≥ 1: Hyndman and Fan's type 2.
+
+    It is the inverse of the empirical distribution function, the mean of both neighbors where it jumps; for the median
+    that is the usual one.
+    """
+    n, ordered = values.size, np.sort(values)
+    place = round(n * p, 9)
+    first, second = max(math.ceil(place) - 1, 0), min(math.floor(place), n - 1)
+    return float(ordered[first] + ordered[second]) / 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PercentileBounds:
+    """A restart's percentile between two order statistics, and the highest that any restart had."""
+
+    low: float
+    high: float
+    highest: float
+
+
+def percentile_bounds(restarts: Sequence[Array], p: float) -> PercentileBounds | None:
+    """Return the lower and upper bound of a restart's `p` percentile, from the restarts' own.
+
+    They are the order statistics of `median_interval`, the lowest and the highest of up to 5 restarts. Calls of one
+    restart are not independent: bounds over all calls at once were exceeded by the other half of the same run in a
+    third of all splits.
+
+    Args:
+        restarts: the values of each; those with fewer than `own_calls` have no percentile of their own.
+        p: the percentile as a share.
+
+    Returns:
+        None where fewer than 4 restarts have one, or all together have fewer than 64, 130 and 662 values for p =
+        0.90, 0.95 and 0.99 (see `tail_bound`).
+    """
+    own = [percentile(values, p) for values in restarts if values.size >= own_calls(p)]
+    if len(own) < LEAST_TAILS or sum(values.size for values in restarts) < least_calls(p):
+        return None
+    found = median_interval(np.array(own))
+    return PercentileBounds(low=found.low, high=found.high, highest=max(own))
