@@ -29,7 +29,6 @@ from shootout.core.messages import Ask, Scope, Tuned, Turn
 from shootout.core.scenario import Opened, StudyOption
 from shootout.core.session import Session
 from shootout.core.worker.blocks import Blocks, Clips
-from shootout.scenarios.constants import WINDOW_NS
 
 T = TypeVar("T")
 _START_NS = 5_000_000
@@ -60,6 +59,19 @@ class RateStep(Ask):
         return (self.requests + self.lead_in) * max(1 / self.rate_per_s, call_s)
 
 
+WINDOW_NS = 50_000_000
+"""Several instances at once are read for at least so long, and `BLOCK_CALLS` calls each."""
+SERVE_REQUESTS = 1_000
+"""A p99 rests on at least so many requests, and on those of `SERVE_STEP_S` seconds."""
+SERVE_STEP_S = 1.0
+SERVE_LEAD_IN = 0.1
+"""So many more requests, as a share of these, come first and only fill the queue."""
+SERVE_ROUNDS = 9
+"""Steps of the search in a restart: two or three to have the rate between two others, the rest to halve that."""
+GIVEN_ROUNDS = 3
+"""Steps at a given rate: nothing is narrowed down, and more restarts tell more than a longer one."""
+SERVE_LIMIT_FACTOR = 5.0
+"""The limit on p99 where none is given, in calls of the baseline without load."""
 INSTANCES = StudyOption(flag="--instances", use="are sessions at work at once", them="them")
 
 

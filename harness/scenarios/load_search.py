@@ -29,14 +29,14 @@ from shootout.core.results.group import counting
 from shootout.core.scenario import Player, Rounds, Terms
 from shootout.core.stats import quantiles
 from shootout.core.units import duration, number
-from shootout.scenarios.concurrent import RateStep
-from shootout.scenarios.constants import (
+from shootout.scenarios.concurrent import (
     GIVEN_ROUNDS,
     SERVE_LEAD_IN,
     SERVE_LIMIT_FACTOR,
     SERVE_REQUESTS,
     SERVE_ROUNDS,
     SERVE_STEP_S,
+    RateStep,
 )
 
 P99 = 0.99

@@ -16,12 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shootout.core.contract import Array
+from shootout.core import schemes
+from shootout.core.contract import Arm, Array, Artifact, Capabilities, NotRun, NotRunKind
 from shootout.core.errors import UsageError, tell_refusal
+from shootout.core.scenario import Arrivals
 from shootout.core.study import axes
 from shootout.core.units import counted
 
 if TYPE_CHECKING:
+    from shootout.core.exported.request import Request
     from shootout.core.study.schema import Study
 
 MOST_BINS = 8
@@ -146,6 +149,43 @@ def find_faults(study: Study, mix: Mix) -> Iterator[str]:
     given = {**study.parameters, **({"batch": study.batch} if "batch" in study.model_fields_set else {})}
     if given.get(mix.axis, mix.sizes) != mix.sizes:
         yield f"the mix says which sizes of {mix.axis} to race: leave out {mix.axis} itself"
+
+
+def find_closed_shapes(arm: Arm, can: Capabilities) -> NotRun | None:
+    """Explain why a target can't take any size in one session; None if it can, or isn't asked to."""
+    from shootout.core.exported.request import is_file  # none of these is for a worker
+    from shootout.core.study.target import own_words
+
+    scheme = schemes.parse(arm.target.scheme, own=own_words(can))
+    if not scheme.is_dynamic:
+        return None
+    static = replace(arm.target, scheme="+".join(replace(scheme, shapes="").words))
+    fix = f"use {static}, a session for each size, or its /bucket-N"
+    if arm.target.precision not in can.opens:
+        reason = f"{arm.target.backend} takes no open shapes here in {arm.target.precision}"
+        return NotRun(NotRunKind.UNSUPPORTED, reason, fix)
+    if is_file(arm.model) and Artifact.ONNX not in can.consumes:
+        return NotRun(NotRunKind.UNFIT, "the torch module of a file is made for one size", fix)
+    return None
+
+
+def find_bad_buckets(asked: Request, arms: Sequence[Arm], arrivals: Arrivals) -> dict[str, NotRun]:
+    """Explain by label why the model can't have the sizes that arms pad to."""
+    from shootout.core.study.plan import scheme_of
+    from shootout.core.study.points import at_size
+
+    found = {}
+    for arm in arms:
+        bucket = scheme_of(arm.target).bucket
+        for size, padded in arrivals.runs(bucket).items():
+            try:
+                other = at_size(asked, arrivals.axis, padded)
+                other.source.check_sizes(other)
+            except UsageError as error:
+                reason = f"bucket-{bucket} pads {arrivals.axis}={size} to {padded}, and {error}"
+                found[arm.label] = NotRun(NotRunKind.UNFIT, reason, f"a bucket that divides {size}")
+                break
+    return found
 
 
 def _read_any(text: str) -> Mix:

@@ -9,8 +9,15 @@ from shootout.core.contract import Arm
 from shootout.core.messages import Scope, Turn
 from shootout.core.scenario import LimitedTail, Opened, Scenario, StudyOption
 from shootout.core.worker.blocks import Caller
-from shootout.scenarios.concurrent import INSTANCES, open_instances, spread_instances
-from shootout.scenarios.constants import GIVEN_ROUNDS, SERVE_LEAD_IN, SERVE_ROUNDS, SERVE_STEP_S
+from shootout.scenarios.concurrent import (
+    GIVEN_ROUNDS,
+    INSTANCES,
+    SERVE_LEAD_IN,
+    SERVE_ROUNDS,
+    SERVE_STEP_S,
+    open_instances,
+    spread_instances,
+)
 
 if TYPE_CHECKING:
     from shootout.core.journal.records import LoadTestResult

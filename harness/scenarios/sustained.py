@@ -21,20 +21,25 @@ from shootout.core.session import Session
 from shootout.core.units import span
 from shootout.core.worker.blocks import Blocks, Clips
 from shootout.core.worker.gpu_readings import read_state
-from shootout.scenarios.constants import (
-    BIN_S,
-    FIRST_S,
-    MOST_BINS,
-    SUSTAINED_LEAST_S,
-    SUSTAINED_REST,
-    SUSTAINED_S,
-    SUSTAINED_TURNS,
-)
 from shootout.scenarios.latency import CHUNK
 from shootout.scenarios.sensors import Sensors
 
 if TYPE_CHECKING:
     from shootout.core.study.schema import Study
+
+SUSTAINED_S = 1_800.0
+"""Turns under sustained load share so much time if none is given."""
+SUSTAINED_TURNS = 3
+"""Turns of each arm: two are the fewest that show a spread, a third keeps one disturbed turn from being half of all."""
+SUSTAINED_REST = 1 / 6
+"""Share of an arm's time in which the machine rests before its turn: it cools down from the turn before."""
+SUSTAINED_LEAST_S = 6.0
+"""A shorter turn has no beginning and end to tell apart."""
+BIN_S = 1.0
+MOST_BINS = 200
+"""A turn keeps its time per call in bins of `BIN_S`; in longer ones if these were more."""
+FIRST_S = 60.0
+"""The beginning of a turn, and its end; a third of a turn that is shorter than three of them."""
 
 
 class Sustained(Scenario):

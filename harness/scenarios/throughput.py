@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from shootout.core.contract import Arm, Array
 from shootout.core.scenario import Opened, Scenario, StoppingRule
 from shootout.core.worker.blocks import Caller
-from shootout.scenarios.concurrent import INSTANCES, open_instances, spread_instances
-from shootout.scenarios.constants import WINDOW_NS
+from shootout.scenarios.concurrent import INSTANCES, WINDOW_NS, open_instances, spread_instances
 
 if TYPE_CHECKING:  # a worker doesn't load it
     from shootout.core.study.group import GroupRecord

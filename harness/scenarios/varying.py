@@ -85,15 +85,11 @@ class VaryingSizes(Scenario):
 
     def find_obstacle(self, arm: Arm, can: Capabilities, _count: object) -> NotRun | None:
         """Explain why a target can't take any size in one session; None if it can, or isn't asked to."""
-        from shootout.scenarios.varying_plan import find_closed_shapes  # which no worker needs
-
-        return find_closed_shapes(arm, can)
+        return mix.find_closed_shapes(arm, can)
 
     def find_bad_sizes(self, asked: Request, arms: Sequence[Arm], arrivals: Sizes) -> dict[str, NotRun]:
         """Explain by label why the model can't have the sizes that arms pad to."""
-        from shootout.scenarios.varying_plan import find_bad_buckets
-
-        return find_bad_buckets(asked, arms, arrivals)
+        return mix.find_bad_buckets(asked, arms, arrivals)
 
     def build(self, runner: Runner, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
         """Build the artifact of each size; of a model with one size, such as a probe, that."""

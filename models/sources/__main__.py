@@ -52,7 +52,7 @@ def make(job: Request, effort: Effort) -> None:
 
 def _export_model(job: Request, effort: Effort) -> ExportedModel:
     if job.training and not job.is_open:
-        from shootout.scenarios import training_truth as training
+        from shootout.models.sources import training
 
         return training.take(job)
     if job.base and not (job.module or job.original):

@@ -27,7 +27,7 @@ GUESSED_BYTES, GUESSED_FLOPS, LEAST_STEPS = 64 << 20, 2e10, 10
 _OLD_OR_NEW = frozenset({"in", "out", "prev", "next", "old", "new", "input", "output", "past", "present", "i", "o"})
 _WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 CODE = (
-    *("backends/common.py", "scenarios/training_*.py"),
+    *("backends/common.py", "scenarios/train_step.py"),
     *("models/**/*.py", "quantize/**/*.py"),
 )
 """The code that makes an exported model, as patterns below the package's folder."""

@@ -39,8 +39,7 @@ from shootout.core.scenario import Terms
 from shootout.core.scoring import Measure
 from shootout.core.stats.group_evidence import Rules
 from shootout.core.study.plan import plan_groups
-from shootout.scenarios.concurrent import RateStep
-from shootout.scenarios.constants import SERVE_ROUNDS
+from shootout.scenarios.concurrent import SERVE_ROUNDS, RateStep
 from shootout.scenarios.load_search import LoadTest, RateSearch
 from shootout.tell.progress import ProgressDisplay
 

@@ -25,8 +25,7 @@ from shootout.core.stats.quantiles import LEAST_TAILS
 from shootout.core.stats.verdicts import Verdict
 from shootout.scenarios import load_search as serving
 from shootout.scenarios import p99_limit
-from shootout.scenarios.concurrent import RateStep, Service, schedule_ns, serve_stream
-from shootout.scenarios.constants import GIVEN_ROUNDS, SERVE_ROUNDS
+from shootout.scenarios.concurrent import GIVEN_ROUNDS, SERVE_ROUNDS, RateStep, Service, schedule_ns, serve_stream
 from shootout.scenarios.load_search import P99, LoadTest, next_rate
 
 SERVICE_NS = 20_000_000

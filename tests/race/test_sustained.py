@@ -25,8 +25,7 @@ from shootout.core.stats.group_evidence import Rules
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.study.plan import make_plan
 from shootout.core.study.schema import checked
-from shootout.scenarios.constants import SUSTAINED_REST
-from shootout.scenarios.sustained import LongTurns
+from shootout.scenarios.sustained import SUSTAINED_REST, LongTurns
 from shootout.tell.document import Document
 
 TURNS, WHOLE_S = 3, 90.0

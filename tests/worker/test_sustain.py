@@ -10,8 +10,7 @@ import pytest
 from shootout.core import clock
 from shootout.core.contract import Device
 from shootout.core.messages import Scope
-from shootout.scenarios.constants import BIN_S, MOST_BINS
-from shootout.scenarios.sustained import LongBlocks
+from shootout.scenarios.sustained import BIN_S, MOST_BINS, LongBlocks
 
 NOT_TOLD = (None, None)
 

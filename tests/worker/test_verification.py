@@ -16,7 +16,7 @@ from shootout.core.exported.model import ReportRows
 from shootout.core.host.npz import NAMES
 from shootout.core.worker.blocks import Caller
 from shootout.core.worker.verification import CHECKS, Claim, verify
-from shootout.scenarios import training_step
+from shootout.scenarios import train_step
 from shootout.scenarios.train_step import TrainStep
 
 RIGHT = {"y": np.array([[1.0, 2.0]], np.float32)}
@@ -237,7 +237,7 @@ def test_what_is_never_timed_may_have_threads_anywhere():
 
 
 def test_a_training_step_that_leaves_other_weights_is_a_fault(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(training_step, "judged", lambda found, *_: (found, "moved its weights"))
+    monkeypatch.setattr(train_step, "judged", lambda found, *_: (found, "moved its weights"))
     trained = exported()
     trained.trained = ("w",)
     verified, _ = TrainStep().verify(claim(exported=trained), cast("Caller", None), None)

@@ -30,7 +30,7 @@ from shootout.core.contract import Arm, Target
 from shootout.core.contract import Device as Kind
 from shootout.core.messages import Ask, Fault, GpuState, Loaded, Scope, Turn, Warming
 from shootout.core.worker.__main__ import Worker, answer
-from shootout.scenarios.constants import WINDOW_NS
+from shootout.scenarios.concurrent import WINDOW_NS
 
 ON_GPU = Arm(target=Target(backend="queued", device=Kind.CUDA), model="identity")
 ON_CPU = replace(ON_GPU, target=replace(ON_GPU.target, device=Kind.CPU))

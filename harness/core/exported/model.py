@@ -137,7 +137,7 @@ class ExportedModel:
         source_sha256: of the source of the user's factory, "" for other models.
         unmade: why there are no more artifacts, "" where all are there that a model of its kind can have.
         unmade_fix: the command that installs what they take; "" if nothing is missing.
-        trained: of a training step (see `training_step`), the weights that it trains, in the module's order; none where
+        trained: the weights that a training step trains (`scenarios.train_step`), in the module's order; none where
             calls are inference.
         whole_s: of an exported model that leaves things out for want of time, seconds that all of it would take; else
             None.
@@ -334,7 +334,7 @@ class ExportedModel:
         return self.stream.pick(sets) if self.stream else list(sets)
 
     def gradients(self) -> list[dict[str, Array]]:
-        """Return a training step's right gradients for each input buffer, sketched (see `training_step.sketch`)."""
+        """Return a training step's right gradients for each input buffer, sketched (see `scenarios.train_step`)."""
         return load_sets(self.folder / GRADIENTS, self.trained)
 
     def shared_outputs(self) -> list[dict[str, Array]] | None:

@@ -27,7 +27,7 @@ from shootout.models.sources import torch_files
 from shootout.models.sources.assembly import ExportFindings, assemble, require_telling
 from shootout.quantize.error_bounds import with_floor
 from shootout.quantize.torch_error_bounds import Rounded, fp32_floor, to_dtype, to_tf32
-from shootout.scenarios.training_step import off, sketch
+from shootout.scenarios.train_step import off, sketch
 
 INPUT_SEED, TARGET_SEED = 1, 3
 ARTIFACTS = (Artifact.FORWARD, Artifact.MODULE)
