@@ -23,10 +23,10 @@ from rich.console import Console
 from rich.table import Table as Printed
 
 from lab.common import Bench, Table, Tables, say
+from shootout.commands.machine_lock import machine_lock
 from shootout.core.clock import Stopwatch
 from shootout.core.errors import UsageError, unknown
 from shootout.core.host import environment
-from shootout.core.host.locks import machine_lock
 from shootout.core.host.placement import on_cpus, place
 
 SCHEMA = 1

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from shootout.apps.ceilings.measure import obtain_ceilings
 from shootout.apps.ceilings.remembered import read_ceilings
 from shootout.backends import chosen_gpu
+from shootout.commands.machine_lock import machine_lock, machine_lock_holder
 from shootout.commands.output import print_answer, show_progress
 from shootout.commands.passed_on import pass_on
 from shootout.core import backends
@@ -22,9 +23,8 @@ from shootout.core.clock import Deadline
 from shootout.core.constants import FOREIGN_SHARE, SM_CLOCK_SHARE, STEAL_SHARE
 from shootout.core.contract import Availability, Device, NotRunKind, Precision
 from shootout.core.errors import Unavailable, UsageError, install, one_line, shorten, tell_refusal
-from shootout.core.host import cuda_driver, environment, gpu, locks
+from shootout.core.host import cuda_driver, environment, gpu
 from shootout.core.host.gpu import UsedGpu
-from shootout.core.host.locks import machine_lock
 from shootout.core.host.noise import NoiseMeter, foreign_share, steal_share, throttle_count
 from shootout.core.host.placement import Placement, place
 from shootout.core.host.store import cache_folder
@@ -157,7 +157,7 @@ def examine(tell: Callable[[str], None] = lambda _: None) -> DoctorReport:
     placement = place(None)
     tell(f"watching for {LISTEN_S:g} s how busy this machine is")
     heard = listen(placement.arms)
-    holder = locks.machine_lock_holder()
+    holder = machine_lock_holder()
     facts = environment.facts()
     folders = (look_at_cache(), look_at("temporary", Path(tempfile.gettempdir())))
     memory, limits = environment.memory_available_bytes(), process_limits()

@@ -10,9 +10,9 @@ from shootout.apps.explain.measure import explain as explain_sides
 from shootout.apps.explain.screen import render
 from shootout.apps.explain.sides import Side, choose_sides
 from shootout.apps.judge.analysis import analyse_cells
+from shootout.commands.machine_lock import machine_lock
 from shootout.commands.output import print_answer, show_progress, width
 from shootout.core.clock import Deadline
-from shootout.core.host.locks import machine_lock
 from shootout.core.host.store import in_use
 
 

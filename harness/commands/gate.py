@@ -26,12 +26,12 @@ from shootout.apps.judge.gate.verdict import (
     tell_unraced,
 )
 from shootout.backends import chosen_gpu
+from shootout.commands.machine_lock import machine_lock
 from shootout.commands.output import print_answer, show_progress, width
 from shootout.commands.passed_on import pass_on
 from shootout.commands.run import command_of, measure
 from shootout.core.clock import Deadline
 from shootout.core.errors import OutOfTime, ShootoutError, UsageError
-from shootout.core.host.locks import machine_lock
 from shootout.core.journal import journal
 from shootout.core.journal.run_folder import (
     CANDIDATE,

@@ -25,13 +25,13 @@ from shootout.apps.judge.racing import AnswerPurpose
 from shootout.backends import chosen_gpu
 from shootout.commands import selection
 from shootout.commands.decide import print_decision
+from shootout.commands.machine_lock import machine_lock
 from shootout.commands.output import print_answer, print_document, show_progress
 from shootout.commands.passed_on import pass_on
 from shootout.commands.trace import trace_arms
 from shootout.core.clock import Deadline
 from shootout.core.errors import ExitCode, Interrupted, ModelError, UsageError
 from shootout.core.host import environment
-from shootout.core.host.locks import machine_lock
 from shootout.core.host.store import in_use, without_home
 from shootout.core.journal import journal
 from shootout.core.journal.records import Ended

@@ -21,10 +21,10 @@ from support.console import Ended, call, deaf, deaf_here, environment, here, spi
 from support.deaf import own_lock
 from support.onnx_made import linear, value, write
 
+from shootout.commands.machine_lock import machine_lock
 from shootout.core.exported import client
 from shootout.core.host import environment as environment_facts
 from shootout.core.host.child import Ending
-from shootout.core.host.locks import machine_lock
 from shootout.models.sources import __main__ as exporter
 from shootout.testing.cases import has_gpu
 

@@ -18,11 +18,11 @@ from shootout.apps.judge.gate.evidence import Limits
 from shootout.apps.judge.gate.racing import Contest
 from shootout.apps.judge.gate.reference import Reference
 from shootout.commands import gate as command
+from shootout.commands import machine_lock
+from shootout.commands.machine_lock import machine_lock_holder
 from shootout.core.clock import Deadline
 from shootout.core.contract import Target
 from shootout.core.errors import OutOfTime, UsageError
-from shootout.core.host import locks
-from shootout.core.host.locks import machine_lock_holder
 from shootout.core.study.plan import Plan
 from shootout.core.study.schema import checked
 
@@ -78,7 +78,7 @@ def test_no_other_run_comes_between_the_packing_and_the_race(tmp_path: Path, mon
         return asked
 
     lock = tmp_path / "lock"
-    monkeypatch.setattr(locks, "machine_lock_path", lambda: lock)
+    monkeypatch.setattr(machine_lock, "machine_lock_path", lambda: lock)
     monkeypatch.setattr(command, "read_reference", lambda *_: SHIPPED)
     monkeypatch.setattr(command, "plan_contest", lambda *_: contest())
     monkeypatch.setattr(command.chosen_gpu, "choose_gpu", lambda *_: None)

@@ -18,15 +18,18 @@ from pathlib import Path
 import pytest
 
 from shootout.backends._litert.converter import lock_path
+from shootout.commands import machine_lock as machine_lock_module
+from shootout.commands.machine_lock import machine_lock, machine_lock_holder, machine_lock_path
 from shootout.core.clock import Deadline
 from shootout.core.errors import OutOfTime, UsageError
 from shootout.core.host import locks
-from shootout.core.host.locks import LockHolder, folder_lock, machine_lock, machine_lock_holder
+from shootout.core.host.locks import LockHolder, folder_lock
 
 HOLD = """
 import sys
 from pathlib import Path
-from shootout.core.host.locks import folder_lock, machine_lock
+from shootout.commands.machine_lock import machine_lock
+from shootout.core.host.locks import folder_lock
 path = Path(sys.argv[2])
 lock = folder_lock(path) if sys.argv[1] == "folder" else machine_lock("results/first", print, path)
 with lock:
@@ -139,7 +142,7 @@ def test_a_lock_file_removed_while_waiting_does_not_let_two_in(path: Path):
 
 def test_who_waits_is_told_again_and_gives_up_when_the_time_is_over(path: Path, monkeypatch: pytest.MonkeyPatch):
     slept: list[float] = []
-    monkeypatch.setattr(locks, "sleep", slept.append)
+    monkeypatch.setattr(machine_lock_module, "sleep", slept.append)
     limit = Deadline(60.0)
     monkeypatch.setattr(Deadline, "allows", lambda *_: len(slept) < 3)
     told: list[float] = []
@@ -161,7 +164,7 @@ def test_a_process_that_waits_is_told_who_holds_the_machine_by_then(path: Path, 
                 holder.kill()
                 holder.wait()
 
-        monkeypatch.setattr(locks, "sleep", later)
+        monkeypatch.setattr(machine_lock_module, "sleep", later)
         with machine_lock("b", lambda message, _: told.append(message), path):
             pass
     assert told[:2] == [
@@ -174,13 +177,13 @@ def test_a_folder_whose_lock_file_was_removed_meanwhile_is_held_by_nobody_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """The run that had the folder took it away with its lock file."""
-    try_lock = locks._try_lock
+    try_lock = locks.try_lock
 
     def slow(descriptor: int, kind: int, path: Path) -> bool:
         (tmp_path / locks.FOLDER_LOCK).unlink()
         return try_lock(descriptor, kind, path)
 
-    monkeypatch.setattr(locks, "_try_lock", slow)
+    monkeypatch.setattr(locks, "try_lock", slow)
     with pytest.raises(UsageError, match="is writing there"), folder_lock(tmp_path):
         pytest.fail("it guards nothing")
 
@@ -277,9 +280,9 @@ def test_two_folders_do_not_disturb_each_other(tmp_path: Path):
 
 
 def test_every_user_shares_one_machine_lock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    usual = locks.machine_lock_path()
+    usual = machine_lock_path()
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    assert locks.machine_lock_path() == usual
+    assert machine_lock_path() == usual
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.EIO])

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from shootout import cli
-from shootout.core.host import locks
+from shootout.commands import machine_lock
 from shootout.core.host.store import cache_folder
 from shootout.core.journal import journal
 from shootout.core.race import arm_process, runner
@@ -61,7 +61,7 @@ def deafen(changes: Mapping[str, Any], change: Callable[[object, str, Any], None
     everything = {
         **FEW,
         "shootout.core.race.runner.NoiseMeter": Deaf,
-        "shootout.core.host.locks.machine_lock_path": own_lock,
+        "shootout.commands.machine_lock.machine_lock_path": own_lock,
         **changes,
     }
     for place, value in everything.items():
@@ -69,7 +69,7 @@ def deafen(changes: Mapping[str, Any], change: Callable[[object, str, Any], None
         assert hasattr(import_module(module), name), f"nothing is called {place}"
         change(import_module(module), name, value)
     assert runner.NoiseMeter is Deaf
-    assert locks.machine_lock_path is own_lock
+    assert machine_lock.machine_lock_path is own_lock
 
 
 def stop_in(wanted: int, wanted_here: Callable[[], bool] = lambda: True) -> None:
