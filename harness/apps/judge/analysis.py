@@ -71,6 +71,7 @@ def analyse_cells(folder: Path) -> Analysed:
         "given": header.given,
         "base": base,
         "command": command,
+        "asked": header.asked,
         "run": reproduce.quote([without_home(str(folder))]),
         "on": header.on,
     }

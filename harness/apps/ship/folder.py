@@ -13,7 +13,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import cast
 
-import shootout
 from shootout.core import backends, plugins
 from shootout.core.adapter import Built, Ship, Shipment
 from shootout.core.build.installed import closure
@@ -108,7 +107,7 @@ def write_folder(
         return seal_shipped(
             ShippedFolder(
                 folder=folder,
-                made_with=f"shootout {shootout.__version__}",
+                made_with=f"shootout {environment.version_of('shootout')}",
                 arm=ShippedArm(
                     label=arm.label,
                     target=str(arm.target),

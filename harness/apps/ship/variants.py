@@ -12,7 +12,6 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-import shootout
 from shootout.apps.ship.folder import check_text, template_text
 from shootout.core.errors import UsageError
 from shootout.core.host import environment
@@ -121,4 +120,4 @@ def write_variants(folder: Path, variants: Sequence[tuple[ShippedFolder, Variant
         }
         for shipped, cpu in variants
     ]
-    seal_variants(folder, f"shootout {shootout.__version__}", facts)
+    seal_variants(folder, f"shootout {environment.version_of('shootout')}", facts)

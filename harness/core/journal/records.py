@@ -147,6 +147,11 @@ class Header(Record):
     on: str = ""
     limits: dict[str, Annotated[float, Field(allow_inf_nan=False)]] | None = None
 
+    @property
+    def asked(self) -> frozenset[str]:
+        """Return the options that the command names."""
+        return frozenset(word.partition("=")[0] for word in self.command if word.startswith("--"))
+
 
 class Confirming(Record):
     """A group that was added when another one had selected settings, to measure them again."""

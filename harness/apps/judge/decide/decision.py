@@ -310,7 +310,7 @@ def _find_resume(question: Question, needs: Sequence[str]) -> str | None:
         needs: what to add to a run to know it; a run that was begun with a policy measures all but the user's data.
     """
     resume = question.documents[0].resume if len(question.documents) == 1 else None
-    has_policy = resume is not None and "--policy" in shlex.split(resume)
+    has_policy = any("--policy" in one.play.cell.asked for one in question.candidates)
     if any("--inputs" in need or not (has_policy or need == MORE) for need in needs):
         return None
     return resume
@@ -324,10 +324,9 @@ def _command_to_settle(
     needs += [found.needs] if found.needs else []
     if resume := _find_resume(question, needs):
         return resume
-    command = candidate.play.cell.command
-    given = shlex.split(command)
-    is_enough = {*needs} == {MORE} or ("--policy" in given and not any("--inputs" in need for need in needs))
-    if needs and is_enough and given and "--goal" not in given:
+    command, asked = candidate.play.cell.command, candidate.play.cell.asked
+    is_enough = {*needs} == {MORE} or ("--policy" in asked and not any("--inputs" in need for need in needs))
+    if needs and is_enough and command and "--goal" not in asked:
         return f"{command} {MORE}"  # all its targets, since the choice is among them, and all that its policy needs
     words: dict[str, list[str]] = {}
     for flag, value in (pair for need in needs for pair in _pair_flags(shlex.split(need))):
