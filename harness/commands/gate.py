@@ -20,9 +20,9 @@ from shootout.apps.judge.gate.reference import Reference, read_reference
 from shootout.apps.judge.gate.verdict import (
     Gate,
     GatePurpose,
-    PackingPurpose,
     count_restarts,
     judge_gate,
+    refuse_stale,
     tell_unraced,
 )
 from shootout.backends import chosen_gpu
@@ -130,20 +130,17 @@ def pack_candidate(
     progress.stage(f"packing the candidate {contest.candidate}, so that it runs by a load.py as the reference does")
     if fresh:
         shutil.rmtree(folder, ignore_errors=True)
+    run = place / racing.RUN
+    fresh = fresh or _starts_over(run, plan, contest.candidate)
+    if not fresh and journal.begun(run) and (history := journal.read(run)).complete:
+        refuse_stale(run, history)
     document = measure(
-        plan,
-        place / racing.RUN,
-        fresh=fresh or _starts_over(place / racing.RUN, plan, contest.candidate),
-        limit=limit,
-        progress=progress,
-        purpose=PackingPurpose(),
-        racing_s=racing.RACING_S,
-        wait=limit.part(),
+        plan, run, fresh=fresh, limit=limit, progress=progress, racing_s=racing.RACING_S, wait=limit.part()
     )
     if all(row.outcome == "not timed" for row in document.rows):
         # It isn't raced by its adapter now: the same command will pack it, and that is another race.
         raise OutOfTime("the time was over before the candidate was measured by itself; run the same command again")
-    return racing.pack(contest, limits, folder, place / racing.RUN, progress)
+    return racing.pack(contest, limits, folder, run, progress)
 
 
 def refuse_earlier(out: Path) -> None:

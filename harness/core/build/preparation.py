@@ -131,10 +131,15 @@ class Preparation:
             ShootoutError: no model could be exported at all.
         """
         for group in groups:
-            self._skip_the_impossible(group)
+            for arm in group.record.arms:
+                if not arm.control and (why := group.skips.get(arm.label)) and not why.builds:
+                    self.ledger.note(group.record.name, arm, why)
         collect(store.cache_folder())
         wanted = {group.record.name: group for group in groups if group.building}
-        arms = {name: self._arms_to_build(group) for name, group in wanted.items()}
+        arms = {  # a control is its baseline's
+            name: [arm for arm in group.building if not arm.control and not self.ledger.is_out(name, arm)]
+            for name, group in wanted.items()
+        }
         self.progress.stage(self._describe_work([(wanted[name], arm) for name, some in arms.items() for arm in some]))
         builder = self._open_builder()
         with self._ended_on_error():
@@ -357,20 +362,10 @@ class Preparation:
         what = f"exporting and building, {counted(len(arms), 'target')}"
         if self.deadline.seconds is None or not arms:
             return what
-        takes = f"builds take about {span(self._expect_all_s([expected_s(*one) for one in arms]))} if none is cached"
-        return f"{what}: {takes}; --max-time leaves {span(max(self.deadline.left_s, 0.0))} for all"
-
-    def _expect_all_s(self, seconds: Sequence[float]) -> float:
-        """Return how long builds of so many seconds take side by side; 0 without any."""
-        return max(sum(seconds) / len(lanes(self.plan.placement)), *seconds, 0.0)
-
-    def _time_for(self, job: BuildJob, limit: Deadline) -> Deadline:
-        """Return the time that a build which begins now may take: all that builds have, if those that wait have a lane
-        of their own.
-        """
-        if limit.seconds is None or len(self._waiting) < len(lanes(self.plan.placement)):
-            return limit
-        return Deadline(budget.one_arm_s(limit, job.expected_s))
+        builds_s = [expected_s(*one) for one in arms]
+        all_s = max(sum(builds_s) / len(lanes(self.plan.placement)), *builds_s)  # side by side
+        left = f"--max-time leaves {span(max(self.deadline.left_s, 0.0))} for all"
+        return f"{what}: builds take about {span(all_s)} if none is cached; {left}"
 
     def _leave_out(self, jobs: Iterable[BuildJob]) -> None:
         """Note that there was no time for these; if an arm can't run here anyway, note the reason for that."""
@@ -378,15 +373,6 @@ class Preparation:
             self._waiting.discard(job)
             late = NotRun(NotRunKind.NOT_REACHED, TOO_LATE, MORE_TIME)
             self.ledger.note(job.key[0], job.arm, job.skip or late)
-
-    def _skip_the_impossible(self, group: PlannedGroup) -> None:
-        for arm in group.record.arms:
-            if not arm.control and (why := group.skips.get(arm.label)) and not why.builds:
-                self.ledger.note(group.record.name, arm, why)
-
-    def _arms_to_build(self, group: PlannedGroup) -> list[Arm]:
-        """Return the arms of a group that are built: a control is its baseline's."""
-        return [arm for arm in group.building if not arm.control and not self.ledger.is_out(group.record.name, arm)]
 
     def _hand_out(self, group: PlannedGroup, arms: Sequence[Arm], exports: Exports, builder: Builder) -> list[BuildJob]:
         """Return a job for each arm of a group whose model can be had; of the others say why not."""
@@ -426,8 +412,10 @@ class Preparation:
         return f"{version} {other.digest}" if other else version
 
     def _build_arm(self, job: BuildJob, builder: Builder, limit: Deadline, cpus: frozenset[int]) -> BuiltArm:
+        """Build one arm in a part of the time, or in all of it if the builds that wait have a lane of their own."""
         self._waiting.discard(job)
-        limit = self._time_for(job, limit)
+        if limit.seconds is not None and len(self._waiting) >= len(lanes(self.plan.placement)):
+            limit = Deadline(budget.one_arm_s(limit, job.expected_s))
         return builder.prepare(job.arm, job.model, job.version, runs=job.skip is None, cpus=cpus, limit=limit)
 
     def _collect_builds(self, pool: BuildPool[BuildJob, BuiltArm], limit: Deadline) -> dict[tuple[str, str], Built]:

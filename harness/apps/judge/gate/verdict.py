@@ -23,7 +23,6 @@ from shootout.core.journal.journal import History
 from shootout.core.journal.records import Played
 from shootout.core.journal.run_folder import ELSEWHERE, START_OVER, is_from_here
 from shootout.core.messages import Scope
-from shootout.core.race.purpose import Purpose
 from shootout.core.results.group import Group
 from shootout.core.stats.verdicts import Standing, Verdict
 from shootout.core.units import counted, duration, span
@@ -118,15 +117,6 @@ class GatePurpose(AnswerPurpose):
         """Go on with a finished gate for limits that it leaves open; it answers for this machine and versions alone."""
         refuse_stale(out, history)
         return judge_gate(out, self.names, self.recorded, self.limits, packed=self.packed).outcome == "undecided"
-
-
-class PackingPurpose(Purpose):
-    """The candidate's own short run, of which its folder is made."""
-
-    def goes_on(self, out: Path, history: History) -> bool:
-        """Leave a finished run as it is, if it is of this machine and these versions."""
-        refuse_stale(out, history)
-        return False
 
 
 def refuse_stale(out: Path, history: History) -> None:
