@@ -20,7 +20,6 @@ from lab.common import Bench, Table, Tables, say
 from lab.corpus_nets import NETS
 from lab.corpus_step import CALLS, LOADS, NEEDS, SPARED
 from lab.packages import kept
-from shootout.apps.dry_run.preview import size_of
 from shootout.apps.dry_run.screen import profile_s
 from shootout.core import backends
 from shootout.core.build.preparation import expected_s
@@ -33,6 +32,7 @@ from shootout.core.study.points import describe
 from shootout.core.study.schema import checked as checked_study
 from shootout.core.study.target import parse_targets
 from shootout.models.onnx.effort import ModelSize, export_of, module_s
+from shootout.models.sources.preview import size_of
 
 QUICK = ("mlp-1m",)
 

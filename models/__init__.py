@@ -4,19 +4,28 @@ looked up.
 
 from __future__ import annotations
 
-from shootout.core.exported.request import find_model, model_names
-from shootout.models.base import LabeledTask, Model
+from typing import TYPE_CHECKING
 
-__all__ = ["LabeledTask", "Model", "get", "names"]
+from shootout.core.exported.request import Request, model_names
+from shootout.models.base import LabeledTask, Model, get
+
+if TYPE_CHECKING:
+    from shootout.models.onnx.effort import ModelSize
+    from shootout.models.sources.preview import InputPreview, Preview
+
+__all__ = ["InputPreview", "LabeledTask", "Model", "Preview", "foresee_size", "get", "names", "preview"]
 names = model_names
 
 
-def get(name: str) -> Model:
-    """Return a model that ships, or the user's own, of whose code nothing is run here.
+def preview(request: Request) -> Preview:
+    """Return what is known of a request's model, as `sources.preview.preview`."""
+    from shootout.models.sources.preview import preview as look
 
-    Raises:
-        UsageError: no such model; says the nearest name.
-    """
-    model = find_model(name)
-    assert isinstance(model, Model), f"{name} is a file"
-    return model
+    return look(request)
+
+
+def foresee_size(request: Request, weight_bytes: int) -> ModelSize:
+    """Return what the times of a request's model follow from, as `sources.preview.size_of`."""
+    from shootout.models.sources.preview import size_of
+
+    return size_of(request, weight_bytes)

@@ -14,6 +14,7 @@ from shootout.core.constants import INPUT_BUFFERS
 from shootout.core.contract import Array, Arrays, Artifact, TensorSpec, Value
 from shootout.core.errors import UsageError, unknown
 from shootout.core.exported.inputs import buffer_count, set_bytes
+from shootout.core.exported.request import find_model
 from shootout.models.drawing import InputWay, usual
 
 if TYPE_CHECKING:
@@ -219,3 +220,14 @@ def draw(
     """Draw `count` seeded input sets, each input in its way; of others floats are standard normal, integers 0 or 1."""
     rng, known = np.random.default_rng(seed), ways or {}
     return [{spec.name: known.get(spec.name, usual(spec)).tensor(rng, spec) for spec in specs} for _ in range(count)]
+
+
+def get(name: str) -> Model:
+    """Return a model that ships, or the user's own, of whose code nothing is run here.
+
+    Raises:
+        UsageError: no such model; says the nearest name.
+    """
+    model = find_model(name)
+    assert isinstance(model, Model), f"{name} is a file"
+    return model

@@ -36,7 +36,6 @@ from support.odd import ODD_TEXT, as_json, edited_bytes, edited_text, edited_val
 from support.races.made import COPY, GROUP, A, B, checked, ended, header, played, prepared, rounds
 
 from shootout import cli, models
-from shootout.apps.dry_run.preview import preview
 from shootout.apps.judge.analysis import analyse
 from shootout.commands import doctor, run, selftest, sensitivity, tune  # noqa: F401 - patched below
 from shootout.commands.output import PlainConsole
@@ -57,6 +56,7 @@ from shootout.core.study import plan, points, schema
 from shootout.core.worker import reported
 from shootout.models.data import data_files
 from shootout.models.onnx import onnx_files
+from shootout.models.sources.preview import preview
 from shootout.tell import table
 from shootout.tell.formats import junit
 from shootout.tell.formats.data import as_bencher, as_csv, as_parquet, document_text

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shootout import models
 from shootout.core.contract import Array, Arrays, Artifact, Value
 from shootout.core.errors import ModelError, UsageError, explained
 from shootout.core.exported import cache
@@ -34,7 +33,7 @@ from shootout.core.exported.model import (
 )
 from shootout.core.exported.request import Request
 from shootout.core.study.axes import BATCH
-from shootout.models.base import WEIGHTS_PARAMETER, draw
+from shootout.models.base import WEIGHTS_PARAMETER, draw, get
 from shootout.models.sources.assembly import ROUNDING
 
 if TYPE_CHECKING:
@@ -163,7 +162,7 @@ def _make_at(request: Request, end: int) -> ModelAtSize:
     """Make the model at one end of its sweep: 0 for the least of each size, 1 for the largest."""
     sizes: dict[str, Value] = {name: ends[end] for name, ends in request.sweep.items()}
     batch = int(sizes.pop(BATCH, request.batch))
-    model, parameters = models.get(request.model), {**request.parameters, **sizes}
+    model, parameters = get(request.model), {**request.parameters, **sizes}
     if model.called:
         own = {WEIGHTS_PARAMETER: str(request.weights)} if request.weights else {}
         called = model.called({**parameters, BATCH: batch, **own})

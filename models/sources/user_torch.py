@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from shootout import models
 from shootout.core.constants import CALIBRATION_ROWS
 from shootout.core.contract import Array, Arrays, Artifact, TensorSpec
 from shootout.core.errors import ModelError, UsageError, explained
@@ -24,7 +23,7 @@ from shootout.core.exported.inputs import Stream
 from shootout.core.exported.model import ExportedModel
 from shootout.core.exported.request import Request
 from shootout.core.study.axes import BATCH
-from shootout.models.base import WEIGHTS_PARAMETER, Called, set_count
+from shootout.models.base import WEIGHTS_PARAMETER, Called, get, set_count
 from shootout.models.data.data_files import note_repeated
 from shootout.models.native.programs import find_state
 from shootout.models.onnx.effort import Effort
@@ -53,7 +52,7 @@ def take(request: Request, effort: Effort) -> ExportedModel:
         UsageError: it raises or returns nonsense, or the batch, inputs or labels don't fit it.
         ModelError: its outputs prove nothing.
     """
-    model = models.get(request.model)
+    model = get(request.model)
     assert model.called, "only a user's own model comes here"
     own = {WEIGHTS_PARAMETER: str(request.weights)} if request.weights else {}
     called = model.called({**request.parameters, BATCH: request.batch, **own})

@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from shootout import models
 from shootout.core.constants import FP32_BOUND_FLOOR
 from shootout.core.contract import Array, Arrays, Artifact, Precision, TensorSpec
 from shootout.core.errors import UsageError
@@ -19,7 +18,7 @@ from shootout.core.exported.inputs import buffer_count
 from shootout.core.exported.model import ExportedModel
 from shootout.core.exported.request import Request
 from shootout.core.study.axes import BATCH
-from shootout.models.base import LabeledTask, Model, buffer_notes, draw
+from shootout.models.base import LabeledTask, Model, buffer_notes, draw, get
 from shootout.models.onnx.effort import Effort
 from shootout.models.sources import input_sets
 from shootout.models.sources.assembly import ExportFindings, Unseen, assemble, make_unseen, require_telling
@@ -118,7 +117,7 @@ def take(request: Request, effort: Effort) -> ExportedModel:
     Raises:
         ModelError: the outputs prove nothing.
     """
-    model, parameters, batch = models.get(request.model), request.parameters, request.batch
+    model, parameters, batch = get(request.model), request.parameters, request.batch
     specs = model.inputs(parameters, batch)
     task = model.task(parameters) if model.task else None
     given = None if task else input_sets.calibration_as_inputs(request.calibration_npz, specs)

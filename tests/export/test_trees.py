@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shootout.apps.dry_run.preview import preview
 from shootout.backends._trees.fixture import write_lightgbm, write_sklearn, write_xgboost
 from shootout.commands import selection
 from shootout.core import backends
@@ -29,6 +28,7 @@ from shootout.core.study.plan import make_plan
 from shootout.models.native.trees import _with_names, open_native
 from shootout.models.onnx import onnx_files
 from shootout.models.sources import onnx_inputs, trees
+from shootout.models.sources.preview import preview
 from shootout.quantize.onnx_error_bounds import float32_error_bounds
 from shootout.tell import reproduce
 

@@ -13,13 +13,13 @@ import pytest
 from support.onnx_made import linear
 
 from shootout.apps.dry_run import screen as dry_run
-from shootout.apps.dry_run.preview import size_of
 from shootout.core.errors import UsageError
 from shootout.core.exported.client import Request
 from shootout.core.messages import Progress
 from shootout.core.study import plan as planning
 from shootout.core.study.plan import make_plan
 from shootout.core.study.schema import checked
+from shootout.models.sources.preview import size_of
 
 PREP = """
 import numpy as np

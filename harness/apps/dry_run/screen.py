@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from shootout.apps.dry_run.preview import InputPreview, Preview, preview, size_of
+from shootout import models
 from shootout.apps.judge.decide.policy import Policy
 from shootout.core import backends
 from shootout.core.build.builder import leading_of, needs_of
@@ -91,7 +91,7 @@ def foresee(planned: Plan, max_time_s: float | None = None) -> list[Foresight]:
 
 
 def _foresee_group(planned: Plan, group: PlannedGroup, max_time_s: float | None) -> Foresight:
-    size = size_of(group.request, group.weight_bytes)
+    size = models.foresee_size(group.request, group.weight_bytes)
     building = [arm for arm in group.building if not arm.control]
     export_s, sets = _foresee_exports(planned, group, size, max_time_s)
     return Foresight(
@@ -275,7 +275,7 @@ def as_data(planned: Plan, max_time_s: float | None = None, policy: Policy | Non
     }
 
 
-def _group_data(planned: Plan, group: PlannedGroup, model: Preview | None) -> dict[str, Any]:
+def _group_data(planned: Plan, group: PlannedGroup, model: models.Preview | None) -> dict[str, Any]:
     return {
         "name": group.record.name,
         "model": model and asdict(model),
@@ -318,12 +318,12 @@ def render(planned: Plan, max_time_s: float | None = None, policy: Policy | None
     return Group(*map(Text, [*lines, *end]))
 
 
-def _preview_models(planned: Plan) -> list[Preview]:
+def _preview_models(planned: Plan) -> list[models.Preview]:
     """Describe the model of each of the first groups."""
-    return [preview(group.request) for group in planned.groups[:SHOWN_GROUPS]]
+    return [models.preview(group.request) for group in planned.groups[:SHOWN_GROUPS]]
 
 
-def _describe_model(model: Preview) -> list[str]:
+def _describe_model(model: models.Preview) -> list[str]:
     lines = [f"input {sample.text}{_tell_shape(sample)}, {sample.filled}" for sample in model.inputs]
     lines += [f"note: {note}" for note in model.notes]
     data = [f"{counted(model.buffers, 'input set')} to rotate through"] if model.buffers else []
@@ -342,14 +342,14 @@ def _describe_model(model: Preview) -> list[str]:
     return [*lines, *(["; ".join(facts)] if facts else [])]
 
 
-def _tell_shape(sample: InputPreview) -> str:
+def _tell_shape(sample: models.InputPreview) -> str:
     shape = f"[{', '.join(map(str, sample.shape))}]"
     return "" if sample.text.endswith(shape) else f" as {shape}"
 
 
 def _list_groups(planned: Plan) -> list[str]:
     lines: list[str] = []
-    told: Preview | None = None
+    told: models.Preview | None = None
     for group, model in zip(planned.groups, _preview_models(planned), strict=True):
         lines.append(f"{group.record.name}")
         lines += [f"  {line}" for line in _describe_model(model)] if model != told else []

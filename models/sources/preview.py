@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from shootout import models
 from shootout.core.constants import INPUT_BUFFERS, MOST_INPUT_SETS
 from shootout.core.contract import TensorSpec
 from shootout.core.errors import UsageError
@@ -17,7 +16,7 @@ from shootout.core.exported.client import Request, is_file
 from shootout.core.exported.inputs import buffer_count, set_bytes
 from shootout.core.exported.request import is_own
 from shootout.core.exported.workload import Work
-from shootout.models.base import Model, draw
+from shootout.models.base import Model, draw, get
 from shootout.models.data import data_files, table_files
 from shootout.models.drawing import InputWay, usual
 from shootout.models.onnx.effort import ModelSize
@@ -88,7 +87,7 @@ def preview(request: Request) -> Preview:
         return _preview_file(request, calibration)
     if is_own(request.model):
         return Preview(calibration=calibration or (_describe_rows(request) if request.inputs_npz else "its inputs"))
-    model = models.get(request.model)
+    model = get(request.model)
     specs = model.inputs(request.parameters, request.batch)
     return Preview(
         inputs=tuple(
@@ -120,7 +119,7 @@ def size_of(request: Request, weight_bytes: int) -> ModelSize:
         return ModelSize(weight_bytes=weight_bytes, work=work, nodes=nodes, sets=sets)
     if is_own(request.model):
         return ModelSize(weight_bytes=weight_bytes)
-    model = models.get(request.model)
+    model = get(request.model)
     count = model.count_weights(request.parameters)
     products = Work(
         flops=2.0 * count * request.batch,
