@@ -21,6 +21,7 @@ from shootout.core.contract import Arm, Array, Arrays, Capabilities, NotRun
 from shootout.core.exported.model import ExportedModel
 from shootout.core.messages import Ask, Scope, TimeBin, Turn, Verified
 from shootout.core.session import Session
+from shootout.core.units import duration, number
 from shootout.core.worker.blocks import Blocks, Caller, Clips
 from shootout.core.worker.verification import Claim, verify
 
@@ -88,7 +89,6 @@ class Scenario:
         unshippable, unexplainable: why no folder answers as it was measured, or its layers can't be compared; or "".
         rests: the share of an arm's time in which the machine rests before its turn.
         sets_time: whether an option of its own says how long a run takes.
-        time_note: what its time is, below a table; "" for a call's.
         block_ns: the least nanoseconds of a reading.
         round_s: seconds of a round; 0: as long as its calls take.
     """
@@ -116,7 +116,6 @@ class Scenario:
     unexplainable: ClassVar[str] = ""
     rests: ClassVar[float] = 0.0
     sets_time: ClassVar[bool] = False
-    time_note: ClassVar[str] = ""
     block_ns: ClassVar[int] = BLOCK_NS
     round_s: ClassVar[float] = 0.0
 
@@ -132,6 +131,16 @@ class Scenario:
             options: the study's own values for the options of this scenario.
         """
         return ROUNDS, ROUNDS
+
+    def tell_time(self, row: Any) -> str:
+        """Write how fast a row with a time is: `122 us a call`; `8,000 items/s` where a rate follows from its time."""
+        if row.items_per_s:
+            return f"{number(row.items_per_s.value)} items/s"
+        return f"{duration(row.end_to_end.median_ns)} a {self.call}"
+
+    def explain_times(self, rows: Sequence[Any]) -> str:  # noqa: ARG002
+        """Explain below a table what the times of these rows are; "" of a call's."""
+        return ""
 
     def items(self, arm: Arm) -> int:  # noqa: ARG002
         """Return how many items its end-to-end time is of; 0: no rate follows from it."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from shootout.core.contract import Arm
 from shootout.core.messages import Scope, Turn
 from shootout.core.scenario import LimitedTail, Opened, Scenario, StudyOption
+from shootout.core.units import duration, number
 from shootout.core.worker.blocks import Caller
 from shootout.scenarios.concurrent import (
     GIVEN_ROUNDS,
@@ -50,6 +51,26 @@ class Serve(Scenario):
         if options["rate"]:
             return GIVEN_ROUNDS, GIVEN_ROUNDS
         return (1 if options["enough_rate"] else SERVE_ROUNDS), SERVE_ROUNDS
+
+    def tell_time(self, row: Any) -> str:
+        """Write the rate and the p99 of requests, where that is known."""
+        if row.serve is None or row.serve.p99_ns is None:
+            return super().tell_time(row)
+        return f"{number(row.serve.rate_per_s.value)} requests/s with a p99 of {duration(row.serve.p99_ns)}"
+
+    def explain_times(self, rows: Sequence[Any]) -> str:
+        """Explain what the time of requests is, and how late the harness itself was."""
+        served = [row.serve for row in rows if row.serve]
+        if not served:
+            return ""
+        what = "the time per request at the highest rate that held the limit" if served[0].searched else "p99"
+        if any(one.searched and one.may_do_more for one in served):
+            what += ", above which none was tried, or some failed in disturbed rounds alone"
+        late = duration(max(one.start_late_ns for one in served))
+        return (
+            f"time is {what}; latencies count from a request's arrival, p99 is its 99 % upper bound; "
+            f"a free instance began up to {late} after the arrival."
+        )
 
     def items(self, arm: Arm) -> int:
         """Return the items of a request, since its time is of one; a given rate is told as it is."""

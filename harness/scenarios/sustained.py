@@ -60,6 +60,17 @@ class Sustained(Scenario):
     rests = SUSTAINED_REST
     sets_time = True
 
+    def explain_times(self, rows: Sequence[Any]) -> str:
+        """Explain which part of a turn its time is of."""
+        timed = [row.over_time for row in rows if row.over_time]
+        if not timed:
+            return ""
+        window = span(min(one.window_s for one in timed))
+        return (
+            f"time is wall time per call in the last {window} of a turn, `at first` in its first {window}; verdicts "
+            "are of the last."
+        )
+
     def find_faults(self, study: Study) -> Iterator[str]:
         """Yield that its turns have no time of their own."""
         if self.name in study.all_scenarios and len(study.all_scenarios) > 1:

@@ -69,6 +69,10 @@ class VaryingSizes(Scenario):
     unshippable = "varying sizes can't be shipped, since a shipped folder has one size: race the size to ship by itself"
     unexplainable = "sizes that vary have no one graph: explain a run of one size"
 
+    def tell_time(self, row: Any) -> str:
+        """Write the mean of all sizes."""
+        return f"mean of all sizes {super().tell_time(row)}"
+
     def find_faults(self, study: Study) -> Iterator[str]:
         """Yield what makes no sense of a mix, or of sizes without one."""
         if study.mix is None:

@@ -23,7 +23,7 @@ from shootout.core.stats.verdicts import Standing, Verdict
 from shootout.core.study.feasibility import FROM_FILE
 from shootout.core.study.group import FULL, name_model, short
 from shootout.core.units import counted, duration, seconds, size
-from shootout.tell.columns import Cell, error, fits, make_table, rate
+from shootout.tell.columns import Cell, error, fits, make_table
 from shootout.tell.document import (
     Answer,
     Chosen,
@@ -279,7 +279,7 @@ def tell_figures(answer: Answer, rows: Sequence[Row]) -> Iterator[str]:
             yield f"the lowest median, which proves nothing, is {short(arm)}'s: {duration(ns)}"
         return
     row = next(row for row in rows if row.arm == ship.arm)
-    yield tell_time(row)
+    yield find_scenario(row.scenario).tell_time(row)
     if row.real_time_factor is not None:
         yield f"real-time factor {row.real_time_factor:.2g}"
     if against := tell_against_usual(answer):
@@ -334,17 +334,6 @@ def name_usual(arm: str, ship: str) -> str:
     names = USUAL.get(device, ())
     where = f", the usual choice on {'a CPU' if device == Device.CPU else 'NVIDIA GPUs'}"
     return f"{short(arm)}{where if usual in names and backend not in names else ''}"
-
-
-def tell_time(row: Row) -> str:
-    """Write how fast a row is, in its scenario's unit: `122 us a call`, `8,000 items/s`."""
-    assert row.end_to_end is not None, "only measured rows have a time"
-    if row.serve and row.serve.p99_ns is not None:
-        return f"{rate(row.serve.rate_per_s)} requests/s with a p99 of {duration(row.serve.p99_ns)}"
-    if row.items_per_s:
-        return f"{rate(row.items_per_s)} items/s"
-    mean = "mean of all sizes " if find_scenario(row.scenario).is_mean else ""
-    return f"{mean}{duration(row.end_to_end.median_ns)} a {find_scenario(row.scenario).call}"
 
 
 def _tell_fidelity(row: Row, ship: Shipped) -> Iterator[str]:

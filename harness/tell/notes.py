@@ -316,7 +316,8 @@ def tell_trust(
     if full or not has_ship:
         yield from _tell_undecided(rows)
     yield from _of_rows(rows, full=full)
-    yield from tell_rates(rows)
+    if rows and (told := find_scenario(rows[0].scenario).explain_times(rows)):
+        yield told
 
 
 def _tell_race(summary: GroupSummary, *, full: bool, why: bool) -> str:
@@ -377,28 +378,6 @@ def _of_rows(rows: Sequence[Row], *, full: bool) -> Iterator[str]:
         yield f"{subject}: {text}."
     if full and any(row.build_cached for row in rows):
         yield "* built earlier, taken from the cache."
-
-
-def tell_rates(rows: Sequence[Row]) -> list[str]:
-    """Explain what the times of these rows are, and how late the harness itself was."""
-    rates = [note for note in dict.fromkeys(find_scenario(row.scenario).time_note for row in rows) if note]
-    if timed := [row.over_time for row in rows if row.over_time]:
-        window = span(min(one.window_s for one in timed))
-        rates.append(
-            f"time is wall time per call in the last {window} of a turn, `at first` in its first {window}; verdicts "
-            "are of the last."
-        )
-    served = [row.serve for row in rows if row.serve]
-    if served:
-        what = "the time per request at the highest rate that held the limit" if served[0].searched else "p99"
-        if any(one.searched and one.may_do_more for one in served):
-            what += ", above which none was tried, or some failed in disturbed rounds alone"
-        late = max(serving.start_late_ns for serving in served)
-        rates.append(
-            f"time is {what}; latencies count from a request's arrival, p99 is its 99 % upper bound; "
-            f"a free instance began up to {duration(late)} after the arrival."
-        )
-    return rates
 
 
 def tell_end(document: Document, width: int = ANY_WIDTH, above: Sequence[str] | None = None) -> Iterator[str]:

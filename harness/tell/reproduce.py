@@ -255,7 +255,7 @@ def at_sizes(options: Iterable[tuple[str, str]], axis: str, sizes: Iterable[int]
 
 def at_one_size(options: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     """Return options that race varying sizes as those that race the one size among them, each target once."""
-    kept = [(name, value) for name, value in options if name != _FLAGS["scenario"] or not find_scenario(value).is_mean]
+    kept = [(name, value) for name, value in options if name != _FLAGS["scenario"] or not find_scenario(value).varies]
     is_target = _FLAGS["backends"]
     return [(name, _without_shapes(value) if name == is_target else value) for name, value in kept]
 

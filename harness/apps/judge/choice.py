@@ -411,7 +411,7 @@ def _next_command(cell: Cell, shipped: Row, instead: Rival | None, *, is_over: b
     if not is_over:
         is_open = not cell.complete and cell.control_holds is not False
         return cell.resume(cell.more_time) if is_open else _command_again(cell)
-    if find_scenario(shipped.scenario).is_mean:
+    if find_scenario(shipped.scenario).varies:
         return _race_one_size(cell, [row.arm for row in cell.rows if row.group == cell.group and row.end_to_end])
     if not cell.admits(shipped) and not is_exact(shipped.precision, shipped.scheme, shipped.file):
         return _command_to_measure(cell, [shipped.arm], shipped) or _command_to_accept(cell, shipped)
@@ -753,7 +753,7 @@ def _command_to_measure(cell: Cell, arms: Sequence[str], row: Row) -> str | None
     fidelity = row.fidelity
     if fidelity is None or cell.is_scored or row.model in models.names():
         return None
-    is_of_several = find_scenario(row.scenario).is_mean or (cell.named and row.parameters)
+    is_of_several = find_scenario(row.scenario).varies or (cell.named and row.parameters)
     told = _race_one_size(cell, arms) if is_of_several or not cell.command else cell.command
     needed = {"inputs": "X.npz", "labels": "Y.npz"}
     if fidelity.top1_agreement is None:  # its first output holds no classes' scores
