@@ -5,7 +5,6 @@ from __future__ import annotations
 from shootout.core.adapter import Entry
 
 FACTS = Entry(
-    quick_baseline=True,
     path="shootout.backends._onnxruntime.backend:OnnxRuntimeAdapter",
     extra="onnxruntime",
     needs="onnxruntime; onnxruntime-gpu for cuda",

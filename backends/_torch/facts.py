@@ -20,7 +20,6 @@ EAGER = Entry(
     path="shootout.backends._torch.backend:TorchEagerAdapter",
     extra="torch",
     needs="torch",
-    baseline=True,
     installs={"": _TORCH, **_TORCHAO},
     makers=("torchao",),
     movable=True,

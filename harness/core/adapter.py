@@ -264,8 +264,6 @@ class Entry:
         package: the third party's, "" for a backend that ships.
         needs: what has to be there beside shootout itself, for people.
         default: the device and precision that the bare backend name means.
-        baseline: whether the others are compared with it unless the user names another.
-        quick_baseline: whether they are if it can run a user's ONNX file, or if only the fastest is looked for.
         installs: requirements to run its artifacts: those of the target's mode ("" for a mode without its own; None:
             unknown), and those under the names of its device and precision. Of several with `|` in between one is
             enough. A third party's: the package of its adapter.
@@ -294,8 +292,6 @@ class Entry:
     package: str = ""
     needs: str = ""
     default: tuple[Device, Precision] = (Device.CPU, Precision.FP32)
-    baseline: bool = False
-    quick_baseline: bool = False
     installs: Mapping[str, tuple[str, ...] | None] = field(default_factory=dict)
     makers: tuple[str, ...] = ()
     loads: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

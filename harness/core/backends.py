@@ -237,8 +237,8 @@ def baselines(*, loads_quickly: bool = False) -> list[str]:
     Args:
         loads_quickly: one first that reads ONNX files and loads in a fraction of a second.
     """
-    usual = [name for name, row in shipped().items() if row.baseline]
-    return [name for name, row in shipped().items() if row.quick_baseline and loads_quickly] + usual
+    table = import_module(BACKENDS)
+    return [*([table.BASELINE_OF_FILES] if loads_quickly else []), table.BASELINE]
 
 
 def explain(name: str, error: Exception) -> NotRun | None:
@@ -273,9 +273,12 @@ def program_shared() -> tuple[str, ...]:
 
 
 def shared_code() -> list[Path]:
-    """Return the code that shipped adapters share: files beside their families, and the quantizers'."""
+    """Return the code that shipped adapters share: their contract, files beside their families, and the quantizers'."""
     folders = (plugins.folder_of(package) for package in import_module(BACKENDS).SHARED_CODE)
-    return [file for folder in folders for file in sorted(folder.glob("*.py"))]
+    return [
+        Path(__file__).with_name("adapter.py"),
+        *(file for folder in folders for file in sorted(folder.glob("*.py"))),
+    ]
 
 
 def _own_files(module: str) -> Iterable[Path]:

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Annotated, Any, Literal, TypedDict
 
 from shootout.core.constants import INDIFFERENT
 from shootout.core.errors import UsageError
-from shootout.core.stats.verdicts import Standing
 from shootout.core.units import duration, limit_digits, number, round_limit, size
-from shootout.tell.document import Part
 from shootout.tell.study_options import Flag, HelpGroup
 
 _QUANTITY = re.compile(r"\s*(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*([a-zA-Z%/]*)\s*")
@@ -270,54 +268,3 @@ class PolicyOptions(TypedDict, total=False):
 
 FIDELITY = frozenset({Limit.METRIC, Limit.MOST_METRIC, Limit.DROP, Limit.ERROR, Limit.AGREEMENT})
 """The limits of what a precision costs."""
-
-
-class Finding(Part):
-    """A candidate's figure against one limit, in the limit's basic unit.
-
-    Attributes:
-        wanted: the limit; `implied`: the policy limits nothing of the kind, so that the default does.
-        low, high: the figure's bounds; null where that side isn't known.
-        reason: why it is unknown, in a few words.
-        needs: what to add to `shootout run` to know it.
-        excess: of a broken limit, by which share of it the good-side bound is beyond it.
-    """
-
-    limit: Limit
-    wanted: float
-    implied: bool = False
-    value: float | None = None
-    low: float | None = None
-    high: float | None = None
-    standing: Standing
-    reason: str | None = None
-    needs: str | None = None
-    excess: float | None = None
-
-
-def tell_finding(finding: Finding) -> str:
-    """Write the bound that decides, and the limit: `p99 4.1 ms ≤ 5 ms`."""
-    quantity = LIMITS[finding.limit]
-    is_most, met = quantity.side == "most", finding.standing is Standing.MET
-    bound = finding.high if is_most is met else finding.low
-    sign = {(True, True): "≤", (True, False): ">", (False, True): "≥", (False, False): "<"}[is_most, met]
-    if finding.standing is Standing.UNKNOWN:
-        told = f" {quantity.unit.tell(finding.value)}" if finding.value is not None else ""
-        wanted = f", limit {quantity.unit.tell_limit(finding.wanted)}" if told and finding.wanted else ""
-        return f"{finding.limit}{told}{wanted}: {finding.reason}"
-    figure, wanted = quantity.unit.tell_apart(bound or 0.0, finding.wanted)
-    if met:
-        figure = quantity.unit.tell(bound or 0.0, limit_digits(finding.wanted))
-    return " ".join(filter(None, [finding.limit, figure, sign, wanted]))
-
-
-Findings = Mapping[tuple[str, str], Sequence[Finding]]
-"""By group and arm, how it stands to each limit."""
-
-
-def stand(findings: Sequence[Finding] | None) -> Standing:
-    """Return how a row stands to all limits together."""
-    standings = {one.standing for one in findings or ()}
-    if Standing.BROKEN in standings:
-        return Standing.BROKEN
-    return Standing.MET if standings == {Standing.MET} else Standing.UNKNOWN

@@ -14,14 +14,12 @@ from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict, get_origin, get_type_hints
 
-from shootout.backends import EXAMPLES
-from shootout.core import backends, units
+from shootout.backends import BASELINE, BASELINE_OF_FILES, EXAMPLES
+from shootout.core import units
 from shootout.core.errors import UsageError, unknown
 from shootout.core.stats.goals import read_goal
 from shootout.core.study.axes import read_state
 from shootout.tell import option_values
-
-FOR_FILES, USUAL, *_ = backends.baselines(loads_quickly=True)
 
 DEFAULT = "shootout"
 """The study of a command that names none, or names a model."""
@@ -383,8 +381,8 @@ class StudyOptions(TargetOptions, MetricOptions, StreamOptions, total=False):
         Flag(
             group=HelpGroup.MORE,
             word="TARGET",
-            help=f"Target that speed-ups are relative to. Default: {FOR_FILES} for an ONNX file or the goal `best`; "
-            f"{USUAL} otherwise.",
+            help=f"Target that speed-ups are relative to. Default: {BASELINE_OF_FILES} for an ONNX file or the goal "
+            f"`best`; {BASELINE} otherwise.",
         ),
     ]
     goal: Annotated[

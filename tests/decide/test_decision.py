@@ -18,8 +18,8 @@ from shootout.core.contract import NotRunKind
 from shootout.core.errors import UsageError
 from shootout.core.messages import Scope
 from shootout.core.stats.verdicts import Standing, Verdict
-from shootout.tell.document import CpuTime, Metric, MetricChange, Row
-from shootout.tell.limits import Limit, tell_finding
+from shootout.tell.document import CpuTime, Metric, MetricChange, Row, tell_finding
+from shootout.tell.limits import Limit
 
 BOTH = ("slow", 2_000), ("fast", 500)
 SLOW, FAST = (row(name, ns) for name, ns in BOTH)

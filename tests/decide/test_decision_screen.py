@@ -18,8 +18,8 @@ from shootout.apps.judge.decide.policy import read_policy, write_policy
 from shootout.apps.judge.decide.screen import READING, render
 from shootout.commands.decide import _name_policy
 from shootout.core.stats.verdicts import Standing
-from shootout.tell.document import Metric
-from shootout.tell.limits import Limit, tell_finding
+from shootout.tell.document import Metric, tell_finding
+from shootout.tell.limits import Limit
 
 SLOW, FAST = row("slow", 2e6), row("fast", 5e5)
 

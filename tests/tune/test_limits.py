@@ -31,8 +31,8 @@ from shootout.core.stats.verdicts import Standing
 from shootout.core.study.plan import Plan
 from shootout.core.study.schema import Study
 from shootout.models.onnx.layers import Layer
-from shootout.tell.document import Document
-from shootout.tell.limits import Finding, Limit, stand
+from shootout.tell.document import Document, Finding, stand
+from shootout.tell.limits import Limit
 from shootout.tell.study_options import TuneOptions
 
 ROWS = 400

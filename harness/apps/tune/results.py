@@ -28,8 +28,8 @@ from shootout.core.stats.verdicts import Standing, Verdict
 from shootout.core.study.group import GroupRecord
 from shootout.core.units import counted
 from shootout.tell import reproduce
-from shootout.tell.document import Document, Ratio, Row
-from shootout.tell.limits import LIMITS, Finding, Findings, stand, tell_finding
+from shootout.tell.document import Document, Finding, Findings, Ratio, Row, stand, tell_finding
+from shootout.tell.limits import LIMITS
 
 T = TypeVar("T")
 JudgeStage = Callable[[Path], tuple[Document, Findings]]

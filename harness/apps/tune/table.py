@@ -33,8 +33,8 @@ from shootout.core.units import duration, size, span
 from shootout.models.onnx.layers import names_in_notes
 from shootout.tell import reproduce, table
 from shootout.tell.columns import Cell, error_of, fits, make_table, stack_tables
-from shootout.tell.document import SCHEMA, Ratio, Row, as_json
-from shootout.tell.limits import FIDELITY, Finding
+from shootout.tell.document import SCHEMA, Finding, Ratio, Row, as_json
+from shootout.tell.limits import FIDELITY
 from shootout.tell.notes import Reason, fold_reasons
 from shootout.tell.ratios import tell_ratio
 from shootout.tell.screen import INDENT, fold, labeled, typed

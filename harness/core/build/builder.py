@@ -18,7 +18,7 @@ from pathlib import Path
 from threading import Event, Lock
 from typing import Any
 
-from shootout.core import adapter, backends
+from shootout.core import backends
 from shootout.core.adapter import Built
 from shootout.core.build.installed import install_bytes
 from shootout.core.clock import Deadline
@@ -526,8 +526,7 @@ def _code_of(target: Target) -> list[Path]:
     """Return all code that decides what an adapter builds: its own, what shipped adapters share, and quantizers."""
     if target.folder:
         return [*backends.code_of(backends.runner(target)), backends.open_shipped(target.folder).manifest]
-    contract = Path(str(adapter.__file__))
-    return [*backends.code_of(backends.get(target.backend)), *backends.shared_code(), contract]
+    return [*backends.code_of(backends.get(target.backend)), *backends.shared_code()]
 
 
 def _read_record(folder: Path) -> dict[str, Any]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from shootout.core import backends
+from shootout.backends import BASELINE_OF_FILES
 
-EXAMPLE = f"{backends.baselines(loads_quickly=True)[0]}:cpu:fp32"
 LEGEND = (
     (
         "target",
-        f"What is measured: backend, device and precision, such as {EXAMPLE}.",
+        f"What is measured: backend, device and precision, such as {BASELINE_OF_FILES}:cpu:fp32.",
     ),
     ("eligible", "May be shipped: plain FP32, or a lower precision that is shown to keep the accuracy."),
     (

@@ -38,8 +38,8 @@ from shootout.core.stats.quantiles import LEAST_TAILS, median
 from shootout.core.stats.verdicts import Comparison, Standing, Verdict
 from shootout.core.study.group import short
 from shootout.tell import reproduce
-from shootout.tell.document import Chosen, Document, Part, Ratio, Rival, Row, ratio_of
-from shootout.tell.limits import Finding, Limit
+from shootout.tell.document import Chosen, Document, Finding, Part, Ratio, Rival, Row, ratio_of
+from shootout.tell.limits import Limit
 
 DRAWS = 1_000
 

@@ -32,8 +32,8 @@ from shootout.core.stats.verdicts import Standing, Verdict, judge_limit
 from shootout.core.units import counted, number
 from shootout.models import metrics as named_metrics
 from shootout.models.sources.input_sets import tell_rows_to_bring
-from shootout.tell.document import Metric, Rate, Row, Timing
-from shootout.tell.limits import FIDELITY, LIMITS, Finding, Limit
+from shootout.tell.document import Finding, Metric, Rate, Row, Timing
+from shootout.tell.limits import FIDELITY, LIMITS, Limit
 from shootout.tell.paired import count_rows_needed
 from shootout.tell.wording import tell_limit_doubt
 

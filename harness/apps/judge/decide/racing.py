@@ -26,7 +26,8 @@ from shootout.core.stats.verdicts import Standing, Verdict
 from shootout.core.study.group import GroupRecord
 from shootout.core.study.plan import measure_of
 from shootout.core.study.schema import Study
-from shootout.tell.limits import Finding, Limit, tell_finding
+from shootout.tell.document import Finding, tell_finding
+from shootout.tell.limits import Limit
 
 BY_RATE_LIMITS = frozenset({Limit.RATE, Limit.COST})
 

@@ -38,8 +38,8 @@ from shootout.tell.answer import (
     write_head,
 )
 from shootout.tell.columns import error_of
-from shootout.tell.document import Ratio, Row, WouldChange
-from shootout.tell.limits import FIDELITY, LIMITS, Finding, Limit, accept_option, tell_finding
+from shootout.tell.document import Finding, Ratio, Row, WouldChange, tell_finding
+from shootout.tell.limits import FIDELITY, LIMITS, Limit, accept_option
 from shootout.tell.ratios import NEVER_TOGETHER, PRICE, SMALLNESS, SPEED, tell_factor, tell_lead, tell_ratio
 from shootout.tell.screen import INDENT, NAMED, bold, fold, labeled, typed
 from shootout.tell.wording import tell_metric
