@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shootout.apps.trace.look import Looked, check_profile, read_profile
+from shootout.apps.trace import Looked, check_profile, read_profile
 from shootout.backends import trace_events
 from shootout.core import backends
 from shootout.core.adapter import Built

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shootout.apps.trace.look import check_events
+from shootout.apps.trace import check_events
 from shootout.core.contract import Executed
 from shootout.core.errors import MOST_LETTERS, ArmFailed, explained
 from shootout.core.worker import reported

@@ -14,7 +14,7 @@ import pytest
 from support.console import deaf_here, environment, spin_study
 from support.exports import obtain
 
-from shootout.apps.trace.look import PROFILED, Looked, read_profile
+from shootout.apps.trace import PROFILED, Looked, read_profile
 from shootout.backends import trace_events
 from shootout.backends._jax.account import profile_calls
 from shootout.backends._numpy.account import profile_operations
@@ -94,7 +94,7 @@ def test_every_backend_shows_its_products(backends: tuple[str, ...], exported: E
             facts, _ = process.ask("build", 300, exported=exported, arm=arm, folder=tmp_path / backend)
             built = Built(arm=arm, exported=exported, folder=tmp_path / backend, facts=facts)
             process.ask("load", 300, built=built)
-            asked = {"function": "shootout.apps.trace.look:read_profile", "arguments": {"calls": 3}}
+            asked = {"function": "shootout.apps.trace:read_profile", "arguments": {"calls": 3}}
             looked: Looked = process.ask("measure", 300, **asked, is_loaded=True)
             process.ask("close", 300)
             assert [[name for name, _, _ in steps] for steps in looked.steps] == [STEPS] * 3

@@ -1,4 +1,4 @@
-"""Look at some calls of a session from inside, in the worker that has loaded it, and check what was seen."""
+"""Show where the time of a call goes: look at a session in the worker that has loaded it, and check what was seen."""
 
 from __future__ import annotations
 
