@@ -17,7 +17,6 @@ from shootout.core.exported.inputs import OFF
 from shootout.core.host.store import without_home
 from shootout.core.scenario import find_scenario, scenario_names
 from shootout.core.study.schema import GIVEN
-from shootout.models.sources.shipped_folder import MANIFEST
 from shootout.tell.study_options import RunOptions, SensitivityOptions, StudyOptions, TuneOptions, flags_of
 
 MORE_TIME = "5m"
@@ -157,7 +156,7 @@ def _is_model(text: str, base: Path) -> bool:
     there, is_folder = os.path.isfile, os.path.isdir  # which raise nothing, however long or forbidden a name is
     if there(place):
         return is_path or bool(Path(text).suffix)
-    takes = (MANIFEST, "journal.jsonl", "config.json")
+    takes = ("manifest.json", "journal.jsonl", "config.json")
     return (is_path and is_folder(place)) or any(there(place / name) for name in takes)
 
 

@@ -22,6 +22,7 @@ from shootout.core.errors import SkippedArm, UsageError
 from shootout.core.exported.request import brief_key
 from shootout.core.host import environment
 from shootout.core.results.run import Result
+from shootout.models.sources import trees
 from shootout.tell.raced import RacedArm
 
 ARM = Arm(target=Target(backend="numpy"), model="mlp", parameters=models.get("mlp").defaults, batch=1)
@@ -134,7 +135,7 @@ def test_a_file_that_was_converted_is_converted_again_if_the_cache_has_lost_it(
     kept, own = tmp_path / "trees-1/forest.joblib.onnx", tmp_path / "forest.joblib"
     own.touch()
     monkeypatch.setattr(artifact, "cache_folder", lambda: tmp_path if is_there else tmp_path / "cold")
-    monkeypatch.setattr(artifact.trees, "convert_file", lambda name: f"again {name}")
+    monkeypatch.setattr(trees, "convert_file", lambda name: f"again {name}")
     command = ["run", f"other.joblib,{own}", "--set", "forest=1"]
     assert artifact._convert_again(str(kept), command) == (str(kept) if is_there else f"again {own}")
     assert artifact._convert_again(str(kept), ["run"]) == str(kept)

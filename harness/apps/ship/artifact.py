@@ -22,7 +22,7 @@ from shootout.core.errors import ModelError, SkippedArm, UsageError
 from shootout.core.exported import cache, client
 from shootout.core.exported.delivery import ProbeKey, read_delivery
 from shootout.core.exported.model import ExportedModel
-from shootout.core.exported.request import Request, brief_key
+from shootout.core.exported.request import Request, brief_key, find_source
 from shootout.core.host import environment
 from shootout.core.host.placement import place
 from shootout.core.host.scratch import scratch
@@ -34,7 +34,6 @@ from shootout.core.study.plan import PlannedGroup
 from shootout.core.study.points import find_rows, find_scored
 from shootout.core.study.target import provider
 from shootout.core.worker import availability
-from shootout.models.sources import trees
 from shootout.tell.raced import RacedArm
 from shootout.tell.reproduce import words
 
@@ -165,10 +164,10 @@ def _plan_of_group(source: RacedArm) -> PlannedGroup:
 def _convert_again(model: str, command: Sequence[str]) -> str:
     """Return the file of a converted model; if this cache has it no more, convert again what the run was given."""
     names = [name for word in command for name in word.split(",") if Path(name).name == name_typed(model)]
-    own = next((name for name in names if trees.find_library(name) and Path(name).expanduser().is_file()), None)
+    own = next((name for name in names if Path(name).expanduser().is_file()), None)
     folder = Path(model).parent
     is_lost = folder.name.startswith(CONVERTED) and not (folder.parent == cache_folder() and folder.exists())
-    return trees.convert_file(own) if own and is_lost else model
+    return find_source(own).resolve(own) if own and is_lost else model
 
 
 def _describe_differences(target: Target, here: Mapping[str, Any], there: Mapping[str, Any]) -> str:
