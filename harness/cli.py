@@ -382,7 +382,7 @@ def pack(
     ] = False,
 ) -> None:
     """Pack runs into one archive, to keep or to send, which shows the same once it is unpacked; the runs stay."""
-    from shootout.apps.judge.compare.archive import name_folders, write_archive
+    from shootout.apps.judge.compare.merged import name_folders, write_archive
     from shootout.core.units import size
 
     write_archive(name_folders(folders), out, raw=raw)

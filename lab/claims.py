@@ -21,7 +21,7 @@ from lab.claims_page import PAGE, RUNS, write_page
 from lab.common import Bench, Tables, say
 from lab.whole_runs import COMMAND
 from shootout.apps.judge.analysis import analyse
-from shootout.apps.judge.compare.pack import pack
+from shootout.apps.judge.compare.merged import pack
 from shootout.core.clock import Stopwatch
 from shootout.core.errors import UsageError
 from shootout.core.journal import journal

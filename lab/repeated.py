@@ -15,7 +15,7 @@ from typing import Any
 from lab.common import Bench, Table, Tables, say
 from lab.whole_runs import Run, by_arm, by_pair, run, settled_s, shipped_slower
 from shootout.core.stats.verdicts import Verdict
-from shootout.tell.time_spent import STEPS
+from shootout.tell.notes import STEPS
 
 TARGET, COPIES = "onnxruntime", 5
 MAX_TIME = "60s"

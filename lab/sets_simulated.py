@@ -21,8 +21,8 @@ from shootout.core.contract import Array
 from shootout.core.messages import Scores
 from shootout.core.stats.verdicts import Standing
 from shootout.models.metrics import find_metric
-from shootout.models.metrics.jackknife import find_pseudo_values
 from shootout.models.metrics.metrics import WholeSet
+from shootout.models.metrics.set_metrics import find_pseudo_values
 from shootout.tell.paired import compare_means
 
 UNITS = (30, 100, 1_000)

@@ -86,7 +86,7 @@ def corrected_operators() -> list[type]:
 
 
 def _node_flops(node: Any, results: Mapping[str, Array]) -> float | None:
-    from shootout.models.onnx.flops import node_flops
+    from shootout.models.onnx.onnx_graph import node_flops
 
     shapes = [np.shape(results[name]) if name else () for name in node.input]
     return node_flops(node, shapes, np.shape(results[node.output[0]]))

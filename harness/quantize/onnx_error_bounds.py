@@ -61,8 +61,7 @@ from shootout.core.contract import Array, Arrays, Precision
 from shootout.core.exported.inputs import Stream
 from shootout.models.onnx import onnx_files
 from shootout.models.onnx.effort import Effort
-from shootout.models.onnx.flops import PRODUCTS
-from shootout.models.onnx.onnx_graph import FLOATS, OnnxGraph, read_graph, read_scope
+from shootout.models.onnx.onnx_graph import FLOATS, PRODUCTS, OnnxGraph, read_graph, read_scope
 from shootout.quantize.error_bounds import (
     MASKED,
     Errors,

@@ -5,7 +5,7 @@ Arms with the same text share a line.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ from rich.text import Text
 
 from shootout.core.contract import Device, NotRunKind, OutputError
 from shootout.core.host.noise import DisturbanceKind, kind_of
+from shootout.core.journal.records import Ended, Line, Rounds
 from shootout.core.scenario import find_scenario
 from shootout.core.stats.interval import MAX_ESTIMATE
 from shootout.core.stats.verdicts import Verdict
@@ -25,10 +26,20 @@ from shootout.tell.ceilings import Ceilings, ceilings_of_run
 from shootout.tell.columns import Cell, error, make_table
 from shootout.tell.document import Document, Gpu, GroupSummary, NearestOpen, Ratio, Row
 from shootout.tell.screen import ANY_WIDTH, INDENT, fold, labeled, name_targets, typed
-from shootout.tell.time_spent import STEPS
 from shootout.tell.wording import BUSY_SHARE, tell_controls
 
-"""Model, scenario, what stays the same, and the two arms."""
+STEPS = {
+    "planning": "planning",
+    "preparing": "exports and builds",
+    "load": "loading",
+    "warm_up": "warm-up",
+    "rounds": "rounds",
+    "hand_off": "hand-off",
+    "leave": "leaving",
+    "hung": "waiting for targets that hung",
+    "racing": "the rest of the race",
+}
+"""The steps of a run in their order: name in journals and documents → for people."""
 _UNSYNCHRONIZED = "a timer that doesn't wait for the GPU would show"
 _NEARLY = 0.9
 """From this share of the time on, the work is nearly done when the call returns: some libraries wait by themselves."""
@@ -469,3 +480,23 @@ def tell_nearest(nearest: NearestOpen) -> str:
 def tell_too_short(limit_s: float, built_s: float) -> str:
     """Tell why nothing was raced: exports and builds took too much of the time."""
     return f"--max-time {span(limit_s)} was too short for a figure: exports and builds took {span(built_s)}"
+
+
+def find_time_spent(lines: Iterable[Line]) -> dict[str, float]:
+    """Return seconds by step, in the order in which they come; steps that took none are left out.
+
+    `planning` is finding out what works here; `preparing` all outside of restarts: ceilings, exports, builds;
+    `load`, `warm_up`, `rounds`, `hand_off` and `leave` are steps of restarts, `hung` the wait in them for arms that
+    gave no answer, and `racing` what no step accounts for.
+    """
+    steps = defaultdict[str, float](float)
+    for line in lines:
+        if isinstance(line, Ended):
+            steps["planning"] += line.planning_s
+            steps["preparing"] += line.wall_s
+        elif isinstance(line, Rounds):
+            steps["preparing"] -= line.wall_s
+            for name, seconds in line.spent_s.items():
+                steps[name] += seconds
+            steps["racing"] += line.wall_s - sum(line.spent_s.values())
+    return {name: steps[name] for name in STEPS if steps[name] > 0}

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from shootout.core.stats.drops import (
+from shootout.core.stats.goals import (
     CONFIDENCE,
     DEFAULT_DROP,
     MOST_ROWS,

@@ -20,7 +20,7 @@ from shootout.core.host import child
 from shootout.core.host.scratch import scratch
 from shootout.core.messages import Scores
 from shootout.core.scoring import Measure
-from shootout.core.stats.drops import (
+from shootout.core.stats.goals import (
     DEFAULT_DROP,
     MOST_ROWS,
     bound_rare,

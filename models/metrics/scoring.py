@@ -31,8 +31,8 @@ from shootout.core.messages import MOST_SCORE, Scores
 from shootout.core.scoring import Measure
 from shootout.models.data import truth_files
 from shootout.models.metrics import find_metric, metrics
-from shootout.models.metrics.jackknife import find_pseudo_values
 from shootout.models.metrics.metrics import WholeSet
+from shootout.models.metrics.set_metrics import find_pseudo_values
 from shootout.models.sources import source, user_code
 
 SCORES, TASK, LABELS = "scores.json", "task.json", "labels.npy"

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from support.races.made import header, write
 
-from shootout.apps.judge.compare import archive, merged
+from shootout.apps.judge.compare import merged
 from shootout.apps.judge.gate import github
 from shootout.apps.ship.folder import new_folder
 from shootout.commands import cache, doctor
@@ -98,9 +98,9 @@ def test_what_packs_and_merges_on_a_full_disk_names_its_target(tmp_path: Path, m
     with pytest.raises(UsageError, match=rf"both' can't be written: {FULL}, or choose another --out"):
         merged.write_merged([run, run], tmp_path / "both")
     monkeypatch.undo()
-    monkeypatch.setattr(archive, "_write", lambda *_: (_ for _ in ()).throw(refused(errno.ENOSPC, "run", "x")))
+    monkeypatch.setattr(merged, "_write", lambda *_: (_ for _ in ()).throw(refused(errno.ENOSPC, "run", "x")))
     with pytest.raises(UsageError, match=rf"x\.tar\.gz' can't be written: {FULL}, or choose another -o"):
-        archive.write_archive({"run": run}, tmp_path / "x.tar.gz", raw=True)
+        merged.write_archive({"run": run}, tmp_path / "x.tar.gz", raw=True)
 
 
 def test_a_run_of_another_user_names_its_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -20,7 +20,7 @@ from support.reference_runs import read
 from shootout.apps.judge.compare import screen as compared
 from shootout.apps.judge.compare.compare import compare, compare_folders
 from shootout.apps.judge.compare.merge import merge_runs
-from shootout.apps.judge.session_floor import learn_floor
+from shootout.apps.judge.decide.objective import learn_floor
 from shootout.core.constants import ALPHA
 from shootout.core.errors import UsageError
 from shootout.core.stats.verdicts import Verdict

@@ -19,7 +19,7 @@ from shootout.apps.judge.compare.compare import (
     find_floor,
     read_beside,
 )
-from shootout.apps.judge.session_floor import SESSION_FLOOR, learn_floor
+from shootout.apps.judge.decide.objective import SESSION_FLOOR, learn_floor
 from shootout.core.constants import ALPHA, BIAS_FLOOR
 from shootout.core.contract import Array
 from shootout.core.stats.group_evidence import GroupEvidence, Rules

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shootout.scenarios.sensors import Sensors
+from shootout.scenarios.sustained import Sensors
 
 
 def put(system: Path, **files: str) -> None:

@@ -10,8 +10,7 @@ import pytest
 from support.console import here
 from support.races.made import A, B, ended, played, rounds, write
 
-from shootout.apps.judge.compare.archive import name_folders, write_archive
-from shootout.apps.judge.compare.merged import write_merged
+from shootout.apps.judge.compare.merged import name_folders, write_archive, write_merged
 from shootout.core.errors import UsageError
 from shootout.core.host.environment import variables
 from shootout.core.journal import journal, samples

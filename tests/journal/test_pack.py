@@ -9,7 +9,7 @@ import pytest
 from support.races.made import A, B, ended, played, rounds, write
 
 from shootout.apps.judge.analysis import analyse
-from shootout.apps.judge.compare.pack import pack
+from shootout.apps.judge.compare.merged import pack
 from shootout.core.contract import Array
 from shootout.core.errors import UsageError
 from shootout.core.journal import journal, samples

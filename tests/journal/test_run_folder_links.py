@@ -15,8 +15,7 @@ from support.races.made import A, header, played, rounds, write
 from shootout.apps.fleet.node_side import zip_folder
 from shootout.apps.judge.analysis import analyse
 from shootout.apps.judge.compare import merged
-from shootout.apps.judge.compare.archive import write_archive
-from shootout.apps.judge.compare.pack import pack
+from shootout.apps.judge.compare.merged import pack, write_archive
 from shootout.apps.tune import search
 from shootout.core.errors import UsageError
 from shootout.core.exported.delivery import DELIVERY, read_delivery

@@ -10,7 +10,7 @@ import pytest
 from support.races.made import A, B, ended, header, played, rounds, write
 
 from shootout.apps.judge.analysis import analyse
-from shootout.apps.judge.compare.pack import pack
+from shootout.apps.judge.compare.merged import pack
 from shootout.core.journal import samples
 from shootout.core.journal.records import LoadTestResult, TriedRate
 from shootout.core.messages import Scope, TimeBin, Turn

@@ -6,8 +6,7 @@ import pytest
 from support.races.made import GROUP
 
 from shootout.core.journal.records import Ended, Rounds
-from shootout.tell.notes import tell_time
-from shootout.tell.time_spent import find_time_spent
+from shootout.tell.notes import find_time_spent, tell_time
 
 
 def rounds(wall_s: float, **spent_s: float) -> Rounds:

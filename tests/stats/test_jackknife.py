@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from shootout.core.contract import Array
-from shootout.models.metrics.jackknife import MOST_LEFT_OUT, find_pseudo_values
+from shootout.models.metrics.set_metrics import MOST_LEFT_OUT, find_pseudo_values
 from shootout.tell.paired import compare_means
 
 

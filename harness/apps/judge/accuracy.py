@@ -19,7 +19,7 @@ from shootout.core.messages import MOST_SCORE, Scope, Scores
 from shootout.core.results.group import Group, judged
 from shootout.core.scenario import find_scenario
 from shootout.core.schemes import shown_as
-from shootout.core.stats.drops import DEFAULT_DROP, count_rows_for_rare, find_max_drop, read_share
+from shootout.core.stats.goals import DEFAULT_DROP, count_rows_for_rare, find_max_drop, read_share
 from shootout.core.stats.verdicts import Standing, judge_limit
 from shootout.core.study.group import GroupRecord, is_exact, own_fp32
 from shootout.tell.document import FrontRow, GroupSummary, Metric, MetricChange, MetricPart, Quantized, Row, ratio_of
@@ -40,7 +40,7 @@ class MetricLimits:
     """Hold what the user lets a target lose.
 
     Attributes:
-        max_drop: of the mean score against plain FP32's, as `stats.drops.find_max_drop` reads it; "" for the default.
+        max_drop: of the mean score against plain FP32's, as `stats.goals.find_max_drop` reads it; "" for the default.
         min_agreement: of the score against FP32's own outputs; "" for no limit.
     """
 

@@ -29,7 +29,7 @@ from shootout.core.stats.leaders import restarts_left
 from shootout.core.study.group import confirming_name, short
 from shootout.tell import reproduce
 from shootout.tell.document import SCHEMA, Answer, Control, Document, GroupSummary, NearestOpen, Ratio, Row, ratio_of
-from shootout.tell.time_spent import find_time_spent
+from shootout.tell.notes import find_time_spent
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,8 +27,7 @@ from shootout.core.contract import INTEGERS, Array, BoundStanding, Device, NotRu
 from shootout.core.messages import Scope
 from shootout.core.results.group import Group, unfit_for, unvouched
 from shootout.core.scenario import find_scenario
-from shootout.core.stats.drops import count_rows_for_rare, quantile_of
-from shootout.core.stats.goals import Aim
+from shootout.core.stats.goals import Aim, count_rows_for_rare, quantile_of
 from shootout.core.stats.leaders import Compare, Leaders, find_leaders
 from shootout.core.stats.verdicts import Comparison, Standing, Verdict
 from shootout.core.study.group import family, is_exact, name_model, short

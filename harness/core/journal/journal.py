@@ -2,7 +2,7 @@
 
 A restart's lines go out in one write that ends with its `rounds` line; without that line they don't count. Each ends
 with a checksum, since after a power cut any page of a write may be missing. A tail that isn't whole is cut off when the
-run is resumed. In a packed run (see `shootout.apps.judge.compare.pack`) the same file lies compressed; to resume it
+run is resumed. In a packed run (see `shootout.apps.judge.compare.merged`) the same file lies compressed; to resume it
 unpacks it.
 """
 

@@ -1,6 +1,6 @@
 """Raw samples: one .npz file per group and restart, written before the journal names it.
 
-A run that was packed (see `shootout.apps.judge.compare.pack`) has one file instead; whatever is measured later comes
+A run that was packed (see `shootout.apps.judge.compare.merged`) has one file instead; whatever is measured later comes
 beside it. Both hold their numbers in parts, one behind the other. `words` are texts, and a row of `parts` has the
 numbers of the part's words, then whole numbers of its own, the last of which is its count.
 """

@@ -1,14 +1,21 @@
-"""What a race is for, as people say it."""
+"""What a race is for, and how much a metric may lose, as people say it."""
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from statistics import NormalDist
 
 from shootout.core.constants import BIAS_FLOOR
 from shootout.core.errors import UsageError, unknown
 
+CONFIDENCE = 0.95
+UNSEEN = (1 - CONFIDENCE) / 2
+"""The chance that rows show nothing of a failure which is rare and costs a row all of its score."""
+DEFAULT_DROP = "1%"
+"""A metric may lose less than this of plain FP32's mean."""
 _WITH_SHARE = re.compile(r"(resolve|limit)[ =]*(\d+(?:\.\d+)?)\s*%")
 MOST_PERCENT = 50
 
@@ -53,3 +60,80 @@ def read_goal(text: str) -> Goal:
         why = f"differences below {least} could be the harness's own" if percent < 1 else "that says next to nothing"
         raise UsageError(f"invalid goal {text!r}: {why}; use a value from {least} to {MOST_PERCENT}%")
     return Goal(aim=Aim(match[1]), within=percent / 100)
+
+
+def quantile_of(confidence: float) -> float:
+    """Return how many standard deviations an interval of this confidence reaches to either side."""
+    return NormalDist().inv_cdf((1 + confidence) / 2)
+
+
+def find_max_drop(text: str, before: float) -> float:
+    """Return how much a mean score may lose, in its own unit.
+
+    Args:
+        text: `0.005`, `0.5pp`, which is the same, or `1%` of the mean before.
+        before: that mean.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    number, unit = text.strip(), unit_of_drop(text)
+    try:
+        value = float(number.removesuffix(unit))
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise ValueError("expected a drop in the metric's own unit (0.005, or 0.5pp) or a share of FP32's mean (1%)")
+    return value / 100 * (abs(before) if unit == "%" else 1) if unit else value
+
+
+def unit_of_drop(text: str) -> str:
+    """Return in which unit a drop is written: `pp`, `%` of the mean before, or "" for the metric's own."""
+    return next((one for one in ("pp", "%") if text.strip().endswith(one)), "")
+
+
+def read_share(text: str, _before: float = 1.0) -> float:
+    """Return a share from 0 to 1, of `99%` or `0.99`.
+
+    Raises:
+        ValueError: it is none.
+    """
+    value = find_max_drop(text, 1.0)
+    if value > 1:
+        raise ValueError("expected a share from 0 to 1, such as 99% or 0.99")
+    return value
+
+
+MOST_ROWS = 10_000_000
+"""More rows than that are not asked for."""
+
+
+def bound_rare(rows: int, unseen: float = UNSEEN) -> float:
+    """Return below which share a change of rows lies that none of so many shows.
+
+    Args:
+        unseen: the chance that they show none all the same.
+
+    Source: Clopper and Pearson 1934, Biometrika 26, of none: (1 - share)^rows = unseen.
+    """
+    return 1 - math.pow(unseen, 1 / rows)
+
+
+def count_rows_for_rare(worst: float, limit: float, loss: float = 0.0) -> int:
+    """Return how many rows show a rare failure that takes the mean from what it was seen to lose to a limit.
+
+    A failure of one row in a hundred, which loses all of the score, costs 1 % of the mean; fewer than 368 rows may well
+    hold none of them. Then no interval of the rows' changes knows of it. What the rows did lose comes on top: so a loss
+    that lies in few rows, some of which fail by halves, is missed in few of such sets of rows too.
+
+    Args:
+        worst: what a row may lose (`find_worst_loss`).
+        limit: on the loss of the mean, 0 or more.
+        loss: of the mean of the rows seen, below the limit; less than 0 counts as none.
+
+    Source: (1 - (limit - loss) / worst)^n <= 2.5 %.
+    """
+    room = limit - max(loss, 0.0)
+    if room >= worst:
+        return 1
+    return math.ceil(math.log(UNSEEN) / math.log1p(-room / worst)) if room else MOST_ROWS + 1

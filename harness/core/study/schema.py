@@ -19,8 +19,7 @@ from shootout.core.errors import UsageError, tell_refusal, unknown
 from shootout.core.exported.inputs import OFF
 from shootout.core.host.store import without_home
 from shootout.core.scenario import Scenario, find_scenario, scenario_names, study_options
-from shootout.core.stats.drops import find_max_drop, read_share
-from shootout.core.stats.goals import Aim, read_goal
+from shootout.core.stats.goals import Aim, find_max_drop, read_goal, read_share
 from shootout.core.study import axes
 from shootout.core.study.target import canonical
 

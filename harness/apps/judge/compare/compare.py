@@ -35,7 +35,7 @@ from shootout.apps.judge.compare.merge import (
     warn_exports,
 )
 from shootout.apps.judge.compare.merged import expand_merged
-from shootout.apps.judge.session_floor import SESSION_FLOOR, learn_floor, scale_floor
+from shootout.apps.judge.decide.objective import SESSION_FLOOR, learn_floor, scale_floor
 from shootout.core.constants import ALPHA, BIAS_FLOOR, INDIFFERENT
 from shootout.core.contract import Array
 from shootout.core.errors import UsageError

@@ -1,20 +1,35 @@
-"""A merged folder: runs of several machines, each as it was packed, and an index that names them.
+"""Runs to keep or to send: packed ones, merged folders of several, and archives of these.
 
-What they say together is worked out again whenever it is shown, as of any run.
+A packed run is two files, from which all that is shown of it comes out the same. The journal is compressed whole. The
+samples keep every reading, sorted within its restart: without their order and round they take a tenth of the room. Each
+round's median stays in the journal. Percentiles alone need the samples, so a copy may be of the journal only, a fifth
+of the two.
+
+A merged folder holds packed runs of several machines, and an index that names them. What they say together is worked
+out again whenever it is shown, as of any run. An archive is one .tar.gz of packed runs, and opens with `tar -xf`.
 """
 
 from __future__ import annotations
 
+import gzip
 import shutil
-from collections.abc import Iterable, Sequence
+import tarfile
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, count
 from pathlib import Path
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from shootout.apps.judge.compare.pack import pack
+from shootout.core.contract import Array
 from shootout.core.errors import UsageError, tell_refusal
 from shootout.core.host.regular_files import read_inside
+from shootout.core.journal import journal, samples
+from shootout.core.journal.journal import History
+from shootout.core.journal.records import Played
 
+ENDING = ".tar.gz"
 NAME, RUNS = "merged.json", "runs"
 SCHEMA = "shootout.merged/1"
 MOST_BYTES = 1 << 20
@@ -107,3 +122,125 @@ def _copy_runs(runs: Sequence[Path], into: Path) -> None:
     for run, place in zip(runs, places, strict=True):
         pack(run, place)
     write_index(into, places)
+
+
+def pack(run: Path, into: Path, *, raw: bool = True) -> None:
+    """Copy a run, or all runs below a folder, into a new folder in its small form; what has that form is copied.
+
+    Args:
+        raw: with the samples, which percentiles need.
+
+    Raises:
+        UsageError: there is no run, or one that can't be read, or has more readings than one file may; `into` isn't
+            empty, or can't be written.
+    """
+    folders = sorted({path.parent for name in (journal.NAME, journal.PACKED) for path in run.rglob(name)})
+    if not folders:
+        raise UsageError(f"no run to pack in {str(run)!r}; name a folder made by `shootout run` or `shootout tune`")
+    if into.exists() and (not into.is_dir() or any(into.iterdir())):
+        raise UsageError(f"{str(into)!r} already exists; choose a new folder")
+    histories = {folder: journal.read(folder) for folder in folders}
+    if raw:
+        for folder, history in histories.items():
+            readings_of(folder, history)  # before anything is written: one of them may have too many
+    for folder, history in histories.items():
+        _pack_run(folder, history, into / folder.relative_to(run), raw=raw)
+
+
+def _pack_run(folder: Path, history: History, into: Path, *, raw: bool) -> None:
+    into.mkdir(parents=True, exist_ok=True)
+    is_plain = (folder / journal.NAME).exists()
+    if raw and is_plain and not (folder / samples.PACKED).exists():
+        if readings := readings_of(folder, history):  # none where all targets were skipped
+            samples.write_packed(into, readings)
+    elif raw:  # packed before: its readings have lost their rounds, and what was measured since lies beside them
+        inside = folder.resolve()
+        for path in (folder / samples.PACKED, *folder.glob(f"{samples.FOLDER}/*.npz")):
+            if path.is_file() and path.resolve().is_relative_to(inside):  # as readers: a link must not take along more
+                copy = into / path.relative_to(folder)
+                copy.parent.mkdir(exist_ok=True)
+                shutil.copyfile(path, copy)
+    data = (folder / (journal.NAME if is_plain else journal.PACKED)).read_bytes()
+    # Last, since only then it is a run.
+    (into / journal.PACKED).write_bytes(gzip.compress(data, mtime=0) if is_plain else data)
+
+
+def readings_of(folder: Path, history: History) -> dict[samples.Key, Array]:
+    """Read what the clock read, sorted, in ns; a call's latency is that ÷ the calls that share it.
+
+    Readings are whole numbers unless a latency is none (one that was made up, or counts from a computed arrival).
+
+    Raises:
+        UsageError: there are more than a packed run may have.
+    """
+    readings: dict[samples.Key, list[Array]] = {}
+    count = 0
+    for line in (line for line in history.lines if isinstance(line, Played)):
+        for scope, calls in line.per_reading.items():
+            latency_ns = samples.read(folder, line.samples, line.arm, scope)
+            if (count := count + latency_ns.size) > samples.MOST_ROWS:
+                most = f"more than the {samples.MOST_ROWS:,} readings of a packed run"
+                raise UsageError(f"{str(folder)!r} has {most}: keep it whole")
+            whole = np.rint(latency_ns * calls)
+            exact = np.array_equal(whole / calls, latency_ns)
+            key = (line.group, line.arm, scope, line.restart, calls if exact else 1)
+            readings.setdefault(key, []).append(whole.astype(np.int64) if exact else latency_ns)
+    return {key: np.sort(np.concatenate(arrays)) for key, arrays in sorted(readings.items())}
+
+
+def write_archive(runs: Mapping[str, Path], file: Path, *, raw: bool, beside: Mapping[str, Path] | None = None) -> None:
+    """Write an archive of runs; an older file of that name is replaced.
+
+    The archive names no owner of a file, and holds nothing of a run but its journal, its samples and the index of
+    merged runs: no logs.
+
+    Args:
+        runs: by the folder's path in the archive: run folders, merged ones, or folders with runs below them.
+        file: its name ends in `ENDING`.
+        raw: with the samples, which percentiles need.
+        beside: further files, by their path in the archive.
+
+    Raises:
+        UsageError: the name has another ending, the file can't be written, or a folder holds no run that can be read.
+    """
+    if not file.name.endswith(ENDING):
+        raise UsageError(f"{str(file)!r} is no name for an archive; choose one that ends in {ENDING}")
+    with tempfile.TemporaryDirectory() as place:
+        packed = {name: Path(place, str(number)) for number, name in enumerate(runs)}
+        for name, run in runs.items():
+            pack(run, packed[name], raw=raw)
+            if is_merged(run):
+                shutil.copyfile(run / NAME, packed[name] / NAME)
+        try:
+            _write({**(beside or {}), **packed}, file)
+        except OSError as error:
+            raise UsageError(f"{str(file)!r} can't be written: {tell_refusal(error, 'choose another -o')}") from None
+
+
+def name_folders(runs: Iterable[Path]) -> dict[str, Path]:
+    """Name each run's folder in an archive by its own, with a number if another one has that name."""
+    names: dict[str, Path] = {}
+    for run in runs:
+        own = run.resolve().name
+        numbered = (f"{own}-{number}" for number in count(2))
+        names[next(name for name in chain([own], numbered) if name not in names)] = run
+    return names
+
+
+def _write(contents: Mapping[str, Path], file: Path) -> None:
+    """Write the archive under another name first, so that one which is cut short replaces none."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_name(f"{file.name}.part")
+    try:
+        with tarfile.open(part, "w:gz") as archive:
+            for name, path in contents.items():
+                archive.add(path, name, filter=_without_owner)
+        part.replace(file)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _without_owner(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    entry.uid = entry.gid = 0
+    entry.uname = entry.gname = ""
+    return entry

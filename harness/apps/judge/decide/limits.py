@@ -26,7 +26,7 @@ from shootout.apps.judge.decide.objective import (
 from shootout.apps.judge.decide.policy import Policy
 from shootout.core.constants import TAIL_S, TOO_BUSY
 from shootout.core.scenario import find_scenario
-from shootout.core.stats.drops import CONFIDENCE, bound_rare, count_rows_for_rare, quantile_of
+from shootout.core.stats.goals import CONFIDENCE, bound_rare, count_rows_for_rare, quantile_of
 from shootout.core.stats.quantiles import LEAST_TAILS, least_calls, own_calls
 from shootout.core.stats.verdicts import Standing, Verdict, judge_limit
 from shootout.core.units import counted, number

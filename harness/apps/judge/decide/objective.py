@@ -6,11 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from shootout.apps.judge.choice import find_fault
 from shootout.apps.judge.decide.candidates import Candidate, Play
 from shootout.apps.judge.decide.policy import Objective, Policy
-from shootout.apps.judge.session_floor import SESSION_FLOOR
-from shootout.core.contract import NotRunKind
+from shootout.core.contract import Array, NotRunKind
 from shootout.core.messages import CPU, Scope
 from shootout.core.stats.interval import LEAST_RESTARTS
 from shootout.core.stats.leaders import is_indifferent
@@ -20,6 +21,10 @@ from shootout.core.units import counted
 from shootout.tell.document import Rate, Row
 from shootout.tell.limits import Limit
 
+SESSION_FLOOR = 0.10
+"""So far a ratio of two arms moves from one session to the next, in 95 of 100 cases, where nothing is known of that:
+docs/evidence/comparing.md says of which runs that is so.
+"""
 EXACT = frozenset({Objective.SIZE, Objective.INSTALL})
 
 BY_RATE = frozenset({Objective.RATE, Objective.COST})
@@ -314,3 +319,28 @@ def find_costed_rate(policy: Policy, candidate: Candidate) -> Rate | str:
         used = candidate.row.threads * candidate.row.instances
         return f"measured on {used} of {candidate.machine.cpus} CPUs, and the price is of the whole machine"
     return find_rate(policy, candidate)
+
+
+def learn_floor(means: Array, alpha: float) -> float:
+    """Return how far two new sessions' mean log ratios may be apart, by those of earlier ones (Student's prediction).
+
+    What the earlier means err by themselves is in their spread, so the floor is rather too wide than too narrow.
+
+    Args:
+        means: the mean log ratio of the same two arms, one for each earlier session, at least two.
+        alpha: how often two sessions may be further apart.
+    """
+    return _student(means.size - 1, alpha) * math.sqrt(2) * float(np.std(means, ddof=1))
+
+
+def scale_floor(floor: float, alpha: float, known_at: float) -> float:
+    """Return a floor that is known to hold but for the share `known_at`, as wide as holds but for the share `alpha`."""
+    from scipy.special import ndtri
+
+    return floor * float(ndtri(1 - alpha / 2) / ndtri(1 - known_at / 2))
+
+
+def _student(degrees: int, alpha: float) -> float:
+    from scipy.special import stdtrit  # scipy takes a while, and most commands need none of it
+
+    return float(stdtrit(degrees, 1 - alpha / 2))

@@ -26,8 +26,7 @@ from shootout.core.constants import (
 from shootout.core.contract import BoundStanding, NotRunKind, Precision
 from shootout.core.errors import UsageError
 from shootout.core.messages import Scores
-from shootout.core.stats.drops import DEFAULT_DROP, find_max_drop, read_share
-from shootout.core.stats.goals import MOST_PERCENT, Aim, Goal
+from shootout.core.stats.goals import DEFAULT_DROP, MOST_PERCENT, Aim, Goal, find_max_drop, read_share
 from shootout.core.stats.verdicts import Standing, judge_limit
 from shootout.core.units import counted, limit_digits, round_limit, size
 from shootout.models.sources.input_sets import tell_rows_to_bring
