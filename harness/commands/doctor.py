@@ -12,8 +12,7 @@ from pathlib import Path
 from time import sleep
 from typing import TYPE_CHECKING, Any
 
-from shootout.apps.ceilings.measure import obtain_ceilings
-from shootout.apps.ceilings.remembered import read_ceilings
+from shootout.apps.ceilings.measure import obtain_ceilings, read_ceilings
 from shootout.backends import chosen_gpu
 from shootout.commands.machine_lock import machine_lock, machine_lock_holder
 from shootout.commands.output import print_answer, show_progress

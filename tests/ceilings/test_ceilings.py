@@ -11,8 +11,7 @@ import pytest
 from support.console import here
 
 from shootout.apps.ceilings import measure, worker
-from shootout.apps.ceilings.measure import known_ceilings, obtain_ceilings, working_sets
-from shootout.apps.ceilings.remembered import read_ceilings, write_ceilings
+from shootout.apps.ceilings.measure import known_ceilings, obtain_ceilings, read_ceilings, working_sets, write_ceilings
 from shootout.backends._openvino.backend import STEP
 from shootout.commands import doctor
 from shootout.core.clock import Deadline

@@ -9,8 +9,8 @@ from markupsafe import Markup
 
 from docs.site import studies
 from shootout.core.study import schema
-from shootout.tell.page.opening import Opening
 from shootout.tell.page.page import DrawnFigure, Section, Table
+from shootout.tell.page.sources import Opening
 from shootout.tell.screen import bold
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,18 +8,20 @@ from importlib.util import find_spec
 from typing import Any, get_type_hints
 
 from shootout.apps.ceilings import worker as figures
-from shootout.apps.ceilings.remembered import as_data, read_ceilings, write_ceilings
 from shootout.core.clock import Deadline, utc_now
 from shootout.core.errors import ArmFailed, OutOfTime, ShootoutError
 from shootout.core.host import environment
 from shootout.core.host.placement import Placement, child_environment
 from shootout.core.host.scratch import scratch
+from shootout.core.host.store import read_facts, write_facts
 from shootout.core.units import span
 from shootout.core.worker import reported
 from shootout.core.worker.process import WorkerProcess
-from shootout.tell.ceilings import Bandwidth, Ceilings, Peak
+from shootout.tell.ceilings import Bandwidth, Ceilings, Peak, ceilings_of_run
 
 TIMEOUT_S = 120.0
+_NAME = "ceilings.json"
+"""The facts of this machine that they are stored in."""
 RATES_SHARE = 0.5
 """The libraries get so much of a limited time, and memory gets the rest: no ceilings are without both."""
 LATE = "--max-time left no time for it"
@@ -219,3 +221,28 @@ def _run_fresh(
         except ArmFailed as error:
             notes.append(f"{what}: {error if limit.allows(0.0) else LATE}")
             return None
+
+
+def read_ceilings(facts: Mapping[str, Any]) -> dict[int, Ceilings]:
+    """Return what was measured on this machine before, by thread count.
+
+    Args:
+        facts: the environment now (`environment.facts()`); other versions or another machine have ceilings of their
+            own.
+    """
+    return ceilings_of_run({"ceilings": read_facts(_NAME).get(environment.fingerprint(facts))})
+
+
+def write_ceilings(measured: Ceilings, facts: Mapping[str, Any]) -> None:
+    """Store ceilings for this machine, beside those at other thread counts.
+
+    Raises:
+        UsageError: the cache can't be written.
+    """
+    everything = {**read_ceilings(facts), measured.threads: measured}
+    write_facts(_NAME, {environment.fingerprint(facts): as_data(everything.values())})
+
+
+def as_data(measured: Iterable[Ceilings]) -> dict[str, Any]:
+    """Return ceilings by thread count as JSON values, as the header of a run holds them."""
+    return {str(ceilings.threads): ceilings.model_dump(mode="json") for ceilings in measured}

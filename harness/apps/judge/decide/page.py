@@ -11,7 +11,7 @@ from shootout.apps.judge.decide.candidates import Question, read_question
 from shootout.apps.judge.decide.decision import Decision, decide
 from shootout.apps.judge.decide.policy import read_policy
 from shootout.apps.judge.decide.screen import list_title_parts, tell_outcome, write_support
-from shootout.tell.page.opening import Opening
+from shootout.tell.page.sources import Opening
 
 if TYPE_CHECKING:
     from shootout.tell.page.charts import Chart
