@@ -69,7 +69,7 @@ class Scenario:
         name: the word of `--scenario`.
         measures: what it measures, for people: "the time of a call".
         options: the fields of a study that mean something in it, of those that do so in some scenarios alone.
-        varies: whether calls have several sizes.
+        varies: whether calls have several sizes, so that its time is the mean of all in place of a median.
         restarts: that each arm plays, whatever is known before; 0: until its verdicts are in.
         divides_threads: whether it parts a number of threads among sessions, or lets one number stand for a machine.
         scopes: in which arms are compared; `compute` is read in the first rounds of a restart, if it is one of them.
@@ -82,13 +82,11 @@ class Scenario:
         reads_tail: whether more calls are read where a p99 is asked for and the rounds of long calls brought too few.
         is_foreseen: whether the time of a call tells how long one of a larger model takes.
         is_by_call: whether its end-to-end time is that of a call; else it is the time of an item, or a tail.
-        is_mean: whether that time is the mean over calls that differ, in place of a median.
         is_one_call: whether that time is of one call of one size by itself, as gates, ceilings and searches take it.
         objective: the objective of a policy that its time answers, "" for none.
         call: what a call is, for people.
         unshippable, unexplainable: why no folder answers as it was measured, or its layers can't be compared; or "".
         rests: the share of an arm's time in which the machine rests before its turn.
-        sets_time: whether an option of its own says how long a run takes.
         block_ns: the least nanoseconds of a reading.
         round_s: seconds of a round; 0: as long as its calls take.
     """
@@ -108,14 +106,12 @@ class Scenario:
     reads_tail: ClassVar[bool] = True
     is_foreseen: ClassVar[bool] = True
     is_by_call: ClassVar[bool] = True
-    is_mean: ClassVar[bool] = False
     is_one_call: ClassVar[bool] = True
     objective: ClassVar[str] = "latency"
     call: ClassVar[str] = "call"
     unshippable: ClassVar[str] = ""
     unexplainable: ClassVar[str] = ""
     rests: ClassVar[float] = 0.0
-    sets_time: ClassVar[bool] = False
     block_ns: ClassVar[int] = BLOCK_NS
     round_s: ClassVar[float] = 0.0
 

@@ -63,7 +63,6 @@ class Sustained(Scenario):
     single_ns = 0
     objective = ""
     rests = SUSTAINED_REST
-    sets_time = True
 
     def explain_times(self, rows: Sequence[Any]) -> str:
         """Explain which part of a turn its time is of."""

@@ -339,7 +339,7 @@ class Compared:
         ship = f"against {name(self.ship)}" if self.ship else SHIP
         baseline = f"against {name(self.summary.baseline)}" if self.summary.baseline else BASELINE
         long = f"against {SHIPS}" if brief else f"against {short(self.ship or '')}"
-        mean = {"time": "mean time"} if any(find_scenario(row.scenario).is_mean for row in self.rows) else {}
+        mean = {"time": "mean time"} if any(find_scenario(row.scenario).varies for row in self.rows) else {}
         return {SHIP: ship if len(ship) <= LONGEST_TITLE else long, BASELINE: baseline, NOTE: "", **mean}
 
     def is_refused(self, row: Row) -> bool:

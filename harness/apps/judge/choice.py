@@ -454,12 +454,12 @@ _STOPPED = re.compile(r"'build' was stopped after ([\d,]+) s")
 
 
 def more_time(rows: Sequence[Row]) -> str:
-    """Return the time that is proposed for more of a run; "" if its scenario has its own time.
+    """Return the time that is proposed for more of a run; "" where a number of restarts shares a time of its own.
 
     Args:
         rows: of the run, or of one cell.
     """
-    if any(find_scenario(row.scenario).sets_time for row in rows[:1]):
+    if any(find_scenario(row.scenario).restarts for row in rows[:1]):
         return ""
     return write_minutes(
         max(read_seconds("", reproduce.MORE_TIME), budget.run_s(waiting_builds_s(rows), budget.RACING_S))
