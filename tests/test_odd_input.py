@@ -36,6 +36,7 @@ from support.odd import ODD_TEXT, as_json, edited_bytes, edited_text, edited_val
 from support.races.made import COPY, GROUP, A, B, checked, ended, header, played, prepared, rounds
 
 from shootout import cli, models
+from shootout.apps import trace
 from shootout.apps.judge.analysis import analyse
 from shootout.commands import doctor, run, selftest, sensitivity, tune  # noqa: F401 - patched below
 from shootout.commands.output import PlainConsole
@@ -368,7 +369,8 @@ def make_capabilities(said: Any) -> Any:
 
 def read_reports(data: bytes, _: Path) -> None:
     readers: dict[str, Callable[[Any], object]] = {
-        **{name: getattr(reported, f"check_{name}") for name in ("facts", "events", "amounts")},
+        **{name: getattr(reported, f"check_{name}") for name in ("facts", "amounts")},
+        "events": trace.check_events,
         "capabilities": lambda said: reported.check_capabilities(make_capabilities(said)),
     }
     for name, said in json.loads(data).items():
