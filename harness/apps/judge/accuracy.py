@@ -14,7 +14,7 @@ from typing import Any
 from shootout.apps.judge.why import find_why
 from shootout.core.constants import BIAS_FLOOR
 from shootout.core.contract import SCALED
-from shootout.core.journal.records import Checked
+from shootout.core.journal.records import Checked, Header
 from shootout.core.messages import MOST_SCORE, Scope, Scores
 from shootout.core.results.group import Group, judged
 from shootout.core.scenario import find_scenario
@@ -35,32 +35,16 @@ from shootout.tell.paired import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricLimits:
-    """Hold what the user lets a target lose.
-
-    Attributes:
-        max_drop: of the mean score against plain FP32's, as `stats.goals.find_max_drop` reads it; "" for the default.
-        min_agreement: of the score against FP32's own outputs; "" for no limit.
-    """
-
-    max_drop: str = ""
-    min_agreement: str = ""
-
-
-def add_scores(
-    rows: Sequence[Row], group: Group, environment: Mapping[str, Any], limits: MetricLimits = MetricLimits()
-) -> list[Row]:
+def add_scores(rows: Sequence[Row], group: Group, facts: Header) -> list[Row]:
     """Return the rows of a group with what each precision costs and buys.
 
     Args:
-        environment: the run's facts.
-        limits: what makes a metric admit a target.
+        facts: of the run: where it was measured, and what was given that a target may lose.
     """
     record = group.record
     scores = {label: list_outputs(line.scores) for label, line in group.checked.items() if line.scores}
     sized = [row.model_copy(update={"quantized": _measure_quantized(row)}) for row in rows]
-    compared = [_add_metric(row, record, scores, limits) for row in sized]
+    compared = [_add_metric(row, record, scores, facts.given) for row in sized]
     timed = {row.arm: row for row in compared if row.outcome == "measured"}
     found = []
     arms = {arm.label: arm for arm in record.arms}
@@ -69,7 +53,7 @@ def add_scores(
         own = own_fp32(runnable, arms[row.arm]) if row.arm in timed else None
         ratio = judged(group, Scope.END_TO_END, row.arm, own.label) if own else None
         if own and ratio:
-            why = find_why(row, timed[own.label], ratio_of(ratio), compared, environment)
+            why = find_why(row, timed[own.label], ratio_of(ratio), compared, facts.environment)
             row = row.model_copy(update={"why": why})
         found.append(row)
     return found
@@ -92,7 +76,7 @@ def list_outputs(scores: Scores) -> list[Scores]:
     return [replace(one, fault=_find_score_fault(one)) for one in (scores, *scores.other_outputs)]
 
 
-def _add_metric(row: Row, record: GroupRecord, scores: Mapping[str, Sequence[Scores]], limits: MetricLimits) -> Row:
+def _add_metric(row: Row, record: GroupRecord, scores: Mapping[str, Sequence[Scores]], given: Mapping[str, Any]) -> Row:
     """Add the mean score and how it changed, of several outputs the worst; or a note if there are no scores."""
     mine = scores.get(row.arm)
     if not row.fidelity or not mine:
@@ -102,7 +86,7 @@ def _add_metric(row: Row, record: GroupRecord, scores: Mapping[str, Sequence[Sco
     found = []
     for number, one in enumerate(mine):
         others = {arm: known[number] for arm, known in scores.items() if len(known) == len(mine)}
-        found.append(_measure_metric(row, record, one, others, limits))
+        found.append(_measure_metric(row, record, one, others, given))
     worst, *better = sorted(found, key=_rank_metric)
     metric = worst.model_copy(update={"other_outputs": tuple(better)})
     return row.model_copy(update={"fidelity": replace(row.fidelity, metric=metric)})
@@ -116,7 +100,7 @@ def _rank_metric(metric: Metric) -> tuple[int, float]:
 
 
 def _measure_metric(
-    row: Row, record: GroupRecord, mine: Scores, scores: Mapping[str, Scores], limits: MetricLimits
+    row: Row, record: GroupRecord, mine: Scores, scores: Mapping[str, Scores], given: Mapping[str, Any]
 ) -> Metric:
     """Return the mean score of one output, how it changed, and how it stands to the limit."""
     alike = {arm for arm, one in scores.items() if len(one.rows) == len(mine.rows) and not one.fault}
@@ -144,7 +128,7 @@ def _measure_metric(
     )
     if is_exact(row.precision, row.scheme, row.file):
         return metric
-    return _judge_metric(metric, mine, before, limits)
+    return _judge_metric(metric, mine, before, given)
 
 
 def find_ends(scores: Scores) -> tuple[float, float] | None:
@@ -154,16 +138,17 @@ def find_ends(scores: Scores) -> tuple[float, float] | None:
     return (min(0.0, *scores.rows), max(1.0, *scores.rows)) if scores.against == "outputs" and is_share else None
 
 
-def _judge_metric(metric: Metric, mine: Scores, before: Scores | None, limits: MetricLimits) -> Metric:
+def _judge_metric(metric: Metric, mine: Scores, before: Scores | None, given: Mapping[str, Any]) -> Metric:
     """Return the metric with its limit and how it stands to that.
 
     Args:
         before: plain FP32's scores; None if it has none.
+        given: see `Header.given`: the most drop of the mean, the least agreement with FP32's own outputs.
     """
-    if metric.against == "outputs" and limits.min_agreement and not metric.lower_is_better:
-        return _judge_agreement(metric, read_share(limits.min_agreement))
-    if before is not None and (limits.max_drop or metric.against == "truth"):
-        limit = find_max_drop(limits.max_drop or DEFAULT_DROP, math.fsum(before.rows) / len(before.rows))
+    if metric.against == "outputs" and "min_agreement" in given and not metric.lower_is_better:
+        return _judge_agreement(metric, read_share(given["min_agreement"]))
+    if before is not None and ("max_drop" in given or metric.against == "truth"):
+        limit = find_max_drop(given.get("max_drop", DEFAULT_DROP), math.fsum(before.rows) / len(before.rows))
         return _judge_drop(metric, mine, before, limit)
     return metric
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from shootout.apps.judge.accuracy import MetricLimits, add_scores, find_fronts
+from shootout.apps.judge.accuracy import add_scores, find_fronts
 from shootout.apps.judge.choice import Cell, add_ship_ratios, choose, make_cells, more_time, resume
 from shootout.apps.judge.crossovers import find_crossovers
 from shootout.apps.judge.roofline import with_ceilings
@@ -107,10 +107,10 @@ def analyse_cells(folder: Path) -> Analysed:
 
 
 def _make_rows(run: Run, group: Group) -> list[Row]:
-    changes, environment = describe_arms(group), run.facts.environment
+    changes = describe_arms(group)
     rows = [make_row(run, one, changes.get(one.label)) for one in run.rows if one.group is group]
-    rows = [_with_real_time(row, run.facts) for row in with_ceilings(rows, environment)]
-    return add_scores(rows, group, environment, read_metric_limits(run.facts))
+    rows = [_with_real_time(row, run.facts) for row in with_ceilings(rows, run.facts.environment)]
+    return add_scores(rows, group, run.facts)
 
 
 def _with_real_time(row: Row, header: Header) -> Row:
@@ -119,12 +119,6 @@ def _with_real_time(row: Row, header: Header) -> Row:
     if chunk_ms is None or row.end_to_end is None or "chunk_ms" not in find_scenario(row.scenario).options:
         return row
     return row.model_copy(update={"real_time_factor": row.end_to_end.median_ns / (1e6 * chunk_ms)})
-
-
-def read_metric_limits(header: Header) -> MetricLimits:
-    """Return what the run's options let a target lose of its metric."""
-    given = header.given
-    return MetricLimits(max_drop=given.get("max_drop", ""), min_agreement=given.get("min_agreement", ""))
 
 
 def _summarize_group(group: Group, confirms: str | None) -> GroupSummary:

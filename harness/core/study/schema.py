@@ -206,7 +206,8 @@ class Study(BaseModel):
 
         Homes of interpreters are written as `~`, since a run's journal keeps this.
         """
-        found = self.model_dump(mode="json", include={*GIVEN}, exclude_defaults=True)
+        told = self.model_dump(mode="json", include={*GIVEN}, exclude_defaults=True)
+        found = {name: value for name, value in told.items() if value != ""}
         if self.pythons:
             found["pythons"] = {name: without_home(path) for name, path in self.pythons.items()}
         return found

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from shootout.apps.judge.accuracy import MetricLimits, find_ends, judge_drop, list_outputs
-from shootout.apps.judge.analysis import Analysed, read_metric_limits
+from shootout.apps.judge.accuracy import find_ends, judge_drop, list_outputs
+from shootout.apps.judge.analysis import Analysed
 from shootout.apps.judge.choice import is_plain
 from shootout.apps.judge.decide.candidates import read_question
 from shootout.apps.judge.decide.limits import judge_limits
@@ -138,7 +138,7 @@ def find_evidence(
         _check_outputs(mine, other, limits),
         *_check_proof(mine, other, limits, packed=packed),
         _check_size(mine, other, limits),
-        *_check_metric(run, mine, other, limits, read_metric_limits(run.facts)),
+        *_check_metric(run, mine, other, limits, run.facts.given),
         _check_versions(mine.executed, other.executed),
         *_check_policy(run, mine, other, limits),
     )
@@ -294,11 +294,11 @@ def _tell_rounding(mine: Row, other: Row) -> str:
     return f"errors {' and '.join(map(error, errors))} are float rounding"
 
 
-def _check_metric(run: Analysed, mine: Row, other: Row, limits: Limits, wanted: MetricLimits) -> Iterator[Check]:
+def _check_metric(run: Analysed, mine: Row, other: Row, limits: Limits, wanted: Mapping[str, Any]) -> Iterator[Check]:
     """Compare each row's score with the reference's: they err on the same ones, mostly.
 
     Args:
-        wanted: the limits, as in a run.
+        wanted: the limits, as a run was given them (`Header.given`).
     """
     checked = run.groups[mine.group].checked
     scores = [line.scores if (line := checked.get(row.arm)) else None for row in (mine, other)]
@@ -316,30 +316,31 @@ def _check_metric(run: Analysed, mine: Row, other: Row, limits: Limits, wanted: 
         if check.standing is Standing.UNKNOWN and one.rows == another.rows and is_same_function(mine, other):
             why = f"no row changed, and both compute the same function: {_tell_rounding(mine, other)}"
             check = check.model_copy(update={"standing": Standing.MET, "reason": why})
-        if not limits.metric or (is_same_model and is_plain(other) and not wanted.max_drop):
+        if not limits.metric or (is_same_model and is_plain(other) and "max_drop" not in wanted):
             check = check.model_copy(update={"limit": None, "standing": None})
         yield check
 
 
 def _compare_scores(
-    before: Scores, after: Scores, limits: MetricLimits, alpha: float, *, scores_all: bool = False
+    before: Scores, after: Scores, given: Mapping[str, Any], alpha: float, *, scores_all: bool = False
 ) -> Check:
     """Hold one output's scores against the limit of a run: the most drop, or the least agreement.
 
     Args:
+        given: see `Header.given`.
         alpha: how often the interval may miss the truth.
         scores_all: whether all of the user's rows are scored; else it is half.
     """
     lower, means = after.lower_is_better, [math.fsum(one.rows) / len(one.rows) for one in (before, after)]
     name = f"metric {after.name}{f' of {after.output}' if after.output else ''}"
     told = {"name": name, "reference": f"{means[0]:.4g}", "candidate": f"{means[1]:.4g}"}
-    if after.against == "outputs" and limits.min_agreement and not lower:
-        least = read_share(limits.min_agreement)
+    if after.against == "outputs" and "min_agreement" in given and not lower:
+        least = read_share(given["min_agreement"])
         low, high = bound_mean(after.rows, ends=find_ends(after), confidence=1 - alpha) or (None, None)
         standing = judge_limit(low, high, least, at_most=False)
         reason = None if low is None or high is None else f"[{low:.4g}, {high:.4g}]"
         return Check(**told, limit=f"at least {least:.{limit_digits(least, 4)}g}", standing=standing, reason=reason)
-    most = find_max_drop(limits.max_drop or DEFAULT_DROP, means[0])
+    most = find_max_drop(given.get("max_drop", DEFAULT_DROP), means[0])
     change = compare_means(before.rows, after.rows, is_lower_better=lower, worst=before.worst, confidence=1 - alpha)
     standing, needed = judge_drop(change, before, after, most)
     reason = f"all {counted(len(after.rows), after.unit)} have the same score"
@@ -384,7 +385,7 @@ def _check_policy(run: Analysed, mine: Row, other: Row, limits: Limits) -> Itera
             continue
         if found.limit is Limit.DROP and is_plain(other) and not is_same:
             percent = found.limit in policy.shares
-            most = MetricLimits(max_drop=f"{found.wanted * (100 if percent else 1):.12g}{'%' * percent}")
+            most = {"max_drop": f"{found.wanted * (100 if percent else 1):.12g}{'%' * percent}"}
             named = replace(limits, metric=limits.metric or name)
             for check in _check_metric(run, mine, other, named, most):
                 yield check.model_copy(update={"name": name})
