@@ -192,7 +192,7 @@ def planned(
         plan=plan,
         machine="m",
         logs=Path(),
-        ledger=ledger,
+        recorder=ledger,
         progress=progress,
         deadline=deadline or Deadline(None),
         begun_on=begun_on or {},
@@ -529,7 +529,7 @@ def test_a_shipped_folder_of_other_weights_ends_the_run(tmp_path):
     plan: Any = SimpleNamespace(here=SimpleNamespace(memory_bytes=1))
     group: Any = SimpleNamespace(record=SimpleNamespace(name="g"))
     silent: Any = None
-    going = preparation.Preparation(plan=plan, machine="m", logs=Path(), ledger=Ledger(), progress=silent)
+    going = preparation.Preparation(plan=plan, machine="m", logs=Path(), recorder=Ledger(), progress=silent)
     with pytest.raises(UsageError, match=r"model\.sha256 bbbbbbbbbbbb…; this race is of m, aaaaaaaaaaaa…"):
         going._hand_out(group, [arm], exports, silent)
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from threading import Event
-from typing import Protocol
 
 from shootout.core import backends, budget
 from shootout.core.adapter import Built
@@ -23,6 +22,7 @@ from shootout.core.exported.model import ExportedModel
 from shootout.core.host import store
 from shootout.core.host.scratch import collect
 from shootout.core.messages import Progress
+from shootout.core.race.recording import Recorder
 from shootout.core.scoring import scorer
 from shootout.core.stats.goals import Aim
 from shootout.core.study.feasibility import check_export, check_memory_of_exports, device_bytes
@@ -44,22 +44,6 @@ OTHER_EXPORT = (
     "this run was begun on another export of {model}, and times over other inputs don't belong in one series; "
     "--fresh measures again"
 )
-
-
-class Ledger(Protocol):
-    """Record what became of the arms, by their group's name."""
-
-    def is_out(self, group: str, arm: Arm) -> bool:
-        """Return whether this arm was skipped or failed."""
-
-    def hung(self, group: str, arm: Arm) -> bool:
-        """Return whether this arm gave no answer within its part of `--max-time` in an earlier process of the run."""
-
-    def note(self, group: str, arm: Arm, why: NotRun) -> None:
-        """Note why an arm is out."""
-
-    def built(self, group: str, arm: Arm, found: BuiltArm, *, runs: bool) -> None:
-        """Note that an arm was built; `runs`: it can run here too."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,7 +93,7 @@ class Preparation:
     plan: Plan
     machine: str
     logs: Path
-    ledger: Ledger
+    recorder: Recorder
     progress: Progress
     deadline: Deadline = field(default_factory=lambda: Deadline(None))
     begun_on: Mapping[tuple[str, str], str] = field(default_factory=dict)
@@ -133,11 +117,11 @@ class Preparation:
         for group in groups:
             for arm in group.record.arms:
                 if not arm.control and (why := group.skips.get(arm.label)) and not why.builds:
-                    self.ledger.note(group.record.name, arm, why)
+                    self.recorder.note(group.record.name, arm, why)
         collect(store.cache_folder())
         wanted = {group.record.name: group for group in groups if group.building}
         arms = {  # a control is its baseline's
-            name: [arm for arm in group.building if not arm.control and not self.ledger.is_out(name, arm)]
+            name: [arm for arm in group.building if not arm.control and not self.recorder.is_out(name, arm)]
             for name, group in wanted.items()
         }
         self.progress.stage(self._describe_work([(wanted[name], arm) for name, some in arms.items() for arm in some]))
@@ -322,7 +306,7 @@ class Preparation:
             return sorted(jobs, key=lambda job: -job.expected_s)
 
         def order(job: BuildJob) -> tuple[float, ...]:
-            hung, arms = self.ledger.hung(job.key[0], job.arm), [arm.label for arm in job.group.record.arms]
+            hung, arms = self.recorder.hung(job.key[0], job.arm), [arm.label for arm in job.group.record.arms]
             place = 0 if self.plan.limits is None else arms.index(job.arm.label)
             return not job.kept, hung, not job.is_baseline, place, job.expected_s
 
@@ -372,7 +356,7 @@ class Preparation:
         for job in jobs:
             self._waiting.discard(job)
             late = NotRun(NotRunKind.NOT_REACHED, TOO_LATE, MORE_TIME)
-            self.ledger.note(job.key[0], job.arm, job.skip or late)
+            self.recorder.note(job.key[0], job.arm, job.skip or late)
 
     def _hand_out(self, group: PlannedGroup, arms: Sequence[Arm], exports: Exports, builder: Builder) -> list[BuildJob]:
         """Return a job for each arm of a group whose model can be had; of the others say why not."""
@@ -398,7 +382,7 @@ class Preparation:
         jobs = list[BuildJob]()
         for arm in arms:
             if why := refused.get(arm.label):
-                self.ledger.note(group.record.name, arm, why)
+                self.recorder.note(group.record.name, arm, why)
                 continue
             model, version = models[arm.label], self._version_of(arm)
             kept = builder.holds(arm, model, version, arm.label not in group.skips)
@@ -419,7 +403,7 @@ class Preparation:
         return builder.prepare(job.arm, job.model, job.version, runs=job.skip is None, cpus=cpus, limit=limit)
 
     def _collect_builds(self, pool: BuildPool[BuildJob, BuiltArm], limit: Deadline) -> dict[tuple[str, str], Built]:
-        """Collect the builds by group and label, and report each to the ledger as it ends."""
+        """Collect the builds by group and label, and report each to the recorder as it ends."""
         ready: dict[tuple[str, str], Built] = {}
         waiting = pool.keys()
         count = len(waiting)
@@ -436,9 +420,9 @@ class Preparation:
             if build is None:
                 continue
             why = job.skip or build.elsewhere
-            self.ledger.built(job.key[0], job.arm, build, runs=why is None)
+            self.recorder.built(job.key[0], job.arm, build, runs=why is None)
             if why:
-                self.ledger.note(job.key[0], job.arm, why)
+                self.recorder.note(job.key[0], job.arm, why)
             else:
                 ready[job.key] = build.built
         return ready
@@ -447,7 +431,7 @@ class Preparation:
         """Return a group's part of what is ready, its control included."""
         name = group.record.name
         own = {label: built for (of, label), built in ready.items() if of == name}
-        copies = [arm for arm in group.playing if arm.control and not self.ledger.is_out(name, arm)]
+        copies = [arm for arm in group.playing if arm.control and not self.recorder.is_out(name, arm)]
         controls = copies if group.record.baseline in own else []
         return own | {arm.label: replace(own[str(group.record.baseline)], arm=arm) for arm in controls}
 
@@ -458,8 +442,8 @@ class Preparation:
             if stopped and not isinstance(error, SkippedArm):  # a library's own word on this build is one all the same
                 self._leave_out([job])
             elif isinstance(error, ArmOut):
-                self.ledger.note(job.key[0], job.arm, _why_unbuilt(job, error.why))
-            return None  # called off otherwise: its model can't be had, as the ledger knows
+                self.recorder.note(job.key[0], job.arm, _why_unbuilt(job, error.why))
+            return None  # called off otherwise: its model can't be had, as the recorder knows
 
     def _show_progress(self, waiting: Sequence[BuildJob], count: int) -> None:
         """Show what is being built: the first jobs that wait, since the order is first come, first served."""

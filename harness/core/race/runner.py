@@ -81,7 +81,7 @@ class RaceRunner:
             plan=self.plan,
             machine=environment.fingerprint(self.history.header.environment),
             logs=self.out / "logs",
-            ledger=self.recorder,
+            recorder=self.recorder,
             begun_on=self.recorder.begun_on,
             progress=self.progress,
             deadline=self.deadline,
