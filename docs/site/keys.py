@@ -116,7 +116,7 @@ COMMON = {
     "rows": "one for each arm, measured or not.",
     "run": "the run's folder.",
     "runs": "the runs' folders.",
-    "scenario": "what is measured: `latency`, `throughput`, `serve` or `train-step`.",
+    "scenario": "what is measured, in the word of `--scenario`.",
     "schema": "the version of this form.",
     "scheme": "the words behind the slash of its target.",
     "sessions": "how many earlier sessions the floor was learned from; 0: it is assumed.",

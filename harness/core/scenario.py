@@ -74,15 +74,15 @@ class Scenario:
         divides_threads: whether it parts a number of threads among sessions, or lets one number stand for a machine.
         scopes: in which arms are compared; `compute` is read in the first rounds of a restart, if it is one of them.
         trains: whether a call is a step of training, so that a backend has to have one.
-        spreads_batch: whether the batches of a study compete in one group; else each is a group of its own.
-        selects: whether the settings of a target compete, and the best is measured again in a group of its own.
+        selects: whether the settings of a target compete, batches among them, and the best is measured again in a group
+            of its own; else each batch is a group.
         fills_turns: whether calls one after the other from one session make up nearly all of a turn.
         single_ns: nanoseconds that calls may take which are read one by one after the rounds, where a reading of these
             holds several; 0: none are.
-        reads_tail: whether more calls are read where a p99 is asked for and the rounds of long calls brought too few.
         is_foreseen: whether the time of a call tells how long one of a larger model takes.
         is_by_call: whether its end-to-end time is that of a call; else it is the time of an item, or a tail.
-        is_one_call: whether that time is of one call of one size by itself, as gates, ceilings and searches take it.
+        is_one_call: whether that time is of one call of one size by itself, as gates, ceilings and searches take it;
+            more calls are read where a p99 is asked for and the rounds of long calls brought too few.
         objective: the objective of a policy that its time answers, "" for none.
         call: what a call is, for people.
         unshippable, unexplainable: why no folder answers as it was measured, or its layers can't be compared; or "".
@@ -99,11 +99,9 @@ class Scenario:
     divides_threads: ClassVar[bool] = False
     scopes: ClassVar[tuple[Scope, ...]] = tuple(Scope)
     trains: ClassVar[bool] = False
-    spreads_batch: ClassVar[bool] = False
     selects: ClassVar[bool] = False
     fills_turns: ClassVar[bool] = True
     single_ns: ClassVar[int] = 2 * (SINGLE_LEAD_IN + SINGLE_CALLS) * SHORT_CALL_NS
-    reads_tail: ClassVar[bool] = True
     is_foreseen: ClassVar[bool] = True
     is_by_call: ClassVar[bool] = True
     is_one_call: ClassVar[bool] = True

@@ -41,7 +41,7 @@ class Serve(Scenario):
     }
     divides_threads = True
     scopes = (Scope.END_TO_END,)
-    fills_turns = reads_tail = is_foreseen = is_by_call = is_one_call = False
+    fills_turns = is_foreseen = is_by_call = is_one_call = False
     single_ns = 0
     objective = ""
     round_s = SERVE_STEP_S * (1 + SERVE_LEAD_IN)

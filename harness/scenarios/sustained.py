@@ -59,7 +59,7 @@ class Sustained(Scenario):
     restarts = SUSTAINED_TURNS
     divides_threads = True
     scopes = (Scope.END_TO_END,)
-    reads_tail = is_foreseen = is_one_call = False
+    is_foreseen = is_one_call = False
     single_ns = 0
     objective = ""
     rests = SUSTAINED_REST

@@ -21,8 +21,8 @@ class Throughput(Scenario):
     name = "throughput"
     measures = "items a second, of several sessions at once"
     options: ClassVar = {"instances": INSTANCES}
-    spreads_batch = selects = divides_threads = True
-    fills_turns = reads_tail = is_foreseen = is_by_call = is_one_call = False
+    selects = divides_threads = True
+    fills_turns = is_foreseen = is_by_call = is_one_call = False
     single_ns = 0
     objective = "rate"
     block_ns = WINDOW_NS

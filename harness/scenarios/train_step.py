@@ -45,7 +45,7 @@ class TrainStep(Scenario):
     name = "train-step"
     measures = "the time of a training step"
     trains = True
-    fills_turns = reads_tail = is_one_call = False
+    fills_turns = is_one_call = False
     single_ns = 0
     objective = ""
     call = "step"

@@ -63,7 +63,7 @@ class VaryingSizes(Scenario):
     }
     varies = True
     scopes = (Scope.END_TO_END,)
-    reads_tail = is_foreseen = is_one_call = False
+    is_foreseen = is_one_call = False
     single_ns = int(1e9 * TAIL_S)
     unshippable = "varying sizes can't be shipped, since a shipped folder has one size: race the size to ship by itself"
     unexplainable = "sizes that vary have no one graph: explain a run of one size"

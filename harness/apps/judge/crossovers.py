@@ -70,7 +70,7 @@ def _find_lines(groups: Mapping[str, Group], names: Iterable[str]) -> dict[tuple
     for name in names:
         record = groups[name].record
         scenario = scenario_of(record.arms[0])
-        if scenario.spreads_batch or scenario.varies:  # which has no one size
+        if scenario.selects or scenario.varies:  # which has no one size
             continue
         for axis, size in axes_of(record.arms[0]).items():
             if 0 < size < LARGEST:  # 0 threads are each library's own number

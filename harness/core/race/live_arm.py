@@ -118,7 +118,7 @@ class LiveArm:
 
     def read_tail(self, left_s: float) -> None:
         """Read as many calls more as a p99 takes if the rounds of long calls brought fewer and there is time."""
-        if not scenario_of(self.arm).reads_tail:
+        if not scenario_of(self.arm).is_one_call:
             return
         if self.tuned.per_reading[Scope.END_TO_END] > 1:
             return

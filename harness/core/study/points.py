@@ -177,7 +177,7 @@ def _make_points(study: Study) -> list[Point]:
         for batch in study.batch
         for scenario, sizes in arrivals.items()
         for threads in study.threads
-        if batch == study.batch[0] or not find_scenario(scenario).spreads_batch  # where batches compete in one group
+        if batch == study.batch[0] or not find_scenario(scenario).selects  # where batches compete in one group
         if sizes is None or {**parameters, BATCH: batch}.get(sizes.axis) == max(sizes.sizes)  # whose group has all
     ]
 
@@ -343,7 +343,7 @@ def group_name(point: Point) -> str:
     special = ", ".join(f"{key}={varied.get(key, value)}" for key, value in own.items())
     scenario = "" if point.scenario == USUAL_SCENARIO else f", {point.scenario}"
     threads = "" if point.threads is None else f", threads {point.threads}"
-    batch = "" if find_scenario(point.scenario).spreads_batch else f", batch {varied.get(BATCH, point.batch)}"
+    batch = "" if find_scenario(point.scenario).selects else f", batch {varied.get(BATCH, point.batch)}"
     titles = [_make_title(model) for model in (point.model, *point.others)]
     names = " and ".join(titles if len(titles) < 3 else [titles[0], f"{len(titles) - 1} other files"])
     return f"{names}{f' ({special})' if special else ''}{batch}{threads}{scenario}"
