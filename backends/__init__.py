@@ -21,13 +21,13 @@ TABLE = {
 }
 HIDDEN = {"spin": "shootout.backends._spin:FACTS"}
 """Instruments of the harness, which no list shows."""
-FOLDER_OPENER = "shootout.models.sources.shipped_folder:open_once"
+FOLDER_OPENER = "shootout.backends.shipped:open_once"
 """What opens such a folder."""
 BASELINE, BASELINE_OF_FILES = "torch-eager", "onnxruntime"
 """What the others are compared with unless the user names another; the second where it can run a user's ONNX file, or
 where only the fastest is looked for: it loads in a fraction of a second.
 """
-FOLDER_RUNNER = "shootout.backends._shipped:ShippedRunner"
+FOLDER_RUNNER = "shootout.backends.shipped:ShippedRunner"
 """The runner of targets that are shipped folders (`shipped:DIR`)."""
 SHARED_CODE = ("shootout.backends", "shootout.quantize")
 """Packages whose own files decide what every adapter here builds, beside those of its family."""

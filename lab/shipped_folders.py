@@ -18,10 +18,10 @@ import numpy as np
 
 from lab.common import TOY, Bench, Table, Tables, say
 from shootout import load as open_run
+from shootout.backends.shipped import ShippedFolder, open_shipped
 from shootout.core.clock import Stopwatch
 from shootout.core.errors import ShootoutError
 from shootout.core.exported.model import load_sets
-from shootout.models.sources.shipped_folder import ShippedFolder, open_shipped
 
 TARGETS = (
     "onnxruntime",

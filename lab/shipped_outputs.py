@@ -14,11 +14,11 @@ import numpy as np
 
 from shootout.apps.judge.to_ship import find_arm_to_ship
 from shootout.apps.ship.artifact import find_built
+from shootout.backends.shipped import INPUTS, open_shipped
 from shootout.commands.output import show_progress
 from shootout.core import backends
 from shootout.core.exported.model import load_sets, save_sets
 from shootout.core.worker.verification import call_once
-from shootout.models.sources.shipped_folder import INPUTS, open_shipped
 
 LOAD = "--load"
 

@@ -11,12 +11,12 @@ from pathlib import Path
 from shootout.apps.judge.to_ship import ArmToShip, find_arm_to_ship, refuse_without_folder
 from shootout.apps.ship.artifact import find_built
 from shootout.apps.ship.folder import is_there, left_out, write_folder
+from shootout.backends.shipped import CHECK, RUNTIME, ShippedFolder
 from shootout.commands.output import show_progress
 from shootout.core.errors import ArmFailed, ExitCode
 from shootout.core.host.placement import passed_on
 from shootout.core.host.store import in_use
 from shootout.core.units import size
-from shootout.models.sources.shipped_folder import CHECK, RUNTIME, ShippedFolder
 from shootout.tell.formats.data import json_text
 from shootout.tell.page.sources import read
 

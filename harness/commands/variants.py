@@ -13,13 +13,13 @@ from shootout.apps.judge.analysis import Analysed
 from shootout.apps.judge.compare.merge import CellInPlace, find_group
 from shootout.apps.ship.folder import new_folder, shipping
 from shootout.apps.ship.variants import read_cpu, refuse_twins, write_variants
+from shootout.backends.shipped import MANIFEST, ShippedFolder, open_shipped, read_environment
 from shootout.commands.elsewhere import ship_there
 from shootout.commands.ship import ship
 from shootout.core.errors import ArmFailed, SkippedArm, Undecided, UsageError
 from shootout.core.host.environment import machine_key
 from shootout.core.host.regular_files import resolve_inside
 from shootout.core.units import counted, size
-from shootout.models.sources.shipped_folder import MANIFEST, ShippedFolder, open_shipped, read_environment
 from shootout.tell.reproduce import quote
 
 

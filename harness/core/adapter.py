@@ -64,7 +64,7 @@ class Shipment:
             `_open` without arguments, which gives the function that makes a call.
         options: its own settings as measured, JSON values, for `_open` to read as OPTIONS.
         environment: variables that must be set before the library is imported, beside the thread counts.
-        isa: instruction sets that the artifact itself needs, see `exported.shipped_folder`.
+        isa: instruction sets that the artifact itself needs, see `shootout.backends.shipped`.
         installs: requirements of `load.py`, where these are not all that the arm's process needs (`Entry.installs`).
     """
 

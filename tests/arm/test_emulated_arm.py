@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from lab.arm import BOARD, Board, start_board
+from shootout.backends.shipped import open_shipped
 from shootout.core.errors import ExitCode
-from shootout.models.sources.shipped_folder import open_shipped
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # minutes: each instruction is one of QEMU's first
 PROVEN = (

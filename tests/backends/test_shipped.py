@@ -11,6 +11,7 @@ import pytest
 from support.adapters.shipped import make_shipped
 from support.exports import obtain
 
+from shootout.backends.shipped import DOCUMENT, LOAD, read_row
 from shootout.core import backends
 from shootout.core.adapter import Built
 from shootout.core.build.builder import _code_of, probe_key
@@ -18,7 +19,6 @@ from shootout.core.contract import Arm, Executed, NotRunKind, Precision, Target
 from shootout.core.errors import SkippedArm, UsageError
 from shootout.core.exported.model import ExportedModel, sha256
 from shootout.core.worker.verification import Claim, call_once, verify
-from shootout.models.sources.shipped_folder import DOCUMENT, LOAD, read_row
 
 UNCHECKED = py_compile.PycInvalidationMode.UNCHECKED_HASH
 REFUSING = 'def load():\n    raise RuntimeError("this CPU lacks avx512f")\n'

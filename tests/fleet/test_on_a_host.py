@@ -13,13 +13,13 @@ import pytest
 from support.console import TESTS
 
 from shootout.apps.judge.analysis import analyse
+from shootout.backends.shipped import open_shipped
 from shootout.commands import fleet
 from shootout.commands.elsewhere import ship_there
 from shootout.commands.fleet import find_runs, run_on_fleet
 from shootout.core.errors import ExitCode, UsageError
 from shootout.core.exported.delivery import DELIVERY
 from shootout.core.journal import journal
-from shootout.models.sources.shipped_folder import open_shipped
 from shootout.testing.elsewhere import conform_there
 
 ABSENT = (

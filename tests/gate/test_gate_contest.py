@@ -23,6 +23,14 @@ from shootout.apps.judge.gate import racing, reference
 from shootout.apps.judge.gate.evidence import Limits, read_limits
 from shootout.apps.judge.gate.racing import MOST_RESTARTS, make_study, plan_contest
 from shootout.apps.judge.gate.reference import Reference, read_reference
+from shootout.backends.shipped import (
+    DOCUMENT,
+    MANIFEST,
+    ShippedArm,
+    ShippedFolder,
+    ShippedRuntime,
+    read_row,
+)
 from shootout.core.contract import Availability, Device, TensorSpec
 from shootout.core.errors import NotRun, NotRunKind, Unavailable, UsageError
 from shootout.core.exported.model import sha256
@@ -32,14 +40,6 @@ from shootout.core.study.points import describe
 from shootout.core.study.schema import Study, checked
 from shootout.core.study.target import parse_targets
 from shootout.core.worker.interpreters import PythonInterpreter
-from shootout.models.sources.shipped_folder import (
-    DOCUMENT,
-    MANIFEST,
-    ShippedArm,
-    ShippedFolder,
-    ShippedRuntime,
-    read_row,
-)
 
 RUN = Path(__file__).parents[2] / "results" / "reference" / "decide-digits"
 DIGITS = Reference(

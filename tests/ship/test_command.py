@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from support.races.shipping import let_numpy_ship, write_numpy_run
 
+from shootout.backends.shipped import open_shipped
 from shootout.commands.ship import check_folder, ship
 from shootout.core.errors import ArmFailed, UsageError
 from shootout.core.host import environment
-from shootout.models.sources.shipped_folder import open_shipped
 
 PARAMETERS = {"d_model": 64, "n_layers": 4}
 

@@ -24,13 +24,7 @@ from support.races.shipping import let_numpy_ship, write_numpy_run
 from shootout.apps.judge.compare.merge import find_group
 from shootout.apps.judge.gate.reference import read_reference
 from shootout.apps.ship.variants import VariantCpu, architecture_of, read_cpu, refuse_twins
-from shootout.commands import variants
-from shootout.core.contract import Arm, Target
-from shootout.core.errors import UsageError
-from shootout.core.exported.model import sha256
-from shootout.core.host import environment
-from shootout.core.study.target import parse_targets
-from shootout.models.sources.shipped_folder import (
+from shootout.backends.shipped import (
     CHECK,
     DOCUMENT,
     EXPECTED,
@@ -40,6 +34,12 @@ from shootout.models.sources.shipped_folder import (
     open_shipped,
     seal_shipped,
 )
+from shootout.commands import variants
+from shootout.core.contract import Arm, Target
+from shootout.core.errors import UsageError
+from shootout.core.exported.model import sha256
+from shootout.core.host import environment
+from shootout.core.study.target import parse_targets
 
 PARAMETERS = {"d_model": 64, "n_layers": 4}
 CPU = environment.cpu_facts()

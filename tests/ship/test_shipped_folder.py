@@ -21,11 +21,11 @@ from support.races.cells import fidelity
 from support.races.shipping import ship_target
 
 from shootout.apps.ship.folder import mismatch_limit, shipping
+from shootout.backends.shipped import CHECK, INPUTS, LOAD, MANIFEST, MODEL, open_shipped
 from shootout.core import backends
 from shootout.core.contract import OutputError, Target
 from shootout.core.errors import UsageError
 from shootout.core.exported.model import load_sets
-from shootout.models.sources.shipped_folder import CHECK, INPUTS, LOAD, MANIFEST, MODEL, open_shipped
 
 
 @pytest.fixture(scope="module")

@@ -13,20 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import cast
 
-from shootout.core import backends, plugins
-from shootout.core.adapter import Built, Ship, Shipment
-from shootout.core.build.installed import closure
-from shootout.core.constants import FIDELITY_MARGIN, FP32_BOUND_FLOOR, USEFUL_BOUND
-from shootout.core.contract import INTEGERS, Arrays, BoundStanding, Device, Target
-from shootout.core.errors import DISK_FULL, NotRunKind, SkippedArm, UsageError, tell_refusal
-from shootout.core.exported.fidelity import OF_ZEROS, useful_flips
-from shootout.core.exported.model import save_sets
-from shootout.core.host import environment
-from shootout.core.host.placement import THREAD_VARIABLES
-from shootout.core.host.regular_files import MOST_JSON_BYTES
-from shootout.core.host.store import without_home
-from shootout.core.scenario import scenario_of
-from shootout.models.sources.shipped_folder import (
+from shootout.backends.shipped import (
     CHECK,
     CODE,
     EVIDENCE,
@@ -42,6 +29,19 @@ from shootout.models.sources.shipped_folder import (
     ShippedRuntime,
     seal_shipped,
 )
+from shootout.core import backends, plugins
+from shootout.core.adapter import Built, Ship, Shipment
+from shootout.core.build.installed import closure
+from shootout.core.constants import FIDELITY_MARGIN, FP32_BOUND_FLOOR, USEFUL_BOUND
+from shootout.core.contract import INTEGERS, Arrays, BoundStanding, Device, Target
+from shootout.core.errors import DISK_FULL, NotRunKind, SkippedArm, UsageError, tell_refusal
+from shootout.core.exported.fidelity import OF_ZEROS, useful_flips
+from shootout.core.exported.model import save_sets
+from shootout.core.host import environment
+from shootout.core.host.placement import THREAD_VARIABLES
+from shootout.core.host.regular_files import MOST_JSON_BYTES
+from shootout.core.host.store import without_home
+from shootout.core.scenario import scenario_of
 from shootout.tell.document import FidelityFigures
 from shootout.tell.formats.data import json_text
 from shootout.tell.machines import machine_of

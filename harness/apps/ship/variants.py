@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from shootout.apps.ship.folder import check_text, template_text
+from shootout.backends.shipped import CHECK, LOAD, VARIANTS_SCHEMA, ShippedFolder, seal_variants
 from shootout.core.errors import UsageError
 from shootout.core.host import environment
-from shootout.models.sources.shipped_folder import CHECK, LOAD, VARIANTS_SCHEMA, ShippedFolder, seal_variants
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,9 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from shootout.core.contract import Target
-from shootout.core.exported.model import ExportedModel
-from shootout.models.sources.shipped_folder import (
+from shootout.backends.shipped import (
     CHECK,
     EVIDENCE,
     LOAD,
@@ -18,6 +16,8 @@ from shootout.models.sources.shipped_folder import (
     ShippedRuntime,
     seal_shipped,
 )
+from shootout.core.contract import Target
+from shootout.core.exported.model import ExportedModel
 
 COPYING = """
 loaded = 0

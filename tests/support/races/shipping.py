@@ -12,11 +12,11 @@ import pytest
 
 from shootout.apps.ship import artifact
 from shootout.apps.ship.folder import write_folder
+from shootout.backends.shipped import ShippedFolder
 from shootout.core import backends
 from shootout.core.contract import Arm, Availability, Fidelity, Target
 from shootout.core.host import environment
 from shootout.core.results.run import Result
-from shootout.models.sources.shipped_folder import ShippedFolder
 from shootout.tell.page import page
 from shootout.tell.raced import RacedArm
 from shootout.testing.cases import ConformanceCase, case_of, warm_of

@@ -22,6 +22,7 @@ from shootout.apps.judge.gate.reference import Reference
 from shootout.apps.judge.to_ship import find_arm_to_ship
 from shootout.apps.ship.artifact import find_built
 from shootout.apps.ship.folder import shipping, write_folder
+from shootout.backends.shipped import open_once, open_shipped
 from shootout.core import backends
 from shootout.core.constants import COPY, SHIPPED
 from shootout.core.contract import Arm, Artifact, Device, NotRunKind, Precision, Target
@@ -37,7 +38,6 @@ from shootout.core.study.points import describe, points, request
 from shootout.core.study.schema import Study, checked
 from shootout.core.study.target import parse_targets, provider
 from shootout.core.worker.availability import known_available
-from shootout.models.sources.shipped_folder import open_once, open_shipped
 from shootout.tell import reproduce
 from shootout.tell.limits import Limit
 from shootout.tell.study_options import MetricOptions, ModelOptions, StreamOptions

@@ -9,6 +9,7 @@ from typing import Any
 
 from shootout import models
 from shootout.apps.judge.to_ship import find_arm_to_ship
+from shootout.backends.shipped import MANIFEST, ShippedFolder, hash_manifest, open_shipped, read_row
 from shootout.core.constants import SHIPPED
 from shootout.core.contract import Arm
 from shootout.core.errors import UsageError
@@ -17,7 +18,6 @@ from shootout.core.journal import journal
 from shootout.core.scenario import scenario_of
 from shootout.core.stats.verdicts import Standing
 from shootout.models.sources import hfconfig
-from shootout.models.sources.shipped_folder import MANIFEST, ShippedFolder, hash_manifest, open_shipped, read_row
 from shootout.tell import reproduce
 from shootout.tell.study_options import RunOptions, flags_of, read_words
 
