@@ -61,7 +61,7 @@ def _write_field(name: str, value: Any) -> str:
 
 def words(arms: Sequence[Arm], also: Mapping[str, Any] = MappingProxyType({})) -> str:
     """Return the words to add to `shootout run` to race these arms; see `options`."""
-    return quote(word for option in options(arms, also) for word in option if word)
+    return join(options(arms, also))
 
 
 def name_free(first: str) -> str:
@@ -176,6 +176,11 @@ def _move(text: str, base: Path) -> str:
     return os.path.relpath(base / text) if is_named and os.path.exists(base / text) else text  # noqa: PTH110 - as above
 
 
+def join(options: Iterable[tuple[str, str]]) -> str:
+    """Write options as they are typed in a shell."""
+    return quote(word for option in options for word in option if word)
+
+
 def quote(words: Iterable[str]) -> str:
     """Quote words as they are typed in a shell."""
     return " ".join(map(_quote_word, words))
@@ -221,7 +226,7 @@ def search_mix(options: Iterable[tuple[str, str]], backends: str, precision: str
     own = {_FLAGS["backends"]: backends, _TUNING["precision"]: precision}
     kept = [(name, value) for name, value in options if name in _TUNING.values() and name not in own]
     kept += [*own.items(), *([] if limit[0] in dict(kept) else [limit])]
-    return f"shootout tune {quote(word for option in kept for word in option if word)}"
+    return f"shootout tune {join(kept)}"
 
 
 def rank_layers(options: Iterable[tuple[str, str]], precision: str) -> str:
@@ -233,7 +238,7 @@ def rank_layers(options: Iterable[tuple[str, str]], precision: str) -> str:
     given = [*options]
     models = [value for name, value in given if name == _FLAGS["model"]]
     kept = [*(option for option in given if option[0] in _RANKING), (_TUNING["precision"], precision)]
-    return f"shootout sensitivity {quote([*models, *(word for option in kept for word in option if word)])}"
+    return f"shootout sensitivity {join([*(('', model) for model in models), *kept])}"
 
 
 def _find_typed(model: str) -> str:

@@ -271,7 +271,7 @@ def write_mix(sides: Sequence[Side], floats: Collection[int], count: int) -> str
         return ""
     mixed = replace(arms[1], target=replace(target, scheme=scheme))
     options = _list_options(sides[1], [*(arm for arm in arms[:1] if not arm.file), mixed])
-    return f"shootout run {reproduce.quote(word for option in options for word in option if word)}"
+    return f"shootout run {reproduce.join(options)}"
 
 
 def write_search(side: Side) -> str:

@@ -419,7 +419,7 @@ def _next_command(cell: Cell, shipped: Row, instead: Rival | None, *, is_over: b
     if shipped.threads == 0:  # nor can a number of threads that isn't set
         count = str((shipped.executed or {}).get("threads") or 1)
         options = [(flag, count if flag == "--threads" else value) for flag, value in cell.again([shipped.arm])]
-        return f"shootout run {reproduce.quote(word for option in options for word in option if word)}"
+        return f"shootout run {reproduce.join(options)}"
     target = ["--target", reproduce.quote([short(instead.arm)])] if instead else []
     return cell.ship(*target, *(["--on", reproduce.quote([cell.on])] if cell.on else []))
 
@@ -427,7 +427,7 @@ def _next_command(cell: Cell, shipped: Row, instead: Rival | None, *, is_over: b
 def _race_one_size(cell: Cell, arms: Sequence[str]) -> str:
     """Return the command that races arms at the one size of their rows, the largest where it varies."""
     options = reproduce.at_one_size(cell.again(arms))
-    return f"shootout run {reproduce.quote(word for option in options for word in option if word)}"
+    return f"shootout run {reproduce.join(options)}"
 
 
 def _command_elsewhere(cell: Cell, shipped: Row) -> str | None:
@@ -438,7 +438,7 @@ def _command_elsewhere(cell: Cell, shipped: Row) -> str | None:
     if len({row.model for row in cell.rows}) < 2:
         return None
     options = [(name, value) for name, value in cell.again([shipped.arm]) if name != "--backends"]
-    return f"shootout run {reproduce.quote(word for option in options for word in option if word)}"
+    return f"shootout run {reproduce.join(options)}"
 
 
 def _command_again(cell: Cell) -> str | None:
@@ -505,7 +505,9 @@ def find_untold(rivals: Collection[Comparison | None]) -> str | None:
     """Return why a first place is only the best so far, by how the others compare with it: no interval has an end."""
     if not rivals or any(ratio and (ratio.low or ratio.high) for ratio in rivals):
         return None
-    return f"nothing is distinguished after {counted(max(map(_restarts_of, rivals)), 'restart')}"
+    return (
+        f"nothing is distinguished after {counted(max(ratio.restarts if ratio else 0 for ratio in rivals), 'restart')}"
+    )
 
 
 def find_fault(cell: Cell, row: Row) -> str | None:
@@ -683,8 +685,7 @@ def _command_to_settle(cell: Cell, shipped: str, rival: Row, played: int, needed
         return cell.resume(time)
     if rival.setting:
         return None  # the other race chooses settings of its own
-    words = (word for option in cell.again([shipped, rival.arm]) for word in option if word)
-    return f"shootout run {reproduce.quote(words)} --goal best --max-time {time}"
+    return f"shootout run {reproduce.join(cell.again([shipped, rival.arm]))} --goal best --max-time {time}"
 
 
 def _changes_by_error_limit(
@@ -984,16 +985,8 @@ def _timing_of(row: Row) -> Timing:
     return row.end_to_end
 
 
-def _verdict_of(ratio: Ratio | None) -> Verdict | None:
-    return ratio.verdict if ratio else None
-
-
 def _is_slower(ratio: Ratio | None) -> bool:
-    return _verdict_of(ratio) is Verdict.SLOWER
-
-
-def _restarts_of(ratio: Comparison | None) -> int:
-    return ratio.restarts if ratio else 0
+    return ratio is not None and ratio.verdict is Verdict.SLOWER
 
 
 def _ratio_value(one: Rival | Passed) -> float:

@@ -106,7 +106,7 @@ def _race_between(cell: Cell, axis: str, low: int, high: int, arms: Sequence[str
     if not (sizes := list_between(low, high)):
         return None
     options = reproduce.at_sizes(cell.again(arms), axis, sizes)
-    return f"shootout run {reproduce.quote(word for option in options for word in option if word)}"
+    return f"shootout run {reproduce.join(options)}"
 
 
 def list_between(low: int, high: int) -> list[int]:

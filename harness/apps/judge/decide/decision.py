@@ -336,7 +336,7 @@ def _command_to_settle(
     several = {flag: ",".join(dict.fromkeys(values)) for flag, values in words.items()}
     own = candidate.play.cell.again([candidate.row.arm])
     told = [*((flag, value) for flag, value in own if flag not in several), *several.items()]
-    return f"shootout run {reproduce.quote(word for option in told for word in option if word)}"
+    return f"shootout run {reproduce.join(told)}"
 
 
 def _pair_flags(words: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -355,8 +355,8 @@ def _command_to_part(measures: Mapping[str, ObjectiveValue], chosen: str, others
             needed = mine.cell.restarts_needed(play.row.arm, mine.row.arm)
             if needed and needed <= mine.cell.most_restarts:
                 minutes = max(math.ceil(needed * mine.cell.restart_s / 60), 1)
-                words = (word for option in mine.cell.again([mine.row.arm, play.row.arm]) for word in option if word)
-                return f"shootout run {reproduce.quote(words)} --goal best --max-time {minutes}m"
+                both = reproduce.join(mine.cell.again([mine.row.arm, play.row.arm]))
+                return f"shootout run {both} --goal best --max-time {minutes}m"
     return None
 
 
