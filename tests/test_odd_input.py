@@ -40,6 +40,7 @@ from shootout.apps import trace
 from shootout.apps.judge.analysis import analyse
 from shootout.commands import doctor, run, selftest, sensitivity, tune  # noqa: F401 - patched below
 from shootout.commands.output import PlainConsole
+from shootout.commands.selection import load_study
 from shootout.core import backends
 from shootout.core.backends import get
 from shootout.core.contract import Availability, Capabilities, NotRun, NotRunKind, TensorSpec
@@ -112,7 +113,7 @@ def read_study(data: bytes, folder: Path) -> None:
         study = schema.checked({"name": "s", **fields}, "a test")
     else:
         (folder / "study.toml").write_bytes(data)
-        study = schema.load(str(folder / "study.toml"))
+        study = load_study(str(folder / "study.toml"))
     points.targets_of(study)
     points.points(study)
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from shootout import models
-from shootout.core.contract import SCALED, Artifact, Device, Precision
+from shootout.core.contract import SCALED, Artifact, Device, Precision, Value
 from shootout.core.errors import UsageError, unknown
 from shootout.core.exported.client import is_file
-from shootout.core.exported.request import find_claim
+from shootout.core.exported.request import find_claim, find_model
 from shootout.core.scenario import find_scenario
 from shootout.core.study import axes, schema
-from shootout.core.study.points import describe, targets_of
+from shootout.core.study.points import describe, points, request, targets_of
 from shootout.core.study.schema import Study
 from shootout.core.study.target import parse_targets
 from shootout.models.sources import hfconfig, trees
@@ -25,6 +26,8 @@ from shootout.tell.study_options import DEFAULT, StudyOptions, flags_of
 
 WEIGHTS = (".pt", ".pth", ".ckpt", ".safetensors", ".bin")
 """The endings of files of weights that people take for models."""
+_A_NAME = re.compile(r"[\w-]+")
+"""A model's name, rather than a file or code of the user's."""
 _FORMS = (
     "a study is a NAME or file.toml; a model is a NAME, file.onnx, file.py:function, module:function, config.json "
     f"or its folder, or a file of trees ({', '.join(trees.KINDS)}, .json of XGBoost)"
@@ -145,9 +148,66 @@ def _is_model(name: str) -> bool:
     return all((source := find_claim(part)) and not source.is_hidden for part in parts)
 
 
+def load_study(name: str) -> Study:
+    """Load a named study, or one from a TOML file, whose names of models, parameters and targets are checked as well.
+
+    Raises:
+        UsageError: as `schema.load`; or such a name is unknown.
+    """
+    study = schema.load(name)
+    for key, error in find_unknown_names(study) if name.endswith(schema.SUFFIX) else ():
+        raise UsageError(f"{name}, {key}: {error}")
+    return study
+
+
+def find_unknown_names(study: Study) -> Iterator[tuple[str, UsageError]]:
+    """Yield what is unknown or not allowed: its key (`targets.2`), and the nearest known name.
+
+    The user's own files are not read.
+    """
+    for key, check in _name_checks(study):
+        try:
+            check()
+        except UsageError as error:
+            yield key, error
+
+
+def _name_checks(study: Study) -> Iterator[tuple[str, Callable[[], object]]]:
+    for index, name in enumerate(study.model):
+        if _A_NAME.fullmatch(name):
+            yield f"model.{index}", partial(find_model, name)
+    for key, texts in {"targets": study.targets, "backend": study.backend}.items():
+        for index, text in enumerate(texts):
+            yield f"{key}.{index}", partial(parse_targets, text, describe, study.pythons)
+    if not all(map(_A_NAME.fullmatch, study.model)):
+        return
+    for name, values in study.parameters.items():
+        for index, value in enumerate(values):
+            yield f"parameters.{name}.{index}", partial(_check_value, study, name, value)
+    for index, point in enumerate(study.points):
+        yield f"points.{index}", partial(_check_points, study.model_copy(update={"points": (point,)}))
+
+
+def _check_points(study: Study) -> None:
+    for point in points(study):
+        request(study, point)
+
+
+def _check_value(study: Study, name: str, value: Value) -> None:
+    if name in axes.WORDS:
+        raise UsageError(f"{name} is an axis of its own: write it at the top level, not under [parameters]")
+    having = [find_model(model).parameters for model in study.model]
+    known = {parameter for parameters in having for parameter in parameters}
+    if name not in known:
+        raise unknown("parameter", name, known | set(axes.WORDS))
+    for parameters in having:
+        if name in parameters:
+            parameters[name].check(name, value)
+
+
 def _load_study(name: str) -> Study:
     if schema.is_named(name) or name.endswith(schema.SUFFIX):
-        return schema.load(name)
+        return load_study(name)
     if name.endswith(WEIGHTS):
         raise UsageError(
             f"{name!r} holds weights and no model: export the model to ONNX (torch.onnx.export), or give code that "

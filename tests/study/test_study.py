@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from support.words import chosen
 
+from shootout.commands.selection import load_study
 from shootout.core.errors import UsageError
 from shootout.core.study import axes, schema
 from shootout.core.units import read_seconds
@@ -104,7 +105,7 @@ def test_a_file_is_a_study_named_after_it(tmp_path: Path):
 )
 def test_a_wrong_file_is_refused_with_the_key(tmp_path: Path, text: str, says: str):
     with pytest.raises(UsageError, match=says) as caught:
-        schema.load(file(tmp_path, text))
+        load_study(file(tmp_path, text))
     assert "mine.toml" in str(caught.value)
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -31,8 +29,6 @@ _OTHERS = {*POINT_WORDS} - {BATCH}
 """The names among these that are no size of the model."""
 _CALIBRATED = {*SCALED} - {Precision.INT8_DYNAMIC}
 """The precisions whose quantizers may see rows: for ranges, or for the scales of weights."""
-_SHIPPED = re.compile(r"[\w-]+")
-"""A model's name, rather than a file or code of the user's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -347,48 +343,3 @@ def group_name(point: Point) -> str:
     titles = [_make_title(model) for model in (point.model, *point.others)]
     names = " and ".join(titles if len(titles) < 3 else [titles[0], f"{len(titles) - 1} other files"])
     return f"{names}{f' ({special})' if special else ''}{batch}{threads}{scenario}"
-
-
-def find_unknown_names(study: Study) -> Iterator[tuple[str, UsageError]]:
-    """Yield what is unknown or not allowed: its key (`targets.2`), and the nearest known name.
-
-    The user's own files are not read.
-    """
-    for key, check in _name_checks(study):
-        try:
-            check()
-        except UsageError as error:
-            yield key, error
-
-
-def _name_checks(study: Study) -> Iterator[tuple[str, Callable[[], object]]]:
-    for index, name in enumerate(study.model):
-        if _SHIPPED.fullmatch(name):
-            yield f"model.{index}", partial(find_model, name)
-    for key, texts in {"targets": study.targets, "backend": study.backend}.items():
-        for index, text in enumerate(texts):
-            yield f"{key}.{index}", partial(parse_targets, text, describe, study.pythons)
-    if not all(map(_SHIPPED.fullmatch, study.model)):
-        return
-    for name, values in study.parameters.items():
-        for index, value in enumerate(values):
-            yield f"parameters.{name}.{index}", partial(_check_value, study, name, value)
-    for index, point in enumerate(study.points):
-        yield f"points.{index}", partial(_check_points, study.model_copy(update={"points": (point,)}))
-
-
-def _check_points(study: Study) -> None:
-    for point in points(study):
-        request(study, point)
-
-
-def _check_value(study: Study, name: str, value: Value) -> None:
-    if name in axes.WORDS:
-        raise UsageError(f"{name} is an axis of its own: write it at the top level, not under [parameters]")
-    having = [find_model(model).parameters for model in study.model]
-    known = {parameter for parameters in having for parameter in parameters}
-    if name not in known:
-        raise unknown("parameter", name, known | set(axes.WORDS))
-    for parameters in having:
-        if name in parameters:
-            parameters[name].check(name, value)

@@ -425,34 +425,16 @@ def shipped() -> list[str]:
 
 
 def load(name: str) -> Study:
-    """Load a named study, or one from a TOML file; its names of models, parameters and targets are checked as well.
+    """Load a named study, or one from a TOML file.
 
     Raises:
         UsageError: no such study (with the nearest name), or a file that isn't a valid study (with the key).
     """
     if name.endswith(SUFFIX):
-        return read_text(_read_file(Path(name)), Path(name).stem, name)
+        return _from_text(_read_file(Path(name)), Path(name).stem, name)
     if not is_named(name):
         raise unknown("study", name, names())
     return _from_text(_locate_study(name).read_text(encoding="utf-8"), name, name)
-
-
-def read_text(text: str, name: str, source: str) -> Study:
-    """Read a user's study from its TOML; its names of models, parameters and targets are checked as well.
-
-    Args:
-        name: of the study.
-        source: where the text comes from, for messages.
-
-    Raises:
-        UsageError: it isn't a valid study; names the key.
-    """
-    from shootout.core.study.points import find_unknown_names  # which takes studies apart
-
-    study = _from_text(text, name, source)
-    for key, error in find_unknown_names(study):
-        raise UsageError(f"{source}, {key}: {error}")
-    return study
 
 
 def is_named(name: str) -> bool:
