@@ -505,9 +505,8 @@ def find_untold(rivals: Collection[Comparison | None]) -> str | None:
     """Return why a first place is only the best so far, by how the others compare with it: no interval has an end."""
     if not rivals or any(ratio and (ratio.low or ratio.high) for ratio in rivals):
         return None
-    return (
-        f"nothing is distinguished after {counted(max(ratio.restarts if ratio else 0 for ratio in rivals), 'restart')}"
-    )
+    most = max(ratio.restarts if ratio else 0 for ratio in rivals)
+    return f"nothing is distinguished after {counted(most, 'restart')}"
 
 
 def find_fault(cell: Cell, row: Row) -> str | None:
@@ -709,8 +708,8 @@ def describe_refused(cell: Cell, row: Row, ratio: Ratio | None, arms: Sequence[s
         ratio: its time ÷ the shipped one's.
         arms: those of the cell that a run to measure its accuracy would race.
     """
-    measure, loses = _command_to_measure(cell, arms, row), _is_known_to_lose(row)
-    metric = row.fidelity.metric if row.fidelity else None
+    measure, metric = _command_to_measure(cell, arms, row), row.fidelity.metric if row.fidelity else None
+    loses = metric is not None and metric.standing is Standing.BROKEN
     may_lose = loses or _exceeds_limit(metric)
     return WouldChange(
         when="looser",
@@ -794,11 +793,6 @@ def _command_to_mix(cell: Cell, row: Row) -> str | None:
     scored = (one.fidelity.metric.rows for one in cell.rows if one.fidelity and one.fidelity.metric)
     limit = ask_drop(next(scored, 0))
     return reproduce.search_mix(cell.again([row.arm]), row.backend, row.precision, ("--max-drop", limit))
-
-
-def _is_known_to_lose(row: Row) -> bool:
-    metric = row.fidelity.metric if row.fidelity else None
-    return metric is not None and metric.standing is Standing.BROKEN
 
 
 def _exceeds_limit(metric: Metric | None) -> bool:

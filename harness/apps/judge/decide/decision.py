@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from itertools import combinations
 from typing import Any, Literal
@@ -329,19 +329,15 @@ def _command_to_settle(
     if needs and is_enough and command and "--goal" not in asked:
         return f"{command} {MORE}"  # all its targets, since the choice is among them, and all that its policy needs
     words: dict[str, list[str]] = {}
-    for flag, value in (pair for need in needs for pair in _pair_flags(shlex.split(need))):
-        words.setdefault(flag, []).append(value)
+    for typed in map(shlex.split, needs):
+        for flag, value in zip(typed[::2], typed[1::2], strict=True):
+            words.setdefault(flag, []).append(value)
     if not words:
         return None
     several = {flag: ",".join(dict.fromkeys(values)) for flag, values in words.items()}
     own = candidate.play.cell.again([candidate.row.arm])
     told = [*((flag, value) for flag, value in own if flag not in several), *several.items()]
     return f"shootout run {reproduce.join(told)}"
-
-
-def _pair_flags(words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield flags and their values."""
-    return zip(words[::2], words[1::2], strict=True)
 
 
 def _command_to_part(measures: Mapping[str, ObjectiveValue], chosen: str, others: Sequence[str]) -> str | None:
