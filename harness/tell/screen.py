@@ -22,6 +22,9 @@ NAMED = 3
 """So many targets that share something are named; the others are counted."""
 UNBROKEN = 60
 """Items of more letters are wrapped between their words."""
+_PART = r"[^\s/:'\"`<>|,;()\[\]{}]+"
+_QUOTED = re.compile(r"""(['"])~?/[^'"\n]*/(?=[^'"/\n]+\1)""")
+_FOLDERS = re.compile(rf"(?<![\w./~])(?:~/(?:{_PART}/)*|/(?:{_PART}/)+)(?={_PART})")
 _GLUE = "\xa0"
 _BRACKETS = re.compile(r"\([^()]{1,40}\)")
 """An interval, or a few words in brackets, that stay on one line."""
@@ -119,3 +122,11 @@ def render_pre(*parts: RenderableType) -> str:
     console.print(*parts, sep="\n")
     code = console.export_html(theme=_THEME, code_format="{code}", inline_styles=True)
     return printable(f"<pre style='{_STYLE}'>{code.strip()}</pre>")
+
+
+def clean_text(text: str) -> str:
+    """Return text without letters that steer, each absolute path shortened to its last part.
+
+    A page is sent around: where a file lies on the machine that measured is no part of it, and may name a person.
+    """
+    return _FOLDERS.sub("", _QUOTED.sub(r"\1", printable(text)))

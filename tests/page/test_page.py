@@ -20,8 +20,8 @@ from shootout.tell.page import curves, sources
 from shootout.tell.page.markdown import quote_code
 from shootout.tell.page.page import mark_code, mark_lines, mark_parts
 from shootout.tell.page.sources import MeasuredRun
-from shootout.tell.page.text import clean_text
 from shootout.tell.ratios import tell_ends
+from shootout.tell.screen import clean_text
 
 REFERENCE = Path(__file__).resolve().parents[2] / "results" / "reference"
 

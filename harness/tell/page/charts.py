@@ -20,7 +20,7 @@ import vl_convert
 from rich.cells import cell_len, set_cell_size
 
 from shootout.core.errors import UsageError, printable
-from shootout.tell.page.text import clean_text
+from shootout.tell.screen import clean_text
 
 Chart = alt.LayerChart | alt.VConcatChart
 PAPER, INK, SOFT, RULE, SHADE = "#ffffff", "#1b1f24", "#6a737d", "#d5dae0", "#e8eef6"

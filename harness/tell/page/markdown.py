@@ -12,7 +12,7 @@ from shootout.tell.answer import WIDEST, tabulate_answers
 from shootout.tell.columns import BASELINE, SHIP
 from shootout.tell.document import Document, GroupSummary
 from shootout.tell.page.sources import Front, Opening, open_run
-from shootout.tell.page.text import clean_text
+from shootout.tell.screen import clean_text
 
 MOST_BYTES = 900 * 1024
 """The longest summary; GitHub refuses more than 1 MiB."""

@@ -21,8 +21,7 @@ from shootout.tell.columns import BY_HEADER, COLUMNS, Cell
 from shootout.tell.document import Document, Row
 from shootout.tell.page import charts, plots
 from shootout.tell.page.sources import Front, MeasuredRun, Opening, open_run
-from shootout.tell.page.text import clean_text
-from shootout.tell.screen import ANY_WIDTH
+from shootout.tell.screen import ANY_WIDTH, clean_text
 
 _LEFT = {column.header for column in COLUMNS if column.left}
 """Headers whose columns are flush left."""
