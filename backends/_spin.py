@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shootout.backends.common import require_device, trial
-from shootout.core.adapter import Built, Entry, Fixture, check_options
+from shootout.core.adapter import Built, Entry, Event, Fixture, check_inputs, check_options
 from shootout.core.contract import (
     Arm,
     Arrays,
@@ -30,7 +30,6 @@ from shootout.core.contract import (
     Precision,
 )
 from shootout.core.errors import NotRunKind, SkippedArm, pip_install
-from shootout.core.session import Event, check_inputs
 
 if TYPE_CHECKING:
     from shootout.core.exported.model import ExportedModel

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shootout.core.session import Event
+from shootout.core.adapter import Event
 
 _NUMBER = re.compile(r"\.\d+$")
 

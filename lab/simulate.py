@@ -14,7 +14,7 @@ from dataclasses import asdict, astuple, dataclass
 
 from lab.common import Bench, Tables
 from shootout.core.stats.goals import Aim, Goal
-from shootout.core.stats.warmup import steady_from
+from shootout.core.stats.readings import steady_from
 from tests.support.races.goal_races import CLOSE, DEFAULT, race_for
 from tests.support.races.simulation import CLOSE_RIVAL_MS, PINNED_SD, SD, STEADY, latencies, race_share, share
 

@@ -12,10 +12,9 @@ import numpy as np
 from shootout.backends._executorch.lower import BUILTIN, KERNELS
 from shootout.backends._executorch.runtime import FORWARD, import_runtime, record_calls
 from shootout.backends.common import widen
-from shootout.core.adapter import Built
+from shootout.core.adapter import Built, Event, check_inputs
 from shootout.core.contract import Arrays, Executed
 from shootout.core.host.environment import version_of
-from shootout.core.session import Event, check_inputs
 
 PACKAGE = "executorch"
 MODEL = "model.pte"

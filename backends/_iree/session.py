@@ -27,11 +27,10 @@ from shootout.backends._iree.compiler import MODULE, SCOPE, WEIGHTS
 from shootout.backends.chosen_gpu import VulkanDevice
 from shootout.backends.common import is_handed_out, is_shared, widen
 from shootout.core import clock
-from shootout.core.adapter import Built
+from shootout.core.adapter import Built, Event, GpuSide, check_inputs
 from shootout.core.contract import Arm, Array, Arrays, Device, Executed, Option, TensorSpec
 from shootout.core.exported.model import ALIGNMENT
 from shootout.core.host.environment import version_of
-from shootout.core.session import Event, GpuSide, check_inputs
 
 PACKAGE = "iree-base-runtime"
 TASKS = Path("/proc/self/task")

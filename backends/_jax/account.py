@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from shootout.backends.common import precision_of
+from shootout.core.adapter import Event
 from shootout.core.contract import Device, Executed, Precision
 from shootout.core.exported.workload import flops_by_precision, product_flops
-from shootout.core.session import Event
 
 INSTRUCTION = re.compile(r"^\s*(?:ROOT )?%?([\w.-]+) = (\(.*?\)|\S+) ([\w-]+)\((.*)$", re.MULTILINE)
 """Name, type, operation, and the rest of the line: operands and attributes."""

@@ -40,7 +40,7 @@ from shootout.backends._jax.session import (
     stager_of,
 )
 from shootout.backends.common import DTYPES, native_flags, require_device, trial
-from shootout.core.adapter import Built, ErrorHint, Fixture, Shipment, check_options
+from shootout.core.adapter import Built, ErrorHint, Event, Fixture, Shipment, check_inputs, check_options
 from shootout.core.contract import (
     Arm,
     Arrays,
@@ -53,7 +53,6 @@ from shootout.core.contract import (
     Target,
 )
 from shootout.core.errors import NotRunKind, SkippedArm, pip_install
-from shootout.core.session import Event, check_inputs
 
 if TYPE_CHECKING:
     from shootout.core.exported.model import ExportedModel

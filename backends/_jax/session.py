@@ -19,9 +19,9 @@ import numpy as np
 from shootout.backends.common import DTYPES
 from shootout.backends.common_torch import core_module
 from shootout.backends.cuda_memory import STAGED
+from shootout.core.adapter import GpuSide
 from shootout.core.contract import Arm, Array, Arrays, Artifact, Device, Option, Precision, TensorSpec
 from shootout.core.exported.request import find_code
-from shootout.core.session import GpuSide
 
 if TYPE_CHECKING:
     from shootout.core.exported.model import ExportedModel

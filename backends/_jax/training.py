@@ -24,9 +24,8 @@ from shootout.backends._jax.session import (
     read_weights,
     stager_of,
 )
-from shootout.core.adapter import Built
+from shootout.core.adapter import MOMENTUM, Built, Event, check_inputs
 from shootout.core.contract import Array, Arrays, Executed
-from shootout.core.session import MOMENTUM, Event, check_inputs
 
 if TYPE_CHECKING:
     from shootout.core.exported.model import ExportedModel

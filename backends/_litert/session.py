@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shootout.backends.common import count_tasks
-from shootout.core.adapter import Built
+from shootout.core.adapter import Built, Event, check_inputs
 from shootout.core.contract import Arm, Array, Arrays, Executed, TensorSpec
 from shootout.core.host.environment import version_of
-from shootout.core.session import Event, check_inputs
 
 if TYPE_CHECKING:
     from shootout.core.exported.model import ExportedModel

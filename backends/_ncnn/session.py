@@ -15,9 +15,8 @@ from typing import Any
 from shootout.backends._ncnn.account import COUNTS, as_mat
 from shootout.backends._ncnn.net import BIN, PARAM, chosen_card, import_ncnn, load_net
 from shootout.backends.common import is_handed_out
-from shootout.core.adapter import Built
+from shootout.core.adapter import Built, Event, GpuSide, check_inputs
 from shootout.core.contract import Array, Arrays, Device, Executed, TensorSpec
-from shootout.core.session import Event, GpuSide, check_inputs
 
 
 @dataclass(slots=True)

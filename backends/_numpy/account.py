@@ -13,10 +13,10 @@ import numpy as np
 
 from shootout.backends.common import precision_of
 from shootout.backends.common_numpy import Product
+from shootout.core.adapter import Event
 from shootout.core.clock import now_ns
 from shootout.core.contract import Array, Arrays
 from shootout.core.exported.workload import is_product
-from shootout.core.session import Event
 
 
 def nodes_of(evaluator: Any, inputs: Arrays) -> list[Product]:

@@ -12,7 +12,7 @@ import numpy as np
 from shootout.backends._numpy.account import corrected_operators, nodes_of, profile_operations
 from shootout.backends.common import widen
 from shootout.backends.common_numpy import Product, blas_threads, counts, products_of
-from shootout.core.adapter import Built
+from shootout.core.adapter import Built, Event, check_inputs
 from shootout.core.contract import (
     Array,
     Arrays,
@@ -22,7 +22,6 @@ from shootout.core.contract import (
 from shootout.core.errors import NotRunKind, SkippedArm, install
 from shootout.core.exported.model import aligned
 from shootout.core.exported.workload import flops_by_precision
-from shootout.core.session import Event, check_inputs
 
 if TYPE_CHECKING:
     from shootout.core.exported.model import ExportedModel

@@ -25,9 +25,9 @@ from shootout.backends._openvino.dynamic import rounding_products
 from shootout.backends._openvino.graph import KINDS, compile_model, devices_of, import_openvino, properties_of
 from shootout.backends.common import name_floats
 from shootout.backends.trace_events import in_a_row
+from shootout.core.adapter import Event
 from shootout.core.contract import Arm, Arrays, Device, Precision
 from shootout.core.exported.workload import COMPUTE_OPS, convolution_flops, product_flops
-from shootout.core.session import Event
 from shootout.models.onnx.layers import find_owner
 
 LABELS: Mapping[str, str] = {

@@ -17,9 +17,8 @@ import numpy as np
 from shootout.backends._openvino.account import profile_nodes, read_executed
 from shootout.backends._openvino.graph import IR, compile_model, describe_devices, version
 from shootout.backends.common import is_handed_out, is_shared, precision_of, widen
-from shootout.core.adapter import Built
+from shootout.core.adapter import Built, Event, GpuSide, check_inputs
 from shootout.core.contract import Array, Arrays, Device, Executed, TensorSpec
-from shootout.core.session import Event, GpuSide, check_inputs
 
 if TYPE_CHECKING:
     from shootout.core.exported.model import ExportedModel

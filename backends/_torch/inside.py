@@ -14,9 +14,9 @@ from shootout.backends._torch import quantize
 from shootout.backends._torch.session import Facts, configure, module_of, profile_calls, session_on
 from shootout.backends.common import precision_of
 from shootout.backends.trace_events import spans
+from shootout.core.adapter import Event, Session
 from shootout.core.contract import SCALED, Array, Arrays, Inside, RanNode, TensorNames
 from shootout.core.exported.workload import is_product
-from shootout.core.session import Event, Session
 
 if TYPE_CHECKING:
     import torch

@@ -34,10 +34,9 @@ from shootout.backends._torch.account import float32_flags
 from shootout.backends.common import DTYPES, precision_of, require_device
 from shootout.backends.common_torch import float32_module
 from shootout.backends.cuda_memory import COPIES, PINNED
-from shootout.core.adapter import Built
+from shootout.core.adapter import Built, Event, GpuSide, Session, check_inputs
 from shootout.core.contract import Arm, Array, Arrays, Device, Executed, Option, Precision
 from shootout.core.errors import NotRunKind, SkippedArm, pip_install
-from shootout.core.session import Event, GpuSide, Session, check_inputs
 
 if TYPE_CHECKING:
     import torch

@@ -18,9 +18,8 @@ import numpy as np
 from shootout.backends._torch.account import count_operations
 from shootout.backends._torch.session import Account, Facts, OnCuda, held_bytes, profile_calls, read_account
 from shootout.backends.common_torch import float32_module
-from shootout.core.adapter import Built
+from shootout.core.adapter import MOMENTUM, RATE, Built, Event, GpuSide, check_inputs
 from shootout.core.contract import Arm, Array, Arrays, Device, Executed, Precision
-from shootout.core.session import MOMENTUM, RATE, Event, GpuSide, check_inputs
 
 if TYPE_CHECKING:
     import torch

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shootout.core.adapter import Built
+from shootout.core.adapter import Built, Event, check_inputs
 from shootout.core.contract import Array, Arrays, Artifact, Executed
-from shootout.core.session import Event, check_inputs
 from shootout.models.native.trees import open_native
 
 if TYPE_CHECKING:

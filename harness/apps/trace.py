@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shootout.core import clock
+from shootout.core.adapter import Event, Session
 from shootout.core.contract import Arrays
 from shootout.core.errors import ArmFailed, explained
-from shootout.core.session import Event, Session
 from shootout.core.worker import reported
 
 

@@ -42,7 +42,7 @@ from shootout.core.journal.run_folder import (
     open_folder,
     open_journal,
 )
-from shootout.core.race.purpose import Purpose
+from shootout.core.race.race import Purpose
 from shootout.core.race.runner import RaceRunner
 from shootout.core.results.run import read_run
 from shootout.core.study import points

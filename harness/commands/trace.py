@@ -11,13 +11,12 @@ import numpy as np
 from shootout.apps.trace import Looked, check_profile, read_profile
 from shootout.backends import trace_events
 from shootout.core import backends
-from shootout.core.adapter import Built
+from shootout.core.adapter import Built, Event
 from shootout.core.clock import Deadline
 from shootout.core.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
 from shootout.core.errors import ArmFailed, SkippedArm
 from shootout.core.host.placement import Placement, child_environment, on_cpus
 from shootout.core.journal.run_folder import LOGS, TRACES
-from shootout.core.session import Event
 from shootout.core.units import duration
 from shootout.core.worker.interpreters import PythonInterpreter
 from shootout.core.worker.process import WorkerProcess, log_name

@@ -1,6 +1,6 @@
 """Define the words that adapters and the harness share: what is asked, what ran, how right it was.
 
-Imports NumPy at most, so that any worker can load it. What `load` returns is in `shootout.core.session`.
+Imports NumPy at most, so that any worker can load it. What `load` returns is in `shootout.core.adapter`.
 """
 
 from __future__ import annotations

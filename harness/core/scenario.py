@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import numpy as np
 
 from shootout.core import plugins
-from shootout.core.adapter import Built, Runner
+from shootout.core.adapter import Built, Runner, Session
 from shootout.core.constants import BLOCK_NS, COMPUTE_ROUNDS, ROUNDS, SHORT_CALL_NS, SINGLE_CALLS, SINGLE_LEAD_IN
 from shootout.core.contract import Arm, Array, Arrays, Capabilities, NotRun
 from shootout.core.exported.model import ExportedModel
 from shootout.core.messages import Ask, Scope, TimeBin, Turn, Verified
-from shootout.core.session import Session
 from shootout.core.units import duration, number
 from shootout.core.worker.blocks import Blocks, Caller, Clips
 from shootout.core.worker.verification import Claim, verify

@@ -22,12 +22,12 @@ from typing import TypeVar
 import numpy as np
 
 from shootout.core import clock
+from shootout.core.adapter import Session
 from shootout.core.clock import Call
 from shootout.core.constants import BLOCK_CALLS, GPU_LEAD_IN_NS, LEAD_IN_CALLS, LONG_CALL_NS, SHORT_CALL_NS
 from shootout.core.contract import Arm, Array, Arrays
 from shootout.core.messages import Ask, Scope, Tuned, Turn
 from shootout.core.scenario import Opened, StudyOption
-from shootout.core.session import Session
 from shootout.core.worker.blocks import Blocks, Clips
 
 T = TypeVar("T")

@@ -27,7 +27,7 @@ from shootout.core.journal.records import LoadTestResult, TriedRate
 from shootout.core.messages import Ask, Scope, Turn
 from shootout.core.results.group import counting
 from shootout.core.scenario import Player, Rounds, Terms
-from shootout.core.stats import quantiles
+from shootout.core.stats import readings
 from shootout.core.units import duration, number
 from shootout.scenarios.concurrent import (
     GIVEN_ROUNDS,
@@ -170,7 +170,7 @@ class RateSearch(Rounds):
             lead_in=round(SERVE_LEAD_IN * requests),
             seed=self.seed,
             limit_ns=self.limit_ns,
-            most_late=None if self.rate_per_s else quantiles.most_above(requests, P99),
+            most_late=None if self.rate_per_s else readings.most_above(requests, P99),
         )
 
     def result(self, live: Player, flagged: Collection[int]) -> LoadTestResult:
@@ -267,7 +267,7 @@ def bound_ns(turn: Turn) -> float | None:
     """Return the 99 % upper bound of a turn's p99; None if the turn was given up early for late requests."""
     latency_ns = turn.latency_ns[Scope.END_TO_END]
     gave_up = isinstance(turn.ask, RateStep) and latency_ns.size < turn.ask.requests
-    return None if gave_up else quantiles.tail_bound(latency_ns, P99)
+    return None if gave_up else readings.tail_bound(latency_ns, P99)
 
 
 def is_held(turn: Turn) -> bool:

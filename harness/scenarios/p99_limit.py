@@ -10,7 +10,7 @@ import numpy as np
 from shootout.core.constants import TOO_BUSY
 from shootout.core.journal.records import LoadTestResult, TriedRate
 from shootout.core.scenario import LimitedTail
-from shootout.core.stats.quantiles import LEAST_TAILS
+from shootout.core.stats.readings import LEAST_TAILS
 
 _LEAST_TO_BREAK = 2
 """Fewer restarts can't show that an arm breaks a limit."""

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from shootout.core import clock
+from shootout.core.adapter import Session
 from shootout.core.constants import BLOCK_TIMEOUT_FACTOR, BLOCK_TIMEOUT_S
 from shootout.core.contract import Arrays, Device
 from shootout.core.errors import UsageError
 from shootout.core.host.placement import current_bounds
 from shootout.core.messages import Ask, Scope, TimeBin, Turn
 from shootout.core.scenario import Opened, Player, Rounds, Scenario, StudyOption, Terms
-from shootout.core.session import Session
 from shootout.core.units import span
 from shootout.core.worker.blocks import Blocks, Clips
 from shootout.core.worker.gpu_readings import read_state

@@ -19,11 +19,11 @@ from typing import Any, cast
 
 import numpy as np
 
+from shootout.core.adapter import MOMENTUM, RATE, TrainingSession
 from shootout.core.contract import Arm, Array, Arrays, Capabilities, Fidelity, NotRun, NotRunKind, Precision, Target
 from shootout.core.exported.model import ExportedModel
 from shootout.core.messages import Verified
 from shootout.core.scenario import Scenario, find_scenario, scenario_names
-from shootout.core.session import MOMENTUM, RATE, TrainingSession
 from shootout.core.worker.blocks import Caller
 from shootout.core.worker.verification import Claim
 

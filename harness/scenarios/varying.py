@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 
-from shootout.core.adapter import Built, OpenSession, Runner
+from shootout.core.adapter import Built, Event, GpuSide, OpenSession, Runner, Session, check_inputs
 from shootout.core.constants import TAIL_S
 from shootout.core.contract import Arm, Arrays, Capabilities, Executed, NotRun
 from shootout.core.exported.model import ExportedModel, aligned
@@ -22,7 +22,6 @@ from shootout.core.messages import Scope, Verified
 from shootout.core.scenario import Arrivals as Sizes
 from shootout.core.scenario import Opened, Scenario, StudyOption
 from shootout.core.schemes import without_shapes
-from shootout.core.session import Event, GpuSide, Session, check_inputs
 from shootout.core.worker.blocks import Blocks, Caller
 from shootout.core.worker.verification import Claim, rank_error, verify
 from shootout.scenarios import mix

@@ -20,12 +20,11 @@ import numpy as np
 import pytest
 
 from shootout.core import backends
-from shootout.core.adapter import Adapter, Built
+from shootout.core.adapter import Adapter, Built, Session
 from shootout.core.contract import SCALED, Array, Availability, Precision
 from shootout.core.errors import SkippedArm
 from shootout.core.exported import fidelity
 from shootout.core.exported.model import ExportedModel, open_exported
-from shootout.core.session import Session
 from shootout.core.worker import precision_checks
 from shootout.testing.cases import ConformanceCase, fixture, lacks
 

@@ -15,13 +15,13 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from shootout import models
+from shootout.core.adapter import LOSS, RATE, TARGET
 from shootout.core.contract import Array, Arrays, Artifact, Precision, TensorSpec
 from shootout.core.errors import UsageError
 from shootout.core.exported.fidelity import widened, worst_error
 from shootout.core.exported.inputs import buffer_count
 from shootout.core.exported.model import ExportedModel
 from shootout.core.exported.request import Request
-from shootout.core.session import LOSS, RATE, TARGET
 from shootout.models.base import Model, Parameters, buffer_notes, draw
 from shootout.models.sources import torch_files
 from shootout.models.sources.assembly import ExportFindings, assemble, require_telling

@@ -11,14 +11,13 @@ import numpy as np
 import pytest
 
 from shootout.core import backends
-from shootout.core.adapter import Adapter, Built
+from shootout.core.adapter import RATE, TARGET, Adapter, Built
 from shootout.core.constants import USEFUL_BOUND
 from shootout.core.contract import Arm, Arrays, Capabilities, Executed, Precision, Target
 from shootout.core.errors import ShootoutError, SkippedArm
 from shootout.core.exported.client import Request, obtain_all
 from shootout.core.exported.model import ExportedModel
 from shootout.core.messages import Verified
-from shootout.core.session import RATE, TARGET
 from shootout.core.worker.__main__ import Worker
 from shootout.testing.cases import warm_of
 from shootout.testing.fresh import run_fresh

@@ -20,13 +20,12 @@ from shootout.backends._jax.account import profile_calls
 from shootout.backends._numpy.account import profile_operations
 from shootout.commands import trace
 from shootout.core import clock
-from shootout.core.adapter import Built
+from shootout.core.adapter import Built, Event
 from shootout.core.clock import Deadline
 from shootout.core.contract import Arm, Target
 from shootout.core.errors import ArmFailed
 from shootout.core.exported.model import ExportedModel
 from shootout.core.host.placement import allowed_cpus, place
-from shootout.core.session import Event
 from shootout.core.worker.process import WorkerProcess
 
 STEPS = ["stage", "execute", "synchronize", "fetch"]

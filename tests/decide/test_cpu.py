@@ -18,7 +18,7 @@ from shootout.apps.judge.decide.racing import fit_study
 from shootout.apps.judge.decide.screen import compare_objective, tell_objective
 from shootout.core.contract import Arm, Target
 from shootout.core.journal import samples
-from shootout.core.stats.quantiles import LEAST_TAILS
+from shootout.core.stats.readings import LEAST_TAILS
 from shootout.core.stats.verdicts import Standing
 from shootout.core.study.schema import Study
 from shootout.tell.limits import Limit

@@ -25,7 +25,7 @@ from shootout.core.exported.client import Request
 from shootout.core.journal import journal, samples
 from shootout.core.journal.records import Line, LoadTestResult, Played, TriedRate, not_run
 from shootout.core.messages import Scores
-from shootout.core.race.purpose import Purpose
+from shootout.core.race.race import Purpose
 from shootout.core.race.recording import Recorder
 from shootout.core.results.group import group_of
 from shootout.core.stats.verdicts import Standing

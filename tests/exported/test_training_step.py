@@ -12,13 +12,13 @@ import pytest
 from support.words import chosen
 
 from shootout.backends._jax.training import momenta_of
+from shootout.core.adapter import RATE, TARGET
 from shootout.core.constants import USEFUL_BOUND
 from shootout.core.contract import Array, Arrays, Precision, Target
 from shootout.core.errors import ShootoutError, UsageError
 from shootout.core.exported.client import Request, obtain_all
 from shootout.core.exported.model import ExportedModel
 from shootout.core.exported.request import checked
-from shootout.core.session import RATE, TARGET
 from shootout.scenarios import train_step
 from shootout.scenarios.train_step import off, sketch
 

@@ -24,7 +24,7 @@ from shootout.core.errors import NotRun, NotRunKind, OutOfTime, Unavailable, Und
 from shootout.core.journal import journal
 from shootout.core.journal.journal import History
 from shootout.core.journal.records import Line, not_run
-from shootout.core.race.purpose import Purpose
+from shootout.core.race.race import Purpose
 
 NAMES = made.A.label, made.B.label
 RECORDED = Reference(place="made", target=NAMES[0], again=NAMES[0], given={"model": "identity"})

@@ -34,7 +34,7 @@ from shootout.backends.shipped import (
 from shootout.core.contract import Availability, Device, TensorSpec
 from shootout.core.errors import NotRun, NotRunKind, Unavailable, UsageError
 from shootout.core.exported.model import sha256
-from shootout.core.stats.quantiles import LEAST_TAILS
+from shootout.core.stats.readings import LEAST_TAILS
 from shootout.core.study.plan import Plan, plan_groups
 from shootout.core.study.points import describe
 from shootout.core.study.schema import Study, checked

@@ -18,10 +18,10 @@ from shootout.core.contract import Arm, Array
 from shootout.core.messages import Scope, Turn
 from shootout.core.race.race import Race, flagged_blocks
 from shootout.core.race.restart import Restart, RestartContext
-from shootout.core.stats import quantiles
+from shootout.core.stats import readings
 from shootout.core.stats.goals import Aim, Goal
 from shootout.core.stats.group_evidence import GroupEvidence, Rules
-from shootout.core.stats.quantiles import LEAST_TAILS
+from shootout.core.stats.readings import LEAST_TAILS
 from shootout.core.stats.verdicts import Verdict
 from shootout.scenarios import load_search as serving
 from shootout.scenarios import p99_limit
@@ -119,7 +119,7 @@ def test_waits_and_p99_are_those_of_queueing_theory(clock: Clock, kind: str, loa
     queue = served(clock, load, service(1), seed=2)
     assert waits(queue).mean() == pytest.approx(mean_wait(load, variation), rel=WITHIN)
     assert np.quantile(latencies(queue), P99) == pytest.approx(p99(load), rel=WITHIN)
-    bound = quantiles.tail_bound(latencies(queue), P99)
+    bound = readings.tail_bound(latencies(queue), P99)
     assert np.quantile(latencies(queue), P99) < bound == pytest.approx(p99(load), rel=2 * WITHIN)
 
 

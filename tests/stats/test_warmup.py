@@ -11,7 +11,7 @@ from support.races.simulation import STEADY, latencies, share
 
 from shootout.core.constants import CHANGE_JUMP, CHANGE_PENALTY
 from shootout.core.contract import Array
-from shootout.core.stats.warmup import MIN_SEGMENT, _last_change, steady_from
+from shootout.core.stats.readings import MIN_SEGMENT, _last_change, steady_from
 
 SIZES = [60, 240]
 

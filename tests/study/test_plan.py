@@ -15,7 +15,7 @@ from planning import ALL, group, groups, labels, study
 from shootout.core.build.builder import probe_key
 from shootout.core.contract import Arm, Device, Precision, Target
 from shootout.core.errors import UsageError
-from shootout.core.stats.quantiles import LEAST_TAILS
+from shootout.core.stats.readings import LEAST_TAILS
 from shootout.core.study.group import exact_of
 from shootout.core.study.plan import _refuse_lossy_original, identity
 from shootout.core.study.schema import Study

@@ -13,7 +13,7 @@ import pytest
 from support.exports import bare_exported
 
 from shootout.core import clock
-from shootout.core.adapter import Built
+from shootout.core.adapter import Built, Session
 from shootout.core.contract import Arm, Arrays, Executed, Target, TensorSpec
 from shootout.core.exported.fidelity import NOTHING
 from shootout.core.exported.model import INPUTS, REFERENCE, ExportedModel, save_sets
@@ -21,7 +21,6 @@ from shootout.core.host.placement import place
 from shootout.core.messages import Scope
 from shootout.core.race.arm_process import ArmProcess, Launcher
 from shootout.core.scenario import Opened
-from shootout.core.session import Session
 from shootout.core.worker import blocks as blocks_module
 from shootout.core.worker import verification
 from shootout.core.worker.__main__ import Worker

@@ -1,4 +1,8 @@
-"""Measures this machine's ceilings: each library, and each memory level, in a fresh process on an arm's own CPUs."""
+"""Measure this machine's ceilings: each library, and each memory level, in a fresh process on an arm's own CPUs.
+
+They are kept for this machine, its versions and the number of threads. Every run's header holds them, so that its
+shares of them can be shown on any machine.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,7 @@ from shootout.core.worker import reported
 from shootout.core.worker.process import WorkerProcess
 from shootout.tell.ceilings import Bandwidth, Ceilings, Peak, ceilings_of_run
 
+_NAME = "ceilings.json"
 TIMEOUT_S = 120.0
 _NAME = "ceilings.json"
 """The facts of this machine that they are stored in."""

@@ -22,7 +22,6 @@ from shootout.apps.explain.explanation import (
     sum_times,
 )
 from shootout.apps.explain.sides import Side
-from shootout.apps.explain.times import place_nodes
 from shootout.apps.ship.artifact import find_built, find_own_graph
 from shootout.core import backends, schemes
 from shootout.core.adapter import Built
@@ -36,6 +35,7 @@ from shootout.core.contract import (
     Device,
     Inside,
     OutputError,
+    RanNode,
     TensorSpec,
 )
 from shootout.core.errors import ArmFailed, Hung, OutOfTime, SkippedArm, UsageError
@@ -48,6 +48,7 @@ from shootout.core.scenario import scenario_of
 from shootout.core.study.target import own_words
 from shootout.core.units import span
 from shootout.core.worker.process import WorkerProcess, log_name
+from shootout.models.onnx.layers import find_owner
 from shootout.tell import reproduce
 from shootout.tell.paired import ask_drop
 
@@ -327,3 +328,28 @@ def _finish(summary: SideSummary, times: SideTimes | None, first_beyond: int | N
         conversions_ns=sum(times.conversions_ns.values()),
         unmatched_ns=times.ns.get(None, 0.0),
     )
+
+
+def place_nodes(nodes: Sequence[RanNode], owners: Mapping[str, int]) -> list[int | None]:
+    """Return the layer of each node, by its number; None if nothing tells it.
+
+    A node without a known name belongs to the layer of what it reads, or else of what reads its result, such as a
+    conversion before the first layer.
+
+    Args:
+        owners: see `Outline`.
+    """
+    found: list[int | None] = [find_owner(node.names, owners) for node in nodes]
+    made: dict[str, int | None] = {}
+    for at, node in enumerate(nodes):
+        if found[at] is None:
+            known = [owner for name in node.reads if (owner := made.get(name)) is not None]
+            found[at] = max(known, default=None)
+        made |= dict.fromkeys(node.makes, found[at])
+    wanted: dict[str, int | None] = {}
+    for at, node in reversed([*enumerate(nodes)]):
+        if found[at] is None:
+            known = [owner for name in node.makes if (owner := wanted.get(name)) is not None]
+            found[at] = min(known, default=None)
+        wanted |= dict.fromkeys(node.reads, found[at])
+    return found

@@ -21,8 +21,7 @@ from shootout.core.journal.journal import History
 from shootout.core.journal.records import Line, Played
 from shootout.core.messages import Scope
 from shootout.core.race.arm_process import skip_slow, tell_seconds
-from shootout.core.race.purpose import Purpose
-from shootout.core.race.race import Race
+from shootout.core.race.race import Purpose, Race
 from shootout.core.scenario import scenario_of
 from shootout.core.stats.goals import Aim
 from shootout.core.stats.group_evidence import Pair

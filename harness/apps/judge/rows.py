@@ -18,7 +18,7 @@ from shootout.core.messages import CPU, GpuCost, OnGpu, Scope
 from shootout.core.results.group import judged
 from shootout.core.results.run import Result, Run
 from shootout.core.scenario import LimitedTail, scenario_of
-from shootout.core.stats.quantiles import CONFIDENCE, LEAST_TAILS, largest_within, least_calls, own_calls
+from shootout.core.stats.readings import CONFIDENCE, LEAST_TAILS, largest_within, least_calls, own_calls
 from shootout.core.units import counted
 from shootout.tell.document import (
     CpuTime,

@@ -37,8 +37,7 @@ from shootout.core.host.placement import ProcessBounds
 from shootout.core.messages import GpuState, Loaded, OnGpu, Scope, Tuned, Turn, Verified
 from shootout.core.race.arm_process import OWN, ArmProcess, Launcher
 from shootout.core.scenario import scenario_of
-from shootout.core.stats.quantiles import LEAST_TAILS, least_calls, own_calls
-from shootout.core.stats.warmup import steady_from
+from shootout.core.stats.readings import LEAST_TAILS, least_calls, own_calls, steady_from
 from shootout.core.worker.fork_server import ForkServers
 
 

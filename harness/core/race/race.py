@@ -14,6 +14,7 @@ import math
 import random
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 
@@ -27,7 +28,9 @@ from shootout.core.constants import (
     LIMIT_RESTARTS,
 )
 from shootout.core.contract import Arm, Array, NotRun, NotRunKind
-from shootout.core.journal.records import LoadTestResult
+from shootout.core.journal.journal import History
+from shootout.core.journal.records import LoadTestResult, Played
+from shootout.core.journal.run_folder import is_from_here
 from shootout.core.messages import CPU, Scope
 from shootout.core.race import pace
 from shootout.core.race.live_arm import LiveArm
@@ -44,8 +47,9 @@ from shootout.core.stats.leaders import (
     restarts_left,
     time_ns,
 )
-from shootout.core.stats.quantiles import LEAST_TAILS
+from shootout.core.stats.readings import LEAST_TAILS
 from shootout.core.study.group import short
+from shootout.core.study.plan import Plan
 
 FIRST_ANSWER_RESTARTS = 3
 """Targets that take long to build are built after so many restarts of the others, though these aren't settled."""
@@ -485,3 +489,62 @@ def block_medians(live: LiveArm) -> dict[str, tuple[float, ...]]:
 def flagged_blocks(live: LiveArm, flagged: tuple[int, ...]) -> tuple[int, ...]:
     """Return which of an arm's figures are of flagged rounds; one for all rounds is of none."""
     return flagged if scenario_of(live.arm).counts_rounds(live.turns) else ()
+
+
+class Purpose:
+    """What a run is for. As it stands here: the goals of its groups alone, so no arm leaves and none is waited for."""
+
+    @property
+    def barred_from(self) -> int | None:
+        """Return after how many restarts arms may be barred; None: after as many as a verdict takes."""
+        return None
+
+    def begin(self, plan: Plan, history: History) -> None:
+        """Begin a run, or go on with what its journal holds."""
+
+    def find_obstacle(self, arm: Arm) -> NotRun | None:
+        """Return why an arm that hasn't played yet is left out; None: it plays."""
+
+    def note(self, arm: Arm, line: Played) -> None:
+        """Note what an arm showed in a restart."""
+
+    def find_breach(self, line: Played, install_bytes: int | None) -> NotRun | None:
+        """Return why an arm need play no more, by what one restart shows; None: it goes on.
+
+        Args:
+            install_bytes: what the arm's runtime takes on disk, if that is known.
+        """
+
+    def find_barred(self, out: Path) -> Mapping[str, Collection[str]]:  # noqa: ARG002
+        """Return by group the arms that need no verdict against the others, by all that a run folder holds so far.
+
+        It is called whenever a group has played twice as long.
+        """
+        return {}
+
+    def find_unsettled(self, out: Path) -> Mapping[str, Collection[str]]:  # noqa: ARG002
+        """Return by group the arms that need further restarts though every verdict is in, when the race would end."""
+        return {}
+
+    def find_wanted(self, race: Race) -> Sequence[Pair]:  # noqa: ARG002
+        """Return the pairs of a race to play once more when all else is settled, as many as there is time for.
+
+        It is called once more after those have played.
+        """
+        return ()
+
+    def tell(self, race: Race, coming: int) -> str:  # noqa: ARG002
+        """Return what people are told of a race after a restart; "" for nothing.
+
+        Args:
+            coming: how many of its targets have yet to be built.
+        """
+        return ""
+
+    def tell_before_builds(self, race: Race, coming: int) -> str:  # noqa: ARG002
+        """Return what people are told of a race before targets that were held back are built; as `tell`."""
+        return ""
+
+    def goes_on(self, out: Path, history: History) -> bool:
+        """Tell whether a finished run is taken up again."""
+        return bool(self.find_unsettled(out)) and is_from_here(history)

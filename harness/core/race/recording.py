@@ -24,8 +24,7 @@ from shootout.core.journal.records import (
 )
 from shootout.core.messages import Loaded, Progress, Verified
 from shootout.core.race.live_arm import LiveArm
-from shootout.core.race.purpose import Purpose
-from shootout.core.race.race import Race, block_medians, flagged_blocks
+from shootout.core.race.race import Purpose, Race, block_medians, flagged_blocks
 from shootout.core.race.restart import Restart
 from shootout.core.study.target import provider
 from shootout.core.worker import availability

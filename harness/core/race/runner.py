@@ -24,8 +24,7 @@ from shootout.core.journal.records import Confirming, Played
 from shootout.core.messages import Progress
 from shootout.core.race import pace
 from shootout.core.race.arm_process import Launcher
-from shootout.core.race.purpose import Purpose
-from shootout.core.race.race import Race, first_of, race_of
+from shootout.core.race.race import Purpose, Race, first_of, race_of
 from shootout.core.race.recording import Recorder
 from shootout.core.race.restart import Restart, RestartContext
 from shootout.core.results.group import NO_FAULT, group_of

@@ -29,8 +29,8 @@ from shootout.core.messages import Scope
 from shootout.core.scenario import scenario_of
 from shootout.core.stats.group_evidence import Blocks, GroupEvidence, Rules
 from shootout.core.stats.leaders import time_ns
+from shootout.core.stats.readings import is_unsteady
 from shootout.core.stats.verdicts import Comparison, Verdict
-from shootout.core.stats.warmup import is_unsteady
 from shootout.core.study.group import GroupRecord, copy_of, exact_of, with_next_baseline
 
 SHORTEST_NS, LONGEST_NS = 1e-9, 1e30

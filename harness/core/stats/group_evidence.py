@@ -18,7 +18,7 @@ from shootout.core.constants import INDIFFERENT, SAME_WITHIN
 from shootout.core.contract import Array
 from shootout.core.stats.goals import Aim, Goal
 from shootout.core.stats.interval import LEAST_RESTARTS, PairEvidence, count_open, make_pair
-from shootout.core.stats.quantiles import median
+from shootout.core.stats.readings import median
 from shootout.core.stats.verdicts import Comparison, compare
 
 Blocks = Mapping[int, Array]

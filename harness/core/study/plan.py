@@ -44,7 +44,7 @@ from shootout.core.messages import Progress
 from shootout.core.scenario import Arrivals, find_scenario
 from shootout.core.scoring import ACCURACY, Measure, scorer
 from shootout.core.stats.goals import Aim, read_goal
-from shootout.core.stats.quantiles import LEAST_TAILS
+from shootout.core.stats.readings import LEAST_TAILS
 from shootout.core.study.axes import BATCH
 from shootout.core.study.feasibility import Here, find_obstacles, needed_bytes, needed_disk_bytes, weight_bytes
 from shootout.core.study.group import (

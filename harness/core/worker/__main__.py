@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from shootout.core import backends, clock
-from shootout.core.adapter import Built
+from shootout.core.adapter import Built, Session
 from shootout.core.contract import Arm, Device, NotRun
 from shootout.core.errors import SkippedArm, tell_words
 from shootout.core.exported.model import ExportedModel
@@ -28,7 +28,6 @@ from shootout.core.host.child import leave_with
 from shootout.core.host.placement import PADDING, ProcessBounds, current_bounds
 from shootout.core.messages import Ask, Fault, HeadStart, Loaded, OnGpu, Scope, Tuned, Turn, Verified, Warming
 from shootout.core.scenario import Opened, scenario_of
-from shootout.core.session import Session
 from shootout.core.worker import fork_server, precision_checks
 from shootout.core.worker.blocks import Caller
 from shootout.core.worker.gpu_readings import Context, read_gpu, read_state

@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypeVar, cast
 import numpy as np
 
 from shootout.core import clock
+from shootout.core.adapter import Session
 from shootout.core.constants import (
     BLOCK_CALLS,
     BLOCK_NS,
@@ -32,7 +33,6 @@ from shootout.core.contract import Array, Arrays
 from shootout.core.exported.inputs import Stream
 from shootout.core.exported.model import aligned
 from shootout.core.messages import Ask, Scope, Tuned, Turn
-from shootout.core.session import Session
 
 T = TypeVar("T")
 _READINGS = 200_000

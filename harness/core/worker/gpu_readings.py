@@ -14,12 +14,12 @@ from statistics import fmean, median
 from typing import Any, TypeVar
 
 from shootout.core import clock
+from shootout.core.adapter import GpuSide, Session
 from shootout.core.constants import LEAD_IN_CALLS, LEAD_IN_NS
 from shootout.core.contract import Arrays
 from shootout.core.errors import explained
 from shootout.core.host.gpu import UsedGpu, make_context
 from shootout.core.messages import Energy, GpuCost, GpuState, OnGpu, Scope
-from shootout.core.session import GpuSide, Session
 from shootout.core.worker import reported
 from shootout.core.worker.blocks import make_timed_calls
 

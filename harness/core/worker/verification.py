@@ -46,6 +46,7 @@ from statistics import mean, median
 import numpy as np
 
 from shootout.core import clock
+from shootout.core.adapter import Session
 from shootout.core.constants import LONG_CALL_NS, RECHECK_SHARE, USEFUL_BOUND
 from shootout.core.contract import Arm, Arrays, BoundStanding, Executed, Fidelity, Rests, StepError, TensorSpec
 from shootout.core.exported import fidelity
@@ -53,7 +54,6 @@ from shootout.core.exported.inputs import NUDGES, can_mix, mix_sets, nudge
 from shootout.core.exported.model import ExportedModel
 from shootout.core.host.npz import saving
 from shootout.core.messages import Verified
-from shootout.core.session import Session
 from shootout.core.worker.blocks import Blocks, Caller
 from shootout.core.worker.precision_checks import executed_fault, is_mostly_labeled
 

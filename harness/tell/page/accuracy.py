@@ -9,7 +9,7 @@ from typing import Any
 import altair as alt
 
 from shootout.core.contract import Precision
-from shootout.core.stats.quantiles import CONFIDENCE
+from shootout.core.stats.readings import CONFIDENCE
 from shootout.core.study.group import is_exact, short
 from shootout.core.units import counted
 from shootout.tell.document import Document, Row

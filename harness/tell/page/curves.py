@@ -12,7 +12,7 @@ import altair as alt
 
 from shootout.core.journal.records import Played
 from shootout.core.messages import Scope
-from shootout.core.stats.quantiles import CONFIDENCE
+from shootout.core.stats.readings import CONFIDENCE
 from shootout.core.study.group import short
 from shootout.core.units import counted, duration, limit_digits
 from shootout.tell.document import Crossover, Document, Row

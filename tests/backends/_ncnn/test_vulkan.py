@@ -12,12 +12,12 @@ import pytest
 
 from shootout.backends import chosen_gpu
 from shootout.core import backends
+from shootout.core.adapter import GpuSide
 from shootout.core.contract import Arm, Availability, Device, Executed, Precision, Target
 from shootout.core.errors import SkippedArm
 from shootout.core.exported import fidelity
 from shootout.core.exported.client import Request
 from shootout.core.exported.model import ExportedModel
-from shootout.core.session import GpuSide
 from shootout.core.worker.precision_checks import executed_fault
 from shootout.testing.cases import OURS, exported_models
 from shootout.testing.checks import call

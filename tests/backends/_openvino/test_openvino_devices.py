@@ -17,12 +17,12 @@ from shootout.backends._openvino import backend, graph
 from shootout.backends._openvino.account import read_executed
 from shootout.backends._openvino.graph import PLUGINS, chosen_plugin, describe_devices, import_openvino
 from shootout.core import backends
+from shootout.core.adapter import GpuSide
 from shootout.core.contract import Arm, Device, Executed, NotRunKind, Precision, Target
 from shootout.core.errors import SkippedArm
 from shootout.core.exported import fidelity
 from shootout.core.exported.client import Request
 from shootout.core.exported.model import ExportedModel
-from shootout.core.session import GpuSide
 from shootout.core.worker.precision_checks import executed_fault
 from shootout.testing.cases import exported_models, lacks, warm_of
 from shootout.testing.checks import call

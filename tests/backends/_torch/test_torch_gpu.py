@@ -22,10 +22,9 @@ from shootout.backends._torch import inductor, training
 from shootout.backends._torch import session as torch_session
 from shootout.backends._torch.compile import _captured_since, inductor_config, load_cache
 from shootout.core import backends
-from shootout.core.adapter import Built
+from shootout.core.adapter import RATE, Built
 from shootout.core.contract import Arm, Availability, Device, Precision, Target, TensorSpec
 from shootout.core.errors import SkippedArm
-from shootout.core.session import RATE
 from shootout.core.study import feasibility
 from shootout.testing.cases import targets, warm_of
 from shootout.testing.checks import call

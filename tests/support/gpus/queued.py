@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from shootout.core import clock
+from shootout.core.adapter import GpuSide
 from shootout.core.contract import Arrays, Executed
 from shootout.core.messages import GpuState
-from shootout.core.session import GpuSide
 
 COPY_NS, QUEUE_NS, KERNELS_NS, FETCH_NS = 9_000, 8_000, 21_000, 7_000
 STAGE_NS = 1_000

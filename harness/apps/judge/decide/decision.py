@@ -34,7 +34,7 @@ from shootout.core.constants import TOO_BUSY
 from shootout.core.contract import Array
 from shootout.core.errors import ExitCode, UsageError
 from shootout.core.messages import Scope
-from shootout.core.stats.quantiles import LEAST_TAILS, median
+from shootout.core.stats.readings import LEAST_TAILS, median
 from shootout.core.stats.verdicts import Comparison, Standing, Verdict
 from shootout.core.study.group import short
 from shootout.tell import reproduce

@@ -27,7 +27,7 @@ from shootout.apps.judge.decide.policy import Policy
 from shootout.core.constants import TAIL_S, TOO_BUSY
 from shootout.core.scenario import find_scenario
 from shootout.core.stats.goals import CONFIDENCE, bound_rare, count_rows_for_rare, quantile_of
-from shootout.core.stats.quantiles import LEAST_TAILS, least_calls, own_calls
+from shootout.core.stats.readings import LEAST_TAILS, least_calls, own_calls
 from shootout.core.stats.verdicts import Standing, Verdict, judge_limit
 from shootout.core.units import counted, number
 from shootout.models import metrics as named_metrics

@@ -15,7 +15,7 @@ from shootout.core.contract import Array, NotRunKind
 from shootout.core.messages import CPU, Scope
 from shootout.core.stats.interval import LEAST_RESTARTS
 from shootout.core.stats.leaders import is_indifferent
-from shootout.core.stats.quantiles import LEAST_TAILS
+from shootout.core.stats.readings import LEAST_TAILS
 from shootout.core.stats.verdicts import Comparison, Verdict, judge, ratio_at
 from shootout.core.units import counted
 from shootout.tell.document import Rate, Row

@@ -21,7 +21,7 @@ from shootout.core.journal.records import Played
 from shootout.core.scenario import Scenario, find_scenario, scenario_names
 from shootout.core.scoring import scorer
 from shootout.core.stats.goals import Aim
-from shootout.core.stats.quantiles import LEAST_TAILS
+from shootout.core.stats.readings import LEAST_TAILS
 from shootout.core.stats.verdicts import Standing, Verdict
 from shootout.core.study.group import GroupRecord
 from shootout.core.study.plan import measure_of

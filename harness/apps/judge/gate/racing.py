@@ -32,7 +32,7 @@ from shootout.core.exported.request import is_own
 from shootout.core.messages import Progress
 from shootout.core.scoring import ACCURACY
 from shootout.core.stats.goals import Aim
-from shootout.core.stats.quantiles import LEAST_TAILS
+from shootout.core.stats.readings import LEAST_TAILS
 from shootout.core.study.plan import Plan, make_plan, measure_of
 from shootout.core.study.points import describe, points, request
 from shootout.core.study.schema import Study, checked
