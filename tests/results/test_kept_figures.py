@@ -9,7 +9,21 @@ from typing import Any
 import pytest
 from rich.console import Console
 from rich.text import Text
-from support.races.made import COPY, EXACT, EXECUTED, GROUP, A, B, checked, ended, header, played, prepared, rounds
+from support.races.made import (
+    ARMS,
+    COPY,
+    EXACT,
+    EXECUTED,
+    GROUP,
+    A,
+    B,
+    checked,
+    ended,
+    header,
+    played,
+    prepared,
+    rounds,
+)
 from support.races.made import write as written
 
 from shootout.apps.judge.analysis import analyse
@@ -44,8 +58,9 @@ def race(*, restarts: int = 6, **of_b: Any) -> list[Line]:
     ]
 
 
-def document(folder: Path, *lines: Line) -> Document:
-    return analyse(written(folder / "run", header(), prepared(A), prepared(B), *lines))
+def document(folder: Path, *lines: Line, scenario: str = "latency") -> Document:
+    arms = [replace(arm, scenario=scenario) for arm in ARMS]
+    return analyse(written(folder / "run", header(arms), prepared(A), prepared(B), *lines))
 
 
 def row(found: Document) -> Row:
@@ -218,7 +233,7 @@ def test_who_breaks_a_limit_in_one_restart_or_on_a_busy_machine_is_unknown(
     lines: list[Line] = []
     for g in range(restarts):
         lines += [played(A, g, 9e6, served=late), played(B, g, 9e6, served=late), rounds(g, voided=voided)]
-    document_ = document(tmp_path, *lines, ended())
+    document_ = document(tmp_path, *lines, ended(), scenario="serve")
     found = row(document_)
     assert found.serve
     assert found.serve.holds is holds
