@@ -21,7 +21,8 @@ from shootout.core.build.builder import Builder, BuiltArm
 from shootout.core.clock import Stopwatch
 from shootout.core.contract import Arm, Array, NotRun, Value
 from shootout.core.errors import ArmFailed, SkippedArm
-from shootout.core.exported.client import Request, obtain
+from shootout.core.exported.client import obtain
+from shootout.core.exported.request import Request
 from shootout.core.host import environment
 from shootout.core.host.noise import Disturbance, Gpus, NoiseMeter, OwnTraces
 from shootout.core.host.placement import Placement

@@ -19,7 +19,7 @@ from shootout.commands.gate import race
 from shootout.commands.output import show_progress
 from shootout.core.clock import Deadline
 from shootout.core.contract import Arm, Target
-from shootout.core.exported.client import Request
+from shootout.core.exported.request import Request
 from shootout.core.study.group import GroupRecord, with_control
 from shootout.core.study.plan import PlannedGroup, make_plan
 from shootout.core.study.schema import Study

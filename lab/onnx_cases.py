@@ -25,8 +25,9 @@ from shootout.core.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
 from shootout.core.contract import Arm, Array, Arrays, Device, Precision, Target
 from shootout.core.errors import ArmFailed, ShootoutError, SkippedArm
 from shootout.core.exported import fidelity
-from shootout.core.exported.client import Request, obtain_all
+from shootout.core.exported.client import obtain_all
 from shootout.core.exported.model import REFERENCE, ExportedModel, save_sets
+from shootout.core.exported.request import Request
 from shootout.core.host import environment
 from shootout.core.host.placement import Placement, child_environment
 from shootout.core.host.store import cache_folder

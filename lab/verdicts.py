@@ -20,7 +20,8 @@ from shootout.core.build.builder import probe_request
 from shootout.core.clock import Deadline, Stopwatch
 from shootout.core.constants import MAX_RESTARTS
 from shootout.core.contract import Arm, Target
-from shootout.core.exported.client import Request, obtain_all
+from shootout.core.exported.client import obtain_all
+from shootout.core.exported.request import Request
 from shootout.core.journal import journal
 from shootout.core.journal.records import Played
 from shootout.core.messages import Scope

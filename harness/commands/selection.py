@@ -13,8 +13,7 @@ from typing import Any
 from shootout import models
 from shootout.core.contract import SCALED, Artifact, Device, Precision, Value
 from shootout.core.errors import UsageError, unknown
-from shootout.core.exported.client import is_file
-from shootout.core.exported.request import find_claim, find_model
+from shootout.core.exported.request import find_claim, find_model, is_file
 from shootout.core.scenario import find_scenario
 from shootout.core.study import axes, schema
 from shootout.core.study.points import describe, points, request, targets_of

@@ -26,7 +26,7 @@ from shootout.core.clock import Deadline
 from shootout.core.constants import BIAS_FLOOR, MAX_RESTARTS, SAME_WITHIN
 from shootout.core.contract import Arm, Device, Target
 from shootout.core.errors import ExitCode, OutOfTime, ShootoutError, Unavailable, unknown
-from shootout.core.exported.client import Request
+from shootout.core.exported.request import Request
 from shootout.core.host.scratch import scratch
 from shootout.core.host.store import write_bias_floor
 from shootout.core.stats.interval import find_reach

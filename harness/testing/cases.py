@@ -17,9 +17,10 @@ from shootout.core.adapter import Fixture
 from shootout.core.contract import SCALED, Arm, Artifact, Availability, Capabilities, Device, Precision, Target
 from shootout.core.errors import ModelError, ShootoutError, SkippedArm
 from shootout.core.exported import cache as cache_of_exports
-from shootout.core.exported.client import Request, obtain_all
+from shootout.core.exported.client import obtain_all
 from shootout.core.exported.delivery import SENT_EXPORTS
 from shootout.core.exported.model import ExportedModel
+from shootout.core.exported.request import Request
 from shootout.core.host import cuda_driver
 from shootout.models.sources.trees import convert_file
 

@@ -13,9 +13,8 @@ import numpy as np
 
 from shootout.core.contract import Arm, Array, TensorSpec
 from shootout.core.errors import UsageError, unknown
-from shootout.core.exported.client import Request
 from shootout.core.exported.model import ExportedModel
-from shootout.core.exported.request import find_source
+from shootout.core.exported.request import Request, find_source
 from shootout.core.host import child
 from shootout.core.host.scratch import scratch
 from shootout.core.messages import Scores

@@ -35,7 +35,7 @@ from shootout.core.constants import (
     WARM_UP_CALLS,
 )
 from shootout.core.contract import Arm, Artifact, Value
-from shootout.core.exported.client import is_file
+from shootout.core.exported.request import is_file
 from shootout.core.scenario import Scenario, scenario_of
 from shootout.core.stats.interval import LEAST_RESTARTS
 from shootout.core.study.plan import Plan, PlannedGroup, measure_of

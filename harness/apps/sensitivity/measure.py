@@ -21,9 +21,9 @@ from shootout.core.clock import Deadline
 from shootout.core.contract import Artifact
 from shootout.core.errors import ModelError, OutOfTime, ShootoutError, SkippedArm, UsageError, install
 from shootout.core.exported import cache
-from shootout.core.exported.client import Request, obtain_all
+from shootout.core.exported.client import obtain_all
 from shootout.core.exported.model import ExportedModel, open_exported
-from shootout.core.exported.request import error_from_json, error_to_json
+from shootout.core.exported.request import Request, error_from_json, error_to_json
 from shootout.core.host.child import ONE_THREAD, leave_with, run
 from shootout.core.host.environment import saturates
 from shootout.core.messages import Progress

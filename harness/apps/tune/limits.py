@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from shootout import models
 from shootout.core.errors import UsageError
-from shootout.core.exported.client import Request, is_file
+from shootout.core.exported.request import Request, is_file
 from shootout.core.scoring import scorer
 from shootout.core.study.points import rows_of
 from shootout.core.study.schema import Study

@@ -24,13 +24,10 @@ from shootout.core.exported.request import (
     brief_key,
     checked,
     error_from_json,
-    is_file,
 )
 from shootout.core.host.child import ONE_THREAD, Ending, run
 from shootout.core.messages import FIRST_CALL, MORE_TIME, PROGRESS, ExportProgress, Progress
 from shootout.core.units import span
-
-__all__ = ["BYTES_PER_PARAMETER", "Request", "is_file", "obtain", "obtain_all"]
 
 LONGEST_CALL_S = BUILD_TIMEOUT_S / (LEAST_RUNS * MIN_INPUT_BUFFERS)
 """End an export after so long a first call: the fewest runs would take longer than any export may."""

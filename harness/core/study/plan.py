@@ -34,9 +34,8 @@ from shootout.core.contract import (
 )
 from shootout.core.errors import UsageError, unknown
 from shootout.core.exported import client
-from shootout.core.exported.client import Request, is_file
 from shootout.core.exported.delivery import Delivery
-from shootout.core.exported.request import find_model
+from shootout.core.exported.request import Request, find_model, is_file
 from shootout.core.host import environment
 from shootout.core.host.placement import Placement, allowed_cpus, place, widest
 from shootout.core.host.store import cache_folder
@@ -120,7 +119,7 @@ class PlannedGroup:
 
     def request_of(self, arm: Arm) -> Request:
         """Return what this arm computes: the model as it is, or the variant that its scheme names."""
-        module = client.is_file(arm.model) and _takes_module(arm)
+        module = is_file(arm.model) and _takes_module(arm)
         scheme = scheme_of(arm.target)
         device = arm.target.device if scheme.is_quantized else Device.CPU
         made = replace(self.request, variant=scheme.made, batch=arm.batch, module=module, device=device)
@@ -502,7 +501,7 @@ def _choose_baseline(
 ) -> Arm | None:
     if study.baseline is None:
         # Only the export tells which arms get a torch module of a file, so the baseline is one that reads the file.
-        of_file = client.is_file(arms[0].model)
+        of_file = is_file(arms[0].model)
         sure = [arm for arm in runnable if not (of_file and _takes_module(arm))]
         # The baseline and its copy play in every restart, and in a race for the best it is of no interest by itself.
         names = backends.baselines(loads_quickly=of_file or read_goal(study.aims_at).aim is Aim.BEST)

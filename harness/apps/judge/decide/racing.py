@@ -16,7 +16,7 @@ from shootout.apps.judge.decide.policy import Objective, Policy
 from shootout.apps.judge.racing import AnswerPurpose
 from shootout.core.contract import NotRun, NotRunKind
 from shootout.core.errors import UsageError
-from shootout.core.exported.client import Request
+from shootout.core.exported.request import Request
 from shootout.core.journal.records import Played
 from shootout.core.scenario import Scenario, find_scenario, scenario_names
 from shootout.core.scoring import scorer

@@ -27,8 +27,7 @@ from shootout.core import backends
 from shootout.core.constants import COPY, SHIPPED
 from shootout.core.contract import Arm, Artifact, Device, NotRunKind, Precision, Target
 from shootout.core.errors import ArmFailed, SkippedArm, Unavailable, UsageError, install
-from shootout.core.exported.client import is_file
-from shootout.core.exported.request import is_own
+from shootout.core.exported.request import is_file, is_own
 from shootout.core.messages import Progress
 from shootout.core.scoring import ACCURACY
 from shootout.core.stats.goals import Aim
