@@ -247,7 +247,7 @@ class Study(BaseModel):
         """Return the most restarts of a race: the study's own number, else more for races that something else ends."""
         if self.turns:
             return self.turns
-        own = "max_restarts" in self.model_fields_set or any(one.selects for one in self.scenarios)
+        own = "max_restarts" in self.model_fields_set or any(find_scenario(one).selects for one in self.scenario)
         return self.max_restarts if own or self.aims_at == Aim.BASELINE else MAX_RESTARTS_IN_TIME
 
     def changed(
