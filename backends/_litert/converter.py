@@ -25,7 +25,7 @@ from shootout.core.clock import Stopwatch
 from shootout.core.errors import NotRunKind, SkippedArm, pip_install
 from shootout.core.host.environment import version_of
 from shootout.core.host.scratch import scratch
-from shootout.core.host.store import CONVERTED, CONVERTER, KEY_DIGITS, cache_folder, mark_used, open_sealed, sealed
+from shootout.core.host.store import CONVERTER, KEY_DIGITS, RUNTIME_FORMS, cache_folder, mark_used, open_sealed, sealed
 from shootout.core.units import span
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def convert(exported: ExportedModel) -> tuple[Path, list[str]]:
         SkippedArm: the converter can't be had.
     """
     installed = require_converter()
-    stored = cache_folder() / CONVERTED / _hash_sources(exported)
+    stored = cache_folder() / RUNTIME_FORMS / _hash_sources(exported)
     with lock_path(stored):
         if not _is_whole(stored):
             with scratch(cache_folder()) as folder:

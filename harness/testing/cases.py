@@ -20,9 +20,8 @@ from shootout.core.exported import cache as cache_of_exports
 from shootout.core.exported.client import obtain_all
 from shootout.core.exported.delivery import SENT_EXPORTS
 from shootout.core.exported.model import ExportedModel
-from shootout.core.exported.request import Request
+from shootout.core.exported.request import Request, find_source
 from shootout.core.host import cuda_driver
-from shootout.models.sources.trees import convert_file
 
 OURS = "shootout.testing.checks"
 """A fresh process may hold at least the checks with all that they import: NumPy and no other library."""
@@ -186,7 +185,8 @@ def _find_needs(target: Target) -> tuple[Arm, tuple[Request, ...]]:
 @cache
 def _convert_fixture(write_model: Callable[[Path], Path]) -> str:
     with tempfile.TemporaryDirectory() as folder:
-        return convert_file(str(write_model(Path(folder))))
+        word = str(write_model(Path(folder)))
+        return find_source(word).resolve(word)
 
 
 def exported_models(*requests: Request) -> list[ExportedModel]:

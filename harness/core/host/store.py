@@ -38,14 +38,14 @@ RANGES = "ranges"
 """The folder of ranges that quantizers took on calibration sets."""
 READ_ROWS = "rows-"
 """The prefix of a folder that holds the rows that a user's function has read."""
-CONVERTED = "converted"
+RUNTIME_FORMS = "converted"
 """The folder of models in the form that a runtime takes, made once for all precisions."""
 KINDS = {
     "exported models": "exported/" + "[0-9a-f]" * 8 + "*",
     "builds": "exported/built/*",
     "modules given in Python": "exported/program-*",
     "rows read by functions of yours": f"exported/{READ_ROWS}*",
-    "converted models": f"exported/{CONVERTED}/*",
+    "converted models": f"exported/{RUNTIME_FORMS}/*",
     "ranges of activations": f"exported/{RANGES}/*.json",
     "what tasks for other machines were sent": "fleet/" + "[0-9a-f]" * 32 + "*",
     "tasks with results to fetch": "fleet/task-*",
