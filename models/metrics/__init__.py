@@ -17,6 +17,8 @@ from shootout.models.metrics.set_metrics import SET_METRICS, WER
 
 SIGNED = "cosine"
 """The metric of which more is better that reaches as far below 0 as above."""
+HALF_ROWS = 16
+"""If a half had fewer rows (or fewer than two batches), the same rows serve both purposes."""
 METRICS: Mapping[str, MetricFamily] = MappingProxyType({**ROW_METRICS, **SET_METRICS})
 """By name."""
 
@@ -91,3 +93,15 @@ def _read_parameter(family: MetricFamily, word: str, text: str) -> float:
     if math.isnan(value) or not parameter.valid(value):
         raise UsageError(f"metric {word!r}: expected {family.form}, {parameter.expected}; received {text!r}")
     return value
+
+
+def count_scored(rows: int, batch: int, *, scores_all: bool = False) -> int:
+    """Return how many of a user's rows are scored, of those that are units by themselves; as `split_rows` has it."""
+    return rows if scores_all or rows // 2 < max(HALF_ROWS, 2 * batch) else -(-rows // 2)
+
+
+def tell_rows_to_bring(scored: int, *, scores_all: bool = False) -> str:
+    """Tell how many rows a user has to give so that about so many are scored."""
+    if count_scored(scored, 1, scores_all=scores_all) == scored:
+        return f"bring about {scored:,} rows to settle it"
+    return f"bring about {2 * scored:,} rows to settle it: half are scored"

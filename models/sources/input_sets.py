@@ -23,6 +23,7 @@ from shootout.models.base import LabeledTask, Model, Parameters, draw
 from shootout.models.data import truth_files
 from shootout.models.data.data_files import read_labels, read_rows, read_sets
 from shootout.models.drawing import InputWay
+from shootout.models.metrics import HALF_ROWS
 
 CALIBRATION_SEED = 2
 CALIBRATION_SETS = 2
@@ -211,10 +212,6 @@ def _split_batches(splits: Arrays, batch: int, shared: Collection[str] = ()) -> 
     ]
 
 
-HALF_ROWS = 16
-"""If a half had fewer rows (or fewer than two batches), the same rows serve both purposes."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowSplit:
     """Hold a data set's rows, split in two.
@@ -302,18 +299,6 @@ def save_rows(path: Path, inputs: Arrays, labels: Array | None, numbers: tuple[A
         if array is not None
     }
     np.savez(path, **stored)  # type: ignore[arg-type] # as in save_sets
-
-
-def count_scored(rows: int, batch: int, *, scores_all: bool = False) -> int:
-    """Return how many of a user's rows are scored, of those that are units by themselves; see `split_rows`."""
-    return rows if scores_all or rows // 2 < max(HALF_ROWS, 2 * batch) else -(-rows // 2)
-
-
-def tell_rows_to_bring(scored: int, *, scores_all: bool = False) -> str:
-    """Tell how many rows a user has to give so that about so many are scored."""
-    if count_scored(scored, 1, scores_all=scores_all) == scored:
-        return f"bring about {scored:,} rows to settle it"
-    return f"bring about {2 * scored:,} rows to settle it: half are scored"
 
 
 def split_rows(

@@ -30,7 +30,7 @@ from shootout.core.race.recording import Recorder
 from shootout.core.results.group import group_of
 from shootout.core.stats.verdicts import Standing
 from shootout.core.study.schema import Study, checked
-from shootout.models.sources.input_sets import tell_rows_to_bring
+from shootout.models.metrics import tell_rows_to_bring
 from shootout.tell.limits import Limit
 
 ARM = made.ARMS[0]

@@ -21,7 +21,7 @@ from shootout.core.host.npz import saving
 from shootout.core.scoring import Measure
 from shootout.core.study import plan
 from shootout.models.data.data_files import read_sets
-from shootout.models.metrics import scorer
+from shootout.models.metrics import HALF_ROWS, count_scored, scorer, tell_rows_to_bring
 from shootout.models.sources import input_sets
 
 SPECS = (TensorSpec(name="x", shape=(2, 4), dtype="float32"),)
@@ -52,9 +52,9 @@ def test_all_rows_are_scored_where_none_calibrates():
     assert np.array_equal(split.report_rows, np.arange(50))
     assert np.array_equal(split.report_labels, CLASSES)
     assert split.notes == ("all your 50 rows are scored, since nothing is calibrated on them",)
-    assert [len(split.sets()), input_sets.count_scored(500, 1, scores_all=True)] == [25, 500]
-    assert input_sets.tell_rows_to_bring(600, scores_all=True) == "bring about 600 rows to settle it"
-    assert input_sets.tell_rows_to_bring(600) == "bring about 1,200 rows to settle it: half are scored"
+    assert [len(split.sets()), count_scored(500, 1, scores_all=True)] == [25, 500]
+    assert tell_rows_to_bring(600, scores_all=True) == "bring about 600 rows to settle it"
+    assert tell_rows_to_bring(600) == "bring about 1,200 rows to settle it: half are scored"
 
 
 def test_rows_that_belong_together_stay_on_one_side(tmp_path: Path):
@@ -80,7 +80,7 @@ def test_few_units_serve_both():
 def test_few_rows_serve_both():
     split = input_sets.split_rows({"x": ROWS[:5]}, CLASSES[:5], SPECS)
     assert np.array_equal(split.report["x"], split.other["x"])
-    least = 2 * max(input_sets.HALF_ROWS, 2 * split.batch)
+    least = 2 * max(HALF_ROWS, 2 * split.batch)
     assert split.notes[0].endswith(f"too few to share out; {least} would do")
     enough = {"x": np.resize(ROWS, (least, *ROWS.shape[1:]))}
     assert "share out" not in input_sets.split_rows(enough, np.resize(CLASSES, least), SPECS).notes[0]

@@ -31,7 +31,7 @@ from shootout.core.stats.readings import LEAST_TAILS, least_calls, own_calls
 from shootout.core.stats.verdicts import Standing, Verdict, judge_limit
 from shootout.core.units import counted, number
 from shootout.models import metrics as named_metrics
-from shootout.models.sources.input_sets import tell_rows_to_bring
+from shootout.models.metrics import tell_rows_to_bring
 from shootout.tell.document import Finding, Metric, Rate, Row, Timing
 from shootout.tell.limits import FIDELITY, LIMITS, Limit
 from shootout.tell.paired import count_rows_needed

@@ -29,7 +29,7 @@ from shootout.core.messages import Scores
 from shootout.core.stats.goals import DEFAULT_DROP, MOST_PERCENT, Aim, Goal, find_max_drop, read_share
 from shootout.core.stats.verdicts import Standing, judge_limit
 from shootout.core.units import counted, limit_digits, round_limit, size
-from shootout.models.sources.input_sets import tell_rows_to_bring
+from shootout.models.metrics import tell_rows_to_bring
 from shootout.tell.columns import error
 from shootout.tell.document import Part, Row
 from shootout.tell.limits import LIMITS, SHARE, Limit
