@@ -93,16 +93,14 @@ def open_lock_file(path: Path, mode: int) -> int:
         if error.errno == errno.EACCES and path.name == FOLDER_LOCK:  # another user's run
             reason = tell_refusal(error, "choose another --out")
             raise UsageError(f"can't use the lock file {path}: {reason}") from error
-        raise UsageError(f"can't use the lock file {path}: {reason}; {_suggest_fix(path)}") from error
+        there = path.is_symlink() or path.exists()
+        fix = "remove it" if there else f"make {path.parent} a folder that you can write"
+        raise UsageError(f"can't use the lock file {path}: {reason}; {fix}") from error
     status = os.fstat(descriptor)
     if stat.S_ISREG(status.st_mode) and status.st_nlink <= 1:
         return descriptor
     os.close(descriptor)
     raise UsageError(f"can't use the lock file {path}: it is not a plain file of its own; remove it")
-
-
-def _suggest_fix(path: Path) -> str:
-    return "remove it" if path.is_symlink() or path.exists() else f"make {path.parent} a folder that you can write"
 
 
 def _open_or_create(path: Path, mode: int) -> int:

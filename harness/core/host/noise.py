@@ -278,7 +278,10 @@ def disturbances(
     if times := throttle_count(before, after):
         reasons.append(Disturbance(DisturbanceKind.THROTTLED, times))
     reasons += [reason for label, (usual, seen) in gpus.items() for reason in _gpu_reasons(label, usual, seen)]
-    reasons += _foreign_gpu(before, after, own)
+    # processes on the GPU that aren't ours; a container may hide some
+    foreign = max(before.gpu_processes or 0, after.gpu_processes or 0) - own.gpu_processes
+    if foreign > 0:
+        reasons.append(Disturbance(DisturbanceKind.FOREIGN_GPU, foreign))
     return tuple(reasons)
 
 
@@ -297,12 +300,6 @@ def _gpu_reasons(label: str, usual_mhz: float | None, seen: GpuState) -> Iterato
         yield Disturbance(DisturbanceKind.SM_CLOCK, clock_mhz, of=usual_mhz, arm=label)
     if seen.throttled:
         yield Disturbance(DisturbanceKind.GPU_THROTTLED, arm=label, causes=tuple(seen.throttled))
-
-
-def _foreign_gpu(before: NoiseMark, after: NoiseMark, own: OwnTraces) -> list[Disturbance]:
-    """Count the processes on the GPU that aren't ours; a container may hide some."""
-    foreign = max(before.gpu_processes or 0, after.gpu_processes or 0) - own.gpu_processes
-    return [Disturbance(DisturbanceKind.FOREIGN_GPU, foreign)] if foreign > 0 else []
 
 
 def undisturbed(figures: OnGpu | None, reasons: Callable[[], tuple[Disturbance, ...]]) -> OnGpu | None:

@@ -6,7 +6,6 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from importlib.resources import files
-from importlib.resources.abc import Traversable
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -434,16 +433,13 @@ def load(name: str) -> Study:
         return _from_text(_read_file(Path(name)), Path(name).stem, name)
     if not is_named(name):
         raise unknown("study", name, names())
-    return _from_text(_locate_study(name).read_text(encoding="utf-8"), name, name)
+    text = (files("shootout") / "studies" / f"{name}{SUFFIX}").read_text(encoding="utf-8")
+    return _from_text(text, name, name)
 
 
 def is_named(name: str) -> bool:
     """Return whether a study of this name ships."""
     return name in shipped()
-
-
-def _locate_study(name: str) -> Traversable:
-    return files("shootout") / "studies" / f"{name}{SUFFIX}"
 
 
 def _read_file(path: Path) -> str:
