@@ -2,5 +2,4 @@
 
 In: an exported model's ONNX file. Out: an engine on disk, also without a GPU where TensorRT-RTX is, and sessions on
     CUDA.
-May use `quantize`, `exported`, `host` and the root.
 """

@@ -1,5 +1,4 @@
 """PyTorch: the adapters `torch-eager`, `torch-compile` and `torchscript`.
 
 In: an exported model's torch module and its weights. Out: sessions on the CPU and on CUDA, and training steps.
-May use `models` (it makes the module), `exported`, `host` and the root; JAX uses a little of it.
 """

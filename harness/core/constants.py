@@ -142,6 +142,8 @@ LAST_WORDS_LINES = 3
 
 ENERGY_S = 2.0
 """Energy is counted over so many seconds of calls, since the counter moves in steps."""
+BATCH = "batch"
+"""The size of axis 0, as a size of the model among others."""
 COPY = "#control"
 """The end of the label of the baseline's hidden copy."""
 USUAL_SCENARIO = "latency"

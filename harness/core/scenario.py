@@ -1,6 +1,6 @@
 """Define what a scenario is: how a model is called while it is timed, and what is made of the readings.
 
-Imports NumPy and the contract only: a worker loads the scenario of its arm.
+A worker loads the scenario of its arm, so nothing is imported here that it has not loaded anyway.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ class Scheme:
         ratio: the share of the weights that get the label's bits, the rest getting more.
         shapes: how sizes that vary are run; see `is_dynamic` and `bucket`.
         search: how the layers to quantize are chosen by a labeled split, by the backend's own quantizer.
-        floats: the numbers of the layers that stay in float (`exported.layers`), ascending.
+        floats: the numbers of the layers that stay in float (`models.onnx.layers`), ascending.
         variant: what was done to the model before any backend saw it; see `is_quantized`.
         own: a word that only this backend has.
     """

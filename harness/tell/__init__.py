@@ -1,5 +1,4 @@
 """Screens for people, files for programs, and the words of options: answers, tables, notes, pages, progress, formats.
 
-In: a document, or a plan. Out: renderables for a terminal, or bytes.
-May use core and the registries of plug-ins; never measures.
+In: a document, or a plan. Out: renderables for a terminal, or bytes. It never measures.
 """

@@ -592,7 +592,7 @@ class Crossover(Part):
 
 
 class FrontRow(Part):
-    """Name a row that no other one beats in score and time together (see `results.accuracy`).
+    """Name a row that no other one beats in score and time together (see `judge.accuracy`).
 
     Attributes:
         metric: the name of what scores its rows.

@@ -35,7 +35,7 @@ TAKEN = "data are taken as .npz, .npy, .parquet or a folder of .npy files"
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 """By suffix of a table of text: what stands between its columns."""
 ROWS_FACTS = "facts.json"
-"""Lies beside the rows that a user's function has read; see `models.user.reading`."""
+"""Lies beside the rows that a user's function has read; see `models.data.reading`."""
 _NAMELESS = "arr_{}"
 """The names that `numpy.savez` gives to arrays without one, in order."""
 SWAPPED = "these look like labels: give them with --labels, and the rows with --inputs"

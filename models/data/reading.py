@@ -56,8 +56,8 @@ class ReadRows:
     """Say where the rows of a user's files are kept.
 
     Attributes:
-        inputs: an .npz of them, see `exported.data_files`.
-        truth: see `exported.truth_files`; None if the function gives none.
+        inputs: an .npz of them, see `models.data.data_files`.
+        truth: see `models.data.truth_files`; None if the function gives none.
     """
 
     inputs: Path

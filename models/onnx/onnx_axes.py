@@ -3,7 +3,7 @@
 An axis is free if it has a name instead of a size, or neither; one without a name of its own is called by its input and
 position, e.g. `x.0`. One named by arithmetic on others, e.g. `past + 1`, follows from these (`axis_arithmetic`). Sizes
 come from a user's axes and whole shapes (`axis_sizes`, `sizes_asked`), or from the original that a file races
-(`sizes_beside`); `export.request` applies these rules to a request.
+(`sizes_beside`); `core.exported.request` applies these rules to a request.
 """
 
 from __future__ import annotations

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shootout.core.constants import BATCH
 from shootout.core.contract import Array, Artifact
 from shootout.core.errors import UsageError, explained, tell_refusal
 from shootout.core.exported.request import Request
-from shootout.core.study.axes import BATCH
 from shootout.models.base import SEED, WEIGHTS_PARAMETER, Called, Choice, IntRange, Model, Parameters
 from shootout.models.seeding import seeded
 from shootout.models.sources.own import OwnModel

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shootout.core.constants import BATCH
 from shootout.core.contract import Array, Arrays, Artifact, Value
 from shootout.core.errors import ModelError, UsageError, explained
 from shootout.core.exported import cache
@@ -32,7 +33,6 @@ from shootout.core.exported.model import (
     open_exported,
 )
 from shootout.core.exported.request import Request
-from shootout.core.study.axes import BATCH
 from shootout.models.base import WEIGHTS_PARAMETER, draw, get
 from shootout.models.sources.assembly import ROUNDING
 

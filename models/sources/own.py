@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from shootout.core.constants import BATCH
 from shootout.core.contract import Artifact
 from shootout.core.errors import UsageError
 from shootout.core.exported.model import ExportedModel
 from shootout.core.exported.request import Request
 from shootout.core.host.environment import installed
-from shootout.core.study.axes import BATCH
 from shootout.models.base import Called, Model, Parameters, SameType
 from shootout.models.onnx.effort import Effort
 from shootout.models.sources import source

@@ -23,9 +23,9 @@ from functools import lru_cache
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
+from shootout.core.constants import BATCH
 from shootout.core.contract import Value
 from shootout.core.errors import UsageError, tell_refusal, unknown
-from shootout.core.study.axes import BATCH
 
 SUFFIX = ".py"
 MOST_FILES = 500

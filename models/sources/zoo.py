@@ -11,13 +11,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from shootout.core.constants import FP32_BOUND_FLOOR
+from shootout.core.constants import BATCH, FP32_BOUND_FLOOR
 from shootout.core.contract import Array, Arrays, Artifact, Precision, TensorSpec
 from shootout.core.errors import UsageError
 from shootout.core.exported.inputs import buffer_count
 from shootout.core.exported.model import ExportedModel
 from shootout.core.exported.request import Request
-from shootout.core.study.axes import BATCH
 from shootout.models.base import LabeledTask, Model, buffer_notes, draw, get
 from shootout.models.onnx.effort import Effort
 from shootout.models.sources import input_sets

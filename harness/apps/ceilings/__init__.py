@@ -1,5 +1,4 @@
 """The most that this machine can do: peak rate by precision, bandwidth by memory level.
 
 In: a placement. Out: measured ceilings, remembered per machine.
-May use `worker`, `backends`, `host` and the root.
 """

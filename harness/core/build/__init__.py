@@ -1,5 +1,4 @@
 """Export every model and build every arm, once, on CPUs of their own.
 
 In: planned groups. Out: `Built` arms, or why there is none.
-May use `study`, `export`, `worker` and what is below them.
 """

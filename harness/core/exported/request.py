@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, cast
 
 from shootout.core import plugins, schemes
+from shootout.core.constants import BATCH
 from shootout.core.contract import Artifact, Device, NotRun, NotRunKind, Precision, TensorSpec, Value
 from shootout.core.errors import ModelError, ShootoutError, SkippedArm, UsageError, unknown
 from shootout.core.exported import cache
 from shootout.core.exported.model import ONNX_SUFFIX, ExportedModel
 from shootout.core.host import environment
-from shootout.core.study.axes import BATCH
 
 JOBS = "jobs.pickle"
 """The file in an export process's folder with what is asked of it."""
@@ -128,7 +128,7 @@ class Request:
         saturates: whether the CPU that it is for overflows in INT8 products (see `environment.saturates`); None: asks
             this machine's.
         sweep: the least and the largest of each size that varies in the study, by parameter or `batch`: one export with
-            these axes open is shared by all sizes, if there can be one (see `export.open_axes`).
+            these axes open is shared by all sizes, if there can be one (see `models.sources.open_axes`).
         is_open: it is that export, of no size by itself.
         state: by input of a user's model, the output that is its value in the next call; None: goes by their names.
         steps: calls of a clip, after which states begin anew; 0: the usual ones, or the data are no clips.

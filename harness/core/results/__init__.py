@@ -1,5 +1,4 @@
-"""From a run's journal to one document of figures and verdicts; pure, so it works where no backend is installed.
+"""How each group of a run stands, from its journal alone, and what an app may read of a run (`Run`).
 
-In: a run folder. Out: `Document`.
-May use `journal`, `study`, `exported`, `ceilings`, `stats` and the root; imports no backend and no model.
+In: a run folder. Out: `Group`, `Run`. Pure: it works where no backend is installed.
 """

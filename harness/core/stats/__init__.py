@@ -1,4 +1,4 @@
-"""The statistics: evidence, verdicts, quantiles, warm-up. Pure functions of NumPy arrays.
+"""The statistics: the one interval of a pair, verdicts, leaders, quantiles, warm-up. Pure functions of NumPy arrays.
 
-In: numbers. Out: numbers. May use the root's constants only.
+In: numbers. Out: numbers.
 """

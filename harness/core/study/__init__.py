@@ -1,6 +1,4 @@
-"""From a named study or a TOML file to the cells of a plan.
+"""From a study to the groups of a plan.
 
-In: words of a command line, a file or Python. Out: `Study`, then planned groups of arms.
-May use `export` (which files a model needs), `worker` (what is available), `backends` and `models` as data, `exported`,
-`host` and the root.
+In: a `Study`, from the words of a command line, a file or Python. Out: a `Plan`: groups of arms, and what can't run.
 """

@@ -7,13 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from shootout.core.constants import BATCH
 from shootout.core.errors import UsageError
 
 if TYPE_CHECKING:
     from shootout.core.contract import Value
 
-BATCH = "batch"
-"""The size of axis 0, as a size of the model among others."""
 WORDS = (BATCH, "threads", "scenario", "backend", "device", "precision")
 """The names that `--set` takes beside a model's parameters."""
 EMPTY = "a size of 0 can't be measured, since its tensor holds no values: give 1 or more (1 for an empty past)"

@@ -20,6 +20,7 @@ from shootout.core import backends, schemes
 from shootout.core.adapter import check_options
 from shootout.core.budget import RACING_S
 from shootout.core.clock import Stopwatch
+from shootout.core.constants import BATCH
 from shootout.core.contract import (
     SCALED,
     Arm,
@@ -44,7 +45,6 @@ from shootout.core.scenario import Arrivals, find_scenario
 from shootout.core.scoring import ACCURACY, Measure, scorer
 from shootout.core.stats.goals import Aim, read_goal
 from shootout.core.stats.readings import LEAST_TAILS
-from shootout.core.study.axes import BATCH
 from shootout.core.study.feasibility import Here, find_obstacles, needed_bytes, needed_disk_bytes, weight_bytes
 from shootout.core.study.group import (
     GroupRecord,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from shootout.core import backends, plugins, schemes
-from shootout.core.constants import USUAL_SCENARIO
+from shootout.core.constants import BATCH, USUAL_SCENARIO
 from shootout.core.contract import SCALED, Capabilities, Device, Precision, Target, Value
 from shootout.core.errors import UsageError, unknown
 from shootout.core.exported.request import Request, find_model, is_file, is_own
@@ -18,7 +18,6 @@ from shootout.core.host.placement import Threads
 from shootout.core.messages import Progress
 from shootout.core.scenario import Arrivals, find_scenario, study_options
 from shootout.core.study import axes
-from shootout.core.study.axes import BATCH
 from shootout.core.study.group import name_model
 from shootout.core.study.schema import Study, checked
 from shootout.core.study.target import Describe, own_words, parse_targets, refuse_namesakes, with_twins

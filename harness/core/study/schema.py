@@ -122,13 +122,14 @@ class Study(BaseModel):
             none: the more, the better.
         options: a backend's own knobs, by backend, backend+mode or whole target.
         pythons: other interpreters to race ours, by the name that targets give them: paths.
-        inputs: the user's own data (`exported.data_files`) for a model of their own, or the files that `read` reads.
-        read: the function of the user's that reads these, `file.py:load` (`models.user.reading`).
+        inputs: the user's own data (`models.data.data_files`) for a model of their own, or the files that `read` reads.
+        read: the function of the user's that reads these, `file.py:load` (`models.data.reading`).
         labels: the right class of each row of these inputs, for accuracy, where it doesn't lie among them.
-        truth: what is right for each row of these inputs, of any type and shape (`exported.truth_files`), for `metric`.
-        metric: what scores each row: a name (`models.user.metrics`), `auto`, `file.py:score` or `package.module:score`.
+        truth: what is right for each row of these inputs, of any type and shape, for `metric`
+            (`models.data.truth_files`).
+        metric: what scores each row: a name (`models.metrics`), `auto`, `file.py:score` or `package.module:score`.
         scores: the output that labels and named metrics go by; None: the first that fits.
-        rows_by: what each row of these inputs belongs to (`exported.truth_files`): rows of one count as one.
+        rows_by: what each row of these inputs belongs to (`models.data.truth_files`): rows of one count as one.
         max_drop: what the mean score of a target may lose against plain FP32's, in its unit, or `1%` of FP32's.
         min_agreement: of a metric without truth, the least mean agreement with the model's own FP32 outputs.
         state: by input of a user's model, the output that is its value in the next call; None: goes by their names.

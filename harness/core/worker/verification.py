@@ -15,8 +15,9 @@ Once in a restart calls on new inputs are also read, each of them twice. An arm 
 time only. MLPerf's LoadGen has the same two tests (TEST01 and TEST04). A last call after the rounds finds an arm that
 stopped since.
 
-A new input is like the known ones and near none of them (see `exported.unseen`). An arm may know inputs by a part, a
-sum or a rounding of their numbers. If it takes a new input for new, it is slow; if it takes it for known, it is wrong.
+A new input is like the known ones and near none of them (see `ExportedModel.unseen`). An arm may know inputs by a
+part, a sum or a rounding of their numbers. If it takes a new input for new, it is slow; if it takes it for known, it
+is wrong.
 
 An arm that computes may be slow on new inputs too. Its library may prepare kernels for each inner shape, and shapes
 may follow from values; a large forest's new branches aren't in the cache. So an arm keeps answers only if inputs that

@@ -1,5 +1,4 @@
 """A run as files for other programs: a table, a continuous-benchmarking service, a CI's list of tests.
 
-In: a document. Out: bytes, by the end of a file's name; docs/report.md describes each.
-May use `report` and what is below it; never measures, and needs nothing but the core.
+In: a document. Out: bytes, by the end of a file's name; docs/report.md describes each. It needs nothing but the core.
 """

@@ -49,7 +49,7 @@ def _replace_infinities(data: Any) -> Any:
 
 
 def as_csv(rows: Sequence[Row]) -> str:
-    """Write a line per row with the columns of `results.frame`, lists as JSON; no text is a formula."""
+    """Write a line per row with the columns of `tell.formats.frame`, lists as JSON; no text is a formula."""
     columns, flat = flatten_rows(rows)
     file = io.StringIO()
     lines = csv.writer(file, lineterminator="\n")

@@ -1,7 +1,7 @@
 """A policy and the candidates → what to ship, or why it isn't known, or why nothing may be. Pure; docs/deciding.md.
 
 Only a candidate that is proven to meet every limit can be chosen; among those the answer's own rule chooses
-(`results.choice`).
+(`judge.choice`).
 """
 
 from __future__ import annotations

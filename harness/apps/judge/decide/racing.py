@@ -56,7 +56,7 @@ def fit_study(policy: Policy, study: Study, asked: Collection[str]) -> Study:
     """Return the study with what the policy needs measured.
 
     Args:
-        asked: keywords of `study.options` that the user gave, which stay as they are.
+        asked: keywords of `tell.study_options` that the user gave, which stay as they are.
 
     Raises:
         UsageError: the two don't fit together.

@@ -1,5 +1,4 @@
 """May this candidate take the place of what is shipped? Exact evidence first, then a race toward a limit.
 
 In: a run folder or a shipped folder, a candidate, limits. Out: pass, fail or undecided, with what proves it.
-May use `formats` and what is below it; it measures nothing itself.
 """
