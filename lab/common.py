@@ -30,8 +30,7 @@ from shootout.core.host.store import cache_folder
 from shootout.core.messages import Scope
 from shootout.core.race.arm_process import ArmProcess, Launcher
 from shootout.core.race.live_arm import LiveArm
-from shootout.core.race.race import block_medians
-from shootout.core.race.restart import Restart, RestartContext
+from shootout.core.race.restart import Restart, RestartContext, block_medians
 from shootout.core.stats.group_evidence import log_ratios
 from shootout.core.study.points import describe
 from shootout.core.study.target import parse_targets

@@ -16,11 +16,12 @@ import numpy as np
 
 from lab.common import Bench, Table, Tables
 from shootout.core.constants import ALPHA, BIAS_FLOOR
-from shootout.core.contract import Arm, Array, Target
+from shootout.core.contract import Arm, Target
 from shootout.core.race.race import Race
 from shootout.core.stats.goals import Aim, Goal
 from shootout.core.stats.group_evidence import Blocks, GroupEvidence, Rules
 from shootout.core.stats.verdicts import Verdict
+from tests.support.races.groups import group_of_rules, take
 from tests.support.races.simulation import NOISES
 
 SLOWER = 0.05
@@ -90,14 +91,11 @@ def race(noise: str, sd: float, most: int, injected: float, rng: np.random.Gener
     truth = {REFERENCE: 1.0, CANDIDATE: 1.0 + injected, COPY: 1.0}
     drawn = sd / math.sqrt(2) * NOISES[noise](rng.standard_normal((len(truth), most)), rng)
     times = dict(zip(truth, np.array(list(truth.values()))[:, None] * np.exp(drawn), strict=True))
-    blocks: dict[str, dict[int, Array]] = {label: {} for label in truth}
-    played = 0
     arms = {label: Arm(target=Target(backend="spin"), model="identity") for label in truth}
-    while players := Race(arms=arms, rules=rules, seed="", blocks=blocks, played=played).find_players():
-        for label in players:
-            blocks[label][played] = times[label][played : played + 1]
-        played += 1
-    return _outcome_of(blocks, rules), played
+    race = Race(arms=arms, group=group_of_rules(rules), seed="")
+    while players := race.find_players():
+        take(race.group, {label: times[label][race.played : race.played + 1] for label in players})
+    return _outcome_of(race.blocks, rules), race.played
 
 
 def _outcome_of(blocks: Mapping[str, Blocks], rules: Rules) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.races import planted
+from support.races.groups import group_of_rules, take
 from support.races.planted import ByBatch, on_stage, run, study
 
 from shootout.apps.judge.analysis import analyse
@@ -53,13 +54,13 @@ def state(times: Mapping[str, float] = TIMES, **fields: Any) -> Race:
         least_restarts=fields.pop("least_restarts", 0),
     )
     labels: Any = dict.fromkeys([*times, "copy"])
-    return Race(arms=labels, rules=rules, seed="0", blocks={label: {} for label in labels}, **fields)
+    return Race(arms=labels, group=group_of_rules(rules), seed="0", **fields)
 
 
-def looked_at_anew(now: Race, **changed: Any) -> Race:
-    """The same after its blocks or other fields have changed."""
-    known = {"arms": now.arms, "rules": now.rules, "blocks": now.blocks, "played": now.played}
-    found = Race(**{"seed": "0", **known, "contenders_first": now.contenders_first, **changed})
+def looked_at_anew(now: Race, *, barred: Collection[str] = (), **lines: Any) -> Race:
+    """The same with other lines or barred arms."""
+    group = group_of_rules(now.rules, restarts=now.played, **{"blocks": now.blocks, **lines})
+    found = Race(arms=now.arms, group=group, seed="0", contenders_first=now.contenders_first, barred={*barred})
     found.recalled = 0
     return found
 
@@ -72,10 +73,8 @@ def race(
     truth = {**times, "copy": times["base"]}
     while (playing := now.find_players()) and len(order) < most:
         noise = dict(zip(now.labels, rng.normal(0.0, sd, len(now.labels)), strict=True))
-        for label in playing:
-            now.blocks[label][now.played] = np.array([truth[label] * np.exp(noise[label])])
+        take(now.group, {label: np.array([truth[label] * np.exp(noise[label])]) for label in playing})
         order.append(set(playing))
-        now = looked_at_anew(now, played=now.played + 1)
         answered += [now.played] if AnswerPurpose().tell(now, 0) else []
     return order, now, answered
 
@@ -107,9 +106,9 @@ def test_the_first_answer_is_who_leads_among_the_contenders_in_full_precision():
     purpose = AnswerPurpose()
     assert purpose.tell(now, 0) == told
     assert purpose.tell(now, 0) == "", "it is told once"
-    for restart, times in now.blocks["copy"].items():
-        now.blocks["copy"][restart] = times * 3
-    assert AnswerPurpose().tell(looked_at_anew(now), 0) == "", "a control that differs vouches for nothing"
+    strayed = {**now.blocks, "copy": {restart: times * 3 for restart, times in now.blocks["copy"].items()}}
+    now = looked_at_anew(now, blocks=strayed)
+    assert AnswerPurpose().tell(now, 0) == "", "a control that differs vouches for nothing"
 
 
 def test_there_is_no_first_answer_if_nothing_stands_back():
@@ -165,7 +164,7 @@ def test_those_that_stood_back_play_as_many_restarts_as_each_should():
 def test_no_other_goal_makes_anybody_stand_back():
     now = state()
     rules = replace(now.rules, goal=Goal())
-    order, _, _ = race(looked_at_anew(now, rules=rules), most=2)
+    order, _, _ = race(replace(now, group=group_of_rules(rules)), most=2)
     assert order[1] == {*TIMES, "copy"}
 
 

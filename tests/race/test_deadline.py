@@ -15,6 +15,7 @@ import pytest
 from rich.console import Console
 from support.races import fakes
 from support.races.fakes import FakeWatch, World
+from support.races.groups import group_of_rules
 from support.races.planted import header, here, on_stage, run, study
 
 from shootout.apps.judge.analysis import analyse
@@ -84,7 +85,13 @@ def two(terms: Terms | None = None) -> Race:
     scenario = "serve" if terms else "latency"
     arms = {arm.label: replace(arm, scenario=scenario) for arm in map(fakes.arm, "ab")}
     rules = Rules(baseline="a:cpu:fp32", control=None, comparisons=1, max_restarts=9, bias_floor=0.0)
-    return Race(arms=arms, rules=rules, seed="", terms=terms or Terms(), players=list(arms.values()))
+    return Race(
+        arms=arms,
+        group=group_of_rules(rules, [*arms.values()]),
+        seed="",
+        terms=terms or Terms(),
+        players=list(arms.values()),
+    )
 
 
 @pytest.mark.parametrize("rounds", [0, 1, MIN_ROUNDS - 1])
@@ -94,7 +101,7 @@ def test_one_with_too_few_rounds_is_cut_and_does_not_count(rounds: int) -> None:
     is_over = lambda: tuned() == 2 and turns(world) >= 2 * rounds  # noqa: E731
     found = race.play(context(world, lambda: -1.0 if is_over() else 60.0, {}))
     assert (found.rounds, found.is_cut) == (rounds, True)
-    assert (race.played, race.blocks, race.out) == (0, {}, {})
+    assert (race.played, race.blocks, race.group.setbacks) == (0, {}, {})
 
 
 class Late(fakes.FakePlayer):
@@ -189,7 +196,7 @@ def test_a_restart_under_requests_that_lacks_steps_does_not_count(
     found = race.play(context(World({"a": 1e5, "b": 2e5}), left, {}))
     assert {len(one.turns) for one in found.playing} == {found.rounds}
     assert found.is_cut
-    assert (race.played, race.blocks, race.served) == (0, {}, {})
+    assert (race.played, race.blocks) == (0, {})
 
 
 def entrance(name: str, call_s: float) -> LiveArm:

@@ -18,6 +18,7 @@ from shootout.core.contract import Arm
 from shootout.core.host.noise import Disturbance, Gpus, OwnTraces
 from shootout.core.messages import Scope
 from shootout.core.race import race as races
+from shootout.core.results import group
 from shootout.core.stats import readings
 from shootout.core.stats.group_evidence import GroupEvidence
 from shootout.core.stats.verdicts import Verdict
@@ -117,7 +118,7 @@ def test_a_restart_counts_by_the_rounds_that_nobody_disturbed(monkeypatch: pytes
 
 
 def test_drill_flags_that_count_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(races, "counted", lambda medians, flagged: np.array(medians))
+    monkeypatch.setattr(group, "counted", lambda medians, flagged: np.array(medians))
     assert verdict_beside_a_passer_by(monkeypatch) is Verdict.SLOWER
 
 

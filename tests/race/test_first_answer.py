@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from support.races import planted
+from support.races.groups import group_of_rules
 from support.races.planted import ByBatch, Planted, on_stage, run, study
 
 from shootout.apps.judge.analysis import analyse
@@ -191,10 +192,11 @@ def test_without_a_target_that_may_be_the_answer_there_is_no_first_one(out: str)
     )
     blocks = {label: {g: np.array([1e5]) for g in range(2)} for label in ("a", "b", "copy")}
     arms: Any = dict.fromkeys(blocks)
-    race = Race(arms=arms, rules=rules, seed="0", blocks=blocks, played=2)
+    steady_from = {label: [None, None] for label in "ab"} if out == "unsteady" else {}
+    group = group_of_rules(rules, blocks=blocks, restarts=2, steady_from=steady_from)
+    race = Race(arms=arms, group=group, seed="0")
     race.recalled = 0
     race.barred = {"a", "b"} if out == "barred" else set()
-    race.steady_from = {label: [None, None] for label in "ab"} if out == "unsteady" else {}
     assert race.evidence.out_of_question == {"a", "b"}
     assert AnswerPurpose().tell(race, 1) == ""
 

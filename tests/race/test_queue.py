@@ -11,13 +11,14 @@ import pytest
 from rich.console import Console
 from support.races import fakes
 from support.races.fakes import World
+from support.races.groups import group_of_rules
 from support.races.planted import TRUTH, Budget, ByBatch, on_stage, run, study
 
 from shootout.apps.judge.analysis import analyse
 from shootout.core import budget
 from shootout.core.clock import Deadline
 from shootout.core.constants import FORESEEING
-from shootout.core.errors import NotRunKind
+from shootout.core.errors import NotRun, NotRunKind
 from shootout.core.journal import journal
 from shootout.core.journal.records import Rounds
 from shootout.core.race import race as races
@@ -136,18 +137,24 @@ class Standing(Race):
 
 
 def entrant(
-    index: int, *, played: int, nearest: Sequence[float] = (3.0,), goal: str = "baseline", most: int = 20, **fields: Any
+    index: int,
+    *,
+    played: int,
+    nearest: Sequence[float] = (3.0,),
+    goal: str = "baseline",
+    most: int = 20,
+    last_s: float = 1.0,
+    **fields: Any,
 ) -> Race:
     rules = Rules(baseline=None, control=None, comparisons=1, max_restarts=most, bias_floor=0.005, goal=read_goal(goal))
     somebody = fakes.arm("somebody")
     race = Standing(
         arms={somebody.label: somebody},
-        rules=rules,
+        group=group_of_rules(rules, restarts=played, wall_s=last_s),
         seed="0",
         index=index,
-        played=played,
         players=[somebody],
-        **{"last_s": 1.0, **fields},
+        **fields,
     )
     race.nearest_s = nearest
     return race
@@ -170,10 +177,9 @@ def test_the_standing_is_who_leads_and_how_many_still_play():
     raced = fakes.race(World({"a": 2e5, "b": 1e5}), ["a", "b"])
     raced.players = [fakes.arm("a"), fakes.arm("b"), fakes.arm("a", control=True)]
     assert raced.standing == "b leads, 2 targets open"
-    raced.out["b:cpu:fp32"] = NotRunKind.FAILED
+    raced.group.setbacks["b:cpu:fp32"] = NotRun(NotRunKind.FAILED, "")
     assert raced.standing == "a leads, 2 targets open"
-    raced.blocks.clear()
-    assert raced.standing == ""
+    assert entrant(0, played=0).standing == ""
 
 
 @pytest.mark.parametrize(
@@ -192,11 +198,11 @@ def test_the_time_left_is_that_of_the_last_verdict_that_is_waited_for(
     goal: str, played: int, pairs: list[float], left_s: float
 ):
     most, last_s = 20 if len(pairs) != 3 else 60, 2.0 if played else 0.0
-    assert entrant(0, played=played, nearest=pairs, goal=goal, most=most, last_s=last_s, last_arms=1).left_s == left_s
+    assert entrant(0, played=played, nearest=pairs, goal=goal, most=most, last_s=last_s).left_s == left_s
 
 
 def test_a_restart_is_taken_to_last_as_long_as_the_last_one_whatever_the_shortest_would():
-    one = entrant(0, played=8, nearest=[5.0], goal="resolve 2%", last_s=6.0, last_arms=1)
+    one = entrant(0, played=8, nearest=[5.0], goal="resolve 2%", last_s=6.0)
     one.parts_s = {one.players[0].label: 0.1}
     assert (one.next_s, one.left_s) == (0.1, 30.0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from support.exports import bare_exported
 from support.races.fakes import live_arm
-from support.races.made import EXACT, EXECUTED, GROUP, A, header, rounds, write
+from support.races.made import EXACT, EXECUTED, GROUP, A, header, write
 
 from shootout.core.constants import TAIL_S
 from shootout.core.contract import Arm, Device, Precision, Target
@@ -21,11 +22,10 @@ from shootout.core.host.placement import ProcessBounds
 from shootout.core.journal import journal, samples
 from shootout.core.journal.records import Failure
 from shootout.core.messages import Loaded, Scope, Scores, Tuned, Turn, Verified, Warming
-from shootout.core.race import recording
 from shootout.core.race.live_arm import LiveArm
-from shootout.core.race.recording import NO_TIME, UNKNOWN, Recorder, _find_doubts, _played_line, _prepared_line
+from shootout.core.race.recording import NO_TIME, UNKNOWN, Recorder, _find_doubts, _prepared_line
+from shootout.core.race.restart import Restart
 from shootout.core.results.group import group_of
-from shootout.core.scenario import Rounds
 
 LITTLE = (
     "weak check: int4 rounding alone may err by {} on this model, and an answer that ignores its inputs errs by only "
@@ -172,9 +172,10 @@ def test_the_scores_of_an_arm_are_written_once(tmp_path):
     history = journal.read(run)
     file = journal.Journal(run, history.sound_bytes)
     Recorder(out=run, file=file, history=history, progress=cast("Any", None)).checked(GROUP, A, loaded, done.verified)
-    restart: Any = SimpleNamespace(index=0, asked=Rounds(), flagged=())
-    line = _played_line(GROUP, restart, done, "samples/g0-000.npz")
-    file.append(line, rounds(0))
+    restart = Restart(index=0, arms=[A], context=cast("Any", None), rng=random.Random(0))
+    restart.playing = [done]
+    lines, closing = restart.lines(GROUP, 1.0)
+    file.append(*lines, closing)
     file.close()
     assert (run / journal.NAME).read_text().count('"rows":[1.0,0.0]') == 1
     (record,) = journal.read(run).groups
@@ -200,19 +201,11 @@ def test_who_was_killed_is_tried_again_by_the_same_command_and_in_once_it_has_pl
     found.note("g", arms[0], killed)
     assert (written[-1].cause, found.lacks) == (NotRunKind.KILLED, True)
     monkeypatch.setattr(samples, "write", lambda *_: None)
-    monkeypatch.setattr(recording, "_played_line", lambda group, *_: SimpleNamespace(group="g", arm=arms[0].label))
-    one: Any = SimpleNamespace(index=0, last_s=1.0, name="g")
-    restart: Any = SimpleNamespace(
-        index=1,
-        rounds=2,
-        disturbed=(),
-        spent_s={},
-        hung_s=0.0,
-        killed=["a"],
-        playing=[SimpleNamespace(arm=arms[0], turns=[], single_ns=np.array([]))],
-    )
-    found.restart(one, restart)
-    assert written[-1].killed == ("a",)
+    line, closing = SimpleNamespace(group="g", arm=arms[0].label), SimpleNamespace(killed=("a",))
+    group: Any = SimpleNamespace(played={arms[0].label: [line]}, rounds=[closing])
+    playing = [SimpleNamespace(arm=arms[0], turns=[], single_ns=np.array([]))]
+    found.restart(group, cast("Any", SimpleNamespace(samples="", playing=playing)))
+    assert written[-2:] == [line, closing]
     assert not found.lacks
     found.note("g", arms[0], killed)
     found.note("g", arms[0], broke)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from support.races import fakes
 from support.races.fakes import QUIET, STOLEN, FakePlayer, FakeWatch, World
+from support.races.groups import group_of_rules
 
 from shootout.core.constants import (
     COMPUTE_ROUNDS,
@@ -28,10 +29,9 @@ from shootout.core.constants import (
 from shootout.core.contract import Arm, Device, NotRun, NotRunKind
 from shootout.core.host.noise import Disturbance, DisturbanceKind, Gpus, NoiseMark, NoiseMeter, OwnTraces, undisturbed
 from shootout.core.messages import Energy, GpuState, Loaded, OnGpu, Scope, Verified, Warming
-from shootout.core.race import race as races
 from shootout.core.race.live_arm import warm_up
 from shootout.core.race.race import Race
-from shootout.core.race.restart import Restart, RestartContext, rounds_for
+from shootout.core.race.restart import Restart, RestartContext, block_medians, rounds_for
 from shootout.core.results.group import counted, counting
 from shootout.core.stats.group_evidence import GroupEvidence, Rules
 from shootout.core.stats.verdicts import Verdict
@@ -55,7 +55,7 @@ def test_every_arm_plays_every_round_and_compute_in_the_first_ones() -> None:
     read = [[set(turn.latency_ns) for turn in p.turns] for p in found.playing]
     both, rest = [set(Scope)] * COMPUTE_ROUNDS, [{Scope.END_TO_END}] * (ROUNDS - COMPUTE_ROUNDS)
     assert read == [both + rest] * 3
-    assert [len(medians) for medians in races.block_medians(found.playing[0]).values()] == [ROUNDS, COMPUTE_ROUNDS]
+    assert [len(medians) for medians in block_medians(found.playing[0]).values()] == [ROUNDS, COMPUTE_ROUNDS]
 
 
 def test_all_others_are_held_during_a_turn() -> None:
@@ -222,10 +222,11 @@ def test_an_arm_is_out_when_two_restarts_in_a_row_lost_it(kills: int, is_out: bo
     world = World(THREE, kills={("b:cpu:fp32", "load"): kills})
     arms = [fakes.arm(name) for name in world.call_ns]
     rules = Rules(baseline="a:cpu:fp32", control=None, comparisons=2, max_restarts=9, bias_floor=0.005)
-    race = Race(arms={arm.label: arm for arm in arms}, rules=rules, seed="0", players=arms)
+    race = Race(arms={arm.label: arm for arm in arms}, group=group_of_rules(rules, arms), seed="0", players=arms)
     for _ in range(3):
         race.play(RestartContext(launcher=world, watch=FakeWatch(), **QUIET))
-    assert race.out == ({"b:cpu:fp32": NotRunKind.KILLED} if is_out else {})
+    out = {label: why.kind for label, why in race.group.setbacks.items()}
+    assert out == ({"b:cpu:fp32": NotRunKind.KILLED} if is_out else {})
     assert set(race.blocks["a:cpu:fp32"]) == {0, 1, 2}
     assert set(race.blocks["b:cpu:fp32"]) == {2: {1, 2}, 3: {1, 2}, 4: {2}}[kills]
 

@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 from support.races import fakes
 from support.races.fakes import QUIET, FakePlayer, FakeWatch, World
+from support.races.groups import group_of_rules
 
 from shootout.core import clock as harness_clock
 from shootout.core.contract import Arm, Array
 from shootout.core.messages import Scope, Turn
-from shootout.core.race.race import Race, flagged_blocks
-from shootout.core.race.restart import Restart, RestartContext
+from shootout.core.race.race import Race
+from shootout.core.race.restart import Restart, RestartContext, flagged_blocks
 from shootout.core.stats import readings
 from shootout.core.stats.goals import Aim, Goal
 from shootout.core.stats.group_evidence import GroupEvidence, Rules
@@ -237,7 +238,7 @@ def raced(world: World, terms: LoadTest, watch: FakeWatch | None = None) -> Race
     arms = [serves("a"), serves("b"), serves("a", control=True)]
     labels = [arm.label for arm in arms]
     rules = Rules(baseline=labels[0], control=labels[2], comparisons=1, max_restarts=8, bias_floor=0.005)
-    race = Race(arms=dict(zip(labels, arms, strict=True)), rules=rules, seed="7", terms=terms)
+    race = Race(arms=dict(zip(labels, arms, strict=True)), group=group_of_rules(rules, arms), seed="7", terms=terms)
     watch = watch or FakeWatch()
     while race.look():
         race.play(RestartContext(launcher=world, watch=watch, **QUIET))
@@ -502,10 +503,10 @@ def test_a_load_that_all_hold_is_a_matter_of_the_fewest_restarts() -> None:
         goal=Goal(aim=Aim.BEST),
         least_restarts=LEAST_TAILS,
     )
-    race = Race(arms=dict(zip(labels, arms, strict=True)), rules=rules, seed="7", terms=ENOUGH)
+    race = Race(arms=dict(zip(labels, arms, strict=True)), group=group_of_rules(rules, arms), seed="7", terms=ENOUGH)
     steps = 0
     while race.look():
         steps += race.play(RestartContext(launcher=world, watch=FakeWatch(), **QUIET)).rounds
     assert (race.played, steps) == (LEAST_TAILS, LEAST_TAILS)
     assert {tuple(map(float, blocks[0])) for blocks in race.blocks.values()} == {(1e9 / 200,)}
-    assert all(p99_limit.highest_p99_ns(done) for done in race.served.values()), "p99 at the load is known of all"
+    assert all(p99_limit.highest_p99_ns(done) for done in race.group.served.values()), "p99 at the load is known of all"

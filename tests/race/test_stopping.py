@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from support.races import fakes
 from support.races.goal_races import CLOSE, DEFAULT, race_for
+from support.races.groups import group_of_rules
 
-from shootout.core.errors import NotRunKind
+from shootout.core.errors import NotRun, NotRunKind
 from shootout.core.journal.records import LoadTestResult, TriedRate
 from shootout.core.race.race import Race
 from shootout.core.stats.goals import Aim, Goal
@@ -37,9 +40,12 @@ def players(int8: float, references: dict[str, str]) -> list[str]:
     return left(standing(rules, blocks(int8), LABELS, 6))
 
 
-def standing(rules: Rules, known: dict[str, dict[int, np.ndarray]], labels: list[str], played: int) -> Race:
-    arms = {label: replace(fakes.arm(label), scenario="serve") for label in labels}
-    return Race(arms=arms, rules=rules, seed="0", blocks=known, played=played)
+def standing(
+    rules: Rules, known: dict[str, dict[int, np.ndarray]], labels: list[str], played: int, **lines: Any
+) -> Race:
+    arms: dict[str, Any] = {label: SimpleNamespace(label=label, scenario="serve") for label in labels}
+    group = group_of_rules(rules, [*arms.values()], known, restarts=played, **lines)
+    return Race(arms=arms, group=group, seed="0")
 
 
 @pytest.mark.parametrize("references", [{}, {"int8": "fp32"}])
@@ -63,7 +69,15 @@ def test_a_pair_that_is_called_plays_on_when_every_verdict_is_in(called: tuple, 
 BEST = Goal(aim=Aim.BEST)
 
 
-def race(goal: Goal, times: dict[str, float], *, spread: float = 1.0, restarts: int = 6, **fields: object) -> Race:
+def race(
+    goal: Goal,
+    times: dict[str, float],
+    *,
+    spread: float = 1.0,
+    restarts: int = 6,
+    lines: Mapping[str, Any] | None = None,
+    **fields: object,
+) -> Race:
     """Where a race stands whose arms took these times; `spread` widens the noise but of the baseline and its copy."""
     played = {
         label: {
@@ -81,7 +95,7 @@ def race(goal: Goal, times: dict[str, float], *, spread: float = 1.0, restarts: 
         goal=goal,
         **fields,
     )
-    return standing(rules, played, [*played], restarts)
+    return standing(rules, played, [*played], restarts, **(lines or {}))
 
 
 def left(found: Race) -> list[str]:
@@ -109,17 +123,17 @@ def test_for_the_best_a_beaten_arm_leaves_however_near_its_verdict_against_the_b
     assert left(found) == ["base", "a", "b", "copy"]
 
 
-@pytest.mark.parametrize(("steady_from", "over"), [([0, None], False), ([None, None, 0], True)])
+@pytest.mark.parametrize(("steady_from", "over"), [([None] * 3, False), ([None] * 4, True)])
 def test_an_arm_that_finds_no_steady_state_in_most_restarts_beats_nobody(steady_from: list, over: bool):
     """It is the fastest by far, and the answer ships none of its kind: those behind it are distinguished all the
     same.
     """
     found = race(BEST, {"odd": 100.0, "a": 500.0, "b": 505.0}, spread=20.0)
     assert left(found) == [], "odd beats all"
-    found.steady_from["odd"] = [None, None, 0]
+    lines = {"steady_from": {"odd": [None] * 4}}
+    found = race(BEST, {"odd": 100.0, "a": 500.0, "b": 505.0}, spread=20.0, lines=lines)
     assert left(found) == ["base", "a", "b", "copy"]
-    tied = race(BEST, {"odd": 500.0, "a": 505.0}, spread=20.0)
-    tied.steady_from["odd"] = steady_from
+    tied = race(BEST, {"odd": 500.0, "a": 505.0}, spread=20.0, lines={"steady_from": {"odd": steady_from}})
     assert (left(tied) == []) is over, "nobody waits for it once it can't lead"
 
 
@@ -136,8 +150,7 @@ def test_an_arm_that_finds_no_steady_state_in_most_restarts_beats_nobody(steady_
 )
 def test_an_arm_that_breaks_its_limit_beats_nobody(*, given_per_s: float | None, held: tuple[bool, ...], out: bool):
     """As one without a steady state: the answer never ships it, so nobody waits to hear how fast it is."""
-    found = race(BEST, {"odd": 100.0, "a": 500.0, "b": 505.0}, spread=20.0)
-    found.served["odd"] = [
+    done = [
         LoadTestResult(
             given_per_s=given_per_s,
             limit_ns=1e6,
@@ -147,20 +160,20 @@ def test_an_arm_that_breaks_its_limit_beats_nobody(*, given_per_s: float | None,
         )
         for ok in held
     ]
+    lines = {"served": {"odd": done}}
+    found = race(BEST, {"odd": 100.0, "a": 500.0, "b": 505.0}, spread=20.0, lines=lines)
     assert (found.evidence.unsound == {"odd"}) is out
     assert left(found) == (["base", "a", "b", "copy"] if out else [])
-    tied = race(BEST, {"odd": 500.0, "a": 505.0}, spread=20.0)
-    tied.served = found.served
+    tied = race(BEST, {"odd": 500.0, "a": 505.0}, spread=20.0, lines=lines)
     assert (left(tied) == []) is out
 
 
 def test_at_a_given_rate_an_arm_whose_p99_is_over_the_limit_beats_nobody():
-    found = race(BEST, {"odd": 100.0, "a": 500.0, "b": 505.0}, spread=20.0)
     for limit_ns, out in ((101.0, set()), (99.0, {"odd"})):
         step = TriedRate(rate_per_s=500.0, requests=1_000, bound_ns=100.0, held=True)
-        found.served["odd"] = [
-            LoadTestResult(given_per_s=500.0, limit_ns=limit_ns, unloaded_ns=1.0, start_late_ns=0.0, steps=(step,))
-        ] * 3
+        done = LoadTestResult(given_per_s=500.0, limit_ns=limit_ns, unloaded_ns=1.0, start_late_ns=0.0, steps=(step,))
+        lines = {"served": {"odd": [done] * 3}}
+        found = race(BEST, {"odd": 100.0, "a": 500.0, "b": 505.0}, spread=20.0, lines=lines)
         assert found.evidence.unsound == out
 
 
@@ -168,15 +181,14 @@ LIMIT = Goal(aim=Aim.LIMIT, within=0.05)
 
 
 def test_for_a_limit_it_goes_on_while_nothing_may_be_said():
-    found = race(LIMIT, {"told": 900.0, "far": 2000.0})
+    times = {"told": 900.0, "far": 2000.0}
+    found = race(LIMIT, times)
     assert left(found) == []
     for label, playing in (("told", ["base", "told", "copy"]), ("base", ["base", "told", "far", "copy"])):
-        found.steady_from = {label: [None, None, 0]}
-        assert left(found) == playing
-        found.steady_from[label] = [None, 0, 0]
-        assert left(found) == []
+        for unsteady, still in ((4, playing), (3, [])):
+            assert left(race(LIMIT, times, lines={"steady_from": {label: [None] * unsteady}})) == still
     strayed = {g: 1.1 * ns for g, ns in found.blocks["copy"].items()}
-    found = replace(found, blocks={**found.blocks, "copy": strayed}, _evidence=None)
+    found = standing(found.rules, {**found.blocks, "copy": strayed}, [*found.arms], 6)
     assert left(found) == ["base", "told", "far", "copy"]
     assert set(found.open_pairs().values()) == {math.inf}, "nobody knows when the copy comes back"
 
@@ -196,7 +208,7 @@ def test_a_race_takes_note_of_the_steady_states_that_it_finds(monkeypatch: pytes
 def test_without_the_copy_that_vouches_for_the_baseline_the_race_is_over():
     found = race(Goal(), {"told": 500.0, "open": 1007.0}, spread=8.0)
     assert left(found)
-    found.out["copy"] = NotRunKind.FAILED
+    found.group.setbacks["copy"] = NotRun(NotRunKind.FAILED, "")
     assert left(found) == [], "every verdict would be withheld"
     assert found.open_pairs() == {}
 
@@ -229,7 +241,7 @@ def test_what_rounds_more_beats_nobody_in_full_precision():
 
 def test_an_arm_without_a_restart_plays_on():
     found = race(BEST, {"a": 500.0, "b": 900.0})
-    found.blocks["b"] = {}
+    found = standing(found.rules, {**found.blocks, "b": {}}, [*found.arms], 6)
     assert left(found) == ["base", "a", "b", "copy"], "it is compared with what leads"
 
 
@@ -243,7 +255,7 @@ def test_to_resolve_every_ratio_must_be_known_so_closely(percent: float, over: b
 def test_nobody_plays_beyond_the_limit():
     found = race(BEST, {"a": 500.0, "b": 505.0}, spread=20.0)
     assert left(found)
-    found.played = 20
+    found = standing(found.rules, found.blocks, [*found.arms], 20)
     assert left(found) == []
 
 

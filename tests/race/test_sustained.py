@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from support.races import fakes
 from support.races.fakes import QUIET, FakeWatch, World
+from support.races.groups import group_of_rules
 from support.races.made import header, played, rounds, write
 
 from shootout.apps.judge.analysis import analyse
@@ -50,7 +51,12 @@ def race(world: World, *backends: str, whole_s: float = WHOLE_S) -> Race:
         bias_floor=0.005,
         least_restarts=TURNS,
     )
-    return Race(arms=found, rules=rules, seed=str(world.seed), terms=LongTurns(seconds=whole_s))
+    return Race(
+        arms=found,
+        group=group_of_rules(rules, [*found.values()]),
+        seed=str(world.seed),
+        terms=LongTurns(seconds=whole_s),
+    )
 
 
 def play(world: World, *backends: str, context: Mapping[str, Any] | None = None) -> tuple[Race, list[restart.Restart]]:

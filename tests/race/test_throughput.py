@@ -16,6 +16,7 @@ from rich.console import Console
 from support.forked_workers import fork_workers
 from support.races import fakes
 from support.races.fakes import QUIET, FakeWatch, World
+from support.races.groups import group_of_rules, take
 
 from shootout.apps.judge import rows
 from shootout.commands import run
@@ -138,7 +139,9 @@ def _selected(monkeypatch: pytest.MonkeyPatch) -> Race:
     monkeypatch.setattr("shootout.core.race.live_arm.steady_from", lambda _: 0)
     arms = [setting(name, batch, count) for name in "ab" for batch in (1, 4, 16, 64) for count in (1, 2)]
     rules = Rules(baseline=None, control=None, comparisons=0, max_restarts=20, bias_floor=0.005)
-    race = Race(arms={arm.label: arm for arm in arms}, rules=rules, seed="3", rule=halving.survivors)
+    race = Race(
+        arms={arm.label: arm for arm in arms}, group=group_of_rules(rules, arms), seed="3", rule=halving.survivors
+    )
     while race.look():
         world = Settings({"a": 1e5, "b": 3e5})
         race.play(RestartContext(launcher=world, watch=FakeWatch(), **QUIET))
@@ -173,18 +176,19 @@ def test_what_was_chosen_is_confirmed_beside_the_plain_setting(selected: Race) -
 
 def test_restarts_without_data_halve_nothing() -> None:
     labels = [setting("a", 1, count).label for count in range(1, 9)]
-    blocks = {label: {3: np.array([float(2**index)])} for index, label in enumerate(labels)}
     rules = Rules(baseline=None, control=None, comparisons=0, max_restarts=20, bias_floor=0)
-    race = Race(arms=dict.fromkeys(labels), rules=rules, seed="0", played=3, rule=halving.survivors)  # type: ignore[arg-type]
+    group, arms = group_of_rules(rules, restarts=3), dict.fromkeys(labels)
+    race = Race(arms=arms, group=group, seed="0", rule=halving.survivors)  # type: ignore[arg-type]
     assert race.find_players() == labels
-    race.blocks, race.played = blocks, 4
+    take(group, {label: np.array([float(2**index)]) for index, label in enumerate(labels)})
     assert race.find_players() == labels[:4], "one restart halves once, three brought no figure"
 
 
 def raced(arms: list[Arm], seed: int, rule: StoppingRule | None = None, **rules: object) -> Race:
     """A whole race of arms whose time is the same whatever their setting, but noisy."""
     given = {"baseline": None, "control": None, "comparisons": 0, "max_restarts": 8, "bias_floor": 0.005, **rules}
-    race = Race(arms={arm.label: arm for arm in arms}, rules=Rules(**given), seed=str(seed), rule=rule)
+    group = group_of_rules(Rules(**given), arms)
+    race = Race(arms={arm.label: arm for arm in arms}, group=group, seed=str(seed), rule=rule)
     world = World({"a": 1e5}, seed=seed, restart_sd=0.05)
     while race.look():
         race.play(RestartContext(launcher=world, watch=FakeWatch(), **QUIET))

@@ -32,8 +32,8 @@ from shootout.core.journal.records import Failure, Line, Played, Rounds
 from shootout.core.journal.run_folder import _find_obstacle
 from shootout.core.messages import Ask, Loaded, Scope, Scores, Tuned, Turn
 from shootout.core.race import arm_process, pace, restart, runner
-from shootout.core.race.race import block_medians
 from shootout.core.race.recording import Recorder
+from shootout.core.race.restart import block_medians
 from shootout.core.scoring import Measure
 from shootout.core.worker import __main__ as worker_main
 from shootout.core.worker import verification

@@ -21,7 +21,7 @@ from shootout.core.host.noise import Disturbance, DisturbanceKind
 from shootout.core.journal import journal, samples
 from shootout.core.journal.records import Failure, Line, Rounds
 from shootout.core.messages import Scope, Turn
-from shootout.core.race.race import race_of
+from shootout.core.race.race import Race
 from shootout.core.results.group import Group, copy_holds, group_of
 from shootout.core.stats.goals import Aim, Goal
 from shootout.core.stats.verdicts import Verdict
@@ -260,7 +260,7 @@ def test_the_answer_waits_for_no_arm_without_a_steady_state(tmp_path: Path):
         history = journal.read(write(tmp_path / f"{steady_from}", asked, *lines))
         (group,) = (group_of(history, one) for one in history.groups)
         assert [one.pair for one in missing(group)] == open_
-        resumed = race_of(group, list(group.record.arms), seed="0")
+        resumed = Race(arms={arm.label: arm for arm in group.record.arms}, group=group, seed="0")
         assert list(resumed.open_pairs()) == open_
 
 

@@ -16,7 +16,7 @@ from shootout.core.host.placement import ProcessBounds
 from shootout.core.journal.records import PlayedOnGpu
 from shootout.core.messages import Energy, GpuCost, GpuState, Loaded, OnGpu, Scope, Tuned, Turn, Verified
 from shootout.core.race.live_arm import LiveArm
-from shootout.core.race.recording import played_on_gpu
+from shootout.core.race.restart import played_on_gpu
 from shootout.tell import table
 from shootout.tell.document import Document, Gpu, Row
 

@@ -11,7 +11,7 @@ from shootout.core.contract import Arm, NotRun, NotRunKind, Target
 from shootout.core.journal import journal
 from shootout.core.journal.records import Failure, Line, Skip, not_run
 from shootout.core.messages import Scope
-from shootout.core.race.race import race_of
+from shootout.core.race.race import Race
 from shootout.core.results.group import Group, group_of, withheld
 from shootout.core.stats.goals import Aim, Goal
 from shootout.core.study.group import GroupRecord
@@ -87,9 +87,9 @@ def test_a_race_and_its_journal_share_alpha_among_the_same_arms(
     history = journal.read(write(tmp_path / "run", header(arms, groups=(record,)), *lines, setback))
     read = group_of(history, record)
     alone = group_of(journal.read(write(tmp_path / "before", header(arms, groups=(record,)), *lines)), record)
-    race = race_of(alone, arms, seed="0")
+    race = Race(arms={arm.label: arm for arm in arms}, group=alone, seed="0")
     if kind is NotRunKind.KILLED:
         race.killed.add(left.label)  # once: it plays the next restart again
     else:
-        race.out[left.label] = kind
+        alone.setbacks[left.label] = NotRun(kind, "r", during=during)
     assert race.evidence.open_questions == read.evidence(Scope.END_TO_END).open_questions == open_questions

@@ -12,7 +12,7 @@ from support.races.made import header, played, rounds, write
 from shootout.apps.judge import rows
 from shootout.core.contract import Arm, NotRunKind
 from shootout.core.journal.records import Line, LoadTestResult, TriedRate
-from shootout.core.race.race import race_of
+from shootout.core.race.race import Race
 from shootout.core.results.run import read_run
 from shootout.scenarios import p99_limit
 from shootout.tell.document import Timing
@@ -188,4 +188,4 @@ def test_a_race_that_goes_on_remembers_who_broke_the_limit(tmp_path: Path) -> No
             lines.append(played(arm, g, ns, served=done))
         lines.append(rounds(g))
     (found,) = read_run(write(tmp_path, header(arms), *lines)).groups.values()
-    assert race_of(found, arms, seed="0").evidence.unsound == {"b:cpu:fp32"}
+    assert Race(arms={arm.label: arm for arm in arms}, group=found, seed="0").evidence.unsound == {"b:cpu:fp32"}

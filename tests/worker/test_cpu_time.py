@@ -19,7 +19,7 @@ from shootout.core import clock
 from shootout.core.host.child import Child
 from shootout.core.messages import CPU, Ask, Scope, Turn
 from shootout.core.race.arm_process import ClockCheck
-from shootout.core.race.race import block_medians
+from shootout.core.race.restart import block_medians
 from shootout.core.worker.blocks import Blocks
 
 CALL_S = 2e-3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from shootout.core.host.noise import DisturbanceKind
 from shootout.core.host.store import without_home
 from shootout.core.journal.records import Ended, Header
 from shootout.core.messages import Scope
-from shootout.core.results.group import Group, against, copy_holds, unsteady
+from shootout.core.results.group import Group, against, copy_holds
 from shootout.core.results.run import Run, read_run
 from shootout.core.scenario import find_scenario
 from shootout.core.stats.group_evidence import log_ratios
@@ -211,10 +211,7 @@ def missing(group: Group, barred: Collection[str] = ()) -> tuple[Missing, ...]:
         barred: the arms that can't be chosen whatever their times, by what the run is for.
     """
     labels = [label for label in group.played if label not in group.setbacks]
-    known = group.evidence(Scope.END_TO_END)
-    if barred:
-        known = replace(known, barred={*barred})
-    left = restarts_left(known, labels, unsteady(group.steady_from))
+    left = restarts_left(group.evidence(Scope.END_TO_END, barred), labels, group.unsteady)
     each_s = group.rounds[-1].lasting_s if group.rounds else 0.0
     return tuple(
         Missing(pair=pair, restarts=int(count), seconds=count * each_s)

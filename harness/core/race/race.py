@@ -16,8 +16,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import numpy as np
-
 from shootout.core import units
 from shootout.core.clock import Stopwatch
 from shootout.core.constants import (
@@ -29,13 +27,12 @@ from shootout.core.constants import (
 )
 from shootout.core.contract import Arm, Array, NotRun, NotRunKind
 from shootout.core.journal.journal import History
-from shootout.core.journal.records import LoadTestResult, Played
+from shootout.core.journal.records import Played
 from shootout.core.journal.run_folder import is_from_here
-from shootout.core.messages import CPU, Scope
+from shootout.core.messages import Scope
 from shootout.core.race import pace
-from shootout.core.race.live_arm import LiveArm
 from shootout.core.race.restart import Restart, RestartContext
-from shootout.core.results.group import Group, counted, unfit, unsteady
+from shootout.core.results.group import Group
 from shootout.core.scenario import StoppingRule, Terms, scenario_of
 from shootout.core.stats.goals import Aim
 from shootout.core.stats.group_evidence import GroupEvidence, Pair, Rules
@@ -48,7 +45,7 @@ from shootout.core.stats.leaders import (
     time_ns,
 )
 from shootout.core.stats.readings import LEAST_TAILS
-from shootout.core.study.group import short
+from shootout.core.study.group import GroupRecord, short
 from shootout.core.study.plan import Plan
 
 FIRST_ANSWER_RESTARTS = 3
@@ -63,13 +60,9 @@ class Race:
 
     Attributes:
         arms: by label, the control among them.
-        name, index: of its group in the run; the index begins with 0.
+        group: what the journal holds of it: each restart's lines, and why arms are out. One that was killed once isn't.
+        index: of its group in the run; the index begins with 0.
         rule: chooses the arms of each restart in place of the goal, as a scenario has it.
-        blocks: end-to-end block medians (ns) by label and restart.
-        played: restarts so far, those that brought no figure among them.
-        steady_from: by label, the first steady call of each restart that it played; None where there was none.
-        served: by label, what each restart under requests came to; of arms that serve alone.
-        out: labels that failed, turned out impossible or broke a limit of the run's purpose, with the kind of reason.
         barred: labels that break a limit by what is known so far, so that no restart is spent on ranking them.
         hung: labels of arms that gave no answer in an earlier process of the run, and have not played since.
         killed: labels that left the last restart because they were killed: once more, and they are out.
@@ -77,7 +70,6 @@ class Race:
         terms: what the arms are asked; the first restart sets a limit left open.
         called: pairs that play the next restart, whatever the goal still needs.
         players: the arms of the next restart, as `look` found them; none when the race is over.
-        last_s, last_arms: seconds that the last restart took (0 before the first), and how many arms played it.
         parts_s: what each arm takes of the shortest restart, by label (`pace.took_s`); empty before this process's
             first.
         recalled: restarts that had been played when this process began.
@@ -85,16 +77,10 @@ class Race:
     """
 
     arms: Mapping[str, Arm]
-    rules: Rules
+    group: Group
     seed: str
-    name: str = ""
     index: int = 0
     rule: StoppingRule | None = None
-    blocks: dict[str, dict[int, Array]] = field(default_factory=dict)
-    played: int = 0
-    steady_from: dict[str, list[int | None]] = field(default_factory=dict)
-    served: dict[str, list[LoadTestResult]] = field(default_factory=dict)
-    out: dict[str, NotRunKind] = field(default_factory=dict)
     barred: set[str] = field(default_factory=set)
     hung: Collection[str] = ()
     killed: set[str] = field(default_factory=set)
@@ -102,12 +88,9 @@ class Race:
     terms: Terms = field(default_factory=Terms)
     called: Collection[Pair] = ()
     players: list[Arm] = field(default_factory=list)
-    last_s: float = 0.0
-    last_arms: int = 0
     parts_s: dict[str, float] = field(default_factory=dict)
     recalled: int = field(init=False)
     barred_at: int = 0
-    _evidence: GroupEvidence | None = None
     _left: Sequence[float] | None = None
 
     def __post_init__(self) -> None:
@@ -116,9 +99,29 @@ class Race:
     # What is known so far.
 
     @property
+    def name(self) -> str:
+        """Return the name of its group."""
+        return self.group.record.name
+
+    @property
+    def rules(self) -> Rules:
+        """Return what it is judged by."""
+        return self.group.rules
+
+    @property
+    def blocks(self) -> dict[str, dict[int, Array]]:
+        """Return the end-to-end block medians (ns) by label and restart."""
+        return self.group.blocks(Scope.END_TO_END)
+
+    @property
+    def played(self) -> int:
+        """Return how many restarts there were, those that brought no figure among them."""
+        return self.group.next_restart
+
+    @property
     def labels(self) -> list[str]:
         """Return the arms that have not failed, the control included."""
-        return [label for label in self.arms if label not in self.out]
+        return [label for label in self.arms if label not in self.group.setbacks]
 
     @property
     def sound(self) -> dict[str, dict[int, Array]]:
@@ -128,12 +131,9 @@ class Race:
     @property
     def evidence(self) -> GroupEvidence:
         """Return what the restarts so far say of any two arms."""
-        off_limits = {label for label, kind in self.out.items() if kind is NotRunKind.OFF_LIMITS}
-        unsound = unfit(self.arms, self.steady_from, self.served, self.blocks, self.out)
-        barred, known = self.barred | off_limits, self._evidence
-        if known is None or (known.unsound, known.barred) != (unsound, barred):
-            known = self._evidence = GroupEvidence(self.blocks, self.rules, unsound, barred)
-        return known
+        out = self.group.setbacks.items()
+        off_limits = {label for label, why in out if why.kind is NotRunKind.OFF_LIMITS}
+        return self.group.evidence(Scope.END_TO_END, self.barred | off_limits)
 
     @property
     def fewest(self) -> int:
@@ -206,7 +206,7 @@ class Race:
     def find_waiting(self, labels: Collection[str]) -> set[str]:
         """Return which of these arms are in open verdicts or called pairs, stood back, or joined later."""
         late = self.find_late(labels)
-        pairs = [*find_open(self.evidence, labels, unsteady(self.steady_from)), *self.called]
+        pairs = [*find_open(self.evidence, labels, self.group.unsteady), *self.called]
         waiting = late | {label for pair in pairs if {*pair} <= {*labels} for label in pair}
         if late & self._joined:  # an answer compares the fastest with those
             arms = {*labels} - {self.rules.control, *self.evidence.out_of_question}
@@ -220,7 +220,7 @@ class Race:
         An arm that can't be the answer owes none, unless its first starts were unsteady: the next may be steady.
         """
         evidence = self.evidence
-        hopeless = {*evidence.unsound} - unsteady(self.steady_from) | {*evidence.barred}
+        hopeless = {*evidence.unsound} - self.group.unsteady | {*evidence.barred}
         behind = (self.parked | self._joined) & {*labels} - hopeless
         return {label for label in behind if self._count(label) < self.fewest}
 
@@ -281,7 +281,7 @@ class Race:
             if why.kind is NotRunKind.KILLED and arm.label not in self.killed:
                 killed.add(arm.label)
             else:
-                self.out[arm.label] = why.kind
+                self.group.setbacks[arm.label] = why
             context.setback(arm, why)
 
         restart = Restart(
@@ -294,6 +294,7 @@ class Race:
             tails=self.rules.least_restarts >= LEAST_TAILS,
             compute_rounds=scenario_of(self.players[0]).compute_rounds,
             hung=self.hung,
+            samples=f"samples/g{self.index}-{self.played:03}.npz",
         )
         with Stopwatch() as watch:
             found = restart.run()
@@ -302,18 +303,8 @@ class Race:
         self.killed, self.called = killed, ()
         self.hung = {*self.hung} - {live.arm.label for live in found.playing}
         self.terms = self.terms.after(found.asked)
-        for live in found.playing:
-            medians = block_medians(live)[Scope.END_TO_END]
-            if medians:
-                kept = counted(medians, flagged_blocks(live, found.flagged))
-                self.blocks.setdefault(live.arm.label, {})[self.played] = kept
-            self.steady_from.setdefault(live.arm.label, []).append(live.steady_from)
-            if served := found.asked.result(live, found.flagged):
-                self.served.setdefault(live.arm.label, []).append(served)
-        self.last_s, self.last_arms = watch.seconds - found.hung_s, len(found.playing)
+        self.group.take(*found.lines(self.name, watch.seconds))
         self.parts_s |= pace.took_s(found.playing, self.last_s) if self.terms.is_by_calls else {}
-        self.played += 1
-        self._evidence = None
         return found
 
     def join(self, arms: Iterable[Arm]) -> None:
@@ -322,18 +313,21 @@ class Race:
         self.arms = {**self.arms, **new}
         self.contenders_first = False
         if new:  # as many restarts as each should play, though the race had its most before
-            self.rules = replace(self.rules, max_restarts=max(self.rules.max_restarts, self.played + self.fewest))
-        self._evidence = None
+            most = max(self.rules.max_restarts, self.played + self.fewest)
+            self.group = replace(self.group, rules=replace(self.rules, max_restarts=most))
 
-    def take_baseline(self, baseline: str, control: Arm) -> None:
-        """Race against another baseline from the next restart on, beside its copy; that of the old one leaves."""
-        old = self.rules.control
-        self.rules = replace(self.rules, baseline=baseline, control=control.label)
+    def take_baseline(self, record: GroupRecord) -> None:
+        """Race against the baseline of this record from the next restart on, beside its copy; the old one's leaves."""
+        old, control = self.rules.control, record.arms[-1]
+        self.group = self.group.with_baseline(record)
         self.arms = {label: arm for label, arm in self.arms.items() if label != old} | {control.label: control}
-        self.blocks = {label: blocks for label, blocks in self.blocks.items() if label != old}
-        self._evidence = None
 
     # How long it takes.
+
+    @property
+    def last_s(self) -> float:
+        """Return the seconds that the last restart took; 0 before the first."""
+        return self.group.rounds[-1].lasting_s if self.group.rounds else 0.0
 
     @property
     def owed(self) -> int:
@@ -353,7 +347,8 @@ class Race:
 
     def _usual_s(self, arms: int) -> float:
         """Return the seconds of a restart of so many arms if each takes as long as in the last one."""
-        return self.last_s * (arms / self.last_arms if self.last_arms else 1.0)
+        last_arms = self.group.players(self.played - 1)
+        return self.last_s * (arms / last_arms if last_arms else 1.0)
 
     def takes_s(self, pairs: Iterable[Pair]) -> float:
         """Return the seconds of a restart in which these pairs play."""
@@ -365,7 +360,7 @@ class Race:
 
         While contenders go first, these are theirs.
         """
-        left = restarts_left(self.evidence, self._find_focus(), unsteady(self.steady_from))
+        left = restarts_left(self.evidence, self._find_focus(), self.group.unsteady)
         shared = {pair: self.count_shared(pair) for pair in left}
         return {
             pair: self.fewest - shared[pair] if shared[pair] < self.fewest else count for pair, count in left.items()
@@ -452,43 +447,6 @@ def first_of(waiting: Iterable[Race], allows: Callable[[float], bool]) -> Race |
     """
     allowed = [one for one in waiting if allows(one.next_s)]
     return min(allowed, key=lambda one: one.order) if len(allowed) > 1 else next(iter(allowed), None)
-
-
-def race_of(known: Group, arms: Sequence[Arm], *, seed: str, terms: Terms | None = None, index: int = 0) -> Race:
-    """Return a group's race as its part of the journal left it."""
-    race = Race(
-        arms={arm.label: arm for arm in arms},
-        rules=known.rules,
-        seed=seed,
-        name=known.record.name,
-        index=index,
-        rule=scenario_of(known.record.arms[0]).find_stopping_rule(known.record),
-        blocks=known.blocks(Scope.END_TO_END),
-        played=known.next_restart,
-        steady_from=known.steady_from,
-        served=known.served,
-        terms=terms or Terms(),
-        out={label: why.kind for label, why in known.setbacks.items()},
-    )
-    if known.rounds:
-        last = known.rounds[-1]
-        race.last_s, race.last_arms = last.lasting_s, known.players(last.restart)
-    return race
-
-
-def block_medians(live: LiveArm) -> dict[str, tuple[float, ...]]:
-    """Return by scope what a restart's turns come to (ns), each a figure that counts, and `CPU`."""
-    cpu_ns = [turn.cpu_ns for turn in live.turns if turn.cpu_ns is not None]
-    compute = (turn.latency_ns[Scope.COMPUTE] for turn in live.turns if Scope.COMPUTE in turn.latency_ns)
-    return {
-        Scope.END_TO_END.value: scenario_of(live.arm).values_ns(live.turns),
-        Scope.COMPUTE.value: tuple(float(np.median(ns)) for ns in compute),
-    } | ({CPU: tuple(cpu_ns)} if len(cpu_ns) == len(live.turns) > 0 else {})
-
-
-def flagged_blocks(live: LiveArm, flagged: tuple[int, ...]) -> tuple[int, ...]:
-    """Return which of an arm's figures are of flagged rounds; one for all rounds is of none."""
-    return flagged if scenario_of(live.arm).counts_rounds(live.turns) else ()
 
 
 class Purpose:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
 
 from shootout.core import backends
 from shootout.core.build.builder import BuiltArm
@@ -16,16 +15,14 @@ from shootout.core.journal.records import (
     Checked,
     Failure,
     Played,
-    PlayedOnGpu,
     Prepared,
-    Rounds,
     Skip,
     not_run,
 )
 from shootout.core.messages import Loaded, Progress, Verified
-from shootout.core.race.live_arm import LiveArm
-from shootout.core.race.race import Purpose, Race, block_medians, flagged_blocks
+from shootout.core.race.race import Purpose
 from shootout.core.race.restart import Restart
+from shootout.core.results.group import Group
 from shootout.core.study.target import provider
 from shootout.core.worker import availability
 
@@ -147,26 +144,16 @@ class Recorder:
         )
         self.file.append(line)
 
-    def restart(self, race: Race, played: Restart) -> list[Played]:
-        """Write the restart that has just been played; its lines go out at once, closed by their `rounds` line.
+    def restart(self, group: Group, played: Restart) -> list[Played]:
+        """Write the restart that a group has just played; its lines go out at once, closed by their `rounds` line.
 
         Returns:
             A line for each arm that played, in their order.
         """
-        name = f"samples/g{race.index}-{played.index:03}.npz"
         turns = [(p.arm.label, p.turns) for p in played.playing]
-        samples.write(self.out, name, turns, [(p.arm.label, p.single_ns) for p in played.playing])
-        rounds = Rounds(
-            group=race.name,
-            restart=played.index,
-            tried=played.rounds,
-            voided=tuple(played.disturbed),
-            wall_s=race.last_s + played.hung_s,
-            spent_s=played.spent_s,
-            killed=tuple(played.killed),
-        )
-        lines = [_played_line(race.name, played, p, name) for p in played.playing]
-        self.file.append(*lines, rounds)
+        samples.write(self.out, played.samples, turns, [(p.arm.label, p.single_ns) for p in played.playing])
+        lines = [group.played[p.arm.label][-1] for p in played.playing]
+        self.file.append(*lines, group.rounds[-1])
         for line in lines:
             self._gone.pop((line.group, line.arm), None)  # it was killed before, and has played now
         return lines
@@ -208,45 +195,3 @@ def _find_doubts(arm: Arm, found: BuiltArm, *, runs: bool) -> tuple[str, ...]:
     if target.precision in SCALED and runs and not found.probe:
         lines.append("no grid probe could be made, so its precision rests on node counts and error")
     return tuple(lines)
-
-
-def _played_line(group: str, restart: Restart, live: LiveArm, name: str) -> Played:
-    return Played(
-        group=group,
-        arm=live.arm.label,
-        restart=restart.index,
-        load_s=live.loaded.load_s,
-        first_call_s=live.loaded.first_call_s,
-        warm_up_calls=live.warm_up_calls,
-        steady_from=live.steady_from,
-        executed=live.verified.executed,
-        fidelity=live.verified.fidelity,
-        per_reading={scope.value: calls for scope, calls in live.tuned.per_reading.items()}
-        | ({samples.SINGLE: 1} if live.single_ns.size else {}),
-        block_median_ns=block_medians(live),
-        flagged=flagged_blocks(live, restart.flagged),
-        rss_before_bytes=live.loaded.rss_before_bytes,
-        rss_after_bytes=live.loaded.rss_after_bytes,
-        peak_rss_bytes=live.peak_rss_bytes,
-        samples=name,
-        cpus=tuple(sorted(live.placed.cpus)),
-        os_threads=live.placed.os_threads,
-        served=restart.asked.result(live, restart.flagged),
-        bins=tuple(part for turn in live.turns for part in turn.bins),
-        gpu=played_on_gpu(live),
-        spent_s=dict(live.spent_s),
-        forked=live.loaded.forked,
-    )
-
-
-def played_on_gpu(live: LiveArm) -> PlayedOnGpu | None:
-    """Return what one restart tells of the GPU, for the journal; None for an arm on the CPU."""
-    if not live.arm.target.device.is_gpu:
-        return None
-    clocks = [mhz for turn in live.turns if turn.gpu and (mhz := turn.gpu.sm_clock_mhz) is not None]
-    return PlayedOnGpu(
-        cost=live.loaded.gpu,
-        sm_clock_mhz=round(median(clocks)) if clocks else None,
-        reference_mhz=live.sm_clock_mhz,
-        on_gpu=live.on_gpu,
-    )

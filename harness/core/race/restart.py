@@ -11,7 +11,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from statistics import median
 from typing import TypeVar
+
+import numpy as np
 
 from shootout.core import budget
 from shootout.core.clock import Deadline, Stopwatch, sleep
@@ -19,11 +22,14 @@ from shootout.core.constants import COMPUTE_ROUNDS, ROUNDS, ROUNDS_BUDGET_NS
 from shootout.core.contract import Arm, Device, NotRun
 from shootout.core.errors import ArmOut, Hung, NotRunKind, SkippedArm
 from shootout.core.host.noise import Disturbance, Gpus, NoiseMeter, OwnTraces, undisturbed
-from shootout.core.messages import Ask, Loaded, Scope, Verified
+from shootout.core.journal import records
+from shootout.core.journal.records import Played, PlayedOnGpu
+from shootout.core.journal.samples import SINGLE
+from shootout.core.messages import CPU, Ask, Loaded, Scope, Verified
 from shootout.core.race import pace
 from shootout.core.race.arm_process import Launcher
 from shootout.core.race.live_arm import LiveArm, Loading, total_cpu_ns
-from shootout.core.scenario import Rounds, Terms
+from shootout.core.scenario import Rounds, Terms, scenario_of
 from shootout.core.units import span
 
 _MAX_PADDING_BYTES = 4096
@@ -64,6 +70,7 @@ class Restart:
         tails: whether each arm is read as often as a p99 takes, however long its calls.
         compute_rounds: `compute` is read in so many rounds, the first.
         hung: labels of arms that gave no answer in an earlier process of the run: they are loaded behind the others.
+        samples: the .npz file of its raw readings, relative to the run folder.
         playing: the arms that have not left, in spawn order.
         disturbed: the rounds that are flagged, with their reasons.
         rounds: played so far, by every arm that has not left; turns of a round that not all of them played are dropped.
@@ -84,6 +91,7 @@ class Restart:
     tails: bool = False
     compute_rounds: int = COMPUTE_ROUNDS
     hung: Collection[str] = ()
+    samples: str = ""
     playing: list[LiveArm] = field(default_factory=list, init=False)
     disturbed: list[tuple[int, tuple[Disturbance, ...]]] = field(default_factory=list, init=False)
     rounds: int = field(default=0, init=False)
@@ -335,6 +343,52 @@ class Restart:
             if self._has_time_for(0.0):
                 self._run_guarded(live, _LEAVING, partial(take, live))
 
+    def lines(self, group: str, wall_s: float) -> tuple[list[Played], records.Rounds]:
+        """Return what the journal says of it: a line for each arm that played, and the one that closes them.
+
+        Args:
+            wall_s: seconds that all of it took.
+        """
+        played = [
+            Played(
+                group=group,
+                arm=live.arm.label,
+                restart=self.index,
+                load_s=live.loaded.load_s,
+                first_call_s=live.loaded.first_call_s,
+                warm_up_calls=live.warm_up_calls,
+                steady_from=live.steady_from,
+                executed=live.verified.executed,
+                fidelity=live.verified.fidelity,
+                per_reading={scope.value: calls for scope, calls in live.tuned.per_reading.items()}
+                | ({SINGLE: 1} if live.single_ns.size else {}),
+                block_median_ns=block_medians(live),
+                flagged=flagged_blocks(live, self.flagged),
+                rss_before_bytes=live.loaded.rss_before_bytes,
+                rss_after_bytes=live.loaded.rss_after_bytes,
+                peak_rss_bytes=live.peak_rss_bytes,
+                samples=self.samples,
+                cpus=tuple(sorted(live.placed.cpus)),
+                os_threads=live.placed.os_threads,
+                served=self.asked.result(live, self.flagged),
+                bins=tuple(part for turn in live.turns for part in turn.bins),
+                gpu=played_on_gpu(live),
+                spent_s=dict(live.spent_s),
+                forked=live.loaded.forked,
+            )
+            for live in self.playing
+        ]
+        rounds = records.Rounds(
+            group=group,
+            restart=self.index,
+            tried=self.rounds,
+            voided=tuple(self.disturbed),
+            wall_s=wall_s,
+            spent_s=self.spent_s,
+            killed=tuple(self.killed),
+        )
+        return played, rounds
+
     def _run_guarded(self, live: LiveArm, during: str, step: Callable[[], None]) -> None:
         """Run one arm's step; if the arm fails, note it, end its process and take it out, while the others go on.
 
@@ -368,6 +422,34 @@ def rounds_for(arms: Sequence[LiveArm], least: int) -> int:
     """Return 12 rounds; fewer (at least `least`) where calls are so long that 12 would pass the budget of a restart."""
     round_ns = sum(2.0 * sum(live.tuned.call_ns.values()) for live in arms)
     return max(least, min(ROUNDS, int(ROUNDS_BUDGET_NS / max(round_ns, 1.0))))
+
+
+def block_medians(live: LiveArm) -> dict[str, tuple[float, ...]]:
+    """Return by scope what a restart's turns come to (ns), each a figure that counts, and `CPU`."""
+    cpu_ns = [turn.cpu_ns for turn in live.turns if turn.cpu_ns is not None]
+    compute = (turn.latency_ns[Scope.COMPUTE] for turn in live.turns if Scope.COMPUTE in turn.latency_ns)
+    return {
+        Scope.END_TO_END.value: scenario_of(live.arm).values_ns(live.turns),
+        Scope.COMPUTE.value: tuple(float(np.median(ns)) for ns in compute),
+    } | ({CPU: tuple(cpu_ns)} if len(cpu_ns) == len(live.turns) > 0 else {})
+
+
+def flagged_blocks(live: LiveArm, flagged: tuple[int, ...]) -> tuple[int, ...]:
+    """Return which of an arm's figures are of flagged rounds; one for all rounds is of none."""
+    return flagged if scenario_of(live.arm).counts_rounds(live.turns) else ()
+
+
+def played_on_gpu(live: LiveArm) -> PlayedOnGpu | None:
+    """Return what one restart tells of the GPU, for the journal; None for an arm on the CPU."""
+    if not live.arm.target.device.is_gpu:
+        return None
+    clocks = [mhz for turn in live.turns if turn.gpu and (mhz := turn.gpu.sm_clock_mhz) is not None]
+    return PlayedOnGpu(
+        cost=live.loaded.gpu,
+        sm_clock_mhz=round(median(clocks)) if clocks else None,
+        reference_mhz=live.sm_clock_mhz,
+        on_gpu=live.on_gpu,
+    )
 
 
 def _shuffle(items: Sequence[T], rng: random.Random) -> list[T]:

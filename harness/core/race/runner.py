@@ -24,7 +24,7 @@ from shootout.core.journal.records import Confirming, Played
 from shootout.core.messages import Progress
 from shootout.core.race import pace
 from shootout.core.race.arm_process import Launcher
-from shootout.core.race.race import Purpose, Race, first_of, race_of
+from shootout.core.race.race import Purpose, Race, first_of
 from shootout.core.race.recording import Recorder
 from shootout.core.race.restart import Restart, RestartContext
 from shootout.core.results.group import NO_FAULT, group_of
@@ -201,7 +201,7 @@ class RaceRunner:
             restart = self._run_restart(race, waiting)
             if restart.is_cut:
                 return False
-            for live, line in zip(restart.playing, self.recorder.restart(race, restart), strict=True):
+            for live, line in zip(restart.playing, self.recorder.restart(race.group, restart), strict=True):
                 self.purpose.note(live.arm, line)
                 self._drop_if_limit_broken(race, live.arm, line)
         self._replace_baseline(race)
@@ -210,16 +210,16 @@ class RaceRunner:
 
     def _leave_out(self, race: Race) -> None:
         """Skip the arms that the run's purpose lets not play."""
-        new = [arm for arm in race.players if arm.label not in race.blocks]
+        new = [arm for arm in race.players if arm.label not in race.group.played]
         for arm in new:
             if why := self.purpose.find_obstacle(arm):
                 self.recorder.note(race.name, arm, why)
-                race.out[arm.label] = why.kind
+                race.group.setbacks[arm.label] = why
         if new:
             race.look()
 
     def _run_restart(self, race: Race, waiting: Sequence[Race]) -> Restart:
-        self.launcher.begin_restart(self.built.get(race.name, {}), race.steady_from)
+        self.launcher.begin_restart(self.built.get(race.name, {}), race.group.played)
         due = Deadline(pace.restart_s(max(0.0, self._left_s), [each.owed for each in waiting]))
         goal_s = sum(each.left_s for each in waiting)
         self.progress.restart(race.name, race.played, race.fewest, goal_s, self._left_s, race.standing)
@@ -239,18 +239,18 @@ class RaceRunner:
         installed = self.recorder.installed.get((line.group, line.arm))
         if not arm.control and arm.label != race.rules.baseline and (why := self.purpose.find_breach(line, installed)):
             self.recorder.note(line.group, arm, why)
-            race.out[arm.label] = why.kind
+            race.group.setbacks[arm.label] = why
 
     def _replace_baseline(self, race: Race) -> None:
         """Let the next plain target be the baseline if the group's own was refused: its copy vouches for no verdict."""
         group = self.groups[race.name]
-        record = with_next_baseline(group.record, _gone(self.recorder.of_group(race.name)), race.blocks)
+        record = with_next_baseline(group.record, _gone(self.recorder.of_group(race.name)), race.group.played)
         if record.baseline == group.record.baseline:
             return
         self.progress.say(f"{group.record.baseline} is refused, so {record.baseline} is the baseline now")
         self.groups[race.name] = replace(group, record=record)
         self._add_control(self.groups[race.name])
-        race.take_baseline(str(record.baseline), record.arms[-1])
+        race.take_baseline(record)
 
     def _look(self, changed: Iterable[Race]) -> None:
         """Find the next players of the races that changed, and tell their first answers.
@@ -286,14 +286,20 @@ class RaceRunner:
         record = with_next_baseline(group.record, _gone(known.setbacks), known.played)
         if record.baseline != group.record.baseline:
             group = self.groups[name] = replace(group, record=record)
-            rules = replace(known.rules, baseline=record.baseline, control=record.arms[-1].label)
-            known = replace(known, rules=rules)
+            known = known.with_baseline(record)
         built = self._add_control(group)
         arms = [arm for arm in group.playing if arm.label in built and not self.recorder.is_out(name, arm)]
         scenario, served = scenario_of(group.record.arms[0]), [one for done in known.served.values() for one in done]
         terms = scenario.terms(self.plan.study.options_of(scenario), served, self.plan.restart_s)
         seed, index = f"{self.plan.study.seed} {name}", list(self.groups).index(name)
-        race = race_of(known, arms, seed=seed, terms=terms, index=index)
+        race = Race(
+            arms={arm.label: arm for arm in arms},
+            group=known,
+            seed=seed,
+            index=index,
+            rule=scenario.find_stopping_rule(known.record),
+            terms=terms,
+        )
         race.hung = [arm.label for arm in arms if self.recorder.hung(name, arm)]
         return race
 

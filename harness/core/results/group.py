@@ -5,13 +5,13 @@ A group's verdicts stand if the control comes out like the baseline, and both ar
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from shootout.core.constants import CONTROL_WITHIN
-from shootout.core.contract import Arm, Array, NotRun, NotRunKind
+from shootout.core.contract import Array, NotRun, NotRunKind
 from shootout.core.journal.journal import History
 from shootout.core.journal.records import (
     PASSING,
@@ -27,7 +27,7 @@ from shootout.core.journal.records import (
 )
 from shootout.core.messages import Scope
 from shootout.core.scenario import scenario_of
-from shootout.core.stats.group_evidence import Blocks, GroupEvidence, Rules
+from shootout.core.stats.group_evidence import GroupEvidence, Rules
 from shootout.core.stats.leaders import time_ns
 from shootout.core.stats.readings import is_unsteady
 from shootout.core.stats.verdicts import Comparison, Verdict
@@ -56,41 +56,9 @@ def counted(medians: Sequence[float], flagged: Collection[int]) -> Array:
     return np.array(medians, dtype=np.float64)[counting(len(medians), flagged)]
 
 
-def unfit(
-    arms: Mapping[str, Arm],
-    steady_from: Mapping[str, Sequence[int | None]],
-    served: Mapping[str, Sequence[LoadTestResult]],
-    blocks: Mapping[str, Blocks],
-    out: Mapping[str, NotRunKind],
-) -> set[str]:
-    """Return the arms that can't be the answer, as they stand, so that no verdict among them is waited for.
-
-    They broke, found no steady state in most of their restarts, or break a limit that their scenario holds them to. The
-    race and what is read from its journal both take it from here, so that they share α among the same arms.
-
-    Args:
-        arms: by label.
-        steady_from, served: as `Group` has them.
-        blocks: block medians (ns) by label and restart.
-        out: by label, why an arm left. What it measured before it left for a reason of `NO_FAULT` counts.
-    """
-    broken = {label for label, kind in out.items() if kind not in NO_FAULT}
-    tails = {
-        label: scenario_of(arms[label]).tail(done, time_ns(blocks.get(label, {})))
-        for label, done in served.items()
-        if label in arms
-    }
-    return broken | unsteady(steady_from) | {label for label, tail in tails.items() if tail and tail.breaks}
-
-
-def unsteady(steady_from: Mapping[str, Sequence[int | None]]) -> set[str]:
-    """Return the arms that found no steady state in most of their restarts."""
-    return {label for label, starts in steady_from.items() if is_unsteady(starts)}
-
-
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One group's part of the journal, ready to be asked."""
+    """One group's part of the journal: of a run that is over, or of a race, which adds each restart's lines."""
 
     record: GroupRecord
     rules: Rules
@@ -99,7 +67,23 @@ class Group:
     prepared: dict[str, Prepared]
     setbacks: dict[str, NotRun]
     checked: dict[str, Checked] = field(default_factory=dict)
-    _evidence: dict[str, GroupEvidence] = field(default_factory=dict)
+    _blocks: dict[str, dict[str, dict[int, Array]]] = field(default_factory=dict, init=False, compare=False)
+    _evidence: dict[Hashable, GroupEvidence] = field(default_factory=dict, init=False, compare=False)
+
+    def take(self, lines: Iterable[Played], rounds: Rounds) -> None:
+        """Add the lines of one more restart."""
+        for line in lines:
+            self.played.setdefault(line.arm, []).append(line)
+        self.rounds.append(rounds)
+        self._blocks.clear()
+        self._evidence.clear()
+
+    def with_baseline(self, record: GroupRecord) -> Group:
+        """Return the group with the baseline of this record and its copy, which is last; the old copy is no target."""
+        rules = replace(self.rules, baseline=record.baseline, control=record.arms[-1].label)
+        old = {self.rules.control} - {rules.control}
+        played = {label: lines for label, lines in self.played.items() if label not in old}
+        return replace(self, record=record, rules=rules, played=played)
 
     def blocks(self, scope: str) -> dict[str, dict[int, Array]]:
         """Return the block medians in ns that count, by label and restart; restarts without any are left out.
@@ -107,7 +91,9 @@ class Group:
         Args:
             scope: or `CPU`.
         """
-        return {label: self.blocks_of(scope, label) for label in self.played}
+        if scope not in self._blocks:
+            self._blocks[scope] = {label: self.blocks_of(scope, label) for label in self.played}
+        return self._blocks[scope]
 
     def blocks_of(self, scope: str, label: str) -> dict[int, Array]:
         """Return likewise that of one arm, by restart."""
@@ -119,14 +105,37 @@ class Group:
             if medians.size and np.all(medians > SHORTEST_NS) and np.all(medians < LONGEST_NS)
         }
 
-    def evidence(self, scope: str) -> GroupEvidence:
-        """Return what all verdicts of this scope stand on; the race went by that of end to end."""
-        if scope not in self._evidence:
-            blocks = self.blocks(scope)
-            out = {label: why.kind for label, why in self.setbacks.items()}
-            unsound = unfit({arm.label: arm for arm in self.record.arms}, self.steady_from, self.served, blocks, out)
-            self._evidence[scope] = GroupEvidence(blocks, self.rules, unsound)
-        return self._evidence[scope]
+    def evidence(self, scope: str, barred: Collection[str] = ()) -> GroupEvidence:
+        """Return what all verdicts of this scope stand on; the race goes by that of end to end.
+
+        Args:
+            barred: arms that break a limit, on which a race spends no restart.
+        """
+        out = frozenset((label, why.kind) for label, why in self.setbacks.items())
+        key = (scope, out, frozenset(barred))
+        if key not in self._evidence:
+            self._evidence[key] = GroupEvidence(self.blocks(scope), self.rules, self._find_unfit(scope), {*barred})
+        return self._evidence[key]
+
+    def _find_unfit(self, scope: str) -> set[str]:
+        """Return the arms that can't be the answer, as they stand, so that no verdict among them is waited for.
+
+        They broke, found no steady state in most of their restarts, or break a limit that their scenario holds them to.
+        What an arm measured before it left for a reason of `NO_FAULT` counts.
+        """
+        arms, blocks = {arm.label: arm for arm in self.record.arms}, self.blocks(scope)
+        broken = {label for label, why in self.setbacks.items() if why.kind not in NO_FAULT}
+        tails = {
+            label: scenario_of(arms[label]).tail(done, time_ns(blocks.get(label, {})))
+            for label, done in self.served.items()
+            if label in arms
+        }
+        return broken | self.unsteady | {label for label, tail in tails.items() if tail and tail.breaks}
+
+    @property
+    def unsteady(self) -> set[str]:
+        """Return the arms that found no steady state in most of their restarts."""
+        return {label for label, starts in self.steady_from.items() if is_unsteady(starts)}
 
     @property
     def steady_from(self) -> dict[str, list[int | None]]:

@@ -22,6 +22,8 @@ from shootout.core.race.restart import RestartContext
 from shootout.core.stats.group_evidence import Rules
 from shootout.scenarios.sustained import LongTurn
 
+from .groups import group_of_rules
+
 EXECUTED = Executed(library="fake", version="0", device="cpu", threads=1, compute_nodes_by_precision={"fp32": 1})
 READINGS = 8
 STOLEN = Disturbance(DisturbanceKind.STEAL, 0.09)
@@ -305,7 +307,8 @@ def race(world: World, backends: list[str], *, restarts: int = 20, bias_floor: f
         max_restarts=restarts,
         bias_floor=bias_floor,
     )
-    found = Race(arms={one.label: one for one in [*arms, hidden]}, rules=rules, seed=str(world.seed))
+    there = {one.label: one for one in [*arms, hidden]}
+    found = Race(arms=there, group=group_of_rules(rules, [*there.values()]), seed=str(world.seed))
     watch = FakeWatch()
     while found.look():
         found.play(RestartContext(launcher=world, watch=watch, **QUIET))

@@ -9,12 +9,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from shootout.core.constants import BIAS_FLOOR, MAX_RESTARTS
-from shootout.core.contract import Arm, Array, Precision, Target
+from shootout.core.contract import Arm, Precision, Target
+from shootout.core.messages import Scope
 from shootout.core.race.race import Race
 from shootout.core.stats.goals import Goal
 from shootout.core.stats.group_evidence import GroupEvidence, Rules
 from shootout.core.stats.leaders import find_untold, leader_sets
 from shootout.core.study.group import count_comparisons, exact_of
+
+from .groups import group_of_rules, take
 
 DEFAULT = (1.0, 0.62, 0.36, 0.95, 0.40, 1.6, 0.27, 0.29, 0.24, 0.30)
 """Ten arms as far apart as those of the default study, the baseline first; the last two round."""
@@ -58,13 +61,12 @@ def race_for(goal: Goal, times: Sequence[float], *, sd: float, seed: int, roundi
     )
     noise = np.random.default_rng(seed).standard_normal((MAX_RESTARTS, len(times)))
     tape = np.array(times) * np.exp(sd / math.sqrt(2) * noise)
-    blocks: dict[str, dict[int, Array]] = {label: {} for label in labels}
-    played = 0
+    group = group_of_rules(rules)
     there = dict(zip(labels, arms, strict=True))
-    while players := Race(arms=there, rules=rules, seed="", blocks=blocks, played=played).find_players():
-        for label in players:
-            blocks[label][played] = tape[played, labels.index(label)][None]
-        played += 1
+    while players := Race(arms=there, group=group, seed="").find_players():
+        row = tape[group.next_restart]
+        take(group, {label: row[labels.index(label)][None] for label in players})
+    blocks, played = group.blocks(Scope.END_TO_END), group.next_restart
     evidence = GroupEvidence(blocks, rules)
     sets = leader_sets(evidence, labels)
     fastest = [min(some, key=truth.__getitem__) for some in (labels, [one for one in labels if one in rules.exact])]

@@ -15,10 +15,13 @@ from scipy.special import digamma
 
 from shootout.core.constants import ALPHA, BIAS_FLOOR, MAX_RESTARTS, ROUNDS
 from shootout.core.contract import Arm, Array, Target
+from shootout.core.messages import Scope
 from shootout.core.race.race import Race as PackageRace
 from shootout.core.stats.group_evidence import Blocks, GroupEvidence, Rules
 from shootout.core.stats.interval import LEAST_OPEN, LEAST_SD, find_bearable, find_reach
 from shootout.core.stats.verdicts import Verdict
+
+from .groups import group_of_rules, take
 
 SD = 0.003
 """The restart SD to which the power targets refer."""
@@ -296,16 +299,13 @@ def race(times_ms: Sequence[float], *, seed: int, leaving: bool, sd: float = PIN
         max_restarts=MAX_RESTARTS,
         bias_floor=BIAS_FLOOR,
     )
-    blocks: dict[str, dict[int, Array]] = {label: {} for label in labels}
-    players, played = labels, 0
+    players, group = labels, group_of_rules(rules)
     there = {label: Arm(target=Target(backend="b"), model="m") for label in labels}
-    while found := PackageRace(
-        arms={label: there[label] for label in players}, rules=rules, seed="", blocks=blocks, played=played
-    ).find_players():
+    while found := PackageRace(arms={label: there[label] for label in players}, group=group, seed="").find_players():
         players = found if leaving else labels
-        for label in players:
-            blocks[label][played] = tape[played, labels.index(label)][None]
-        played += 1
+        row = tape[group.next_restart]
+        take(group, {label: row[labels.index(label)][None] for label in players})
+    blocks = group.blocks(Scope.END_TO_END)
     return Race(
         restarts=tuple(len(blocks[label]) for label in labels),
         verdicts=tuple(verdict_on(blocks, label, labels[0], rules) for label in labels[1:]),
