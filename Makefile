@@ -37,6 +37,7 @@ check: $(INSTALLED)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m lab.words
+	$(BIN)/python -m lab.ratchet
 
 bench: $(INSTALLED)
 	$(BIN)/python -m lab

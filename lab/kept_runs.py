@@ -33,7 +33,7 @@ def read_run(name: str) -> dict[str, Any]:
     """Return by command what it prints of a run, JSON as data, and its exit code."""
     told = {}
     for command, option in COMMANDS:
-        words = [sys.executable, "-m", "shootout.cli", command, str(RUNS / name), option]
+        words = [sys.executable, "-m", "shootout.cli", command, str((RUNS / name).relative_to(ROOT)), option]
         done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, check=False)
         text = done.stdout.replace(str(ROOT), "")
         is_data = option == "--json" and text.lstrip().startswith(("{", "["))
