@@ -68,6 +68,12 @@ COULD_RUN = frozenset({NotRunKind.NOT_REACHED, NotRunKind.NEVER_HELD})
 """Only the time and the luck of one run speak against these arms."""
 FAILURES = frozenset({NotRunKind.KILLED, NotRunKind.FAILED})
 """All others are skips."""
+PASSING = frozenset({NotRunKind.NOT_REACHED, NotRunKind.KILLED})
+"""The same command tries an arm again that had no time, or was killed."""
+PASSED = frozenset({NotRunKind.KILLED, NotRunKind.OFF_LIMITS})
+"""An arm that plays again is out for none of these."""
+NO_FAULT = PASSED | PASSING
+"""An arm that left for one of these measured nothing wrong before: it had no time, was killed, or isn't wanted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -376,10 +376,6 @@ class Failure(Record):
         return NotRun(self.cause, self.reason, during=self.during)
 
 
-PASSING = frozenset({NotRunKind.NOT_REACHED, NotRunKind.KILLED})
-"""The same command tries an arm again that had no time, or was killed."""
-
-
 def not_run(group: str, arm: Arm, why: NotRun) -> Skip | Failure:
     """Return the line that says why an arm of a group is out."""
     if why.failed:

@@ -8,10 +8,10 @@ from pathlib import Path
 from shootout.core import backends
 from shootout.core.build.builder import BuiltArm
 from shootout.core.contract import SCALED, Arm, NotRun, NotRunKind, Precision
+from shootout.core.errors import PASSING
 from shootout.core.journal import samples
 from shootout.core.journal.journal import History, Journal
 from shootout.core.journal.records import (
-    PASSING,
     Checked,
     Failure,
     Played,

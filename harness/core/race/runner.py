@@ -14,7 +14,7 @@ from shootout.core.build.pool import lanes_near
 from shootout.core.build.preparation import Preparation
 from shootout.core.clock import Deadline, Stopwatch
 from shootout.core.constants import FORESEEING, HOPELESS
-from shootout.core.contract import Arm, Device, NotRun
+from shootout.core.contract import Arm, Device
 from shootout.core.errors import UsageError
 from shootout.core.host import cuda_driver, environment, gpu
 from shootout.core.host.noise import NoiseMeter
@@ -27,7 +27,7 @@ from shootout.core.race.arm_process import Launcher
 from shootout.core.race.race import Purpose, Race, first_of
 from shootout.core.race.recording import Recorder
 from shootout.core.race.restart import Restart, RestartContext
-from shootout.core.results.group import NO_FAULT, group_of
+from shootout.core.results.group import find_faulty, group_of
 from shootout.core.scenario import scenario_of
 from shootout.core.stats.group_evidence import Pair
 from shootout.core.study import points
@@ -244,7 +244,7 @@ class RaceRunner:
     def _replace_baseline(self, race: Race) -> None:
         """Let the next plain target be the baseline if the group's own was refused: its copy vouches for no verdict."""
         group = self.groups[race.name]
-        record = with_next_baseline(group.record, _gone(self.recorder.of_group(race.name)), race.group.played)
+        record = with_next_baseline(group.record, find_faulty(self.recorder.of_group(race.name)), race.group.played)
         if record.baseline == group.record.baseline:
             return
         self.progress.say(f"{group.record.baseline} is refused, so {record.baseline} is the baseline now")
@@ -280,10 +280,10 @@ class RaceRunner:
     def _recall_race(self, group: PlannedGroup) -> Race:
         name, known = group.record.name, group_of(self.history, group.record)
         most = known.rules.max_restarts  # one that goes on at its end may have as many again
-        known = replace(known, rules=replace(known.rules, max_restarts=most * (1 + known.next_restart // most)))
-        known.setbacks.clear()  # those of an earlier process that had no time are none of this one's
-        known.setbacks.update(self.recorder.of_group(name))
-        record = with_next_baseline(group.record, _gone(known.setbacks), known.played)
+        rules = replace(known.rules, max_restarts=most * (1 + known.next_restart // most))
+        setbacks = self.recorder.of_group(name)  # those of an earlier process that had no time are none of this one's
+        known = replace(known, rules=rules, setbacks=setbacks)
+        record = with_next_baseline(group.record, find_faulty(known.setbacks), known.played)
         if record.baseline != group.record.baseline:
             group = self.groups[name] = replace(group, record=record)
             known = known.with_baseline(record)
@@ -400,8 +400,3 @@ def _recall_group(study: Study, record: GroupRecord) -> PlannedGroup:
     arm = record.arms[0]
     point = Point(model=arm.model, parameters=arm.parameters, batch=arm.batch, scenario=arm.scenario)
     return PlannedGroup(record=record, request=points.request(study, point), skips={})
-
-
-def _gone(setbacks: Mapping[str, NotRun]) -> set[str]:
-    """Return the labels of the arms that are out for good, and not for want of time or by a limit."""
-    return {label for label, why in setbacks.items() if why.kind not in NO_FAULT}

@@ -5,16 +5,16 @@ A group's verdicts stand if the control comes out like the baseline, and both ar
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from shootout.core.constants import CONTROL_WITHIN
 from shootout.core.contract import Array, NotRun, NotRunKind
+from shootout.core.errors import NO_FAULT, PASSED
 from shootout.core.journal.journal import History
 from shootout.core.journal.records import (
-    PASSING,
     Checked,
     Failure,
     Header,
@@ -35,11 +35,6 @@ from shootout.core.study.group import GroupRecord, copy_of, exact_of, with_next_
 
 SHORTEST_NS, LONGEST_NS = 1e-9, 1e30
 """A journal may be a stranger's, and say times whose ratios are infinite."""
-
-PASSED = frozenset({NotRunKind.KILLED, NotRunKind.OFF_LIMITS})
-"""An arm that plays again is out for none of these."""
-NO_FAULT = PASSED | PASSING
-"""An arm that left for one of these measured nothing wrong before: it had no time, was killed, or isn't wanted."""
 
 
 def counting(rounds: int, flagged: Collection[int]) -> list[int]:
@@ -121,16 +116,15 @@ class Group:
         """Return the arms that can't be the answer, as they stand, so that no verdict among them is waited for.
 
         They broke, found no steady state in most of their restarts, or break a limit that their scenario holds them to.
-        What an arm measured before it left for a reason of `NO_FAULT` counts.
         """
         arms, blocks = {arm.label: arm for arm in self.record.arms}, self.blocks(scope)
-        broken = {label for label, why in self.setbacks.items() if why.kind not in NO_FAULT}
-        tails = {
-            label: scenario_of(arms[label]).tail(done, time_ns(blocks.get(label, {})))
+        tails = (
+            (label, scenario_of(arms[label]).tail(done, time_ns(blocks.get(label, {}))))
             for label, done in self.served.items()
             if label in arms
-        }
-        return broken | self.unsteady | {label for label, tail in tails.items() if tail and tail.breaks}
+        )
+        breaking = {label for label, tail in tails if tail and tail.breaks}
+        return find_faulty(self.setbacks) | self.unsteady | breaking
 
     @property
     def unsteady(self) -> set[str]:
@@ -173,9 +167,8 @@ def group_of(history: History, record: GroupRecord) -> Group:
     for line in (line for line in mine if isinstance(line, Played)):
         played.setdefault(line.arm, []).append(line)
     setbacks = _setbacks(mine, played)
-    gone = {label for label, why in setbacks.items() if why.kind not in NO_FAULT}
     copied = [arm.label for arm in record.arms if copy_of(arm).label in played]
-    record = with_next_baseline(record, gone, copied)
+    record = with_next_baseline(record, find_faulty(setbacks), copied)
     old = {copy_of(arm).label for arm in record.arms} - {arm.label for arm in record.arms}
     played = {label: lines for label, lines in played.items() if label not in old}  # no target for a verdict
     return Group(
@@ -203,6 +196,11 @@ def _setbacks(lines: Sequence[Line], played: Collection[str]) -> dict[str, NotRu
         elif isinstance(line, Played) and line.arm in found and found[line.arm].kind in PASSED:
             del found[line.arm]
     return found
+
+
+def find_faulty(setbacks: Mapping[str, NotRun]) -> set[str]:
+    """Return the arms that are out for good, and not for want of time or by a limit: what they measured is void."""
+    return {label for label, why in setbacks.items() if why.kind not in NO_FAULT}
 
 
 def rules_of(record: GroupRecord, header: Header) -> Rules:

@@ -12,6 +12,7 @@ from shootout.apps.judge.choice import find_fault
 from shootout.apps.judge.decide.candidates import Candidate, Play
 from shootout.apps.judge.decide.policy import Objective, Policy
 from shootout.core.contract import Array, NotRunKind
+from shootout.core.errors import NO_FAULT
 from shootout.core.messages import CPU, Scope
 from shootout.core.stats.interval import LEAST_RESTARTS
 from shootout.core.stats.leaders import is_indifferent
@@ -31,7 +32,7 @@ BY_RATE = frozenset({Objective.RATE, Objective.COST})
 
 TIMED = frozenset({Limit.P99, Limit.CPU, Limit.RATE, Limit.COST})
 
-TIMING = frozenset({None, NotRunKind.NOT_REACHED, NotRunKind.OFF_LIMITS, NotRunKind.KILLED})
+TIMING = NO_FAULT | {None}
 """The ends of an arm that another run may mend: it was unsteady, left early, or was ended from outside."""
 
 SURELY = 1.001
