@@ -34,20 +34,21 @@ from shootout.core.build.builder import needs_of
 from shootout.core.clock import Deadline
 from shootout.core.contract import NotRun, NotRunKind
 from shootout.core.errors import ExitCode, UsageError, one_line
-from shootout.core.exported.delivery import DELIVERY, Delivery, to_json
+from shootout.core.exported.cache import Delivery
 from shootout.core.exported.request import Request
 from shootout.core.host.environment import VNNI
 from shootout.core.host.locks import FOLDER_LOCK, folder_lock
 from shootout.core.journal import journal
 from shootout.core.journal.records import Header
-from shootout.core.journal.run_folder import find_foreign, new_folder
 from shootout.core.study import points
 from shootout.core.study.group import GroupRecord, confirming_name
 from shootout.core.study.plan import PlannedGroup
 from shootout.core.study.schema import Study
 from shootout.core.units import counted, size, span
+from shootout.tell.delivery import DELIVERY, contents, to_json
 from shootout.tell.formats.files import check_files
 from shootout.tell.progress import ProgressDisplay
+from shootout.tell.run_folder import find_foreign, new_folder
 from shootout.tell.study_options import RunOptions
 
 ALONE = ("policy", "trace")
@@ -284,7 +285,7 @@ class Fleet:
             delivery = self._deliver(plan)
             folder.mkdir(exist_ok=True)
             (folder / DELIVERY).write_text(json.dumps(to_json(delivery)), encoding="utf-8")
-            sent = delivery.contents
+            sent = contents(delivery)
         left_s = None if self.limit.seconds is None else max(self.limit.left_s, 0.0)
         asked = {**self.job, "do": "measure", "on": "" if self.machines.exports_there else place.id}
         words = (NODE, json.dumps({**asked, "max_time_s": left_s}), "{run}")

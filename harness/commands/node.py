@@ -18,13 +18,13 @@ from shootout.commands.passed_on import pass_on
 from shootout.commands.run import exit_code, measure
 from shootout.core.clock import Deadline
 from shootout.core.errors import ExitCode, ShootoutError
-from shootout.core.exported.delivery import read_delivery
 from shootout.core.host import environment
 from shootout.core.host.child import leave_with
-from shootout.core.journal.run_folder import header
 from shootout.core.study import points
 from shootout.core.study.plan import Plan, make_plan
 from shootout.core.study.schema import checked
+from shootout.tell.delivery import read_delivery
+from shootout.tell.run_folder import header
 
 
 def main() -> None:

@@ -35,13 +35,6 @@ from shootout.core.host import environment
 from shootout.core.host.store import in_use, without_home
 from shootout.core.journal import journal
 from shootout.core.journal.records import Ended
-from shootout.core.journal.run_folder import (
-    choose_folder,
-    header,
-    note_interrupts,
-    open_folder,
-    open_journal,
-)
 from shootout.core.race.race import Purpose
 from shootout.core.race.runner import RaceRunner
 from shootout.core.results.run import read_run
@@ -55,6 +48,7 @@ from shootout.tell.document import Document
 from shootout.tell.formats.files import check_files, write_files
 from shootout.tell.limits import Limit
 from shootout.tell.progress import ProgressDisplay
+from shootout.tell.run_folder import choose_folder, header, note_interrupts, open_folder, open_journal
 from shootout.tell.screen import NAMED, fold
 from shootout.tell.study_options import RunOptions
 

@@ -18,10 +18,10 @@ from shootout.core.contract import SCALED, Arm, Artifact, Availability, Capabili
 from shootout.core.errors import ModelError, ShootoutError, SkippedArm
 from shootout.core.exported import cache as cache_of_exports
 from shootout.core.exported.client import obtain_all
-from shootout.core.exported.delivery import SENT_EXPORTS
 from shootout.core.exported.model import ExportedModel
 from shootout.core.exported.request import Request, find_source
 from shootout.core.host import cuda_driver
+from shootout.tell.delivery import SENT_EXPORTS
 
 OURS = "shootout.testing.checks"
 """A fresh process may hold at least the checks with all that they import: NumPy and no other library."""

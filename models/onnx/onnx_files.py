@@ -20,6 +20,7 @@ import mmap
 import os
 import re
 import shlex
+import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -38,7 +39,6 @@ from shootout.core.contract import Array, Arrays, Precision
 from shootout.core.errors import ModelError, UsageError, tell_refusal, tell_words
 from shootout.core.exported.inputs import Stream
 from shootout.core.exported.model import INLINE_BYTES, sha256
-from shootout.core.host.store import copy_file
 from shootout.models.onnx.effort import beside
 
 WHOLE = "shootout.whole"
@@ -47,6 +47,8 @@ KEPT_BYTES = 1 << 12
 """Shapes, thresholds and normalizations are smaller; weights that matter for time are larger."""
 NAN_READERS = frozenset({"IsNaN", "Imputer"})
 """Operators for which NaN is a missing value."""
+_MOST_COPIED = 1 << 30
+"""Ask the kernel to copy so many bytes at a time."""
 _DATA = frozenset("raw_data float_data int32_data int64_data double_data uint64_data string_data".split())  # noqa: SIM905
 _COMMENTS = frozenset(
     "doc_string metadata_props external_data quantization_annotation producer_name producer_version".split()  # noqa: SIM905
@@ -365,6 +367,20 @@ def save(model: ModelProto, path: Path, source: Path | None = None) -> None:
     onnx.save(model, path, save_as_external_data=big, location=beside.name)
     if big:  # saving moved the weights out of `model`
         load_external_data_for_model(model, str(path.parent))
+
+
+def copy_file(source: Path, target: Path) -> None:
+    """Copy a file; file systems that can (XFS, Btrfs) have its content on the disk once.
+
+    A link would save the space anywhere, but ONNX refuses linked weights, and what is written into the one file would
+    change the other.
+    """
+    try:
+        with source.open("rb") as read, target.open("wb") as write:
+            while os.copy_file_range(read.fileno(), write.fileno(), _MOST_COPIED):
+                pass
+    except OSError:  # another file system
+        shutil.copyfile(source, target)
 
 
 def _copy_weights(outside: Sequence[TensorProto], source: Path, path: Path) -> None:

@@ -30,7 +30,6 @@ from shootout.core.exported.inputs import Stream, buffer_count
 from shootout.core.exported.model import BUFFER_ROWS, FILES, REPORT, SELECTION, SETS, ExportedModel, open_exported
 from shootout.core.exported.request import Request
 from shootout.core.host import environment
-from shootout.core.host.store import copy_file
 from shootout.core.messages import FIRST_CALL
 from shootout.models.base import buffer_notes, draw
 from shootout.models.data.data_files import note_renamed, note_repeated
@@ -38,7 +37,7 @@ from shootout.models.drawing import InputWay
 from shootout.models.onnx import onnx_axes, onnx_cuts, onnx_files, onnx_graph, onnx_versions
 from shootout.models.onnx.effort import SHORT_CALL_S, Effort, ModelSize, beside, module_s
 from shootout.models.onnx.onnx_axes import RACE_ALONE, AxisSizes
-from shootout.models.onnx.onnx_files import header
+from shootout.models.onnx.onnx_files import copy_file, header
 from shootout.models.sources import input_sets, onnx_inputs, open_axes, trees, user_data
 from shootout.models.sources.assembly import ExportFindings, assemble, make_unseen, note_mixed_rows, require_telling
 from shootout.models.sources.input_sets import save_rows

@@ -17,12 +17,13 @@ from shootout.core.build.builder import Builder, BuiltArm, Exports, as_probe, op
 from shootout.core.clock import Deadline
 from shootout.core.contract import Arm, Artifact, Availability, Device, Precision, Target
 from shootout.core.errors import ArmFailed, ArmOut, ModelError, NotRun, NotRunKind, SkippedArm, UsageError
-from shootout.core.exported.delivery import DELIVERY, Delivery, name_build, read_delivery, to_json
+from shootout.core.exported.cache import Delivery, name_build
 from shootout.core.host.placement import Placement
 from shootout.core.host.store import cache_folder
 from shootout.core.study.group import GroupRecord
 from shootout.core.study.plan import PlannedGroup
 from shootout.core.study.target import provider
+from shootout.tell.delivery import DELIVERY, contents, read_delivery, to_json
 
 FILES_HELD = {
     *("manifest.json", "inputs.npz", "reference.npz", "calibration.npz", "params.safetensors"),
@@ -138,7 +139,7 @@ def test_only_files_that_are_read_there_are_sent(
     lacks = None if works else Availability(why=NotRun(NotRunKind.NOT_INSTALLED, "LiteRT is not installed"))
     made = delivered(monkeypatch, Maker(), works=lacks, arms=arms)
     assert {*made.files[MODEL.key]} == FILES_HELD - unread
-    sent = made.contents[f"exported/{MODEL.key}"]
+    sent = contents(made)[f"exported/{MODEL.key}"]
     assert sent["inputs.npz"] == cache_folder() / MODEL.key / "inputs.npz"
     assert {*sent} == {*made.files[MODEL.key]}
 

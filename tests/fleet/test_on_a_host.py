@@ -18,8 +18,8 @@ from shootout.commands import fleet
 from shootout.commands.elsewhere import ship_there
 from shootout.commands.fleet import find_runs, run_on_fleet
 from shootout.core.errors import ExitCode, UsageError
-from shootout.core.exported.delivery import DELIVERY
 from shootout.core.journal import journal
+from shootout.tell.delivery import DELIVERY
 from shootout.testing.elsewhere import conform_there
 
 ABSENT = (

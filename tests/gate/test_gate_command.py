@@ -160,7 +160,7 @@ def test_a_finished_run_is_taken_up_again_where_that_is_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, goes_on: bool
 ):
     out = written(tmp_path / "run", 90.0)
-    monkeypatch.setattr("shootout.core.journal.run_folder._find_obstacle", lambda *_: "")
+    monkeypatch.setattr("shootout.tell.run_folder._find_obstacle", lambda *_: "")
 
     def busy(*_: object, **__: object) -> None:
         raise OutOfTime("this machine is in use")

@@ -20,8 +20,8 @@ from shootout.core.errors import ShootoutError, UsageError
 from shootout.core.journal import journal
 from shootout.core.journal.journal import NAME, Journal
 from shootout.core.journal.records import SCHEMA, Failure, Line, Played, Skip
-from shootout.core.journal.run_folder import open_journal
 from shootout.tell import reproduce
+from shootout.tell.run_folder import open_journal
 
 FIRST = (played(A, 0, 100.0), played(B, 0, 90.0), rounds(0))
 SECOND = (played(A, 1, 101.0), played(B, 1, 91.0), rounds(1, voided=1))

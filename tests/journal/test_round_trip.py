@@ -21,11 +21,12 @@ from support.races import planted
 from support.races.made import ended, header, rounds, write
 
 from shootout.core.contract import Arm, Value
-from shootout.core.journal import journal, run_folder
+from shootout.core.journal import journal
 from shootout.core.journal.records import SCHEMA, Header, Line, Played, Record
 from shootout.core.messages import Scores
 from shootout.core.stats.goals import Goal
 from shootout.core.study.group import GroupRecord
+from shootout.tell import run_folder
 from shootout.tell.limits import Limit
 
 KINDS: tuple[type[Record], ...] = typing.get_args(typing.get_args(Line)[0])

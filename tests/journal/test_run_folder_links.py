@@ -18,8 +18,9 @@ from shootout.apps.judge.compare import merged
 from shootout.apps.judge.compare.merged import pack, write_archive
 from shootout.apps.tune import search
 from shootout.core.errors import UsageError
-from shootout.core.exported.delivery import DELIVERY, read_delivery
-from shootout.core.journal import journal, run_folder, samples
+from shootout.core.journal import journal, samples
+from shootout.tell import run_folder
+from shootout.tell.delivery import DELIVERY, read_delivery
 
 
 @pytest.fixture

@@ -29,7 +29,6 @@ from shootout.core.host.placement import Placement, place
 from shootout.core.journal import journal, samples
 from shootout.core.journal.journal import Journal
 from shootout.core.journal.records import Failure, Line, Played, Rounds
-from shootout.core.journal.run_folder import _find_obstacle
 from shootout.core.messages import Ask, Loaded, Scope, Scores, Tuned, Turn
 from shootout.core.race import arm_process, pace, restart, runner
 from shootout.core.race.recording import Recorder
@@ -42,6 +41,7 @@ from shootout.core.worker.process import WorkerProcess
 from shootout.models.metrics import scorer
 from shootout.scenarios.concurrent import Instances
 from shootout.tell.progress import ProgressDisplay
+from shootout.tell.run_folder import _find_obstacle
 
 ARM = Arm(target=Target(backend="lib"), model="m")
 ARM_HERE = Arm(target=Target(backend="numpy"), model="m")

@@ -30,7 +30,7 @@ from shootout.core.contract import Arm, Availability, Device, NotRun, NotRunKind
 from shootout.core.errors import UsageError
 from shootout.core.host import environment
 from shootout.core.host.placement import place
-from shootout.core.journal import journal, run_folder
+from shootout.core.journal import journal
 from shootout.core.journal.journal import Journal
 from shootout.core.journal.records import Ended, Failure, Header, Rounds, Skip
 from shootout.core.messages import Scores
@@ -39,7 +39,7 @@ from shootout.core.study import points
 from shootout.core.study.feasibility import Here, needed_bytes
 from shootout.core.study.plan import Plan, plan_groups
 from shootout.core.study.schema import Study
-from shootout.tell import option_values
+from shootout.tell import option_values, run_folder
 from shootout.tell.document import Document, Ratio
 from shootout.tell.study_options import TuneOptions, read_words
 

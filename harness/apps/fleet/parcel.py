@@ -19,13 +19,13 @@ import shootout
 from shootout.apps.fleet.transport import Contents
 from shootout.core import backends
 from shootout.core.errors import SENT
-from shootout.core.exported.delivery import FLEET
 from shootout.core.exported.model import sha256
 from shootout.core.exported.request import is_file, is_own
 from shootout.core.scoring import Measure
 from shootout.core.study.schema import Study
 from shootout.models.data import data_files, reading
 from shootout.models.sources import hfconfig, source
+from shootout.tell.delivery import FLEET
 
 OUTSIDE = "outside"
 """The folder of what doesn't lie below the current one."""

@@ -20,7 +20,7 @@ from shootout.core.constants import CONVERTED
 from shootout.core.contract import Arm, Target
 from shootout.core.errors import ModelError, SkippedArm, UsageError
 from shootout.core.exported import cache, client
-from shootout.core.exported.delivery import ProbeKey, read_delivery
+from shootout.core.exported.cache import ProbeKey
 from shootout.core.exported.model import ExportedModel
 from shootout.core.exported.request import Request, brief_key, find_source
 from shootout.core.host import environment
@@ -34,6 +34,7 @@ from shootout.core.study.plan import PlannedGroup
 from shootout.core.study.points import find_rows, find_scored
 from shootout.core.study.target import provider
 from shootout.core.worker import availability
+from shootout.tell.delivery import read_delivery
 from shootout.tell.raced import RacedArm
 from shootout.tell.reproduce import words
 

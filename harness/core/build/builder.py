@@ -26,7 +26,7 @@ from shootout.core.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
 from shootout.core.contract import SCALED, Arm, Artifact, Device, Precision, Target
 from shootout.core.errors import ArmFailed, ArmOut, ModelError, NotRun, NotRunKind, ShootoutError, SkippedArm
 from shootout.core.exported import cache, client
-from shootout.core.exported.delivery import Delivery, ModelKey, ProbeKey, name_build
+from shootout.core.exported.cache import Delivery, ModelKey, ProbeKey, name_build
 from shootout.core.exported.model import INPUTS, ExportedModel, sha256
 from shootout.core.exported.request import Request
 from shootout.core.host import cuda_driver

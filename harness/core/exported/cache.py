@@ -9,12 +9,14 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shootout.core.errors import ModelError
+from shootout.core.contract import Arm, Device, NotRun
+from shootout.core.errors import ModelError, ShootoutError
 from shootout.core.exported.model import ONNX_SUFFIX, ExportedModel, open_exported
 from shootout.core.host.environment import version_of
 from shootout.core.host.scratch import Scratch
@@ -23,6 +25,39 @@ from shootout.core.messages import Progress
 
 CORE = (*(f"{name}.py" for name in ("constants", "contract", "schemes")), "exported/*.py")
 """The code of core that decides what an exported model holds, as patterns below its folder."""
+ModelKey = tuple[str, str, str, int, Device, bool, int]
+"""The group, the model as the study names it, the variant, the batch, the device that the variant is for, whether it is
+a file's torch module, and the size if sizes vary, else 0.
+"""
+ProbeKey = tuple[str, str, Device]
+"""The probe's model, its variant, and the device that the variant is for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """Hold what another machine exported and built: it needs neither torch nor a converter here.
+
+    What our own adapters can build from an exported model, such as a session of an ONNX file, is built here.
+
+    Attributes:
+        made_on: that machine, for people.
+        models: the key of each exported model, or why there is none.
+        probes: the keys of the probes' exported models.
+        builds: the folder of each build that runs on any CPU, by `name_build`, or why there is none.
+        files: the files of each exported model that are read there, by its key.
+    """
+
+    made_on: str
+    models: Mapping[ModelKey, str | ShootoutError]
+    probes: Mapping[ProbeKey, str] = field(default_factory=dict)
+    builds: Mapping[str, Path | NotRun] = field(default_factory=dict)
+    files: Mapping[str, Collection[str]] = field(default_factory=dict)
+
+
+def name_build(exported: str, arm: Arm) -> str:
+    """Name a build by all that a portable one depends on: the exported model's key, the target and its options."""
+    content = [exported, str(arm.target), sorted(arm.options.items())]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def versions(packages: Iterable[str]) -> dict[str, str]:

@@ -14,7 +14,6 @@ import fcntl
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -52,8 +51,6 @@ KINDS = {
     "converters": CONVERTER + "[0-9a-f]" * KEY_DIGITS,
 }
 """The things that the cache holds, as patterns below its folder; the small files of facts don't count, and stay."""
-_MOST_COPIED = 1 << 30
-"""Ask the kernel to copy so many bytes at a time."""
 _SEAL = "sha256"
 """The key of the hash; the content may not have it."""
 
@@ -182,20 +179,6 @@ def _open_lock() -> int:
 def _size_of(path: Path) -> int:
     files = [path] if path.is_file() else path.rglob("*")
     return sum(file.lstat().st_size for file in files if file.is_symlink() or file.is_file())
-
-
-def copy_file(source: Path, target: Path) -> None:
-    """Copy a file; file systems that can (XFS, Btrfs) have its content on the disk once.
-
-    A link would save the space anywhere, but ONNX refuses linked weights, and what is written into the one file would
-    change the other.
-    """
-    try:
-        with source.open("rb") as read, target.open("wb") as write:
-            while os.copy_file_range(read.fileno(), write.fileno(), _MOST_COPIED):
-                pass
-    except OSError:  # another file system
-        shutil.copyfile(source, target)
 
 
 def read_facts(name: str) -> dict[str, Any]:

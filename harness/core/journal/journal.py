@@ -22,6 +22,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from shootout.core.errors import ArmFailed, ShootoutError, UsageError, tell_refusal
+from shootout.core.host import environment
 from shootout.core.journal.records import (
     LINE,
     SCHEMA,
@@ -95,6 +96,12 @@ class History:
     def played_out(self) -> bool:
         """Return whether everything was once measured as often as the study allows, whatever the verdicts."""
         return any(isinstance(line, Ended) and line.complete for line in self.lines)
+
+
+def is_from_here(history: History) -> bool:
+    """Return whether a run was begun on this machine, with the versions that are here."""
+    begun_on = environment.fingerprint(history.header.environment)
+    return begun_on == environment.fingerprint(environment.facts())
 
 
 def begun(folder: Path) -> bool:

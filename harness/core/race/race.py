@@ -26,9 +26,8 @@ from shootout.core.constants import (
     LIMIT_RESTARTS,
 )
 from shootout.core.contract import Arm, Array, NotRun, NotRunKind
-from shootout.core.journal.journal import History
+from shootout.core.journal.journal import History, is_from_here
 from shootout.core.journal.records import Played
-from shootout.core.journal.run_folder import is_from_here
 from shootout.core.messages import Scope
 from shootout.core.race import pace
 from shootout.core.race.restart import Restart, RestartContext

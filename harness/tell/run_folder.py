@@ -11,14 +11,13 @@ from typing import Any
 
 from shootout.core.clock import Deadline, utc_now
 from shootout.core.errors import Interrupted, UsageError, tell_refusal
-from shootout.core.exported.delivery import DELIVERY
-from shootout.core.host import environment
 from shootout.core.host.locks import FOLDER_LOCK, folder_lock
 from shootout.core.host.store import bias_floor
 from shootout.core.journal import journal, samples
-from shootout.core.journal.journal import History, Journal
+from shootout.core.journal.journal import History, Journal, is_from_here
 from shootout.core.journal.records import Ended, Header, Played
 from shootout.core.study.plan import Plan
+from shootout.tell.delivery import DELIVERY
 
 LOGS, TRACES = "logs", "traces"
 CANDIDATE = "candidate"
@@ -226,12 +225,6 @@ def _find_obstacle(history: History, plan: Plan) -> str:
     if history.header.identity != plan.identity:
         return f"holds another study, other targets or another model ({history.header.study})"
     return "" if history.complete or is_from_here(history) else ELSEWHERE
-
-
-def is_from_here(history: History) -> bool:
-    """Return whether a run was begun on this machine, with the versions that are here."""
-    begun_on = environment.fingerprint(history.header.environment)
-    return begun_on == environment.fingerprint(environment.facts())
 
 
 def _clear_folder(out: Path) -> None:

@@ -1,22 +1,16 @@
-"""Hold what one machine exported and built for another: keys of exported models, and folders of builds.
-
-The other machine needs neither torch nor a converter then. What its own adapters can build from an exported model, such
-as a session of an ONNX file, is built there.
-"""
+"""Write into a run folder what one machine exported and built for another, and read it there."""
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import re
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shootout.core.contract import Arm, Device, NotRun, NotRunKind
-from shootout.core.errors import ShootoutError, UsageError, one_line, tell_refusal
+from shootout.core.contract import Device, NotRun, NotRunKind
+from shootout.core.errors import UsageError, one_line, tell_refusal
+from shootout.core.exported.cache import Delivery
 from shootout.core.exported.request import error_from_json, error_to_json
 from shootout.core.host.regular_files import read_inside
 from shootout.core.host.store import cache_folder
@@ -28,52 +22,21 @@ SENT_EXPORTS = "sent-exports.json"
 FLEET = "fleet"
 """The folder below the cache's that holds what was sent."""
 _HASH = re.compile(r"[0-9a-f]{64}")
-ModelKey = tuple[str, str, str, int, Device, bool, int]
-"""The group, the model as the study names it, the variant, the batch, the device that the variant is for, whether it is
-a file's torch module, and the size if sizes vary, else 0.
-"""
-ProbeKey = tuple[str, str, Device]
-"""The probe's model, its variant, and the device that the variant is for."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delivery:
-    """Hold what another machine made.
-
-    Attributes:
-        made_on: that machine, for people.
-        models: the key of each exported model, or why there is none.
-        probes: the keys of the probes' exported models.
-        builds: the folder of each build that runs on any CPU, by `name_build`, or why there is none.
-        files: the files of each exported model that are read there, by its key.
-    """
-
-    made_on: str
-    models: Mapping[ModelKey, str | ShootoutError]
-    probes: Mapping[ProbeKey, str] = field(default_factory=dict)
-    builds: Mapping[str, Path | NotRun] = field(default_factory=dict)
-    files: Mapping[str, Collection[str]] = field(default_factory=dict)
-
-    @property
-    def contents(self) -> dict[str, dict[str, Path]]:
-        """Return the files that it consists of, by their names, and by their folders' places below a node's cache."""
-        exported = {
-            f"exported/{key}": {name: cache_folder() / key / name for name in names}
-            for key, names in self.files.items()
-        }
-        folders = [made for made in self.builds.values() if isinstance(made, Path)]
-        return exported | {f"{FLEET}/{folder.name}": list_files(folder) for folder in folders}
+def contents(delivery: Delivery) -> dict[str, dict[str, Path]]:
+    """Return the files of a delivery by their names, and by their folders' places below a node's cache."""
+    exported = {
+        f"exported/{key}": {name: cache_folder() / key / name for name in names}
+        for key, names in delivery.files.items()
+    }
+    folders = [made for made in delivery.builds.values() if isinstance(made, Path)]
+    return exported | {f"{FLEET}/{folder.name}": list_files(folder) for folder in folders}
 
 
 def list_files(folder: Path) -> dict[str, Path]:
     """Return all files below a folder, by their paths from there."""
     return {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.is_file()}
-
-
-def name_build(exported: str, arm: Arm) -> str:
-    """Name a build by all that a portable one depends on: the exported model's key, the target and its options."""
-    content = [exported, str(arm.target), sorted(arm.options.items())]
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def to_json(delivery: Delivery) -> dict[str, Any]:
