@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
+from inspect import getfile
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -18,7 +19,7 @@ from shootout.core import plugins
 from shootout.core.adapter import Built, Runner, Session
 from shootout.core.constants import BLOCK_NS, COMPUTE_ROUNDS, ROUNDS, SHORT_CALL_NS, SINGLE_CALLS, SINGLE_LEAD_IN
 from shootout.core.contract import Arm, Array, Arrays, Capabilities, NotRun
-from shootout.core.exported.model import ExportedModel
+from shootout.core.exported.model import ExportedModel, sha256
 from shootout.core.messages import Ask, Scope, TimeBin, Turn, Verified
 from shootout.core.units import duration, number
 from shootout.core.worker.blocks import Blocks, Caller, Clips
@@ -435,6 +436,12 @@ class Opened:
 def scenario_of(arm: Arm) -> Scenario:
     """Return the scenario that an arm is measured in."""
     return find_scenario(arm.scenario)
+
+
+def own_build(arm: Arm) -> list[str]:
+    """Return the name and the code's hash of a scenario with a `build` of its own; nothing of one without."""
+    made_by = type(scenario_of(arm))
+    return [arm.scenario, sha256(Path(getfile(made_by)))] if made_by.build is not Scenario.build else []
 
 
 @cache

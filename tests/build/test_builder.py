@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,9 +13,10 @@ from typing import Any
 import pytest
 from support.building import built_by
 
+from shootout.core import scenario
 from shootout.core.backends import code_of
 from shootout.core.build import builder
-from shootout.core.build.builder import Builder, BuiltArm, probe_key
+from shootout.core.build.builder import Builder, BuiltArm, name_build, probe_key
 from shootout.core.contract import Arm, Device, Precision, Target
 from shootout.core.errors import ArmFailed, NotRun, NotRunKind
 from shootout.core.host.placement import Placement
@@ -37,14 +39,14 @@ class Maker:
         return self.facts, 0.5
 
 
-def prepare(folder: Path, maker: Any, *, version: str = "1", progress: Any = None) -> BuiltArm:
+def prepare(folder: Path, maker: Any, *, version: str = "1", progress: Any = None, arm: Arm = ARM) -> BuiltArm:
     placement = Placement(parent=frozenset({0}), arms=frozenset({1}), threads=1)
     probes: Any = {probe_key(ARM): SimpleNamespace(key="p")}
     arm_builder = Builder(
         cache=folder, placement=placement, probes=probes, machine="this", logs=folder, progress=progress
     )
     with built_by(maker):
-        return arm_builder.prepare(ARM, MODEL, version)
+        return arm_builder.prepare(arm, MODEL, version)
 
 
 def test_a_build_is_taken_again_only_as_it_was(tmp_path: Path):
@@ -119,6 +121,32 @@ def test_other_code_of_the_adapter_makes_another_build(tmp_path: Path, monkeypat
         code.write_text(text)
         prepare(tmp_path, maker)
     assert maker.builds == 2
+
+
+OWN_BUILD = """
+from shootout.core.scenario import Scenario
+class Calls(Scenario): ...
+class Builds(Scenario):
+    def build(self, runner, exported, arm, folder): ...
+"""
+
+
+def test_a_scenario_with_a_build_of_its_own_has_builds_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    code, maker = tmp_path / "own_building.py", Maker()
+    code.write_text(OWN_BUILD)
+    monkeypatch.syspath_prepend(tmp_path)
+    own = import_module("own_building")
+    monkeypatch.setitem(sys.modules, "own_building", own)
+    made = {"calls": own.Calls(), "builds": own.Builds()}
+    monkeypatch.setattr(scenario, "find_scenario", lambda name: made.get(name) or FIND(name))
+    usual, calls, builds = ARM, replace(ARM, scenario="calls"), replace(ARM, scenario="builds")
+    assert [prepare(tmp_path, maker, arm=arm).cached for arm in (usual, calls, builds, builds)] == [False, True] * 2
+    assert name_build("k", usual) == name_build("k", calls) != name_build("k", builds), "as sent to another machine"
+    code.write_text(f"{OWN_BUILD}# changed")
+    assert [prepare(tmp_path, maker, arm=arm).cached for arm in (calls, builds)] == [True, False]
+
+
+FIND = scenario.find_scenario
 
 
 OWN_CODE = {

@@ -13,11 +13,11 @@ from support.building import built_by
 from support.exports import bare_exported
 
 from shootout.apps.fleet import deliver
-from shootout.core.build.builder import Builder, BuiltArm, Exports, as_probe, open_delivery, probe_key
+from shootout.core.build.builder import Builder, BuiltArm, Exports, as_probe, name_build, open_delivery, probe_key
 from shootout.core.clock import Deadline
 from shootout.core.contract import Arm, Artifact, Availability, Device, Precision, Target
 from shootout.core.errors import ArmFailed, ArmOut, ModelError, NotRun, NotRunKind, SkippedArm, UsageError
-from shootout.core.exported.cache import Delivery, name_build
+from shootout.core.exported.cache import Delivery
 from shootout.core.host.placement import Placement
 from shootout.core.host.store import cache_folder
 from shootout.core.study.group import GroupRecord

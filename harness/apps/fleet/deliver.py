@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from shootout.core import backends
-from shootout.core.build.builder import Builder, Exports, as_probe, export_all, probe_key
+from shootout.core.build.builder import Builder, Exports, as_probe, export_all, name_build, probe_key
 from shootout.core.clock import Deadline
 from shootout.core.contract import Arm, NotRun
 from shootout.core.errors import ArmOut, ShootoutError
-from shootout.core.exported.cache import Delivery, name_build
+from shootout.core.exported.cache import Delivery
 from shootout.core.exported.model import ExportedModel
 from shootout.core.host import environment
 from shootout.core.host.placement import place

@@ -26,7 +26,7 @@ from shootout.core.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
 from shootout.core.contract import SCALED, Arm, Artifact, Device, Precision, Target
 from shootout.core.errors import ArmFailed, ArmOut, ModelError, NotRun, NotRunKind, ShootoutError, SkippedArm
 from shootout.core.exported import cache, client
-from shootout.core.exported.cache import Delivery, ModelKey, ProbeKey, name_build
+from shootout.core.exported.cache import Delivery, ModelKey, ProbeKey
 from shootout.core.exported.model import INPUTS, ExportedModel, sha256
 from shootout.core.exported.request import Request
 from shootout.core.host import cuda_driver
@@ -35,6 +35,7 @@ from shootout.core.host.placement import Placement, child_environment
 from shootout.core.host.scratch import scratch
 from shootout.core.host.store import mark_used, open_sealed, sealed
 from shootout.core.messages import Progress
+from shootout.core.scenario import own_build
 from shootout.core.study.group import FULL
 from shootout.core.study.plan import PlannedGroup, scheme_of
 from shootout.core.worker import precision_checks, reported
@@ -483,6 +484,7 @@ class Builder:
     def _cache_key(self, arm: Arm, model: ExportedModel, version: str, runs: bool) -> str:
         """Hash all that the artifact depends on: model, target, threads, options, library, adapter code, machine, GPU.
 
+        Where the scenario builds in a way of its own, that counts too (`own_build`).
         A shipped folder's manifest stands for its code: it hashes all other files.
         """
         backend, probe = arm.target.backend, self._probe_exported(arm)
@@ -502,6 +504,7 @@ class Builder:
         if self.delivery:  # another build of the same, by another version there, is another one here
             named = [name_build(model.key, arm), *([name_build(probe.key, as_probe(arm))] if probe else [])]
             content.append([getattr(self.delivery.builds.get(name), "name", None) for name in named])
+        content += own_build(arm)
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
@@ -515,6 +518,12 @@ def _list_shared(arm: Arm, model: ExportedModel | None) -> Sequence[str]:
         return ()
     takes_program = model and model.is_program and Artifact.MODULE in backends.capabilities(arm.target.backend).consumes
     return max(row.build_shared, backends.program_shared() if takes_program else (), key=len)
+
+
+def name_build(exported: str, arm: Arm) -> str:
+    """Name a build by what a portable one depends on: exported model's key, target, options, a scenario's own build."""
+    content = [exported, str(arm.target), sorted(arm.options.items()), *own_build(arm)]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def as_probe(arm: Arm) -> Arm:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shootout.core.contract import Arm, Device, NotRun
+from shootout.core.contract import Device, NotRun
 from shootout.core.errors import ModelError, ShootoutError
 from shootout.core.exported.model import ONNX_SUFFIX, ExportedModel, open_exported
 from shootout.core.host.environment import version_of
@@ -43,7 +43,7 @@ class Delivery:
         made_on: that machine, for people.
         models: the key of each exported model, or why there is none.
         probes: the keys of the probes' exported models.
-        builds: the folder of each build that runs on any CPU, by `name_build`, or why there is none.
+        builds: the folder of each build that runs on any CPU, by `builder.name_build`, or why there is none.
         files: the files of each exported model that are read there, by its key.
     """
 
@@ -52,12 +52,6 @@ class Delivery:
     probes: Mapping[ProbeKey, str] = field(default_factory=dict)
     builds: Mapping[str, Path | NotRun] = field(default_factory=dict)
     files: Mapping[str, Collection[str]] = field(default_factory=dict)
-
-
-def name_build(exported: str, arm: Arm) -> str:
-    """Name a build by all that a portable one depends on: the exported model's key, the target and its options."""
-    content = [exported, str(arm.target), sorted(arm.options.items())]
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def versions(packages: Iterable[str]) -> dict[str, str]:
