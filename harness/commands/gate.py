@@ -127,7 +127,7 @@ def pack_candidate(
     run = place / racing.RUN
     fresh = fresh or _starts_over(run, plan, contest.candidate)
     if not fresh and journal.begun(run) and (history := journal.read(run)).complete:
-        refuse_stale(run, history)
+        refuse_stale(out, history)
     document = measure(
         plan, run, fresh=fresh, limit=limit, progress=progress, racing_s=racing.RACING_S, wait=limit.part()
     )

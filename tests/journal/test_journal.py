@@ -157,12 +157,12 @@ def test_a_damaged_arm_takes_nobody_with_it(tmp_path: Path):
         (b"[1]\n", "does not begin with a shootout header"),
         (b'{"schema_version": "x"}\n', "does not begin with a shootout header"),
         (b'{"schema_version": 4}\n', "line 1 of .*, its header, is not as this program wrote it: copy the run again"),
-        (b'{"schema_version": 2}\n', "another version of shootout .schema 2, this one reads 4.: read it with that"),
-        (b'{"schema_version": 5, "kind": "header", "new": 1}\n', "another version of shootout .schema 5"),
+        (b'{"schema_version": 2}\n', "another version of shootout .schema 2, this one reads 5.: read it with that"),
+        (b'{"schema_version": 6, "kind": "header", "new": 1}\n', "another version of shootout .schema 6"),
     ],
 )
 def test_what_is_not_ours_or_of_another_version_is_refused_and_left_alone(tmp_path: Path, first: bytes, says: str):
-    assert SCHEMA == 4
+    assert SCHEMA == 5
     (tmp_path / NAME).write_bytes(first)
     with pytest.raises(UsageError, match=says):
         journal.read(tmp_path)
@@ -171,9 +171,9 @@ def test_what_is_not_ours_or_of_another_version_is_refused_and_left_alone(tmp_pa
 
 def test_the_journal_of_the_version_before_is_refused_as_such_and_not_as_damaged(tmp_path: Path):
     path = small(tmp_path) / NAME
-    before = path.read_bytes().replace(b'"schema_version":4,', b'"schema_version":3,', 1)
+    before = path.read_bytes().replace(b'"schema_version":5,', b'"schema_version":3,', 1)
     path.write_bytes(before)
-    with pytest.raises(UsageError, match=r"was written by another version of shootout \(schema 3, this one reads 4\)"):
+    with pytest.raises(UsageError, match=r"was written by another version of shootout \(schema 3, this one reads 5\)"):
         journal.read(tmp_path)
     assert path.read_bytes() == before
 
@@ -276,7 +276,10 @@ def test_what_an_older_run_was_given_in_words_is_read_as_the_fields_of_a_study()
     assert header(given=("--an-option-that-is-gone", "7")).given == {}
 
 
-@pytest.mark.parametrize("given", [("--inputs",), {"chunk_ms": "fast"}, {"inputs": 7}, {"nothing": "known"}])
+@pytest.mark.parametrize(
+    "given",
+    [("--inputs",), {"chunk_ms": "fast"}, {"inputs": 7}, {"nothing": "known"}, 5, None, [1, 2], ["--chunk", "x"]],
+)
 def test_a_header_whose_study_could_not_be_is_none(given: object):
     with pytest.raises(ValidationError):
         header(given=given)

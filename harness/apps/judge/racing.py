@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,8 +61,8 @@ class AnswerPurpose(Purpose):
         """Remember how long an arm's calls took."""
         self.caps.note(arm, line)
 
-    def find_wanted(self, race: Race) -> Sequence[Pair]:
-        """Return the rows beside the fastest without a verdict that few restarts more would bring, the cheapest first.
+    def call_wanted(self, race: Race, has_time: Callable[[float], bool]) -> Sequence[Pair]:
+        """Call the rows beside the fastest without a verdict that few restarts more would bring, the cheapest first.
 
         Only in a race for the best: others go on until each row is settled.
         """
@@ -79,8 +79,12 @@ class AnswerPurpose(Purpose):
             and self.extra[race.name, label] < MOST_EXTRA
             and _lacks_few(evidence.compare(label, fastest))
         ]
-        self.extra.update((race.name, label) for label, _ in near)
-        return sorted(near, key=lambda pair: race.parts_s.get(pair[0], math.inf))
+        called = list[Pair]()
+        for pair in sorted(near, key=lambda pair: race.parts_s.get(pair[0], math.inf)):
+            if has_time(race.takes_s([*called, pair])):
+                called.append(pair)
+        self.extra.update((race.name, label) for label, _ in called)
+        return called
 
     def tell(self, race: Race, coming: int) -> str:
         """Return once what is settled among the contenders, while others have yet to play; "" if that isn't so."""

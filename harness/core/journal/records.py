@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, create_model
 
 from shootout.core.contract import Arm, Executed, Fidelity, NotRun, NotRunKind
+from shootout.core.errors import UsageError
 from shootout.core.exported.inputs import OFF
 from shootout.core.exported.workload import Work
 from shootout.core.host.noise import Disturbance
@@ -21,8 +22,10 @@ from shootout.core.study.group import GroupRecord
 from shootout.core.study.schema import GIVEN, Study
 from shootout.core.units import read_milliseconds, read_seconds
 
-SCHEMA = 4
+SCHEMA = 5
 """The version of the journal and its lines; each line ends with a checksum."""
+SCHEMAS = (4, SCHEMA)
+"""Those that are read: in the first the header's `given` is the words of a command."""
 
 
 Count = Annotated[int, Field(ge=0, lt=1 << 63)]
@@ -101,7 +104,18 @@ _OLD_WORDS: dict[str, tuple[str, Callable[[str], Any]]] = {
 
 
 def _read_given(given: Any) -> dict[str, Any]:
-    """Check the fields of a study; read them of the words of an older journal, options and values in turn."""
+    """Check the fields of a study; read them of the words of an older journal, options and values in turn.
+
+    Raises:
+        ValueError: they are neither, or no study has such values.
+    """
+    try:
+        return _read_fields(given)
+    except (UsageError, TypeError, AttributeError) as error:
+        raise ValueError(str(error)) from error
+
+
+def _read_fields(given: Any) -> dict[str, Any]:
     if not isinstance(given, Mapping):
         words, given = given, dict[str, Any]()
         for option, text in zip(words[::2], words[1::2], strict=True):

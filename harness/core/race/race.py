@@ -483,10 +483,11 @@ class Purpose:
         """Return by group the arms that need further restarts though every verdict is in, when the race would end."""
         return {}
 
-    def find_wanted(self, race: Race) -> Sequence[Pair]:  # noqa: ARG002
-        """Return the pairs of a race to play once more when all else is settled, as many as there is time for.
+    def call_wanted(self, race: Race, has_time: Callable[[float], bool]) -> Sequence[Pair]:  # noqa: ARG002
+        """Call the pairs of a race that play once more when all else is settled, and again after those have played.
 
-        It is called once more after those have played.
+        Args:
+            has_time: whether so many seconds of racing still end in time.
         """
         return ()
 
@@ -504,4 +505,4 @@ class Purpose:
 
     def goes_on(self, out: Path, history: History) -> bool:
         """Tell whether a finished run is taken up again."""
-        return bool(self.find_unsettled(out)) and is_from_here(history)
+        return is_from_here(history) and bool(self.find_unsettled(out))

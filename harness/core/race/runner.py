@@ -382,11 +382,7 @@ class RaceRunner:
     def _call_wanted(self) -> bool:
         """Call once more what the run's purpose wants to know, as far as there is time; False if none has time."""
         for race in self.races:
-            called = list[Pair]()
-            for pair in self.purpose.find_wanted(race):
-                if self._has_time_for(race.takes_s([*called, pair])):
-                    called.append(pair)
-            self._call(race, called)
+            self._call(race, self.purpose.call_wanted(race, self._has_time_for))
         return any(race.players for race in self.races)
 
     @property

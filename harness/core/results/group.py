@@ -53,7 +53,11 @@ def counted(medians: Sequence[float], flagged: Collection[int]) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One group's part of the journal: of a run that is over, or of a race, which adds each restart's lines."""
+    """One group's part of the journal: of a run that is over, or of a race, which adds each restart's lines.
+
+    Attributes:
+        old_copies: labels of the copies of former baselines, whose times count no more.
+    """
 
     record: GroupRecord
     rules: Rules
@@ -62,6 +66,7 @@ class Group:
     prepared: dict[str, Prepared]
     setbacks: dict[str, NotRun]
     checked: dict[str, Checked] = field(default_factory=dict)
+    old_copies: frozenset[str] = frozenset()
     _blocks: dict[str, dict[str, dict[int, Array]]] = field(default_factory=dict, init=False, compare=False)
     _evidence: dict[Hashable, GroupEvidence] = field(default_factory=dict, init=False, compare=False)
 
@@ -74,11 +79,13 @@ class Group:
         self._evidence.clear()
 
     def with_baseline(self, record: GroupRecord) -> Group:
-        """Return the group with the baseline of this record and its copy, which is last; the old copy is no target."""
+        """Return the group with the baseline of this record and its copy, which is last; the old copy is no target.
+
+        That took time in the restarts that it played, so its lines stay.
+        """
         rules = replace(self.rules, baseline=record.baseline, control=record.arms[-1].label)
-        old = {self.rules.control} - {rules.control}
-        played = {label: lines for label, lines in self.played.items() if label not in old}
-        return replace(self, record=record, rules=rules, played=played)
+        old = self.old_copies | ({str(self.rules.control)} - {rules.control})
+        return replace(self, record=record, rules=rules, old_copies=old)
 
     def blocks(self, scope: str) -> dict[str, dict[int, Array]]:
         """Return the block medians in ns that count, by label and restart; restarts without any are left out.
@@ -87,7 +94,8 @@ class Group:
             scope: or `CPU`.
         """
         if scope not in self._blocks:
-            self._blocks[scope] = {label: self.blocks_of(scope, label) for label in self.played}
+            labels = self.played.keys() - self.old_copies
+            self._blocks[scope] = {label: self.blocks_of(scope, label) for label in self.played if label in labels}
         return self._blocks[scope]
 
     def blocks_of(self, scope: str, label: str) -> dict[int, Array]:
