@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import redirect_stdout
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
-from shootout.core.errors import UsageError, unknown
+from shootout.core.errors import UsageError, explained, printable, unknown
 
 SCENARIOS = "shootout.scenarios"
 SOURCES = "shootout.models.sources"
@@ -28,25 +29,43 @@ Folders = tuple[tuple[str, int], ...]
 
 
 def find(kind: str, name: str) -> Any:
-    """Return what a name stands for, imported now.
+    """Return what a name stands for, imported and made now.
 
     Args:
         kind: the package whose `TABLE` holds the names that ship, such as `SCENARIOS`.
 
     Raises:
-        UsageError: no such name, or a third party claims one that is taken; says the nearest one.
+        UsageError: as `place_of`, or a third party's can't be loaded.
     """
     place = place_of(kind, name)
-    return load(place if isinstance(place, str) else place.value)
+    if isinstance(place, str):
+        return load(place)()
+    made = _make_foreign(place, package_folders())
+    if isinstance(made, UsageError):
+        raise made
+    return made
+
+
+def usable_names(kind: str) -> tuple[str, ...]:
+    """Return the names of a kind without those of third parties that `find` can't load: these break nothing else."""
+    shipped = table(kind)
+
+    def works(name: str) -> bool:
+        try:
+            return name in shipped or find(kind, name) is not None
+        except UsageError:
+            return False
+
+    return tuple(filter(works, names(kind)))
 
 
 def place_of(kind: str, name: str) -> str | EntryPoint:
     """Return the place of what ships, or a third party's entry point; nothing of it is imported.
 
     Raises:
-        UsageError: as `find`.
+        UsageError: no such name, or a third party claims one that is taken; says the nearest one.
     """
-    word, shipped = kind.rpartition(".")[2].removesuffix("s"), table(kind)
+    word, shipped = _word_of(kind), table(kind)
     claims = [point for point in third_parties(kind) if point.name == name]
     if len(claims) + (name in shipped) > 1:
         owners = ", ".join(map(package_of, claims))
@@ -101,6 +120,24 @@ def _changed_ns(folder: str) -> int:
         return os.stat(folder or ".").st_mtime_ns  # noqa: PTH116 - a Path costs more than the rest
     except OSError:
         return 0
+
+
+def _word_of(kind: str) -> str:
+    return kind.rpartition(".")[2].removesuffix("s")
+
+
+@lru_cache(maxsize=64)
+def _make_foreign(point: EntryPoint, _package_folders: Folders) -> Any:
+    """Make a third party's plug-in once, and again when a package was installed; return a UsageError if that fails.
+
+    What it prints meanwhile goes to standard error.
+    """
+    try:
+        with redirect_stdout(sys.stderr):
+            return load(point.value)()
+    except (Exception, SystemExit) as error:
+        named = f"{_word_of(point.group)} {point.name!r} of {package_of(point)}"
+        return UsageError(f"{named} can't be loaded: {printable(explained(error))}: reinstall or uninstall it")
 
 
 @lru_cache(maxsize=8)

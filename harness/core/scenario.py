@@ -449,15 +449,15 @@ def find_scenario(name: str) -> Scenario:
     """Return the scenario of a name: one that ships, or a third party's by an entry point.
 
     Raises:
-        UsageError: there is none; says the nearest name.
+        UsageError: there is none; says the nearest name. Or it can't be loaded.
     """
-    found: Scenario = plugins.find(plugins.SCENARIOS, name)()
+    found: Scenario = plugins.find(plugins.SCENARIOS, name)
     return found
 
 
 def scenario_names() -> tuple[str, ...]:
-    """Return the names of all scenarios, those that ship first."""
-    return plugins.names(plugins.SCENARIOS)
+    """Return the names of all scenarios that can be loaded, those that ship first."""
+    return plugins.usable_names(plugins.SCENARIOS)
 
 
 def study_options() -> dict[str, StudyOption]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import pytest
+from support.adapters.third_party import install
 
 from shootout.core import plugins
 from shootout.core.errors import UsageError
@@ -52,6 +55,26 @@ def test_a_package_adds_words_and_takes_none(monkeypatch: pytest.MonkeyPatch):
 
 
 LOAD = plugins.load
+
+
+@pytest.mark.parametrize("code", [None, "raise SystemExit(3)", "class Half:\n    def __init__(self): raise OSError"])
+def test_a_package_whose_source_does_not_load_takes_no_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str | None
+):
+    install(tmp_path, "half-gone", {"half": "half_source:Half"}, plugins.SOURCES)
+    if code:
+        (tmp_path / "half_source.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    request.list_sources.cache_clear()
+    try:
+        assert find_claim("digits")
+        with pytest.raises(UsageError, match="did you mean 'digits'"):
+            find_source("digit")
+        with pytest.raises(UsageError, match="source 'half' of half-gone can't be loaded: "):
+            find_claim("half")
+    finally:
+        request.list_sources.cache_clear()
+        sys.modules.pop("half_source", None)
 
 
 def test_a_word_that_none_claims_is_refused_with_the_nearest_name():

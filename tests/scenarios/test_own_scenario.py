@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 from support.adapters.third_party import install
 from support.console import deaf_here, spin_study
 
+from shootout.core.errors import UsageError
 from shootout.core.journal import journal
 from shootout.core.journal.records import Played
 from shootout.core.journal.samples import Samples
 from shootout.core.messages import Scope
 from shootout.core.plugins import SCENARIOS
+from shootout.core.scenario import scenario_names
+from shootout.core.study.schema import load
 
 OWN = '''
 """One call after the other, of which the slowest of each turn counts."""
@@ -40,6 +44,23 @@ class Untold(Blocks):
     def turn(self, ask):
         return replace(super().turn(ask), cpu_ns=None)
 '''
+
+
+@pytest.mark.parametrize("code", [None, "raise SystemExit(3)", "Half = print"])
+def test_a_scenario_that_does_not_load_is_out_where_it_was_not_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str | None
+):
+    install(tmp_path, "half-gone", {"half": "half_scenario:Missing"}, SCENARIOS)
+    if code:
+        (tmp_path / "half_scenario.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "half_scenario", raising=False)
+    assert "half" not in scenario_names()
+    study = load("digits")
+    assert study.changed(seed=1).scenario == study.scenario
+    with pytest.raises(UsageError, match="scenario 'half' of half-gone can't be loaded: "):
+        study.changed(scenario=("half",))
+    sys.modules.pop("half_scenario", None)
 
 
 def test_a_scenario_of_one_file_runs_by_an_entry_point(tmp_path: Path):

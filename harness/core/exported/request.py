@@ -342,13 +342,20 @@ class Source:
 
 @cached
 def list_sources() -> tuple[Source, ...]:
-    """Return all sources: those that ship, in the order in which a word is offered, then third parties'."""
-    return tuple(plugins.find(plugins.SOURCES, name)() for name in plugins.names(plugins.SOURCES))
+    """Return all sources: those that ship, in the order in which a word is offered, then third parties' that load."""
+    return tuple(plugins.find(plugins.SOURCES, name) for name in plugins.usable_names(plugins.SOURCES))
 
 
 def find_claim(word: str) -> Source | None:
-    """Return the first source that claims a word; None if none does."""
-    return next((source for source in list_sources() if source.claims(word)), None)
+    """Return the first source that claims a word; None if none does.
+
+    Raises:
+        UsageError: none does, and it is the name of a third party's source that can't be loaded.
+    """
+    found = next((source for source in list_sources() if source.claims(word)), None)
+    if not found and word in plugins.names(plugins.SOURCES):
+        plugins.find(plugins.SOURCES, word)
+    return found
 
 
 def find_source(word: str) -> Source:
