@@ -458,8 +458,3 @@ def find_scenario(name: str) -> Scenario:
 def scenario_names() -> tuple[str, ...]:
     """Return the names of all scenarios that can be loaded, those that ship first."""
     return plugins.usable_names(plugins.SCENARIOS)
-
-
-def study_options() -> dict[str, StudyOption]:
-    """Return the options of all scenarios, by their fields of a study."""
-    return {name: option for one in scenario_names() for name, option in find_scenario(one).options.items()}

@@ -15,7 +15,8 @@ from shootout.core.journal.records import Played
 from shootout.core.journal.samples import Samples
 from shootout.core.messages import Scope
 from shootout.core.plugins import SCENARIOS
-from shootout.core.scenario import scenario_names
+from shootout.core.scenario import find_scenario, scenario_names
+from shootout.core.study.points import points
 from shootout.core.study.schema import load
 
 OWN = '''
@@ -61,6 +62,34 @@ def test_a_scenario_that_does_not_load_is_out_where_it_was_not_asked_for(
     with pytest.raises(UsageError, match="scenario 'half' of half-gone can't be loaded: "):
         study.changed(scenario=("half",))
     sys.modules.pop("half_scenario", None)
+
+
+BURST = """
+from shootout.core.scenario import Scenario, StudyOption
+
+
+class Burst(Scenario):
+    name = "burst"
+    measures = "the time of a burst"
+    options = {"burst": StudyOption(flag="--burst", use="is for bursts")}
+"""
+
+
+def test_an_option_that_no_study_can_give_is_refused_where_its_scenario_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    install(tmp_path, "bursts", {"burst": "burst_scenario:Burst"}, SCENARIOS)
+    (tmp_path / "burst_scenario.py").write_text(BURST)
+    monkeypatch.syspath_prepend(tmp_path)
+    study = load("digits")
+    assert study.changed(seed=1).scenario == study.scenario
+    reason = "scenario 'burst' has an option 'burst', but a study has no such field"
+    with pytest.raises(UsageError, match=reason):
+        study.changed(scenario=("burst",))
+    with pytest.raises(UsageError, match=reason):
+        points(study.changed(points=({"scenario": "burst"},)))
+    find_scenario.cache_clear()
+    del sys.modules["burst_scenario"]
 
 
 def test_a_scenario_of_one_file_runs_by_an_entry_point(tmp_path: Path):

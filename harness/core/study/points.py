@@ -16,10 +16,10 @@ from shootout.core.errors import UsageError, unknown
 from shootout.core.exported.request import Request, find_model, is_file, is_own
 from shootout.core.host.placement import Threads
 from shootout.core.messages import Progress
-from shootout.core.scenario import Arrivals, find_scenario, study_options
+from shootout.core.scenario import Arrivals, find_scenario
 from shootout.core.study import axes
 from shootout.core.study.group import name_model
-from shootout.core.study.schema import Study, checked
+from shootout.core.study.schema import Study, checked, study_options
 from shootout.core.study.target import Describe, own_words, parse_targets, refuse_namesakes, with_twins
 
 POINT_WORDS = ("model", "batch", "scenario", "threads")

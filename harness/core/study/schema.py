@@ -17,7 +17,7 @@ from shootout.core.contract import Device, Precision, Value
 from shootout.core.errors import UsageError, tell_refusal, unknown
 from shootout.core.exported.inputs import OFF
 from shootout.core.host.store import without_home
-from shootout.core.scenario import Scenario, find_scenario, scenario_names, study_options
+from shootout.core.scenario import Scenario, StudyOption, find_scenario, scenario_names
 from shootout.core.stats.goals import Aim, find_max_drop, read_goal, read_share
 from shootout.core.study import axes
 from shootout.core.study.target import canonical
@@ -82,12 +82,16 @@ def _read_scenario(name: str) -> str:
     """Read the name of a scenario.
 
     Raises:
-        ValueError: there is none; pydantic, which calls this, adds the place.
+        ValueError: there is none, or it has an option that no study can give; pydantic, which calls this, adds the
+            place.
     """
     try:
-        return find_scenario(name).name
+        found = find_scenario(name)
     except UsageError as error:
         raise ValueError(str(error)) from None
+    if strange := [option for option in found.options if option not in Study.model_fields]:
+        raise ValueError(f"scenario {name!r} has an option {strange[0]!r}, but a study has no such field: leave it out")
+    return found.name
 
 
 class Study(BaseModel):
@@ -228,8 +232,8 @@ class Study(BaseModel):
         return [find_scenario(name) for name in scenario_names() if name in self.all_scenarios]
 
     def options_of(self, scenario: Scenario) -> dict[str, Any]:
-        """Return the study's values for a scenario's options."""
-        return {name: getattr(self, name) for name in scenario.options}
+        """Return the study's values for a scenario's options; a third party's may have some that no study can give."""
+        return {name: getattr(self, name) for name in scenario.options if name in Study.model_fields}
 
     @property
     def turns(self) -> int:
@@ -287,6 +291,12 @@ class Study(BaseModel):
         if self.points:
             fields["points"] = _drop_named(self.points if same_model else (), {*given, *words, *own})
         return checked({**fields, **given, **words, "parameters": {**kept, **own}, "options": knobs})
+
+
+def study_options() -> dict[str, StudyOption]:
+    """Return the options of all scenarios that are fields of a study, by these."""
+    every = {name: option for one in scenario_names() for name, option in find_scenario(one).options.items()}
+    return {name: option for name, option in every.items() if name in Study.model_fields}
 
 
 def _drop_named(points: Sequence[dict[str, Value]], names: set[str]) -> list[dict[str, Value]]:
@@ -359,7 +369,7 @@ def _find_faults(study: Study) -> Iterator[str]:
         if not 1 <= batch <= MAX_BATCH:
             yield f"batch must be from 1 to {MAX_BATCH}, got {batch}"
     for scenario in map(find_scenario, scenario_names()):
-        if scenario.name in study.all_scenarios or any(getattr(study, name) for name in scenario.options):
+        if scenario.name in study.all_scenarios or any(study.options_of(scenario).values()):
             yield from scenario.find_faults(study)
     at_once = [name for name in study.scenario if find_scenario(name).divides_threads]
     if "default" in study.threads and at_once:
