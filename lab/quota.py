@@ -11,12 +11,12 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from shootout.core.host import cgroup
+from shootout.core.host import placement
 
 PERIOD_US = 100_000
 
 
-def make_group(cpus: float, root: Path = cgroup.ROOT) -> Path:
+def make_group(cpus: float, root: Path = placement.GROUPS) -> Path:
     """Make a group with a quota of so many CPUs; return its folder.
 
     Raises:

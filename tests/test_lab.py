@@ -20,7 +20,7 @@ from lab.metrics_simulated import HARMLESS
 from lab.parity import tools
 from lab.whole_runs import settled_s, shipped
 from shootout.apps.judge.analysis import analyse
-from shootout.core.host import cgroup
+from shootout.core.host import placement
 
 
 @pytest.mark.parametrize("name", bench.EVERY)
@@ -100,7 +100,7 @@ def test_a_quota_is_set_in_a_group_of_its_own(version: int, tmp_path: Path, monk
     assert [(group / name).read_text() for name in files] == (
         ["150000 100000"] if version == 2 else ["100000", "150000"]
     )
-    assert cgroup.cpu_quota([group]) == 1.5
+    assert placement.cpu_quota([group]) == 1.5
 
 
 def test_a_quota_that_cannot_be_set_says_what_can(tmp_path: Path):

@@ -10,8 +10,9 @@ from rich.text import Text
 
 from shootout.commands.output import print_answer
 from shootout.core.errors import UsageError, tell_refusal
-from shootout.core.host.store import KINDS, LIMIT, CacheEntry, cache_folder, evict, kept, limit_bytes
+from shootout.core.host.store import cache_folder
 from shootout.core.units import counted, size
+from shootout.tell.cache_limit import KINDS, LIMIT, CacheEntry, evict, kept, limit_bytes
 from shootout.tell.columns import Cell, make_table
 
 HEADERS = ("kept", "number", "size", "last used")

@@ -13,7 +13,7 @@ from shootout.apps.judge.analysis import analyse_cells
 from shootout.commands.machine_lock import machine_lock
 from shootout.commands.output import print_answer, show_progress, width
 from shootout.core.clock import Deadline
-from shootout.core.host.store import in_use
+from shootout.tell.cache_limit import in_use
 
 
 def explain(

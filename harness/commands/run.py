@@ -32,7 +32,7 @@ from shootout.commands.trace import trace_arms
 from shootout.core.clock import Deadline
 from shootout.core.errors import ExitCode, Interrupted, ModelError, UsageError
 from shootout.core.host import environment
-from shootout.core.host.store import in_use, without_home
+from shootout.core.host.store import without_home
 from shootout.core.journal import journal
 from shootout.core.journal.records import Ended
 from shootout.core.race.race import Purpose
@@ -44,6 +44,7 @@ from shootout.core.study.plan import Plan, make_plan
 from shootout.core.study.schema import Study
 from shootout.core.study.target import parse_targets, with_twins
 from shootout.tell import notes, reproduce
+from shootout.tell.cache_limit import in_use
 from shootout.tell.document import Document
 from shootout.tell.formats.files import check_files, write_files
 from shootout.tell.limits import Limit

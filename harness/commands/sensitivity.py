@@ -16,13 +16,13 @@ from shootout.core import backends
 from shootout.core.contract import Arm, Artifact, Device, Precision, Target
 from shootout.core.errors import UsageError, unknown
 from shootout.core.host import environment
-from shootout.core.host.store import in_use
 from shootout.core.scoring import scorer
 from shootout.core.study import points
 from shootout.core.study.plan import measure_of
 from shootout.core.study.schema import Study
 from shootout.core.units import round_limit
-from shootout.tell import reproduce
+from shootout.tell import registered, reproduce
+from shootout.tell.cache_limit import in_use
 from shootout.tell.paired import ask_drop
 from shootout.tell.study_options import DEFAULT, SensitivityOptions
 
@@ -90,10 +90,10 @@ def write_search(every: Sequence[PrecisionSensitivity], study: Study, point: poi
 
 def _is_mixing(backend: str, precision: Precision) -> bool:
     """Tell whether a backend is installed, runs an ONNX graph first, and leaves layers in float by their numbers."""
-    if backend not in backends.shipped() or not backends.offers(backend, precision, f"{FLOATS}0"):
+    if backend not in backends.shipped() or not registered.offers(backend, precision, f"{FLOATS}0"):
         return False
     can = backends.capabilities(backend)
-    is_here = (Device.CPU, precision) in can.targets and backends.is_installed(backend, environment.libraries())
+    is_here = (Device.CPU, precision) in can.targets and registered.is_installed(backend, environment.libraries())
     return is_here and can.consumes[:1] == (Artifact.ONNX,)
 
 

@@ -15,8 +15,8 @@ from shootout.backends.shipped import CHECK, RUNTIME, ShippedFolder
 from shootout.commands.output import show_progress
 from shootout.core.errors import ArmFailed, ExitCode
 from shootout.core.host.placement import passed_on
-from shootout.core.host.store import in_use
 from shootout.core.units import size
+from shootout.tell.cache_limit import in_use
 from shootout.tell.formats.data import json_text
 from shootout.tell.page.sources import read
 

@@ -27,12 +27,12 @@ from shootout.core.clock import Deadline
 from shootout.core.contract import NotRun
 from shootout.core.errors import ExitCode, Interrupted, ModelError, OutOfTime, ShootoutError, SkippedArm
 from shootout.core.exported.client import obtain_all
-from shootout.core.host.store import in_use
 from shootout.core.journal.records import Played
 from shootout.core.study import points
 from shootout.core.study.plan import Plan
 from shootout.core.units import span
 from shootout.tell import reproduce
+from shootout.tell.cache_limit import in_use
 from shootout.tell.document import Document
 from shootout.tell.limits import Limit
 from shootout.tell.progress import ProgressDisplay

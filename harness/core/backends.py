@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,7 +15,6 @@ from typing import cast
 
 from shootout.core import plugins
 from shootout.core.adapter import Adapter, Entry, Runner, Shipped, explain_error
-from shootout.core.constants import SHIPPED as SHIPPED_PLACE
 from shootout.core.contract import (
     SCALED,
     Arm,
@@ -25,7 +24,6 @@ from shootout.core.contract import (
     NotRun,
     Precision,
     Target,
-    is_among,
 )
 from shootout.core.errors import ArmFailed, NotRunKind, SkippedArm, UsageError, explained, printable
 from shootout.core.exported.model import ExportedModel
@@ -159,44 +157,6 @@ def _describe_foreign(name: str, path: str, fix: str, _package_folders: Folders)
     return Description(capabilities=can, shows_inside=hasattr(adapter, "look_inside"))
 
 
-def shows_inside(name: str) -> bool:
-    """Tell whether `shootout explain` can look into a backend; False of one that isn't known on this machine."""
-    try:
-        return describe(name).shows_inside
-    except (UsageError, SkippedArm):
-        return False
-
-
-def reads_own_files(backend: str) -> bool:
-    """Tell whether a row's backend runs only files that its own library wrote; False of one that isn't known here."""
-    row = shipped().get(backend.partition("+")[0])
-    return row is not None and row.own_files
-
-
-def why_unshippable(backend: str, device: str, model: str) -> str:
-    """Return why what a row names can't be shipped; "" if it can, or if its backend isn't known on this machine.
-
-    Args:
-        backend: with its mode, as a row of a document has it.
-        model: its name for people.
-    """
-    if backend.startswith(f"{SHIPPED_PLACE}:"):
-        return "it is a shipped folder already, so copy that"
-    name, _, mode = backend.partition("+")
-    try:
-        return entry(name).why_unshippable(Target(backend=name, mode=mode, device=Device(device)), model)
-    except (UsageError, ValueError):
-        return ""
-
-
-def offers(name: str, precision: Precision, word: str) -> bool:
-    """Tell whether a backend offers a word of a scheme; False of one that isn't known on this machine."""
-    try:
-        return is_among(word, capabilities(name).schemes.get(precision, ()))
-    except (UsageError, SkippedArm):
-        return False
-
-
 def files_read(exported: ExportedModel, arms: Iterable[Arm]) -> list[str]:
     """List the files of an exported model that are read where these arms are built from it, and raced.
 
@@ -209,26 +169,6 @@ def files_read(exported: ExportedModel, arms: Iterable[Arm]) -> list[str]:
         artifacts |= {first} if first else set()
         quantizes |= arm.target.precision in SCALED
     return exported.files_read(artifacts, quantizes=quantizes)
-
-
-def is_installed(name: str, packages: Collection[str]) -> bool:
-    """Return whether a backend's library, or a third party's package, is among these packages.
-
-    Args:
-        packages: names, such as those of a run's environment; none: they weren't recorded, and nothing is missing.
-
-    Raises:
-        UsageError: no such backend.
-    """
-    row = entry(name)
-    if not packages or not (row.extra or row.package):
-        return True
-    own = row.package or (row.installs[""] or ("",))[0]
-    return not {*map(_normalize, own.split("|"))}.isdisjoint(map(_normalize, packages))
-
-
-def _normalize(package: str) -> str:
-    return re.sub("[-_.]+", "-", package).lower()
 
 
 def baselines(*, loads_quickly: bool = False) -> list[str]:

@@ -9,7 +9,6 @@ from shootout.core.errors import UsageError
 
 _TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h)?")
 _UNIT_S = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
-_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:/\s*s)?")
 _LIMIT = re.compile(r"(\d+(?:\.\d+)?)\s*(us|ms|s)")
 _UNIT_MS = {"us": 1e-3, "ms": 1.0, "s": 1e3}
 
@@ -91,18 +90,6 @@ def read_seconds(flag: str, text: str) -> float:
     if not float(match[1]):
         raise UsageError(f"{flag} {text!r} leaves no time to measure anything; --dry-run shows what a run would do")
     return float(match[1]) * _UNIT_S[match[2] or "s"]
-
-
-def read_rate(flag: str, text: str) -> float:
-    """Read `200/s` or `200` → requests a second.
-
-    Raises:
-        UsageError: it is neither.
-    """
-    match = _RATE.fullmatch(text.strip())
-    if match is None or not float(match[1]):
-        raise UsageError(f"{flag} {text!r} is not a rate: write 200/s")
-    return float(match[1])
 
 
 def read_milliseconds(flag: str, text: str) -> float:

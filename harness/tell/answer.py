@@ -23,6 +23,7 @@ from shootout.core.stats.verdicts import Standing, Verdict
 from shootout.core.study.feasibility import FROM_FILE
 from shootout.core.study.group import FULL, name_model, short
 from shootout.core.units import counted, duration, seconds, size
+from shootout.tell import registered
 from shootout.tell.columns import Cell, error, fits, make_table
 from shootout.tell.document import (
     Answer,
@@ -73,12 +74,12 @@ def tell_untried(
     every, packages = list(rows), {name for one in environments for name in one.get("libraries") or {}}
     asked = {row.backend.partition("+")[0] for row in every}
     never = [name for name in backends.names() if name not in asked and not backends.entry(name).own_files]
-    never = [name for name in never if name in backends.shipped() or backends.is_installed(name, packages)]
-    converted = {row.model for row in every if backends.reads_own_files(row.backend)}
+    never = [name for name in never if name in backends.shipped() or registered.is_installed(name, packages)]
+    converted = {row.model for row in every if registered.reads_own_files(row.backend)}
     if converted and converted >= {row.model for row in every}:  # whose files few runtimes read
         never = [name for name in never if name in backends.shipped() and backends.capabilities(name).classical]
     fit = {name for name in never if _could_win(name, every)}
-    absent = [name for name in never if name in fit and not backends.is_installed(name, packages)]
+    absent = [name for name in never if name in fit and not registered.is_installed(name, packages)]
     if wanted := dict(lacking or {}) | {name: backends.entry(name).extra for name in absent}:
         yield f"not installed: {', '.join(wanted)} ({install(','.join(dict.fromkeys(wanted.values())))})"
     others = sorted((name for name in never if name not in absent), key=lambda name: name not in fit)
@@ -310,7 +311,7 @@ def tell_same_classes(row: Row, rows: Sequence[Row]) -> str:
 
 def name_reference(rows: Iterable[Row]) -> str:
     """Name the library whose outputs are the reference, since the model is its own file; "" for other models."""
-    return next((row.backend for row in rows if backends.reads_own_files(row.backend)), "")
+    return next((row.backend for row in rows if registered.reads_own_files(row.backend)), "")
 
 
 def tell_against_usual(answer: Answer, *, briefly: bool = False) -> str:

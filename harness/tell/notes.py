@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shootout.core.contract import Device, NotRunKind, OutputError
-from shootout.core.host.noise import DisturbanceKind, kind_of
+from shootout.core.host.noise import DisturbanceKind
 from shootout.core.journal.records import Ended, Line, Rounds
 from shootout.core.scenario import find_scenario
 from shootout.core.stats.interval import MAX_ESTIMATE
@@ -50,6 +50,11 @@ MOST_OUTPUTS = 8
 """So many outputs are listed with their errors; `--json` has all."""
 UNKNOWN_BOUND = "-"
 NO_CEILINGS = "run `shootout ceilings` once for each row's share of what this machine can do"
+
+
+def kind_of(category: str) -> DisturbanceKind:
+    """Return the kind that a `Disturbance.category` names."""
+    return DisturbanceKind(category.partition(": ")[0])
 
 
 class Reason(NamedTuple):

@@ -7,13 +7,58 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from shootout.core.errors import UsageError
-from shootout.core.study.axes import SHAPE, expand_range, parse_value, read_shape
+from shootout.core.study.axes import SHAPE, expand_range, read_shape
 
 if TYPE_CHECKING:
     from shootout.core.contract import Value
 
 _NEXT_AXIS = re.compile(r",(?=(?:[^,=()]|\((?:[^=()]|\([^=()]*\))*\))*=)")
 """A comma before the next `key=`; a key may be arithmetic with commas in parentheses, such as `Max(1, s0)`."""
+_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:/\s*s)?")
+
+
+def parse_value(text: str) -> Value:
+    """Parse a value as written on the command line: whole number, number, true/false, else text."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def read_state(flag: str, texts: Iterable[str]) -> dict[str, str]:
+    """Read `input=output` texts as outputs by input; `none` as nothing. One text may hold several, with commas.
+
+    Raises:
+        UsageError: a text of another form, or an input that is given twice.
+    """
+    parts = [part.strip() for text in texts for part in text.split(",")]
+    if parts == ["none"]:
+        return {}
+    state: dict[str, str] = {}
+    for part in parts:
+        name, _, made = part.partition("=")
+        if not (name and made):
+            raise UsageError(f"{flag} {part!r} is not of the form input=output, such as h=hn; none: there is no state")
+        if name in state:
+            raise UsageError(f"{flag} {name} is given twice: its next value is one output")
+        state[name] = made
+    return state
+
+
+def read_rate(flag: str, text: str) -> float:
+    """Read `200/s` or `200` → requests a second.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    match = _RATE.fullmatch(text.strip())
+    if match is None or not float(match[1]):
+        raise UsageError(f"{flag} {text!r} is not a rate: write 200/s")
+    return float(match[1])
 
 
 def read_shapes(flag: str, texts: Iterable[str]) -> dict[str, tuple[int, ...]]:

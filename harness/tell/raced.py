@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -10,7 +11,7 @@ from shootout.core.contract import Arm
 from shootout.core.errors import UsageError, unknown
 from shootout.core.journal.records import Prepared
 from shootout.core.results.run import Result, Run
-from shootout.core.study.group import GroupRecord, find_named
+from shootout.core.study.group import GroupRecord
 from shootout.tell.document import Document, Row
 
 
@@ -59,6 +60,12 @@ class RacedArm:
     def record(self) -> GroupRecord:
         """Return what was planned for its group."""
         return self.mine.group.record
+
+
+def find_named(names: Iterable[str], asked: str) -> set[str]:
+    """Return the groups that a name stands for: the one of exactly that name, else all whose names begin with it."""
+    every = {*names}
+    return {asked} if asked in every else {name for name in every if name.startswith(f"{asked}, ")}
 
 
 def find_groups(document: Document, group: str | None) -> set[str]:

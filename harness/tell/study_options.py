@@ -18,7 +18,6 @@ from shootout.backends import BASELINE, BASELINE_OF_FILES, EXAMPLES
 from shootout.core import units
 from shootout.core.errors import UsageError, unknown
 from shootout.core.stats.goals import read_goal
-from shootout.core.study.axes import read_state
 from shootout.tell import option_values
 
 DEFAULT = "shootout"
@@ -277,7 +276,7 @@ class StateOptions(TypedDict, total=False):
             group=HelpGroup.DATA,
             word="INPUT=OUTPUT",
             several=True,
-            read=read_state,
+            read=option_values.read_state,
             help="Output that is an input's value in the next call: h=hn. Default: by their names; none: no state.",
         ),
     ]
@@ -334,7 +333,7 @@ class StudyOptions(TargetOptions, MetricOptions, StreamOptions, total=False):
             group=HelpGroup.SCENARIO,
             word="N/s",
             help="serve: requests a second, 200/s. Default: find the highest that keeps --p99.",
-            read=units.read_rate,
+            read=option_values.read_rate,
         ),
     ]
     p99_limit_ms: Annotated[

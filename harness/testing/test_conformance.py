@@ -11,7 +11,7 @@ import pytest
 
 from shootout.core import backends
 from shootout.core.contract import Availability, Device, Target
-from shootout.core.host.store import in_use
+from shootout.tell.cache_limit import in_use
 from shootout.testing.cases import (
     case_of,
     export_for,

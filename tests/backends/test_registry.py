@@ -16,6 +16,7 @@ from shootout.core.adapter import Fixture
 from shootout.core.contract import Device, Precision
 from shootout.core.errors import NotRunKind, SkippedArm, UsageError
 from shootout.core.host import environment
+from shootout.tell import registered
 from shootout.testing.cases import fixture
 
 MODULE = "from shootout.backends._spin import SpinAdapter\nclass Mine(SpinAdapter):\n    name = 'mine'\n"
@@ -67,16 +68,16 @@ def test_what_set_up_installs_apart_has_the_versions_that_all_else_is_held_to():
 
 def test_a_backend_is_installed_where_its_own_library_is():
     packages = {"torch", "tensorrt_rtx_cu13_bindings", "safetensors", "scipy", "onnxruntime-gpu"}
-    installed = {name for name in SHIPPED if backends.is_installed(name, packages)}
+    installed = {name for name in SHIPPED if registered.is_installed(name, packages)}
     assert installed == {"numpy", "torch-eager", "torch-compile", "torchscript", "onnxruntime", "tensorrt"}
-    assert all(backends.is_installed(name, {}) for name in SHIPPED), "an older run doesn't tell"
+    assert all(registered.is_installed(name, {}) for name in SHIPPED), "an older run doesn't tell"
 
 
 def test_what_this_machine_has_is_told_by_the_names_that_a_run_records():
     recorded = environment.libraries()
     for name in {*SHIPPED} - {"tensorrt"}:  # whose packages have modules of other names
         library = backends.entry(name).loads[""][0]
-        assert backends.is_installed(name, recorded) is (find_spec(library) is not None), name
+        assert registered.is_installed(name, recorded) is (find_spec(library) is not None), name
 
 
 def test_an_unknown_name_gets_the_nearest_one():
@@ -93,14 +94,14 @@ def test_a_third_party_is_named_like_any_other(packages: Path):
     assert backends.names() == (*SHIPPED, "mine")
     assert backends.get("mine").name == "mine"
     assert backends.entry("mine").default == (Device.CPU, Precision.FP32)
-    assert backends.is_installed("mine", {"numpy", "mine_package"})
-    assert not backends.is_installed("mine", {"numpy"}), "a run on a machine without it knows no such backend"
+    assert registered.is_installed("mine", {"numpy", "mine_package"})
+    assert not registered.is_installed("mine", {"numpy"}), "a run on a machine without it knows no such backend"
 
 
 def test_a_backend_that_is_not_here_shows_and_offers_nothing():
-    assert not backends.shows_inside("elsewhere")
-    assert not backends.offers("elsewhere", Precision.INT8, "float-0")
-    assert backends.offers("onnxruntime", Precision.INT8, "float-0")
+    assert not registered.shows_inside("elsewhere")
+    assert not registered.offers("elsewhere", Precision.INT8, "float-0")
+    assert registered.offers("onnxruntime", Precision.INT8, "float-0")
 
 
 def test_a_third_party_says_how_the_suite_drives_it(packages: Path):

@@ -17,6 +17,7 @@ from shootout.core.exported.model import ExportedModel
 from shootout.core.host.environment import libraries
 from shootout.core.messages import Scope
 from shootout.core.worker.blocks import Blocks, Clips
+from shootout.tell import registered
 
 BACKENDS = ("numpy", "onnxruntime", "openvino", "torch-eager", "jax-jit", "litert", "ncnn", "iree", "executorch")
 
@@ -43,7 +44,7 @@ def exports(tmp_path_factory: pytest.TempPathFactory) -> list[ExportedModel]:
 
 @pytest.mark.parametrize("name", BACKENDS)
 def test_states_flow_through_the_session_that_is_timed(name: str, exports: list[ExportedModel], tmp_path: Path):
-    if not backends.is_installed(name, libraries()):
+    if not registered.is_installed(name, libraries()):
         pytest.skip(f"{name} is not installed")
     consumed = {*backends.capabilities(name).consumes}
     exported = next(one for one in exports if consumed & {*one.artifacts})

@@ -19,7 +19,7 @@ import pytest
 from shootout.apps.fleet import node_side
 from shootout.apps.fleet.node_side import NodeTask, run_task, zip_folder
 from shootout.apps.fleet.parcel import write_tar
-from shootout.core.host import store
+from shootout.tell import cache_limit
 
 PACKAGE, FILES = f"fleet/{'a' * 32}", f"fleet/{'b' * 32}"
 
@@ -57,10 +57,10 @@ def test_files_of_before_1980_are_zipped_since_a_board_may_have_no_clock(tmp_pat
 def test_what_was_sent_and_a_task_count_as_cache_until_it_is_dropped(cache: Path):
     ran("")
     ran("")
-    kinds = sorted(each.kind for each in store.kept())
+    kinds = sorted(each.kind for each in cache_limit.kept())
     assert kinds == ["tasks with results to fetch", *2 * ["what tasks for other machines were sent"]]
     NodeTask().drop("one")
-    assert len(store.kept()) == len([*cache.iterdir()]) == 2
+    assert len(cache_limit.kept()) == len([*cache.iterdir()]) == 2
 
 
 def test_the_answer_comes_with_all_files_and_the_journal_last(cache: Path):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shootout.core.host import cgroup
+from shootout.core.host import placement
 
 V1_NO_LIMIT = "9223372036854771712\n"
 
@@ -33,14 +33,14 @@ def tree(root: Path, files: dict[str, str]) -> Path:
     ],
 )
 def test_cpu_max(text: str, cpus: float | None):
-    assert cgroup.parse_cpu_max(text) == cpus
+    assert placement.parse_cpu_max(text) == cpus
 
 
 def test_cpu_stat_of_both_versions():
-    assert cgroup.parse_cpu_stat("nr_periods 9\nnr_throttled 4\nthrottled_usec 1234\n") == 4
-    assert cgroup.parse_cpu_stat("nr_periods 9\nnr_throttled 4\nthrottled_time 5678901\n") == 4
-    assert cgroup.parse_cpu_stat("usage_usec 12\nuser_usec 5\n") is None
-    assert cgroup.parse_cpu_stat("nr_throttled many\n") is None
+    assert placement.parse_cpu_stat("nr_periods 9\nnr_throttled 4\nthrottled_usec 1234\n") == 4
+    assert placement.parse_cpu_stat("nr_periods 9\nnr_throttled 4\nthrottled_time 5678901\n") == 4
+    assert placement.parse_cpu_stat("usage_usec 12\nuser_usec 5\n") is None
+    assert placement.parse_cpu_stat("nr_throttled many\n") is None
 
 
 def test_version_2_limits_of_every_level_count(tmp_path: Path):
@@ -58,13 +58,13 @@ def test_version_2_limits_of_every_level_count(tmp_path: Path):
             "other/cpu.max": "1000 100000\n",
         },
     )
-    groups = cgroup.folders("cpu", "0::/a/b\n", root)
+    groups = placement.control_groups("cpu", "0::/a/b\n", root)
     assert groups == (root / "a/b", root / "a", root)
-    assert cgroup.cpu_quota(groups) == 1.5
-    assert cgroup.throttled(groups) == 4
-    memory = cgroup.folders("memory", "0::/a/b\n", root)
-    assert cgroup.memory_limit_bytes(memory) == 1000
-    assert cgroup.memory_free_bytes(memory) == 400
+    assert placement.cpu_quota(groups) == 1.5
+    assert placement.throttled(groups) == 4
+    memory = placement.control_groups("memory", "0::/a/b\n", root)
+    assert placement.memory_limit_bytes(memory) == 1000
+    assert placement.memory_free_bytes(memory) == 400
 
 
 def test_version_1_counts_a_linked_controller_once(tmp_path: Path):
@@ -83,26 +83,26 @@ def test_version_1_counts_a_linked_controller_once(tmp_path: Path):
     )
     (root / "cpu").symlink_to("cpu,cpuacct")
     text = "3:cpu,cpuacct:/box\n2:memory:/box\n1:name=systemd:/box\n0::/\n"
-    groups = cgroup.folders("cpu", text, root)
-    assert cgroup.cpu_quota(groups) == 3.0
-    assert cgroup.throttled(groups) == 2
-    assert cgroup.memory_free_bytes(cgroup.folders("memory", text, root)) == 1500
+    groups = placement.control_groups("cpu", text, root)
+    assert placement.cpu_quota(groups) == 3.0
+    assert placement.throttled(groups) == 2
+    assert placement.memory_free_bytes(placement.control_groups("memory", text, root)) == 1500
 
 
 def test_a_group_that_only_the_host_can_see_falls_back_to_the_mount(tmp_path: Path):
     root = tree(tmp_path, {"cpu.max": "100000 100000\n"})
-    assert cgroup.cpu_quota(cgroup.folders("cpu", "0::/docker/0123abc\n", root)) == 1.0
+    assert placement.cpu_quota(placement.control_groups("cpu", "0::/docker/0123abc\n", root)) == 1.0
 
 
 @pytest.mark.parametrize("text", ["", "junk", "0:", "x:y:z"])
 def test_no_groups_mean_no_limit(tmp_path: Path, text: str):
-    groups = cgroup.folders("cpu", text, tmp_path / "missing")
-    assert cgroup.cpu_quota(groups) is None
-    assert cgroup.throttled(groups) is None
-    assert cgroup.memory_limit_bytes(groups) is None
-    assert cgroup.memory_free_bytes(groups) is None
+    groups = placement.control_groups("cpu", text, tmp_path / "missing")
+    assert placement.cpu_quota(groups) is None
+    assert placement.throttled(groups) is None
+    assert placement.memory_limit_bytes(groups) is None
+    assert placement.memory_free_bytes(groups) is None
 
 
 def test_a_group_over_its_limit_has_nothing_free(tmp_path: Path):
     tree(tmp_path, {"memory.max": "1000\n", "memory.current": "1200\n"})
-    assert cgroup.memory_free_bytes([tmp_path]) == 0
+    assert placement.memory_free_bytes([tmp_path]) == 0

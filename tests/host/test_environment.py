@@ -18,7 +18,7 @@ from support.gpus.fake_nvidia import H200_BYTES, IDS, FakeDriver, FakeNvml, inst
 
 from shootout.backends import common
 from shootout.core.backends import shipped
-from shootout.core.host import cgroup, environment
+from shootout.core.host import environment, placement
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -270,7 +270,7 @@ def test_available_memory_is_the_smaller_of_machine_and_group(
 ):
     Available = namedtuple("Available", "available")
     monkeypatch.setattr(psutil, "virtual_memory", lambda: Available(1_000))
-    monkeypatch.setattr(cgroup, "memory_free_bytes", lambda _: free)
+    monkeypatch.setattr(placement, "memory_free_bytes", lambda _: free)
     assert environment.memory_available_bytes() == least
 
 

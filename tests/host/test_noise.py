@@ -20,10 +20,10 @@ from shootout.core.host.noise import (
     NoiseMeter,
     OwnTraces,
     disturbances,
-    kind_of,
     parse_stat,
 )
 from shootout.core.messages import GpuState
+from shootout.tell.notes import kind_of
 
 STAT = """cpu  5558 0 2561 143713 626 0 33 156 40 0
 cpu0 662 0 569 74986 19 0 4 78 40 0

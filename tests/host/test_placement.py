@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shootout.core.errors import UsageError
-from shootout.core.host import cgroup, placement
+from shootout.core.host import placement
 from shootout.core.host.placement import (
     Placement,
     ProcessBounds,
@@ -87,14 +87,14 @@ def test_core_of_reads_the_siblings_and_otherwise_takes_the_cpu_for_a_core(
 def test_a_quota_cuts_the_cpus_down(monkeypatch: pytest.MonkeyPatch, quota: float | None, count: int):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
     monkeypatch.setattr(placement, "core_of", str)
-    monkeypatch.setattr(cgroup, "cpu_quota", lambda _: quota)
+    monkeypatch.setattr(placement, "cpu_quota", lambda _: quota)
     assert allowed_cpus() == tuple(range(count))
 
 
 def test_a_librarys_own_threads_see_every_cpu_whatever_the_quota(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(4)), raising=False)
     monkeypatch.setattr(placement, "core_of", str)
-    monkeypatch.setattr(cgroup, "cpu_quota", lambda _: 1.0)
+    monkeypatch.setattr(placement, "cpu_quota", lambda _: 1.0)
     assert place("all").arms == {0}
     own = place("default")
     assert (own.arms, own.parent) == ({0, 1, 2, 3}, {0})
@@ -116,7 +116,7 @@ def test_a_system_without_affinity_offers_all_its_cpus(monkeypatch: pytest.Monke
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: 3)
     monkeypatch.setattr(placement, "core_of", str)
-    monkeypatch.setattr(cgroup, "cpu_quota", lambda _: None)
+    monkeypatch.setattr(placement, "cpu_quota", lambda _: None)
     assert allowed_cpus() == (0, 1, 2)
 
 

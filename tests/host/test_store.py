@@ -12,7 +12,9 @@ from support.console import here
 
 from shootout.core.errors import UsageError
 from shootout.core.host import store
-from shootout.core.host.store import evict, in_use, kept, limit_bytes, mark_used
+from shootout.core.host.store import mark_used
+from shootout.tell import cache_limit
+from shootout.tell.cache_limit import evict, in_use, kept, limit_bytes
 
 NAMES = ("0123456789ab", "built/b", "program-c", "converted/d.bin")
 """One of each kind, from the one that was used longest ago on; 100 bytes each."""
@@ -63,7 +65,7 @@ def test_what_was_used_longest_ago_goes_first(cache: Path):
 def test_nothing_goes_while_a_command_works_with_it_and_what_is_too_much_at_its_end(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setenv(store.LIMIT, str(1e-7))
+    monkeypatch.setenv(cache_limit.LIMIT, str(1e-7))
     with in_use():
         with in_use():
             assert evict(0) is None
@@ -79,10 +81,10 @@ def test_what_is_locked_is_a_file(cache: Path):
 
 @pytest.mark.parametrize("text", ["much", "inf", "nan"])
 def test_a_limit_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, text: str):
-    monkeypatch.setenv(store.LIMIT, text)
+    monkeypatch.setenv(cache_limit.LIMIT, text)
     with pytest.raises(UsageError, match="is not a number of GB, such as 20"):
         limit_bytes()
-    monkeypatch.delenv(store.LIMIT)
+    monkeypatch.delenv(cache_limit.LIMIT)
     assert limit_bytes() == 20_000_000_000
 
 
@@ -90,7 +92,7 @@ def test_a_disk_that_refuses_is_no_running_command(cache: Path, tmp_path: Path, 
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(store.fcntl, "flock", refuse)
+    monkeypatch.setattr(cache_limit.fcntl, "flock", refuse)
     found = here("cache", "--clear", cwd=tmp_path)
     refused = f"shootout: can't clear {cache.parent}: No locks available; remove it by hand\n"
     assert (found.code, found.err) == (2, refused)

@@ -9,10 +9,10 @@ import pytest
 from support.words import chosen
 
 from shootout.core.errors import UsageError
-from shootout.core.study import axes, points
+from shootout.core.study import points
 from shootout.core.study.plan import identity
 from shootout.core.study.schema import Study, checked
-from shootout.tell import reproduce
+from shootout.tell import option_values, reproduce
 
 
 def made(**fields: Any) -> Study:
@@ -29,7 +29,7 @@ def made(**fields: Any) -> Study:
     ],
 )
 def test_states_are_read(texts: list[str], state: dict[str, str]):
-    assert axes.read_state("--state", texts) == state
+    assert option_values.read_state("--state", texts) == state
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_states_are_read(texts: list[str], state: dict[str, str]):
 )
 def test_what_is_no_state_is_refused(texts: list[str], says: str):
     with pytest.raises(UsageError, match=says):
-        axes.read_state("--state", texts)
+        option_values.read_state("--state", texts)
 
 
 @pytest.mark.parametrize(

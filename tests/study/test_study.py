@@ -11,7 +11,7 @@ from support.words import chosen
 
 from shootout.commands.selection import load_study
 from shootout.core.errors import UsageError
-from shootout.core.study import axes, schema
+from shootout.core.study import schema
 from shootout.core.units import read_seconds
 from shootout.tell import option_values
 
@@ -133,7 +133,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path):
     [("64", 64), ("-3", -3), ("0.5", 0.5), ("1e3", 1000.0), ("true", True), ("False", False), ("relu", "relu")],
 )
 def test_a_value_is_what_it_looks_like(text: str, value: object):
-    found = axes.parse_value(text)
+    found = option_values.parse_value(text)
     assert (found, type(found)) == (value, type(value))
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from shootout.core.contract import Artifact, Capabilities, Device, Precision, Target
 from shootout.core.errors import UsageError, unknown
-from shootout.core.study.group import find_named
 from shootout.core.study.points import describe
 from shootout.core.study.target import parse_targets
+from shootout.tell.raced import find_named
 
 BOTH = Capabilities(
     consumes=(Artifact.ONNX,),

@@ -17,6 +17,7 @@ from shootout.core.exported.fidelity import larger, worst_error
 from shootout.core.exported.model import ExportedModel
 from shootout.core.host.placement import on_cpus
 from shootout.core.worker.verification import call_once
+from shootout.tell import registered
 
 SETS = 3
 """So many input sets are run: their tensors are all in memory."""
@@ -51,8 +52,8 @@ def look_inside(
 
     name = built.arm.target.backend
     adapter = backends.get(name)
-    if not backends.shows_inside(name):
-        others = [other for other in backends.names() if backends.shows_inside(other)]
+    if not registered.shows_inside(name):
+        others = [other for other in backends.names() if registered.shows_inside(other)]
         raise SkippedArm(f"{name}'s adapter doesn't show what is inside", f"explain a target of {', '.join(others)}")
     buffers, outputs = reference.input_buffers(), reference.reference_outputs()
     chosen = choose_sets(reference, rows, len(buffers))

@@ -49,7 +49,7 @@ from shootout.core.study.target import own_words
 from shootout.core.units import span
 from shootout.core.worker.process import WorkerProcess, log_name
 from shootout.models.onnx.layers import find_owner
-from shootout.tell import reproduce
+from shootout.tell import registered, reproduce
 from shootout.tell.paired import ask_drop
 
 FLOATS = "float-"
@@ -281,7 +281,7 @@ def write_search(side: Side) -> str:
     A target can be mixed if its backend leaves layers in float by their numbers, and the file isn't quantized already.
     """
     arm, row = side.source.arm, side.source.row
-    offers = backends.offers(arm.target.backend, arm.target.precision, f"{FLOATS}0")
+    offers = registered.offers(arm.target.backend, arm.target.precision, f"{FLOATS}0")
     if arm.target.precision not in INTEGERS or arm.target.device is not Device.CPU or not offers:
         return ""
     options = _list_options(side, [arm])

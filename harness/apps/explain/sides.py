@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from shootout.core import backends
 from shootout.core.contract import Precision
 from shootout.core.errors import SeveralGroups, UsageError, unknown
 from shootout.core.results.run import Run
 from shootout.core.scenario import scenario_of
 from shootout.core.study.group import is_exact, own_fp32, short
+from shootout.tell import registered
 from shootout.tell.document import Document, Row
 from shootout.tell.raced import RacedArm, find_groups
 
@@ -83,7 +83,7 @@ def _choose_worst(rows: Sequence[Row]) -> tuple[Row, str]:
     narrow = [
         row
         for row in rows
-        if not is_exact(row.precision, row.scheme, row.file) and row.fidelity and backends.shows_inside(row.backend)
+        if not is_exact(row.precision, row.scheme, row.file) and row.fidelity and registered.shows_inside(row.backend)
     ]
     if not narrow:
         targets = ", ".join(short(row.arm) for row in rows) or "none"

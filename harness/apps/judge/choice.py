@@ -32,7 +32,7 @@ from shootout.core.stats.leaders import Compare, Leaders, find_leaders
 from shootout.core.stats.verdicts import Comparison, Standing, Verdict
 from shootout.core.study.group import family, is_exact, name_model, short
 from shootout.core.units import counted, read_seconds, round_limit
-from shootout.tell import reproduce
+from shootout.tell import registered, reproduce
 from shootout.tell.document import (
     Answer,
     Chosen,
@@ -350,8 +350,8 @@ def why_no_folder(row: Row) -> str:
     if why := find_scenario(row.scenario).unshippable:
         return why
 
-    why = backends.why_unshippable(row.backend, row.device, name_model(row.model))
-    return f"{why}; {_tell_how_measured(row)}" if why and backends.reads_own_files(row.backend) else why
+    why = registered.why_unshippable(row.backend, row.device, name_model(row.model))
+    return f"{why}; {_tell_how_measured(row)}" if why and registered.reads_own_files(row.backend) else why
 
 
 def _tell_how_measured(row: Row) -> str:
@@ -394,7 +394,7 @@ def find_usual(rows: Iterable[Row], shipped: Row, baseline: str | None) -> Row |
 
     names = USUAL.get(shipped.device, USUAL["cpu"])
     others = [row for row in rows if row.arm != shipped.arm and row.end_to_end]
-    usual = [row for row in others if backends.reads_own_files(row.backend)]
+    usual = [row for row in others if registered.reads_own_files(row.backend)]
     usual = usual or [row for row in others if row.backend in names and row.device == shipped.device and is_plain(row)]
     usual = usual or [row for row in others if row.arm == baseline]
     return min(usual, key=lambda row: _timing_of(row).median_ns, default=None)
@@ -767,9 +767,9 @@ def _command_to_explain(cell: Cell, row: Row) -> str | None:
     if row.device != Device.CPU or find_scenario(row.scenario).unexplainable:
         return None
 
-    if not backends.shows_inside(row.backend):
+    if not registered.shows_inside(row.backend):
         return None
-    if any(one.model == row.model and backends.reads_own_files(one.backend) for one in cell.rows):
+    if any(one.model == row.model and registered.reads_own_files(one.backend) for one in cell.rows):
         return None  # a converted file has no products, whose layers could be compared
     return cell.read_by("explain", reproduce.quote([short(row.arm)]))
 
@@ -786,7 +786,7 @@ def _command_to_mix(cell: Cell, row: Row) -> str | None:
     if row.precision not in INTEGERS or (metric and metric.limits == "agreement"):
         return None
 
-    if not backends.offers(row.backend, Precision(row.precision), ANY_LAYER):
+    if not registered.offers(row.backend, Precision(row.precision), ANY_LAYER):
         return None
     if not reproduce.numbers_layers(row.model, backends.capabilities(row.backend).consumes):
         return None

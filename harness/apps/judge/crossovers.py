@@ -14,7 +14,7 @@ from shootout.core.scenario import scenario_of
 from shootout.core.stats.goals import Aim
 from shootout.core.stats.group_evidence import Pair
 from shootout.core.stats.verdicts import Verdict
-from shootout.core.study.group import GroupRecord, axes_of
+from shootout.core.study.group import GroupRecord
 from shootout.tell import reproduce
 from shootout.tell.document import Answer, Crossover
 
@@ -24,6 +24,16 @@ LARGEST = 1 << 53
 """From this size on no float tells neighbors apart; only a damaged journal has such a size."""
 PROPOSED = 3
 """So many sizes between two are proposed."""
+
+
+def axes_of(arm: Arm) -> dict[str, int]:
+    """Return the arm's place on each of its ordered axes: batch, threads, whole-number parameters."""
+    whole = {
+        name: value
+        for name, value in arm.parameters.items()
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    }
+    return {"batch": arm.batch, "threads": arm.threads, **whole}
 
 
 def key_of(record: GroupRecord, axis: str) -> Key:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -14,7 +15,7 @@ from shootout import models
 from shootout.core import backends
 from shootout.core.adapter import Built
 from shootout.core.build.builder import Builder, leading_of, needs_of, open_delivery, probe_key, probe_request
-from shootout.core.build.installed import closure
+from shootout.core.build.installed import find_closure
 from shootout.core.clock import Deadline
 from shootout.core.constants import CONVERTED
 from shootout.core.contract import Arm, Target
@@ -40,6 +41,25 @@ from shootout.tell.reproduce import words
 
 SHIP = "ship"
 _GIVEN_FILES = ("labels", "calibration", "rows_by", "weights")
+
+
+def closure(target: Target, wanted: tuple[str, ...] = ()) -> dict[str, str]:
+    """Return the versions of the packages here that a target's artifact needs where it runs, NumPy among them, by name.
+
+    Args:
+        wanted: requirements; those of its backend's row where there are none.
+
+    Raises:
+        UsageError: that can't be told.
+    """
+    wanted = wanted or backends.entry(target.backend).installed(target)
+    packages = find_closure(("numpy", *wanted), tuple(sys.path), "") if wanted else None
+    if packages is None:
+        raise UsageError(
+            f"it is unknown which packages {target} needs: its row of the registry doesn't tell; "
+            "name its packages there, in `installs`"
+        )
+    return {name: package.version for name, package in packages.items()}
 
 
 def find_built(source: RacedArm, progress: Progress, *, to: str = SHIP, limit: Deadline | None = None) -> Built:

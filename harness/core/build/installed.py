@@ -15,7 +15,6 @@ from importlib.metadata import Distribution, distributions
 from typing import TYPE_CHECKING
 
 from shootout.core import backends
-from shootout.core.errors import UsageError
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -42,35 +41,16 @@ def install_bytes(target: Target, folders: Iterable[str] | None = None, python: 
         return None
 
 
-def closure(target: Target, wanted: tuple[str, ...] = ()) -> dict[str, str]:
-    """Return the versions of the packages here that a target's artifact needs where it runs, NumPy among them, by name.
-
-    Args:
-        wanted: requirements; those of its backend's row where there are none.
-
-    Raises:
-        UsageError: that can't be told.
-    """
-    wanted = wanted or backends.entry(target.backend).installed(target)
-    packages = _find_closure(("numpy", *wanted), tuple(sys.path), "") if wanted else None
-    if packages is None:
-        raise UsageError(
-            f"it is unknown which packages {target} needs: its row of the registry doesn't tell; "
-            "name its packages there, in `installs`"
-        )
-    return {name: package.version for name, package in packages.items()}
-
-
 @lru_cache  # arms of one backend ask again, and so does each model of a grid
 def _closure_bytes(wanted: tuple[str, ...], folders: tuple[str, ...], python: str) -> int | None:
     """Return the bytes of these packages and all that they require; a package that several need counts once."""
-    packages = _find_closure(wanted, folders, python)
+    packages = find_closure(wanted, folders, python)
     sizes = [_recorded_bytes(package) for package in packages.values()] if packages is not None else [None]
     known = [size for size in sizes if size is not None]
     return sum(known) if len(known) == len(sizes) else None
 
 
-def _find_closure(wanted: tuple[str, ...], folders: tuple[str, ...], python: str) -> dict[str, Distribution] | None:
+def find_closure(wanted: tuple[str, ...], folders: tuple[str, ...], python: str) -> dict[str, Distribution] | None:
     """Return these packages and all that they require, by name; None if one that is wanted isn't there.
 
     A missing package that only another package requires counts nothing: the arm runs without it.

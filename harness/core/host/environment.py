@@ -25,10 +25,9 @@ from typing import Any
 
 from shootout.core import plugins
 from shootout.core.clock import utc_now
-from shootout.core.host import cgroup, cuda_driver, gpu
-from shootout.core.host.cgroup import read
+from shootout.core.host import cuda_driver, gpu, placement
 from shootout.core.host.gpu import UsedGpu
-from shootout.core.host.placement import CHANGING, SECRET, allowed_cpus, cpuset
+from shootout.core.host.placement import CHANGING, SECRET, allowed_cpus, cpuset, read_text
 
 SYSTEM = Path("/sys")
 PROC = Path("/proc")
@@ -129,7 +128,7 @@ def memory_available_bytes() -> int:
     import psutil
 
     available = int(psutil.virtual_memory().available)
-    free = cgroup.memory_free_bytes(cgroup.folders("memory"))
+    free = placement.memory_free_bytes(placement.control_groups("memory"))
     return available if free is None else min(available, free)
 
 
@@ -218,7 +217,7 @@ def variables(environment: Mapping[str, str]) -> dict[str, str]:
 def _memory_limit_bytes() -> int | None:
     import psutil
 
-    limit = cgroup.memory_limit_bytes(cgroup.folders("memory"))
+    limit = placement.memory_limit_bytes(placement.control_groups("memory"))
     return limit if limit is not None and limit < psutil.virtual_memory().total else None
 
 
@@ -239,12 +238,12 @@ def cpu_facts() -> dict[str, Any]:
     from archspec import cpu as archspec
 
     host = archspec.host()
-    table = parse_cpuinfo(read(PROC / "cpuinfo") or "")
+    table = parse_cpuinfo(read_text(PROC / "cpuinfo") or "")
     flags = cpu_flags()
     allowed = allowed_cpus()
     return {
         "model": cpu_model(),
-        "kind": cpu_kind(read(PROC / "cpuinfo") or "", read(PROC / _BOARD) or "") or platform.machine(),
+        "kind": cpu_kind(read_text(PROC / "cpuinfo") or "", read_text(PROC / _BOARD) or "") or platform.machine(),
         "vendor": table.get("vendor_id") or host.vendor,
         "microarchitecture": host.name,
         "microcode": table.get("microcode"),
@@ -253,7 +252,7 @@ def cpu_facts() -> dict[str, Any]:
         "logical_cpus": os.cpu_count(),
         "cpuset": list(cpuset()),
         "allowed_cpus": list(allowed),
-        "quota_cpus": cgroup.cpu_quota(cgroup.folders("cpu")),
+        "quota_cpus": placement.cpu_quota(placement.control_groups("cpu")),
         "smt": _read_switch(SYSTEM / "devices/system/cpu/smt/active"),
         "numa_nodes": len(list((SYSTEM / "devices/system/node").glob("node[0-9]*"))) or None,
         "cache_bytes": caches(SYSTEM / f"devices/system/cpu/cpu{allowed[0]}/cache"),
@@ -263,7 +262,7 @@ def cpu_facts() -> dict[str, Any]:
 
 def cpu_flags() -> frozenset[str]:
     """Return the CPU's instruction sets by their names in Linux."""
-    table = parse_cpuinfo(read(PROC / "cpuinfo") or "")
+    table = parse_cpuinfo(read_text(PROC / "cpuinfo") or "")
     if flags := (table.get("flags") or table.get("Features") or "").split():
         return frozenset(flags)
     from archspec import cpu as archspec  # which another interpreter need not have
@@ -278,7 +277,7 @@ def saturates() -> bool:
 
 def cpu_model() -> str:
     """Return the processor's own name, or at least its architecture."""
-    text = read(PROC / "cpuinfo") or ""
+    text = read_text(PROC / "cpuinfo") or ""
     return parse_cpuinfo(text).get("model name") or arm_model(text) or platform.processor() or platform.machine()
 
 
@@ -293,7 +292,7 @@ def arm_model(text: str) -> str:
     tables = [parse_cpuinfo(table) for table in text.strip().split("\n\n")]
     parts = {(table.get("CPU implementer", ""), table.get("CPU part", "")) for table in tables if "CPU part" in table}
     names = sorted({ARM_CORES.get(part, "") for part in parts})
-    board = (read(PROC / _BOARD) or "").strip("\0\n ")
+    board = (read_text(PROC / _BOARD) or "").strip("\0\n ")
     return f"{' + '.join(names)}{f' ({board})' if board else ''}" if names and all(names) else board
 
 
@@ -371,9 +370,9 @@ def virtualisation() -> list[str]:
     """Return "emulated CPU (program)", "virtual machine (product)" and "container" if there are signs of them; empty on
     bare metal.
     """
-    flags = (parse_cpuinfo(read(PROC / "cpuinfo") or "").get("flags") or "").split()
+    flags = (parse_cpuinfo(read_text(PROC / "cpuinfo") or "").get("flags") or "").split()
     signs = [f"emulated CPU ({name})"] if (name := emulator()) else []
-    if "hypervisor" in flags or read(SYSTEM / "hypervisor/type") is not None:
+    if "hypervisor" in flags or read_text(SYSTEM / "hypervisor/type") is not None:
         product = _read_line(SYSTEM / "class/dmi/id/product_name")
         signs.append(f"virtual machine ({product})" if product else "virtual machine")
     if any(Path(mark).exists() for mark in ("/.dockerenv", "/run/.containerenv", "/run/systemd/container")):
@@ -424,7 +423,7 @@ def _describe_gpu(api: Any, index: int, handle: Any, visible: bool) -> dict[str,
 
 
 def _read_line(path: Path) -> str | None:
-    text = read(path)
+    text = read_text(path)
     return text.strip() if text and text.strip() else None
 
 

@@ -31,7 +31,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from shootout.core.clock import cpu_ns, now_ns
 from shootout.core.constants import FOREIGN_SHARE, SM_CLOCK_SHARE, STEAL_SHARE
-from shootout.core.host import cgroup
+from shootout.core.host import placement
+from shootout.core.host.placement import read_text
 
 if TYPE_CHECKING:
     from shootout.core.host.gpu import UsedGpu
@@ -139,11 +140,6 @@ _WORDS: dict[DisturbanceKind, Callable[[float, float], str]] = {
 }
 
 
-def kind_of(category: str) -> DisturbanceKind:
-    """Return the kind that a `Disturbance.category` names."""
-    return DisturbanceKind(category.partition(": ")[0])
-
-
 class NoiseMeter:
     """Read the counters of some CPUs, and tell what disturbed a round, without ever seeing a latency.
 
@@ -165,7 +161,7 @@ class NoiseMeter:
     ) -> None:
         self._cpus, self._proc, self._gpu = frozenset(cpus), proc, gpu
         self._shared = not self._cpus.isdisjoint(parent)
-        self._groups = cgroup.folders("cpu") if groups is None else tuple(groups)
+        self._groups = placement.control_groups("cpu") if groups is None else tuple(groups)
         self._begun: NoiseMark | None = None
 
     def begin(self) -> None:
@@ -179,7 +175,7 @@ class NoiseMeter:
 
     def mark(self) -> NoiseMark:
         """Read the counters now. This takes about 0.1 ms without a GPU, so it belongs between rounds."""
-        steal, total, idle = parse_stat(cgroup.read(self._proc / "stat") or "", self._cpus) or (None, None, None)
+        steal, total, idle = parse_stat(read_text(self._proc / "stat") or "", self._cpus) or (None, None, None)
         return NoiseMark(
             now_ns=now_ns(),
             cpus=len(self._cpus),
@@ -187,7 +183,7 @@ class NoiseMeter:
             total_jiffies=total,
             idle_jiffies=idle,
             harness_ns=cpu_ns(0) if self._shared else 0,
-            throttled=cgroup.throttled(self._groups),
+            throttled=placement.throttled(self._groups),
             gpu_processes=self._gpu.processes() if self._gpu else None,
         )
 

@@ -20,7 +20,6 @@ from typing import Literal
 
 from shootout.core.contract import is_among
 from shootout.core.errors import UsageError
-from shootout.core.host import cgroup
 
 CHANGING = re.compile(
     r"(?!NVIDIA_(REQUIRE_\w+|DRIVER_CAPABILITIES|PRODUCT_NAME))"  # these tell a container's starter what to mount
@@ -39,6 +38,8 @@ SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE
 """In names of variables that are never passed on by themselves."""
 MORE = "SHOOTOUT_ENV"
 """Names more variables, separated by commas: those of `--env`."""
+GROUPS = Path("/sys/fs/cgroup")
+"""Where control groups are mounted, of versions 1 and 2: in a container they allow less than the machine has."""
 CPU_FOLDER = Path("/sys/devices/system/cpu")
 TASKS = Path("/proc/self/task")
 THREAD_VARIABLES = (
@@ -102,7 +103,7 @@ class ProcessBounds:
 def allowed_cpus() -> tuple[int, ...]:
     """Return the CPUs we may use, in the order to use them: the affinity mask, cut to the control group's quota."""
     ordered = cpuset()
-    quota = cgroup.cpu_quota(cgroup.folders("cpu"))
+    quota = cpu_quota(control_groups("cpu"))
     return ordered if quota is None else ordered[: max(1, int(quota))]
 
 
@@ -114,7 +115,7 @@ def cpuset() -> tuple[int, ...]:
 
 def core_of(cpu: int) -> str:
     """Name the physical core that holds `cpu`; the CPU's own number if the system doesn't tell."""
-    text = cgroup.read(CPU_FOLDER / f"cpu{cpu}" / "topology" / "thread_siblings_list")
+    text = read_text(CPU_FOLDER / f"cpu{cpu}" / "topology" / "thread_siblings_list")
     return text.strip() if text and text.strip() else str(cpu)
 
 
@@ -265,3 +266,108 @@ def _affinity_of(thread: int) -> frozenset[int]:
         return frozenset(os.sched_getaffinity(thread))
     except (OSError, AttributeError):  # the thread has ended, or this system has no affinities
         return frozenset()
+
+
+def read_text(path: Path) -> str | None:
+    """Return the file's text; None if it can't be read (missing, forbidden)."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+
+
+def control_groups(controller: str, membership: str | None = None, root: Path = GROUPS) -> tuple[Path, ...]:
+    """Return the folders of our own group and of all groups above it that hold `controller` ("cpu" or "memory").
+
+    Args:
+        controller: the controller's name.
+        membership: the text of /proc/self/cgroup; read from there when None.
+        root: where the group file systems are mounted.
+    """
+    text = membership if membership is not None else read_text(Path("/proc/self/cgroup")) or ""
+    levels: dict[Path, None] = {}
+    for line in text.splitlines():
+        _, _, rest = line.partition(":")
+        names, _, path = rest.partition(":")
+        for mount in _mount_points(names, controller, root):
+            levels |= dict.fromkeys(_visible_levels(mount, path))
+    return tuple(levels)
+
+
+def _mount_points(names: str, controller: str, root: Path) -> tuple[Path, ...]:
+    if not names:  # version 2 has one tree for all controllers
+        return (root, root / "unified")
+    if controller not in names.split(","):
+        return ()
+    # "cpu" is often a link to "cpu,cpuacct": one of the two, or its counters would count twice.
+    return (root / names,) if (root / names).is_dir() else (root / controller,)
+
+
+def _visible_levels(mount: Path, path: str) -> Iterable[Path]:
+    own = mount / path.strip("/")
+    levels = [own, *own.parents]
+    # Without a cgroup namespace `path` is the host's name for a folder that can't be seen here: the mount remains.
+    return [level for level in levels[: levels.index(mount) + 1] if level.is_dir()]
+
+
+def cpu_quota(groups: Iterable[Path]) -> float | None:
+    """Return how many CPUs' worth of time the groups allow (2.0 = two CPUs); None without a limit."""
+    quotas = [quota for group in groups if (quota := _read_quota(group)) is not None]
+    return min(quotas, default=None)
+
+
+def _read_quota(group: Path) -> float | None:
+    text = read_text(group / "cpu.max")
+    if text is None:
+        text = f"{read_text(group / 'cpu.cfs_quota_us') or ''} {read_text(group / 'cpu.cfs_period_us') or ''}"
+    return parse_cpu_max(text)
+
+
+def parse_cpu_max(text: str) -> float | None:
+    """Read CPUs from "quota period" in microseconds: "200000 100000" is 2.0. "max …", -1 or anything else is None."""
+    words = text.split()
+    if len(words) != 2 or not all(word.isdecimal() for word in words) or int(words[1]) == 0:
+        return None
+    return int(words[0]) / int(words[1]) or None
+
+
+def throttled(groups: Iterable[Path]) -> int | None:
+    """Return how often the groups throttled this process so far; None if none of them counts it."""
+    counts = [count for group in groups if (count := parse_cpu_stat(read_text(group / "cpu.stat") or "")) is not None]
+    return sum(counts) if counts else None
+
+
+def parse_cpu_stat(text: str) -> int | None:
+    """Return the times throttled from the text of a cpu.stat file of either version."""
+    return _parse_counters(text).get("nr_throttled")
+
+
+def memory_limit_bytes(groups: Iterable[Path]) -> int | None:
+    """Return the smallest memory limit on any level; None without one."""
+    limits = [_read_bytes(group, "memory.max", "limit_in_bytes") for group in groups]
+    return min(filter(None, limits), default=None)
+
+
+def memory_free_bytes(groups: Iterable[Path]) -> int | None:
+    """Return the bytes left below the tightest limit, file pages that can be dropped included; None without a limit."""
+    free = []
+    for group in groups:
+        limit = _read_bytes(group, "memory.max", "limit_in_bytes")
+        used = _read_bytes(group, "memory.current", "usage_in_bytes")
+        if limit is not None and used is not None:
+            stat = _parse_counters(read_text(group / "memory.stat") or "")
+            droppable = stat.get("total_inactive_file", stat.get("inactive_file", 0))
+            free.append(max(0, limit - max(0, used - droppable)))
+    return min(free, default=None)
+
+
+def _read_bytes(group: Path, new: str, old: str) -> int | None:
+    text = (read_text(group / new) or read_text(group / f"memory.{old}") or "").strip()
+    value = int(text) if text.isdecimal() else None
+    # Version 1 writes "no limit" as the largest page-aligned 63-bit number.
+    return None if value is None or value > 2**62 else value
+
+
+def _parse_counters(text: str) -> dict[str, int]:
+    pairs = (line.split() for line in text.splitlines())
+    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdecimal()}

@@ -1,8 +1,6 @@
 """Keep the cache folder, and beside its exported models small JSON files with facts about machines for later runs.
 
-The folder is the user's own and closed to others, since an exported model's `model.pt2` may be unpickled. A command
-that works with its content holds a shared lock (flock on a file in it), and nothing is removed before all have ended.
-The lock is on a file because hosts share the locks of files on a network's disk, but not those of folders.
+The folder is the user's own and closed to others, since an exported model's `model.pt2` may be unpickled.
 
 The JSON files are sealed: each holds a hash of its content. That guards against edits, torn writes and bad disks, not
 against an attacker with the user's own rights.
@@ -10,13 +8,11 @@ against an attacker with the user's own rights.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +23,6 @@ from shootout.core.host.regular_files import read_inside
 from shootout.core.host.scratch import scratch
 
 _BIAS_FLOOR = "bias-floor.json"
-_LOCK = ".lock"
-LIMIT, LIMIT_GB = "SHOOTOUT_CACHE_LIMIT", 20.0
-"""The variable that sets another limit, in GB (10^9 bytes), and the limit where it isn't set."""
 CONVERTER = "converter-"
 """The prefix of a folder that holds a converter; `KEY_DIGITS` hexadecimal digits follow."""
 KEY_DIGITS = 12
@@ -39,35 +32,8 @@ READ_ROWS = "rows-"
 """The prefix of a folder that holds the rows that a user's function has read."""
 RUNTIME_FORMS = "converted"
 """The folder of models in the form that a runtime takes, made once for all precisions."""
-KINDS = {
-    "exported models": "exported/" + "[0-9a-f]" * 8 + "*",
-    "builds": "exported/built/*",
-    "modules given in Python": "exported/program-*",
-    "rows read by functions of yours": f"exported/{READ_ROWS}*",
-    "converted models": f"exported/{RUNTIME_FORMS}/*",
-    "ranges of activations": f"exported/{RANGES}/*.json",
-    "what tasks for other machines were sent": "fleet/" + "[0-9a-f]" * 32 + "*",
-    "tasks with results to fetch": "fleet/task-*",
-    "converters": CONVERTER + "[0-9a-f]" * KEY_DIGITS,
-}
-"""The things that the cache holds, as patterns below its folder; the small files of facts don't count, and stay."""
 _SEAL = "sha256"
 """The key of the hash; the content may not have it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CacheEntry:
-    """Describe one thing in the cache.
-
-    Attributes:
-        kind: one of `KINDS`.
-        used_s: when it was last used, in seconds since 1970.
-    """
-
-    kind: str
-    path: Path
-    size_bytes: int
-    used_s: float
 
 
 def cache_folder() -> Path:
@@ -93,92 +59,10 @@ def unwritable(folder: Path, error: OSError) -> UsageError:
     return UsageError(f"can't write the cache folder {folder}: {tell_refusal(error, 'set SHOOTOUT_CACHE')}")
 
 
-@contextmanager
-def in_use() -> Iterator[None]:
-    """Keep what the cache holds; at the end, if no other command needs it, `evict` what is above the limit.
-
-    Raises:
-        UsageError: the limit can't be read, or the folder can't be used.
-    """
-    most_bytes = limit_bytes()
-    try:
-        descriptor = _open_lock()
-    except OSError as error:
-        raise unwritable(cache_folder(), error) from None
-    try:
-        with suppress(OSError):  # a disk without locks, where nothing is taken out either
-            fcntl.flock(descriptor, fcntl.LOCK_SH)
-        yield
-    finally:
-        os.close(descriptor)
-        with suppress(OSError):  # the next one may be able to
-            evict(most_bytes)
-
-
-def limit_bytes() -> int:
-    """Return how much the cache may hold.
-
-    Raises:
-        UsageError: the variable is no number of GB.
-    """
-    text = os.environ.get(LIMIT) or str(LIMIT_GB)
-    try:
-        return max(0, int(float(text) * 1e9))
-    except (ValueError, OverflowError):
-        raise UsageError(f"{LIMIT}={text!r} is not a number of GB, such as {LIMIT_GB:g}") from None
-
-
 def mark_used(path: Path) -> None:
     """Note that this is used now."""
     with suppress(OSError):
         os.utime(path)
-
-
-def kept() -> list[CacheEntry]:
-    """Return what the cache holds, the longest unused first."""
-    home, entries = cache_folder().parent, []
-    for kind, pattern in KINDS.items():
-        for path in home.glob(pattern):
-            if path.suffix == ".lock":
-                continue
-            with suppress(OSError):  # gone meanwhile
-                used_s = path.stat().st_mtime
-                entries.append(CacheEntry(kind=kind, path=path, size_bytes=_size_of(path), used_s=used_s))
-    return sorted(entries, key=lambda entry: entry.used_s)
-
-
-def evict(most_bytes: int) -> list[CacheEntry] | None:
-    """Remove what was used longest ago until the rest fits. Return what went; None if another command uses the cache.
-
-    Raises:
-        OSError: it can't be locked, or something in it can't be removed.
-    """
-    descriptor = _open_lock()
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        entries = kept()
-        left_bytes, gone = sum(entry.size_bytes for entry in entries), []
-        with scratch(cache_folder()) as place:
-            for number, entry in enumerate(entries):
-                if left_bytes <= most_bytes:
-                    break
-                entry.path.rename(place / str(number))  # at once, or not at all
-                left_bytes -= entry.size_bytes
-                gone.append(entry)
-    except BlockingIOError:
-        return None
-    finally:
-        os.close(descriptor)
-    return gone
-
-
-def _open_lock() -> int:
-    return os.open(cache_folder() / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-
-
-def _size_of(path: Path) -> int:
-    files = [path] if path.is_file() else path.rglob("*")
-    return sum(file.lstat().st_size for file in files if file.is_symlink() or file.is_file())
 
 
 def read_facts(name: str) -> dict[str, Any]:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shootout.core.constants import BATCH
 from shootout.core.errors import UsageError
-
-if TYPE_CHECKING:
-    from shootout.core.contract import Value
 
 WORDS = (BATCH, "threads", "scenario", "backend", "device", "precision")
 """The names that `--set` takes beside a model's parameters."""
@@ -83,18 +80,6 @@ def _check_range(text: str, first: Decimal, last: Decimal, step: Decimal, *, tim
         raise UsageError(f"range {text!r} leads nowhere: + adds more than 0")
 
 
-def parse_value(text: str) -> Value:
-    """Parse a value as written on the command line: whole number, number, true/false, else text."""
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
-
-
 def read_shape(text: str) -> tuple[int, ...]:
     """Read `1x3x320x320` as sizes; `N` leaves an axis as it is, which is size 0.
 
@@ -106,26 +91,6 @@ def read_shape(text: str) -> tuple[int, ...]:
     if any(size != "N" and not int(size) for size in text.split("x")):
         raise UsageError(f"shape {text!r}: {EMPTY}")
     return tuple(0 if size == "N" else int(size) for size in text.split("x"))
-
-
-def read_state(flag: str, texts: Iterable[str]) -> dict[str, str]:
-    """Read `input=output` texts as outputs by input; `none` as nothing. One text may hold several, with commas.
-
-    Raises:
-        UsageError: a text of another form, or an input that is given twice.
-    """
-    parts = [part.strip() for text in texts for part in text.split(",")]
-    if parts == ["none"]:
-        return {}
-    state: dict[str, str] = {}
-    for part in parts:
-        name, _, made = part.partition("=")
-        if not (name and made):
-            raise UsageError(f"{flag} {part!r} is not of the form input=output, such as h=hn; none: there is no state")
-        if name in state:
-            raise UsageError(f"{flag} {name} is given twice: its next value is one output")
-        state[name] = made
-    return state
 
 
 def find_repeated(values: Sequence[object]) -> int | None:

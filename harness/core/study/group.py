@@ -138,12 +138,6 @@ def count_comparisons(
     return known + max(len(there) - 1 - (baseline in there), 0)
 
 
-def find_named(names: Iterable[str], asked: str) -> set[str]:
-    """Return the groups that a name stands for: the one of exactly that name, else all whose names begin with it."""
-    every = {*names}
-    return {asked} if asked in every else {name for name in every if name.startswith(f"{asked}, ")}
-
-
 def family(label: str) -> str:
     """Return a label without its setting: what is alike in all settings of a target."""
     head, brace, rest = label.partition("{")
@@ -166,13 +160,3 @@ def name_typed(model: str) -> str:
     """Return the name of a model's file; of a converted one, on any machine, that of the library's own file."""
     path = Path(model)
     return path.stem if path.parent.name.startswith(CONVERTED) and path.suffix == ONNX_SUFFIX else path.name
-
-
-def axes_of(arm: Arm) -> dict[str, int]:
-    """Return the arm's place on each of its ordered axes: batch, threads, whole-number parameters."""
-    whole = {
-        name: value
-        for name, value in arm.parameters.items()
-        if isinstance(value, int) and not isinstance(value, bool) and value >= 1
-    }
-    return {"batch": arm.batch, "threads": arm.threads, **whole}

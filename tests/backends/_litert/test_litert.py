@@ -25,6 +25,7 @@ from shootout.core.host.placement import passed_on
 from shootout.core.host.scratch import NAME
 from shootout.core.schemes import parse
 from shootout.models.onnx.layers import layers_of
+from shootout.tell import cache_limit
 
 
 @pytest.fixture
@@ -54,7 +55,7 @@ def test_the_converter_is_installed_once_and_says_so(missing: Path, monkeypatch:
     assert "--no-deps" in command
     assert command[-len(converter.pins()) :] == converter.pins()
     (folder,) = (path for path in missing.iterdir() if path.is_dir() and path.name != "exported")
-    assert [(one.kind, one.path) for one in store.kept()] == [("converters", folder)]
+    assert [(one.kind, one.path) for one in cache_limit.kept()] == [("converters", folder)]
     assert Path(command[command.index("--target") + 1]).parent.name.startswith(NAME), "a killed one's is swept"
     assert list((missing / "exported").iterdir()) == []
 
@@ -94,7 +95,7 @@ def test_without_a_network_the_arm_is_a_skip_with_the_command(missing: Path, mon
     assert caught.value.reason.endswith("pip could not get it: ERROR: no network")
     assert caught.value.fix == f"pip install --no-deps {' '.join(converter.pins())}"
     assert [path for path in missing.iterdir() if path.is_dir() and path.name != "exported"] == []
-    assert store.kept() == []
+    assert cache_limit.kept() == []
 
 
 def test_another_converter_makes_another_build() -> None:

@@ -23,9 +23,9 @@ from shootout.core.contract import Arm, Executed, Precision, Target, TensorSpec
 from shootout.core.exported import fidelity
 from shootout.core.exported.client import Request
 from shootout.core.exported.model import ExportedModel
-from shootout.core.host import store
 from shootout.core.schemes import shown_as
 from shootout.core.worker.precision_checks import executed_fault
+from shootout.tell import cache_limit
 from shootout.testing.cases import exported_models, fixture, warm_of
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
@@ -194,7 +194,10 @@ def test_a_model_is_converted_once_for_all_precisions(tmp_path: Path, monkeypatc
     other = converter.convert(replace(exported, key="another"))
     assert other[0] != first[0]
     assert made == [exported.key, "another"]
-    assert {one.path for one in store.kept() if one.kind == "converted models"} == {first[0].parent, other[0].parent}
+    assert {one.path for one in cache_limit.kept() if one.kind == "converted models"} == {
+        first[0].parent,
+        other[0].parent,
+    }
 
     os.utime(first[0].parent, (1, 1))
     converter.convert(exported)

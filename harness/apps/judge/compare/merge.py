@@ -39,9 +39,9 @@ from shootout.apps.judge.compare.merged import expand_merged
 from shootout.core.constants import INDIFFERENT
 from shootout.core.errors import SeveralGroups, Undecided, UsageError, unknown
 from shootout.core.stats.verdicts import Verdict
-from shootout.core.study.group import find_named
 from shootout.tell.document import Answer, Ratio, Row, ratio_of
 from shootout.tell.machines import machine_of, name_machines
+from shootout.tell.raced import find_named
 from shootout.tell.study_options import DEFAULT
 
 ALONE = "only one machine"

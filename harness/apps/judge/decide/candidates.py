@@ -20,10 +20,11 @@ from shootout.core.contract import Device
 from shootout.core.errors import UsageError
 from shootout.core.results.group import Group
 from shootout.core.scenario import find_scenario
-from shootout.core.study.group import family, find_named
+from shootout.core.study.group import family
 from shootout.core.units import counted
 from shootout.tell.document import Answer, Document, Row
 from shootout.tell.machines import Machine, machine_of, name_machines, whole_machine
+from shootout.tell.raced import find_named
 
 ONE_BY_ONE = "latency"
 """The objective that the time of one call after another answers."""

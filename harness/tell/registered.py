@@ -1,0 +1,69 @@
+"""Look up what a document's rows need to know of their backends, which this machine may not have."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+from shootout.core import backends
+from shootout.core.constants import SHIPPED as SHIPPED_PLACE
+from shootout.core.contract import Device, Precision, Target, is_among
+from shootout.core.errors import SkippedArm, UsageError
+
+
+def shows_inside(name: str) -> bool:
+    """Tell whether `shootout explain` can look into a backend; False of one that isn't known on this machine."""
+    try:
+        return backends.describe(name).shows_inside
+    except (UsageError, SkippedArm):
+        return False
+
+
+def reads_own_files(backend: str) -> bool:
+    """Tell whether a row's backend runs only files that its own library wrote; False of one that isn't known here."""
+    row = backends.shipped().get(backend.partition("+")[0])
+    return row is not None and row.own_files
+
+
+def why_unshippable(backend: str, device: str, model: str) -> str:
+    """Return why what a row names can't be shipped; "" if it can, or if its backend isn't known on this machine.
+
+    Args:
+        backend: with its mode, as a row of a document has it.
+        model: its name for people.
+    """
+    if backend.startswith(f"{SHIPPED_PLACE}:"):
+        return "it is a shipped folder already, so copy that"
+    name, _, mode = backend.partition("+")
+    try:
+        return backends.entry(name).why_unshippable(Target(backend=name, mode=mode, device=Device(device)), model)
+    except (UsageError, ValueError):
+        return ""
+
+
+def offers(name: str, precision: Precision, word: str) -> bool:
+    """Tell whether a backend offers a word of a scheme; False of one that isn't known on this machine."""
+    try:
+        return is_among(word, backends.capabilities(name).schemes.get(precision, ()))
+    except (UsageError, SkippedArm):
+        return False
+
+
+def is_installed(name: str, packages: Collection[str]) -> bool:
+    """Return whether a backend's library, or a third party's package, is among these packages.
+
+    Args:
+        packages: names, such as those of a run's environment; none: they weren't recorded, and nothing is missing.
+
+    Raises:
+        UsageError: no such backend.
+    """
+    row = backends.entry(name)
+    if not packages or not (row.extra or row.package):
+        return True
+    own = row.package or (row.installs[""] or ("",))[0]
+    return not {*map(_normalize, own.split("|"))}.isdisjoint(map(_normalize, packages))
+
+
+def _normalize(package: str) -> str:
+    return re.sub("[-_.]+", "-", package).lower()
