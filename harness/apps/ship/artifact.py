@@ -127,8 +127,8 @@ def _find_exported(source: RacedArm, again: str, *, is_whole: bool) -> ExportedM
         raise UsageError(f"the model that was raced is gone, and can't be exported again: {error}") from None
     if key not in _keys_of(made, source):
         raise UsageError(
-            f"{made.model} is no longer what was measured: the model, its data or the packages that export it have "
-            f"changed; {again}"
+            f"{made.model} is no longer what was measured: the model, its data, the packages that export it or "
+            f"shootout itself have changed; {again}"
         )
     return made
 

@@ -41,8 +41,8 @@ TOO_LATE = "not built in the time that --max-time leaves for builds"
 MORE_TIME = "run the same command again, with more time: what was built is kept"
 
 OTHER_EXPORT = (
-    "this run was begun on another export of {model}, and times over other inputs don't belong in one series; "
-    "--fresh measures again"
+    "this run was begun on another export of {model}, by other files or another shootout, and times over other inputs "
+    "don't belong in one series; --fresh measures again"
 )
 
 
