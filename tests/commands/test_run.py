@@ -169,7 +169,8 @@ def test_a_finished_run_says_what_it_never_answers(
 ):
     nobody: Any = None
     document: Any = SimpleNamespace(open_questions=("g: the copy of the baseline failed",))
-    monkeypatch.setattr(run, "open_folder", lambda *_, **__: nullcontext(SimpleNamespace(complete=True)))
+    finished: Any = SimpleNamespace(complete=True, header=header(study(1)))
+    monkeypatch.setattr(run, "open_folder", lambda *_, **__: nullcontext(finished))
     monkeypatch.setattr(run, "analyse", lambda _: document)
     with ProgressDisplay(Console(stderr=True, width=200)) as progress:
         assert run.measure(nobody, tmp_path, fresh=False, limit=Deadline(None), progress=progress) is document
