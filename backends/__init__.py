@@ -22,7 +22,7 @@ TABLE = {
 HIDDEN = {"spin": "shootout.backends._spin:FACTS"}
 """Instruments of the harness, which no list shows."""
 FOLDER_OPENER = "shootout.backends.shipped:open_once"
-"""What opens such a folder."""
+"""The class that opens such a folder."""
 BASELINE, BASELINE_OF_FILES = "torch-eager", "onnxruntime"
 """What the others are compared with unless the user names another; the second where it can run a user's ONNX file, or
 where only the fastest is looked for: it loads in a fraction of a second.

@@ -1,4 +1,4 @@
-"""What the harness knows of ExecuTorch without importing it."""
+"""Declare what is known of ExecuTorch without importing it."""
 
 from __future__ import annotations
 

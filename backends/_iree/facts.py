@@ -1,4 +1,4 @@
-"""What the harness knows of IREE without importing it."""
+"""Declare what is known of IREE without importing it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the harness knows of JAX without importing it."""
+"""Declare what is known of JAX without importing it."""
 
 from __future__ import annotations
 

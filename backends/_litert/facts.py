@@ -1,4 +1,4 @@
-"""What the harness knows of LiteRT without importing it."""
+"""Declare what is known of LiteRT without importing it."""
 
 from __future__ import annotations
 

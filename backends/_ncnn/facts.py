@@ -1,4 +1,4 @@
-"""What the harness knows of ncnn without importing it."""
+"""Declare what is known of ncnn without importing it."""
 
 from __future__ import annotations
 

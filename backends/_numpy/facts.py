@@ -1,4 +1,4 @@
-"""What the harness knows of NumPy without importing it."""
+"""Declare what is known of NumPy without importing it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the harness knows of ONNX Runtime without importing it."""
+"""Declare what is known of ONNX Runtime without importing it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the harness knows of OpenVINO without importing it."""
+"""Declare what is known of OpenVINO without importing it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the harness knows of TensorRT without importing it."""
+"""Declare what is known of TensorRT without importing it."""
 
 from __future__ import annotations
 

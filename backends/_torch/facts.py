@@ -1,4 +1,4 @@
-"""What the harness knows of PyTorch's three backends without importing them."""
+"""Declare what is known of PyTorch's three backends without importing them."""
 
 from __future__ import annotations
 

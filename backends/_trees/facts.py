@@ -1,4 +1,4 @@
-"""What the harness knows of the libraries of trees without importing them."""
+"""Declare what is known of the libraries of trees without importing them."""
 
 from __future__ import annotations
 

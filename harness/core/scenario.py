@@ -328,7 +328,7 @@ class Player(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What the arms of a group are asked in each of its restarts; as it stands here, blocks of calls."""
+    """Tell what the arms of a group do in each of its restarts; as it stands here, blocks of calls."""
 
     @property
     def least_s(self) -> float:
@@ -357,7 +357,7 @@ class Terms:
 
 @dataclass(slots=True, kw_only=True)
 class Rounds:
-    """What the arms of one restart are asked, round by round.
+    """Tell what the arms of one restart do, round by round.
 
     Attributes:
         least, most: rounds with which the restart counts, and after which it ends; None: by how long calls take.

@@ -52,7 +52,7 @@ _BACKLOG = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadTest(Terms):
-    """What arms that serve are asked in each restart.
+    """Tell what arms that serve do in each restart.
 
     Attributes:
         rate_per_s: requests a second; None: search the highest rate that holds the limit.

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileModel:
-    """What is known of a file by its name: its free axes are its parameters, and have any size."""
+    """Hold what is known of a file by its name: its free axes are its parameters, and have any size."""
 
     name: str
     title: str = ""

@@ -1,4 +1,4 @@
-"""What any run is for, with a policy or without: an answer, told as soon as it is settled among the fastest.
+"""Race for an answer, with a policy or without, and tell it as soon as it is settled among the fastest.
 
 Rows that are nearly known play once more at the end, and cells of a grid that would take too long are left out.
 """
@@ -90,10 +90,11 @@ class AnswerPurpose(Purpose):
         """Return once what is settled among the contenders, while others have yet to play; "" if that isn't so."""
         if race.name not in self.answered:
             self.answered[race.name] = race.recalled > 0 and not race.lacks_answer
-        late, contenders, evidence = race.find_late(race.labels), race.contenders, race.evidence
-        is_known = (late or coming) and race.is_settled(contenders) and not copy_strays(evidence)
         is_for_best = race.rules.goal.aim is Aim.BEST and not is_unopposed(race.labels, race.rules)
-        if self.answered[race.name] or not (is_for_best and is_known):
+        if self.answered[race.name] or not is_for_best:
+            return ""
+        late, contenders, evidence = race.find_late(race.labels), race.contenders, race.evidence
+        if not (late or coming) or not race.is_settled(contenders) or copy_strays(evidence):
             return ""
         arms = [one for one in contenders if one not in {race.rules.control, *evidence.out_of_question}]
         if not (found := leader_sets(evidence, arms)):
@@ -141,7 +142,7 @@ Numbers = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridCell:
-    """What calls of a cell took: all its numbers, the batch among them, since not all that costs time is work."""
+    """Hold what calls of a cell took: all its numbers, the batch among them, since not all that costs time is work."""
 
     numbers: Numbers
     work: float
@@ -199,7 +200,7 @@ def predicted_s(known: Mapping[float, float], work: float) -> float | None:
 
 @dataclass(slots=True)
 class Caps:
-    """What calls took so far, and which cells are better left out.
+    """Hold what calls took so far, and tell which cells are better left out.
 
     Args:
         max_call_s: the study's cap; 0: there is none.

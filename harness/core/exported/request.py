@@ -42,7 +42,7 @@ class Parameter(Protocol):
 
 
 class Model(Protocol):
-    """What is known of a model without running any of its code."""
+    """Hold what is known of a model without running any of its code."""
 
     @property
     def name(self) -> str:
@@ -379,7 +379,7 @@ def find_model(word: str) -> Model:
 
 
 class CodedModel(Model, Protocol):
-    """What code makes: a zoo's model, or a user's own."""
+    """Make a model by code: a zoo's, or a user's own."""
 
     @property
     def forward(self) -> Callable[..., Any] | None:

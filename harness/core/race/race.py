@@ -449,7 +449,7 @@ def first_of(waiting: Iterable[Race], allows: Callable[[float], bool]) -> Race |
 
 
 class Purpose:
-    """What a run is for. As it stands here: the goals of its groups alone, so no arm leaves and none is waited for."""
+    """Tell what a run is for: as it stands here, its groups' goals alone, so no arm leaves and none is waited for."""
 
     @property
     def barred_from(self) -> int | None:

@@ -21,7 +21,7 @@ from shootout.core.study.group import short
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a run's journal says of one arm.
+    """Hold what a run's journal says of one arm.
 
     Attributes:
         group: that it raced in.

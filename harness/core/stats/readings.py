@@ -1,4 +1,4 @@
-"""What an arm's readings tell: where warm-up ends, and their tail, with no model of its shape.
+"""Read an arm's readings: where warm-up ends, and their tail, with no model of its shape.
 
 Warm-up ends at a changepoint in the latencies, not after a guessed count. The log latencies are split into segments of
 one mean and one variance each; the calls are steady from the start of the last segment, if that holds at least half of

@@ -42,7 +42,7 @@ class Opening:
 
 
 class Front(Protocol):
-    """What stands before the runs: what is decided on all of them, with a figure.
+    """Hold what stands before the runs: what is decided on all of them, with a figure.
 
     Attributes:
         title: the figure's heading.
