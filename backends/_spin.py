@@ -29,7 +29,8 @@ from shootout.core.contract import (
     Option,
     Precision,
 )
-from shootout.core.errors import NotRunKind, SkippedArm, pip_install
+from shootout.core.errors import NotRunKind, SkippedArm
+from shootout.core.install import pip_install
 
 if TYPE_CHECKING:
     from shootout.core.exported.model import ExportedModel

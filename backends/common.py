@@ -25,10 +25,11 @@ from shootout.core.contract import (
     Precision,
     TensorSpec,
 )
-from shootout.core.errors import SkippedArm, explained, install
+from shootout.core.errors import SkippedArm, explained
 from shootout.core.exported.workload import is_scaled
 from shootout.core.host.environment import cpu_flags
 from shootout.core.host.placement import TASKS
+from shootout.core.install import install
 from shootout.core.schemes import Scheme
 
 if TYPE_CHECKING:

@@ -23,8 +23,9 @@ from typing import Any
 import numpy as np
 
 from shootout.core.contract import Array, Arrays, Device, Option, TensorSpec
-from shootout.core.errors import SkippedArm, pip_install
+from shootout.core.errors import SkippedArm
 from shootout.core.host.cuda_driver import DEVICE
+from shootout.core.install import pip_install
 
 FIRST_FLOAT8 = 89
 """Compute capability 8.9, Ada's: the first GPUs with FP8 products."""

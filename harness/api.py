@@ -31,7 +31,8 @@ from shootout.commands.passed_on import passing_on_ends
 from shootout.commands.run import choose_out, measure_run, plan_run
 from shootout.commands.tune import measure_settings
 from shootout.core.clock import Deadline
-from shootout.core.errors import ArmFailed, NothingMeasured, Undecided, UsageError, install
+from shootout.core.errors import ArmFailed, NothingMeasured, Undecided, UsageError
+from shootout.core.install import install
 from shootout.core.units import counted
 from shootout.models.sources import program
 from shootout.tell import screen, table

@@ -529,10 +529,20 @@ def _list_group_commands(groups: Sequence[str], words: Sequence[str]) -> Iterato
         yield f"and {len(groups) - SHOWN_GROUPS} more groups"
 
 
+def tell_system_error(error: OSError) -> str:
+    """Return what the system refused where no other words were found; of a copy on a full disk, name its target."""
+    from shootout.core.errors import DISK_FULL, tell_refusal
+
+    path = error.filename2 if error.errno in DISK_FULL and error.filename2 else error.filename
+    if error.errno in DISK_FULL and not path:
+        return f"{error.strerror}; make room for the output, the cache and temporary files"
+    return f"{path!r}: {tell_refusal(error)}" if path else tell_refusal(error)
+
+
 def main() -> None:
     """Run the `shootout` command: errors become one clear line on stderr and the right exit code."""
     from shootout.commands.streams import standard_streams, tell
-    from shootout.core.errors import ExitCode, SeveralGroups, ShootoutError, tell_system_error
+    from shootout.core.errors import ExitCode, SeveralGroups, ShootoutError
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup

@@ -14,7 +14,8 @@ import shootout
 import shootout.tell.page.plots
 from shootout import api
 from shootout.apps.judge.analysis import analyse
-from shootout.core.errors import NothingMeasured, NotRun, NotRunKind, UsageError, install
+from shootout.core.errors import NothingMeasured, NotRun, NotRunKind, UsageError
+from shootout.core.install import install
 from shootout.core.journal.records import not_run
 from shootout.tell import page
 

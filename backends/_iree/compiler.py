@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import NoReturn
 
 from shootout.core.contract import Arm, Device, Option, Precision
-from shootout.core.errors import NotRunKind, SkippedArm, install, keep_end, one_line, shorten
+from shootout.core.errors import NotRunKind, SkippedArm, keep_end, one_line, shorten
 from shootout.core.host.child import ending, with_last_words
+from shootout.core.install import install
 
 MODULE, WEIGHTS = "model.vmfb", "model.irpa"
 SCOPE = "model"

@@ -52,7 +52,8 @@ from shootout.core.contract import (
     Precision,
     Target,
 )
-from shootout.core.errors import NotRunKind, SkippedArm, pip_install
+from shootout.core.errors import NotRunKind, SkippedArm
+from shootout.core.install import pip_install
 
 if TYPE_CHECKING:
     from shootout.core.exported.model import ExportedModel

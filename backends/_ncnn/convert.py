@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING
 
 from shootout.backends._ncnn.net import BIN, PARAM, import_ncnn
 from shootout.core.contract import Artifact, TensorSpec
-from shootout.core.errors import NotRunKind, SkippedArm, install, keep_end, one_line
+from shootout.core.errors import NotRunKind, SkippedArm, keep_end, one_line
 from shootout.core.host.child import ending
+from shootout.core.install import install
 
 if TYPE_CHECKING:
     from shootout.core.exported.model import ExportedModel

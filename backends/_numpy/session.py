@@ -19,9 +19,10 @@ from shootout.core.contract import (
     Artifact,
     Executed,
 )
-from shootout.core.errors import NotRunKind, SkippedArm, install
+from shootout.core.errors import NotRunKind, SkippedArm
 from shootout.core.exported.model import aligned
 from shootout.core.exported.workload import flops_by_precision
+from shootout.core.install import install
 
 if TYPE_CHECKING:
     from shootout.core.exported.model import ExportedModel

@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING, Any
 
 from shootout.backends.cuda_memory import COPIES, INSTALL, has_bindings
 from shootout.core.contract import Arm, Device, Option, Precision, Target
-from shootout.core.errors import NVIDIA_INDEX, NotRunKind, SkippedArm, pip_install
+from shootout.core.errors import NotRunKind, SkippedArm
+from shootout.core.install import NVIDIA_INDEX, pip_install
 from shootout.core.schemes import rest_of
 
 if TYPE_CHECKING:

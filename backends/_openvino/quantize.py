@@ -20,9 +20,10 @@ from shootout.backends._openvino.account import PRODUCTS
 from shootout.backends._openvino.graph import DYNAMIC_GROUP_SIZE, ON_CPU, import_openvino
 from shootout.backends.common import calibration_of
 from shootout.core.contract import Arm, Array, Arrays, Option, Precision
-from shootout.core.errors import NotRunKind, SkippedArm, install
+from shootout.core.errors import NotRunKind, SkippedArm
 from shootout.core.exported.fidelity import rows
 from shootout.core.host.environment import SEVEN_BITS, saturates
+from shootout.core.install import install
 from shootout.core.schemes import Scheme
 from shootout.models.onnx.layers import find_layer, pick_layers
 

@@ -14,7 +14,8 @@ from types import ModuleType
 from typing import Any
 
 from shootout.backends._tensorrt.account import HEADING, EngineLayer, read_log
-from shootout.core.errors import NVIDIA_INDEX, NotRunKind, SkippedArm, install
+from shootout.core.errors import NotRunKind, SkippedArm
+from shootout.core.install import NVIDIA_INDEX, install
 
 FULL = ("tensorrt", "tensorrt_bindings")
 RTX = ("tensorrt_rtx", "tensorrt_rtx_bindings")

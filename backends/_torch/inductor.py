@@ -22,9 +22,10 @@ from typing import Any
 from weakref import WeakSet
 
 from shootout.core import clock
-from shootout.core.errors import NotRunKind, SkippedArm, UsageError, pip_install
+from shootout.core.errors import NotRunKind, SkippedArm, UsageError
 from shootout.core.host import store
 from shootout.core.host.environment import machine_key
+from shootout.core.install import pip_install
 
 SOURCE = '#include <Python.h>\n#include <cmath>\nextern "C" double probe(double x) { return std::sqrt(x); }\n'
 TIMEOUT_S = 60

@@ -36,7 +36,8 @@ from shootout.backends.common_torch import float32_module
 from shootout.backends.cuda_memory import COPIES, PINNED
 from shootout.core.adapter import Built, Event, GpuSide, Session, check_inputs
 from shootout.core.contract import Arm, Array, Arrays, Device, Executed, Option, Precision
-from shootout.core.errors import NotRunKind, SkippedArm, pip_install
+from shootout.core.errors import NotRunKind, SkippedArm
+from shootout.core.install import pip_install
 
 if TYPE_CHECKING:
     import torch

@@ -21,12 +21,13 @@ from shootout.core import backends
 from shootout.core.clock import Deadline
 from shootout.core.constants import FOREIGN_SHARE, SM_CLOCK_SHARE, STEAL_SHARE
 from shootout.core.contract import Availability, Device, NotRunKind, Precision
-from shootout.core.errors import Unavailable, UsageError, install, one_line, shorten, tell_refusal
+from shootout.core.errors import Unavailable, UsageError, one_line, shorten, tell_refusal
 from shootout.core.host import cuda_driver, environment, gpu
 from shootout.core.host.gpu import UsedGpu
 from shootout.core.host.noise import NoiseMeter, foreign_share, steal_share, throttle_count
 from shootout.core.host.placement import Placement, place
 from shootout.core.host.store import cache_folder
+from shootout.core.install import install
 from shootout.core.messages import GpuState
 from shootout.core.units import size
 from shootout.core.worker.availability import at_once, find_available

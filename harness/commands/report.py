@@ -11,7 +11,8 @@ from shootout.apps.judge.analysis import analyse
 from shootout.apps.judge.compare.merged import expand_merged
 from shootout.apps.judge.decide.page import PolicyAnswer
 from shootout.apps.tune.results import is_tuning
-from shootout.core.errors import ExitCode, UsageError, install
+from shootout.core.errors import ExitCode, UsageError
+from shootout.core.install import install
 from shootout.core.units import size
 from shootout.tell.formats.files import check_file, write_file
 from shootout.tell.page import markdown

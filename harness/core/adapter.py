@@ -31,8 +31,8 @@ from shootout.core.contract import (
     Value,
     is_among,
 )
-from shootout.core.errors import install, pip_install
 from shootout.core.exported.model import ExportedModel
+from shootout.core.install import install, pip_install
 
 Event = Mapping[str, Any]
 """What a profiler tells, as Chrome and Perfetto read it: `name`, `ph` ("X": something that began at `ts` and lasted

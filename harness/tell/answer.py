@@ -16,7 +16,8 @@ from shootout import models
 from shootout.backends import USUAL
 from shootout.core import backends
 from shootout.core.contract import Device, NotRunKind, Precision, Value
-from shootout.core.errors import FAILURES, install
+from shootout.core.errors import FAILURES
+from shootout.core.install import install
 from shootout.core.messages import Scope
 from shootout.core.scenario import find_scenario
 from shootout.core.stats.verdicts import Standing, Verdict

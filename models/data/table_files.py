@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from shootout.core.contract import Array, TensorSpec
-from shootout.core.errors import UsageError, require_pyarrow, tell_refusal
+from shootout.core.errors import UsageError, tell_refusal
 from shootout.core.exported.model import LABELS
+from shootout.core.install import require_pyarrow
 
 PARQUET = ".parquet"
 MOST_BYTES = 4 << 30

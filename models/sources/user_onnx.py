@@ -23,13 +23,14 @@ import numpy as np
 from shootout.core.clock import Stopwatch
 from shootout.core.constants import CALIBRATION_ROWS, FP32_BOUND_FLOOR, LEAST_RUNS, MIN_INPUT_BUFFERS, WIDE_BOUND
 from shootout.core.contract import Array, Arrays, Artifact, Fidelity, Precision, TensorSpec
-from shootout.core.errors import UNINSTALLED, ModelError, UsageError, explained, install, pip_install
+from shootout.core.errors import ModelError, UsageError, explained
 from shootout.core.exported import cache
 from shootout.core.exported.fidelity import check_outputs, compare, gate, useful_flips
 from shootout.core.exported.inputs import Stream, buffer_count
 from shootout.core.exported.model import BUFFER_ROWS, FILES, REPORT, SELECTION, SETS, ExportedModel, open_exported
 from shootout.core.exported.request import Request
 from shootout.core.host import environment
+from shootout.core.install import UNINSTALLED, install, pip_install
 from shootout.core.messages import FIRST_CALL
 from shootout.models.base import buffer_notes, draw
 from shootout.models.data.data_files import note_renamed, note_repeated

@@ -11,7 +11,7 @@ import pytest
 from shootout.backends.common import trial
 from shootout.core import backends
 from shootout.core.contract import Availability, Device, NotRun, NotRunKind
-from shootout.core.errors import install
+from shootout.core.install import install
 from shootout.testing.fresh import run_fresh
 
 LIBRARIES = [

@@ -11,11 +11,12 @@ import pytest
 from support.adapters.third_party import install
 from support.console import TESTS
 
-from shootout.core import backends, errors
+from shootout.core import backends
 from shootout.core.adapter import Fixture
 from shootout.core.contract import Device, Precision
 from shootout.core.errors import NotRunKind, SkippedArm, UsageError
 from shootout.core.host import environment
+from shootout.core.install import install as install_command
 from shootout.tell import registered
 from shootout.testing.cases import fixture
 
@@ -42,7 +43,7 @@ def test_every_row_leads_to_an_adapter_of_its_name_that_has_the_default_target()
         adapter = backends.get(name)
         assert adapter.name == name
         assert backends.entry(name).default in adapter.capabilities.targets
-        assert backends.entry(name).fix == errors.install(backends.entry(name).extra)
+        assert backends.entry(name).fix == install_command(backends.entry(name).extra)
     assert backends.baselines() == ["torch-eager"]
 
 

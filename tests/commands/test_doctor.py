@@ -23,11 +23,11 @@ from shootout.commands.doctor import FolderRoom, Quietness
 from shootout.core import backends
 from shootout.core.contract import Availability, Device, NotRun, NotRunKind, Precision
 from shootout.core.errors import Unavailable
-from shootout.core.errors import install as install_command
 from shootout.core.host.gpu import UsedGpu
 from shootout.core.host.noise import NoiseMark
 from shootout.core.host.placement import Placement
 from shootout.core.host.store import cache_folder
+from shootout.core.install import install as install_command
 from shootout.core.messages import GpuState
 from shootout.core.worker import availability
 

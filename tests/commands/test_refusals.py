@@ -17,8 +17,9 @@ from support.races.made import header, write
 from shootout.apps.judge.compare import merged
 from shootout.apps.judge.gate import github
 from shootout.apps.ship.folder import new_folder
+from shootout.cli import tell_system_error
 from shootout.commands import cache, doctor
-from shootout.core.errors import ShootoutError, UsageError, tell_refusal, tell_system_error
+from shootout.core.errors import ShootoutError, UsageError, tell_refusal
 from shootout.core.journal import journal, samples
 from shootout.core.journal.records import SCHEMA
 from shootout.core.worker import interpreters

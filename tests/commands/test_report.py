@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from shootout.commands.report import report
-from shootout.core.errors import UsageError, install
+from shootout.core.errors import UsageError
+from shootout.core.install import install
 from shootout.tell.page import charts
 
 RUN = Path(__file__).resolve().parents[2] / "results" / "reference" / "gap-after"

@@ -21,12 +21,13 @@ from support.onnx_made import linear
 from shootout.core import budget, constants, messages
 from shootout.core.clock import Deadline
 from shootout.core.contract import Precision, Target
-from shootout.core.errors import ModelError, NotRunKind, SkippedArm, UsageError, install
+from shootout.core.errors import ModelError, NotRunKind, SkippedArm, UsageError
 from shootout.core.exported import cache, client
 from shootout.core.exported.client import Request, check, obtain_all
 from shootout.core.exported.model import MANIFEST, ExportedModel
 from shootout.core.exported.request import JOBS, checked
 from shootout.core.host.child import Ending, run
+from shootout.core.install import install
 from shootout.models.onnx.effort import Effort
 from shootout.models.sources import __main__ as exporter
 

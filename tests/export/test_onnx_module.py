@@ -17,11 +17,12 @@ from support.onnx_made import WEIGHT, linear, value, write
 from shootout.backends.common_torch import core_module, float32_module
 from shootout.core.clock import Deadline
 from shootout.core.contract import Arm, Artifact, NotRunKind, Target
-from shootout.core.errors import ModelError, ShootoutError, SkippedArm, install
+from shootout.core.errors import ModelError, ShootoutError, SkippedArm
 from shootout.core.exported.client import obtain, obtain_all
 from shootout.core.exported.fidelity import compare, gate
 from shootout.core.exported.model import ExportedModel, open_exported, sha256
 from shootout.core.exported.request import Request, checked
+from shootout.core.install import install
 from shootout.core.study import feasibility
 from shootout.models.onnx import onnx_module
 from shootout.models.onnx.effort import Effort

@@ -18,7 +18,7 @@ from support.races import cells
 from support.races.made import COPY, A, B, ended, header, played, rounds, write
 
 import shootout
-from shootout.core import errors
+from shootout.core import install
 from shootout.core.contract import NotRunKind
 from shootout.core.errors import UsageError
 from shootout.models.data import table_files
@@ -167,7 +167,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(ru
 
 
 def test_without_pyarrow_parquet_alone_is_refused(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(errors, "find_spec", lambda name: None)
+    monkeypatch.setattr(install, "find_spec", lambda name: None)
     write_files(document(), [tmp_path / "rows.csv", tmp_path / "rows.json"])
     told = "needs pyarrow, which isn't installed: .*parquet"
     for refused in (check_files, lambda names: shootout.load(run).to_arrow(), lambda names: table_files.read(*names)):

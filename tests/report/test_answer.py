@@ -21,8 +21,8 @@ from shootout.apps.judge.analysis import analyse
 from shootout.apps.judge.choice import Cell
 from shootout.core import backends
 from shootout.core.contract import BoundStanding, NotRunKind
-from shootout.core.errors import install
 from shootout.core.host import environment
+from shootout.core.install import install
 from shootout.core.journal import samples
 from shootout.core.stats.verdicts import Standing, Verdict
 from shootout.tell.answer import render_answers, tell_race

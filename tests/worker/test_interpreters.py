@@ -16,7 +16,8 @@ import pytest
 from support.console import deaf_here, here, spin_study
 
 from shootout.core.contract import Availability, Device, Target
-from shootout.core.errors import SkippedArm, UsageError, pip_install
+from shootout.core.errors import SkippedArm, UsageError
+from shootout.core.install import pip_install
 from shootout.core.messages import Fault
 from shootout.core.study.feasibility import Here
 from shootout.core.study.plan import plan_groups

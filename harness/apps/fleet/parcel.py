@@ -18,9 +18,9 @@ from typing import IO, Any
 import shootout
 from shootout.apps.fleet.transport import Contents
 from shootout.core import backends
-from shootout.core.errors import SENT
 from shootout.core.exported.model import sha256
 from shootout.core.exported.request import is_file, is_own
+from shootout.core.install import SENT
 from shootout.core.scoring import Measure
 from shootout.core.study.schema import Study
 from shootout.models.data import data_files, reading

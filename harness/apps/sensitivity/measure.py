@@ -19,13 +19,14 @@ from pydantic import TypeAdapter
 from shootout.apps.sensitivity.rounded import PrecisionSensitivity, Wanted, measure
 from shootout.core.clock import Deadline
 from shootout.core.contract import Artifact
-from shootout.core.errors import ModelError, OutOfTime, ShootoutError, SkippedArm, UsageError, install
+from shootout.core.errors import ModelError, OutOfTime, ShootoutError, SkippedArm, UsageError
 from shootout.core.exported import cache
 from shootout.core.exported.client import obtain_all
 from shootout.core.exported.model import ExportedModel, open_exported
 from shootout.core.exported.request import Request, error_from_json, error_to_json
 from shootout.core.host.child import ONE_THREAD, leave_with, run
 from shootout.core.host.environment import saturates
+from shootout.core.install import install
 from shootout.core.messages import Progress
 from shootout.core.schemes import parse
 from shootout.core.units import span

@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from shootout.core import backends
-from shootout.core.errors import UsageError, pip_install, tell_refusal
+from shootout.core.errors import UsageError, tell_refusal
 from shootout.core.host import environment, store
 from shootout.core.host.placement import passed_on
 from shootout.core.host.store import without_home
+from shootout.core.install import pip_install
 
 OLDEST_PYTHON = (3, 11)
 OLDEST_NUMPY = (1, 26)

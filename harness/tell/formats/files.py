@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from shootout.core.errors import UsageError, require_pyarrow, tell_refusal
+from shootout.core.errors import UsageError, tell_refusal
+from shootout.core.install import require_pyarrow
 from shootout.tell.document import Document, Part
 from shootout.tell.formats import data, junit
 

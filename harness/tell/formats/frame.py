@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter
 
 from shootout.core.contract import Executed
-from shootout.core.errors import require_pyarrow
+from shootout.core.install import require_pyarrow
 from shootout.tell.document import Row
 
 if TYPE_CHECKING:

@@ -16,10 +16,11 @@ from support.exports import bare_exported
 from shootout.backends._onnxruntime import account, backend
 from shootout.core import backends
 from shootout.core.contract import Arm, Artifact, Device, Precision, Target
-from shootout.core.errors import SkippedArm, install
+from shootout.core.errors import SkippedArm
 from shootout.core.exported import fidelity
 from shootout.core.exported.client import Request
 from shootout.core.exported.model import FILES, ExportedModel
+from shootout.core.install import install
 from shootout.testing.cases import OURS, exported_models, lacks
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh

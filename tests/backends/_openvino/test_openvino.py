@@ -18,10 +18,11 @@ from shootout.backends._openvino.graph import listed_precisions
 from shootout.core import backends
 from shootout.core.build.builder import probe_request
 from shootout.core.contract import Arm, Executed, Precision, Target
-from shootout.core.errors import SkippedArm, install
+from shootout.core.errors import SkippedArm
 from shootout.core.exported import fidelity
 from shootout.core.exported.client import Request
 from shootout.core.exported.model import ExportedModel
+from shootout.core.install import install
 from shootout.core.worker.precision_checks import executed_fault, probe_fault
 from shootout.models import probes
 from shootout.testing.cases import OURS, exported_models, warm_of

@@ -26,8 +26,9 @@ from shootout.backends.shipped import open_once, open_shipped
 from shootout.core import backends
 from shootout.core.constants import COPY, SHIPPED
 from shootout.core.contract import Arm, Artifact, Device, NotRunKind, Precision, Target
-from shootout.core.errors import ArmFailed, SkippedArm, Unavailable, UsageError, install
+from shootout.core.errors import ArmFailed, SkippedArm, Unavailable, UsageError
 from shootout.core.exported.request import is_file, is_own
+from shootout.core.install import install
 from shootout.core.messages import Progress
 from shootout.core.scoring import ACCURACY
 from shootout.core.stats.goals import Aim
