@@ -14,7 +14,7 @@ from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from shootout.core.errors import UsageError, explained, printable, unknown
 
@@ -24,39 +24,54 @@ ROWS = "shootout.models.data.reading:read_rows"
 """The function that has a user's own function read their files."""
 BACKENDS = "shootout.backends"
 
+Plugin = TypeVar("Plugin")
 Folders = tuple[tuple[str, int], ...]
 """The folders where packages are looked for, and the times when each last changed."""
 
 
-def find(kind: str, name: str) -> Any:
-    """Return what a name stands for, imported and made now.
+def find(kind: str, name: str, base: type[Plugin]) -> Plugin:
+    """Return what a name stands for, imported and made now; what a third party's prints goes to standard error.
 
     Args:
         kind: the package whose `TABLE` holds the names that ship, such as `SCENARIOS`.
+        base: the class of all plug-ins of this kind.
 
     Raises:
-        UsageError: as `place_of`, or a third party's can't be loaded.
+        UsageError: as `place_of`, or a third party's can't be loaded or is of another class.
     """
     place = place_of(kind, name)
     if isinstance(place, str):
-        return load(place)()
-    made = _make_foreign(place, package_folders())
-    if isinstance(made, UsageError):
-        raise made
+        return cast("Plugin", load(place)())
+    named = f"{_word_of(kind)} {name!r} of {package_of(place)}"
+    try:
+        with redirect_stdout(sys.stderr):
+            made = load(place.value)()
+    except (Exception, SystemExit) as error:
+        why = printable(explained(error))
+        raise UsageError(f"{named} can't be loaded: {why}: reinstall or uninstall it") from error
+    if not isinstance(made, base):
+        kinds = f"it is a {type(made).__name__}, no {base.__name__}"
+        raise UsageError(f"{named} can't be loaded: {kinds}: reinstall or uninstall it")
     return made
 
 
-def usable_names(kind: str) -> tuple[str, ...]:
-    """Return the names of a kind without those of third parties that `find` can't load: these break nothing else."""
-    shipped = table(kind)
+def usable(kind: str, base: type[Plugin]) -> dict[str, Plugin]:
+    """Return all of a kind by name, without those of third parties that `find` can't load: a line names each of these.
 
-    def works(name: str) -> bool:
+    It reads the folders of packages and imports each plug-in: call it once in a process.
+
+    Raises:
+        UsageError: a third party claims the name of one that ships.
+    """
+    found = dict[str, Plugin]()
+    for name in names(kind):
         try:
-            return name in shipped or find(kind, name) is not None
-        except UsageError:
-            return False
-
-    return tuple(filter(works, names(kind)))
+            found[name] = find(kind, name, base)
+        except UsageError as error:
+            if name in table(kind):  # which another one claims, too
+                raise
+            sys.stderr.write(f"shootout: left out: {error}\n")
+    return found
 
 
 def place_of(kind: str, name: str) -> str | EntryPoint:
@@ -124,20 +139,6 @@ def _changed_ns(folder: str) -> int:
 
 def _word_of(kind: str) -> str:
     return kind.rpartition(".")[2].removesuffix("s")
-
-
-@lru_cache(maxsize=64)
-def _make_foreign(point: EntryPoint, _package_folders: Folders) -> Any:
-    """Make a third party's plug-in once, and again when a package was installed; return a UsageError if that fails.
-
-    What it prints meanwhile goes to standard error.
-    """
-    try:
-        with redirect_stdout(sys.stderr):
-            return load(point.value)()
-    except (Exception, SystemExit) as error:
-        named = f"{_word_of(point.group)} {point.name!r} of {package_of(point)}"
-        return UsageError(f"{named} can't be loaded: {printable(explained(error))}: reinstall or uninstall it")
 
 
 @lru_cache(maxsize=8)

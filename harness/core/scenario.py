@@ -451,10 +451,10 @@ def find_scenario(name: str) -> Scenario:
     Raises:
         UsageError: there is none; says the nearest name. Or it can't be loaded.
     """
-    found: Scenario = plugins.find(plugins.SCENARIOS, name)
-    return found
+    return plugins.find(plugins.SCENARIOS, name, Scenario)  # of which a worker needs the one alone
 
 
+@cache
 def scenario_names() -> tuple[str, ...]:
     """Return the names of all scenarios that can be loaded, those that ship first."""
-    return plugins.usable_names(plugins.SCENARIOS)
+    return tuple(plugins.usable(plugins.SCENARIOS, Scenario))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -47,11 +48,29 @@ class Untold(Blocks):
 '''
 
 
-@pytest.mark.parametrize("code", [None, "raise SystemExit(3)", "Half = print"])
+@pytest.fixture(autouse=True)
+def _look_up_again() -> Iterator[None]:
+    """Look names up once for each test: a process does so once."""
+    for cached in (find_scenario, scenario_names):
+        cached.cache_clear()
+    yield
+    for cached in (find_scenario, scenario_names):
+        cached.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        (None, "ModuleNotFoundError"),
+        ("raise SystemExit(3)", "SystemExit"),
+        ("Half = print", "it is a NoneType, no Scenario"),
+        ("class Half:\n    name = 'half'", "it is a Half, no Scenario"),
+    ],
+)
 def test_a_scenario_that_does_not_load_is_out_where_it_was_not_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], code: str | None, why: str
 ):
-    install(tmp_path, "half-gone", {"half": "half_scenario:Missing"}, SCENARIOS)
+    install(tmp_path, "half-gone", {"half": "half_scenario:Half"}, SCENARIOS)
     if code:
         (tmp_path / "half_scenario.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
@@ -59,6 +78,9 @@ def test_a_scenario_that_does_not_load_is_out_where_it_was_not_asked_for(
     assert "half" not in scenario_names()
     study = load("digits")
     assert study.changed(seed=1).scenario == study.scenario
+    told = capsys.readouterr().err
+    assert told.count("left out: scenario 'half' of half-gone can't be loaded: ") == 1
+    assert why in told
     with pytest.raises(UsageError, match="scenario 'half' of half-gone can't be loaded: "):
         study.changed(scenario=("half",))
     sys.modules.pop("half_scenario", None)
@@ -88,7 +110,6 @@ def test_an_option_that_no_study_can_give_is_refused_where_its_scenario_is_asked
         study.changed(scenario=("burst",))
     with pytest.raises(UsageError, match=reason):
         points(study.changed(points=({"scenario": "burst"},)))
-    find_scenario.cache_clear()
     del sys.modules["burst_scenario"]
 
 

@@ -343,7 +343,7 @@ class Source:
 @cached
 def list_sources() -> tuple[Source, ...]:
     """Return all sources: those that ship, in the order in which a word is offered, then third parties' that load."""
-    return tuple(plugins.find(plugins.SOURCES, name) for name in plugins.usable_names(plugins.SOURCES))
+    return tuple(plugins.usable(plugins.SOURCES, Source).values())
 
 
 def find_claim(word: str) -> Source | None:
@@ -354,7 +354,7 @@ def find_claim(word: str) -> Source | None:
     """
     found = next((source for source in list_sources() if source.claims(word)), None)
     if not found and word in plugins.names(plugins.SOURCES):
-        plugins.find(plugins.SOURCES, word)
+        plugins.find(plugins.SOURCES, word, Source)
     return found
 
 
