@@ -26,7 +26,7 @@ from shootout.core.contract import (
     TensorSpec,
 )
 from shootout.core.errors import SkippedArm, explained
-from shootout.core.exported.workload import is_scaled
+from shootout.core.exported.calls import is_scaled
 from shootout.core.host.environment import cpu_flags
 from shootout.core.host.placement import TASKS
 from shootout.core.install import install

@@ -13,7 +13,7 @@ import numpy as np
 from shootout.core.constants import INPUT_BUFFERS
 from shootout.core.contract import Array, Arrays, Artifact, TensorSpec, Value
 from shootout.core.errors import UsageError, unknown
-from shootout.core.exported.inputs import buffer_count, set_bytes
+from shootout.core.exported.calls import buffer_count, set_bytes
 from shootout.core.exported.request import find_model
 from shootout.models.drawing import InputWay, usual
 

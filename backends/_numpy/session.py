@@ -20,8 +20,8 @@ from shootout.core.contract import (
     Executed,
 )
 from shootout.core.errors import NotRunKind, SkippedArm
+from shootout.core.exported.calls import flops_by_precision
 from shootout.core.exported.model import aligned
-from shootout.core.exported.workload import flops_by_precision
 from shootout.core.install import install
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from shootout.backends.common import name_floats, precision_of
 from shootout.core.adapter import Event
 from shootout.core.clock import Stopwatch
 from shootout.core.contract import Arm, Arrays, Device, Precision, RanNode
-from shootout.core.exported.workload import convolution_flops, flops_by_precision, is_product, product_flops
+from shootout.core.exported.calls import convolution_flops, flops_by_precision, is_product, product_flops
 from shootout.models.onnx.layers import find_owner
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from shootout.backends.common import name_floats
 from shootout.backends.trace_events import in_a_row
 from shootout.core.adapter import Event
 from shootout.core.contract import Arm, Arrays, Device, Precision
-from shootout.core.exported.workload import COMPUTE_OPS, convolution_flops, product_flops
+from shootout.core.exported.calls import COMPUTE_OPS, convolution_flops, product_flops
 from shootout.models.onnx.layers import find_owner
 
 LABELS: Mapping[str, str] = {

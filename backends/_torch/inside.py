@@ -16,7 +16,7 @@ from shootout.backends.common import precision_of
 from shootout.backends.trace_events import spans
 from shootout.core.adapter import Event, Session
 from shootout.core.contract import SCALED, Array, Arrays, Inside, RanNode, TensorNames
-from shootout.core.exported.workload import is_product
+from shootout.core.exported.calls import is_product
 
 if TYPE_CHECKING:
     import torch

@@ -34,7 +34,7 @@ from shootout.core.build.builder import needs_of
 from shootout.core.clock import Deadline
 from shootout.core.contract import NotRun, NotRunKind
 from shootout.core.errors import ExitCode, UsageError, one_line
-from shootout.core.exported.cache import Delivery
+from shootout.core.exported.client import Delivery
 from shootout.core.exported.request import Request
 from shootout.core.host.environment import VNNI
 from shootout.core.host.locks import FOLDER_LOCK, folder_lock

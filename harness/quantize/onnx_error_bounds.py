@@ -58,7 +58,7 @@ from onnx.external_data_helper import uses_external_data
 
 from shootout.core.constants import E4M3_MAX, FP32_BOUND_FLOOR, INT8_LEVELS, RANGE_SETS
 from shootout.core.contract import Array, Arrays, Precision
-from shootout.core.exported.inputs import Stream
+from shootout.core.exported.calls import Stream
 from shootout.models.onnx import onnx_files
 from shootout.models.onnx.effort import Effort
 from shootout.models.onnx.onnx_graph import FLOATS, PRODUCTS, OnnxGraph, read_graph, read_scope

@@ -33,8 +33,8 @@ from torch.utils._pytree import tree_map_only
 
 from shootout.core.constants import E4M3_MAX, FP32_BOUND_FLOOR, INPUT_BUFFERS, INT8_LEVELS, RANGE_SETS
 from shootout.core.contract import Array, Arrays, Precision
+from shootout.core.exported.calls import Stream
 from shootout.core.exported.fidelity import widened
-from shootout.core.exported.inputs import Stream
 from shootout.models.onnx.effort import Effort
 from shootout.quantize.error_bounds import (
     MASKED,

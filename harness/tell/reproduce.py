@@ -13,7 +13,7 @@ from typing import Any
 
 from shootout.core.constants import CONVERTED, SHIPPED
 from shootout.core.contract import Arm, Artifact, Device, Precision, Value
-from shootout.core.exported.inputs import OFF
+from shootout.core.exported.calls import OFF
 from shootout.core.host.store import without_home
 from shootout.core.scenario import find_scenario, scenario_names
 from shootout.core.study.schema import GIVEN

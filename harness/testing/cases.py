@@ -16,8 +16,7 @@ from shootout.core import backends
 from shootout.core.adapter import Fixture
 from shootout.core.contract import SCALED, Arm, Artifact, Availability, Capabilities, Device, Precision, Target
 from shootout.core.errors import ModelError, ShootoutError, SkippedArm
-from shootout.core.exported import cache as cache_of_exports
-from shootout.core.exported.client import obtain_all
+from shootout.core.exported.client import lookup, obtain_all
 from shootout.core.exported.model import ExportedModel
 from shootout.core.exported.request import Request, find_source
 from shootout.core.host import cuda_driver
@@ -150,7 +149,7 @@ def _obtain(requests: Sequence[Request]) -> list[ExportedModel | ShootoutError]:
     if not sent.is_file():
         return obtain_all(requests)
     keys: dict[str, str] = json.loads(sent.read_text(encoding="utf-8"))
-    found = (cache_of_exports.lookup(keys.get(name_request(one), "none")) for one in requests)
+    found = (lookup(keys.get(name_request(one), "none")) for one in requests)
     return [one or ModelError("what the suite runs was not sent here, or is gone: run it again") for one in found]
 
 

@@ -22,8 +22,8 @@ import numpy as np
 
 from shootout.core.contract import Array, TensorSpec
 from shootout.core.errors import UsageError, tell_refusal
+from shootout.core.exported.calls import Stream
 from shootout.core.exported.fidelity import rows
-from shootout.core.exported.inputs import Stream
 from shootout.core.exported.model import LABELS, sha256
 from shootout.core.host import npz
 from shootout.core.host.store import READ_ROWS

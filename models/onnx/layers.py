@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from shootout.core.errors import ModelError, UsageError
-from shootout.core.exported.workload import is_product
+from shootout.core.exported.calls import is_product
 from shootout.core.units import counted
 
 if TYPE_CHECKING:

@@ -37,7 +37,7 @@ from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_m
 from shootout.core.constants import CLASSICAL_DOMAIN
 from shootout.core.contract import Array, Arrays, Precision
 from shootout.core.errors import ModelError, UsageError, tell_refusal, tell_words
-from shootout.core.exported.inputs import Stream
+from shootout.core.exported.calls import Stream
 from shootout.core.exported.model import INLINE_BYTES, sha256
 from shootout.models.onnx.effort import beside
 

@@ -13,7 +13,7 @@ from typing import Any
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, inliner, shape_inference
 
 from shootout.core.errors import ModelError
-from shootout.core.exported.workload import Work, convolution_flops, is_product, product_flops
+from shootout.core.exported.calls import Work, convolution_flops, is_product, product_flops
 from shootout.core.units import size
 from shootout.models.onnx.onnx_files import graphs_inside, parse
 

@@ -20,9 +20,9 @@ from shootout.core import budget
 from shootout.core.clock import Deadline, Stopwatch, rare_collector
 from shootout.core.contract import Artifact
 from shootout.core.errors import ModelError, ShootoutError, UsageError, explained
+from shootout.core.exported.calls import Work
 from shootout.core.exported.model import ERROR, ExportedModel
 from shootout.core.exported.request import JOBS, Request, brief_key, error_to_json
-from shootout.core.exported.workload import Work
 from shootout.core.host.child import leave_with
 from shootout.core.install import install
 from shootout.core.messages import PROGRESS

@@ -14,9 +14,8 @@ import numpy as np
 
 from shootout.core.contract import Array, Arrays, Artifact, TensorSpec, Value
 from shootout.core.errors import ModelError
-from shootout.core.exported import cache
+from shootout.core.exported.calls import Stream, can_mix, mix_sets
 from shootout.core.exported.fidelity import spread
-from shootout.core.exported.inputs import Stream, can_mix, mix_sets
 from shootout.core.exported.model import (
     BUFFER_ROWS,
     CALIBRATION,
@@ -32,7 +31,7 @@ from shootout.core.exported.model import (
     save_sets,
     sha256,
 )
-from shootout.core.exported.request import Request
+from shootout.core.exported.request import Request, versions
 from shootout.models.sources.input_sets import RowSplit
 
 ROUNDING = 1e-3
@@ -132,7 +131,7 @@ def assemble(request: Request, found: ExportFindings) -> ExportedModel:
         stream=found.stream,
         parameter_count=found.parameter_count,
         weights_sha256=_hash_contents(request) if request.file else sha256(weights / WEIGHTS),
-        versions=cache.versions(request.source.packages),
+        versions=versions(request.source.packages),
         export_s=0.0,
         variant=request.variant,
         original=request.original,

@@ -15,8 +15,8 @@ import numpy as np
 from shootout.core.constants import CALIBRATION_BYTES, CALIBRATION_ROWS, MOST_INPUT_SETS
 from shootout.core.contract import Array, Arrays, TensorSpec
 from shootout.core.errors import UsageError
+from shootout.core.exported.calls import Stream, buffer_count, set_bytes
 from shootout.core.exported.fidelity import rows
-from shootout.core.exported.inputs import Stream, buffer_count, set_bytes
 from shootout.core.exported.model import LABELS, OTHER_ROWS, REPORT, REPORT_OUTPUTS, ROWS, SELECTION, TOO_FEW
 from shootout.core.exported.request import Request
 from shootout.models.base import LabeledTask, Model, Parameters, draw

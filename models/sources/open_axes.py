@@ -21,7 +21,6 @@ import numpy as np
 from shootout.core.constants import BATCH
 from shootout.core.contract import Array, Arrays, Artifact, Value
 from shootout.core.errors import ModelError, UsageError, explained
-from shootout.core.exported import cache
 from shootout.core.exported.model import (
     ALONE,
     FILES,
@@ -32,7 +31,7 @@ from shootout.core.exported.model import (
     ExportedModel,
     open_exported,
 )
-from shootout.core.exported.request import Request
+from shootout.core.exported.request import Request, versions
 from shootout.models.base import WEIGHTS_PARAMETER, draw, get
 from shootout.models.sources.assembly import ROUNDING
 
@@ -77,7 +76,7 @@ def take(request: Request) -> ExportedModel:
         error_bounds={},
         parameter_count=0,
         weights_sha256="",
-        versions=cache.versions(request.source.packages),
+        versions=versions(request.source.packages),
         export_s=0.0,
         source_sha256=request.source_sha256,
         unmade=why,

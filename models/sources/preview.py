@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 from shootout.core.constants import INPUT_BUFFERS, MOST_INPUT_SETS
 from shootout.core.contract import TensorSpec
 from shootout.core.errors import UsageError
-from shootout.core.exported.inputs import buffer_count, set_bytes
+from shootout.core.exported.calls import Work, buffer_count, set_bytes
 from shootout.core.exported.request import Request, is_file, is_own
-from shootout.core.exported.workload import Work
 from shootout.models.base import Model, draw, get
 from shootout.models.data import data_files, table_files
 from shootout.models.drawing import InputWay, usual

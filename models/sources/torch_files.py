@@ -20,7 +20,7 @@ from torch import nn
 from shootout.core.clock import Stopwatch
 from shootout.core.constants import MIN_INPUT_BUFFERS
 from shootout.core.contract import Arrays, Artifact
-from shootout.core.exported.inputs import Stream
+from shootout.core.exported.calls import Stream
 from shootout.core.exported.model import FILES, INLINE_BYTES, WEIGHTS
 from shootout.models.onnx.effort import SHORT_CALL_S, Effort
 from shootout.models.sources.assembly import Unseen, make_unseen

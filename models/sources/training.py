@@ -18,8 +18,8 @@ from shootout import models
 from shootout.core.adapter import LOSS, RATE, TARGET
 from shootout.core.contract import Array, Arrays, Artifact, Precision, TensorSpec
 from shootout.core.errors import UsageError
+from shootout.core.exported.calls import buffer_count
 from shootout.core.exported.fidelity import widened, worst_error
-from shootout.core.exported.inputs import buffer_count
 from shootout.core.exported.model import ExportedModel
 from shootout.core.exported.request import Request
 from shootout.models.base import Model, Parameters, buffer_notes, draw

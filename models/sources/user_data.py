@@ -15,7 +15,7 @@ import numpy as np
 from shootout.core.constants import BATCH
 from shootout.core.contract import TensorSpec
 from shootout.core.errors import UsageError, tell_refusal, unknown
-from shootout.core.exported.inputs import CLIPS, OFF, STEPS, Stream, set_bytes
+from shootout.core.exported.calls import CLIPS, OFF, STEPS, Stream, set_bytes
 from shootout.core.exported.request import DATA, Request, Source
 from shootout.models.data import data_files
 from shootout.models.sources import input_sets

@@ -24,11 +24,10 @@ from shootout.core.clock import Stopwatch
 from shootout.core.constants import CALIBRATION_ROWS, FP32_BOUND_FLOOR, LEAST_RUNS, MIN_INPUT_BUFFERS, WIDE_BOUND
 from shootout.core.contract import Array, Arrays, Artifact, Fidelity, Precision, TensorSpec
 from shootout.core.errors import ModelError, UsageError, explained
-from shootout.core.exported import cache
+from shootout.core.exported.calls import Stream, buffer_count
 from shootout.core.exported.fidelity import check_outputs, compare, gate, useful_flips
-from shootout.core.exported.inputs import Stream, buffer_count
 from shootout.core.exported.model import BUFFER_ROWS, FILES, REPORT, SELECTION, SETS, ExportedModel, open_exported
-from shootout.core.exported.request import Request
+from shootout.core.exported.request import Request, versions
 from shootout.core.host import environment
 from shootout.core.install import UNINSTALLED, install, pip_install
 from shootout.core.messages import FIRST_CALL
@@ -209,9 +208,7 @@ def take_module(asked: Request, effort: Effort) -> ExportedModel:
         if (base.folder / name).exists():
             copy_file(base.folder / name, folder / name)
     made = () if unmade else (Artifact.MODULE, Artifact.PT2)
-    here = replace(
-        base, folder=folder, artifacts=made, versions=cache.versions(asked.source.packages), shared="", graph=""
-    )
+    here = replace(base, folder=folder, artifacts=made, versions=versions(asked.source.packages), shared="", graph="")
     return replace(here, unmade=unmade, unmade_fix=fix)
 
 

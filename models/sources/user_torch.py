@@ -19,7 +19,7 @@ import torch
 from shootout.core.constants import BATCH, CALIBRATION_ROWS
 from shootout.core.contract import Array, Arrays, Artifact, TensorSpec
 from shootout.core.errors import ModelError, UsageError, explained
-from shootout.core.exported.inputs import Stream
+from shootout.core.exported.calls import Stream
 from shootout.core.exported.model import ExportedModel
 from shootout.core.exported.request import Request
 from shootout.models.base import WEIGHTS_PARAMETER, Called, get, set_count

@@ -14,7 +14,7 @@ import numpy as np
 from shootout.core.constants import BATCH, FP32_BOUND_FLOOR
 from shootout.core.contract import Array, Arrays, Artifact, Precision, TensorSpec
 from shootout.core.errors import UsageError
-from shootout.core.exported.inputs import buffer_count
+from shootout.core.exported.calls import buffer_count
 from shootout.core.exported.model import ExportedModel
 from shootout.core.exported.request import Request
 from shootout.models.base import LabeledTask, Model, buffer_notes, draw, get

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shootout.core.contract import Array, Arrays, TensorSpec
-from shootout.core.exported.inputs import buffer_count
+from shootout.core.exported.calls import buffer_count
 from shootout.models.base import SEED, Call, IntRange, LabeledTask, Model, Parameters
 from shootout.models.seeding import fit, seeded
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from shootout.core.contract import Array, Artifact, TensorSpec
-from shootout.core.exported.inputs import buffer_count
+from shootout.core.exported.calls import buffer_count
 from shootout.models.base import SEED, Choice, IntRange, Model, Parameters, set_count
 from shootout.models.seeding import seeded
 

@@ -17,7 +17,7 @@ from shootout.core.build.builder import Builder, BuiltArm, Exports, as_probe, na
 from shootout.core.clock import Deadline
 from shootout.core.contract import Arm, Artifact, Availability, Device, Precision, Target
 from shootout.core.errors import ArmFailed, ArmOut, ModelError, NotRun, NotRunKind, SkippedArm, UsageError
-from shootout.core.exported.cache import Delivery
+from shootout.core.exported.client import Delivery
 from shootout.core.host.placement import Placement
 from shootout.core.host.store import cache_folder
 from shootout.core.study.group import GroupRecord

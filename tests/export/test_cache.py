@@ -24,7 +24,7 @@ import shootout
 from shootout.backends._trees.fixture import write_sklearn
 from shootout.backends.common_torch import architecture
 from shootout.core.errors import ModelError, UsageError
-from shootout.core.exported import cache
+from shootout.core.exported import client, request
 from shootout.core.exported.client import Request, obtain_all
 from shootout.core.exported.model import ExportedModel, open_exported
 from shootout.core.exported.request import checked
@@ -82,16 +82,16 @@ def test_a_exported_under_another_key_is_not_believed():
     exported = obtain("identity", {}, 3)
     other = exported.folder.with_name("0" * 64)
     exported.folder.rename(other)
-    assert cache.lookup(other.name) is None
+    assert client.lookup(other.name) is None
 
 
 @pytest.mark.usefixtures("own_cache")
 def test_another_process_that_was_faster_wins():
     exported = obtain("identity", {}, 3)
-    with cache.workshop() as folder:
+    with client.workshop() as folder:
         (folder / "late").mkdir()
         (folder / "late" / "file").touch()
-        assert cache.install(folder / "late", exported.key) == exported
+        assert client.install(folder / "late", exported.key) == exported
     assert open_exported(exported.folder) == exported
 
 
@@ -102,9 +102,9 @@ def test_the_key_follows_all_that_matters(monkeypatch: pytest.MonkeyPatch):
     same = key()
     assert key() == same
     others = [key(parameters={"seed": 1}), key(batch=2), key(model="digits")]
-    monkeypatch.setattr(cache, "version_of", lambda _: "9.9")
+    monkeypatch.setattr(request, "version_of", lambda _: "9.9")
     others.append(key())
-    monkeypatch.setattr(cache, "_hash_files", lambda _: "other code")
+    monkeypatch.setattr(request, "_hash_files", lambda _: "other code")
     others.append(key())
     assert len({same, *others}) == 6
 
@@ -156,7 +156,7 @@ def test_the_key_follows_the_code_in_a_wheel_as_in_a_checkout(tmp_path: Path):
 
 def test_each_pattern_of_sources_finds_files():
     package = Path(shootout.__file__).parent
-    patterns = (*(f"core/{one}" for one in cache.CORE), *user_data.CODE)
+    patterns = (*(f"core/{one}" for one in request.CORE), *user_data.CODE)
     assert [pattern for pattern in patterns if not any(package.glob(pattern))] == []
 
 

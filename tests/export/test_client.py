@@ -22,7 +22,7 @@ from shootout.core import budget, constants, messages
 from shootout.core.clock import Deadline
 from shootout.core.contract import Precision, Target
 from shootout.core.errors import ModelError, NotRunKind, SkippedArm, UsageError
-from shootout.core.exported import cache, client
+from shootout.core.exported import client
 from shootout.core.exported.client import Request, check, obtain_all
 from shootout.core.exported.model import MANIFEST, ExportedModel
 from shootout.core.exported.request import JOBS, checked
@@ -66,7 +66,7 @@ def test_a_variant_is_made_from_the_plain_exported(monkeypatch: pytest.MonkeyPat
     variant = Request(model="permutation_probe", batch=6, variant="shared")
     (made,) = obtain_all([variant])
     assert isinstance(made, ExportedModel)
-    plain = cache.lookup(checked(replace(variant, variant="")).key)  # type: ignore[union-attr]
+    plain = client.lookup(checked(replace(variant, variant="")).key)  # type: ignore[union-attr]
     assert plain
     assert (made.folder / "reference.npz").read_bytes() == (plain.folder / "reference.npz").read_bytes()
     shutil.rmtree(made.folder)
@@ -227,7 +227,7 @@ def test_an_export_in_a_hurry_is_kept_under_a_key_of_its_own(tmp_path: Path, mon
     request = Request(model=str(linear(tmp_path / "m.onnx")))
     job, needs = checked(request), ["fp32", "int8"]
     assert isinstance(job, Request), job
-    with cache.workshop() as place:
+    with client.workshop() as place:
         folder = place / job.key
         folder.mkdir()
         exporter.make(replace(job, folder=folder), Effort("m.onnx", limit=Left(1e3), plan=Left(0.0), leading=needs))
@@ -241,7 +241,7 @@ def test_an_export_in_a_hurry_is_kept_under_a_key_of_its_own(tmp_path: Path, mon
     hurried, patient = Left(made.whole_s / 2), Left(1e4)
 
     def kept(limit: Deadline, needs: list[str]) -> ExportedModel | None:
-        return client._find_cached(job.key, cache.lookup, limit, needs, is_brief=False)
+        return client._find_cached(job.key, client.lookup, limit, needs, is_brief=False)
 
     assert kept(hurried, needs) == made, "there is no time for more now either"
     assert kept(Left(2 * made.whole_s), needs) == made, "an export has a third of it"
@@ -360,7 +360,7 @@ def test_an_export_that_was_killed_is_begun_anew_once_with_what_it_had_not_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: int, kind: NotRunKind | None
 ):
     monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path))
-    monkeypatch.setattr(cache, "install", lambda _, key: key)
+    monkeypatch.setattr(client, "install", lambda _, key: key)
     monkeypatch.setattr(client, "key_in", lambda folder: folder.name)
     asked: list[list[str]] = []
 

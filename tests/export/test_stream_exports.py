@@ -13,8 +13,8 @@ from support.exports import obtain
 from support.onnx_made import value, write
 
 from shootout.core.errors import UsageError
+from shootout.core.exported.calls import Stream
 from shootout.core.exported.client import Request, obtain_all
-from shootout.core.exported.inputs import Stream
 from shootout.core.exported.model import ExportedModel
 from shootout.core.exported.request import checked
 from shootout.models.sources.onnx_file import OnnxFile

@@ -9,8 +9,8 @@ import pytest
 from shootout.core.clock import Deadline
 from shootout.core.contract import NotRunKind
 from shootout.core.errors import SkippedArm
+from shootout.core.exported.calls import Work
 from shootout.core.exported.client import read_progress
-from shootout.core.exported.workload import Work
 from shootout.core.messages import ExportProgress
 from shootout.models.onnx import effort
 from shootout.models.onnx.effort import Effort

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from shootout.core.clock import Deadline
+from shootout.core.exported.calls import Work
 from shootout.core.exported.model import INLINE_BYTES
-from shootout.core.exported.workload import Work
 from shootout.core.host import store
 from shootout.models.onnx import effort
 from shootout.models.onnx.effort import ModelSize, export_of, known_rate, module_s

@@ -9,7 +9,7 @@ import pytest
 
 from shootout.core.contract import Arrays, TensorSpec
 from shootout.core.errors import UsageError
-from shootout.core.exported.inputs import Stream
+from shootout.core.exported.calls import Stream
 from shootout.models.sources import user_data
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from shootout.core.contract import Array
-from shootout.core.exported.inputs import NUDGES, can_mix, mix_sets, nudge
+from shootout.core.exported.calls import NUDGES, can_mix, mix_sets, nudge
 
 
 def mixed_of(*arrays: Array, whole: bool = False) -> Array:

@@ -25,7 +25,7 @@ from shootout.commands import fleet
 from shootout.commands.fleet import find_runs
 from shootout.core.contract import Device, NotRun, NotRunKind, Precision, Target
 from shootout.core.errors import ExitCode, UsageError
-from shootout.core.exported.cache import Delivery
+from shootout.core.exported.client import Delivery
 from shootout.core.journal import journal
 from shootout.core.journal.journal import Journal
 from shootout.core.journal.records import Ended, not_run

@@ -9,7 +9,7 @@ from shootout import models
 from shootout.core.constants import BUFFERS_BYTES, INPUT_BUFFERS
 from shootout.core.contract import Precision, TensorSpec
 from shootout.core.errors import UsageError
-from shootout.core.exported.inputs import buffer_count, set_bytes
+from shootout.core.exported.calls import buffer_count, set_bytes
 from shootout.models.base import buffer_notes, draw, set_count
 from shootout.models.sources import torch_files
 from shootout.quantize import torch_error_bounds

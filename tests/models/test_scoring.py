@@ -15,9 +15,9 @@ from support.onnx_made import linear
 
 from shootout.core.contract import Array, Arrays, TensorSpec
 from shootout.core.errors import ShootoutError, UsageError
+from shootout.core.exported.calls import Stream
 from shootout.core.exported.client import Request, obtain_all
 from shootout.core.exported.fidelity import rows
-from shootout.core.exported.inputs import Stream
 from shootout.core.exported.model import ExportedModel, ReportRows
 from shootout.core.host import child, npz
 from shootout.core.host.npz import CALLS, saving

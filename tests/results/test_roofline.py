@@ -14,7 +14,7 @@ from support.races.made import ARMS, COPY, EXECUTED, A, B, ended, header, played
 from shootout.apps.judge.analysis import analyse
 from shootout.apps.judge.roofline import ceiling, precisions, staged, traffic
 from shootout.core.contract import Arm
-from shootout.core.exported.workload import Work
+from shootout.core.exported.calls import Work
 from shootout.tell import table
 from shootout.tell.ceilings import Bandwidth, Ceilings, Peak
 from shootout.tell.document import Document

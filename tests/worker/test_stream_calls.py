@@ -10,7 +10,7 @@ import pytest
 from support.exports import bare_exported
 
 from shootout.core.contract import Arm, Arrays, Executed, Target, TensorSpec
-from shootout.core.exported.inputs import Stream
+from shootout.core.exported.calls import Stream
 from shootout.core.exported.model import ExportedModel
 from shootout.core.messages import Scope
 from shootout.core.worker.blocks import Blocks, Clips

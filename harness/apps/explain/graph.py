@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shootout.apps.explain.explanation import Before
-from shootout.core.exported.workload import is_product
+from shootout.core.exported.calls import is_product
 from shootout.models.onnx.layers import Layer, find_owners, innermost_module, layers_of
 from shootout.models.onnx.onnx_graph import MOVES
 

@@ -12,7 +12,7 @@ from shootout.core.build.builder import Builder, Exports, as_probe, export_all, 
 from shootout.core.clock import Deadline
 from shootout.core.contract import Arm, NotRun
 from shootout.core.errors import ArmOut, ShootoutError
-from shootout.core.exported.cache import Delivery
+from shootout.core.exported.client import Delivery
 from shootout.core.exported.model import ExportedModel
 from shootout.core.host import environment
 from shootout.core.host.placement import place

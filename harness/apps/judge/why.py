@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shootout.core.contract import SCALED, Device
-from shootout.core.exported.workload import is_scaled
+from shootout.core.exported.calls import is_scaled
 from shootout.core.schemes import shown_as
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.units import duration, size

@@ -21,8 +21,8 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, inliner
 
 from shootout.core.contract import Array, Arrays, Precision
 from shootout.core.errors import ModelError
+from shootout.core.exported.calls import is_product
 from shootout.core.exported.model import ExportedModel
-from shootout.core.exported.workload import is_product
 from shootout.models.onnx import onnx_files
 from shootout.models.onnx.layers import Layer, layers_of
 from shootout.models.onnx.onnx_graph import OnnxGraph, read_graph

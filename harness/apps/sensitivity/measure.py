@@ -20,8 +20,7 @@ from shootout.apps.sensitivity.rounded import PrecisionSensitivity, Wanted, meas
 from shootout.core.clock import Deadline
 from shootout.core.contract import Artifact
 from shootout.core.errors import ModelError, OutOfTime, ShootoutError, SkippedArm, UsageError
-from shootout.core.exported import cache
-from shootout.core.exported.client import obtain_all
+from shootout.core.exported.client import obtain_all, workshop
 from shootout.core.exported.model import ExportedModel, open_exported
 from shootout.core.exported.request import Request, error_from_json, error_to_json
 from shootout.core.host.child import ONE_THREAD, leave_with, run
@@ -93,7 +92,7 @@ def _measure_apart(
     """Measure an exported model in a process of its own, which is ended at the limit."""
     if Artifact.ONNX not in exported.artifacts:
         raise ModelError(f"sensitivity takes an ONNX file, and {exported.model} has none: {exported.unmade}")
-    with cache.workshop() as place:
+    with workshop() as place:
         (place / WANTED).write_text(json.dumps(asdict(wanted)), encoding="utf-8")
         look = partial(_show_progress, place / TOLD, progress)
         left_s = max(limit.left_s, 0.0)

@@ -20,8 +20,8 @@ from shootout.core.clock import Deadline
 from shootout.core.constants import CONVERTED
 from shootout.core.contract import Arm, Target
 from shootout.core.errors import ModelError, SkippedArm, UsageError
-from shootout.core.exported import cache, client
-from shootout.core.exported.cache import ProbeKey
+from shootout.core.exported import client
+from shootout.core.exported.client import ProbeKey
 from shootout.core.exported.model import ExportedModel
 from shootout.core.exported.request import Request, brief_key, find_source
 from shootout.core.host import environment
@@ -115,7 +115,7 @@ def _export_probe(arm: Arm) -> dict[ProbeKey, ExportedModel]:
 
 def _find_exported(source: RacedArm, again: str, *, is_whole: bool) -> ExportedModel:
     key = source.prepared.exported
-    if key and (kept := cache.lookup(key, is_whole=is_whole)):
+    if key and (kept := client.lookup(key, is_whole=is_whole)):
         with suppress(UsageError):  # it may have been made from another folder, which isn't there any more
             kept = replace(kept, model=models.get(source.arm.model).name) if kept.source_sha256 else kept
         return kept

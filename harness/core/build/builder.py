@@ -25,8 +25,8 @@ from shootout.core.clock import Deadline
 from shootout.core.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
 from shootout.core.contract import SCALED, Arm, Artifact, Device, Precision, Target
 from shootout.core.errors import ArmFailed, ArmOut, ModelError, NotRun, NotRunKind, ShootoutError, SkippedArm
-from shootout.core.exported import cache, client
-from shootout.core.exported.cache import Delivery, ModelKey, ProbeKey
+from shootout.core.exported import client
+from shootout.core.exported.client import Delivery, ModelKey, ProbeKey
 from shootout.core.exported.model import INPUTS, ExportedModel, sha256
 from shootout.core.exported.request import Request
 from shootout.core.host import cuda_driver
@@ -136,7 +136,7 @@ def open_delivery(delivery: Delivery) -> Exports:
         key: made if isinstance(made, ShootoutError) else _open_sent(made) for key, made in delivery.models.items()
     }
     _require_one(models.values())
-    probes = {key: cache.lookup(made, is_whole=False) for key, made in delivery.probes.items()}
+    probes = {key: client.lookup(made, is_whole=False) for key, made in delivery.probes.items()}
     return Exports(models=models, probes={key: made for key, made in probes.items() if made}, were_sent=True)
 
 
@@ -152,7 +152,7 @@ def _require_one(made: Collection[Exported]) -> None:
 
 
 def _open_sent(key: str) -> Exported:
-    return cache.lookup(key, is_whole=False) or ModelError(
+    return client.lookup(key, is_whole=False) or ModelError(
         "what was exported on another machine and sent here is gone: run again"
     )
 

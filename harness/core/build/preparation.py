@@ -17,7 +17,7 @@ from shootout.core.build.pool import BuildPool, lanes, lanes_on_gpu
 from shootout.core.clock import Deadline
 from shootout.core.contract import Arm, NotRun, NotRunKind
 from shootout.core.errors import ArmOut, ModelError, ShootoutError, SkippedArm, UsageError
-from shootout.core.exported.cache import ProbeKey
+from shootout.core.exported.client import ProbeKey
 from shootout.core.exported.model import ExportedModel
 from shootout.core.host import store
 from shootout.core.host.scratch import collect

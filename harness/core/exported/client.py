@@ -1,4 +1,8 @@
-"""Get the exported model of a model's name or a user's ONNX file, from the cache or made in a process of its own."""
+"""Get exported models: from the cache, by the hash of all that they are made from, or made in a process of its own.
+
+An exported model appears by one rename, so that a killed export leaves no half of one. A changed one is rebuilt, never
+used.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +10,23 @@ import json
 import math
 import pickle
 import shutil
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from shootout.core import budget
+from shootout.core import budget, plugins
 from shootout.core.clock import Deadline
 from shootout.core.constants import BUILD_TIMEOUT_S, LEAST_RUNS, MIN_INPUT_BUFFERS
+from shootout.core.contract import Device, NotRun
 from shootout.core.errors import ModelError, NotRunKind, ShootoutError, SkippedArm
-from shootout.core.exported import cache
-from shootout.core.exported.model import ERROR, MANIFEST, ExportedModel, key_in
-from shootout.core.exported.request import (
-    JOBS,
-    Request,
-    brief_key,
-    checked,
-    error_from_json,
-)
+from shootout.core.exported.model import ERROR, MANIFEST, ONNX_SUFFIX, ExportedModel, key_in, open_exported
+from shootout.core.exported.request import JOBS, Request, brief_key, checked, error_from_json
 from shootout.core.host.child import ONE_THREAD, Ending, run
+from shootout.core.host.scratch import Scratch
+from shootout.core.host.store import cache_folder, mark_used, unwritable
 from shootout.core.messages import FIRST_CALL, MORE_TIME, PROGRESS, ExportProgress, Progress
 from shootout.core.units import span
 
@@ -40,6 +41,33 @@ BYTES_PER_PARAMETER = 24
 """The memory that an export needs at its peak for each weight (18 measured at 67 million weights), with some to
 spare.
 """
+ModelKey = tuple[str, str, str, int, Device, bool, int]
+"""The group, the model as the study names it, the variant, the batch, the device that the variant is for, whether it is
+a file's torch module, and the size if sizes vary, else 0.
+"""
+ProbeKey = tuple[str, str, Device]
+"""The probe's model, its variant, and the device that the variant is for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """Hold what another machine exported and built: it needs neither torch nor a converter here.
+
+    What our own adapters can build from an exported model, such as a session of an ONNX file, is built here.
+
+    Attributes:
+        made_on: that machine, for people.
+        models: the key of each exported model, or why there is none.
+        probes: the keys of the probes' exported models.
+        builds: the folder of each build that runs on any CPU, by `builder.name_build`, or why there is none.
+        files: the files of each exported model that are read there, by its key.
+    """
+
+    made_on: str
+    models: Mapping[ModelKey, str | ShootoutError]
+    probes: Mapping[ProbeKey, str] = field(default_factory=dict)
+    builds: Mapping[str, Path | NotRun] = field(default_factory=dict)
+    files: Mapping[str, Collection[str]] = field(default_factory=dict)
 
 
 def read_progress(path: Path) -> ExportProgress | None:
@@ -114,7 +142,7 @@ def obtain_all(
         key = request.key
         if key in found or key in missing:
             return
-        if made := _find_cached(key, partial(cache.lookup, progress=progress), limit, needs, is_brief=key in brief):
+        if made := _find_cached(key, partial(lookup, progress=progress), limit, needs, is_brief=key in brief):
             found[key] = made
             return
         for one in filter(None, (request.opened, request.base)):
@@ -233,7 +261,7 @@ def _make_missing(
     watched: WatchedExport,
     needs: Collection[str],
 ) -> dict[str, ExportedModel | ShootoutError]:
-    with cache.workshop() as folder:
+    with workshop() as folder:
         places = {key: exported.folder for key, exported in found.items() if isinstance(exported, ExportedModel)}
         places |= {job.key: folder / job.key for job in jobs}
         placed = [
@@ -275,7 +303,7 @@ def _run_export(jobs: Sequence[Request], place: Path, watched: WatchedExport, ne
     limits = {} if limit_s == math.inf else {"limit_s": limit_s, "share_s": share_s, "plan_s": plan_s}
     (place / JOBS).write_bytes(pickle.dumps({"jobs": jobs, "needs": sorted(needs), **limits}))
     timeout_s = min(BUILD_TIMEOUT_S * len(jobs), max(0.0, limit_s))
-    return run("shootout.models.sources", [place], timeout_s, ONE_THREAD, partial(watched.goes_on, place, jobs))
+    return run(plugins.SOURCES, [place], timeout_s, ONE_THREAD, partial(watched.goes_on, place, jobs))
 
 
 def _is_made(job: Request) -> bool:
@@ -303,7 +331,7 @@ def _collect_result(
     """
     folder = job.folder
     if _is_made(job):
-        return cache.install(folder, key_in(folder))
+        return install(folder, key_in(folder))
     try:
         return error_from_json(json.loads((folder / ERROR).read_text(encoding="utf-8")))
     except (OSError, ValueError):
@@ -319,3 +347,64 @@ def _collect_result(
         kind = NotRunKind.KILLED if ended.was_killed else NotRunKind.FAILED
         step = f"; its last step was: {last.doing}" if last and last.doing else ""
         return ModelError(f"the export of {job.model} failed: {ended.how}{step}", kind)
+
+
+def lookup(name: str, progress: Progress | None = None, *, is_whole: bool = True) -> ExportedModel | None:
+    """Return the exported model with this key; None if it is missing or damaged, which `progress` reports.
+
+    Args:
+        is_whole: see `open_exported`.
+    """
+    folder = cache_folder() / name
+    if not folder.is_dir():
+        return None
+    try:
+        exported = open_exported(folder, is_whole=is_whole)
+        if exported.key != name:
+            raise ModelError(f"{folder} holds another exported model")
+        for used in (folder, folder.with_name(exported.shared or name)):
+            mark_used(used)
+    except ModelError as error:
+        if progress:
+            progress.say(f"{error}: it is made again")
+        return None
+    return exported
+
+
+@contextmanager
+def workshop() -> Iterator[Path]:
+    """Yield an empty folder on the cache's own file system, gone on exit.
+
+    Raises:
+        UsageError: the cache can't be written.
+    """
+    parent = cache_folder()
+    try:
+        found = Scratch(parent)
+    except OSError as error:
+        raise unwritable(parent, error) from error
+    try:
+        yield found.path
+    finally:
+        found.close()
+
+
+def install(made: Path, name: str) -> ExportedModel:
+    """Move a finished exported model to its place; if another process was faster, its exported model stays.
+
+    Raises:
+        ModelError: what was made can't be opened.
+    """
+    place = cache_folder() / name
+    if place.exists() and lookup(name) is None:
+        place.rename(made.with_name(f"{made.name}-replaced"))
+    try:
+        made.rename(place)
+    except OSError:
+        if (theirs := lookup(name)) is None:
+            raise
+        for graph in made.glob(f"*{ONNX_SUFFIX}"):  # of sizes that share it
+            if not (place / graph.name).exists():
+                graph.rename(place / graph.name)
+        return theirs
+    return open_exported(place)

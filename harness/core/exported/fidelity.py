@@ -26,7 +26,7 @@ import numpy as np
 
 from shootout.core.constants import FIDELITY_MARGIN, USEFUL_BOUND
 from shootout.core.contract import Array, Arrays, BoundStanding, Fidelity, OutputError, TensorSpec
-from shootout.core.exported.inputs import Stream
+from shootout.core.exported.calls import Stream
 
 POOLED = 256
 """Shares are of at least so many elements if there are as many: of a set with few, the share that differs is luck."""

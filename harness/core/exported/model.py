@@ -21,8 +21,7 @@ from shootout.core import schemes
 from shootout.core.constants import FIDELITY_MARGIN, USEFUL_BOUND, WIDE_BOUND
 from shootout.core.contract import SCALED, Array, Arrays, Artifact, Device, Precision, Rests, Target, TensorSpec, Value
 from shootout.core.errors import ModelError
-from shootout.core.exported.inputs import Stream
-from shootout.core.exported.workload import Work
+from shootout.core.exported.calls import Stream, Work
 from shootout.core.host.store import open_sealed, sealed
 
 T = TypeVar("T")

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache as cached
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, cast
 
@@ -18,10 +19,12 @@ from shootout.core import plugins, schemes
 from shootout.core.constants import BATCH
 from shootout.core.contract import Artifact, Device, NotRun, NotRunKind, Precision, TensorSpec, Value
 from shootout.core.errors import ModelError, ShootoutError, SkippedArm, UsageError, unknown
-from shootout.core.exported import cache
 from shootout.core.exported.model import ONNX_SUFFIX, ExportedModel
 from shootout.core.host import environment
+from shootout.core.host.environment import version_of
 
+CORE = (*(f"{name}.py" for name in ("constants", "contract", "schemes")), "exported/*.py")
+"""The code of core that decides what an exported model holds, as patterns below its folder."""
 JOBS = "jobs.pickle"
 """The file in an export process's folder with what is asked of it."""
 LARGEST = 1 << 20
@@ -203,8 +206,8 @@ class Request:
         asked |= {name: Path(asked[name] or "").name for name in ("model", "original")}
         asked |= {"weights": Path(self.weights or "").name, "facts": dataclasses.asdict(self.facts)}
         asked |= {name: one.key if (one := asked[name]) else "" for name in ("base", "opened")}
-        asked |= {"file": "", "key": "", "folder": "", "versions": cache.versions(self.source.packages)}
-        return replace(self, key=cache.key(asked, self.source.code()))
+        asked |= {"file": "", "key": "", "folder": "", "versions": versions(self.source.packages)}
+        return replace(self, key=hash_made(asked, self.source.code()))
 
 
 class Source:
@@ -340,7 +343,7 @@ class Source:
         return []
 
 
-@cached
+@cache
 def list_sources() -> tuple[Source, ...]:
     """Return all sources: those that ship, in the order in which a word is offered, then third parties' that load."""
     return tuple(plugins.usable(plugins.SOURCES, Source).values())
@@ -395,7 +398,7 @@ def find_code(word: str) -> CodedModel:
     return cast("CodedModel", find_model(word))
 
 
-@cached
+@cache
 def source_now(word: str) -> str:
     """Hash of a user's own source when this process first looked, which a worker does before any clock runs."""
     found = find_model(word).source
@@ -477,3 +480,26 @@ def error_from_json(stored: Mapping[str, Any]) -> ShootoutError:
         why = NotRun(**{**stored["why"], "kind": NotRunKind(stored["why"]["kind"])})
         return SkippedArm(why.reason, why.fix, why.kind)
     return (UsageError if stored["is_usage"] else ModelError)(stored["message"])
+
+
+def versions(packages: Iterable[str]) -> dict[str, str]:
+    """Return the versions of packages, "" of one that is missing; nothing is imported."""
+    return {package: version_of(package) for package in packages}
+
+
+def hash_made(ingredients: Mapping[str, Any], code: Iterable[Path]) -> str:
+    """Hash of what an exported model is made of.
+
+    Args:
+        ingredients: JSON values, versions of packages among them.
+        code: the files that export it, beside those of core.
+    """
+    core = Path(__file__).parents[1]
+    files = (*(file for pattern in CORE for file in core.glob(pattern)), *code)
+    whole = {**ingredients, "code": _hash_files(tuple(sorted(files)))}
+    return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
+
+
+@cache
+def _hash_files(files: tuple[Path, ...]) -> str:
+    return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()

@@ -14,8 +14,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from shootout.core.contract import Arm, Executed, Fidelity, NotRun, NotRunKind
 from shootout.core.errors import UsageError
-from shootout.core.exported.inputs import OFF
-from shootout.core.exported.workload import Work
+from shootout.core.exported.calls import OFF, Work
 from shootout.core.host.noise import Disturbance
 from shootout.core.messages import GpuCost, OnGpu, Scores, TimeBin
 from shootout.core.study.group import GroupRecord

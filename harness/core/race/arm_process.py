@@ -31,7 +31,7 @@ from shootout.core.constants import (
 )
 from shootout.core.contract import Arm, Device, NotRun
 from shootout.core.errors import ArmFailed, Hung, NotRunKind, SkippedArm
-from shootout.core.exported.inputs import CLIPS
+from shootout.core.exported.calls import CLIPS
 from shootout.core.host.placement import Placement, ProcessBounds, child_environment
 from shootout.core.host.scratch import scratch
 from shootout.core.messages import Ask, Loaded, OnGpu, Scope, Scores, Tuned, Turn, Verified, Warming

@@ -22,8 +22,8 @@ from shootout.core.contract import (
     TensorSpec,
     Value,
 )
+from shootout.core.exported.calls import buffer_count, set_bytes
 from shootout.core.exported.client import BYTES_PER_PARAMETER
-from shootout.core.exported.inputs import buffer_count, set_bytes
 from shootout.core.exported.model import ALONE, ExportedModel
 from shootout.core.exported.request import find_model, is_file, is_own
 from shootout.core.host.placement import Threads

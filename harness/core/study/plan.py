@@ -35,7 +35,7 @@ from shootout.core.contract import (
 )
 from shootout.core.errors import UsageError, unknown
 from shootout.core.exported import client
-from shootout.core.exported.cache import Delivery
+from shootout.core.exported.client import Delivery
 from shootout.core.exported.request import Request, find_model, is_file
 from shootout.core.host import environment
 from shootout.core.host.placement import Placement, allowed_cpus, place, widest

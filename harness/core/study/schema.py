@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from shootout.core.constants import MAX_CALL_S, MAX_RESTARTS, MAX_RESTARTS_IN_TIME, USUAL_SCENARIO
 from shootout.core.contract import Device, Precision, Value
 from shootout.core.errors import UsageError, tell_refusal, unknown
-from shootout.core.exported.inputs import OFF
+from shootout.core.exported.calls import OFF
 from shootout.core.host.store import without_home
 from shootout.core.scenario import Scenario, StudyOption, find_scenario, scenario_names
 from shootout.core.stats.goals import Aim, find_max_drop, read_goal, read_share

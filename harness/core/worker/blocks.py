@@ -30,7 +30,7 @@ from shootout.core.constants import (
     SLOW_CALL_NS,
 )
 from shootout.core.contract import Array, Arrays
-from shootout.core.exported.inputs import Stream
+from shootout.core.exported.calls import Stream
 from shootout.core.exported.model import aligned
 from shootout.core.messages import Ask, Scope, Tuned, Turn
 

@@ -51,7 +51,7 @@ from shootout.core.adapter import Session
 from shootout.core.constants import LONG_CALL_NS, RECHECK_SHARE, USEFUL_BOUND
 from shootout.core.contract import Arm, Arrays, BoundStanding, Executed, Fidelity, Rests, StepError, TensorSpec
 from shootout.core.exported import fidelity
-from shootout.core.exported.inputs import NUDGES, can_mix, mix_sets, nudge
+from shootout.core.exported.calls import NUDGES, can_mix, mix_sets, nudge
 from shootout.core.exported.model import ExportedModel
 from shootout.core.host.npz import saving
 from shootout.core.messages import Verified
