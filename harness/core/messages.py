@@ -124,33 +124,21 @@ class OnGpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """Hold how long an arm took to become ready, and what that took.
+    """Hold how long an arm took to become ready, and what that took; at first, what a forked worker was spared of it.
 
     Attributes:
-        rss_before_bytes: resident memory before loading, `rss_after_bytes` likewise after the first call.
+        load_s: seconds of its imports, those of its fork server included, and of loading.
+        rss_before_bytes: resident memory before these, `rss_after_bytes` likewise after the first call.
         gpu: what it took of the GPU; None for an arm on the CPU.
         forked: whether its process was forked from one that had imported what it begins with; else it was started.
     """
 
-    load_s: float
-    first_call_s: float
-    rss_before_bytes: int
-    rss_after_bytes: int
+    load_s: float = 0.0
+    first_call_s: float = 0.0
+    rss_before_bytes: int = 0
+    rss_after_bytes: int = 0
     gpu: GpuCost | None = None
     forked: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeadStart:
-    """Hold what a forked worker was spared, so that it reports the same figures as one that did it.
-
-    Attributes:
-        import_s: seconds that its library's import took, under the same loads beside it.
-        rss_before_bytes: what was resident before.
-    """
-
-    import_s: float
-    rss_before_bytes: int
 
 
 MOST_SCORE = 1e100
@@ -202,13 +190,6 @@ class Verified:
     fault: str | None
     call_s: float | None = None
     scores: Scores | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Warming:
-    """Some more warm-up calls: nanoseconds of each, end to end."""
-
-    latency_ns: Array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 from shootout.backends._openvino.backend import read_file
 from shootout.core import backends
 from shootout.core.contract import NotRun, NotRunKind
-from shootout.core.worker.__main__ import Worker, answer
+from shootout.core.worker.worker import Worker, answer
 from tests.support.onnx_made import branching, value, write
 
 

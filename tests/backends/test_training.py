@@ -18,7 +18,7 @@ from shootout.core.errors import ShootoutError, SkippedArm
 from shootout.core.exported.client import Request, obtain_all
 from shootout.core.exported.model import ExportedModel
 from shootout.core.messages import Verified
-from shootout.core.worker.__main__ import Worker
+from shootout.core.worker.worker import Worker
 from shootout.testing.cases import warm_of
 from shootout.testing.fresh import run_fresh
 

@@ -16,7 +16,7 @@ from shootout.core.clock import Deadline
 from shootout.core.constants import MIN_ROUNDS
 from shootout.core.contract import Arm, Device
 from shootout.core.errors import ArmFailed
-from shootout.core.messages import Scope, TimeBin, Turn, Warming
+from shootout.core.messages import Scope, TimeBin, Turn
 from shootout.core.race.arm_process import ClockCheck, longer_than
 
 MS = 1_000_000
@@ -143,7 +143,7 @@ def test_an_arm_whose_single_calls_take_longer_than_the_harness_waited_fails():
     stage: Any = SimpleNamespace(deadline=Deadline(None), max_call_s=0.0)
     built: Any = SimpleNamespace(arm=fakes.arm("a"))
     for call_ns, fails in [(1.0, False), (3.6e12, True)]:
-        process: Any = SimpleNamespace(ask=lambda *_, told=call_ns, **__: Warming(latency_ns=np.array([told])))
+        process: Any = SimpleNamespace(ask=lambda *_, told=call_ns, **__: np.array([told]))
         player = fakes.Answering(process, built, stage, first=False)
         with pytest.raises(ArmFailed, match="by its own clock") if fails else nullcontext():
             player.warm(1, 1)

@@ -17,16 +17,16 @@ from support.races.fakes import FakeWatch
 from shootout.core import clock
 from shootout.core.adapter import Built
 from shootout.core.constants import ENERGY_S
-from shootout.core.contract import Arm, Device
+from shootout.core.contract import Arm, Array, Device
 from shootout.core.errors import ArmFailed
 from shootout.core.exported.fidelity import NOTHING
 from shootout.core.host.placement import ProcessBounds, place
-from shootout.core.messages import Ask, GpuState, Loaded, OnGpu, Turn, Verified, Warming
+from shootout.core.messages import Ask, GpuState, Loaded, OnGpu, Turn, Verified
 from shootout.core.race import live_arm, pace, restart
 from shootout.core.race.arm_process import ArmProcess, Launcher
 from shootout.core.race.restart import Restart, RestartContext
-from shootout.core.worker.__main__ import Worker
 from shootout.core.worker.blocks import Blocks
+from shootout.core.worker.worker import Worker
 
 
 class LeavesWork(queued.Session):
@@ -79,8 +79,8 @@ class InProcess:
     def _verify(self, max_error: float, keep: Path | None, is_scored: bool) -> Verified:
         return Verified(executed=fakes.EXECUTED, fidelity=NOTHING, fault=None)
 
-    def _warm(self, calls: int, ns: int) -> Warming:
-        return Warming(latency_ns=self._blocks.warm(calls, ns))
+    def _warm(self, calls: int, ns: int) -> Array:
+        return self._blocks.warm(calls, ns)
 
     def _tune(self) -> Any:
         return self._blocks.tune()

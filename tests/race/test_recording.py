@@ -15,13 +15,13 @@ from support.races.fakes import live_arm
 from support.races.made import EXACT, EXECUTED, GROUP, A, header, write
 
 from shootout.core.constants import TAIL_S
-from shootout.core.contract import Arm, Device, Precision, Target
+from shootout.core.contract import Arm, Array, Device, Precision, Target
 from shootout.core.errors import NotRun, NotRunKind
 from shootout.core.exported.model import REPORT
 from shootout.core.host.placement import ProcessBounds
 from shootout.core.journal import journal, samples
 from shootout.core.journal.records import Failure
-from shootout.core.messages import Loaded, Scope, Scores, Tuned, Turn, Verified, Warming
+from shootout.core.messages import Loaded, Scope, Scores, Tuned, Turn, Verified
 from shootout.core.race.live_arm import LiveArm
 from shootout.core.race.recording import NO_TIME, UNKNOWN, Recorder, _find_doubts, _prepared_line
 from shootout.core.race.restart import Restart
@@ -43,9 +43,9 @@ class Reader:
     def __init__(self) -> None:
         self.asked: list[tuple[int, int]] = []
 
-    def warm(self, calls: int, ns: int) -> Warming:
+    def warm(self, calls: int, ns: int) -> Array:
         self.asked.append((calls, ns))
-        return Warming(latency_ns=np.ones(calls))
+        return np.ones(calls)
 
 
 def performance(call_ns: float, known: int, *, arm: Arm = ARM, per_reading: int = 1) -> LiveArm:

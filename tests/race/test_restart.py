@@ -26,9 +26,9 @@ from shootout.core.constants import (
     WARM_UP_NS,
     WARM_UP_SHORT_NS,
 )
-from shootout.core.contract import Arm, Device, NotRun, NotRunKind
+from shootout.core.contract import Arm, Array, Device, NotRun, NotRunKind
 from shootout.core.host.noise import Disturbance, DisturbanceKind, Gpus, NoiseMark, NoiseMeter, OwnTraces, undisturbed
-from shootout.core.messages import Energy, GpuState, Loaded, OnGpu, Scope, Verified, Warming
+from shootout.core.messages import Energy, GpuState, Loaded, OnGpu, Scope, Verified
 from shootout.core.race.live_arm import warm_up
 from shootout.core.race.race import Race
 from shootout.core.race.restart import Restart, RestartContext, block_medians, rounds_for
@@ -281,12 +281,12 @@ def test_short_calls_get_a_shorter_warm_up(call_ns: float, limit_ns: int) -> Non
     class Slowing(FakePlayer):
         """Never steady, and as long as it may."""
 
-        def warm(self, calls: int, ns: int) -> Warming:
+        def warm(self, calls: int, ns: int) -> Array:
             latency_ns = call_ns * 1.03 ** np.arange(self._warmed, self._warmed + calls)
             latency_ns = latency_ns[: 1 + int(np.searchsorted(np.cumsum(latency_ns), ns))]
             self._warmed += latency_ns.size
             spent_ns.append(latency_ns.sum())
-            return Warming(latency_ns=latency_ns)
+            return latency_ns
 
     _, steady_from = warm_up(Slowing(World({"a": call_ns}), fakes.arm("a"), 0))
     assert steady_from is None

@@ -34,8 +34,8 @@ from shootout.core.race import arm_process, pace, restart, runner
 from shootout.core.race.recording import Recorder
 from shootout.core.race.restart import block_medians
 from shootout.core.scoring import Measure
-from shootout.core.worker import __main__ as worker_main
 from shootout.core.worker import verification
+from shootout.core.worker import worker as worker_main
 from shootout.core.worker.blocks import Blocks
 from shootout.core.worker.process import WorkerProcess
 from shootout.models.metrics import scorer

@@ -17,7 +17,7 @@ import sys
 
 class Blocked:
     def find_spec(self, name, path=None, target=None):
-        above = ("core.build", "core.race", "core.worker.__main__", "apps.tune", "tell.page", "quantize")
+        above = ("core.build", "core.race", "core.worker.worker", "apps.tune", "tell.page", "quantize")
         others = {"torch", "scipy.stats", "onnx", "transformers", "sklearn"}
         is_adapter = name.startswith("shootout.backends._") and name.count(".") > 2 and not name.endswith(".facts")
         if name in {f"shootout.{part}" for part in above} | others or is_adapter:

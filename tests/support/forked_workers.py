@@ -18,7 +18,7 @@ from typing import Any
 from shootout.core.host import child
 from shootout.core.host.child import Forked
 from shootout.core.race import arm_process
-from shootout.core.worker.fork_server import WORKER, ForkServer, NotForked, can_fork
+from shootout.core.worker.fork_server import WORKER, ForkServer, can_fork
 
 ITS_OWN = ("TMPDIR", "SHOOTOUT_PADDING", "PYTEST_CURRENT_TEST")
 """Variables that differ from worker to worker, and that nothing reads while it is imported."""
@@ -61,7 +61,7 @@ atexit.register(Nursery.end)
 def start(command: Sequence[str], **how: Any) -> Forked | subprocess.Popen[bytes]:
     """In place of `subprocess.Popen`, for the command of a child of ours."""
     if [*command[: len(_HEAD)]] == _HEAD:
-        with suppress(NotForked):
+        with suppress(ChildProcessError):
             return Nursery.fork(command[len(_HEAD) :], how)
     return subprocess.Popen(command, **how)
 

@@ -13,7 +13,7 @@ from shootout.core import backends
 from shootout.core.adapter import Built
 from shootout.core.contract import Arm, Target, TensorSpec
 from shootout.core.exported.model import ALIGNMENT, INPUTS, ExportedModel, save_sets
-from shootout.core.worker.__main__ import Worker
+from shootout.core.worker.worker import Worker
 
 
 def exported_of(sets: list[dict[str, Any]], folder: Path) -> ExportedModel:

@@ -19,7 +19,7 @@ from shootout.core.contract import Arm, Target
 from shootout.core.exported.model import ALIGNMENT
 from shootout.core.host.placement import PADDING, child_environment
 from shootout.core.worker import fork_server
-from shootout.core.worker.__main__ import Worker
+from shootout.core.worker.worker import Worker
 
 FORKS = """
 import json, os, sys

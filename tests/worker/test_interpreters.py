@@ -139,7 +139,7 @@ def test_the_lent_folder_holds_our_package_and_nothing_else(bare: PythonInterpre
 
 
 def test_workers_need_numpy_only(bare: PythonInterpreter):
-    modules = "shootout.core.worker.__main__, shootout.core.worker.availability"
+    modules = "shootout.core.worker.worker, shootout.core.worker.availability"
     code = f"import {modules}, sys; print(sorted(m for m in sys.modules if m.count('.') == 0))"
     done = subprocess.run(
         [bare.path, "-P", "-c", code], env=bare.environment(os.environ), capture_output=True, text=True, check=True

@@ -29,9 +29,9 @@ from shootout.core.exported.model import ExportedModel
 from shootout.core.host.child import Child, _list_session
 from shootout.core.host.placement import allowed_cpus
 from shootout.core.messages import Ask, Fault, GpuState, Loaded, Scope, Turn
-from shootout.core.worker.__main__ import Worker
 from shootout.core.worker.fork_server import ForkServer
 from shootout.core.worker.process import WorkerProcess
+from shootout.core.worker.worker import Worker
 
 IN_LOAD = ["raises-in-load", "exits", "killed", "crashes", "eats"]
 

@@ -23,7 +23,7 @@ from shootout.core.contract import Arm, Target
 from shootout.core.host.child import Child, Forked
 from shootout.core.host.placement import allowed_cpus
 from shootout.core.messages import Loaded
-from shootout.core.worker.fork_server import BINDING_VARIABLES, ForkServer, NotForked, can_fork
+from shootout.core.worker.fork_server import BINDING_VARIABLES, ForkServer, can_fork
 from shootout.core.worker.process import WorkerProcess
 
 IMPORT_S, HELD_BYTES = 1e6, 50_000_000
@@ -157,7 +157,7 @@ def test_nothing_is_forked_where_the_importing_thread_might_be_bound(monkeypatch
 
 def test_only_what_differs_is_sent_and_too_much_of_it_costs_the_others_nothing(heavy: ForkServer):
     assert heavy.is_ready()
-    with pytest.raises(NotForked):
+    with pytest.raises(ChildProcessError):
         heavy.fork(["0", "1"], {"SHOOTOUT_PADDING": "x" * 200_000}, [0, 1, 2])
     assert heavy.is_ready()
 
@@ -207,7 +207,7 @@ def test_an_answer_that_nobody_heard_is_nobodys(unborn: Unborn, monkeypatch: pyt
     assert json.loads(unborn.theirs.recv(1000))["variables"] == {"OTHER": "y"}
     assert unborn.signals == [signal.SIGKILL]
     unborn.theirs.send(b"2")
-    with pytest.raises(NotForked):
+    with pytest.raises(ChildProcessError):
         unborn.fork([], {}, [0, 1, 2])
 
 

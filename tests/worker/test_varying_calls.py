@@ -23,9 +23,9 @@ from shootout.core.race.arm_process import ArmProcess, Launcher
 from shootout.core.scenario import Opened
 from shootout.core.worker import blocks as blocks_module
 from shootout.core.worker import verification
-from shootout.core.worker.__main__ import Worker
 from shootout.core.worker.blocks import Blocks
 from shootout.core.worker.process import WorkerProcess
+from shootout.core.worker.worker import Worker
 from shootout.scenarios import varying
 from shootout.scenarios.varying_inputs import CALLS, Arrivals, compose, draw_arrivals, weigh_calls
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from support.gpus.queued import (
     CONTEXT_BYTES,
@@ -28,8 +29,8 @@ from shootout.core.adapter import Built
 from shootout.core.constants import GPU_LEAD_IN_NS, LEAD_IN_CALLS
 from shootout.core.contract import Arm, Target
 from shootout.core.contract import Device as Kind
-from shootout.core.messages import Ask, Fault, GpuState, Loaded, Scope, Turn, Warming
-from shootout.core.worker.__main__ import Worker, answer
+from shootout.core.messages import Ask, Fault, GpuState, Loaded, Scope, Turn
+from shootout.core.worker.worker import Worker, answer
 from shootout.scenarios.concurrent import WINDOW_NS
 
 ON_GPU = Arm(target=Target(backend="queued", device=Kind.CUDA), model="identity")
@@ -142,7 +143,7 @@ class Late(Session):
     ("name", "arguments", "kind"),
     [
         ("load", {"built": built()}, Loaded),
-        ("warm", {"calls": 3, "ns": 10**9}, Warming),
+        ("warm", {"calls": 3, "ns": 10**9}, np.ndarray),
         ("turn", {"ask": Ask(scopes=(Scope.COMPUTE, Scope.END_TO_END))}, Turn),
     ],
 )

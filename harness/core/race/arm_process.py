@@ -29,12 +29,12 @@ from shootout.core.constants import (
     MIN_ROUNDS,
     WARM_UP_NS,
 )
-from shootout.core.contract import Arm, Device, NotRun
+from shootout.core.contract import Arm, Array, Device, NotRun
 from shootout.core.errors import ArmFailed, Hung, NotRunKind, SkippedArm
 from shootout.core.exported.calls import CLIPS
 from shootout.core.host.placement import Placement, ProcessBounds, child_environment
 from shootout.core.host.scratch import scratch
-from shootout.core.messages import Ask, Loaded, OnGpu, Scope, Scores, Tuned, Turn, Verified, Warming
+from shootout.core.messages import Ask, Loaded, OnGpu, Scope, Scores, Tuned, Turn, Verified
 from shootout.core.scenario import scenario_of
 from shootout.core.scoring import Measure, scorer
 from shootout.core.study.feasibility import device_bytes
@@ -272,7 +272,7 @@ class ArmProcess(WorkerProcess):
         loaded: Loaded = self._ask_in_time("load", LOAD_TIMEOUT_S, built=self._built, seed=self._seed)
         self._call_s, most_s = loaded.first_call_s, self._launcher.max_call_s if self._first else 0.0
         if too_slow(self._call_s, most_s):
-            self._call_s = float(self.warm(1, WARM_UP_NS).latency_ns[0]) / 1e9
+            self._call_s = float(self.warm(1, WARM_UP_NS)[0]) / 1e9
         if why := too_slow(self._call_s, most_s):
             raise SkippedArm(why.reason, why.fix, why.kind)
         return loaded
@@ -311,18 +311,18 @@ class ArmProcess(WorkerProcess):
             self._launcher.hung = scores
         return scores
 
-    def warm(self, calls: int, ns: int) -> Warming:
-        """Make some calls one after the other, and read each.
+    def warm(self, calls: int, ns: int) -> Array:
+        """Make some calls one after the other; return the nanoseconds of each.
 
         Raises:
             ArmFailed: its clock is wrong.
         """
         limit_s = WARM_UP_NS / 1e9 + BLOCK_TIMEOUT_FACTOR * self._call_s + BLOCK_TIMEOUT_S
         with Stopwatch() as watch:
-            warming: Warming = self._ask_in_time("warm", limit_s, self._call_s, calls=calls, ns=ns)
-        if fault := longer_than(float(warming.latency_ns.sum()), watch):
+            latency_ns: Array = self._ask_in_time("warm", limit_s, self._call_s, calls=calls, ns=ns)
+        if fault := longer_than(float(latency_ns.sum()), watch):
             raise ArmFailed(fault)
-        return warming
+        return latency_ns
 
     def tune(self) -> Tuned:
         """Fix the calls per reading."""

@@ -113,7 +113,7 @@ class LiveArm:
         """Read some calls one by one if a reading of the rounds holds several."""
         most_ns = scenario_of(self.arm).single_ns
         if most_ns and self.tuned.per_reading[Scope.END_TO_END] > 1:
-            self.single_ns = self.process.warm(SINGLE_LEAD_IN + SINGLE_CALLS, most_ns).latency_ns[SINGLE_LEAD_IN:]
+            self.single_ns = self.process.warm(SINGLE_LEAD_IN + SINGLE_CALLS, most_ns)[SINGLE_LEAD_IN:]
 
     def read_tail(self, left_s: float) -> None:
         """Read as many calls more as a p99 takes if the rounds of long calls brought fewer and there is time."""
@@ -127,7 +127,7 @@ class LiveArm:
         most_ns = int(1e9 * min(TAIL_S, left_s))
         wanted = max(own_calls(0.99), math.ceil(least_calls(0.99) / LEAST_TAILS))
         if known < wanted and known + most_ns / self.call_ns - lead_in >= own_calls(0.99):
-            self.single_ns = self.process.warm(lead_in + wanted - known, most_ns).latency_ns[lead_in:]
+            self.single_ns = self.process.warm(lead_in + wanted - known, most_ns)[lead_in:]
 
     def look_at_gpu(self) -> tuple[int | None, GpuState] | None:
         """Note its highest clock so far (a first turn's own).
@@ -161,7 +161,7 @@ def warm_up(
         How many calls were made, and from which on they are steady; None if no steady state was found.
     """
     most_ns = max(1, int(min(most_s * 1e9, WARM_UP_NS)))
-    latency = process.warm(calls, most_ns).latency_ns
+    latency = process.warm(calls, most_ns)
     call_ns = float(np.median(latency))
     limit_ns = min(WARM_UP_SHORT_NS if call_ns < WARM_UP_SHORT_CALL_NS else WARM_UP_NS, most_ns)
     if call_ns < WARM_UP_LONG_CALL_NS:
@@ -176,7 +176,7 @@ def warm_up(
 def _call_on(process: ArmProcess, latency: Array, calls: int, limit_ns: int) -> Array:
     if (remaining_ns := limit_ns - int(latency.sum())) <= 0:
         return latency
-    return np.concatenate([latency, process.warm(calls, remaining_ns).latency_ns])
+    return np.concatenate([latency, process.warm(calls, remaining_ns)])
 
 
 def total_cpu_ns(arms: Sequence[LiveArm]) -> int | None:

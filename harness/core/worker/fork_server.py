@@ -10,8 +10,8 @@ A starter with threads or processes of its own forks nothing: locks and pools do
 needs beyond the shared imports, its worker imports itself.
 
 A forked worker has a session, a temporary folder, CPUs and descriptors of its own. It is the child of the process
-that asked for it: an orphan that this process adopts. If a fork fails, `fork` raises `NotForked` and the worker is
-started, which also tells what is wrong with a library.
+that asked for it: an orphan that this process adopts. If a fork fails, `fork` raises `ChildProcessError` and the
+worker is started, which also tells what is wrong with a library.
 
 `shift_heap` draws the place where a worker's heap goes on. `malloc` puts an array wherever the imports before it left
 the heap, on any multiple of 16 bytes. The same product takes up to a quarter longer if its matrix begins off a cache
@@ -49,12 +49,12 @@ from shootout.core.constants import LOAD_TIMEOUT_S
 from shootout.core.contract import Array
 from shootout.core.host.child import Child, Forked, leave_with
 from shootout.core.host.placement import TASKS
-from shootout.core.messages import HeadStart
+from shootout.core.messages import Loaded
 
 if TYPE_CHECKING:
     from shootout.core.worker.interpreters import PythonInterpreter
 
-WORKER, SERVER = "shootout.core.worker", "shootout.core.worker.fork_server"
+WORKER, SERVER = "shootout.core.worker.worker", "shootout.core.worker.fork_server"
 BINDING_VARIABLES = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
 """If one is set, an OpenMP library may bind the thread that imports it, and workers forked from that one with it."""
 LONGEST_MESSAGE = 1 << 17
@@ -67,7 +67,7 @@ entry's bytes.
 _PATIENCE_S, _LOOK_S = 1.0, 0.001
 
 
-def main(spared: HeadStart | None = None) -> None:
+def main(spared: Loaded | None = None) -> None:
     """Import what every worker imports, then the modules that are asked for, and fork one worker for each message.
 
     Args:
@@ -76,14 +76,14 @@ def main(spared: HeadStart | None = None) -> None:
     number, *modules, parent = sys.argv[1:]
     leave_with(int(parent))
     os.set_inheritable(int(number), False)  # what a library starts must not hold the pipe open
-    worker: Any = import_module(f"{WORKER}.__main__")
-    spared = spared or HeadStart(import_s=0.0, rss_before_bytes=worker.resident_bytes())
+    worker: Any = import_module(WORKER)
+    spared = spared or Loaded(rss_before_bytes=worker.resident_bytes(), forked=True)
     with clock.never_collected(), clock.Stopwatch() as watch:
         for module in modules:
             import_module(module)
     if not is_alone():
         sys.exit(f"{', '.join(modules)} left threads or processes: each worker imports it by itself")
-    head_start, pages = replace(spared, import_s=spared.import_s + watch.seconds), touched_pages()
+    spared, pages = replace(spared, load_s=spared.load_s + watch.seconds), touched_pages()
     with socket.socket(fileno=int(number)) as pipe:
         try:
             pipe.send(READY)
@@ -91,7 +91,7 @@ def main(spared: HeadStart | None = None) -> None:
                 message, files, _, _ = socket.recv_fds(pipe, LONGEST_MESSAGE, 3)
                 if not message:
                     return
-                _fork_worker(pipe, files, partial(_run_worker, files, pages, head_start, **json.loads(message)))
+                _fork_worker(pipe, files, partial(_run_worker, files, pages, spared, **json.loads(message)))
         except ConnectionError:  # the process that asked may be killed
             pass
         except OSError:
@@ -149,7 +149,7 @@ def _fork_worker(pipe: socket.socket, files: Sequence[int], run: Callable[[int],
 def _run_worker(
     files: Sequence[int],
     pages: Array,
-    head_start: HeadStart,
+    spared: Loaded,
     between: int,
     *,
     module: str,
@@ -180,10 +180,10 @@ def _run_worker(
     code = 0
     try:
         if module == SERVER:
-            main(head_start)
+            main(spared)
         else:
-            worker: Any = import_module(f"{WORKER}.__main__")
-            worker.main(head_start)
+            worker: Any = import_module(WORKER)
+            worker.main(spared)
     except BaseException:
         traceback.print_exc()
         code = 1
@@ -230,10 +230,6 @@ _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 _ADOPTING = Lock()
 
 
-class NotForked(Exception):
-    """A worker could not be forked; it may still hold its descriptors, so the next one needs others."""
-
-
 def can_fork() -> bool:
     """Return whether the system has all that a fork server needs: Linux from 5.3 on, with `/proc`, no threads bound."""
     if any(name in os.environ for name in BINDING_VARIABLES):
@@ -253,7 +249,7 @@ class ForkServer(Child):
         parent: what it is forked from, with the same environment and interpreter; None starts it.
 
     Raises:
-        NotForked: the parent couldn't.
+        ChildProcessError: the parent couldn't.
     """
 
     def __init__(
@@ -305,16 +301,17 @@ class ForkServer(Child):
             files: descriptors of its commands, its standard output and its standard error.
 
         Raises:
-            NotForked: the fork server can't, has ended, or failed at this worker. Then it forks no other either.
+            ChildProcessError: the fork server can't, has ended, or failed at this worker, which may still hold these
+                descriptors. Then it forks no other either.
         """
         if not self.is_ready():
-            raise NotForked
+            raise ChildProcessError("the fork server is not ready")
         changed = {name: text for name, text in environment.items() if self._environment.get(name) != text}
         cpus = sorted(os.sched_getaffinity(0))
         begins_with = {"module": module, "arguments": list(arguments), "variables": changed, "cpus": cpus}
         message = json.dumps({**begins_with, "folder": str(Path.cwd())}).encode()
         if len(message) > LONGEST_MESSAGE:
-            raise NotForked
+            raise ChildProcessError("the message is too long")
         with self._forking, _adopt_orphans():
             if self._ready:
                 self._ready = None  # the next answer is this worker's, or of no worker
@@ -323,7 +320,7 @@ class ForkServer(Child):
                     forked = Forked(int(self._pipe.recv(LONGEST_MESSAGE)))
                     self._ready = True
                     return forked
-        raise NotForked
+        raise ChildProcessError("the fork server has ended")
 
     @contextmanager
     def _ending_unless_done(self) -> Iterator[None]:
@@ -362,7 +359,7 @@ class ForkServers:
         """
         with self._lock:
             if key not in self._servers and not self._is_over:
-                with suppress(OSError, NotForked):  # the system is short of something, or the parent has died
+                with suppress(OSError):  # the system is short of something, or the parent has died
                     self._servers[key] = self._thread.submit(start).result()
             server = self._servers.get(key)
         return server if server and server.is_ready(timeout_s) else None

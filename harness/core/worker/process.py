@@ -24,8 +24,8 @@ from shootout.core.host.child import LOOKING_S, Child
 from shootout.core.host.placement import hint
 from shootout.core.messages import Fault
 from shootout.core.worker import reported
-from shootout.core.worker.__main__ import Worker
-from shootout.core.worker.fork_server import NotForked
+from shootout.core.worker.fork_server import WORKER
+from shootout.core.worker.worker import Worker
 
 if TYPE_CHECKING:
     from shootout.core.worker.fork_server import ForkServer
@@ -66,7 +66,7 @@ class WorkerProcess(Child):
         )
         try:
             start(fork=starter.fork if starter else None)
-        except NotForked:
+        except ChildProcessError:
             start()
 
     def _start(self, **how: Any) -> None:
@@ -76,7 +76,7 @@ class WorkerProcess(Child):
         longest = struct.pack("ll", *divmod(int(_MOST_STALLED_S * 1e6), 10**6))
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, longest)
         with ours, theirs:
-            super().__init__("shootout.core.worker", [str(theirs.fileno())], pass_fds=(theirs.fileno(),), **how)
+            super().__init__(WORKER, [str(theirs.fileno())], pass_fds=(theirs.fileno(),), **how)
             self._pipe: Connection[Any, Any] = Connection(os.dup(ours.fileno()))
 
     def ask(self, command: str, most_s: float, part_s: float = math.inf, **arguments: Any) -> Any:

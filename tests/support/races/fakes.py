@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from shootout.core.contract import Arm, BoundStanding, Device, Executed, Target
+from shootout.core.contract import Arm, Array, BoundStanding, Device, Executed, Target
 from shootout.core.errors import ArmFailed, NotRunKind
 from shootout.core.exported.fidelity import NOTHING
 from shootout.core.host.noise import Disturbance, DisturbanceKind, Gpus, OwnTraces
 from shootout.core.host.placement import ProcessBounds
-from shootout.core.messages import Ask, GpuState, Loaded, OnGpu, Scope, TimeBin, Tuned, Turn, Verified, Warming
+from shootout.core.messages import Ask, GpuState, Loaded, OnGpu, Scope, TimeBin, Tuned, Turn, Verified
 from shootout.core.race.arm_process import ArmProcess
 from shootout.core.race.live_arm import LiveArm
 from shootout.core.race.race import Race
@@ -140,14 +140,14 @@ class FakePlayer:
         standing = BoundStanding.REFUSED if fault else BoundStanding.MET
         return Verified(executed=executed, fidelity=replace(NOTHING, standing=standing), fault=fault)
 
-    def warm(self, calls: int, ns: int) -> Warming:
+    def warm(self, calls: int, ns: int) -> Array:
         self._command("warm")
         planted = self.world.warm_up.get(self.arm.target.backend)
         if planted is None:
-            return Warming(latency_ns=self._latency(calls))
+            return self._latency(calls)
         found = np.array([planted[min(self._warmed + i, len(planted) - 1)] for i in range(calls)])
         self._warmed += calls
-        return Warming(latency_ns=found)
+        return found
 
     def tune(self) -> Tuned:
         self._command("tune")

@@ -1,8 +1,8 @@
 """One arm in one process of its own: it loads, verifies and runs blocks when told to, and otherwise does nothing.
 
 It imports NumPy and its backend only, dies with its parent, ignores Ctrl-C (the parent decides), and answers each
-command with one message. `shootout.core.worker.process` runs it as `python -m shootout.core.worker FD PARENT_PID`, or
-has it forked from a fresh process that has imported what several begin with (`shootout.core.worker.fork_server`).
+command with one message. `shootout.core.worker.process` starts it (`python -m shootout.core.worker.worker FD
+PARENT_PID`), or has it forked from a fresh process that has imported what several begin with (`fork_server`).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from typing import Any
 
 from shootout.core import backends, clock
 from shootout.core.adapter import Built, Session
-from shootout.core.contract import Arm, Device, NotRun
+from shootout.core.contract import Arm, Array, Device, NotRun
 from shootout.core.errors import SkippedArm, tell_words
 from shootout.core.exported.model import ExportedModel
 from shootout.core.exported.request import source_now
 from shootout.core.host.child import leave_with
 from shootout.core.host.placement import PADDING, ProcessBounds, current_bounds
-from shootout.core.messages import Ask, Fault, HeadStart, Loaded, OnGpu, Scope, Tuned, Turn, Verified, Warming
+from shootout.core.messages import Ask, Fault, Loaded, OnGpu, Scope, Tuned, Turn, Verified
 from shootout.core.scenario import Opened, scenario_of
 from shootout.core.worker import fork_server, precision_checks
 from shootout.core.worker.blocks import Caller
@@ -46,19 +46,19 @@ class Worker:
     _strayed: str | None
     _rechecks: Rechecks | None = None
 
-    def __init__(self, head_start: HeadStart | None = None) -> None:
-        """Make a worker; `head_start` tells what its fork server imported for it."""
-        self._head_start, self._forked = head_start, head_start is not None
+    def __init__(self, spared: Loaded | None = None) -> None:
+        """Make a worker; `spared` tells what its fork server imported for it."""
+        self._spared = spared or Loaded()
 
     def build(self, exported: ExportedModel, arm: Arm, folder: Path) -> tuple[dict[str, Any], float]:
         """Build the arm's artifact into `folder`; return its facts, and the seconds it took, imports included."""
         _look_at_source(exported)
         self._device, self._backend = arm.target.device, arm.target.backend
-        spared, self._head_start = self._head_start, None
+        spared = self._count_spared()
         with clock.Stopwatch() as watch:
             built = scenario_of(arm).build(backends.runner(arm.target), exported, arm, folder)
         facts = json.loads(json.dumps(dict(built.facts)))  # so they are kept; what isn't JSON is this adapter's fault
-        return facts, watch.seconds + (spared.import_s if spared else 0.0)
+        return facts, watch.seconds + spared.load_s
 
     def probe(self, built: Built) -> str:
         """Return the precision that the outputs of a built probe show."""
@@ -79,8 +79,8 @@ class Worker:
         self._device, self._backend = built.arm.target.device, built.arm.target.backend
         given = current_bounds()
         context = Context.made() if self._device is Device.CUDA else None
-        spared, self._head_start = self._head_start, None
-        before = spared.rss_before_bytes if spared else resident_bytes()
+        spared = self._count_spared()
+        before = spared.rss_before_bytes or resident_bytes()
         with clock.collected_once():
             runner, scenario = backends.runner(built.arm.target), scenario_of(built.arm)
             with clock.Stopwatch() as watch:
@@ -90,14 +90,19 @@ class Worker:
         self._caller = scenario.open(Opened(built=built, sessions=self._sessions, seed=seed))
         first_call_s = self._caller.first_call_s()
         self._strayed = given.left(current_bounds())
-        return Loaded(
-            load_s=watch.seconds + (spared.import_s if spared else 0.0),
+        return replace(
+            spared,
+            load_s=watch.seconds + spared.load_s,
             first_call_s=first_call_s,
             rss_before_bytes=before,
             rss_after_bytes=resident_bytes(),
             gpu=context.cost() if context else None,
-            forked=self._forked,
         )
+
+    def _count_spared(self) -> Loaded:
+        """Return what the fork server did for this worker; it counts once."""
+        spared, self._spared = self._spared, Loaded(forked=self._spared.forked)
+        return spared
 
     def verify(self, max_error: float = 0.0, keep: Path | None = None, is_scored: bool = False) -> Verified:
         """Judge what the arm computes and reports of itself; see `verification`."""
@@ -116,9 +121,9 @@ class Worker:
         self._rechecks = None if verified.fault else Rechecks.of(claim, verified)
         return verified
 
-    def warm(self, calls: int, ns: int) -> Warming:
-        """Make up to `calls` calls, each read, ending early after `ns` nanoseconds."""
-        return Warming(latency_ns=self._caller.warm(calls, ns))
+    def warm(self, calls: int, ns: int) -> Array:
+        """Make up to `calls` calls, ending early after `ns` nanoseconds; return the nanoseconds of each."""
+        return self._caller.warm(calls, ns)
 
     def tune(self) -> Tuned:
         """Fix, for this restart, how many calls go into one reading, from a short look at each scope."""
@@ -230,13 +235,13 @@ def answer(worker: Worker, name: str, arguments: dict[str, Any]) -> Any:
         return Fault(kind=type(error).__name__, message=worker.words(error), missing=missing)
 
 
-def main(head_start: HeadStart | None = None) -> None:
-    """Serve commands until the pipe closes."""
+def main(spared: Loaded | None = None) -> None:
+    """Serve commands until the pipe closes; `spared` as a `Worker` takes it."""
     leave_with(int(sys.argv[2]))
     clock.rare_collector()
     pipe: Connection[Any, Any] = Connection(int(sys.argv[1]))
     os.set_inheritable(pipe.fileno(), False)  # what a library starts must not hold it open
-    worker = Worker(head_start)
+    worker = Worker(spared)
     while True:
         try:
             name, arguments = pipe.recv()
