@@ -542,7 +542,7 @@ def tell_system_error(error: OSError) -> str:
 def main() -> None:
     """Run the `shootout` command: errors become one clear line on stderr and the right exit code."""
     from shootout.commands.streams import standard_streams, tell
-    from shootout.core.errors import ExitCode, SeveralGroups, ShootoutError
+    from shootout.core.errors import ExitCode, ShootoutError, UsageError
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
@@ -550,11 +550,11 @@ def main() -> None:
     try:
         with standard_streams():
             app()
-    except SeveralGroups as error:
-        tell("\n  ".join([f"{error.reason}:", *_list_group_commands(error.groups, sys.argv[1:])]))
-        raise SystemExit(error.exit_code) from None
     except ShootoutError as error:
-        tell(str(error))
+        if isinstance(error, UsageError) and error.groups:
+            tell("\n  ".join([f"{error.reason}:", *_list_group_commands(error.groups, sys.argv[1:])]))
+        else:
+            tell(str(error))
         raise SystemExit(error.exit_code) from None
     except KeyboardInterrupt:
         tell("interrupted")

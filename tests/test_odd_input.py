@@ -44,7 +44,7 @@ from shootout.commands.selection import load_study
 from shootout.core import backends
 from shootout.core.backends import get
 from shootout.core.contract import Availability, Capabilities, NotRun, NotRunKind, TensorSpec
-from shootout.core.errors import ArmOut, ShootoutError, printable
+from shootout.core.errors import ArmFailed, ShootoutError, printable
 from shootout.core.exported import client
 from shootout.core.exported.client import Request
 from shootout.core.exported.model import MANIFEST, ExportedModel, open_exported
@@ -378,7 +378,7 @@ def read_reports(data: bytes, _: Path) -> None:
         if name in readers and isinstance(said, dict if name in ("facts", "capabilities") else list):
             try:
                 readers[name](said)
-            except ArmOut:
+            except ArmFailed:
                 continue
             except (TypeError, ValueError):
                 assert name == "events"  # of which its caller expects them

@@ -31,7 +31,7 @@ def explain(
         max_time_s: stop after so long, with what was read so far; None: read all.
 
     Raises:
-        OutOfTime: neither target was read in time.
+        NothingMeasured: neither target was read in time.
         UsageError: see `find_sides` and `measure.explain`.
     """
     sides = find_sides(run, targets, group)

@@ -31,7 +31,7 @@ from shootout.commands.output import print_answer, show_progress, width
 from shootout.commands.passed_on import pass_on
 from shootout.commands.run import command_of, measure
 from shootout.core.clock import Deadline
-from shootout.core.errors import OutOfTime, ShootoutError, UsageError
+from shootout.core.errors import NothingMeasured, ShootoutError, UsageError
 from shootout.core.journal import journal
 from shootout.core.scoring import ACCURACY
 from shootout.core.study.plan import Plan
@@ -95,7 +95,7 @@ def _run_gate(place: Path, options: GateOptions) -> Gate:
                 contest = racing.note_same_model(reference, contest)
                 progress.reword = partial(racing.reword, contest)
                 return race(contest, reference, limits, out, limit=limit, progress=progress, fresh=fresh)
-        except OutOfTime as error:
+        except NothingMeasured as error:
             found = tell_unraced(out, contest.names, reference, limits, str(error))
             return found.model_copy(update={"given": contest.given or None})
 
@@ -110,7 +110,7 @@ def pack_candidate(
 
     Raises:
         UsageError: as `race`, or a folder lies where the candidate's would, and no gate made it.
-        OutOfTime: this machine isn't free in time, or there was no time for the candidate by itself.
+        NothingMeasured: this machine isn't free in time, or there was no time for the candidate by itself.
     """
     if contest.rival.target.folder:
         return contest
@@ -133,7 +133,9 @@ def pack_candidate(
     )
     if all(row.outcome == "not timed" for row in document.rows):
         # It isn't raced by its adapter now: the same command will pack it, and that is another race.
-        raise OutOfTime("the time was over before the candidate was measured by itself; run the same command again")
+        raise NothingMeasured(
+            "the time was over before the candidate was measured by itself; run the same command again"
+        )
     return racing.pack(contest, limits, folder, run, progress)
 
 
@@ -183,7 +185,7 @@ def race(
             wait=limit.part(),
             command=command_of(sys.argv[1:]),
         )
-    except OutOfTime as error:
+    except NothingMeasured as error:
         found = tell_unraced(out, names, reference, limits, str(error))
         return found.model_copy(update={"given": contest.given or None})
     found = judge_gate(out, names, reference, limits, packed=packed)

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from shootout.core.clock import Deadline, sleep
-from shootout.core.errors import OutOfTime, UsageError
+from shootout.core.errors import NothingMeasured, UsageError
 from shootout.core.host import locks
 from shootout.core.units import span
 
@@ -47,7 +47,7 @@ def machine_lock(
         limit: when to stop waiting; None: never.
 
     Raises:
-        OutOfTime: the machine wasn't free in time; names the process that holds it.
+        NothingMeasured: the machine wasn't free in time; names the process that holds it.
         UsageError: the lock file can't be used; says why and what to do.
     """
     path = path or machine_lock_path()
@@ -93,7 +93,7 @@ def _wait_for_lock(path: Path, on_wait: OnWait, limit: Deadline, waiting: Deadli
             else:
                 holder = locks.read_holder(descriptor)
                 if not limit.allows(0.0):
-                    raise OutOfTime(
+                    raise NothingMeasured(
                         f"--max-time {span(limit.seconds or 0.0)} was over before this machine was free: {holder} "
                         "measures on it; run the same command again later"
                     )

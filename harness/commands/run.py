@@ -205,7 +205,7 @@ def measure(
         wait: when to stop waiting for this machine; None: never. Where it is `limit` itself, that isn't put off.
 
     Raises:
-        OutOfTime: the machine wasn't free in time.
+        NothingMeasured: the machine wasn't free in time.
         Interrupted: Ctrl-C or SIGTERM; what was measured is on disk.
         UsageError: `out` can't be used: it isn't writable, is in use, or holds another study.
     """

@@ -25,7 +25,7 @@ from shootout.core import backends
 from shootout.core.clock import Deadline
 from shootout.core.constants import BIAS_FLOOR, MAX_RESTARTS, SAME_WITHIN
 from shootout.core.contract import Arm, Device, Target
-from shootout.core.errors import ExitCode, OutOfTime, ShootoutError, Unavailable, unknown
+from shootout.core.errors import ExitCode, NothingMeasured, ShootoutError, Unavailable, unknown
 from shootout.core.exported.request import Request
 from shootout.core.host.scratch import scratch
 from shootout.core.host.store import write_bias_floor
@@ -143,7 +143,7 @@ def run(
         limit: when to stop, with what was measured so far, of which nothing is stored; None: measure all.
 
     Raises:
-        OutOfTime: nothing was measured in time.
+        NothingMeasured: nothing was measured in time.
         Unavailable: nothing runs on this device here.
         UsageError: `out` can't be used, or holds a self-test with other options or of another machine.
     """
@@ -160,7 +160,9 @@ def run(
     is_cut = limit.seconds is not None and not (raced.complete and (known is None or known.complete))
     report = _make_report(known, raced, device, store=device is Device.CPU and not quick, is_cut=is_cut)
     if not (report.known or report.planted):
-        raise OutOfTime(f"--max-time {span(limit.seconds or 0.0)} was over before anything was measured: give more")
+        raise NothingMeasured(
+            f"--max-time {span(limit.seconds or 0.0)} was over before anything was measured: give more"
+        )
     return report
 
 

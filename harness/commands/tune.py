@@ -25,7 +25,7 @@ from shootout.commands.run import command_of, measure
 from shootout.core.build.builder import leading_of, needs_of
 from shootout.core.clock import Deadline
 from shootout.core.contract import NotRun
-from shootout.core.errors import ExitCode, Interrupted, ModelError, OutOfTime, ShootoutError, SkippedArm
+from shootout.core.errors import ExitCode, Interrupted, ModelError, NothingMeasured, ShootoutError, SkippedArm
 from shootout.core.exported.client import obtain_all
 from shootout.core.journal.records import Played
 from shootout.core.study import points
@@ -127,7 +127,7 @@ def _measure_stages(
     """Rank the layers if mixes are wanted, and run the stages that are left.
 
     Raises:
-        OutOfTime: there is no time for any.
+        NothingMeasured: there is no time for any.
     """
 
     def stage(plan: Plan, out: Path, *, limit: Deadline) -> Document:
@@ -137,7 +137,7 @@ def _measure_stages(
         return measure(plan, out, fresh=False, limit=limit, progress=progress, purpose=purpose)
 
     if limit.left_s <= 0 and not is_tuning(out):
-        raise OutOfTime(f"--max-time {limit.seconds:g} s was over before anything was measured: give more")
+        raise NothingMeasured(f"--max-time {limit.seconds:g} s was over before anything was measured: give more")
     fresh = options.get("fresh", False)
     wanted = search.with_mixes(wanted, out, partial(_rank_mixes, limit=limit, progress=progress), fresh=fresh)
     search.tune(wanted, out, stage, judge_stage, fresh=fresh, limit=limit, say=progress.say)
@@ -147,7 +147,7 @@ def _rank_mixes(wanted: TuningSearch, *, limit: Deadline, progress: ProgressDisp
     """Rank the layers of the model, in a share of the time; return the mixes that leave the worst in float.
 
     Raises:
-        OutOfTime: the model wasn't exported in time.
+        NothingMeasured: the model wasn't exported in time.
     """
     part, groups = limit.part(search.SHARES[ALONE]), wanted.plan_stage(ALONE, Tuning("", {})).groups
     needs = needs_of(groups)  # the export is that of the first stage, which finds it in the cache
@@ -157,7 +157,7 @@ def _rank_mixes(wanted: TuningSearch, *, limit: Deadline, progress: ProgressDisp
         progress.stage(f"exporting {request.model}, to rank its layers")
         (exported,) = obtain_all([request], progress, part, leading)
         if isinstance(exported, SkippedArm):
-            raise OutOfTime(f"{exported.why.reason}: {exported.why.fix}")
+            raise NothingMeasured(f"{exported.why.reason}: {exported.why.fix}")
         if isinstance(exported, ShootoutError):
             raise exported
         time = limit.part(search.RANKING_SHARE)

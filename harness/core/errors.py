@@ -63,12 +63,10 @@ COULD_RUN = frozenset({NotRunKind.NOT_REACHED, NotRunKind.NEVER_HELD})
 """Only the time and the luck of one run speak against these arms."""
 FAILURES = frozenset({NotRunKind.KILLED, NotRunKind.FAILED})
 """All others are skips."""
-PASSING = frozenset({NotRunKind.NOT_REACHED, NotRunKind.KILLED})
+TRIED_AGAIN = frozenset({NotRunKind.NOT_REACHED, NotRunKind.KILLED})
 """The same command tries an arm again that had no time, or was killed."""
-PASSED = frozenset({NotRunKind.KILLED, NotRunKind.OFF_LIMITS})
-"""An arm that plays again is out for none of these."""
-NO_FAULT = PASSED | PASSING
-"""An arm that left for one of these measured nothing wrong before: it had no time, was killed, or isn't wanted."""
+NO_FAULT = TRIED_AGAIN | {NotRunKind.OFF_LIMITS}
+"""An arm that left for one of these measured nothing wrong before, and is in again once it plays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,22 +107,19 @@ class ShootoutError(Exception):
 
 
 class UsageError(ShootoutError):
-    """Report that the request itself is wrong: an unknown name, a bad value, a folder that can't be used."""
+    """Report that the request itself is wrong: an unknown name, a bad value, a folder that can't be used.
+
+    Args:
+        reason: what is wrong, in one clause.
+        groups: the groups of a run of which the request names none; the command line tells each one's command.
+    """
 
     exit_code = ExitCode.USAGE
 
-
-class SeveralGroups(UsageError):
-    """Report that a run has several groups, and the request names none; the command line tells each one's command.
-
-    Args:
-        reason: what has them, in one clause.
-        groups: their names.
-    """
-
-    def __init__(self, reason: str, groups: Iterable[str]) -> None:
-        self.reason, self.groups = f"{reason}; name one with --group", tuple(groups)
-        super().__init__(f"{self.reason}: {', '.join(map(repr, self.groups))}")
+    def __init__(self, reason: str, groups: Iterable[str] = ()) -> None:
+        self.groups = tuple(groups)
+        self.reason = f"{reason}; name one with --group" if self.groups else reason
+        super().__init__(f"{self.reason}: {', '.join(map(repr, self.groups))}" if self.groups else reason)
 
 
 class ModelError(ShootoutError):
@@ -155,17 +150,7 @@ class Unavailable(ShootoutError):
 
 
 class NothingMeasured(ShootoutError):
-    """Report that no target has a time; the message says why the first one has none, and where the run is."""
-
-    exit_code = ExitCode.NOTHING
-
-
-class OutOfTime(NothingMeasured):
-    """Report that `--max-time` was over before anything could be measured."""
-
-
-class Infeasible(ShootoutError):
-    """Report that nothing meets every limit of a policy."""
+    """Report that no target has a time, or that `--max-time` was over before, or that a policy's limits allow none."""
 
     exit_code = ExitCode.NOTHING
 
@@ -176,52 +161,25 @@ class Undecided(ShootoutError):
     exit_code = ExitCode.UNDECIDED
 
 
-class ArmOut(ShootoutError):
-    """Report that one arm is out, for the reason `why`; the others go on. Raised as one of the two below."""
-
-    def __init__(self, why: NotRun) -> None:
-        super().__init__(why.reason)
-        self.why = why
-
-
-class ArmFailed(ArmOut):
-    """Report that an arm broke, hung, was killed, or ran something else than it was to."""
-
-    exit_code = ExitCode.FAILED
-
-    def __init__(self, reason: str, kind: NotRunKind = NotRunKind.FAILED) -> None:
-        super().__init__(NotRun(kind, reason))
-
-
-_IT_HUNG = re.compile(r"^hung: no answer(?: to ('\w+'))?(?: within ([\d,]+ s))?(?:; it was killed)?")
-
-
-class Hung(ArmFailed):
-    """Report that an arm gave no answer in time.
+class ArmFailed(ShootoutError):
+    """Report that an arm broke, hung, was killed, or ran something else than it was to; the others go on.
 
     Args:
         reason: why, in one line.
-        had_part: whether that time was its part of `--max-time`. The arm may only be slow, so the same command tries it
-            again, behind the others.
+        kind: what sort of reason it is.
+        hung: whether it gave no answer in time.
     """
 
-    def __init__(self, reason: str, *, had_part: bool = False) -> None:
+    exit_code = ExitCode.FAILED
+
+    def __init__(self, reason: str, kind: NotRunKind = NotRunKind.FAILED, *, hung: bool = False) -> None:
         super().__init__(reason)
-        if had_part:
-            fix = "run the same command again with more time; this target is then started after the others"
-            self.why = NotRun(NotRunKind.NOT_REACHED, f"--max-time left it no more time: {_tell_stop(reason)}", fix)
+        self.why = NotRun(kind, reason)
+        self.hung = hung
 
 
-def _tell_stop(reason: str) -> str:
-    """Tell that what gave no answer in its part of the time was stopped then: it need not have hung."""
-    if not (found := _IT_HUNG.match(reason)):
-        return reason
-    took = f" after {found[2]}" if found[2] else ""
-    return f"its {found[1] or 'call'} was stopped{took}{reason[found.end() :]}"
-
-
-class SkippedArm(ArmOut):
-    """Report that an arm can't run here.
+class SkippedArm(ShootoutError):
+    """Report that an arm can't run here; the others go on.
 
     Args:
         reason: why, in one line.
@@ -232,17 +190,8 @@ class SkippedArm(ArmOut):
     exit_code = ExitCode.UNAVAILABLE
 
     def __init__(self, reason: str, fix: str = "", kind: NotRunKind = NotRunKind.UNAVAILABLE) -> None:
-        super().__init__(NotRun(kind, reason, fix))
-
-    @property
-    def reason(self) -> str:
-        """Return the reason in one line."""
-        return self.why.reason
-
-    @property
-    def fix(self) -> str:
-        """Return what the user can do about it, or ""."""
-        return self.why.fix
+        super().__init__(reason)
+        self.reason, self.fix, self.why = reason, fix, NotRun(kind, reason, fix)
 
 
 def tell_refusal(error: OSError, instead: str = "") -> str:

@@ -16,7 +16,7 @@ from shootout.backends._openvino.backend import STEP
 from shootout.commands import doctor
 from shootout.core.clock import Deadline
 from shootout.core.contract import Precision
-from shootout.core.errors import OutOfTime, ShootoutError
+from shootout.core.errors import NothingMeasured, ShootoutError
 from shootout.core.host import environment
 from shootout.core.host.placement import Placement
 from shootout.tell.ceilings import Ceilings, parse_ceilings
@@ -217,7 +217,7 @@ def test_what_was_measured_in_time_is_shown_and_not_remembered(
 
 def test_ceilings_without_time_for_any_say_so(cache: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(measure, "WorkerProcess", lambda *_: pytest.fail("a process was started"))
-    with pytest.raises(OutOfTime, match="was over before a rate and a bandwidth were measured"):
+    with pytest.raises(NothingMeasured, match="was over before a rate and a bandwidth were measured"):
         obtain_ceilings(ONE, FACTS, silent, limit=Deadline(0.0))
     assert not cache.exists()
 

@@ -15,7 +15,7 @@ from rich.console import Console
 from shootout.commands import selftest
 from shootout.core.clock import Deadline
 from shootout.core.contract import Availability, Device, NotRun, NotRunKind, Target
-from shootout.core.errors import OutOfTime, Unavailable, UsageError
+from shootout.core.errors import NothingMeasured, Unavailable, UsageError
 from shootout.core.study.plan import Plan
 from shootout.tell.progress import ProgressDisplay
 
@@ -173,9 +173,9 @@ def test_what_was_measured_in_time_is_shown_and_nothing_is_stored(
 
 def test_a_selftest_without_time_for_anything_says_so(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(selftest, "_race_spins", CutRaces(known=0, raced=0).race)
-    with pytest.raises(OutOfTime, match="--max-time 30 s was over before anything was measured"):
+    with pytest.raises(NothingMeasured, match="--max-time 30 s was over before anything was measured"):
         selftest.selftest({"max_time_s": 30.0}, quick=True, as_json=False)
-    assert OutOfTime.exit_code == 3
+    assert NothingMeasured.exit_code == 3
 
 
 def test_without_a_gpu_it_says_what_to_do_and_ends_as_unavailable(monkeypatch: pytest.MonkeyPatch):

@@ -24,7 +24,7 @@ from shootout.commands.explain import explain, find_sides
 from shootout.core.adapter import Built
 from shootout.core.clock import Deadline
 from shootout.core.contract import Arm, Precision, Target, TensorSpec
-from shootout.core.errors import Hung, OutOfTime, SkippedArm, UsageError
+from shootout.core.errors import ArmFailed, NothingMeasured, SkippedArm, UsageError
 from shootout.core.host import environment
 from shootout.core.host.placement import place
 from shootout.core.journal.records import Failure
@@ -257,7 +257,7 @@ def test_without_time_for_either_target_it_says_so_and_builds_nothing(
 ) -> None:
     monkeypatch.setattr(command, "machine_lock", lambda *_: nullcontext(0.0))
     monkeypatch.setattr(measure, "find_built", lambda *_, **__: pytest.fail("it was built"))
-    with pytest.raises(OutOfTime, match="was over before either target was read: give it more"):
+    with pytest.raises(NothingMeasured, match="was over before either target was read: give it more"):
         explain(run, (), group=None, full=False, as_json=False, max_time_s=1e-9)
 
 
@@ -278,7 +278,7 @@ def test_a_target_that_there_is_no_time_for_is_not_read(
 
     def hang(_: str, *limits_s: float, **__: Any) -> None:
         assert min(limits_s) <= 30
-        raise Hung("no answer")
+        raise ArmFailed("no answer", hung=True)
 
     monkeypatch.setattr(measure, "WorkerProcess", worker)
     summary, layers, inside = measure._look(measure._Asker(tmp_path, place(1), limit), side, built, {})

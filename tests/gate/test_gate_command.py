@@ -20,7 +20,7 @@ from shootout.apps.judge.gate.verdict import Gate, _refuse_skipped, judge_gate
 from shootout.commands import gate as command
 from shootout.commands import run
 from shootout.core.clock import Deadline
-from shootout.core.errors import NotRun, NotRunKind, OutOfTime, Unavailable, Undecided, UsageError
+from shootout.core.errors import NothingMeasured, NotRun, NotRunKind, Unavailable, Undecided, UsageError
 from shootout.core.journal import journal
 from shootout.core.journal.journal import History
 from shootout.core.journal.records import Line, not_run
@@ -163,14 +163,14 @@ def test_a_finished_run_is_taken_up_again_where_that_is_asked(
     monkeypatch.setattr("shootout.tell.run_folder._find_obstacle", lambda *_: "")
 
     def busy(*_: object, **__: object) -> None:
-        raise OutOfTime("this machine is in use")
+        raise NothingMeasured("this machine is in use")
 
     monkeypatch.setattr(run, "machine_lock", busy)
     said: list[str] = []
     progress = cast(Any, SimpleNamespace(say=said.append, wait=None))
     how: dict[str, Any] = {"fresh": False, "limit": Deadline(None), "progress": progress}
     if goes_on:
-        with pytest.raises(OutOfTime):
+        with pytest.raises(NothingMeasured):
             run.measure(CONTEST.plan, out, **how, purpose=GoingOn())
     else:
         assert run.measure(CONTEST.plan, out, **how).complete
@@ -209,7 +209,7 @@ def test_without_a_free_machine_there_are_files_and_a_warning_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     def busy(*_: object, **__: object) -> None:
-        raise OutOfTime("this machine is in use")
+        raise NothingMeasured("this machine is in use")
 
     monkeypatch.setattr(command, "read_reference", lambda *_: RECORDED)
     monkeypatch.setattr(command, "plan_contest", lambda *_: CONTEST)

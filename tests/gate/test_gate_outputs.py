@@ -15,7 +15,7 @@ from shootout.apps.judge.gate import github
 from shootout.apps.judge.gate.evidence import Check
 from shootout.apps.judge.gate.output import render, tell_outcome, write_gate
 from shootout.apps.judge.gate.verdict import Gate, Outcome, tell_check
-from shootout.core.errors import Infeasible, ShootoutError, Unavailable, Undecided, UsageError
+from shootout.core.errors import NothingMeasured, ShootoutError, Unavailable, Undecided, UsageError
 from shootout.core.stats.verdicts import Standing
 from shootout.tell.document import ratio_of
 
@@ -148,7 +148,7 @@ def test_a_gate_s_summary_ships_nothing_of_the_run_and_says_how_to_adopt_what_pa
     [
         (UsageError("another\nmodel"), "## wrong use, exit code 2"),
         (Unavailable("no numpy"), "## can't run here, exit code 6"),
-        (Infeasible("nothing"), "## no reference, exit code 3"),
+        (NothingMeasured("nothing"), "## no reference, exit code 3"),
         (Undecided("unknown"), "## undecided, exit code 7"),
     ],
 )

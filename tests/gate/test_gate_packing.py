@@ -22,7 +22,7 @@ from shootout.commands import machine_lock
 from shootout.commands.machine_lock import machine_lock_holder
 from shootout.core.clock import Deadline
 from shootout.core.contract import Target
-from shootout.core.errors import OutOfTime, UsageError
+from shootout.core.errors import NothingMeasured, UsageError
 from shootout.core.study.plan import Plan
 from shootout.core.study.schema import checked
 
@@ -71,7 +71,7 @@ def test_no_other_run_comes_between_the_packing_and_the_race(tmp_path: Path, mon
 
     def measure(_: object, place: Path, **__: object) -> SimpleNamespace:
         held.append(str(machine_lock_holder(lock)))
-        raise OutOfTime("no time")
+        raise NothingMeasured("no time")
 
     def pack(asked: Contest, limits: Limits, out: Path, **_: object) -> Contest:
         held.append(str(machine_lock_holder(lock)))
@@ -203,7 +203,9 @@ def test_a_candidate_without_time_is_not_raced_by_its_adapter(
     """The same command goes on in the same folder, where it would find another race then."""
     late = SimpleNamespace(rows=[SimpleNamespace(outcome="not timed")])
     monkeypatch.setattr(command, "measure", lambda *_, **__: late)
-    with pytest.raises(OutOfTime, match="before the candidate was measured by itself; run the same command again"):
+    with pytest.raises(
+        NothingMeasured, match="before the candidate was measured by itself; run the same command again"
+    ):
         pack_for(contest(), tmp_path / "gate")
     assert not alone
 
@@ -230,7 +232,7 @@ def test_a_machine_that_is_never_free_for_the_candidate_leaves_the_gate_undecide
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     def busy(*_: object, **__: object) -> None:
-        raise OutOfTime("this machine is in use")
+        raise NothingMeasured("this machine is in use")
 
     monkeypatch.setattr(racing, "make_plan", lambda study, **_: study)
     monkeypatch.setattr(command, "measure", busy)

@@ -21,7 +21,7 @@ from shootout.backends._litert.converter import lock_path
 from shootout.commands import machine_lock as machine_lock_module
 from shootout.commands.machine_lock import machine_lock, machine_lock_holder, machine_lock_path
 from shootout.core.clock import Deadline
-from shootout.core.errors import OutOfTime, UsageError
+from shootout.core.errors import NothingMeasured, UsageError
 from shootout.core.host import locks
 from shootout.core.host.locks import LockHolder, folder_lock
 
@@ -101,7 +101,7 @@ def test_several_measurements_of_one_command_keep_the_machine_between_them(path:
         told: list[str] = []
 
         def give_up() -> None:
-            with pytest.raises(OutOfTime), machine_lock("other", never, path, limit=Deadline(0.0)):
+            with pytest.raises(NothingMeasured), machine_lock("other", never, path, limit=Deadline(0.0)):
                 told.append("two at once")
 
         thread = threading.Thread(target=give_up)
@@ -148,7 +148,10 @@ def test_who_waits_is_told_again_and_gives_up_when_the_time_is_over(path: Path, 
     told: list[float] = []
     with another_process("machine", path) as holder:
         words = rf"--max-time 60 s was over before this machine was free: process {holder.pid} \(results/first\)"
-        with pytest.raises(OutOfTime, match=words), machine_lock("b", lambda _, s: told.append(s), path, limit=limit):
+        with (
+            pytest.raises(NothingMeasured, match=words),
+            machine_lock("b", lambda _, s: told.append(s), path, limit=limit),
+        ):
             pytest.fail("got the lock")
     assert len(told) == 3
     assert told[0] == 0.0 < told[1] < told[2]

@@ -14,7 +14,7 @@ from shootout.apps.sensitivity.measure import measure_sensitivity, rank_layers
 from shootout.apps.sensitivity.rounded import LayerSensitivity, Wanted
 from shootout.core.clock import Deadline
 from shootout.core.contract import Artifact
-from shootout.core.errors import OutOfTime, UsageError
+from shootout.core.errors import NothingMeasured, UsageError
 from shootout.core.exported.client import Request, obtain
 from shootout.core.exported.fidelity import compare
 from shootout.core.host import environment
@@ -80,7 +80,7 @@ def test_sensitivity_is_asked_of_a_float_model():
 def test_the_time_holds_for_the_whole_command():
     """The process is ended at the limit, whatever it does."""
     obtain(DIGITS)
-    with pytest.raises(OutOfTime, match="--max-time 0 s was over before what one layer does to digits was"):
+    with pytest.raises(NothingMeasured, match="--max-time 0 s was over before what one layer does to digits was"):
         measure_sensitivity(DIGITS, Wanted(limit_s=0.05))
 
 

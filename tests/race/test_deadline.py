@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -23,7 +24,7 @@ from shootout.core.budget import GRACE_S
 from shootout.core.clock import Deadline
 from shootout.core.constants import LEAST_LONG_CALLS, MIN_ROUNDS, ROUNDS
 from shootout.core.contract import NotRun, NotRunKind
-from shootout.core.errors import Hung, SkippedArm
+from shootout.core.errors import ArmFailed, SkippedArm
 from shootout.core.journal import journal
 from shootout.core.journal.journal import Journal
 from shootout.core.journal.records import not_run
@@ -40,6 +41,7 @@ from shootout.core.scenario import Terms
 from shootout.core.scoring import Measure
 from shootout.core.stats.group_evidence import Rules
 from shootout.core.study.plan import plan_groups
+from shootout.core.worker.process import no_answer
 from shootout.scenarios.concurrent import SERVE_ROUNDS, RateStep
 from shootout.scenarios.load_search import LoadTest, RateSearch
 from shootout.tell.progress import ProgressDisplay
@@ -273,13 +275,13 @@ def test_no_arm_is_waited_for_beyond_its_part_of_the_time(left_s: float, asked_s
 
     def ask(command: str, most_s: float, part_s: float, **_: object) -> None:
         asked.append(min(most_s, part_s))
-        raise Hung("hung", had_part=part_s < most_s)
+        raise no_answer(command, part_s, had_part=part_s < most_s)
 
     end = Told(lambda: left_s)
     stage: Any = SimpleNamespace(deadline=end, loaded_by=end, max_call_s=0.0)
     process: Any = SimpleNamespace(ask=ask)
     built: Any = None
-    with pytest.raises(Hung if left_s > 0 else SkippedArm) as found:
+    with pytest.raises(ArmFailed if left_s > 0 else SkippedArm) as found:
         fakes.Answering(process, built, stage, first=False).load()
     assert asked == [asked_s]
     assert found.value.why.kind is kind
@@ -312,9 +314,9 @@ def test_an_arm_that_hangs_costs_no_other_its_row(command: str, monkeypatch: pyt
         def __exit__(self, *_: object) -> None:
             self.seconds = gone[0] - self.began
 
-    def hang(_: str, most_s: float, part_s: float) -> None:
+    def hang(name: str, most_s: float, part_s: float) -> None:
         gone[0] += min(most_s, part_s)
-        raise Hung("hung: no answer", had_part=part_s < most_s)
+        raise no_answer(name, part_s, had_part=part_s < most_s)
 
     stage: Any = SimpleNamespace(deadline=Told(left), loaded_by=Told(lambda: 30.0 - gone[0]))
     process, built = SimpleNamespace(ask=hang), SimpleNamespace()
@@ -338,7 +340,7 @@ def test_an_arm_that_hangs_costs_no_other_its_row(command: str, monkeypatch: pyt
     assert {label: len(blocks[0]) for label, blocks in race.blocks.items()} == {"a:cpu:fp32": 12, "c:cpu:fp32": 12}
     why = out["b:cpu:fp32"]
     assert why.hung
-    assert why.reason == "--max-time left it no more time: its call was stopped"
+    assert re.fullmatch(f"--max-time left it no more time: its '{command}' was stopped after \\d+ s", why.reason)
     assert "more time" in why.fix
     assert left() > 20.0
     assert gone[0] == pytest.approx(found.hung_s, abs=0.1)  # no restart to come is taken to need it
@@ -355,7 +357,7 @@ def test_an_arm_that_hung_is_begun_behind_the_others_when_the_run_goes_on(
     (group,) = plan_groups(asked, here())
     baseline = group.playing[0]
     file = Journal(tmp_path)
-    hung = replace(Hung("hung: no answer to 'load' within 9 s", had_part=True).why, during="entering")
+    hung = replace(no_answer("load", 9.0, had_part=True).why, during="entering")
     file.append(header(asked), not_run(group.record.name, baseline, hung))
     file.close()
     assert run(tmp_path, asked)
@@ -426,14 +428,14 @@ def test_the_calls_of_the_report_split_are_waited_for(first: bool, calls: int) -
 
     def ask(command: str, *limits_s: float, **_: object) -> None:
         limits.append(min(limits_s))
-        raise Hung("hung")
+        raise ArmFailed("hung", hung=True)
 
     process, built = (
         SimpleNamespace(ask=ask),
         SimpleNamespace(exported=SimpleNamespace(report_calls=30, has_report=True, stream=None, is_scored=False)),
     )
     player = fakes.Answering(process, built, stage, first=first)  # type: ignore[arg-type]
-    with pytest.raises(Hung):
+    with pytest.raises(ArmFailed):
         player.verify()  # of one second each, as far as is known
     assert limits == [max(50.0, 2.0 * calls) + GRACE_S]
 

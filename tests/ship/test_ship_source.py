@@ -11,7 +11,7 @@ from support.races.made import A, B, ended, header, played, prepared, rounds
 
 from shootout.apps.judge.to_ship import find_arm_to_ship
 from shootout.core.contract import Fidelity
-from shootout.core.errors import Infeasible, Undecided, UsageError
+from shootout.core.errors import NothingMeasured, Undecided, UsageError
 from shootout.core.journal.records import Line
 from shootout.core.study.group import GroupRecord
 
@@ -74,7 +74,7 @@ def test_a_policy_s_choice_is_shipped_out_of_its_own_cell(tmp_path: Path):
 def test_nobody_is_shipped_who_breaks_a_limit(tmp_path: Path):
     policy = tmp_path / "deploy.toml"
     policy.write_text('[limits]\nmemory = "1kB"\n')
-    with pytest.raises(Infeasible, match="nothing may be shipped"):
+    with pytest.raises(NothingMeasured, match="nothing may be shipped"):
         find_arm_to_ship(run(tmp_path, 1e6, 2e6), policy=policy)
 
 

@@ -13,7 +13,7 @@ from typing import Any, get_type_hints
 
 from shootout.apps.ceilings import worker as figures
 from shootout.core.clock import Deadline, utc_now
-from shootout.core.errors import ArmFailed, OutOfTime, ShootoutError
+from shootout.core.errors import ArmFailed, NothingMeasured, ShootoutError
 from shootout.core.host import environment
 from shootout.core.host.placement import Placement, child_environment
 from shootout.core.host.scratch import scratch
@@ -66,7 +66,7 @@ def obtain_ceilings(
         limit: when to stop; what was cut isn't remembered. None: measure all.
 
     Raises:
-        OutOfTime: too little was measured in time.
+        NothingMeasured: too little was measured in time.
         ShootoutError: nothing could be measured; says why.
         UsageError: the cache can't be written.
     """
@@ -107,7 +107,7 @@ def measure_ceilings(placement: Placement, load: float, limit: Deadline | None =
         limit: when to stop; None: never.
 
     Raises:
-        OutOfTime: no peak rate or no bandwidth was measured in time.
+        NothingMeasured: no peak rate or no bandwidth was measured in time.
         ShootoutError: no peak rate or no bandwidth could be measured; says why.
     """
     notes = _describe_disturbances(load)
@@ -121,7 +121,9 @@ def measure_ceilings(placement: Placement, load: float, limit: Deadline | None =
     levels = [(name, held) for name, own in CACHES.items() if (held := cache_held(own, placement.arms))]
     bandwidth = [*_measure_caches(placement, levels, notes, limit), *_main_memory(placement, levels, notes, limit)]
     if not (peaks and bandwidth) and not limit.allows(0.0):
-        raise OutOfTime(f"--max-time {span(limit.seconds or 0.0)} was over before a rate and a bandwidth were measured")
+        raise NothingMeasured(
+            f"--max-time {span(limit.seconds or 0.0)} was over before a rate and a bandwidth were measured"
+        )
     if not peaks or not bandwidth:
         raise ShootoutError(f"the ceilings can't be measured here: {'; '.join(notes)}")
     return Ceilings(

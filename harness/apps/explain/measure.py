@@ -38,7 +38,7 @@ from shootout.core.contract import (
     RanNode,
     TensorSpec,
 )
-from shootout.core.errors import ArmFailed, Hung, OutOfTime, SkippedArm, UsageError
+from shootout.core.errors import ArmFailed, NothingMeasured, SkippedArm, UsageError
 from shootout.core.exported.model import ExportedModel
 from shootout.core.host.placement import Placement, allowed_cpus, child_environment, place
 from shootout.core.host.scratch import scratch
@@ -63,7 +63,7 @@ def explain(sides: Sequence[Side], progress: Progress, limit: Deadline | None = 
         limit: when to stop; a target that wasn't read by then counts as one that can't be read. None: never.
 
     Raises:
-        OutOfTime: neither target was read in time.
+        NothingMeasured: neither target was read in time.
         UsageError: the run can't be explained on this machine, the model has no graph with layers, or neither target
             could be read.
     """
@@ -98,20 +98,21 @@ def explain(sides: Sequence[Side], progress: Progress, limit: Deadline | None = 
 def _require_time(limit: Deadline) -> None:
     if not limit.allows(0.0):
         over = f"--max-time {span(limit.seconds or 0.0)} was over before either target was read"
-        raise OutOfTime(f"{over}: give it more; what was built is kept")
+        raise NothingMeasured(f"{over}: give it more; what was built is kept")
 
 
 def _build(side: Side, progress: Progress, limit: Deadline) -> Built:
     """Return the target's build, as `find_built`.
 
     Raises:
-        OutOfTime: there is no time for it.
+        NothingMeasured: there is no time for it.
     """
     _require_time(limit)
     try:
         return find_built(side.source, progress, to="explain", limit=limit)
-    except Hung:
-        _require_time(limit)
+    except ArmFailed as error:
+        if error.hung:
+            _require_time(limit)
         raise
 
 
@@ -125,7 +126,7 @@ class _Asker:
         """Return what the function returns in a process with the arm's environment, if there is an arm.
 
         Raises:
-            OutOfTime: the time is over.
+            NothingMeasured: the time is over.
             ArmFailed, SkippedArm: as the worker.
         """
         _require_time(self._limit)
@@ -138,8 +139,9 @@ class _Asker:
             name = f"{function.__module__}:{function.__name__}"
             try:
                 return process.ask("measure", BUILD_TIMEOUT_S, self._limit.left_s, function=name, arguments=given)
-            except Hung:
-                _require_time(self._limit)
+            except ArmFailed as error:
+                if error.hung:
+                    _require_time(self._limit)
                 raise
 
 
@@ -191,7 +193,7 @@ def _look(ask: _Asker, side: Side, built: Built, how: Mapping[str, Any]) -> Seen
         inside, errors, told = ask(f"look-{arm}", look.look_inside, built, **how)
     except (ArmFailed, SkippedArm) as error:
         return SideSummary(arm=arm, why=side.why, unread=str(error)), {}, None
-    except OutOfTime:
+    except NothingMeasured:
         return SideSummary(arm=arm, why=side.why, unread="--max-time was over before it was read"), {}, None
     layers = {
         one["number"]: LayerSide(**{name: value for name, value in one.items() if name != "number"}) for one in errors

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from shootout.core.contract import Precision
-from shootout.core.errors import SeveralGroups, UsageError, unknown
+from shootout.core.errors import UsageError, unknown
 from shootout.core.results.run import Run
 from shootout.core.scenario import scenario_of
 from shootout.core.study.group import is_exact, own_fp32, short
@@ -61,7 +61,7 @@ def _rows_of_group(document: Document, names: Sequence[str], group: str | None) 
     if not holding and groups:
         raise UsageError(f"{' and '.join(names)} ran in different groups: name two targets of one")
     if len(holding) > 1:
-        raise SeveralGroups("the run has several groups", sorted(holding))
+        raise UsageError("the run has several groups", sorted(holding))
     return _of_group(document, next(iter(holding), ""))
 
 

@@ -11,7 +11,7 @@ from shootout.core import backends
 from shootout.core.build.builder import Builder, Exports, as_probe, export_all, name_build, probe_key
 from shootout.core.clock import Deadline
 from shootout.core.contract import Arm, NotRun
-from shootout.core.errors import ArmOut, ShootoutError
+from shootout.core.errors import ArmFailed, ShootoutError, SkippedArm
 from shootout.core.exported.client import Delivery
 from shootout.core.exported.model import ExportedModel
 from shootout.core.host import environment
@@ -77,7 +77,7 @@ def _build_all(
             version = available[provider(arm.target)].version
             try:
                 made[name] = builder.prepare(arm, model, version, runs=False, limit=limit.part()).built.folder
-            except ArmOut as out:
+            except (ArmFailed, SkippedArm) as out:
                 made[name] = replace(out.why, during="build")
     return made
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from shootout.apps.judge.analysis import analyse_cells
 from shootout.apps.judge.choice import why_no_folder
 from shootout.apps.judge.decide.page import PolicyAnswer
-from shootout.core.errors import Infeasible, NotRunKind, SeveralGroups, SkippedArm, Undecided, UsageError, unknown
+from shootout.core.errors import NothingMeasured, NotRunKind, SkippedArm, Undecided, UsageError, unknown
 from shootout.core.scenario import scenario_of
 from shootout.core.study.group import short
 from shootout.tell.document import Answer, Row
@@ -41,7 +41,7 @@ def find_arm_to_ship(
     Raises:
         UsageError: there is no such run, arm or cell, or the arm was not measured.
         Undecided: the run can't tell what to ship.
-        Infeasible: nothing meets the policy's limits.
+        NothingMeasured: nothing meets the policy's limits.
     """
     if name and policy:
         raise UsageError("pass only one of --target and --policy: either names what is shipped")
@@ -73,7 +73,7 @@ def _find_row(rows: Sequence[Row], name: str) -> Row:
     if not timed:
         raise UsageError(f"{name!r} was not measured: {named[0].reason}")
     if len(timed) > 1:
-        raise SeveralGroups(f"{name!r} was measured in several groups", [row.group for row in timed])
+        raise UsageError(f"{name!r} was measured in several groups", [row.group for row in timed])
     return timed[0]
 
 
@@ -95,7 +95,7 @@ def refuse_without_folder(wanted: RacedArm) -> None:
 
 def _require_answer(answers: Sequence[Answer]) -> Answer:
     if len(answers) > 1:
-        raise SeveralGroups("the run has an answer for each of its groups", [answer.group for answer in answers])
+        raise UsageError("the run has an answer for each of its groups", [answer.group for answer in answers])
     if not answers or answers[0].ship is None:
         why = answers[0].reason if answers else "nothing was measured"
         raise Undecided(f"the run has no answer: {why}; name what to ship with --target")
@@ -111,6 +111,6 @@ def _require_chosen(decided: PolicyAnswer) -> str:
     if decision.chosen:
         return decision.chosen
     if decision.outcome == "infeasible":
-        raise Infeasible(f"by this policy nothing may be shipped: {decision.reason}; see `shootout decide`")
+        raise NothingMeasured(f"by this policy nothing may be shipped: {decision.reason}; see `shootout decide`")
     settle = f"; this would settle it: {decision.settle}" if decision.settle else ""
     raise Undecided(f"not enough evidence for this policy: {decision.reason}{settle}")

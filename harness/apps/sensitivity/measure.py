@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 from shootout.apps.sensitivity.rounded import PrecisionSensitivity, Wanted, measure
 from shootout.core.clock import Deadline
 from shootout.core.contract import Artifact
-from shootout.core.errors import ModelError, OutOfTime, ShootoutError, SkippedArm, UsageError
+from shootout.core.errors import ModelError, NothingMeasured, ShootoutError, SkippedArm, UsageError
 from shootout.core.exported.client import obtain_all, workshop
 from shootout.core.exported.model import ExportedModel, open_exported
 from shootout.core.exported.request import Request, error_from_json, error_to_json
@@ -67,14 +67,14 @@ def measure_sensitivity(
     Raises:
         UsageError: the request is wrong, its calibration data or the metric can't be used, or a package is missing.
         ModelError: the model can't be exported, or has nothing to round.
-        OutOfTime: the time was over before anything was measured.
+        NothingMeasured: the time was over before anything was measured.
     """
     if parse(request.variant).is_quantized:
         raise UsageError(f"variant {request.variant!r} is quantized already: name the plain model")
     limit = Deadline(wanted.limit_s)
     (exported,) = obtain_all([request], progress, limit)
     if isinstance(exported, SkippedArm) and limit.seconds is not None:
-        raise OutOfTime(f"{exported.why.reason}: {exported.why.fix}")
+        raise NothingMeasured(f"{exported.why.reason}: {exported.why.fix}")
     if isinstance(exported, ShootoutError):
         raise exported
     try:
@@ -83,7 +83,7 @@ def measure_sensitivity(
         if limit.seconds is None or limit.left_s > 0:
             raise
         over = f"--max-time {span(limit.seconds)} was over before what one layer does to {exported.model} was known"
-        raise OutOfTime(f"{over}: give more; its export is kept") from None
+        raise NothingMeasured(f"{over}: give more; its export is kept") from None
 
 
 def _measure_apart(

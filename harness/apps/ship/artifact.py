@@ -70,7 +70,7 @@ def find_built(source: RacedArm, progress: Progress, *, to: str = SHIP, limit: D
         limit: when a build must end; None: after as long as any build may take.
 
     Raises:
-        Hung: the build took longer than it may.
+        ArmFailed: the build broke, or took longer than it may.
         UsageError: this is another machine, versions or the model are not what they were, or it can't be built here.
     """
     here, there = environment.facts(), source.document.environment

@@ -24,7 +24,7 @@ from shootout.core.build.installed import install_bytes
 from shootout.core.clock import Deadline
 from shootout.core.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
 from shootout.core.contract import SCALED, Arm, Artifact, Device, Precision, Target
-from shootout.core.errors import ArmFailed, ArmOut, ModelError, NotRun, NotRunKind, ShootoutError, SkippedArm
+from shootout.core.errors import ArmFailed, ModelError, NotRun, NotRunKind, ShootoutError, SkippedArm
 from shootout.core.exported import client
 from shootout.core.exported.client import Delivery, ModelKey, ProbeKey
 from shootout.core.exported.model import INPUTS, ExportedModel, sha256
@@ -297,8 +297,8 @@ class Builder:
             limit: when its part of the run's time is over; None: no limit but that of every build.
 
         Raises:
-            Hung: it gave no answer in its time.
-            ArmFailed: the build broke, or was killed twice, or the probe found another precision than the label's.
+            ArmFailed: the build broke, gave no answer in its time, or was killed twice, or the probe found another
+                precision than the label's.
             SkippedArm: the backend can't build this here.
         """
         limit = limit or Deadline(None)
@@ -445,11 +445,12 @@ class Builder:
         """Build into an empty folder, or copy there what another machine built; return its facts, and seconds.
 
         Raises:
-            ArmOut: it can't be built, that machine could not build it, or what it sent is damaged.
+            SkippedArm: it can't be built here, or that machine could not build it.
+            ArmFailed: the build broke, or what that machine sent is damaged.
         """
         if self.delivery and (sent := self.delivery.builds.get(name_build(model.key, arm))):
             if isinstance(sent, NotRun):
-                raise ArmOut(sent)
+                raise SkippedArm(sent.reason, sent.fix, sent.kind)
             try:
                 record = _read_record(sent)
                 shutil.copytree(sent, folder, ignore=shutil.ignore_patterns(_RECORD), dirs_exist_ok=True)

@@ -16,7 +16,7 @@ from shootout.core.build.builder import Builder, BuiltArm, Exports, export_all, 
 from shootout.core.build.pool import BuildPool, lanes, lanes_on_gpu
 from shootout.core.clock import Deadline
 from shootout.core.contract import Arm, NotRun, NotRunKind
-from shootout.core.errors import ArmOut, ModelError, ShootoutError, SkippedArm, UsageError
+from shootout.core.errors import ArmFailed, ModelError, ShootoutError, SkippedArm, UsageError
 from shootout.core.exported.client import ProbeKey
 from shootout.core.exported.model import ExportedModel
 from shootout.core.host import store
@@ -438,10 +438,10 @@ class Preparation:
     def _take_result(self, job: BuildJob, future: Future[BuiltArm], *, stopped: bool) -> BuiltArm | None:
         try:
             return future.result()
-        except (CancelledError, ArmOut) as error:
+        except (CancelledError, ArmFailed, SkippedArm) as error:
             if stopped and not isinstance(error, SkippedArm):  # a library's own word on this build is one all the same
                 self._leave_out([job])
-            elif isinstance(error, ArmOut):
+            elif not isinstance(error, CancelledError):
                 self.recorder.note(job.key[0], job.arm, _why_unbuilt(job, error.why))
             return None  # called off otherwise: its model can't be had, as the recorder knows
 

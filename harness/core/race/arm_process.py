@@ -30,7 +30,7 @@ from shootout.core.constants import (
     WARM_UP_NS,
 )
 from shootout.core.contract import Arm, Array, Device, NotRun
-from shootout.core.errors import ArmFailed, Hung, NotRunKind, SkippedArm
+from shootout.core.errors import ArmFailed, NotRunKind, SkippedArm
 from shootout.core.exported.calls import CLIPS
 from shootout.core.host.placement import Placement, ProcessBounds, child_environment
 from shootout.core.host.scratch import scratch
@@ -251,15 +251,15 @@ class ArmProcess(WorkerProcess):
             takes_s: about what the answer takes.
 
         Raises:
-            Hung: the arm's part of the run's time was over, and there was no answer.
+            ArmFailed: it hung: the arm's part of the run's time was over, and there was no answer.
             SkippedArm: the run's time was over, and there was none.
         """
         end = self._launcher.loaded_by if command in ("load", "verify") else self._launcher.deadline
         part_s = budget.one_answer_s(end, takes_s)
         try:
             return self.ask(command, limit_s, part_s, **arguments)
-        except Hung:
-            if part_s < limit_s and not end.allows(0.0):
+        except ArmFailed as error:
+            if error.hung and part_s < limit_s and not end.allows(0.0):
                 raise SkippedArm(*TOO_LATE) from None
             raise
 

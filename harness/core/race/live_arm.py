@@ -31,7 +31,7 @@ from shootout.core.constants import (
     WARM_UP_SHORT_NS,
 )
 from shootout.core.contract import Arm, Array
-from shootout.core.errors import ArmFailed, ArmOut, NotRunKind, SkippedArm
+from shootout.core.errors import ArmFailed, NotRunKind, SkippedArm
 from shootout.core.host import environment
 from shootout.core.host.placement import ProcessBounds
 from shootout.core.messages import GpuState, Loaded, OnGpu, Scope, Tuned, Turn, Verified
@@ -67,7 +67,7 @@ class LiveArm:
     process: ArmProcess = field(init=False)
     loaded: Loaded = field(init=False)
     verified: Verified = field(init=False)
-    error: ArmOut | None = None
+    error: ArmFailed | SkippedArm | None = None
     warm_up_calls: int = field(init=False)
     steady_from: int | None = field(init=False)
     tuned: Tuned = field(init=False)
@@ -285,7 +285,7 @@ class Loading:
             if lane != OWN:
                 process.move(self.launcher.place(live.arm, OWN))
             process.hold()
-        except ArmOut as error:
+        except (ArmFailed, SkippedArm) as error:
             live.error = error
             if live.is_started:
                 live.process.end()

@@ -8,7 +8,7 @@ from pathlib import Path
 from shootout.core import backends
 from shootout.core.build.builder import BuiltArm
 from shootout.core.contract import SCALED, Arm, NotRun, NotRunKind, Precision
-from shootout.core.errors import PASSING
+from shootout.core.errors import TRIED_AGAIN
 from shootout.core.journal import samples
 from shootout.core.journal.journal import History, Journal
 from shootout.core.journal.records import (
@@ -65,7 +65,7 @@ class Recorder:
             if isinstance(line, Skip | Failure):
                 if line.why.hung:
                     self._hung.add((line.group, line.arm.label))
-                if line.why.kind not in PASSING:
+                if line.why.kind not in TRIED_AGAIN:
                     self._gone[line.group, line.arm.label] = line.why
             elif isinstance(line, Prepared):
                 self._prepared_line.add((line.group, line.arm))
@@ -104,7 +104,7 @@ class Recorder:
     @property
     def lacks(self) -> bool:
         """Tell whether an arm is out for want of time or was killed: the same command tries it again."""
-        return any(why.kind in PASSING for why in self._gone.values())
+        return any(why.kind in TRIED_AGAIN for why in self._gone.values())
 
     def of_group(self, group: str) -> dict[str, NotRun]:
         """Return the arms of one group that are out, by label."""

@@ -20,7 +20,7 @@ from shootout.core import budget
 from shootout.core.clock import Deadline, Stopwatch, sleep
 from shootout.core.constants import COMPUTE_ROUNDS, ROUNDS, ROUNDS_BUDGET_NS
 from shootout.core.contract import Arm, Device, NotRun
-from shootout.core.errors import ArmOut, Hung, NotRunKind, SkippedArm
+from shootout.core.errors import ArmFailed, NotRunKind, SkippedArm
 from shootout.core.host.noise import Disturbance, Gpus, NoiseMeter, OwnTraces, undisturbed
 from shootout.core.journal import records
 from shootout.core.journal.records import Played, PlayedOnGpu
@@ -145,7 +145,7 @@ class Restart:
         launcher, say = self.context.launcher, self.context.say
         with Stopwatch() as watch:
             Loading(launcher=launcher, index=self.index, cleanup=cleanup, say=say).run(loading)
-        if any(isinstance(live.error, Hung) for live in loading):
+        if any(isinstance(live.error, ArmFailed) and live.error.hung for live in loading):
             others_s = [sum(live.spent_s.values()) for live in loading]
             self._count_hung(watch.seconds - max(sum(others_s) / launcher.lanes, *others_s, 0.0))
         return loading
@@ -397,8 +397,8 @@ class Restart:
         try:
             with Stopwatch() as watch:
                 step()
-        except ArmOut as error:
-            if isinstance(error, Hung):
+        except (ArmFailed, SkippedArm) as error:
+            if isinstance(error, ArmFailed) and error.hung:
                 self._count_hung(watch.seconds)
             live.kill()
             label = live.arm.label

@@ -12,7 +12,7 @@ import numpy as np
 
 from shootout.core.constants import CONTROL_WITHIN
 from shootout.core.contract import Array, NotRun, NotRunKind
-from shootout.core.errors import NO_FAULT, PASSED
+from shootout.core.errors import NO_FAULT
 from shootout.core.journal.journal import History
 from shootout.core.journal.records import (
     Checked,
@@ -201,7 +201,7 @@ def _setbacks(lines: Sequence[Line], played: Collection[str]) -> dict[str, NotRu
         if isinstance(line, Skip | Failure):
             if line.why.kind is not NotRunKind.NOT_REACHED or line.arm.label not in played:
                 found[line.arm.label] = line.why
-        elif isinstance(line, Played) and line.arm in found and found[line.arm].kind in PASSED:
+        elif isinstance(line, Played) and line.arm in found and found[line.arm].kind in NO_FAULT:
             del found[line.arm]
     return found
 

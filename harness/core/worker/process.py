@@ -11,15 +11,14 @@ import math
 import os
 import socket
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from shootout.core.clock import Deadline
-from shootout.core.contract import NotRun
-from shootout.core.errors import ArmFailed, Hung, NotRunKind, SkippedArm, one_line
+from shootout.core.errors import ArmFailed, NotRun, NotRunKind, SkippedArm, one_line
 from shootout.core.host.child import LOOKING_S, Child
 from shootout.core.host.placement import hint
 from shootout.core.messages import Fault
@@ -87,15 +86,14 @@ class WorkerProcess(Child):
             part_s: the seconds of the run's time that it may take.
 
         Raises:
-            ArmFailed: the command raised, the process died, or its answer isn't valid; `Hung`: none came in time.
+            ArmFailed: the command raised, the process died, or its answer isn't valid, or none came in time.
             SkippedArm: the worker reports that this can't run here.
         """
         timeout_s = max(0.0, min(most_s, part_s))
         try:
             self._pipe.send((command, arguments))
             if not self._is_answered(timeout_s):
-                how = self.told(f"hung: no answer to {command!r} within {timeout_s:.0f} s; it was killed")
-                raise Hung(how, had_part=part_s < most_s)
+                raise no_answer(command, timeout_s, had_part=part_s < most_s, told=self.told)
             answer = _check_answer(command, self._pipe.recv())
         except ArmFailed:
             raise
@@ -153,6 +151,22 @@ def _check_answer(command: str, answer: Any) -> Any:
     if isinstance(answer, NotRun | Fault):
         return reported.check_type(type(answer), answer, place)
     return reported.check_answer(_get_return_type(command), answer, place)
+
+
+def no_answer(command: str, waited_s: float, *, had_part: bool, told: Callable[[str], str] = str) -> ArmFailed:
+    """Return the error of a worker that gave no answer in time.
+
+    Args:
+        had_part: whether that time was its part of `--max-time`. The arm may only be slow, so the same command tries it
+            again, behind the others.
+        told: adds the process's last words.
+    """
+    error = ArmFailed(told(f"hung: no answer to {command!r} within {waited_s:.0f} s; it was killed"), hung=True)
+    if had_part:
+        stopped = told(f"its {command!r} was stopped after {waited_s:.0f} s")
+        fix = "run the same command again with more time; this target is then started after the others"
+        error.why = NotRun(NotRunKind.NOT_REACHED, f"--max-time left it no more time: {stopped}", fix)
+    return error
 
 
 def log_name(text: str) -> str:

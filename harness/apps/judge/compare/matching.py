@@ -9,7 +9,7 @@ from typing import Any
 
 from shootout.apps.judge.analysis import Analysed
 from shootout.apps.judge.choice import Cell
-from shootout.core.errors import SeveralGroups, UsageError
+from shootout.core.errors import UsageError
 from shootout.core.scenario import scenario_of
 from shootout.core.study.group import name_model
 
@@ -86,7 +86,7 @@ def refuse_strangers(asked: Sequence[tuple[Analysed, Asked]]) -> None:
             continue
         name = run.document.run
         if run is first_run:
-            raise SeveralGroups(f"{name} has several groups", run.cells)
+            raise UsageError(f"{name} has several groups", run.cells)
         told = tell_differing(differing, first, one)
         raise UsageError(f"{first_run.document.run} and {name} can't be merged: {told}")
 

@@ -37,7 +37,7 @@ from shootout.apps.judge.compare.matching import (
 )
 from shootout.apps.judge.compare.merged import expand_merged
 from shootout.core.constants import INDIFFERENT
-from shootout.core.errors import SeveralGroups, Undecided, UsageError, unknown
+from shootout.core.errors import Undecided, UsageError, unknown
 from shootout.core.stats.verdicts import Verdict
 from shootout.tell.document import Answer, Ratio, Row, ratio_of
 from shootout.tell.machines import machine_of, name_machines
@@ -130,9 +130,7 @@ def find_group(runs: Sequence[Analysed], group: str | None = None) -> list[CellI
         if not found:
             raise unknown("group", group, known)
     if len(found) > 1:
-        raise SeveralGroups(
-            "the runs have an answer for each of their groups", [sites[0].cell.group for sites in found]
-        )
+        raise UsageError("the runs have an answer for each of their groups", [sites[0].cell.group for sites in found])
     return found[0]
 
 

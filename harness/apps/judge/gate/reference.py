@@ -70,7 +70,7 @@ def read_reference(
         UsageError: it is neither, a file of a shipped folder was changed, it is another folder than the pinned one, or
             the run has no such arm.
         Undecided: the run doesn't decide what it ships.
-        Infeasible: by the policy it may ship nothing.
+        NothingMeasured: by the policy it may ship nothing.
     """
     if (folder / MANIFEST).exists():
         if arm or group:
