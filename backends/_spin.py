@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shootout.backends.common import require_device, trial
-from shootout.core.adapter import Built, Entry, Event, Fixture, check_inputs, check_options
+from shootout.backends.optional import Fixture
+from shootout.core.adapter import Built, Entry, Event, check_inputs, check_options
 from shootout.core.contract import (
     Arm,
     Arrays,

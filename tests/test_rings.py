@@ -18,8 +18,8 @@ from shootout.core.contract import Artifact
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = {"harness": "shootout", "backends": "shootout.backends", "models": "shootout.models"}
 PLUGINS = ("backends", "models", "scenarios", "quantize")
-REGISTRIES = {"backends", "backends.shipped", "models", "models.metrics", "scenarios"}
-"""What looks a plug-in up by its name, or a shipped folder by its path."""
+REGISTRIES = {"backends", "backends.optional", "backends.shipped", "models", "models.metrics", "scenarios"}
+"""What looks a plug-in up by its name, or a shipped folder by its path, and what apps may call for of an adapter."""
 LIBRARIES = ("quantize", "models.onnx", "models.native")
 """Plug-ins' shared code, which plug-ins of every kind may use."""
 FRONTS = ("api", "cli", "commands")

@@ -14,7 +14,8 @@ from shootout.backends._executorch.runtime import FORWARD, import_runtime
 from shootout.backends._executorch.session import MODEL, PACKAGE, ExecuTorchSession
 from shootout.backends.common import require_device, require_own_threads, trial
 from shootout.backends.common_torch import float32_module
-from shootout.core.adapter import Built, ErrorHint, Fixture, Shipment, check_options
+from shootout.backends.optional import ErrorHint, Fixture, Shipment
+from shootout.core.adapter import Built, check_options
 from shootout.core.contract import Arm, Artifact, Availability, Capabilities, Device, Precision, Target
 from shootout.core.host.environment import version_of
 from shootout.core.schemes import shown_as

@@ -42,8 +42,9 @@ from shootout.backends._iree.session import (
 )
 from shootout.backends._iree.session import OPTIONS as RUNTIME_OPTIONS
 from shootout.backends.common import native_flags, require_device, require_own_threads, trial
+from shootout.backends.optional import ErrorHint, Fixture, Shipment
 from shootout.core import schemes
-from shootout.core.adapter import Built, ErrorHint, Fixture, Shipment, check_options
+from shootout.core.adapter import Built, check_options
 from shootout.core.contract import Arm, Artifact, Availability, Capabilities, Device, NotRunKind, Precision, Target
 from shootout.core.errors import SkippedArm
 from shootout.core.host.environment import version_of

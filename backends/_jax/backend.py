@@ -40,7 +40,8 @@ from shootout.backends._jax.session import (
     stager_of,
 )
 from shootout.backends.common import DTYPES, native_flags, require_device, trial
-from shootout.core.adapter import Built, ErrorHint, Event, Fixture, Shipment, check_inputs, check_options
+from shootout.backends.optional import ErrorHint, Fixture, Shipment
+from shootout.core.adapter import Built, Event, check_inputs, check_options
 from shootout.core.contract import (
     Arm,
     Arrays,

@@ -19,7 +19,8 @@ from shootout.backends._litert.converter import NETWORK, convert
 from shootout.backends._litert.quantize import OPTIONS, SCHEMES, notes_of, quantize
 from shootout.backends._litert.session import BUILTIN, KERNELS, MODEL, PACKAGE, LiteRtSession, compile_model
 from shootout.backends.common import require_device, trial
-from shootout.core.adapter import Built, ErrorHint, Fixture, Shipment, check_options
+from shootout.backends.optional import ErrorHint, Fixture, Inside, Shipment
+from shootout.core.adapter import Built, check_options
 from shootout.core.contract import (
     INTEGERS,
     Arm,
@@ -28,7 +29,6 @@ from shootout.core.contract import (
     Availability,
     Capabilities,
     Device,
-    Inside,
     Option,
     Precision,
     Target,

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shootout.backends._litert.session import MODEL
-from shootout.core.contract import Array, Arrays, Inside, TensorNames
+from shootout.backends.optional import Inside
+from shootout.core.contract import Array, Arrays
 
 if TYPE_CHECKING:
     from shootout.core.adapter import Built
@@ -51,7 +52,7 @@ def look_inside(built: Built, sets: Sequence[Arrays]) -> Inside:
     shown = [index for index in made if index in details and seen[0][index].dtype.kind == "f"]
     return Inside(
         tensors={f"{index} {details[index]['name']}": tuple(one[index] for one in seen) for index in shown},
-        names=TensorNames.LOST,
+        names="lost",
         outputs=tuple(outputs),
         notes=(OWN_KERNELS,),
     )

@@ -28,7 +28,8 @@ from shootout.backends._ncnn.net import (
 )
 from shootout.backends._ncnn.session import NcnnSession
 from shootout.backends.common import require_device, trial
-from shootout.core.adapter import Built, Fixture, Shipment, check_options
+from shootout.backends.optional import Fixture, Shipment
+from shootout.core.adapter import Built, check_options
 from shootout.core.contract import Arm, Artifact, Availability, Capabilities, Device, Precision, Target
 from shootout.core.errors import SkippedArm
 from shootout.core.schemes import parse

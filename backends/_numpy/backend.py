@@ -18,17 +18,9 @@ import numpy as np
 from shootout.backends._numpy.session import MATRIX, WEIGHTS, NumpySession, open_forward, open_onnx, write_weights
 from shootout.backends.common import require_device, trial
 from shootout.backends.common_numpy import BLAS_THREAD_SYMBOLS
-from shootout.core.adapter import Built, Shipment, check_options
-from shootout.core.contract import (
-    Arm,
-    Artifact,
-    Availability,
-    Capabilities,
-    Device,
-    Gemm,
-    Gemms,
-    Precision,
-)
+from shootout.backends.optional import Gemm, Gemms, Shipment
+from shootout.core.adapter import Built, check_options
+from shootout.core.contract import Arm, Artifact, Availability, Capabilities, Device, Precision
 from shootout.core.errors import SkippedArm
 from shootout.core.exported.request import find_code
 

@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING, Any
 
 from shootout.backends._onnxruntime import providers, quantize
 from shootout.backends.common import name_floats, precision_of
+from shootout.backends.optional import RanNode
 from shootout.core.adapter import Event
 from shootout.core.clock import Stopwatch
-from shootout.core.contract import Arm, Arrays, Device, Precision, RanNode
+from shootout.core.contract import Arm, Arrays, Device, Precision
 from shootout.core.exported.calls import convolution_flops, flops_by_precision, is_product, product_flops
 from shootout.models.onnx.layers import find_owner
 

@@ -44,8 +44,9 @@ from shootout.backends._onnxruntime.quantize import (
 from shootout.backends._onnxruntime.session import OnnxRuntimeGpuSession, OnnxRuntimeSession
 from shootout.backends._onnxruntime.shared import ADDED, HARMFUL, recode
 from shootout.backends.common import is_handed_out, is_shared, require_device, trial
+from shootout.backends.optional import ErrorHint, Fixture, Gemm, Gemms, Inside, Shipment
 from shootout.core import schemes
-from shootout.core.adapter import Built, ErrorHint, Fixture, Shipment, check_options
+from shootout.core.adapter import Built, check_options
 from shootout.core.contract import (
     INTEGERS,
     Arm,
@@ -54,9 +55,6 @@ from shootout.core.contract import (
     Availability,
     Capabilities,
     Device,
-    Gemm,
-    Gemms,
-    Inside,
     Precision,
     Target,
 )

@@ -19,7 +19,8 @@ import numpy as np
 from shootout.backends._onnxruntime.account import MODEL, list_nodes, open_to_optimize
 from shootout.backends._onnxruntime.quantize import is_own_static
 from shootout.backends.common import lost_names
-from shootout.core.contract import Arrays, Inside, TensorNames
+from shootout.backends.optional import Inside
+from shootout.core.contract import Arrays
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -55,7 +56,7 @@ def look_inside(built: Built, source: Path, without: str, sets: Sequence[Arrays]
             for name, value in shown.items()
             if getattr(calls[0][name], "dtype", np.dtype(bool)).kind == "f"  # a sequence has none
         },
-        names=TensorNames.VALUES,
+        names="values",
         outputs=tuple({name: call[name] for name in outputs} for call in calls),
         nodes=tuple(list_nodes(built.folder / MODEL, built.arm, sets[0])),
         keeps_tails=is_own_static(built.arm),

@@ -42,7 +42,8 @@ from shootout.backends._openvino.graph import (
 from shootout.backends._openvino.quantize import OPTIONS, SCHEMES, notes_of, quantize, refuse_options
 from shootout.backends._openvino.session import OpenVinoSession
 from shootout.backends.common import is_shared, require_device, trial
-from shootout.core.adapter import Built, ErrorHint, Fixture, Shipment, check_options
+from shootout.backends.optional import ErrorHint, Fixture, Gemm, Gemms, Inside, Shipment
+from shootout.core.adapter import Built, check_options
 from shootout.core.contract import (
     INTEGERS,
     Arm,
@@ -51,9 +52,6 @@ from shootout.core.contract import (
     Availability,
     Capabilities,
     Device,
-    Gemm,
-    Gemms,
-    Inside,
     Precision,
     Target,
 )

@@ -22,7 +22,8 @@ from shootout.backends._openvino.account import (
 )
 from shootout.backends._openvino.graph import IR, SNIPPETS, compile_model, import_openvino
 from shootout.backends.common import lost_names
-from shootout.core.contract import Arrays, Inside, RanNode, TensorNames
+from shootout.backends.optional import Inside, RanNode
+from shootout.core.contract import Arrays
 
 if TYPE_CHECKING:
     from shootout.core.adapter import Built
@@ -53,7 +54,7 @@ def look_inside(built: Built, sets: Sequence[Arrays], values: Collection[str]) -
     nodes = tuple(_list_nodes(built, sets[0]))
     return Inside(
         tensors={name: tuple(call[name] for call in calls) for name in (*shown, *({*values} & {*names}))},
-        names=TensorNames.VALUES,
+        names="values",
         outputs=tuple({name: call[name] for name in names} for call in calls),
         nodes=nodes,
         notes=() if any(node.ns is not None for node in nodes) else (TOO_SHORT,),

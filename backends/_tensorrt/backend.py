@@ -27,8 +27,9 @@ from shootout.backends._tensorrt.library import INSTALL_FULL, INSTALL_RTX, Libra
 from shootout.backends._tensorrt.quantize import write_half_float8, write_int4
 from shootout.backends._tensorrt.session import Setup, TensorRtSession
 from shootout.backends.common import calibration_of, require_device, trial
+from shootout.backends.optional import Fixture
 from shootout.core import schemes
-from shootout.core.adapter import Built, Fixture, check_options
+from shootout.core.adapter import Built, check_options
 from shootout.core.contract import (
     Arm,
     Artifact,

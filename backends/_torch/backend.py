@@ -40,20 +40,9 @@ from shootout.backends._torch.session import (
 )
 from shootout.backends.common import trial
 from shootout.backends.cuda_memory import COPIES
-from shootout.core.adapter import Built, Fixture, Shipment, check_options
-from shootout.core.contract import (
-    SCALED,
-    Arm,
-    Arrays,
-    Artifact,
-    Availability,
-    Capabilities,
-    Device,
-    Gemm,
-    Gemms,
-    Inside,
-    Precision,
-)
+from shootout.backends.optional import Fixture, Gemm, Gemms, Inside, Shipment
+from shootout.core.adapter import Built, check_options
+from shootout.core.contract import SCALED, Arm, Arrays, Artifact, Availability, Capabilities, Device, Precision
 from shootout.core.errors import SkippedArm
 
 if TYPE_CHECKING:

@@ -54,7 +54,8 @@ from shootout.backends._torch.session import (
 from shootout.backends._torch.training import STEP_GRAPHS, TorchTrainingSession, compile_student
 from shootout.backends.common import native_flags
 from shootout.backends.cuda_memory import COPIES
-from shootout.core.adapter import Built, Shipment
+from shootout.backends.optional import Shipment
+from shootout.core.adapter import Built
 from shootout.core.contract import (
     SCALED,
     Arm,

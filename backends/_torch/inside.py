@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from shootout.backends._torch import quantize
 from shootout.backends._torch.session import Facts, configure, module_of, profile_calls, session_on
 from shootout.backends.common import precision_of
+from shootout.backends.optional import Inside, RanNode
 from shootout.backends.trace_events import spans
 from shootout.core.adapter import Event, Session
-from shootout.core.contract import SCALED, Array, Arrays, Inside, RanNode, TensorNames
+from shootout.core.contract import SCALED, Array, Arrays
 from shootout.core.exported.calls import is_product
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def look_inside(built: Built, sets: Sequence[Arrays]) -> Inside:
     names = [name for name in seen[0] if all(name in one for one in seen)]
     return Inside(
         tensors={name: tuple(one[name] for one in seen) for name in names},
-        names=TensorNames.LOST if is_graph else TensorNames.MODULES,
+        names="lost" if is_graph else "modules",
         outputs=tuple(outputs),
         nodes=() if is_graph else tuple(_list_nodes(module, built, sets[0])),
         notes=("a file's graph has no modules, so its operations' times have no names",) if is_graph else (SLOWED,),

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from shootout.core.adapter import Fixture
+from shootout.backends.optional import Fixture
 from shootout.core.contract import Array
 
 ROWS, FEATURES, TREES = 200, 6, 5

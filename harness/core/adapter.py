@@ -6,8 +6,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -21,14 +20,10 @@ from shootout.core.contract import (
     Capabilities,
     Device,
     Executed,
-    Inside,
-    NotRun,
-    NotRunKind,
     Option,
     Precision,
     Target,
     TensorSpec,
-    Value,
     is_among,
 )
 from shootout.core.exported.model import ExportedModel
@@ -109,18 +104,6 @@ MOMENTUM = 0.9
 """Of its optimizer."""
 
 
-class TrainingSession(Session, Protocol):
-    """Run a loaded training step: `execute` also changes the weights and the momenta; its output is the loss."""
-
-    def reset(self) -> None:
-        """Go back to the weights as they were loaded, and momenta of zero."""
-
-    def state(self) -> tuple[Arrays, Arrays]:
-        """Return weights and momenta on the host, by the names in `ExportedModel.trained`; no later `execute` changes
-        them.
-        """
-
-
 def check_inputs(specs: Sequence[TensorSpec], inputs: Arrays) -> None:
     """Refuse inputs that are not the model's.
 
@@ -152,30 +135,6 @@ class Built:
     exported: ExportedModel
     folder: Path
     facts: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shipment:
-    """An artifact that an adapter put into a shipped folder (`shootout ship`).
-
-    Attributes:
-        template: the file beside the adapter's module that becomes the middle of the folder's `load.py`: a function
-            `_open` without arguments, which gives the function that makes a call.
-        options: its own settings as measured, JSON values, for `_open` to read as OPTIONS.
-        environment: variables that must be set before the library is imported, beside the thread counts.
-        isa: instruction sets that the artifact itself needs, see `shootout.backends.shipped`.
-        installs: requirements of `load.py`, where these are not all that the arm's process needs (`Entry.installs`).
-    """
-
-    template: str = "load.txt"
-    options: Mapping[str, Any] = field(default_factory=dict)
-    environment: Mapping[str, str] = field(default_factory=dict)
-    isa: tuple[str, ...] = ()
-    installs: tuple[str, ...] = ()
-
-
-Ship = Callable[[Built, Path], Shipment]
-"""Puts an arm's artifact into a folder; raises `SkippedArm` where this one can't be shipped, with what to do."""
 
 
 class Runner(Protocol):
@@ -219,21 +178,11 @@ class Shipped(Protocol):
         """Return why this isn't a folder of the model in an exported model; "" if it is."""
 
 
-class OpenSession(Session, Protocol):
-    """Run a loaded model that takes any size of an open axis."""
-
-    def sized(self, exported: ExportedModel) -> Session:
-        """Return a session of the same loaded model for the inputs of another size."""
-
-    def compilations(self) -> int | None:
-        """Count what was compiled for sizes since it was loaded; None if the runtime doesn't tell."""
-
-
 class Adapter(Runner, Protocol):
     """One backend. Its module imports no framework at the top; the framework comes in with the first call.
 
-    An adapter may have two attributes more: `fixture`, a `Fixture` for the conformance suite, and `error_hints`, a
-    sequence of `ErrorHint` for what its library's own errors mean.
+    It may have more, which `shootout.backends.optional` defines: `fixture` for the conformance suite, `error_hints`
+    for what its library's own errors mean, and `look_inside`.
     """
 
     name: str
@@ -241,21 +190,6 @@ class Adapter(Runner, Protocol):
 
     def probe(self, device: Device) -> Availability:
         """Build and run a tiny real session on `device`. Never raises; always explains."""
-
-
-class TransparentAdapter(Adapter, Protocol):
-    """Show what a runtime computes inside of a call, for `shootout explain`; an adapter may leave this out."""
-
-    def look_inside(self, built: Built, sets: Sequence[Arrays], values: Collection[str]) -> Inside:
-        """Run the input sets, and return the tensors between the layers and the times of the nodes.
-
-        Args:
-            values: the float values of the model's ONNX graph that are of interest; any part of them will do, in the
-                graph's order. Of a graph that lost their names, all floats are: layers are found by value then.
-
-        Raises:
-            SkippedArm: this arm can't be read; with what can.
-        """
 
 
 def check_options(arm: Arm, options: Sequence[Option]) -> None:
@@ -309,53 +243,10 @@ def _join_names(names: Iterable[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fixture:
-    """Settings with which the conformance suite (`shootout.testing`) drives a backend; `Fixture()` will do for most.
-
-    Attributes:
-        model, parameters, batch: what it runs; small, with a batch of 2 so that a swapped axis shows.
-        write_model: writes the file of a model into a folder and returns it, in place of `model`: for a backend that
-            runs files of its own library alone.
-        options: the backend's knobs, where it needs any.
-        elsewhere: by precision, what runs instead where the library can't run that model.
-        slow: modes (or devices) and precisions, or single checks of these, that only `make test-full` asks.
-        lacks: whether a target has to be a skip here: no device can do it, or this machine lacks what it needs.
-            It is called in the process of the checks, so that it may ask the library.
-        tells_rest: whether the runtime tells what a quantized model's float remainder runs in.
-        warm: by mode, the modules that a process may hold before the checks of floats, and of integers, begin (see
-            `run_fresh`); those of "" where a mode has none of its own.
-    """
-
-    model: str = "residual_mlp"
-    parameters: Mapping[str, Value] = field(default_factory=lambda: {"d_model": 64, "n_layers": 4})
-    batch: int = 2
-    write_model: Callable[[Path], Path] | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
-    elsewhere: Mapping[Precision, Fixture] = field(default_factory=dict)
-    slow: frozenset[tuple[str, Precision] | tuple[str, Precision, str]] = frozenset()
-    lacks: Callable[[Target], bool] = lambda target: False  # noqa: ARG005 - of any target
-    tells_rest: bool = True
-    warm: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ErrorHint:
-    """One kind of refusal: the model is sound, and this library can't take it.
-
-    Attributes:
-        said: a regular expression; found in what it raises, its type's name in front.
-        reason: what that means, in one line; `{name}` is what the expression's group of that name found.
-        fix: what the user can do, or "".
-    """
-
-    said: str
-    reason: str
-    fix: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """One row of the registry: all that the harness knows of a backend by name, without importing anything.
+
+    What its functions give or take beside the contract is in `shootout.backends.optional`.
 
     Attributes:
         path: `module:Class` of the adapter.
@@ -370,7 +261,7 @@ class Entry:
         loads: the frameworks that an arm's process may hold, by mode; those of "" in every mode.
         gemms: `module:function` of its library's fastest square products (see `Gemms`), "" if another row or none
             has them; the library's name is the first of `loads`.
-        ships: `module:function` of how its artifact is shipped (see `adapter.Ship`), beside whose module the template
+        ships: `module:function` of how its artifact is shipped (see `Ship`), beside whose module the template
             lies; "" where none of them can be.
         unshippable: by mode, why an arm's can't be, and what to ship instead; `{model}` is the model's name.
         own_files: whether it runs only files that its own library wrote.
@@ -446,20 +337,3 @@ class Entry:
     def distributions(self, target: Target) -> tuple[str, ...]:
         """Return the names of those packages, its library's first, and all of several that would do."""
         return tuple(one.partition("[")[0] for some in self.installed(target) for one in some.split("|"))
-
-
-NOTHING_TO_QUANTIZE = ErrorHint(
-    said="^ValueError: (?P<why>nothing to quantize: .*)",
-    reason="{why}",
-    fix="race its floats; products inside branches and loops are out of every quantizer's reach",
-)
-"""Every adapter's error for a model without layers of the kinds that it quantizes."""
-
-
-def explain_error(error: BaseException, table: Iterable[ErrorHint]) -> NotRun | None:
-    """Return what an error means by the first hint that fits it; None if none does, and the error is a failure."""
-    text = f"{type(error).__name__}: {error}"
-    for row in (*table, NOTHING_TO_QUANTIZE):
-        if match := re.search(row.said, text):
-            return NotRun(NotRunKind.UNFIT, row.reason.format(**match.groupdict()), row.fix)
-    return None

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import cast
 
 from shootout.core import plugins
-from shootout.core.adapter import Adapter, Entry, Runner, Shipped, explain_error
+from shootout.core.adapter import Adapter, Entry, Runner, Shipped
 from shootout.core.contract import (
     SCALED,
     Arm,
@@ -183,7 +183,8 @@ def baselines(*, loads_quickly: bool = False) -> list[str]:
 
 def explain(name: str, error: Exception) -> NotRun | None:
     """Return what an error of a backend's library means if that is known; None if it is a failure."""
-    return explain_error(error, getattr(get(name), "error_hints", ()))
+    explainer = load(import_module(BACKENDS).ERRORS)
+    return cast("NotRun | None", explainer(error, getattr(get(name), "error_hints", ())))
 
 
 def explain_device(device: Device | None, error: Exception) -> str | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache
@@ -65,11 +65,6 @@ class Precision(StrEnum):
 INTEGERS = (Precision.INT8, Precision.INT8_DYNAMIC, Precision.INT4)
 SCALED = (*INTEGERS, Precision.FP8)
 """The precisions that a quantizer makes: numbers of a few bits, and scales."""
-
-Gemm = Callable[[], object]
-"""Computes a product of two square matrices; it is done on return."""
-Gemms = Mapping[Precision, Callable[[int], Gemm]]
-"""By precision, a function that prepares a product of the given size, its operands ready: 2·n³ operations."""
 
 
 class Artifact(StrEnum):
@@ -289,7 +284,7 @@ class Capabilities:
         classical: whether it reads ONNX files with operators of `ai.onnx.ml`, such as ensembles of trees.
         portable: whether a build for the CPU is a file that any CPU runs, so that one machine can build for another.
         opens: the precisions in which a loaded model takes any size of an open axis (the word `dynamic` of a scheme):
-            what `load` returns is then an `OpenSession`.
+            what `load` returns is then an `OpenSession` of `shootout.scenarios.varying`.
     """
 
     consumes: tuple[Artifact, ...]
@@ -352,59 +347,6 @@ class Executed:
     staged: str = ""
     software: bool = False
     recompiles: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RanNode:
-    """Hold one node that each call runs, with its time by the runtime's own profiler.
-
-    Attributes:
-        kind: the runtime's own name of what it computes, fused parts and all.
-        ns: of one call; None if the runtime doesn't tell.
-        names: all by which the model's graph may know it, the surest first: nodes, values, weights, modules.
-        reads, makes: its inputs and outputs by the runtime's names, which lead to other nodes.
-        precision: that it computes in; "" where the runtime doesn't tell.
-        converts: whether it only changes a tensor's type or layout.
-    """
-
-    kind: str
-    ns: float | None
-    names: tuple[str, ...]
-    reads: tuple[str, ...] = ()
-    makes: tuple[str, ...] = ()
-    precision: str = ""
-    converts: bool = False
-
-
-class TensorNames(StrEnum):
-    """Name what the names of tensors that a runtime shows are."""
-
-    VALUES = "values"  # of the ONNX graph
-    MODULES = "modules"  # of the torch module that made them
-    LOST = "lost"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inside:
-    """Hold what a runtime computes inside of its calls, and what its nodes take.
-
-    Attributes:
-        tensors: by name, in the order in which they are made, an array for each input set; integers dequantized.
-        names: what these names are.
-        outputs: the model's outputs for each input set, from the same calls.
-        nodes: what a call of the built artifact runs; empty if the runtime tells nothing of them.
-        notes: what a reader has to know, one line each.
-        keeps_tails: whether a layer in float takes with it what follows it up to the next one.
-        fuses_less: the option of `shootout run` with which the runtime fuses less, "" if there is none, or it is set.
-    """
-
-    tensors: Mapping[str, tuple[Array, ...]]
-    names: TensorNames
-    outputs: tuple[Arrays, ...]
-    nodes: tuple[RanNode, ...] = ()
-    notes: tuple[str, ...] = ()
-    keeps_tails: bool = False
-    fuses_less: str = ""
 
 
 class BoundStanding(StrEnum):

@@ -15,11 +15,11 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 
-from shootout.core.adapter import MOMENTUM, RATE, TrainingSession
+from shootout.core.adapter import MOMENTUM, RATE, Session
 from shootout.core.contract import Arm, Array, Arrays, Capabilities, Fidelity, NotRun, NotRunKind, Precision, Target
 from shootout.core.exported.model import ExportedModel
 from shootout.core.messages import Verified
@@ -37,6 +37,18 @@ MOVE = 0.1
 """The share of their own norm by which the one moving step moves the weights: float32 shows it."""
 STEP_TOLERANCE = 1e-2
 """An optimizer that leaves out a term is off by a third at least, float32 by 1e-3 at most."""
+
+
+class TrainingSession(Session, Protocol):
+    """Run a loaded training step: `execute` also changes the weights and the momenta; its output is the loss."""
+
+    def reset(self) -> None:
+        """Go back to the weights as they were loaded, and momenta of zero."""
+
+    def state(self) -> tuple[Arrays, Arrays]:
+        """Return weights and momenta on the host, by the names in `ExportedModel.trained`; no later `execute` changes
+        them.
+        """
 
 
 class TrainStep(Scenario):

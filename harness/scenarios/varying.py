@@ -10,11 +10,11 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from statistics import mean
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
 import numpy as np
 
-from shootout.core.adapter import Built, Event, GpuSide, OpenSession, Runner, Session, check_inputs
+from shootout.core.adapter import Built, Event, GpuSide, Runner, Session, check_inputs
 from shootout.core.constants import TAIL_S
 from shootout.core.contract import Arm, Arrays, Capabilities, Executed, NotRun
 from shootout.core.exported.model import ExportedModel, aligned
@@ -199,6 +199,16 @@ def verify_sizes(claim: Claim, buffers: Sequence[Sequence[Arrays]], first: int) 
         found.append(verified)
     worst = max(found, key=lambda one: rank_error(one.fidelity))
     return replace(worst, call_s=mean(one.call_s or 0.0 for one in found)), own
+
+
+class OpenSession(Session, Protocol):
+    """Run a loaded model that takes any size of an open axis."""
+
+    def sized(self, exported: ExportedModel) -> Session:
+        """Return a session of the same loaded model for the inputs of another size."""
+
+    def compilations(self) -> int | None:
+        """Count what was compiled for sizes since it was loaded; None if the runtime doesn't tell."""
 
 
 class VaryingSession:

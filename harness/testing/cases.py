@@ -12,8 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import cast
 
+from shootout.backends.optional import Fixture
 from shootout.core import backends
-from shootout.core.adapter import Fixture
 from shootout.core.contract import SCALED, Arm, Artifact, Availability, Capabilities, Device, Precision, Target
 from shootout.core.errors import ModelError, ShootoutError, SkippedArm
 from shootout.core.exported.client import lookup, obtain_all

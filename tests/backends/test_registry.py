@@ -11,8 +11,8 @@ import pytest
 from support.adapters.third_party import install
 from support.console import TESTS
 
+from shootout.backends.optional import Fixture
 from shootout.core import backends
-from shootout.core.adapter import Fixture
 from shootout.core.contract import Device, Precision
 from shootout.core.errors import NotRunKind, SkippedArm, UsageError
 from shootout.core.host import environment
@@ -106,7 +106,7 @@ def test_a_backend_that_is_not_here_shows_and_offers_nothing():
 
 
 def test_a_third_party_says_how_the_suite_drives_it(packages: Path):
-    source = f"{MODULE}    from shootout.core.adapter import Fixture\n    fixture = Fixture(batch=3)\n"
+    source = f"{MODULE}    from shootout.backends.optional import Fixture\n    fixture = Fixture(batch=3)\n"
     (packages / "mine_fixture.py").write_text(source)
     install(packages, "mine-package", {"mine": "mine_fixture:Mine"})
     assert fixture("mine").batch == 3

@@ -14,7 +14,8 @@ from shootout.apps.explain.errors import measure_errors
 from shootout.apps.explain.explanation import Explanation, LayerPair, LayerSide, SideSummary
 from shootout.apps.explain.look import choose_sets, differ_by, share_unequal
 from shootout.apps.explain.screen import list_notes, tell_answer, tell_error, tell_side
-from shootout.core.contract import Array, Inside, TensorNames
+from shootout.backends.optional import Inside
+from shootout.core.contract import Array
 
 IDS = np.array([[1, 2, 3, 4]])
 NAN = np.array([1.0, np.nan, 2.0], np.float32)
@@ -152,7 +153,7 @@ def test_what_follows_the_layers_is_measured_on_their_own_tensors(tmp_path: Path
     y = np.concatenate([boxes, 1 / (1 + np.exp(-raw))], axis=1)
     for wrong, is_wrong in ((y, False), (np.round(y / 40) * 40, True)):
         tensors = {"boxes": (boxes,), "raw": (raw,)}
-        inside = Inside(tensors=tensors, outputs=({"y": wrong.astype(np.float32)},), names=TensorNames.VALUES)
+        inside = Inside(tensors=tensors, outputs=({"y": wrong.astype(np.float32)},), names="values")
         errors, tail = measure_errors(tmp_path / "m.onnx", [{"x": x}], inside, "fp32")
         assert all(one["own"] < 1e-5 for one in errors)
         assert tail["tail_operators"] == ("Concat", "Sigmoid")

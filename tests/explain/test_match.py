@@ -8,7 +8,8 @@ import pytest
 from shootout.apps.explain import errors
 from shootout.apps.explain.errors import match_by_value
 from shootout.apps.explain.graph import Outline
-from shootout.core.contract import Array, Inside, TensorNames
+from shootout.backends.optional import Inside
+from shootout.core.contract import Array
 from shootout.models.onnx.layers import Layer
 
 LAYERS = 40
@@ -49,7 +50,7 @@ def test_turned_and_rounded_tensors_are_found_with_few_comparisons(
     turned = [(one + 0.2 * random.standard_normal(SHAPE)).transpose(0, 2, 3, 1) for one in values]
     inside = Inside(
         tensors={f"t{number}": (one.astype(np.float32),) for number, one in enumerate(turned)},
-        names=TensorNames.LOST,
+        names="lost",
         outputs=(),
     )
     reference = [{f"v{number}": one for number, one in enumerate(values)}]
@@ -59,6 +60,6 @@ def test_turned_and_rounded_tensors_are_found_with_few_comparisons(
 
 
 def test_a_tensor_that_has_a_value_s_name_is_no_other_layer_s(values: list[Array]) -> None:
-    inside = Inside(tensors={"v0": (values[1],), "odd": (values[2],)}, names=TensorNames.VALUES, outputs=())
+    inside = Inside(tensors={"v0": (values[1],), "odd": (values[2],)}, names="values", outputs=())
     reference = [{f"v{number}": one for number, one in enumerate(values)}]
     assert errors.match_by_value(_make_outline(), inside, reference, {0: ("v0", "v0")}) == {2: ("v2", "odd")}

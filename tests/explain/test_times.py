@@ -6,7 +6,7 @@ import pytest
 
 from shootout.apps.explain.explanation import sum_times
 from shootout.apps.explain.measure import place_nodes
-from shootout.core.contract import RanNode
+from shootout.backends.optional import RanNode
 
 OWNERS = {"node_conv": 0, "relu": 0, "fc": 1, "node_fc": 1}
 

@@ -15,10 +15,11 @@ from support.races.shipping import source_of
 
 from shootout.apps.ship import folder
 from shootout.backends._onnxruntime import backend as onnxruntime
+from shootout.backends.optional import Shipment
 from shootout.backends.shipped import CHECK, LOAD, ShippedFolder, open_shipped, seal_shipped
 from shootout.commands import ship as command
 from shootout.core import backends
-from shootout.core.adapter import Built, Shipment
+from shootout.core.adapter import Built
 from shootout.core.contract import Arm, Target
 from shootout.core.errors import ArmFailed
 from shootout.core.plugins import BACKENDS, folder_of

@@ -16,8 +16,8 @@ from typing import cast
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from shootout.backends.optional import Gemm, Gemms
 from shootout.core import backends, clock, plugins
-from shootout.core.contract import Gemm, Gemms
 
 SIZES = (512, 1_024, 2_048, 4_096)
 LONGEST_S = 0.25

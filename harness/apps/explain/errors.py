@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shootout.apps.explain.graph import Outline, read_outline
+from shootout.backends.optional import Inside
 from shootout.core.constants import FIDELITY_MARGIN, FP32_BOUND_FLOOR, INT8_LEVELS
-from shootout.core.contract import Array, Arrays, Inside, Precision, TensorNames
+from shootout.core.contract import Array, Arrays, Precision
 from shootout.core.exported.fidelity import worst_error
 
 if TYPE_CHECKING:
@@ -167,9 +168,9 @@ class _Runner:
 
 def _match_by_name(outline: Outline, inside: Inside) -> dict[int, tuple[str, str]]:
     """Return for each layer the nearest value that the runtime shows, and the tensor's name there; none twice."""
-    if inside.names is TensorNames.LOST:
+    if inside.names == "lost":
         return {}
-    modules = outline.modules if inside.names is TensorNames.MODULES else None
+    modules = outline.modules if inside.names == "modules" else None
     found, taken = dict[int, tuple[str, str]](), set[str]()
     for layer in reversed(outline.layers):  # a sum of two layers' results tells of the later one
         for value in outline.values[layer.number]:
@@ -191,7 +192,7 @@ def match_by_value(
     """
     layers = [layer for layer in outline.layers if layer.number not in found]
     used = {name for _, name in found.values()}
-    if inside.names is TensorNames.VALUES:
+    if inside.names == "values":
         used |= {value for some in outline.values for value in some}
     names = [name for name in inside.tensors if name not in used]
     likeness = _Likeness(inside.tensors, reference)

@@ -7,8 +7,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from shootout.backends.optional import RanNode
 from shootout.core.constants import FIDELITY_MARGIN
-from shootout.core.contract import RanNode
 
 WORTH = 1e-2
 """Outputs of the calls that show tensors are said to differ from the raced artifact's if it is by more."""

@@ -9,9 +9,10 @@ from typing import Any, cast
 
 import numpy as np
 
+from shootout.backends.optional import Inside, TransparentAdapter
 from shootout.core import backends
-from shootout.core.adapter import Built, TransparentAdapter
-from shootout.core.contract import Array, Arrays, Artifact, Inside, Precision
+from shootout.core.adapter import Built
+from shootout.core.contract import Array, Arrays, Artifact, Precision
 from shootout.core.errors import SkippedArm
 from shootout.core.exported.fidelity import larger, worst_error
 from shootout.core.exported.model import ExportedModel

@@ -23,21 +23,12 @@ from shootout.apps.explain.explanation import (
 )
 from shootout.apps.explain.sides import Side
 from shootout.apps.ship.artifact import find_built, find_own_graph
+from shootout.backends.optional import Inside, RanNode
 from shootout.core import backends, schemes
 from shootout.core.adapter import Built
 from shootout.core.clock import Deadline
 from shootout.core.constants import BUILD_TIMEOUT_S
-from shootout.core.contract import (
-    INTEGERS,
-    Arm,
-    Artifact,
-    BoundStanding,
-    Device,
-    Inside,
-    OutputError,
-    RanNode,
-    TensorSpec,
-)
+from shootout.core.contract import INTEGERS, Arm, Artifact, BoundStanding, Device, OutputError, TensorSpec
 from shootout.core.errors import ArmFailed, NothingMeasured, SkippedArm, UsageError
 from shootout.core.exported.model import ExportedModel
 from shootout.core.host.placement import Placement, allowed_cpus, child_environment, place

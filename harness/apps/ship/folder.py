@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import cast
 
 from shootout.apps.ship.artifact import closure
+from shootout.backends.optional import Ship, Shipment
 from shootout.backends.shipped import (
     CHECK,
     CODE,
@@ -31,7 +32,7 @@ from shootout.backends.shipped import (
     seal_shipped,
 )
 from shootout.core import backends, plugins
-from shootout.core.adapter import Built, Ship, Shipment
+from shootout.core.adapter import Built
 from shootout.core.constants import FIDELITY_MARGIN, FP32_BOUND_FLOOR, USEFUL_BOUND
 from shootout.core.contract import INTEGERS, Arrays, BoundStanding, Device, Target
 from shootout.core.errors import DISK_FULL, NotRunKind, SkippedArm, UsageError, tell_refusal
