@@ -251,7 +251,7 @@ def measure(
                 )
                 file.append(_describe_end(runner, played=played, complete=complete, settled=settled))
                 if limit.seconds is not None and not complete and not any(group.rounds for group in groups):
-                    progress.say(notes.tell_too_short(limit.seconds, runner.preparing_s))
+                    progress.say(notes.tell_too_short(limit.seconds, runner.time.preparing_s))
                 if trace and not limit.allows(0.0):
                     progress.say("--max-time left no time to trace; run the same command again for it")
                 elif trace:
@@ -283,7 +283,7 @@ def _describe_end(runner: RaceRunner, *, played: bool, complete: bool, settled: 
     why = "nothing is left to measure" if complete else "--max-time"
     if (killed := played and not complete) and runner.deadline.seconds is None:
         why = "a target was killed"
-    budget_s = None if complete or killed or runner.budget.seconds is None else runner.budget.elapsed_s
+    budget_s = None if complete or killed or runner.time.racing.seconds is None else runner.time.racing.elapsed_s
     if budget_s is not None:
         why = f"{budget_s:.0f} s of racing"
     wall_s, planning_s = runner.deadline.elapsed_s, runner.plan.planning_s

@@ -1,29 +1,18 @@
-"""Split the time of one run between its steps: every share of `--max-time` stands here, in the order of the steps.
+"""Split the time of one run: the shares of `--max-time` that exports and builds get; `race.pace` parts the rest.
 
 | step | gets at most |
 |---|---|
 | exports | 60 % of the run's time, and plan with 40 % of that; a model's own part is alike for all that are left |
 | builds | 50 % of what is left; 75 % if all that was built before is settled |
-| racing | the rest; 90 s a group without `--max-time`, less what planning, exports and builds took beyond 25 s |
-| a first restart | 60 % of the racing, if not every target fits |
-| loading, in each restart | 50 % of what is left |
-| warming up, in each restart | 25 % of that restart's time; 50 % of the run's if the calls aren't steady by then |
 | one target, in any step | 50 % of what that step has left, or twice its foreseen time |
 """
 
 from __future__ import annotations
 
 from shootout.core.clock import Deadline
-from shootout.core.constants import LEAST_CALLS, LEAST_LONG_CALLS, LEAST_SLOW_CALLS, LONG_CALL_NS, SLOW_CALL_NS
 
 RACING_S = 90.0
 """The longest race for the best target of one group, if no `--max-time` is given."""
-PREPARING_S = 25.0
-"""Seconds for planning, exports and builds. What they take beyond these comes off the race, so that all takes 120 s at
-most if they take 55 s or less.
-"""
-LEAST_RACING = 2 / 3
-"""The part of the race's time that stays, however long the preparation took."""
 
 EXPORT_SHARE = 0.6
 EXPORT_PLANS = 0.4
@@ -35,13 +24,7 @@ LITTLE = 0.2
 """An export that takes less than this part of the time left is made whole."""
 BUILD_SHARE = 0.5
 LAST_BUILD_SHARE = 0.75
-LOADING_SHARE = 0.5
 ONE_ARM_SHARE = 0.5
-FIRST_RESTART_SHARE = 0.6
-"""The second restart, that of the fastest targets, gets the rest."""
-WARMING_SHARE = 0.25
-GRACE_S = 3.0
-"""A process that hasn't answered so long after the end of its time is ended."""
 
 
 def exports(run: Deadline) -> Deadline:
@@ -108,11 +91,6 @@ def run_s(builds_s: float, race_s: float) -> float:
     return max(builds_s / BUILD_SHARE, builds_s + race_s)
 
 
-def loading(run: Deadline) -> Deadline:
-    """Return when a restart's arms must be loaded and checked."""
-    return run.part(LOADING_SHARE)
-
-
 def one_arm_s(step: Deadline, takes_s: float = 0.0) -> float:
     """Return the most seconds that one arm may take of a step, so that the other arms get the rest.
 
@@ -120,43 +98,3 @@ def one_arm_s(step: Deadline, takes_s: float = 0.0) -> float:
         takes_s: the foreseen seconds; the arm may take twice as long, if so much is left.
     """
     return min(step.left_s, max(ONE_ARM_SHARE * step.left_s, 2 * takes_s))
-
-
-def one_answer_s(step: Deadline, takes_s: float = 0.0) -> float:
-    """Return how many seconds to wait for an arm's answer before its process is ended; as `one_arm_s`, with grace."""
-    return max(0.0, one_arm_s(step, takes_s) + GRACE_S)
-
-
-def race_s(most_s: float | None, spent_s: float) -> float | None:
-    """Return the seconds of a race without `--max-time`; None, without end.
-
-    Args:
-        most_s: the most that it may have; None, without end.
-        spent_s: what planning, exports and builds took.
-    """
-    return None if most_s is None else max(LEAST_RACING * most_s, most_s - max(0.0, spent_s - PREPARING_S))
-
-
-def least_calls_s(call_s: float) -> float:
-    """Return the seconds of the fewest calls of an arm in a restart, once it is verified."""
-    calls = LEAST_LONG_CALLS if call_s * 1e9 > LONG_CALL_NS else LEAST_CALLS
-    return call_s * (LEAST_SLOW_CALLS if call_s * 1e9 > SLOW_CALL_NS else calls)
-
-
-def restart_s(left_s: float, *, is_first: bool) -> float:
-    """Return the seconds that the arms of a restart may take together, if not all of them have time."""
-    return FIRST_RESTART_SHARE * left_s if is_first else left_s
-
-
-def most_warm_up_s(run: Deadline, waiting: int) -> float:
-    """Return the most seconds that one arm may warm up: half of the run's time, parted between those that wait.
-
-    Args:
-        waiting: how many arms have yet to warm up, this one included.
-    """
-    return max(0.0, run.left_s / 2 / waiting)
-
-
-def warm_up_pace_s(restart: Deadline, waiting: int) -> float:
-    """Return the seconds after which an arm of steady calls is warm enough; `waiting` as in `most_warm_up_s`."""
-    return max(0.0, WARMING_SHARE * restart.left_s / waiting)

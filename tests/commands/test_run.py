@@ -146,7 +146,9 @@ def test_how_a_run_ended_is_written_down(
 ):
     plan = SimpleNamespace(planning_s=0.0)
     campaign: Any = SimpleNamespace(
-        budget=SimpleNamespace(seconds=racing_s, elapsed_s=41.2), deadline=Deadline(max_time_s), plan=plan
+        time=SimpleNamespace(racing=SimpleNamespace(seconds=racing_s, elapsed_s=41.2)),
+        deadline=Deadline(max_time_s),
+        plan=plan,
     )
     found = run._describe_end(campaign, played=played, complete=complete, settled=complete)
     assert (found.complete, found.why, found.budget_s) == (complete, why, budget_s)

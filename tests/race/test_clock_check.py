@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from support.races import fakes
 
-from shootout.core.clock import Deadline
 from shootout.core.constants import MIN_ROUNDS
 from shootout.core.contract import Arm, Device
 from shootout.core.errors import ArmFailed
 from shootout.core.messages import Scope, TimeBin, Turn
 from shootout.core.race.arm_process import ClockCheck, longer_than
+from shootout.core.race.pace import RaceTime
 
 MS = 1_000_000
 BEGAN = 10**12
@@ -140,7 +140,7 @@ def test_calls_that_are_read_alone_come_to_no_more_than_the_harness_waited():
 
 
 def test_an_arm_whose_single_calls_take_longer_than_the_harness_waited_fails():
-    stage: Any = SimpleNamespace(deadline=Deadline(None), max_call_s=0.0)
+    stage: Any = SimpleNamespace(time=RaceTime(), max_call_s=0.0)
     built: Any = SimpleNamespace(arm=fakes.arm("a"))
     for call_ns, fails in [(1.0, False), (3.6e12, True)]:
         process: Any = SimpleNamespace(ask=lambda *_, told=call_ns, **__: np.array([told]))

@@ -20,7 +20,6 @@ from support.races.groups import group_of_rules
 from support.races.planted import header, here, on_stage, run, study
 
 from shootout.apps.judge.analysis import analyse
-from shootout.core.budget import GRACE_S
 from shootout.core.clock import Deadline
 from shootout.core.constants import LEAST_LONG_CALLS, MIN_ROUNDS, ROUNDS
 from shootout.core.contract import NotRun, NotRunKind
@@ -29,13 +28,13 @@ from shootout.core.journal import journal
 from shootout.core.journal.journal import Journal
 from shootout.core.journal.records import not_run
 from shootout.core.messages import Ask, Loaded, Scope, Scores, Tuned, Turn, Verified
-from shootout.core.race import pace, restart
+from shootout.core.race import restart
 from shootout.core.race.arm_process import TOO_LATE
 from shootout.core.race.live_arm import LiveArm
-from shootout.core.race.race import Race
+from shootout.core.race.pace import GRACE_S, RaceTime
+from shootout.core.race.race import Race, find_next
 from shootout.core.race.recording import Recorder
 from shootout.core.race.restart import Restart, RestartContext
-from shootout.core.race.runner import RaceRunner
 from shootout.core.results.group import group_of
 from shootout.core.scenario import Terms
 from shootout.core.scoring import Measure
@@ -59,9 +58,16 @@ class Told(Deadline):
         return self._left()
 
 
+def ending(left: Callable[[], float]) -> RaceTime:
+    """The time of a run, and of its loading, of which so much is left."""
+    time = RaceTime(run=Told(left))
+    time.loaded_by = time.run
+    return time
+
+
 def context(world: World, left: Callable[[], float], out: dict[str, NotRun]) -> RestartContext:
     events = dict[str, Any](say=lambda _: None, setback=lambda arm, why: out.update({arm.label: why}))
-    return RestartContext(launcher=world, watch=FakeWatch(), **events, deadline=Told(left))
+    return RestartContext(launcher=world, watch=FakeWatch(), **events, time=RaceTime(run=Told(left)))
 
 
 def played(world: World, left: Callable[[], float], out: dict[str, NotRun] | None = None) -> Restart:
@@ -159,7 +165,7 @@ def test_rounds_that_can_not_be_played_again_are_not_lost_with_an_arm_that_was_k
             return super().turn(ask)
 
     monkeypatch.setattr(fakes, "FakePlayer", Dies)
-    monkeypatch.setattr(pace, "entering_s", lambda _: anew_s)
+    monkeypatch.setattr(restart, "entering_s", lambda _: anew_s)
     world, out = World({"a": 1e5, "b": 2e5, "c": 3e5}), dict[str, NotRun]()
     found = played(world, lambda: 60.0, out)
     assert world.events.count(("spawn", "b:cpu:fp32")) == starts
@@ -174,7 +180,7 @@ def test_rounds_that_can_not_be_played_again_are_not_lost_with_an_arm_that_was_k
 
 def test_who_is_begun_anew_is_taken_to_need_as_long_as_the_slowest() -> None:
     some: Any = [SimpleNamespace(spent_s={"load": 1.0, "warm_up": 2.5}), SimpleNamespace(spent_s={"load": 3.0})]
-    assert pace.entering_s(some) == 3.5
+    assert restart.entering_s(some) == 3.5
 
 
 @pytest.mark.parametrize(
@@ -277,8 +283,7 @@ def test_no_arm_is_waited_for_beyond_its_part_of_the_time(left_s: float, asked_s
         asked.append(min(most_s, part_s))
         raise no_answer(command, part_s, had_part=part_s < most_s)
 
-    end = Told(lambda: left_s)
-    stage: Any = SimpleNamespace(deadline=end, loaded_by=end, max_call_s=0.0)
+    stage: Any = SimpleNamespace(time=ending(lambda: left_s), max_call_s=0.0)
     process: Any = SimpleNamespace(ask=ask)
     built: Any = None
     with pytest.raises(ArmFailed if left_s > 0 else SkippedArm) as found:
@@ -288,8 +293,7 @@ def test_no_arm_is_waited_for_beyond_its_part_of_the_time(left_s: float, asked_s
 
 
 def test_an_answer_that_takes_most_of_the_time_is_waited_for() -> None:
-    end = Told(lambda: 100.0)
-    stage: Any = SimpleNamespace(deadline=end, max_call_s=0.0)
+    stage: Any = SimpleNamespace(time=ending(lambda: 100.0), max_call_s=0.0)
     limits: list[float] = []
     process: Any = SimpleNamespace(ask=lambda command, *limits_s: limits.append(min(limits_s)))
     built: Any = None
@@ -318,9 +322,10 @@ def test_an_arm_that_hangs_costs_no_other_its_row(command: str, monkeypatch: pyt
         gone[0] += min(most_s, part_s)
         raise no_answer(name, part_s, had_part=part_s < most_s)
 
-    stage: Any = SimpleNamespace(deadline=Told(left), loaded_by=Told(lambda: 30.0 - gone[0]))
+    time = ending(left)
+    time.loaded_by = Told(lambda: 30.0 - gone[0])
     process, built = SimpleNamespace(ask=hang), SimpleNamespace()
-    live: Any = fakes.Answering(process, built, SimpleNamespace(**vars(stage), max_call_s=0.0), first=False)  # type: ignore[arg-type]
+    live: Any = fakes.Answering(process, built, SimpleNamespace(time=time, max_call_s=0.0), first=False)  # type: ignore[arg-type]
 
     class Hangs(fakes.FakePlayer):
         def _command(self, name: str) -> None:
@@ -384,8 +389,7 @@ def test_nor_is_a_metric(left_s: float, limit_s: float, monkeypatch: pytest.Monk
         return Scores(name=measure.metric, fault=f"{measure.metric} hung")
 
     monkeypatch.setattr("shootout.models.metrics.scorer.score", score)
-    end = Told(lambda: left_s)
-    stage: Any = SimpleNamespace(deadline=end, loaded_by=end, max_call_s=0.0, hung=None)
+    stage: Any = SimpleNamespace(time=ending(lambda: left_s), max_call_s=0.0, hung=None)
     process: Any = None
     built: Any = SimpleNamespace(exported=None)
     player = fakes.Answering(process, built, stage, first=True)
@@ -411,8 +415,7 @@ def test_a_metric_that_hangs_costs_its_column_and_is_not_tried_again(
 
     monkeypatch.setattr("shootout.models.metrics.scorer.score", score)
     monkeypatch.setattr("shootout.core.race.arm_process.Deadline", lambda part_s: Told(lambda: part_s - 301.0))
-    end = Told(lambda: left_s)
-    stage: Any = SimpleNamespace(deadline=end, loaded_by=end, max_call_s=0.0, hung=None)
+    stage: Any = SimpleNamespace(time=ending(lambda: left_s), max_call_s=0.0, hung=None)
     absent: Any = None
     built: Any = SimpleNamespace(exported=None)
     arms = [fakes.Answering(absent, built, stage, first=True) for _ in range(2)]
@@ -422,8 +425,7 @@ def test_a_metric_that_hangs_costs_its_column_and_is_not_tried_again(
 
 @pytest.mark.parametrize(("first", "calls"), [(True, 8 + 30), (False, 8)])
 def test_the_calls_of_the_report_split_are_waited_for(first: bool, calls: int) -> None:
-    end = Told(lambda: 100.0)
-    stage: Any = SimpleNamespace(deadline=end, loaded_by=end, max_call_s=0.0, max_error=0.0, measure=None)
+    stage: Any = SimpleNamespace(time=ending(lambda: 100.0), max_call_s=0.0, max_error=0.0, measure=None)
     limits: list[float] = []
 
     def ask(command: str, *limits_s: float, **_: object) -> None:
@@ -493,6 +495,5 @@ def test_a_run_that_goes_on_tries_a_restart_as_long_as_the_last_one(
     played: int, recalled: int, left_s: float, is_tried: bool
 ):
     """Of five arms one had played in 12 s: five times that isn't there, and the run ended after 21 of 60 s."""
-    one = SimpleNamespace(played=played, recalled=recalled, fewest=2, next_s=58.0, last_s=11.7, order=(0.0,))
-    runner = SimpleNamespace(deadline=Deadline(left_s))
-    assert RaceRunner._first_without_verdict(runner, [one]) is (one if is_tried else None)  # type: ignore[arg-type, list-item]
+    one: Any = SimpleNamespace(played=played, recalled=recalled, fewest=2, next_s=58.0, last_s=11.7, order=(0.0,))
+    assert find_next([one], RaceTime(run=Deadline(left_s))) is (one if is_tried else None)

@@ -17,7 +17,7 @@ from support.races import fakes
 from support.races.fakes import QUIET, FakePlayer, FakeWatch, World
 
 from shootout.core import backends
-from shootout.core.budget import GRACE_S, LOADING_SHARE, ONE_ARM_SHARE
+from shootout.core.budget import ONE_ARM_SHARE
 from shootout.core.clock import Deadline
 from shootout.core.constants import LOAD_TIMEOUT_S
 from shootout.core.contract import Arm, Device, Target
@@ -28,6 +28,7 @@ from shootout.core.messages import GpuCost, Loaded
 from shootout.core.race import arm_process
 from shootout.core.race.arm_process import ArmProcess, Launcher
 from shootout.core.race.live_arm import LiveArm, Loading
+from shootout.core.race.pace import GRACE_S, LOADING_SHARE, RaceTime
 from shootout.core.race.restart import Restart, RestartContext
 from shootout.core.worker.fork_server import can_fork
 
@@ -367,7 +368,7 @@ def test_all_arms_of_a_group_begin_in_one_way(monkeypatch: pytest.MonkeyPatch, t
 
 def test_an_import_that_hangs_takes_an_arms_part_of_the_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     waited: list[float] = []
-    started(monkeypatch, tmp_path, EAGER, waited=waited, deadline=Deadline(40.0))
+    started(monkeypatch, tmp_path, EAGER, waited=waited, time=RaceTime(run=Deadline(40.0)))
     assert 0 < waited[0] <= ONE_ARM_SHARE * LOADING_SHARE * 40 + GRACE_S
     waited.clear()
     started(monkeypatch, tmp_path, EAGER, waited=waited)

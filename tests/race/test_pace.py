@@ -25,6 +25,7 @@ from shootout.core.journal.records import Played
 from shootout.core.messages import Loaded, Tuned, Verified
 from shootout.core.race import pace
 from shootout.core.race.arm_process import too_slow
+from shootout.core.race.pace import RaceTime
 from shootout.core.race.restart import Restart, RestartContext
 from shootout.core.stats.goals import Aim, Goal
 from shootout.core.stats.group_evidence import Rules
@@ -179,6 +180,10 @@ def labels(arms: list[Any]) -> list[str]:
     return [arm.label for arm in arms]
 
 
+def leavers(arms: list[Any], needs_s: dict[str, float], left_s: float, *, is_first: bool = False) -> list[str]:
+    return [*RaceTime(run=Deadline(left_s + 0.1)).find_leavers(arms, needs_s, BASE.label, is_first=is_first)]
+
+
 @pytest.mark.parametrize(
     ("left_s", "is_first", "out"),
     [
@@ -193,7 +198,7 @@ def labels(arms: list[Any]) -> list[str]:
     ],
 )
 def test_the_slowest_stay_out_and_of_the_rivals_the_fastest_goes_last(left_s: float, is_first: bool, out: list[Any]):
-    assert pace.leavers(ALL, NEEDS, BASE.label, left_s, is_first=is_first) == out
+    assert leavers(ALL, NEEDS, left_s, is_first=is_first) == labels(out)
 
 
 @pytest.mark.parametrize(
@@ -203,32 +208,32 @@ def test_the_slowest_stay_out_and_of_the_rivals_the_fastest_goes_last(left_s: fl
 def test_a_rival_that_rounds_leaves_before_the_last_that_does_not(left_s: float, out: list[str]):
     rounds = replace(fakes.arm("q"), target=Target(backend="q", precision=Precision.INT8))
     needs_s = {**NEEDS, rounds.label: 4.0}
-    left = pace.leavers([rounds, BASE, A, COPY, B], needs_s, BASE.label, left_s, is_first=False)
-    assert labels(left) == out
+    assert leavers([rounds, BASE, A, COPY, B], needs_s, left_s) == out
 
 
 def test_a_fast_rival_that_rounds_does_not_take_the_place_of_one_that_does_not():
     rounds = replace(fakes.arm("q"), target=Target(backend="q", precision=Precision.INT8))
     needs_s = {BASE.label: 2.0, COPY.label: 2.0, A.label: 3.0, rounds.label: 0.5}
     arms = [rounds, BASE, A, COPY]
-    assert pace.leavers(arms, needs_s, BASE.label, 7.2, is_first=False) == [rounds]
-    assert pace.leavers(arms, needs_s, BASE.label, 5.5, is_first=False) == [rounds, COPY]
+    assert leavers(arms, needs_s, 7.2) == [rounds.label]
+    assert leavers(arms, needs_s, 5.5) == [rounds.label, COPY.label]
 
 
 def test_where_nothing_vouches_all_play_that_fit():
     alone = [BASE, A, B]
-    assert pace.leavers(alone, NEEDS, BASE.label, 7.0, is_first=True) == []
+    assert leavers(alone, NEEDS, 7.0, is_first=True) == []
 
 
 def test_the_time_left_is_parted_into_restarts_of_all_groups_that_wait():
-    assert pace.restart_s(40.0, [4]) == 10.0
-    assert pace.restart_s(40.0, [3, 1]) == 40.0 / (3 + 2)
-    assert pace.restart_s(40.0, [-5]) == 20.0
+    time = RaceTime(run=Deadline(40.0))
+    for owed, seconds in (([4], 10.0), ([3, 1], 40.0 / (3 + 2)), ([-5], 20.0)):
+        time.begin_restart(owed)
+        assert time.restart.seconds == pytest.approx(seconds, abs=0.1)
 
 
 def restart(world: World, due_s: float | None) -> Restart:
     events = dict[str, Any](say=lambda _: None, setback=lambda *_: None)
-    given = RestartContext(launcher=world, watch=FakeWatch(), **events, pace=Deadline(due_s))
+    given = RestartContext(launcher=world, watch=FakeWatch(), **events, time=RaceTime(restart=Deadline(due_s)))
     arms = [fakes.arm(name) for name in world.call_ns]
     return Restart(index=0, arms=arms, context=given, rng=random.Random(0)).run()
 
@@ -256,7 +261,7 @@ def test_what_a_call_takes_is_told_by_the_calls_that_verified():
         fakes.live_arm(A, loaded=loaded, verified=replace(verified, call_s=call_s), spent_s={"verify": 8.0})
         for call_s in (0.08, 0.01)
     )
-    assert pace.foreseen_s(fast, 0.0) == pytest.approx(pace.foreseen_s(slow, 0.0) / 8)
+    assert pace.least_calls_s(fast.checked_call_s) == pytest.approx(pace.least_calls_s(slow.checked_call_s) / 8)
 
 
 def test_long_calls_make_short_blocks_and_short_calls_fill_theirs():
@@ -272,7 +277,7 @@ def test_long_calls_make_short_blocks_and_short_calls_fill_theirs():
 
 def test_an_arm_s_part_of_a_restart_is_what_the_shortest_one_would_take():
     found = restart(World({"a": 1e6, "b": 3e6}), None)
-    parts = pace.took_s(found.playing, 12.0)
+    parts = found.took_s(12.0)
     assert parts["b:cpu:fp32"] > 2 * parts["a:cpu:fp32"]
     assert 12.0 * MIN_ROUNDS / ROUNDS * 0.99 < sum(parts.values()) < 12.0
 
@@ -302,7 +307,7 @@ def test_the_fastest_so_far_play_on_the_first_in_full_precision_whatever_is_fast
 def test_who_is_left_out_says_that_a_verdict_takes_two_restarts():
     out: dict[str, NotRun] = {}
     events = dict[str, Any](say=lambda _: None, setback=lambda arm, why: out.update({arm.label: why}))
-    given = RestartContext(launcher=World({}), watch=FakeWatch(), **events, deadline=Deadline(20.0))
+    given = RestartContext(launcher=World({}), watch=FakeWatch(), **events, time=RaceTime(run=Deadline(20.0)))
     loaded = Loaded(load_s=1.0, first_call_s=0.1, rss_before_bytes=1, rss_after_bytes=2)
     verified = Verified(executed=fakes.EXECUTED, fidelity=fakes.NOTHING, fault=None)
     arms = [

@@ -15,14 +15,14 @@ from support.races.groups import group_of_rules
 from support.races.planted import TRUTH, Budget, ByBatch, on_stage, run, study
 
 from shootout.apps.judge.analysis import analyse
-from shootout.core import budget
 from shootout.core.clock import Deadline
 from shootout.core.constants import FORESEEING
 from shootout.core.errors import NotRun, NotRunKind
 from shootout.core.journal import journal
 from shootout.core.journal.records import Rounds
+from shootout.core.race import pace
 from shootout.core.race import race as races
-from shootout.core.race import runner
+from shootout.core.race.pace import RaceTime
 from shootout.core.race.race import Race
 from shootout.core.stats.goals import read_goal
 from shootout.core.stats.group_evidence import Rules
@@ -65,7 +65,7 @@ def test_a_race_for_the_best_stops_at_its_budget_with_a_time_for_all_and_goes_on
     stage: list[ByBatch], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     out, asked = tmp_path / "out", study(700, 800, max_restarts=40)  # near where the lines cross
-    monkeypatch.setattr(runner, "Deadline", lambda seconds: Budget(stage[0], 3) if seconds else Deadline(None))
+    monkeypatch.setattr(pace, "Deadline", lambda seconds: Budget(stage[0], 3) if seconds else Deadline(None))
     assert not run(out, asked, racing_s=90.0)
     found = analyse(out)
     assert (found.complete, found.budget_s) == (False, 90.0)
@@ -84,7 +84,9 @@ def test_a_race_for_the_best_stops_at_its_budget_with_a_time_for_all_and_goes_on
     ("most_s", "spent_s", "left_s"), [(None, 50.0, None), (90.0, 5.0, 90.0), (90.0, 41.0, 74.0), (180.0, 900.0, 120.0)]
 )
 def test_slow_exports_and_builds_come_off_the_budget(most_s: float | None, spent_s: float, left_s: float | None):
-    assert budget.race_s(most_s, spent_s) == left_s
+    time = RaceTime(most_s=most_s, planning_s=spent_s)
+    time.begin_racing()
+    assert time.racing.seconds == (left_s and pytest.approx(left_s, abs=0.1))
 
 
 @pytest.mark.parametrize(("left_s", "goes_on"), [(1e-6, False), (1e6, True)])
@@ -101,7 +103,7 @@ def test_a_race_that_its_budget_can_t_settle_by_far_ends_at_once(
 
     asked = study(750, max_restarts=40)  # where the lines cross: nobody wins
     stage[0] = ByBatch(restart_sd=0.05)
-    monkeypatch.setattr(runner, "Deadline", Left)
+    monkeypatch.setattr(pace, "Deadline", Left)
     assert run(tmp_path / "out", asked, racing_s=90.0) == goes_on
     (group,) = analyse(tmp_path / "out").groups
     assert (group.restarts > FORESEEING) == goes_on
@@ -114,7 +116,7 @@ def test_the_budget_that_nobody_asked_for_doesn_t_end_a_race_before_a_verdict_is
     stage: list[ByBatch], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     asked = study(750, max_restarts=40)  # where the lines cross: nobody wins
-    monkeypatch.setattr(runner, "Deadline", lambda seconds: Budget(stage[0], 1) if seconds else Deadline(None))
+    monkeypatch.setattr(pace, "Deadline", lambda seconds: Budget(stage[0], 1) if seconds else Deadline(None))
     monkeypatch.setattr(races, "LEAST_RESTARTS", 5)
     run(tmp_path / "out", asked, racing_s=90.0)
     (group,) = analyse(tmp_path / "out").groups

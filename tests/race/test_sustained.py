@@ -20,6 +20,7 @@ from shootout.core.contract import Arm
 from shootout.core.errors import UsageError
 from shootout.core.messages import TimeBin
 from shootout.core.race import restart
+from shootout.core.race.pace import RaceTime
 from shootout.core.race.race import Race
 from shootout.core.race.restart import RestartContext
 from shootout.core.stats.group_evidence import Rules
@@ -115,7 +116,7 @@ def test_an_arm_that_fails_leaves_its_time_to_the_others():
 
 def test_a_restart_that_does_not_fit_into_the_time_is_not_begun():
     world = World({"a": 1e6, "b": 1e6})
-    _, (only,) = play(world, "a", "b", context={"deadline": Deadline(WHOLE_S / 2)})
+    _, (only,) = play(world, "a", "b", context={"time": RaceTime(run=Deadline(WHOLE_S / 2))})
     assert only.is_cut
     assert not [name for name, _ in world.events if name.startswith("sustain ")]
 

@@ -19,7 +19,6 @@ from support.races.fakes import EXECUTED, Answering, FakePlayer, World
 from support.races.made import GROUP, A, B, header, prepared, write
 
 from shootout.core import clock, scenario
-from shootout.core.clock import Deadline
 from shootout.core.constants import BLOCK_NS, LEAD_IN_CALLS, LEAD_IN_NS, SHORT_CALL_NS
 from shootout.core.contract import Arm, NotRun, NotRunKind, Target
 from shootout.core.errors import UsageError
@@ -31,6 +30,7 @@ from shootout.core.journal.journal import Journal
 from shootout.core.journal.records import Failure, Line, Played, Rounds
 from shootout.core.messages import Ask, Loaded, Scope, Scores, Tuned, Turn
 from shootout.core.race import arm_process, pace, restart, runner
+from shootout.core.race.pace import RaceTime
 from shootout.core.race.recording import Recorder
 from shootout.core.race.restart import block_medians
 from shootout.core.scoring import Measure
@@ -128,7 +128,7 @@ class InProcess(FakePlayer):
         worker._session, worker._sessions = session, [session]  # type: ignore[assignment]
         worker._caller, session.staged = Blocks(session, [{}, {}]), False  # type: ignore[arg-type]
         process = SimpleNamespace(ask=lambda command, *_, **given: worker_main.answer(worker, command, given))
-        stage: Any = SimpleNamespace(deadline=Deadline(None), max_call_s=0.0)
+        stage: Any = SimpleNamespace(time=RaceTime(), max_call_s=0.0)
         self.player = Answering(process, built, stage)
 
     def tune(self) -> Tuned:

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from shootout.core import backends, budget
+from shootout.core import backends
 from shootout.core.adapter import Built
 from shootout.core.build.pool import lanes_on_gpu
 from shootout.core.clock import Deadline, Stopwatch
@@ -35,6 +35,7 @@ from shootout.core.exported.calls import CLIPS
 from shootout.core.host.placement import Placement, ProcessBounds, child_environment
 from shootout.core.host.scratch import scratch
 from shootout.core.messages import Ask, Loaded, OnGpu, Scope, Scores, Tuned, Turn, Verified
+from shootout.core.race.pace import MORE_TIME, RaceTime
 from shootout.core.scenario import scenario_of
 from shootout.core.scoring import Measure, scorer
 from shootout.core.study.feasibility import device_bytes
@@ -101,7 +102,7 @@ def longer_than(read_ns: float, asked: Stopwatch) -> str:
 
 TOO_LATE = (
     "--max-time was over before it could be measured",
-    "run the same command again, with more time",
+    MORE_TIME,
     NotRunKind.NOT_REACHED,
 )
 
@@ -124,10 +125,9 @@ class Launcher:
         unsynchronized: whether arms on the GPU also show what a timer sees that doesn't wait for the device.
         energy: whether they count a call's energy, in the first restart.
         beside: sets of CPUs, as large as the arms' own, on which arms may be loaded meanwhile.
-        deadline: when the run's time is over.
+        time: of the run's races.
         built: by arm label, what this restart may start.
         played: labels of the arms that have been through a restart.
-        loaded_by: when the arms of this restart must be loaded, for those that are to have time to play.
         hung: what a metric left that took all of an arm's part of the time; None if none did.
     """
 
@@ -141,21 +141,16 @@ class Launcher:
     unsynchronized: bool = False
     energy: bool = False
     beside: Sequence[frozenset[int]] = ()
-    deadline: Deadline = field(default_factory=lambda: Deadline(None))
+    time: RaceTime = field(default_factory=RaceTime)
     built: Mapping[str, Built] = field(default_factory=dict)
     played: Collection[str] = ()
-    loaded_by: Deadline = field(init=False)
     hung: Scores | None = field(default=None, init=False)
     _servers: ForkServers = field(default_factory=ForkServers, init=False)
     prepared: dict[str, ForkServer | None] = field(default_factory=dict, init=False)
 
-    def __post_init__(self) -> None:
-        self.begin_restart(self.built, self.played)
-
     def begin_restart(self, built: Mapping[str, Built], played: Collection[str]) -> None:
-        """Take over what the next restart may start; its arms' time to load begins now."""
+        """Take over what the next restart may start."""
         self.built, self.played = built, played
-        self.loaded_by = budget.loading(self.deadline)
 
     @property
     def lanes(self) -> int:
@@ -203,8 +198,8 @@ class Launcher:
                 interpreter=self.interpreters.get(arm.target.python),
             )
             key = modules, arm.target.python, arm.threads, self.place(arm, OWN)
-            part_s = budget.one_answer_s(self.loaded_by)  # its import may hang
-            if server := self._servers.obtain(key, start, min(LOAD_TIMEOUT_S, part_s)):
+            most_s = min(LOAD_TIMEOUT_S, self.time.answer_s(loads=True))  # its import may hang
+            if server := self._servers.obtain(key, start, most_s):
                 break
         self.prepared[arm.label] = server
 
@@ -254,12 +249,12 @@ class ArmProcess(WorkerProcess):
             ArmFailed: it hung: the arm's part of the run's time was over, and there was no answer.
             SkippedArm: the run's time was over, and there was none.
         """
-        end = self._launcher.loaded_by if command in ("load", "verify") else self._launcher.deadline
-        part_s = budget.one_answer_s(end, takes_s)
+        time, loads = self._launcher.time, command in ("load", "verify")
+        part_s = time.answer_s(takes_s, loads=loads)
         try:
             return self.ask(command, limit_s, part_s, **arguments)
         except ArmFailed as error:
-            if error.hung and part_s < limit_s and not end.allows(0.0):
+            if error.hung and part_s < limit_s and time.is_over(loads=loads):
                 raise SkippedArm(*TOO_LATE) from None
             raise
 
@@ -301,12 +296,12 @@ class ArmProcess(WorkerProcess):
         """
         if self._launcher.hung:
             return self._launcher.hung
-        end = self._launcher.loaded_by
-        part_s = min(LOAD_TIMEOUT_S, budget.one_answer_s(end))
+        time = self._launcher.time
+        part_s = min(LOAD_TIMEOUT_S, time.answer_s(loads=True))
         part = Deadline(part_s)
         scores = scorer().score(measure, outputs, self._built.exported, part_s)
         if scores.fault and not part.allows(0.0):
-            if not end.allows(0.0):
+            if time.is_over(loads=True):
                 raise SkippedArm(f"--max-time was over while {scores.name} scored its outputs", *TOO_LATE[1:])
             self._launcher.hung = scores
         return scores

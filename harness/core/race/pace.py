@@ -1,49 +1,190 @@
-"""How a race spends the time that is left: how long a restart may be, and which arms play if not all have time. Pure.
+"""Own the time of a run's races: nothing else decides by seconds how long a step may take, or which arms have time.
 
 Restarts are the replicates, so a race that is short of time plays several short ones rather than a long one: fewer
 calls to warm up and fewer rounds, never fewer than a restart counts with. Where not even those of all arms fit, the
 slowest stay out: a verdict takes two restarts of the fastest ones, and one of everything is a verdict on nothing.
+
+| step | gets at most |
+|---|---|
+| racing | what exports and builds leave; 90 s a group without `--max-time`, less what they took beyond 25 s |
+| a first restart | 60 % of the racing, if not every target fits |
+| loading, in each restart | 50 % of what is left |
+| warming up, in each restart | 25 % of that restart's time; 50 % of the run's if the calls aren't steady by then |
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from shootout.core import budget
+from shootout.core.clock import Deadline
 from shootout.core.constants import (
     BLOCK_CALLS,
     BLOCK_NS,
     LEAD_IN_CALLS,
+    LEAST_CALLS,
+    LEAST_LONG_CALLS,
+    LEAST_SLOW_CALLS,
     LONG_CALL_NS,
     LONG_COMPUTE_ROUNDS,
     LONG_ROUNDS,
     MIN_ROUNDS,
     SLOW_CALL_NS,
 )
-from shootout.core.contract import Arm, Array
+from shootout.core.contract import Arm, Array, NotRun, NotRunKind
 from shootout.core.messages import Scope, Tuned
-from shootout.core.race.live_arm import LiveArm
 from shootout.core.stats.group_evidence import Rules
 from shootout.core.stats.leaders import time_ns
 from shootout.core.study.group import exact_of
+from shootout.core.units import span
+
+PREPARING_S = 25.0
+"""Seconds for planning, exports and builds. What they take beyond these comes off the race, so that all takes 120 s at
+most if they take 55 s or less.
+"""
+LEAST_RACING = 2 / 3
+"""The part of the race's time that stays, however long the preparation took."""
+LOADING_SHARE = 0.5
+FIRST_RESTART_SHARE = 0.6
+"""The second restart, that of the fastest targets, gets the rest."""
+WARMING_SHARE = 0.25
+GRACE_S = 3.0
+"""A process that hasn't answered so long after the end of its time is ended."""
+MORE_TIME = "run the same command again, with more time"
 
 
-def restart_s(left_s: float, owed: Iterable[int]) -> float:
-    """Return the seconds that a restart should take.
+@dataclass(slots=True, kw_only=True)
+class RaceTime:
+    """Tell how many seconds each step of the races may take, and which arms have none.
 
-    Args:
-        left_s: of all groups together.
-        owed: restarts that each group which waits should have yet (`Race.owed`).
+    Attributes:
+        run: when all of the run's time is over.
+        most_s: the most seconds that the racing may take; None: no limit of its own.
+        planning_s: what the plan took, before `run` was set.
+        racing: when the racing's own time is over.
+        restart: when the restart that plays should be over: then it has no more rounds than it needs to count.
+        loaded_by: when its arms must be loaded, for those that are to have time to play.
+        has_later: tells whether targets are built later: racing now leaves them half of the time.
     """
-    return left_s / max(1, sum(max(2, count) for count in owed))
+
+    run: Deadline = field(default_factory=lambda: Deadline(None))
+    most_s: float | None = None
+    planning_s: float = 0.0
+    racing: Deadline = field(default_factory=lambda: Deadline(None))
+    restart: Deadline = field(default_factory=lambda: Deadline(None))
+    loaded_by: Deadline = field(init=False)
+    has_later: Callable[[], bool] = lambda: False
+
+    def __post_init__(self) -> None:
+        self.loaded_by = self.run.part(LOADING_SHARE)
+
+    def begin_racing(self) -> None:
+        """Begin the racing's own time, now that what races first is built."""
+        self.racing = Deadline(self._racing_s(self.run.elapsed_s))
+
+    def note_builds(self, seconds: float) -> None:
+        """Take over that builds between restarts took so many seconds: these were no racing."""
+        self.racing.put_off(seconds)
+        self.racing.seconds = self._racing_s(self.preparing_s)
+
+    def _racing_s(self, preparing_s: float) -> float | None:
+        spent_s = self.planning_s + preparing_s
+        return self.most_s and max(LEAST_RACING * self.most_s, self.most_s - max(0.0, spent_s - PREPARING_S))
+
+    @property
+    def preparing_s(self) -> float:
+        """Return the seconds that exports and builds took, before the race and between its restarts."""
+        return self.run.elapsed_s - self.racing.elapsed_s
+
+    @property
+    def left_s(self) -> float:
+        """Return the seconds that racing may take now."""
+        return min(self.run.left_s, self.racing.left_s) / self._parts
+
+    def allows(self, seconds: float) -> bool:
+        """Tell whether so many seconds of racing still end in time."""
+        return self.run.allows(self._parts * seconds) and self.racing.allows(self._parts * seconds)
+
+    @property
+    def _parts(self) -> int:
+        return 2 if self.has_later() else 1
+
+    # One restart.
+
+    def begin_restart(self, owed: Iterable[int]) -> None:
+        """Set when the next restart should be over, and when its arms must be loaded.
+
+        Args:
+            owed: restarts that each group which waits should have yet (`Race.owed`).
+        """
+        self.restart = Deadline(max(0.0, self.left_s) / max(1, sum(max(2, count) for count in owed)))
+        self.loaded_by = self.run.part(LOADING_SHARE)
+
+    def answer_s(self, takes_s: float = 0.0, *, loads: bool = False) -> float:
+        """Return how many seconds to wait for an arm's answer before its process is ended: others get the rest.
+
+        Args:
+            takes_s: about what the answer takes.
+            loads: whether it is a step of loading.
+        """
+        return max(0.0, budget.one_arm_s(self.loaded_by if loads else self.run, takes_s) + GRACE_S)
+
+    def is_over(self, *, loads: bool = False) -> bool:
+        """Tell whether the run's time is over, or that of loading."""
+        return not (self.loaded_by if loads else self.run).allows(0.0)
+
+    def warm_up_s(self, waiting: int) -> tuple[float, float]:
+        """Return the most seconds that one arm may warm up, and those after which one of steady calls is warm enough.
+
+        Args:
+            waiting: how many arms have yet to warm up, this one included.
+        """
+        return max(0.0, self.run.left_s / 2 / waiting), max(0.0, WARMING_SHARE * self.restart.left_s / waiting)
+
+    def find_leavers(
+        self, arms: Sequence[Arm], needs_s: Mapping[str, float], baseline: str | None, *, is_first: bool = False
+    ) -> dict[str, NotRun]:
+        """Return why arms stay out of a restart that has no time for them, by label, the slowest first.
+
+        One rival stays beside the baseline and the copy that vouches for it, as long as these fit: the fastest in full
+        precision, which may be shipped whatever is known of errors. Where they don't, the copy goes first: in one
+        restart it vouches for nothing. A rival that rounds goes next.
+
+        Args:
+            needs_s: seconds of each arm, by label.
+            is_first: whether there is no restart yet: then the second one needs its part of the time too.
+        """
+        left_s, whole_s = self.run.left_s, sum(needs_s[arm.label] for arm in arms)
+        restart_s = left_s * (FIRST_RESTART_SHARE if is_first and any(arm.control for arm in arms) else 1.0)
+        order = sorted(arms, key=lambda arm: (arm.control, needs_s[arm.label]), reverse=True)
+        rivals = [arm for arm in order if not arm.control and arm.label != baseline]
+        exact = exact_of(rivals)
+        last = next((arm for arm in reversed(rivals) if arm.label in exact), None)
+        rivals.sort(key=lambda arm: arm is last)
+        out: dict[str, NotRun] = {}
+
+        def keep_out(arm: Arm) -> None:
+            nonlocal whole_s
+            more = ", and a verdict takes two" if is_first and whole_s <= left_s else ""
+            leaves = f"{'; ' if more else ', and '}--max-time leaves {span(max(left_s, 0.0))}"
+            reason = f"a restart with it takes {span(whole_s)} at least{more}{leaves}"
+            out[arm.label] = NotRun(NotRunKind.NOT_REACHED, reason, MORE_TIME)
+            whole_s -= needs_s[arm.label]
+            order.remove(arm)
+
+        while len(rivals) > 1 and whole_s > restart_s:
+            keep_out(rivals.pop(0))
+        order.sort(key=lambda arm: (arm.control, arm.label not in {*exact, baseline}, needs_s[arm.label]), reverse=True)
+        while order and whole_s > left_s:
+            keep_out(order[0])
+        return out
 
 
-def foreseen_s(live: LiveArm, least_s: float) -> float:
-    """Return the seconds of a loaded arm's shortest way through a restart, which takes `least_s` at least.
-
-    A first call that compiles is no measure.
-    """
-    return 0.0 if live.error else max(budget.least_calls_s(live.checked_call_s), least_s)
+def least_calls_s(call_s: float) -> float:
+    """Return the seconds of the fewest calls of an arm in a restart, once it is verified."""
+    calls = LEAST_LONG_CALLS if call_s * 1e9 > LONG_CALL_NS else LEAST_CALLS
+    return call_s * (LEAST_SLOW_CALLS if call_s * 1e9 > SLOW_CALL_NS else calls)
 
 
 def least_rounds_s(tuned: Tuned) -> float:
@@ -67,60 +208,11 @@ def _is_long(tuned: Tuned) -> bool:
     return tuned.call_ns[Scope.END_TO_END] > LONG_CALL_NS
 
 
-def entering_s(arms: Sequence[LiveArm]) -> float:
-    """Return the seconds until one more arm may play, as long as the slowest of these took."""
-    return max((sum(live.spent_s.values()) for live in arms), default=0.0)
-
-
 def _block_ns(call_ns: float) -> float:
     """Return the nanoseconds of a block with its lead-in."""
     if call_ns > LONG_CALL_NS:
         return (1 if call_ns > SLOW_CALL_NS else 2) * call_ns
     return max((LEAD_IN_CALLS + BLOCK_CALLS) * call_ns, BLOCK_NS)
-
-
-def leavers(
-    arms: Sequence[Arm], needs_s: Mapping[str, float], baseline: str | None, left_s: float, *, is_first: bool
-) -> list[Arm]:
-    """Return the arms that stay out of a restart, the slowest first.
-
-    One rival stays beside the baseline and the copy that vouches for it, as long as these fit: the fastest in full
-    precision, which may be shipped whatever is known of errors. Where they don't, the copy goes first: in one restart
-    it vouches for nothing. A rival that rounds goes next.
-
-    Args:
-        needs_s: seconds of each arm, by label.
-        is_first: whether there is no restart yet: then the second one needs its part of the time too.
-    """
-    restart_s = budget.restart_s(left_s, is_first=is_first and any(arm.control for arm in arms))
-    order = sorted(arms, key=lambda arm: (arm.control, needs_s[arm.label]), reverse=True)
-    rivals = [arm for arm in order if not arm.control and arm.label != baseline]
-    exact = exact_of(rivals)
-    last = next((arm for arm in reversed(rivals) if arm.label in exact), None)
-    rivals.sort(key=lambda arm: arm is last)
-    out = list[Arm]()
-
-    def takes_s() -> float:
-        return sum(needs_s[arm.label] for arm in order)
-
-    while len(rivals) > 1 and takes_s() > restart_s:
-        out.append(rivals.pop(0))
-        order.remove(out[-1])
-    order.sort(key=lambda arm: (arm.control, arm.label not in {*exact, baseline}, needs_s[arm.label]), reverse=True)
-    while order and takes_s() > left_s:
-        out.append(order.pop(0))
-    return out
-
-
-def took_s(arms: Sequence[LiveArm], wall_s: float) -> dict[str, float]:
-    """Return each arm's part of a restart that took so long, by label, had it had the fewest rounds that count."""
-    before = {live.arm.label: sum(live.spent_s.values()) for live in arms}
-    turns = {
-        live.arm.label: [sum(float(ns.sum()) for ns in turn.latency_ns.values()) / 1e9 for turn in live.turns]
-        for live in arms
-    }
-    scale = wall_s / (sum(before.values()) + sum(map(sum, turns.values())) or 1.0)
-    return {label: scale * (spent + sum(turns[label][:MIN_ROUNDS])) for label, spent in before.items()}
 
 
 def thinned(

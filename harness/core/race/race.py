@@ -23,13 +23,15 @@ from shootout.core.constants import (
     CONTENDERS_RESTARTS,
     CONTENDERS_SHARE,
     CONTENDING,
+    FORESEEING,
+    HOPELESS,
     LIMIT_RESTARTS,
 )
 from shootout.core.contract import Arm, Array, NotRun, NotRunKind
 from shootout.core.journal.journal import History, is_from_here
 from shootout.core.journal.records import Played
 from shootout.core.messages import Scope
-from shootout.core.race import pace
+from shootout.core.race.pace import RaceTime, thinned
 from shootout.core.race.restart import Restart, RestartContext
 from shootout.core.results.group import Group
 from shootout.core.scenario import StoppingRule, Terms, scenario_of
@@ -69,7 +71,7 @@ class Race:
         terms: what the arms are asked; the first restart sets a limit left open.
         called: pairs that play the next restart, whatever the goal still needs.
         players: the arms of the next restart, as `look` found them; none when the race is over.
-        parts_s: what each arm takes of the shortest restart, by label (`pace.took_s`); empty before this process's
+        parts_s: what each arm takes of the shortest restart, by label (`Restart.took_s`); empty before this process's
             first.
         recalled: restarts that had been played when this process began.
         barred_at: how many restarts had been played when barred arms were last looked for.
@@ -303,7 +305,7 @@ class Race:
         self.hung = {*self.hung} - {live.arm.label for live in found.playing}
         self.terms = self.terms.after(found.asked)
         self.group.take(*found.lines(self.name, watch.seconds))
-        self.parts_s |= pace.took_s(found.playing, self.last_s) if self.terms.is_by_calls else {}
+        self.parts_s |= found.took_s(self.last_s) if self.terms.is_by_calls else {}
         return found
 
     def join(self, arms: Iterable[Arm]) -> None:
@@ -393,6 +395,13 @@ class Race:
             return (1, self.index)
         return (2, not self.called, self.nearest, self.index)
 
+    def is_hopeless(self, left_s: float) -> bool:
+        """Tell whether its nearest verdict would take far longer than the seconds left of a default budget."""
+        here = self.played - self.recalled  # the same command given again wants more of it
+        if left_s == math.inf or here < FORESEEING or self.played < self.fewest:
+            return False
+        return math.inf > self.nearest * self.next_s > HOPELESS * left_s
+
     def call_all(self, left_s: float) -> None:
         """Let the arms play now that stand back for the contenders, if they would have no time behind them."""
         if not (self.contenders_first and self.owes):
@@ -414,7 +423,7 @@ class Race:
         if self.may_thin:
             share_s = left_s / max(1, self.fewest - self.played)
             last = self._find_far_from_told()
-            self.players = pace.thinned(self.players, self.parts_s, self.blocks, self.rules, share_s, last)
+            self.players = thinned(self.players, self.parts_s, self.blocks, self.rules, share_s, last)
 
     def _find_far_from_told(self) -> set[str]:
         """Return the arms that a restart or two more bring no verdict, as far as that is known."""
@@ -433,8 +442,33 @@ class Race:
         return f"{short(leaders[0])} leads, {waiting} open" if leaders else ""
 
 
+def find_waiting(playing: Sequence[Race], time: RaceTime) -> list[Race]:
+    """Return the races that may play next, after arms have come in or left for want of time.
+
+    A race that its budget can't settle by far is left out, but for arms that stood back.
+    """
+    for race in playing:
+        race.call_all(0.0 if race.is_hopeless(time.racing.left_s) else time.left_s)
+    if len(playing) == 1:  # a budget ends no race before a verdict
+        race = playing[0]
+        race.thin(time.run.left_s if race.played < race.fewest else time.left_s)
+    return [race for race in playing if race.owes or not race.is_hopeless(time.racing.left_s)]
+
+
+def find_next(waiting: Sequence[Race], time: RaceTime) -> Race | None:
+    """Return the race that plays the next restart; None: none ends in time.
+
+    One that can have no verdict yet isn't ended by a default budget. An earlier process may have played one arm of
+    many. A process that goes on then tries as long a restart as that one, and the restart leaves out what doesn't fit:
+    else it would end with most of its time unused.
+    """
+    open_ = [race for race in waiting if race.played < race.fewest]
+    untried = (one for one in open_ if one.played == one.recalled and time.run.allows(one.last_s))
+    return first_of(waiting, time.allows) or first_of(open_, time.run.allows) or next(untried, None)
+
+
 def first_of(waiting: Iterable[Race], allows: Callable[[float], bool]) -> Race | None:
-    """Return the race that plays the next restart, since time goes where an answer is near; None: none ends in time.
+    """Return the race that plays first, since time goes where an answer is near; None: none ends in time.
 
     First each plays once, so that every cell has a figure. Then each plays the fewest restarts that can give a verdict,
     one race after the other: one restart of everything is a verdict on nothing. From there on the next restart goes to

@@ -16,9 +16,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from shootout.core import budget
-from shootout.core.clock import Deadline, Stopwatch, sleep
-from shootout.core.constants import COMPUTE_ROUNDS, ROUNDS, ROUNDS_BUDGET_NS
+from shootout.core.clock import Stopwatch, sleep
+from shootout.core.constants import COMPUTE_ROUNDS, MIN_ROUNDS, ROUNDS, ROUNDS_BUDGET_NS
 from shootout.core.contract import Arm, Device, NotRun
 from shootout.core.errors import ArmFailed, NotRunKind, SkippedArm
 from shootout.core.host.noise import Disturbance, Gpus, NoiseMeter, OwnTraces, undisturbed
@@ -26,11 +25,10 @@ from shootout.core.journal import records
 from shootout.core.journal.records import Played, PlayedOnGpu
 from shootout.core.journal.samples import SINGLE
 from shootout.core.messages import CPU, Ask, Loaded, Scope, Verified
-from shootout.core.race import pace
 from shootout.core.race.arm_process import Launcher
 from shootout.core.race.live_arm import LiveArm, Loading, total_cpu_ns
+from shootout.core.race.pace import RaceTime, least_calls_s, least_compute_rounds, least_rounds, least_rounds_s
 from shootout.core.scenario import Rounds, Terms, scenario_of
-from shootout.core.units import span
 
 _MAX_PADDING_BYTES = 4096
 _LEAVING = "leaving"
@@ -39,13 +37,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartContext:
-    """What a restart plays with: the run's launcher and noise meter, callbacks and limits of time.
+    """What a restart plays with: the run's launcher, noise meter and time, and callbacks.
 
     Attributes:
         setback, checked: called at once for the journal, when an arm is out and when it was verified.
         say: called with what people are told.
-        deadline: when the time is over: a restart ends after the last round that is likely to end before it.
-        pace: when this restart should be over: then it has no more rounds than it needs to count.
+        time: a restart ends after the last round that is likely to end before the run does.
     """
 
     launcher: Launcher
@@ -53,8 +50,7 @@ class RestartContext:
     setback: Callable[[Arm, NotRun], None]
     checked: Callable[[Arm, Loaded, Verified], None] = lambda *_: None
     say: Callable[[str], None] = lambda _: None
-    deadline: Deadline = field(default_factory=lambda: Deadline(None))
-    pace: Deadline = field(default_factory=lambda: Deadline(None))
+    time: RaceTime = field(default_factory=RaceTime)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -152,7 +148,10 @@ class Restart:
 
     def _arms_that_fit_the_time(self, loaded: Sequence[LiveArm]) -> list[LiveArm]:
         """Keep those out that there is no time for, by what the calls that verified them took."""
-        needs_s = {live.arm.label: pace.foreseen_s(live, self.terms.least_s) for live in loaded}
+        needs_s = {  # a first call that compiles is no measure
+            live.arm.label: 0.0 if live.error else max(least_calls_s(live.checked_call_s), self.terms.least_s)
+            for live in loaded
+        }
         fitting = self._keep_out(loaded, needs_s, is_first=self.index == 0)
         self.is_cut = not fitting
         return fitting
@@ -160,28 +159,20 @@ class Restart:
     def _drop_slow_arms(self) -> None:
         """Keep those out that there is no time for now that they are warm; none once the time is over."""
         if self.terms.is_by_calls and self._has_time_for(0.0):
-            needs_s = {live.arm.label: pace.least_rounds_s(live.tuned) for live in self.playing}
-            self.playing = self._keep_out(self.playing, needs_s, is_first=False)
+            needs_s = {live.arm.label: least_rounds_s(live.tuned) for live in self.playing}
+            self.playing = self._keep_out(self.playing, needs_s)
 
-    def _keep_out(self, arms: Sequence[LiveArm], needs_s: Mapping[str, float], *, is_first: bool) -> list[LiveArm]:
-        """End the arms that there is no time for, and say so; see `pace.leavers`.
-
-        Returns:
-            The others.
-        """
-        left_s, whole_s = self.context.deadline.left_s, sum(needs_s.values())
-        out = pace.leavers([live.arm for live in arms], needs_s, self.baseline, left_s, is_first=is_first)
-        for arm in out:
-            more = ", and a verdict takes two" if is_first and whole_s <= left_s else ""
-            leaves = f"{'; ' if more else ', and '}--max-time leaves {span(max(left_s, 0.0))}"
-            reason = f"a restart with it takes {span(whole_s)} at least{more}{leaves}"
-            fix = "run the same command again, with more time"
-            self.context.setback(arm, NotRun(NotRunKind.NOT_REACHED, reason, fix))
-            whole_s -= needs_s[arm.label]
-        for live in arms:
-            if live.arm in out:
-                live.kill()
-        return [live for live in arms if live.arm not in out]
+    def _keep_out(
+        self, arms: Sequence[LiveArm], needs_s: Mapping[str, float], *, is_first: bool = False
+    ) -> list[LiveArm]:
+        """End the arms that there is no time for, and say so; return the others."""
+        by_label = {live.arm.label: live for live in arms}
+        all_arms = [live.arm for live in arms]
+        out = self.context.time.find_leavers(all_arms, needs_s, self.baseline, is_first=is_first)
+        for label, why in out.items():
+            self.context.setback(by_label[label].arm, why)
+            by_label[label].kill()
+        return [live for live in arms if live.arm.label not in out]
 
     def _warm_up(self, live: LiveArm, waiting: int) -> None:
         """Warm one arm up in quiet, on the CPUs where it will play, and hold it again.
@@ -189,8 +180,7 @@ class Restart:
         Args:
             waiting: how many have yet to be warmed up.
         """
-        most_s = budget.most_warm_up_s(self.context.deadline, waiting)
-        pace_s = budget.warm_up_pace_s(self.context.pace, waiting)
+        limits_s = self.context.time.warm_up_s(waiting)
 
         def get_warm() -> None:
             if live.is_verified:
@@ -198,7 +188,7 @@ class Restart:
             if live.error:
                 raise live.error
             live.process.release()
-            live.get_warm(most_s, pace_s)
+            live.get_warm(*limits_s)
             live.process.hold()
             self.playing.append(live)
 
@@ -212,7 +202,7 @@ class Restart:
         """
         whys, self._lost = self._lost, {}
         lost = [arm for arm in self.arms if arm.label in whys]
-        if self.rounds and not self._has_time_for(rounds_s + pace.entering_s(self.playing)):
+        if self.rounds and not self._has_time_for(rounds_s + entering_s(self.playing)):
             for arm in lost:
                 self.context.setback(arm, whys[arm.label])
             return False
@@ -226,11 +216,11 @@ class Restart:
 
     def _play_rounds(self, cleanup: ExitStack) -> None:
         """Play so many rounds, whatever the machine does: a disturbed one is flagged, not waited out or repeated."""
-        least = self.asked.least or pace.least_rounds(live.tuned for live in self.playing)
+        least = self.asked.least or least_rounds(live.tuned for live in self.playing)
         wanted = self.asked.most or rounds_for(self.playing, least)
         round_s = self.asked.round_s or 0.0
         while self.playing and self.rounds < wanted and self._has_time_for(round_s):
-            if self.rounds >= least and not self.context.pace.allows(round_s):
+            if self.rounds >= least and not self.context.time.restart.allows(round_s):
                 break
             self.context.say(f"round {self.rounds + 1}/{wanted}")
             hung_s = self.hung_s
@@ -254,11 +244,11 @@ class Restart:
         self.is_cut |= self.rounds < least and (bool(self.playing) or not self._has_time_for(0.0))
 
     def _has_time_for(self, seconds: float) -> bool:
-        return not self.is_late and self.context.deadline.allows(seconds)
+        return not self.is_late and self.context.time.run.allows(seconds)
 
     def _play_round(self, wanted: int) -> bool:
         """Run a turn of every arm; return False if the time is over before all have had theirs."""
-        computes = pace.least_compute_rounds((live.tuned for live in self.playing), self.compute_rounds)
+        computes = least_compute_rounds((live.tuned for live in self.playing), self.compute_rounds)
         read = list(Scope) if self.rounds < computes else [Scope.END_TO_END]
         rest_s = self.asked.rest_s(len(self.playing))
         asks = self._next_asks(tuple(_shuffle(read, self.rng)))
@@ -293,7 +283,7 @@ class Restart:
             return True
         if not self._has_time_for(min(needs_s.values())):
             return False
-        self.playing = self._keep_out(self.playing, needs_s, is_first=False)
+        self.playing = self._keep_out(self.playing, needs_s)
         return True
 
     def _take_turn(self, live: LiveArm, ask: Ask) -> None:
@@ -331,7 +321,7 @@ class Restart:
             live.peak_rss_bytes = process.peak_memory()
             live.read_singly()
             if self.tails:
-                live.read_tail(self.context.deadline.left_s)
+                live.read_tail(self.context.time.run.left_s)
             if live.arm.target.device.is_gpu:
                 disturbances = self._watch_machine()
                 live.on_gpu = undisturbed(process.on_gpu(), partial(disturbances, {}))
@@ -342,6 +332,16 @@ class Restart:
         for live in list(self.playing):
             if self._has_time_for(0.0):
                 self._run_guarded(live, _LEAVING, partial(take, live))
+
+    def took_s(self, wall_s: float) -> dict[str, float]:
+        """Return each arm's part of the restart, which took so long, by label, had it had the fewest rounds."""
+        before = {live.arm.label: sum(live.spent_s.values()) for live in self.playing}
+        turns = {
+            live.arm.label: [sum(float(ns.sum()) for ns in turn.latency_ns.values()) / 1e9 for turn in live.turns]
+            for live in self.playing
+        }
+        scale = wall_s / (sum(before.values()) + sum(map(sum, turns.values())) or 1.0)
+        return {label: scale * (spent + sum(turns[label][:MIN_ROUNDS])) for label, spent in before.items()}
 
     def lines(self, group: str, wall_s: float) -> tuple[list[Played], records.Rounds]:
         """Return what the journal says of it: a line for each arm that played, and the one that closes them.
@@ -416,6 +416,11 @@ class Restart:
             if label not in self._lost:
                 self.context.setback(live.arm, why)
             self.playing = [one for one in self.playing if one.arm.label != label]
+
+
+def entering_s(arms: Sequence[LiveArm]) -> float:
+    """Return the seconds until one more arm may play, as long as the slowest of these took."""
+    return max((sum(live.spent_s.values()) for live in arms), default=0.0)
 
 
 def rounds_for(arms: Sequence[LiveArm], least: int) -> int:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from shootout.core import budget
 from shootout.core.adapter import Built
 from shootout.core.build.pool import lanes_near
 from shootout.core.build.preparation import Preparation
 from shootout.core.clock import Deadline, Stopwatch
-from shootout.core.constants import FORESEEING, HOPELESS
 from shootout.core.contract import Arm, Device
 from shootout.core.errors import UsageError
 from shootout.core.host import cuda_driver, environment, gpu
@@ -22,9 +19,9 @@ from shootout.core.host.placement import on_cpus
 from shootout.core.journal.journal import History, Journal
 from shootout.core.journal.records import Confirming, Played
 from shootout.core.messages import Progress
-from shootout.core.race import pace
 from shootout.core.race.arm_process import Launcher
-from shootout.core.race.race import Purpose, Race, first_of
+from shootout.core.race.pace import RaceTime
+from shootout.core.race.race import Purpose, Race, find_next, find_waiting
 from shootout.core.race.recording import Recorder
 from shootout.core.race.restart import Restart, RestartContext
 from shootout.core.results.group import find_faulty, group_of
@@ -49,7 +46,7 @@ class RaceRunner:
         racing_s: the most seconds that the racing may take; None: no limit of its own.
         purpose: what bars arms, or calls them once more, beside the goals of the groups.
         is_short: whether the race ended at the most restarts while some arms waited for more.
-        budget: what is left of them once exports and builds are done.
+        time: of the races.
         launcher: starts the arms' processes, in every restart.
     """
 
@@ -66,7 +63,7 @@ class RaceRunner:
     built: dict[str, dict[str, Built]] = field(default_factory=dict)
     races: list[Race] = field(default_factory=list)
     recorder: Recorder = field(init=False)
-    budget: Deadline = field(init=False)
+    time: RaceTime = field(init=False)
     preparation: Preparation = field(init=False)
     launcher: Launcher = field(init=False)
     watch: NoiseMeter = field(init=False)
@@ -74,6 +71,12 @@ class RaceRunner:
     def __post_init__(self) -> None:
         self.recorder = Recorder(
             out=self.out, file=self.file, history=self.history, progress=self.progress, purpose=self.purpose
+        )
+        self.time = RaceTime(
+            run=self.deadline,
+            most_s=self.racing_s,
+            planning_s=self.plan.planning_s,
+            has_later=lambda: self.preparation.has_next,
         )
         self.purpose.begin(self.plan, self.history)
         self.preparation = Preparation(
@@ -115,13 +118,13 @@ class RaceRunner:
             is_in_time = True
             with on_cpus(self.plan.placement.parent):  # off the arms' CPUs
                 while is_in_time and (playing := self._find_playing()):
-                    waiting = self._find_waiting(playing)
-                    race = first_of(waiting, self._has_time_for) or self._first_without_verdict(waiting)
+                    waiting = find_waiting(playing, self.time)
+                    race = find_next(waiting, self.time)
                     is_in_time = race is not None and self._play(race, waiting)
             if self._build_next(is_in_time=is_in_time):
                 continue
             has_more = is_in_time and self._find_more()
-            if not has_more or not self._has_time_for(0.0):
+            if not has_more or not self.time.allows(0.0):
                 return is_in_time and not has_more
 
     def _begin(self) -> None:
@@ -138,12 +141,12 @@ class RaceRunner:
             unsynchronized=study.unsynchronized,
             energy=study.energy,
             beside=lanes_near(place)[1:],  # of all CPUs: while it plays, this thread is bound to a few
-            deadline=self.deadline,
+            time=self.time,
         )
         is_on_gpu = any(arm.target.device is Device.CUDA for group in self.groups.values() for arm in group.playing)
         self.watch = NoiseMeter(place.arms, gpu=gpu.UsedGpu.open() if is_on_gpu else None, parent=place.parent)
         self._add_races(self.groups.values())
-        self.budget = Deadline(budget.race_s(self.racing_s, self.plan.planning_s + self.deadline.elapsed_s))
+        self.time.begin_racing()
 
     # Which race plays next, and which of its arms.
 
@@ -151,46 +154,6 @@ class RaceRunner:
         """Return the races that go on; none if each has a first answer and others that are built later come first."""
         playing = [race for race in self.races if race.players]
         return [] if self.preparation.has_next and not any(race.lacks_answer for race in playing) else playing
-
-    def _find_waiting(self, playing: Sequence[Race]) -> list[Race]:
-        """Return the races that may play next, after arms have come in or left for want of time."""
-        for race in playing:
-            race.call_all(0.0 if self._is_hopeless(race) else self._left_s)
-        if len(playing) == 1:  # a budget ends no race before a verdict
-            race = playing[0]
-            race.thin(self.deadline.left_s if race.played < race.fewest else self._left_s)
-        return [race for race in playing if race.owes or not self._is_hopeless(race)]
-
-    def _first_without_verdict(self, waiting: Sequence[Race]) -> Race | None:
-        """Return a race that can have no verdict yet: a default budget doesn't end it without one.
-
-        An earlier process may have played one arm of many. A process that goes on then tries as long a restart as that
-        one, and the restart leaves out what doesn't fit: else it would end with most of its time unused.
-        """
-        open_ = [race for race in waiting if race.played < race.fewest]
-        first = first_of(open_, self.deadline.allows)
-        untried = (one for one in open_ if one.played == one.recalled and self.deadline.allows(one.last_s))
-        return first or next(untried, None)
-
-    def _is_hopeless(self, race: Race) -> bool:
-        """Tell whether a race's nearest verdict would take far longer than the default budget still allows."""
-        here = race.played - race.recalled  # the same command given again wants more of it
-        if self.budget.seconds is None or here < FORESEEING or race.played < race.fewest:
-            return False
-        return math.inf > race.nearest * race.next_s > HOPELESS * self.budget.left_s
-
-    @property
-    def _left_s(self) -> float:
-        """Return the seconds that racing may take now."""
-        return min(self.deadline.left_s, self.budget.left_s) / self._parts
-
-    def _has_time_for(self, seconds: float) -> bool:
-        return self.deadline.allows(self._parts * seconds) and self.budget.allows(self._parts * seconds)
-
-    @property
-    def _parts(self) -> int:
-        """Return how many equal parts the time left has: racing now leaves one to targets that are built later."""
-        return 2 if self.preparation.has_next else 1
 
     # One restart.
 
@@ -220,17 +183,16 @@ class RaceRunner:
 
     def _run_restart(self, race: Race, waiting: Sequence[Race]) -> Restart:
         self.launcher.begin_restart(self.built.get(race.name, {}), race.group.played)
-        due = Deadline(pace.restart_s(max(0.0, self._left_s), [each.owed for each in waiting]))
+        self.time.begin_restart([each.owed for each in waiting])
         goal_s = sum(each.left_s for each in waiting)
-        self.progress.restart(race.name, race.played, race.fewest, goal_s, self._left_s, race.standing)
+        self.progress.restart(race.name, race.played, race.fewest, goal_s, self.time.left_s, race.standing)
         context = RestartContext(
             launcher=self.launcher,
             watch=self.watch,
             setback=partial(self.recorder.note, race.name),
             checked=partial(self.recorder.checked, race.name),
             say=self.progress.detail,
-            deadline=self.deadline,
-            pace=due,
+            time=self.time,
         )
         return race.play(context)
 
@@ -323,8 +285,7 @@ class RaceRunner:
             self._tell(race, self.purpose.tell_before_builds)
         with Stopwatch() as watch:
             ready = self.preparation.build(jobs)
-        self.budget.put_off(watch.seconds)
-        self.budget.seconds = budget.race_s(self.racing_s, self.plan.planning_s + self.preparing_s)
+        self.time.note_builds(watch.seconds)
         for race in self.races:
             self.built[race.name] = self.built.get(race.name, {}) | ready.get(race.name, {})
             built = self._add_control(self.groups[race.name])
@@ -332,11 +293,6 @@ class RaceRunner:
             race.join([arm for arm in there if not self.recorder.is_out(race.name, arm)])
         self._look(self.races)
         return True
-
-    @property
-    def preparing_s(self) -> float:
-        """Return the seconds that exports and builds took, before the race and between its restarts."""
-        return self.deadline.elapsed_s - self.budget.elapsed_s
 
     def _find_more(self) -> bool:
         """Find what is still to be measured when nothing is open; False if there is nothing.
@@ -350,7 +306,7 @@ class RaceRunner:
             record = scenario_of(group.record.arms[0]).find_next_group(group.record, race.sound)
             if record and record.name not in self.groups:
                 found.append(replace(group, record=record, skips={}))
-        for group in found if self._has_time_for(0.0) else ():
+        for group in found if self.time.allows(0.0) else ():
             self.file.append(Confirming(group=group.record))
             self.groups[group.record.name] = group
             self.built |= self._prepare_groups([group])
@@ -382,7 +338,7 @@ class RaceRunner:
     def _call_wanted(self) -> bool:
         """Call once more what the run's purpose wants to know, as far as there is time; False if none has time."""
         for race in self.races:
-            self._call(race, self.purpose.call_wanted(race, self._has_time_for))
+            self._call(race, self.purpose.call_wanted(race, self.time.allows))
         return any(race.players for race in self.races)
 
     @property
