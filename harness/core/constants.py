@@ -78,7 +78,7 @@ TAIL_S = 5.0
 """Rounds of long calls bring fewer: where a limit asks for their tail, an arm's others may take so long."""
 
 RECHECK_SHARE = 0.1
-"""So much of the time that an arm is timed may go into asking it again, see `worker.verification`."""
+"""So much of the time that an arm is timed may go into asking it again, see `worker.rechecks`."""
 
 TOO_BUSY = 0.25
 """Where a larger share of a group's rounds was disturbed, what its arms failed at tells nothing of them."""

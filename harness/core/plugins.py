@@ -23,6 +23,10 @@ SOURCES = "shootout.models.sources"
 ROWS = "shootout.models.data.reading:read_rows"
 """The function that has a user's own function read their files."""
 BACKENDS = "shootout.backends"
+PROBES = "shootout.models.probes"
+"""The module of the probes: by a probe's name, `READERS` has what names the precision that its outputs show, `BATCHES`
+the rows of its one set of inputs.
+"""
 
 Plugin = TypeVar("Plugin")
 Folders = tuple[tuple[str, int], ...]

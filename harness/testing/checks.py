@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,8 @@ from shootout.core.contract import SCALED, Array, Availability, Precision
 from shootout.core.errors import SkippedArm
 from shootout.core.exported import fidelity
 from shootout.core.exported.model import ExportedModel, open_exported
-from shootout.core.worker import precision_checks
+from shootout.core.plugins import PROBES
+from shootout.core.worker import verification
 from shootout.testing.cases import ConformanceCase, fixture, lacks
 
 
@@ -101,7 +103,7 @@ def error_within_error_bound(checked: CheckedTarget) -> None:
     outputs = [call(checked.session, inputs, slot) for slot, inputs in enumerate(checked.inputs)]
     found = fidelity.compare(outputs, checked.case.exported.reference_outputs())
     target = checked.case.arm.target
-    is_whole = precision_checks.is_mostly_labeled(checked.session.executed, target)
+    is_whole = verification.is_mostly_labeled(checked.session.executed, target)
     error_bound = checked.case.exported.error_bound(target, checked.adapter.capabilities.rest, is_whole=is_whole)
     fault = fidelity.gate(found, *error_bound)
     assert fault is None, fault
@@ -121,7 +123,7 @@ def executed_matches_request(checked: CheckedTarget) -> None:
         if checked.case.precision not in SCALED:
             # The harness allows more of FP32, too: a user's file in float64, which no fixture is.
             is_tf32 = checked.case.precision is Precision.TF32
-            known = precision_checks.COUNTED[Precision.TF32] if is_tf32 else (checked.case.precision,)
+            known = verification.COUNTED[Precision.TF32] if is_tf32 else (checked.case.precision,)
             assert set(counts) <= set(known), counts
         else:
             assert counts.get(checked.case.precision.partition("-")[0], 0) > sum(counts.values()) / 2, counts
@@ -142,9 +144,9 @@ def probe_agrees(checked: CheckedTarget) -> None:
         return
     session = checked.adapter.load(checked.build(checked.case.probe_exported, "probe"))
     outputs = call(session, checked.case.probe_exported.input_buffers()[0])
-    found = precision_checks.probes().READERS[checked.case.probe_exported.model](outputs)
+    found = import_module(PROBES).READERS[checked.case.probe_exported.model](outputs)
     session.close()
-    fault = precision_checks.probe_fault(found, checked.case.arm.target)
+    fault = verification.probe_fault(found, checked.case.arm.target)
     assert fault is None, f"asked for {checked.case.precision}, the probe shows {found}: {fault}"
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from shootout.core.contract import Arm, Device, Executed, Precision, Target
-from shootout.core.worker.precision_checks import executed_fault, probe_fault
+from shootout.core.worker.verification import executed_fault, probe_fault
 
 
 def executed(**counts: int) -> Executed:

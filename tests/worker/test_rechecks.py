@@ -14,9 +14,10 @@ import pytest
 from shootout.core.constants import ROUNDS
 from shootout.core.contract import Arm, Array, Arrays, OutputError, Target, TensorSpec
 from shootout.core.messages import Scope, Verified
-from shootout.core.worker import verification
+from shootout.core.worker import rechecks
 from shootout.core.worker.blocks import Blocks
-from shootout.core.worker.verification import Claim, Rechecks
+from shootout.core.worker.rechecks import Rechecks
+from shootout.core.worker.verification import Claim
 from shootout.models.sources.assembly import make_unseen
 from shootout.scenarios.concurrent import Instances
 
@@ -170,7 +171,7 @@ def test_who_keeps_answers_of_long_calls_is_found_out_in_the_rounds_of_one_resta
         def __exit__(self, *_: object) -> None:
             self.seconds = float(run.computed - self.before)
 
-    monkeypatch.setattr(verification.clock, "Stopwatch", Stopwatch)
+    monkeypatch.setattr(rechecks.clock, "Stopwatch", Stopwatch)
     rechecked, blocks = watching(call_s=1e-6), Timed(Session(run), buffers_of())  # type: ignore[arg-type]
     assert "it keeps answers" in "".join(rechecked.look(blocks, 0.026) for _ in range(ROUNDS))
 
@@ -231,11 +232,11 @@ def test_an_arm_whose_time_depends_on_its_inputs_is_left_alone():
 STARTS = 60
 
 
-def judged_starts(odds_of_a_slow_pair: float, pairs: int = verification.SHORT_PAIRS) -> list[float]:
+def judged_starts(odds_of_a_slow_pair: float, pairs: int = rechecks.SHORT_PAIRS) -> list[float]:
     """What so many starts find whose pairs are slow this often."""
     rng = np.random.default_rng(0)
-    slow = (rng.random((STARTS, verification.MOST_PAIRS)) < odds_of_a_slow_pair).astype(float)
-    return [verification.judge_ratios(3 * one + 1, pairs) for one in slow]
+    slow = (rng.random((STARTS, rechecks.MOST_PAIRS)) < odds_of_a_slow_pair).astype(float)
+    return [rechecks.judge_ratios(3 * one + 1, pairs) for one in slow]
 
 
 @pytest.mark.parametrize("share", [1.0, 0.95, 0.85])
@@ -244,7 +245,7 @@ def test_most_pairs_that_are_slow_prove_it_though_noise_hits_some(share: float):
 
 
 @pytest.mark.parametrize("share", [0.0, 0.05, 0.3, 0.5])
-@pytest.mark.parametrize("pairs", [verification.PAIRS, verification.SHORT_PAIRS])
+@pytest.mark.parametrize("pairs", [rechecks.PAIRS, rechecks.SHORT_PAIRS])
 def test_noise_that_hits_half_of_the_pairs_proves_nothing(share: float, pairs: int):
     assert not any(judged_starts(share, pairs))
 
@@ -252,9 +253,9 @@ def test_noise_that_hits_half_of_the_pairs_proves_nothing(share: float, pairs: i
 def test_pairs_are_read_until_they_are_decided_and_no_longer():
     read = list[float]()
     endless = (read.append(ratio) or ratio for ratio in iter(lambda: 1.0, None))  # type: ignore[func-returns-value]
-    assert not verification.judge_ratios(endless, 5)
+    assert not rechecks.judge_ratios(endless, 5)
     assert len(read) == 5
-    assert verification.judge_ratios(iter(lambda: 4.0, None), 5) == 4
+    assert rechecks.judge_ratios(iter(lambda: 4.0, None), 5) == 4
 
 
 class Noisy(Timed):
@@ -447,7 +448,7 @@ def test_it_takes_its_share_of_the_time_and_no_more(monkeypatch: pytest.MonkeyPa
 
         def __exit__(self, *_: object) -> None: ...
 
-    monkeypatch.setattr(verification.clock, "Stopwatch", Stopwatch)
+    monkeypatch.setattr(rechecks.clock, "Stopwatch", Stopwatch)
     rechecked, asked = watching(call_s=0.1), []
     blocks: Any = SimpleNamespace(at_once=lambda job: asked.append(job.__name__) or [""])
     for _ in range(100):

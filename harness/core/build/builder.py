@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from threading import Event, Lock
 from typing import Any
@@ -35,14 +36,15 @@ from shootout.core.host.placement import Placement, child_environment
 from shootout.core.host.scratch import scratch
 from shootout.core.host.store import mark_used, open_sealed, sealed
 from shootout.core.messages import Progress
+from shootout.core.plugins import PROBES
 from shootout.core.scenario import own_build
 from shootout.core.study.group import FULL
 from shootout.core.study.plan import PlannedGroup, scheme_of
-from shootout.core.worker import precision_checks, reported
+from shootout.core.worker import reported, verification
 from shootout.core.worker.fork_server import ForkServer, ForkServers, can_fork
 from shootout.core.worker.interpreters import PythonInterpreter
-from shootout.core.worker.precision_checks import probe_fault, probe_name, probes
 from shootout.core.worker.process import WorkerProcess, log_name
+from shootout.core.worker.verification import probe_fault, probe_name
 
 Exported = ExportedModel | ShootoutError
 UNSENT = "the machine that exports for this one gave no exported model of this size"
@@ -198,7 +200,7 @@ def probe_key(arm: Arm) -> ProbeKey | None:
 
 def probe_request(name: str, variant: str = "", device: Device = Device.CPU) -> Request:
     """Return the export request of a probe."""
-    return Request(model=name, batch=probes().BATCHES[name], variant=variant, device=device)
+    return Request(model=name, batch=import_module(PROBES).BATCHES[name], variant=variant, device=device)
 
 
 def _list_requests(group: PlannedGroup, arms: Sequence[Arm]) -> dict[ModelKey, Request]:
@@ -489,7 +491,7 @@ class Builder:
         A shipped folder's manifest stands for its code: it hashes all other files.
         """
         backend, probe = arm.target.backend, self._probe_exported(arm)
-        code = [*_code_of(arm.target), *(Path(str(one.__file__)) for one in (precision_checks, probes()))]
+        code = [*_code_of(arm.target), *(Path(str(one.__file__)) for one in (verification, import_module(PROBES)))]
         content = [
             model.key,
             str(arm.target),

@@ -27,11 +27,13 @@ from shootout.core.exported.request import source_now
 from shootout.core.host.child import leave_with
 from shootout.core.host.placement import PADDING, ProcessBounds, current_bounds
 from shootout.core.messages import Ask, Fault, Loaded, OnGpu, Scope, Tuned, Turn, Verified
+from shootout.core.plugins import PROBES
 from shootout.core.scenario import Opened, scenario_of
-from shootout.core.worker import fork_server, precision_checks
+from shootout.core.worker import fork_server
 from shootout.core.worker.blocks import Caller
 from shootout.core.worker.gpu_readings import Context, read_gpu, read_state
-from shootout.core.worker.verification import Claim, Rechecks, call_once
+from shootout.core.worker.rechecks import Rechecks
+from shootout.core.worker.verification import Claim, call_once
 
 
 class Worker:
@@ -65,7 +67,7 @@ class Worker:
         session = backends.get(built.arm.target.backend).load(built)
         outputs = call_once(session, built.exported.input_buffers()[0])
         session.close()
-        shown: str = precision_checks.probes().READERS[built.exported.model](outputs)
+        shown: str = import_module(PROBES).READERS[built.exported.model](outputs)
         return shown
 
     def load(self, built: Built, seed: int = 0) -> Loaded:

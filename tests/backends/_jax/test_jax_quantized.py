@@ -20,7 +20,7 @@ from shootout.core.contract import Array, Arrays, Device, Executed, Precision, T
 from shootout.core.errors import SkippedArm
 from shootout.core.exported import fidelity
 from shootout.core.exported.client import Request
-from shootout.core.worker.precision_checks import executed_fault
+from shootout.core.worker.verification import executed_fault
 from shootout.models.base import Model
 from shootout.testing.cases import ConformanceCase, case_of, exported_models, lacks, warm_of
 from shootout.testing.checks import call

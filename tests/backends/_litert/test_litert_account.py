@@ -24,7 +24,7 @@ from shootout.core.exported import fidelity
 from shootout.core.exported.client import Request
 from shootout.core.exported.model import ExportedModel
 from shootout.core.schemes import shown_as
-from shootout.core.worker.precision_checks import executed_fault
+from shootout.core.worker.verification import executed_fault
 from shootout.tell import cache_limit
 from shootout.testing.cases import exported_models, fixture, warm_of
 from shootout.testing.checks import call

@@ -24,7 +24,7 @@ from shootout.core.errors import SkippedArm
 from shootout.core.exported import fidelity
 from shootout.core.exported.client import Request
 from shootout.core.exported.model import ExportedModel
-from shootout.core.worker.precision_checks import executed_fault, probe_fault
+from shootout.core.worker.verification import executed_fault, probe_fault
 from shootout.testing.cases import OURS, exported_models, lacks
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh

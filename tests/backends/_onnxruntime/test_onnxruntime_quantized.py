@@ -23,7 +23,7 @@ from shootout.core.exported.client import Request
 from shootout.core.exported.model import ExportedModel
 from shootout.core.host import environment
 from shootout.core.schemes import parse, shown_as
-from shootout.core.worker.precision_checks import executed_fault
+from shootout.core.worker.verification import executed_fault
 from shootout.quantize import qdq
 from shootout.testing.cases import OURS, exported_models
 from shootout.testing.fresh import run_fresh

@@ -23,7 +23,7 @@ from shootout.core.exported import fidelity
 from shootout.core.exported.client import Request
 from shootout.core.exported.model import ExportedModel
 from shootout.core.install import install
-from shootout.core.worker.precision_checks import executed_fault, probe_fault
+from shootout.core.worker.verification import executed_fault, probe_fault
 from shootout.models import probes
 from shootout.testing.cases import OURS, exported_models, warm_of
 from shootout.testing.checks import call

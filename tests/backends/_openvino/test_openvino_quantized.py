@@ -31,7 +31,7 @@ from shootout.core.exported.client import Request
 from shootout.core.exported.model import ExportedModel
 from shootout.core.host.environment import cpu_flags
 from shootout.core.schemes import parse, shown_as, unoffered
-from shootout.core.worker.precision_checks import executed_fault
+from shootout.core.worker.verification import executed_fault
 from shootout.testing.cases import OURS, exported_models, lacks, warm_of
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
