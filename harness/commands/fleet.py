@@ -39,16 +39,17 @@ from shootout.core.exported.request import Request
 from shootout.core.host.environment import VNNI
 from shootout.core.host.locks import FOLDER_LOCK, folder_lock
 from shootout.core.journal import journal
+from shootout.core.journal.folder import DELIVERY, find_foreign
 from shootout.core.journal.records import Header
 from shootout.core.study import points
 from shootout.core.study.group import GroupRecord, confirming_name
 from shootout.core.study.plan import PlannedGroup
 from shootout.core.study.schema import Study
 from shootout.core.units import counted, size, span
-from shootout.tell.delivery import DELIVERY, contents, to_json
+from shootout.tell.delivery import contents, to_json
 from shootout.tell.formats.files import check_files
 from shootout.tell.progress import ProgressDisplay
-from shootout.tell.run_folder import find_foreign, new_folder
+from shootout.tell.run_folder import new_folder
 from shootout.tell.study_options import RunOptions
 
 ALONE = ("policy", "trace")

@@ -33,11 +33,12 @@ from shootout.commands.run import command_of, measure
 from shootout.core.clock import Deadline
 from shootout.core.errors import NothingMeasured, ShootoutError, UsageError
 from shootout.core.journal import journal
+from shootout.core.journal.folder import CANDIDATE, START_OVER, refuse_foreign
 from shootout.core.scoring import ACCURACY
 from shootout.core.study.plan import Plan
 from shootout.tell.formats.files import check_files
 from shootout.tell.progress import ProgressDisplay
-from shootout.tell.run_folder import CANDIDATE, START_OVER, can_go_on, new_folder, refuse_foreign
+from shootout.tell.run_folder import can_go_on, new_folder
 
 
 def gate(place: Path, options: GateOptions, *, as_json: bool, to: Sequence[Path] = ()) -> int:

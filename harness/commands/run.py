@@ -7,12 +7,13 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from shootout.apps.ceilings.measure import known_ceilings
 from shootout.apps.dry_run import screen as preview
-from shootout.apps.judge.analysis import analyse, find_nearest, missing
+from shootout.apps.judge.analysis import analyse
 from shootout.apps.judge.decide.policy import Policy, as_policy
 from shootout.apps.judge.decide.racing import (
     PolicyPurpose,
@@ -29,27 +30,25 @@ from shootout.commands.machine_lock import machine_lock
 from shootout.commands.output import print_answer, print_document, show_progress
 from shootout.commands.passed_on import pass_on
 from shootout.commands.trace import trace_arms
+from shootout.core import run as core
+from shootout.core.adapter import Built
 from shootout.core.clock import Deadline
 from shootout.core.errors import ExitCode, Interrupted, ModelError, UsageError
 from shootout.core.host import environment
 from shootout.core.host.store import without_home
-from shootout.core.journal import journal
-from shootout.core.journal.records import Ended
-from shootout.core.race.race import Purpose
-from shootout.core.race.runner import RaceRunner
-from shootout.core.results.run import read_run
+from shootout.core.journal.records import Header
 from shootout.core.study import points
 from shootout.core.study.group import family
 from shootout.core.study.plan import Plan, make_plan
 from shootout.core.study.schema import Study
 from shootout.core.study.target import parse_targets, with_twins
-from shootout.tell import notes, reproduce
+from shootout.tell import reproduce
 from shootout.tell.cache_limit import in_use
 from shootout.tell.document import Document
 from shootout.tell.formats.files import check_files, write_files
 from shootout.tell.limits import Limit
 from shootout.tell.progress import ProgressDisplay
-from shootout.tell.run_folder import choose_folder, header, note_interrupts, open_folder, open_journal
+from shootout.tell.run_folder import choose_folder
 from shootout.tell.screen import NAMED, fold
 from shootout.tell.study_options import RunOptions
 
@@ -188,7 +187,7 @@ def measure(
     limit: Deadline,
     progress: ProgressDisplay,
     trace: bool = False,
-    purpose: Purpose | None = None,
+    purpose: AnswerPurpose | None = None,
     racing_s: float | None = None,
     wait: Deadline | None = None,
     command: Sequence[str] = (),
@@ -210,53 +209,46 @@ def measure(
         UsageError: `out` can't be used: it isn't writable, is in use, or holds another study.
     """
     purpose = purpose or AnswerPurpose()
-    with in_use(), open_folder(out, plan, fresh=fresh) as history:
-        if history and history.complete and not trace and not purpose.goes_on(out, history):
-            document = analyse(out)
-            progress.say(f"{out} already holds this run, finished; --fresh measures again")
-            if still := "; ".join(fold(document.open_questions, NAMED)):  # such as an arm that failed
-                progress.say(f"still open, and the same command won't settle it: {still}")
-            return document
-        with (
-            machine_lock(str(out), progress.wait, limit=wait) as waited_s,
-            open_journal(out, history) as file,
-        ):
-            if wait is not limit:
-                limit.put_off(waited_s)
-            if history is None:
-                facts = environment.facts()
-                wanted = plan.ceilings_at if limit.allows(CEILINGS_S * len(plan.ceilings_at)) else ()
-                ceilings = known_ceilings(wanted, plan.placement, facts, progress.say)
-                began_in = reproduce.name_current_folder(out) if command and not on else ""
-                file.append(header(plan, {**facts, "ceilings": ceilings}, command, on, began_in))
-            elif nearest := find_nearest(read_run(out).groups.values()):
-                progress.say(f"going on with {out}. {notes.tell_nearest(nearest)}")
-            runner = RaceRunner(
-                plan=plan,
-                out=out,
-                file=file,
-                history=history or journal.read(out),
-                deadline=limit.part(),
-                progress=progress,
-                racing_s=plan.racing_s if racing_s is None and limit.seconds is None else racing_s,
-                purpose=purpose,
-            )
-            with note_interrupts(file, runner.deadline, plan.planning_s):
-                runner.prepare()
-                played = runner.race()
-                complete = played and not runner.recorder.lacks
-                groups = read_run(out).groups.values()
-                settled = not runner.is_short and not any(
-                    missing(group, runner.barred.get(group.record.name, ())) for group in groups
-                )
-                file.append(_describe_end(runner, played=played, complete=complete, settled=settled))
-                if limit.seconds is not None and not complete and not any(group.rounds for group in groups):
-                    progress.say(notes.tell_too_short(limit.seconds, runner.time.preparing_s))
-                if trace and not limit.allows(0.0):
-                    progress.say("--max-time left no time to trace; run the same command again for it")
-                elif trace:
-                    trace_arms(runner.built, plan.placement, out, plan.interpreters, progress, limit)
+    if trace:
+        purpose.trace = partial(_trace, plan=plan, out=out, progress=progress, limit=limit)
+
+    def begin() -> Header:
+        facts = environment.facts()
+        wanted = plan.ceilings_at if limit.allows(CEILINGS_S * len(plan.ceilings_at)) else ()
+        ceilings = known_ceilings(wanted, plan.placement, facts, progress.say)
+        began_in = reproduce.name_current_folder(out) if command and not on else ""
+        return core.make_header(plan, {**facts, "ceilings": ceilings}, command, on, began_in)
+
+    with in_use():
+        core.measure(
+            plan,
+            out,
+            purpose=purpose,
+            progress=progress,
+            limit=limit,
+            racing_s=racing_s,
+            fresh=fresh,
+            alone=_hold_machine(out, progress, limit, wait),
+            begin=begin,
+        )
     return analyse(out)
+
+
+@contextmanager
+def _hold_machine(out: Path, progress: ProgressDisplay, limit: Deadline, wait: Deadline | None) -> Iterator[None]:
+    with machine_lock(str(out), progress.wait, limit=wait) as waited_s:
+        if wait is not limit:
+            limit.put_off(waited_s)
+        yield
+
+
+def _trace(
+    built: Mapping[str, Mapping[str, Built]], *, plan: Plan, out: Path, progress: ProgressDisplay, limit: Deadline
+) -> None:
+    if limit.allows(0.0):
+        trace_arms(built, plan.placement, out, plan.interpreters, progress, limit)
+    else:
+        progress.say("--max-time left no time to trace; run the same command again for it")
 
 
 def command_of(words: Sequence[str]) -> tuple[str, ...]:
@@ -277,17 +269,6 @@ def command_of(words: Sequence[str]) -> tuple[str, ...]:
             # A shell expands `~` only at the beginning of a word, so an option and its path are two.
             found += told.split("=", 1) if told != word and name.startswith("--") else [told]
     return tuple(found)
-
-
-def _describe_end(runner: RaceRunner, *, played: bool, complete: bool, settled: bool) -> Ended:
-    why = "nothing is left to measure" if complete else "--max-time"
-    if (killed := played and not complete) and runner.deadline.seconds is None:
-        why = "a target was killed"
-    budget_s = None if complete or killed or runner.time.racing.seconds is None else runner.time.racing.elapsed_s
-    if budget_s is not None:
-        why = f"{budget_s:.0f} s of racing"
-    wall_s, planning_s = runner.deadline.elapsed_s, runner.plan.planning_s
-    return Ended(complete=complete, settled=settled, why=why, wall_s=wall_s, planning_s=planning_s, budget_s=budget_s)
 
 
 def _check_undecided(document: Document, options: RunOptions, progress: ProgressDisplay) -> int:

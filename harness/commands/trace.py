@@ -16,11 +16,11 @@ from shootout.core.clock import Deadline
 from shootout.core.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
 from shootout.core.errors import ArmFailed, SkippedArm
 from shootout.core.host.placement import Placement, child_environment, on_cpus
+from shootout.core.journal.folder import LOGS, TRACES
 from shootout.core.units import duration
 from shootout.core.worker.interpreters import PythonInterpreter
 from shootout.core.worker.process import WorkerProcess, log_name
 from shootout.tell.progress import ProgressDisplay
-from shootout.tell.run_folder import LOGS, TRACES
 
 SUMMARY = "summary.txt"
 CALLS = 50

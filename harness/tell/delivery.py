@@ -14,9 +14,8 @@ from shootout.core.exported.client import Delivery
 from shootout.core.exported.request import error_from_json, error_to_json
 from shootout.core.host.regular_files import read_inside
 from shootout.core.host.store import cache_folder
+from shootout.core.journal.folder import DELIVERY
 
-DELIVERY = "delivery.json"
-"""The file of a run folder with what was delivered for it: what is shipped later is built from the same."""
 SENT_EXPORTS = "sent-exports.json"
 """The file in the current folder with keys of exported models that were sent for the conformance suite, by request."""
 FLEET = "fleet"

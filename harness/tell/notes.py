@@ -482,11 +482,6 @@ def tell_nearest(nearest: NearestOpen) -> str:
     return told
 
 
-def tell_too_short(limit_s: float, built_s: float) -> str:
-    """Tell why nothing was raced: exports and builds took too much of the time."""
-    return f"--max-time {span(limit_s)} was too short for a figure: exports and builds took {span(built_s)}"
-
-
 def find_time_spent(lines: Iterable[Line]) -> dict[str, float]:
     """Return seconds by step, in the order in which they come; steps that took none are left out.
 

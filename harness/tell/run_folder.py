@@ -1,34 +1,14 @@
-"""A run's folder: its name, what lies in it, and whether a plan can go on with what it holds."""
+"""Choose the folder of a run: a new one, or one that goes on."""
 
 from __future__ import annotations
 
-import re
-import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
-from shootout.core.clock import Deadline, utc_now
-from shootout.core.errors import Interrupted, UsageError, tell_refusal
-from shootout.core.host.locks import FOLDER_LOCK, folder_lock
-from shootout.core.host.store import bias_floor
-from shootout.core.journal import journal, samples
-from shootout.core.journal.journal import History, Journal, is_from_here
-from shootout.core.journal.records import Ended, Header, Played
+from shootout.core.clock import utc_now
+from shootout.core.errors import UsageError
+from shootout.core.journal import journal
+from shootout.core.journal.folder import find_obstacle
 from shootout.core.study.plan import Plan
-from shootout.tell.delivery import DELIVERY
-
-LOGS, TRACES = "logs", "traces"
-CANDIDATE = "candidate"
-"""In a gate's folder: the candidate's own run, and the shipped folder that the gate made of it."""
-_FILES = (journal.NAME, journal.PACKED, journal.UNPACKING, samples.PACKED, DELIVERY)
-_FOLDERS = (samples.FOLDER, LOGS, TRACES)
-_OWN = (*_FILES, *_FOLDERS, CANDIDATE)
-_SAMPLES = re.compile(r"g\d+-\d+\.(npz|tmp)")
-"""The names that restarts give to the files of their samples."""
-ELSEWHERE = "was begun on another machine or with other versions"
-START_OVER = "add --fresh to start over there, or choose another --out"
 
 
 def choose_folder(plan: Plan, *, fresh: bool) -> Path:
@@ -43,7 +23,7 @@ def choose_folder(plan: Plan, *, fresh: bool) -> Path:
             history = journal.read(journal_file.parent)
         except UsageError:
             continue
-        if not history.complete and not _find_obstacle(history, plan):
+        if not history.complete and not find_obstacle(history, plan.identity):
             return journal_file.parent
     return new_folder(parent)
 
@@ -55,181 +35,6 @@ def new_folder(parent: Path) -> Path:
     return next(folder for folder in map(parent.joinpath, names) if not folder.exists())
 
 
-@contextmanager
-def open_folder(out: Path, plan: Plan, *, fresh: bool) -> Iterator[History | None]:
-    """Hold the folder for this process alone; yield what it holds already, None if that is nothing.
-
-    A folder that this made is removed again if nothing was written into it, as after Ctrl-C while waiting.
-
-    Args:
-        fresh: remove the run that is there first.
-
-    Raises:
-        UsageError: it can't be used: it isn't writable, is in use, or holds something else.
-    """
-    try:
-        made = [folder for folder in (out, *out.parents) if not folder.exists()]
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        why = tell_refusal(error, "choose another --out")
-        raise UsageError(f"can't make the run folder {str(out)!r}: {why}") from None
-    for folder in made:
-        journal.sync_folder(folder.parent)
-    with folder_lock(out):
-        refuse_links(out)
-        if fresh and journal.begun(out):
-            _clear_folder(out)
-        try:
-            yield _read_history(out, plan)
-        finally:
-            if out in made and not journal.begun(out):
-                _remove_empty(out, made)
-
-
-def _remove_empty(out: Path, made: Sequence[Path]) -> None:
-    """Remove a folder in which no run was begun, and those above it that were made for it."""
-    _clear_folder(out)
-    (out / FOLDER_LOCK).unlink(missing_ok=True)
-    with suppress(OSError):  # another program put something there
-        for folder in made:
-            folder.rmdir()
-
-
-@contextmanager
-def open_journal(out: Path, history: History | None) -> Iterator[Journal]:
-    """Open the folder's journal behind its last complete fact; samples that it doesn't name are removed."""
-    file = Journal(out, history.sound_bytes if history else 0)
-    if history:
-        drop_unnamed_samples(out, history)
-    try:
-        yield file
-    finally:
-        file.close()
-
-
-def drop_unnamed_samples(out: Path, history: History) -> None:
-    """Remove samples that no line names: a process was killed before it wrote these.
-
-    A damaged journal keeps all. What another program put there, or behind a link, stays.
-    """
-    folder = out / samples.FOLDER
-    if history.damaged or folder.is_symlink():
-        return
-    named = {line.samples for line in history.lines if isinstance(line, Played)}
-    for left in folder.glob("*"):
-        if f"{samples.FOLDER}/{left.name}" not in named and _SAMPLES.fullmatch(left.name) and left.is_file():
-            left.unlink()
-
-
-def refuse_links(out: Path, names: Sequence[str] = _OWN) -> None:
-    """Refuse a folder in which a run would write or delete behind a link; the folder itself may be one.
-
-    Args:
-        names: what is written in it, with all that lies in those that are folders.
-
-    Raises:
-        UsageError: one of these is a link; names it.
-    """
-    for path in map(out.joinpath, names):
-        inner = sorted(path.iterdir()) if path.is_dir() and not path.is_symlink() else ()
-        if link := next((one for one in (path, *inner) if one.is_symlink()), None):
-            raise UsageError(
-                f"{str(link)!r} is a link, and a run writes into its own folder alone: put what it leads to in its "
-                "place, or choose another --out"
-            )
-
-
-def find_foreign(out: Path) -> list[str]:
-    """List what lies in a folder and is none of a run's."""
-    own = (*_OWN, FOLDER_LOCK)
-    return sorted(entry.name for entry in out.iterdir() if entry.name not in own)
-
-
-def refuse_foreign(out: Path) -> None:
-    """Refuse a folder without a run that holds something else, and one with links.
-
-    Raises:
-        UsageError: it is such a folder.
-    """
-    refuse_links(out)
-    if out.is_dir() and not journal.begun(out) and (foreign := find_foreign(out)):
-        raise UsageError(f"{str(out)!r} is not a run folder (it holds {foreign[0]!r}): choose another --out")
-
-
-def header(
-    plan: Plan, facts: Mapping[str, Any], command: Sequence[str] = (), on: str = "", began_in: str = ""
-) -> Header:
-    """Make the header that a new journal begins with.
-
-    Args:
-        facts: the environment, with the machine's ceilings.
-        command, on, began_in: see `Header`.
-    """
-    others = {name: other.facts() for name, other in plan.interpreters.items()}
-    return Header(
-        created=utc_now(),
-        study=plan.study.name,
-        identity=plan.identity,
-        seed=plan.study.seed,
-        max_restarts=plan.study.most_restarts,
-        bias_floor=bias_floor(),
-        named=plan.named,
-        groups=tuple(group.record for group in plan.groups),
-        environment={**facts, **({"interpreters": others} if others else {})},
-        given=plan.study.given,
-        command=tuple(command),
-        began_in=began_in,
-        on=on,
-        limits=None if plan.limits is None else dict(plan.limits),
-    )
-
-
-@contextmanager
-def note_interrupts(file: Journal, deadline: Deadline, planning_s: float) -> Iterator[None]:
-    """Note in the journal how long this process measured when it is interrupted.
-
-    Raises:
-        Interrupted: in place of KeyboardInterrupt.
-    """
-    try:
-        yield
-    except KeyboardInterrupt:
-        file.append(Ended(complete=False, why="interrupted", wall_s=deadline.elapsed_s, planning_s=planning_s))
-        raise Interrupted("interrupted; run the same command again to resume") from None
-
-
-def _read_history(out: Path, plan: Plan) -> History | None:
-    """Read what the folder already holds; None if it is new, or its run only began.
-
-    Raises:
-        UsageError: it holds something else.
-    """
-    refuse_foreign(out)
-    if not journal.begun(out):
-        return None
-    history = journal.read(out)
-    if history.untouched:
-        return None
-    if obstacle := _find_obstacle(history, plan):
-        raise UsageError(f"{str(out)!r} {obstacle}: {START_OVER}")
-    return history
-
-
 def can_go_on(out: Path, plan: Plan) -> bool:
     """Return whether a plan can go on with the run in a folder."""
-    return not _find_obstacle(journal.read(out), plan)
-
-
-def _find_obstacle(history: History, plan: Plan) -> str:
-    """Explain why this plan can't go on in a folder with this history, "" if it can."""
-    if history.header.identity != plan.identity:
-        return f"holds another study, other targets or another model ({history.header.study})"
-    return "" if history.complete or is_from_here(history) else ELSEWHERE
-
-
-def _clear_folder(out: Path) -> None:
-    """Remove a run's own files, and nothing else."""
-    for name in _FILES:
-        (out / name).unlink(missing_ok=True)
-    for name in _FOLDERS:
-        shutil.rmtree(out / name, ignore_errors=True)
+    return not find_obstacle(journal.read(out), plan.identity)

@@ -20,10 +20,11 @@ from shootout.core.errors import ArmFailed, ModelError, NotRun, NotRunKind, Skip
 from shootout.core.exported.client import Delivery
 from shootout.core.host.placement import Placement
 from shootout.core.host.store import cache_folder
+from shootout.core.journal.folder import DELIVERY
 from shootout.core.study.group import GroupRecord
 from shootout.core.study.plan import PlannedGroup
 from shootout.core.study.target import provider
-from shootout.tell.delivery import DELIVERY, contents, read_delivery, to_json
+from shootout.tell.delivery import contents, read_delivery, to_json
 
 FILES_HELD = {
     *("manifest.json", "inputs.npz", "reference.npz", "calibration.npz", "params.safetensors"),

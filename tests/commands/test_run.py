@@ -10,13 +10,18 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from support.races.made import write
 from support.races.planted import header, here, study
 
+from shootout.apps.judge import racing
 from shootout.commands import run
+from shootout.core import run as core
 from shootout.core.budget import RACING_S
 from shootout.core.clock import Deadline
 from shootout.core.host.placement import place
 from shootout.core.journal import journal
+from shootout.core.journal.folder import open_folder
+from shootout.core.journal.records import Ended
 from shootout.core.study.plan import Plan, plan_groups
 from shootout.core.study.schema import Study
 from shootout.tell.progress import ProgressDisplay
@@ -70,7 +75,7 @@ def test_the_wait_for_the_machine_is_no_part_of_the_time(
         given.update(parts)
         raise Seen
 
-    monkeypatch.setattr(run, "RaceRunner", campaign)
+    monkeypatch.setattr(core, "RaceRunner", campaign)
     monkeypatch.setattr(run, "machine_lock", lock)
     how: dict[str, Any] = {"fresh": False, "limit": limit, "wait": limit if counts else None}
     with pytest.raises(Seen), ProgressDisplay(Console(quiet=True)) as progress:
@@ -97,10 +102,10 @@ def test_a_run_that_ended_while_it_waited_leaves_no_folder_behind(
 
 def test_a_folder_that_holds_something_stays(tmp_path: Path):
     out = tmp_path / "out"
-    with run.open_folder(out, planned(study(1)), fresh=False):
+    with open_folder(out, "0", fresh=False):
         journal.Journal(out).append(header(study(1)))
     assert journal.begun(out)
-    with run.open_folder(tmp_path / "other", planned(study(1)), fresh=False):
+    with open_folder(tmp_path / "other", "0", fresh=False):
         (tmp_path / "other" / "mine.txt").touch()
     assert [one.name for one in (tmp_path / "other").iterdir()] == ["mine.txt"]
 
@@ -123,7 +128,7 @@ def test_a_race_for_the_best_gets_its_budget_where_nobody_gives_a_time(
         raise Seen
 
     asked = study(1, **fields)
-    monkeypatch.setattr(run, "RaceRunner", campaign)
+    monkeypatch.setattr(core, "RaceRunner", campaign)
     monkeypatch.setattr(run, "machine_lock", lambda *_, **__: nullcontext(0.0))
     with pytest.raises(Seen), ProgressDisplay(Console(quiet=True)) as progress:
         run.measure(planned(asked), tmp_path / "out", fresh=False, limit=Deadline(max_time_s), progress=progress)
@@ -142,16 +147,28 @@ def test_a_race_for_the_best_gets_its_budget_where_nobody_gives_a_time(
     ],
 )
 def test_how_a_run_ended_is_written_down(
-    racing_s: float | None, max_time_s: float | None, played: bool, complete: bool, why: str, budget_s: float | None
+    tmp_path: Path,
+    racing_s: float | None,
+    max_time_s: float | None,
+    played: bool,
+    complete: bool,
+    why: str,
+    budget_s: float | None,
 ):
-    plan = SimpleNamespace(planning_s=0.0)
-    campaign: Any = SimpleNamespace(
-        time=SimpleNamespace(racing=SimpleNamespace(seconds=racing_s, elapsed_s=41.2)),
+    made: list[Ended] = []
+    runner: Any = SimpleNamespace(
+        out=write(tmp_path / "run", header(study(1))),
+        file=SimpleNamespace(append=made.append),
+        time=SimpleNamespace(racing=SimpleNamespace(seconds=racing_s, elapsed_s=41.2), preparing_s=0.0),
         deadline=Deadline(max_time_s),
-        plan=plan,
+        plan=SimpleNamespace(planning_s=0.0),
+        recorder=SimpleNamespace(lacks=not complete),
+        is_short=False,
+        barred={},
+        progress=SimpleNamespace(say=lambda _: None),
     )
-    found = run._describe_end(campaign, played=played, complete=complete, settled=complete)
-    assert (found.complete, found.why, found.budget_s) == (complete, why, budget_s)
+    core._end(runner, Deadline(max_time_s), played=played)
+    assert [(end.complete, end.why, end.budget_s) for end in made] == [(complete, why, budget_s)]
 
 
 @pytest.mark.parametrize("required", [True, False])
@@ -169,11 +186,13 @@ def test_a_question_without_a_verdict_fails_a_script_that_requires_one(
 def test_a_finished_run_says_what_it_never_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    nobody: Any = None
+    nobody: Any = SimpleNamespace(identity="0")
     document: Any = SimpleNamespace(open_questions=("g: the copy of the baseline failed",))
     finished: Any = SimpleNamespace(complete=True, header=header(study(1)))
-    monkeypatch.setattr(run, "open_folder", lambda *_, **__: nullcontext(finished))
-    monkeypatch.setattr(run, "analyse", lambda _: document)
+    monkeypatch.setattr(core, "open_folder", lambda *_, **__: nullcontext(finished))
+    monkeypatch.setattr(core, "read_run", lambda out: SimpleNamespace(folder=out))
+    for module in (run, racing):
+        monkeypatch.setattr(module, "analyse", lambda _: document)
     with ProgressDisplay(Console(stderr=True, width=200)) as progress:
         assert run.measure(nobody, tmp_path, fresh=False, limit=Deadline(None), progress=progress) is document
     told = capsys.readouterr().err

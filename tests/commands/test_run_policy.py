@@ -12,6 +12,7 @@ import pytest
 from support.races import planted
 
 from shootout.commands import run
+from shootout.core import run as core
 from shootout.core.errors import Interrupted
 from shootout.core.host import environment
 from shootout.core.host.placement import place
@@ -33,7 +34,7 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         return Plan(study=asked, groups=groups, available=here.available, placement=place(1), here=here, identity="0")
 
     monkeypatch.setattr(run, "make_plan", plan)
-    monkeypatch.setattr(run, "RaceRunner", planted.Planted)
+    monkeypatch.setattr(core, "RaceRunner", planted.Planted)
     monkeypatch.setattr(run, "machine_lock", lambda *_, **__: nullcontext(0.0))
     monkeypatch.setattr(run, "known_ceilings", lambda *_: {})
     monkeypatch.setattr(environment, "facts", lambda: {"machine": "made"})

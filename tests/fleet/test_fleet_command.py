@@ -27,9 +27,9 @@ from shootout.core.contract import Device, NotRun, NotRunKind, Precision, Target
 from shootout.core.errors import ExitCode, UsageError
 from shootout.core.exported.client import Delivery
 from shootout.core.journal import journal
+from shootout.core.journal.folder import DELIVERY
 from shootout.core.journal.journal import Journal
 from shootout.core.journal.records import Ended, not_run
-from shootout.tell.delivery import DELIVERY
 
 PLAYING = {name: ["a", "b"] for name in GROUPS}
 MEASURED = NotRun(NotRunKind.UNAVAILABLE, "measured, for all that this tells", "")

@@ -19,7 +19,7 @@ from shootout.commands.elsewhere import ship_there
 from shootout.commands.fleet import find_runs, run_on_fleet
 from shootout.core.errors import ExitCode, UsageError
 from shootout.core.journal import journal
-from shootout.tell.delivery import DELIVERY
+from shootout.core.journal.folder import DELIVERY
 from shootout.testing.elsewhere import conform_there
 
 ABSENT = (

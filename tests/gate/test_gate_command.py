@@ -17,6 +17,7 @@ from shootout.apps.judge.gate.output import render, tell_outcome
 from shootout.apps.judge.gate.racing import Contest
 from shootout.apps.judge.gate.reference import Reference
 from shootout.apps.judge.gate.verdict import Gate, _refuse_skipped, judge_gate
+from shootout.apps.judge.racing import AnswerPurpose
 from shootout.commands import gate as command
 from shootout.commands import run
 from shootout.core.clock import Deadline
@@ -24,11 +25,10 @@ from shootout.core.errors import NothingMeasured, NotRun, NotRunKind, Unavailabl
 from shootout.core.journal import journal
 from shootout.core.journal.journal import History
 from shootout.core.journal.records import Line, not_run
-from shootout.core.race.race import Purpose
 
 NAMES = made.A.label, made.B.label
 RECORDED = Reference(place="made", target=NAMES[0], again=NAMES[0], given={"model": "identity"})
-PLAN = SimpleNamespace(groups=[SimpleNamespace(record=SimpleNamespace(arms=made.ARMS))])
+PLAN = SimpleNamespace(identity="0", groups=[SimpleNamespace(record=SimpleNamespace(arms=made.ARMS))])
 CONTEST = Contest(plan=cast(Any, PLAN), reference=NAMES[0], candidate=NAMES[1])
 RED = not_run(made.GROUP, made.B, NotRun(NotRunKind.OFF_LIMITS, "size is 2 B"))
 
@@ -148,7 +148,7 @@ def test_a_finished_gate_is_none_of_another_machine_s_or_other_versions(
         race(written(tmp_path / "told", 90.0), Limits(), monkeypatch, is_from_here=False)
 
 
-class GoingOn(Purpose):
+class GoingOn(AnswerPurpose):
     """A purpose that takes each finished run up again."""
 
     def goes_on(self, out: Path, history: History) -> bool:
@@ -160,7 +160,7 @@ def test_a_finished_run_is_taken_up_again_where_that_is_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, goes_on: bool
 ):
     out = written(tmp_path / "run", 90.0)
-    monkeypatch.setattr("shootout.tell.run_folder._find_obstacle", lambda *_: "")
+    monkeypatch.setattr("shootout.core.journal.folder.find_obstacle", lambda *_: "")
 
     def busy(*_: object, **__: object) -> None:
         raise NothingMeasured("this machine is in use")

@@ -18,10 +18,10 @@ from support.races.made import ARMS, A, B, ended, header, played, prepared, roun
 
 from shootout.core.errors import ShootoutError, UsageError
 from shootout.core.journal import journal
+from shootout.core.journal.folder import open_journal
 from shootout.core.journal.journal import NAME, Journal
 from shootout.core.journal.records import SCHEMA, Failure, Line, Played, Skip
 from shootout.tell import reproduce
-from shootout.tell.run_folder import open_journal
 
 FIRST = (played(A, 0, 100.0), played(B, 0, 90.0), rounds(0))
 SECOND = (played(A, 1, 101.0), played(B, 1, 91.0), rounds(1, voided=1))

@@ -24,9 +24,9 @@ from shootout.core.contract import Arm, Value
 from shootout.core.journal import journal
 from shootout.core.journal.records import SCHEMA, Header, Line, Played, Record
 from shootout.core.messages import Scores
+from shootout.core.run import make_header
 from shootout.core.stats.goals import Goal
 from shootout.core.study.group import GroupRecord
-from shootout.tell import run_folder
 from shootout.tell.limits import Limit
 
 KINDS: tuple[type[Record], ...] = typing.get_args(typing.get_args(Line)[0])
@@ -113,5 +113,5 @@ def test_it_comes_back(kind: type[Record], tmp_path_factory: pytest.TempPathFact
 )
 def test_what_is_written_of_an_odd_study_reads_back(fields: dict[str, Any], tmp_path: Path):
     plan = planted.plan(planted.study(1, **fields))
-    made = run_folder.header(replace(plan, limits={Limit.ERROR: 1e30}), {"machine": "made"})
+    made = make_header(replace(plan, limits={Limit.ERROR: 1e30}), {"machine": "made"})
     assert journal.read(write(tmp_path, made, ended())).header == made

@@ -18,9 +18,10 @@ from shootout.apps.judge.compare import merged
 from shootout.apps.judge.compare.merged import pack, write_archive
 from shootout.apps.tune import search
 from shootout.core.errors import UsageError
+from shootout.core.journal import folder as run_folder
 from shootout.core.journal import journal, samples
-from shootout.tell import run_folder
-from shootout.tell.delivery import DELIVERY, read_delivery
+from shootout.core.journal.folder import DELIVERY
+from shootout.tell.delivery import read_delivery
 
 
 @pytest.fixture
@@ -93,7 +94,7 @@ def test_no_run_writes_behind_a_link(tmp_path: Path, theirs: Path, name: str, fr
     path.symlink_to(theirs if path.suffix == "" and name != ".lock" else theirs / "notes.txt")
     with (
         pytest.raises(UsageError, match=f"{name}.*is a link"),
-        run_folder.open_folder(out, None, fresh=fresh),  # type: ignore[arg-type] # it is refused before the plan counts
+        run_folder.open_folder(out, "another plan's", fresh=fresh),
     ):
         raise AssertionError("it was opened")
     assert contents(theirs) == before

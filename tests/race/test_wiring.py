@@ -26,6 +26,7 @@ from shootout.core.exported.model import ReportRows
 from shootout.core.host import environment
 from shootout.core.host.placement import Placement, place
 from shootout.core.journal import journal, samples
+from shootout.core.journal.folder import find_obstacle
 from shootout.core.journal.journal import Journal
 from shootout.core.journal.records import Failure, Line, Played, Rounds
 from shootout.core.messages import Ask, Loaded, Scope, Scores, Tuned, Turn
@@ -41,7 +42,6 @@ from shootout.core.worker.process import WorkerProcess
 from shootout.models.metrics import scorer
 from shootout.scenarios.concurrent import Instances
 from shootout.tell.progress import ProgressDisplay
-from shootout.tell.run_folder import _find_obstacle
 
 ARM = Arm(target=Target(backend="lib"), model="m")
 ARM_HERE = Arm(target=Target(backend="numpy"), model="m")
@@ -255,7 +255,7 @@ def test_a_run_is_not_gone_on_with_elsewhere(tmp_path: Path):
         history = journal.read(
             write(tmp_path / "-".join(["at", *facts]), header(environment={**environment.facts(), **facts}))
         )
-        return _find_obstacle(history, cast(Any, SimpleNamespace(identity=history.header.identity)))
+        return find_obstacle(history, history.header.identity)
 
     assert obstacle() == ""
     for name, other in {"machine": "another", "libraries": {"numpy": "0.1"}, "python": {"version": "2.7"}}.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ from shootout.core.results.group import Group, against, copy_holds
 from shootout.core.results.run import Run, read_run
 from shootout.core.scenario import find_scenario
 from shootout.core.stats.group_evidence import log_ratios
-from shootout.core.stats.leaders import restarts_left
 from shootout.core.study.group import confirming_name, short
 from shootout.tell import reproduce
 from shootout.tell.document import SCHEMA, Answer, Control, Document, GroupSummary, NearestOpen, Ratio, Row, ratio_of
@@ -204,18 +203,12 @@ class Missing:
     seconds: float | None
 
 
-def missing(group: Group, barred: Collection[str] = ()) -> tuple[Missing, ...]:
-    """Return the pairs that the group's goal still waits for, the nearest first.
-
-    Args:
-        barred: the arms that can't be chosen whatever their times, by what the run is for.
-    """
-    labels = [label for label in group.played if label not in group.setbacks]
-    left = restarts_left(group.evidence(Scope.END_TO_END, barred), labels, group.unsteady)
+def missing(group: Group) -> tuple[Missing, ...]:
+    """Return the pairs that the group's goal still waits for, the nearest first."""
     each_s = group.rounds[-1].lasting_s if group.rounds else 0.0
     return tuple(
         Missing(pair=pair, restarts=int(count), seconds=count * each_s)
         if math.isfinite(count)
         else Missing(pair=pair, restarts=None, seconds=None)
-        for pair, count in sorted(left.items(), key=lambda one: one[1])
+        for pair, count in sorted(group.restarts_left().items(), key=lambda one: one[1])
     )

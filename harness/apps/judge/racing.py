@@ -9,19 +9,23 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from shootout.apps.judge.analysis import analyse, find_nearest
 from shootout.core import units
+from shootout.core.adapter import Built
 from shootout.core.constants import CONTENDING, LONG_CALL_NS
 from shootout.core.contract import Arm, NotRun
 from shootout.core.exported.request import find_model
 from shootout.core.journal.journal import History
 from shootout.core.journal.records import Line, Played
-from shootout.core.messages import Scope
+from shootout.core.messages import Progress, Scope
 from shootout.core.race.arm_process import skip_slow, tell_seconds
 from shootout.core.race.race import Purpose, Race
+from shootout.core.results.run import Run
 from shootout.core.scenario import scenario_of
 from shootout.core.stats.goals import Aim
 from shootout.core.stats.group_evidence import Pair
@@ -29,7 +33,10 @@ from shootout.core.stats.leaders import copy_strays, is_unopposed, leader_sets
 from shootout.core.stats.verdicts import Comparison
 from shootout.core.study.group import GroupRecord, short
 from shootout.core.study.plan import Plan
+from shootout.tell.notes import tell_nearest
+from shootout.tell.screen import NAMED, fold
 
+Trace = Callable[[Mapping[str, Mapping[str, Built]]], None]
 MOST_EXTRA = 2
 """A row may play so many restarts more when the race would end, if they bring its verdict."""
 
@@ -42,11 +49,32 @@ class AnswerPurpose(Purpose):
         caps: leaves out cells of a grid whose calls would take too long.
         extra: how often a row was called once more because that nearly settles it, by group and label.
         answered: the groups whose first answer was told, in an earlier process of the run, too.
+        trace: looks, when all is measured, where the time of the calls of what was built goes; None: nothing does.
     """
+
+    trace: Trace | None = field(default=None, kw_only=True)
 
     caps: Caps = field(default_factory=lambda: Caps(0.0), init=False)
     extra: Counter[tuple[str, str]] = field(default_factory=Counter, init=False)
     answered: dict[str, bool] = field(default_factory=dict, init=False)
+
+    def goes_on(self, out: Path, history: History) -> bool:
+        """Tell whether a finished run is taken up again; for a trace it always is."""
+        return self.trace is not None or Purpose.goes_on(self, out, history)
+
+    def greet(self, run: Run, progress: Progress, *, goes_on: bool) -> None:
+        """Say what is open of a run that goes on, or what a finished one leaves open."""
+        if not goes_on:
+            progress.say(f"{run.folder} already holds this run, finished; --fresh measures again")
+            if still := "; ".join(fold(analyse(run.folder).open_questions, NAMED)):  # such as an arm that failed
+                progress.say(f"still open, and the same command won't settle it: {still}")
+        elif nearest := find_nearest(run.groups.values()):
+            progress.say(f"going on with {run.folder}. {tell_nearest(nearest)}")
+
+    def finish(self, built: Mapping[str, Mapping[str, Built]]) -> None:
+        """Trace what was built, if that is asked."""
+        if self.trace:
+            self.trace(built)
 
     def begin(self, plan: Plan, history: History) -> None:
         """Take over how long calls took."""

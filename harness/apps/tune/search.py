@@ -43,6 +43,7 @@ from shootout.core.host import environment
 from shootout.core.host.placement import place
 from shootout.core.host.store import open_sealed, sealed
 from shootout.core.journal import journal
+from shootout.core.journal.folder import refuse_links
 from shootout.core.scenario import find_scenario
 from shootout.core.stats.interval import LEAST_RESTARTS
 from shootout.core.stats.verdicts import Standing
@@ -54,7 +55,7 @@ from shootout.core.study.schema import Study
 from shootout.tell import reproduce
 from shootout.tell.document import Document, Ratio
 from shootout.tell.limits import Limit
-from shootout.tell.run_folder import new_folder, refuse_links
+from shootout.tell.run_folder import new_folder
 
 SHARES = {ALONE: 0.45, TOGETHER: 0.4, CONFIRMED: 1.0, TUNED: 1.0}
 """The most that each stage may take, as a share of the time that is left."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from shootout.core import units
+from shootout.core.adapter import Built
 from shootout.core.clock import Stopwatch
 from shootout.core.constants import (
     AIMED_RESTARTS,
@@ -30,10 +31,11 @@ from shootout.core.constants import (
 from shootout.core.contract import Arm, Array, NotRun, NotRunKind
 from shootout.core.journal.journal import History, is_from_here
 from shootout.core.journal.records import Played
-from shootout.core.messages import Scope
+from shootout.core.messages import Progress, Scope
 from shootout.core.race.pace import RaceTime, thinned
 from shootout.core.race.restart import Restart, RestartContext
 from shootout.core.results.group import Group
+from shootout.core.results.run import Run
 from shootout.core.scenario import StoppingRule, Terms, scenario_of
 from shootout.core.stats.goals import Aim
 from shootout.core.stats.group_evidence import GroupEvidence, Pair, Rules
@@ -540,3 +542,13 @@ class Purpose:
     def goes_on(self, out: Path, history: History) -> bool:
         """Tell whether a finished run is taken up again."""
         return is_from_here(history) and bool(self.find_unsettled(out))
+
+    def greet(self, run: Run, progress: Progress, *, goes_on: bool) -> None:
+        """Say what the folder holds already: a run that goes on now, or a finished one."""
+
+    def finish(self, built: Mapping[str, Mapping[str, Built]]) -> None:
+        """Do what is left once all is measured, while no other run measures on this machine.
+
+        Args:
+            built: by group and label, each arm that can be loaded.
+        """

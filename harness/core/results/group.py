@@ -27,8 +27,8 @@ from shootout.core.journal.records import (
 )
 from shootout.core.messages import Scope
 from shootout.core.scenario import scenario_of
-from shootout.core.stats.group_evidence import GroupEvidence, Rules
-from shootout.core.stats.leaders import time_ns
+from shootout.core.stats.group_evidence import GroupEvidence, Pair, Rules
+from shootout.core.stats.leaders import restarts_left, time_ns
 from shootout.core.stats.readings import is_unsteady
 from shootout.core.stats.verdicts import Comparison, Verdict
 from shootout.core.study.group import GroupRecord, copy_of, exact_of, with_next_baseline
@@ -119,6 +119,15 @@ class Group:
         if key not in self._evidence:
             self._evidence[key] = GroupEvidence(self.blocks(scope), self.rules, self._find_unfit(scope), {*barred})
         return self._evidence[key]
+
+    def restarts_left(self, barred: Collection[str] = ()) -> dict[Pair, float]:
+        """Return the pairs that the goal still waits for, each with the restarts that it takes, if that is known.
+
+        Args:
+            barred: the arms that can't be chosen whatever their times, by what the run is for.
+        """
+        labels = [label for label in self.played if label not in self.setbacks]
+        return restarts_left(self.evidence(Scope.END_TO_END, barred), labels, self.unsteady)
 
     def _find_unfit(self, scope: str) -> set[str]:
         """Return the arms that can't be the answer, as they stand, so that no verdict among them is waited for.

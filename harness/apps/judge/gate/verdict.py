@@ -19,6 +19,7 @@ from shootout.core.constants import SHIPPED
 from shootout.core.contract import NotRun, NotRunKind
 from shootout.core.errors import ExitCode, Unavailable, UsageError
 from shootout.core.journal import journal
+from shootout.core.journal.folder import ELSEWHERE, START_OVER
 from shootout.core.journal.journal import History, is_from_here
 from shootout.core.journal.records import Played
 from shootout.core.messages import Scope
@@ -28,7 +29,6 @@ from shootout.core.units import counted, duration, span
 from shootout.tell.document import Part, Ratio, Row
 from shootout.tell.limits import SHARE
 from shootout.tell.ratios import tell_close_ratio
-from shootout.tell.run_folder import ELSEWHERE, START_OVER
 
 Outcome = Literal["pass", "fail", "undecided"]
 EXIT_CODES: Mapping[Outcome, ExitCode] = {

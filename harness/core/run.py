@@ -1,0 +1,150 @@
+"""One run from its plan to what its folder holds: open the folder, prepare, race, write down how it ended.
+
+`make_plan` makes the plan, `measure` a run of it, and `read_run` reads one that was measured before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+from shootout.core.clock import Deadline, utc_now
+from shootout.core.errors import Interrupted
+from shootout.core.host.store import bias_floor
+from shootout.core.journal import journal
+from shootout.core.journal.folder import open_folder, open_journal
+from shootout.core.journal.records import Ended, Header
+from shootout.core.messages import Progress
+from shootout.core.race.race import Purpose
+from shootout.core.race.runner import RaceRunner
+from shootout.core.results.run import Run, read_run
+from shootout.core.study.plan import Plan, make_plan
+from shootout.core.units import span
+
+__all__ = ["Run", "make_header", "make_plan", "measure", "read_run"]
+
+
+def measure(
+    plan: Plan,
+    out: Path,
+    *,
+    purpose: Purpose,
+    progress: Progress,
+    limit: Deadline,
+    alone: AbstractContextManager[object],
+    begin: Callable[[], Header],
+    racing_s: float | None = None,
+    fresh: bool = False,
+) -> Run:
+    """Measure what is planned into the run folder `out`, going on with what is unfinished there.
+
+    Args:
+        purpose: what bars arms, calls them once more, and takes a finished run up again.
+        limit: when all of it ends, exports and builds among it.
+        alone: held while anything is measured, so that no other run measures on this machine.
+        begin: makes the first line of a new journal; see `make_header`.
+        racing_s: seconds for the racing alone; None: the plan's, and without a limit of its own if there is a `limit`.
+        fresh: remove the run that is there first.
+
+    Raises:
+        Interrupted: Ctrl-C or SIGTERM; what was measured is on disk.
+        UsageError: `out` can't be used: it isn't writable, is in use, or holds another study.
+    """
+    with open_folder(out, plan.identity, fresh=fresh) as history:
+        if history and history.complete and not purpose.goes_on(out, history):
+            purpose.greet(read_run(out), progress, goes_on=False)
+            return read_run(out)
+        with alone, open_journal(out, history) as file:
+            if history is None:
+                file.append(begin())
+            else:
+                purpose.greet(read_run(out), progress, goes_on=True)
+            runner = RaceRunner(
+                plan=plan,
+                out=out,
+                file=file,
+                history=history or journal.read(out),
+                deadline=limit.part(),
+                progress=progress,
+                racing_s=plan.racing_s if racing_s is None and limit.seconds is None else racing_s,
+                purpose=purpose,
+            )
+            with _note_interrupts(runner):
+                runner.prepare()
+                _end(runner, limit, played=runner.race())
+                purpose.finish(runner.built)
+    return read_run(out)
+
+
+def make_header(
+    plan: Plan, facts: Mapping[str, Any], command: Sequence[str] = (), on: str = "", began_in: str = ""
+) -> Header:
+    """Make the header that a new journal begins with.
+
+    Args:
+        facts: the environment, with the machine's ceilings.
+        command, on, began_in: see `Header`.
+    """
+    others = {name: other.facts() for name, other in plan.interpreters.items()}
+    return Header(
+        created=utc_now(),
+        study=plan.study.name,
+        identity=plan.identity,
+        seed=plan.study.seed,
+        max_restarts=plan.study.most_restarts,
+        bias_floor=bias_floor(),
+        named=plan.named,
+        groups=tuple(group.record for group in plan.groups),
+        environment={**facts, **({"interpreters": others} if others else {})},
+        given=plan.study.given,
+        command=tuple(command),
+        began_in=began_in,
+        on=on,
+        limits=None if plan.limits is None else dict(plan.limits),
+    )
+
+
+def _end(runner: RaceRunner, limit: Deadline, *, played: bool) -> None:
+    """Write down how a run ended, and say so if its time was too short for any figure.
+
+    Args:
+        played: nothing is open that could still play.
+    """
+    groups = read_run(runner.out).groups
+    complete = played and not runner.recorder.lacks
+    is_open = any(group.restarts_left(runner.barred.get(name, ())) for name, group in groups.items())
+    why = "nothing is left to measure" if complete else "--max-time"
+    if (killed := played and not complete) and runner.deadline.seconds is None:
+        why = "a target was killed"
+    budget_s = None if complete or killed or runner.time.racing.seconds is None else runner.time.racing.elapsed_s
+    if budget_s is not None:
+        why = f"{budget_s:.0f} s of racing"
+    ended = Ended(
+        complete=complete,
+        settled=not runner.is_short and not is_open,
+        why=why,
+        wall_s=runner.deadline.elapsed_s,
+        planning_s=runner.plan.planning_s,
+        budget_s=budget_s,
+    )
+    runner.file.append(ended)
+    if limit.seconds is not None and not complete and not any(group.rounds for group in groups.values()):
+        told = f"--max-time {span(limit.seconds)} was too short for a figure"
+        runner.progress.say(f"{told}: exports and builds took {span(runner.time.preparing_s)}")
+
+
+@contextmanager
+def _note_interrupts(runner: RaceRunner) -> Iterator[None]:
+    """Note in the journal how long this process measured when it is interrupted.
+
+    Raises:
+        Interrupted: in place of KeyboardInterrupt.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        wall_s, planning_s = runner.deadline.elapsed_s, runner.plan.planning_s
+        runner.file.append(Ended(complete=False, why="interrupted", wall_s=wall_s, planning_s=planning_s))
+        raise Interrupted("interrupted; run the same command again to resume") from None
