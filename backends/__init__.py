@@ -40,8 +40,6 @@ USUAL = {
 """The backends that an expert would take without measuring, plain and in FP32, by the device of what is shipped."""
 ERRORS = "shootout.backends.optional:explain_error"
 """The function that finds what an error of a library means by an adapter's hints; None if it is a failure."""
-DEVICE_ERRORS = {"cuda": "shootout.backends.gpu_errors:explain_error"}
-"""By device, the function that finds what an error says of it, such as how much memory it lacks; None if nothing."""
 OTHER_PACKAGES = (
     "onnxruntime-gpu",
     *("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12", "nvidia-cublas", "nvidia-cublas-cu12", "triton"),

@@ -7,9 +7,9 @@ import os
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from shootout.backends.devices import cuda_driver, nvml
 from shootout.core.contract import Device
 from shootout.core.errors import SkippedArm, Unavailable, UsageError
-from shootout.core.host import cuda_driver, gpu
 
 CHOSEN = "SHOOTOUT_GPU"
 """The variable that tells a process the number of the chosen GPU."""
@@ -136,8 +136,8 @@ def _has_vulkan_loader() -> bool:
 
 
 def _machine_count() -> int | None:
-    api = gpu.start_nvml()
-    count: int | None = gpu.ask_nvml(api, "nvmlDeviceGetCount") if api is not None else None
+    api = nvml.start_nvml()
+    count: int | None = nvml.ask_nvml(api, "nvmlDeviceGetCount") if api is not None else None
     return count
 
 

@@ -22,9 +22,9 @@ from typing import Any
 
 import numpy as np
 
+from shootout.backends.devices.cuda_driver import DEVICE
 from shootout.core.contract import Array, Arrays, Device, Option, TensorSpec
 from shootout.core.errors import SkippedArm
-from shootout.core.host.cuda_driver import DEVICE
 from shootout.core.install import pip_install
 
 FIRST_FLOAT8 = 89

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Iterable
 from importlib import metadata
 
+from shootout.backends.devices import cuda_driver
+from shootout.backends.devices.nvml import UsedGpu
 from shootout.core.errors import SkippedArm
-from shootout.core.host import cuda_driver
-from shootout.core.host.gpu import UsedGpu
 
 FULL = {
     r"out.?of.?memory": "PyTorch, CUDA's runtime and driver, JAX, TensorRT, each in its own spelling",
@@ -87,8 +87,8 @@ def _installed_runtimes() -> list[str]:
 
 
 def _explain_full(text: str) -> str:
-    needs, free, card = _find_bytes(NEEDS, text), _find_bytes(FREE, text, after=" is (?:free|smaller)"), UsedGpu.open()
-    free = card.free_bytes() if free is None and card is not None else free
+    needs, free = _find_bytes(NEEDS, text), _find_bytes(FREE, text, after=" is (?:free|smaller)")
+    free = UsedGpu.open().free_bytes() if free is None else free
     asked = (
         "needs more device memory than there is" if needs is None else f"needs {_format_size(needs)} of device memory"
     )

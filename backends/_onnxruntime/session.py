@@ -18,9 +18,9 @@ from shootout.backends._onnxruntime import providers, tensorrt
 from shootout.backends._onnxruntime.account import ENGINES, MODEL, fallbacks, open_session, trace
 from shootout.backends.common import count_tasks, is_handed_out, is_shared, widen
 from shootout.backends.cuda_memory import COPIES, PINNED, Buffer, Cuda
+from shootout.backends.devices.cuda_driver import DEVICE
 from shootout.core.adapter import Built, Event, GpuSide, check_inputs
 from shootout.core.contract import Array, Arrays, Executed, TensorSpec
-from shootout.core.host.cuda_driver import DEVICE
 
 if TYPE_CHECKING:
     from shootout.core.exported.model import ExportedModel

@@ -17,10 +17,10 @@ from shootout.backends._tensorrt.account import EngineLayer, Network, count_laye
 from shootout.backends._tensorrt.library import Library
 from shootout.backends.common import widen
 from shootout.backends.cuda_memory import PINNED, Buffer, Cuda, device_name
+from shootout.backends.devices.cuda_driver import DEVICE
 from shootout.core.adapter import Event, GpuSide, check_inputs
 from shootout.core.contract import Arrays, Executed, TensorSpec
 from shootout.core.errors import NotRunKind, SkippedArm
-from shootout.core.host.cuda_driver import DEVICE
 
 
 class Engine:

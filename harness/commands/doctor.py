@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from shootout.apps.ceilings.measure import obtain_ceilings, read_ceilings
 from shootout.backends import chosen_gpu
+from shootout.backends.devices import cuda_driver, nvml
+from shootout.backends.devices.cuda import Cuda
 from shootout.commands.machine_lock import machine_lock, machine_lock_holder
 from shootout.commands.output import print_answer, show_progress
 from shootout.commands.passed_on import pass_on
@@ -22,8 +24,7 @@ from shootout.core.clock import Deadline
 from shootout.core.constants import FOREIGN_SHARE, SM_CLOCK_SHARE, STEAL_SHARE
 from shootout.core.contract import Availability, Device, NotRunKind, Precision
 from shootout.core.errors import Unavailable, UsageError, one_line, shorten, tell_refusal
-from shootout.core.host import cuda_driver, environment, gpu
-from shootout.core.host.gpu import UsedGpu
+from shootout.core.host import environment
 from shootout.core.host.noise import NoiseMeter, foreign_share, steal_share, throttle_count
 from shootout.core.host.placement import Placement, place
 from shootout.core.host.store import cache_folder
@@ -250,7 +251,7 @@ def _needs_of(name: str) -> str:
 
 def listen(cpus: frozenset[int], seconds: float = LISTEN_S) -> Quietness:
     """Watch `cpus` for so many seconds, in which nothing of ours runs."""
-    card = UsedGpu.open()
+    card = Cuda()
     meter = NoiseMeter(cpus, gpu=card, parent=cpus)
     before = meter.mark()
     sleep(seconds)
@@ -262,7 +263,7 @@ def listen(cpus: frozenset[int], seconds: float = LISTEN_S) -> Quietness:
         throttled=throttle_count(before, after),
         load_average=os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
         gpu_processes=after.gpu_processes,
-        gpu_throttled=card.state().throttled if card else (),
+        gpu_throttled=card.state().throttled,
     )
 
 
@@ -292,9 +293,8 @@ def process_limits() -> dict[str, int]:
 
 
 def _gpu_advice(facts: Mapping[str, Any]) -> tuple[str, ...]:
-    card = UsedGpu.open()
-    state, seen = card.state() if card else GpuState(), gpu.find_nvml() is not None
-    return gpu_advice(facts["gpus"], state, cuda=facts["cuda_driver"], nvml=seen)
+    seen = nvml.find_nvml() is not None
+    return gpu_advice(facts["gpus"], Cuda().state(), cuda=facts["cuda_driver"], nvml=seen)
 
 
 def room_advice(folders: Iterable[FolderRoom], memory_bytes: int) -> tuple[str, ...]:
@@ -370,7 +370,7 @@ def gpu_advice(gpus: Sequence[Mapping[str, Any]], state: GpuState, *, cuda: str 
     """Return what the GPU's settings mean for a run, one line each; empty on a machine without an NVIDIA driver.
 
     Args:
-        gpus: `environment.gpu_facts()`.
+        gpus: `nvml.gpu_facts()`.
         state: of the one in use, while nothing of ours runs.
         cuda: the newest CUDA that the driver knows; None without a driver.
         nvml: whether the package nvidia-ml-py is installed.

@@ -187,12 +187,6 @@ def explain(name: str, error: Exception) -> NotRun | None:
     return cast("NotRun | None", explainer(error, getattr(get(name), "error_hints", ())))
 
 
-def explain_device(device: Device | None, error: Exception) -> str | None:
-    """Return what an error says of the device, such as how much memory it lacks; None if it says nothing of that."""
-    place = import_module(BACKENDS).DEVICE_ERRORS.get(device)
-    return cast("str | None", plugins.load(place)(error)) if place else None
-
-
 def _requirements_of(point: EntryPoint) -> tuple[str, ...]:
     """Return the packages that a third party's own requires: any of them may decide what it builds."""
     lines = (point.dist.requires if point.dist else None) or ()

@@ -43,7 +43,7 @@ class GpuCost:
     """Hold what an arm took of the GPU before its first timed call, by the device's own account; None if not known.
 
     Attributes:
-        context_s: seconds to make the process's CUDA context, which `load_s` doesn't hold.
+        context_s: seconds to make the process's context on it, which `load_s` doesn't hold.
         context_bytes: device memory that the context alone took.
         loaded_bytes: device memory that loading, the first call and all staged inputs took on top.
     """
@@ -59,8 +59,8 @@ class GpuState:
 
     Attributes:
         sm_clock_mhz: of the streaming multiprocessors.
-        throttled: why the clock is held down, in NVML's words without prefix: `hw_thermal_slowdown`, `hw_slowdown` …;
-            reasons that are no disturbance (idle, a clock that the user set, the power cap) are left out.
+        throttled: why the clock is held down, in its driver's words (`hw_thermal_slowdown`, `hw_slowdown`); reasons
+            that are no disturbance (idle, a clock that the user set, the power cap) are left out.
         power_capped: the clock is as low as the power limit makes it, which a heavy arm meets by its own work.
     """
 
@@ -71,7 +71,7 @@ class GpuState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Energy:
-    """Electrical energy by the GPU's own counter (NVML), over seconds of calls; measured, not modeled.
+    """Electrical energy by the GPU's own counter, over seconds of calls; measured, not modeled.
 
     Attributes:
         calls, seconds: what was run, one call after the other.

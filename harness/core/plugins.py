@@ -23,6 +23,9 @@ SOURCES = "shootout.models.sources"
 ROWS = "shootout.models.data.reading:read_rows"
 """The function that has a user's own function read their files."""
 BACKENDS = "shootout.backends"
+DEVICES = "shootout.backends.devices"
+READINGS = "shootout.backends.devices.readings:read_gpu"
+"""The function that looks at a loaded session's calls from its device's side."""
 PROBES = "shootout.models.probes"
 """The module of the probes: by a probe's name, `READERS` has what names the precision that its outputs show, `BATCHES`
 the rows of its one set of inputs.

@@ -18,12 +18,12 @@ from shootout.core.adapter import Session
 from shootout.core.constants import BLOCK_TIMEOUT_FACTOR, BLOCK_TIMEOUT_S
 from shootout.core.contract import Arrays, Device
 from shootout.core.errors import UsageError
+from shootout.core.host.devices import accelerator
 from shootout.core.host.placement import current_bounds
 from shootout.core.messages import Ask, Scope, TimeBin, Turn
 from shootout.core.scenario import Opened, Player, Rounds, Scenario, StudyOption, Terms
 from shootout.core.units import span
 from shootout.core.worker.blocks import Blocks, Clips
-from shootout.core.worker.gpu_readings import read_state
 from shootout.scenarios.latency import CHUNK
 
 if TYPE_CHECKING:
@@ -180,8 +180,8 @@ class LongBlocks(Blocks):
     def _look(self) -> tuple[float | None, float | None]:
         if not self._device.is_gpu:
             return self._sensors.mhz(), self._sensors.celsius()
-        state = read_state() if self._device is Device.CUDA else None
-        return (state.sm_clock_mhz if state else None), None
+        own = accelerator(self._device)
+        return (own.state().sm_clock_mhz if own else None), None
 
     def sustain(self, seconds: float, look: Callable[[], tuple[float | None, float | None]]) -> tuple[TimeBin, ...]:
         """Call end to end, one call after the other, for so many seconds; return them in bins.

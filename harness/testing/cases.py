@@ -19,7 +19,7 @@ from shootout.core.errors import ModelError, ShootoutError, SkippedArm
 from shootout.core.exported.client import lookup, obtain_all
 from shootout.core.exported.model import ExportedModel
 from shootout.core.exported.request import Request, find_source
-from shootout.core.host import cuda_driver
+from shootout.core.host.devices import accelerator
 from shootout.tell.delivery import SENT_EXPORTS
 
 OURS = "shootout.testing.checks"
@@ -98,12 +98,9 @@ def lacks(target: Target) -> bool:
 
 
 def has_gpu() -> bool:
-    """Return True if the NVIDIA driver finds a GPU."""
-    try:
-        cuda_driver.start()
-    except SkippedArm:
-        return False
-    return True
+    """Return True if the driver finds a GPU."""
+    gpu = accelerator(Device.CUDA)
+    return gpu is not None and gpu.model() is not None
 
 
 def probe_everywhere(backend: str) -> dict[Device, Availability]:

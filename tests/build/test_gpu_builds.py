@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from support.gpus.fake_nvidia import FakeDriver, install
 
+from shootout.backends.devices import cuda_driver
 from shootout.core.build.builder import Builder
 from shootout.core.contract import Arm, Device, Target
-from shootout.core.host import cuda_driver
 from shootout.core.host.placement import Placement
 
 

@@ -43,7 +43,7 @@ def test_memory_limits_their_number():
     [(None, "a", "a"), (0, "a", "a"), (19, "a", "a"), (20, "a", "aa"), (99, "a", "aaa"), (99, "ab", "aba")],
 )
 def test_on_a_gpu_lanes_are_shared_by_as_many_as_fit_its_memory(monkeypatch, free, lanes, expected):
-    monkeypatch.setattr(pool.UsedGpu, "open", lambda: free is not None and SimpleNamespace(free_bytes=lambda: free))
+    monkeypatch.setattr(pool, "accelerator", lambda device: SimpleNamespace(free_bytes=lambda: free))
     assert "".join(pool.lanes_on_gpu(lanes, 16, [10, 1, 10])) == expected
     assert pool.lanes_on_gpu(lanes, 1, [10, 1, 10]) == ["a"], "no more than there are CPUs"
 

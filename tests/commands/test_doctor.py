@@ -18,12 +18,12 @@ from rich.console import Console
 from support.gpus.fake_nvidia import IDS, FakeDriver, FakeNvml, install
 
 from shootout.backends import chosen_gpu
+from shootout.backends.devices.cuda import Cuda
 from shootout.commands import doctor
 from shootout.commands.doctor import FolderRoom, Quietness
 from shootout.core import backends
 from shootout.core.contract import Availability, Device, NotRun, NotRunKind, Precision
 from shootout.core.errors import Unavailable
-from shootout.core.host.gpu import UsedGpu
 from shootout.core.host.noise import NoiseMark
 from shootout.core.host.placement import Placement
 from shootout.core.host.store import cache_folder
@@ -247,9 +247,9 @@ def test_listening_reports_what_the_meter_says(monkeypatch: pytest.MonkeyPatch):
     states = iter(marks)
 
     class Meter:
-        def __init__(self, cpus: frozenset[int], gpu: UsedGpu | None, parent: frozenset[int]) -> None:
+        def __init__(self, cpus: frozenset[int], gpu: Cuda, parent: frozenset[int]) -> None:
             assert cpus == frozenset({0})
-            assert gpu is UsedGpu.open()
+            assert gpu.processes() == 2
             assert parent == cpus, "what it does itself is no neighbor's"
 
         def mark(self) -> NoiseMark:

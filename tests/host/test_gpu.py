@@ -13,11 +13,12 @@ from support.gpus.fake_nvidia import H200_BYTES, IDS, FakeDriver, FakeNvml, inst
 
 from shootout.backends import chosen_gpu
 from shootout.backends.common import require_device
+from shootout.backends.devices import cuda_driver, nvml
+from shootout.backends.devices.nvml import UsedGpu
 from shootout.backends.gpu_errors import explain_error
 from shootout.core.contract import Device
 from shootout.core.errors import SkippedArm, Unavailable, UsageError
-from shootout.core.host import cuda_driver, environment, gpu
-from shootout.core.host.gpu import UsedGpu
+from shootout.core.host import environment
 from shootout.core.messages import GpuState
 
 PART = UUID(int=0xA5)
@@ -90,14 +91,14 @@ def test_versions_as_people_write_them(monkeypatch: pytest.MonkeyPatch, version:
 def test_the_context_is_the_primary_one_and_becomes_current(monkeypatch: pytest.MonkeyPatch):
     driver = FakeDriver()
     install(monkeypatch, driver, None)
-    gpu.make_context()
+    cuda_driver.make_context()
     assert driver.current == 0x7F00_0000_0001, "a pointer is not cut to 32 bits"
 
 
 def test_a_context_that_does_not_fit_is_out_of_memory(monkeypatch: pytest.MonkeyPatch):
     install(monkeypatch, FakeDriver(retain=2), FakeNvml())
     with pytest.raises(RuntimeError, match=r"cuDevicePrimaryCtxRetain failed: out of memory") as caught:
-        gpu.make_context()
+        cuda_driver.make_context()
     assert explain_error(caught.value) == "needs more device memory than there is, has 140.0 GiB free"
 
 
@@ -173,9 +174,7 @@ class TestChoosing:
 def opened(monkeypatch: pytest.MonkeyPatch, nvml: FakeNvml | None = None, **driver: Any) -> UsedGpu:
     """The GPU in use on a machine with this NVML and this driver."""
     install(monkeypatch, FakeDriver(**driver), nvml or FakeNvml())
-    found = UsedGpu.open()
-    assert found is not None
-    return found
+    return UsedGpu.open()
 
 
 class TestWhatItTells:
@@ -189,14 +188,14 @@ class TestWhatItTells:
 
     def test_the_power_limit_is_told_and_is_no_throttling(self, monkeypatch: pytest.MonkeyPatch):
         told = FakeNvml()
-        told.answers["nvmlDeviceGetCurrentClocksEventReasons"] = gpu.POWER_CAP
+        told.answers["nvmlDeviceGetCurrentClocksEventReasons"] = nvml.POWER_CAP
         card = opened(monkeypatch, told)
         assert card.state() == GpuState(sm_clock_mhz=1755, power_capped=True)
 
     def test_this_process_is_no_other_one(self, monkeypatch: pytest.MonkeyPatch):
         card = opened(monkeypatch)
         assert card.processes() == 2
-        gpu.make_context()
+        cuda_driver.make_context()
         assert card.processes() == 1, "one of the two is this one"
 
     def test_a_driver_older_than_the_package_tells_nothing(self, monkeypatch: pytest.MonkeyPatch):
@@ -241,11 +240,13 @@ class TestWhatItTells:
         ],
         ids=["no driver", "no package", "NVML doesn't start", "no GPU"],
     )
-    def test_without_a_gpu_or_nvml_there_is_none(
+    def test_without_a_gpu_or_nvml_nothing_is_told(
         self, monkeypatch: pytest.MonkeyPatch, driver: FakeDriver | None, told: FakeNvml | None
     ):
         install(monkeypatch, driver, told)
-        assert UsedGpu.open() is None
+        card = UsedGpu.open()
+        assert (card.state(), card.evidence()) == (GpuState(), ())
+        assert [card.index(), card.free_bytes(), card.processes(), card.energy_mj(), card.power_w()] == [None] * 5
 
     def test_a_part_of_a_gpu_has_memory_and_processes_and_its_chip_the_rest(self, monkeypatch: pytest.MonkeyPatch):
         told = FakeNvml(mig=PART)
@@ -277,7 +278,7 @@ class TestWhatItTells:
     ],
 )
 def test_only_harmful_reasons_count(mask: int, names: tuple[str, ...]):
-    assert gpu.harmful(mask) == names
+    assert nvml.harmful(mask) == names
 
 
 def test_no_record_names_a_gpu():
@@ -299,7 +300,7 @@ def test_the_real_package_has_every_function_that_is_asked():
     import pynvml
 
     assert [name for name in ASKED if not callable(getattr(pynvml, name, None))] == []
-    assert (pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_MEM) == (gpu.NVML_SM_CLOCK, gpu.NVML_MEMORY_CLOCK)
+    assert (pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_MEM) == (nvml.NVML_SM_CLOCK, nvml.NVML_MEMORY_CLOCK)
     assert issubclass(pynvml.NVMLError, Exception)
 
 
@@ -311,7 +312,7 @@ def test_the_reasons_have_the_real_package_s_numbers():
     }
     real = {bit: name.partition("Reason")[2].lower() for bit, name in names.items()}
     assert real.pop(0x4) == "swpowercap"
-    assert real == {bit: name.replace("_", "") for bit, name in gpu.HARMFUL.items()}
+    assert real == {bit: name.replace("_", "") for bit, name in nvml.HARMFUL.items()}
 
 
 def test_a_gpu_is_shared_where_mps_has_its_pipes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from support.gpus.fake_nvidia import FakeDriver, FakeNvml, install
 
+from shootout.backends.devices.cuda import Cuda
 from shootout.core.constants import SM_CLOCK_SHARE
 from shootout.core.host import noise
-from shootout.core.host.gpu import UsedGpu
 from shootout.core.host.noise import (
     Disturbance,
     DisturbanceKind,
@@ -234,7 +234,7 @@ def test_a_harness_that_shares_the_arms_cpus_counts_itself(tmp_path: Path):
 
 def test_a_meter_with_a_gpu_counts_its_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     install(monkeypatch, FakeDriver(), FakeNvml(["nvmlDeviceGetClockInfo"]))
-    meter = NoiseMeter({0}, proc=tmp_path, groups=[], gpu=UsedGpu.open())
+    meter = NoiseMeter({0}, proc=tmp_path, groups=[], gpu=Cuda())
     assert meter.mark().gpu_processes == 2
     assert meter.sources() == ("GPU throttling", "GPU processes")
 

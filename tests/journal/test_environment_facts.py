@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from shootout.backends.devices import nvml
 from shootout.core.host import environment
 from shootout.core.journal.records import ENVIRONMENT, GPU
 
@@ -28,5 +29,5 @@ def test_every_fact_of_a_machine_is_typed_in_its_journal():
 
 def test_every_fact_of_a_gpu_is_typed():
     silent = SimpleNamespace(NVMLError=OSError, NVMLLibraryMismatchError=OSError)
-    told = environment._describe_gpu(silent, 0, None, visible=False)
+    told = nvml._describe_gpu(silent, 0, None, visible=False)
     assert sorted(told.keys() - GPU.model_fields.keys()) == []

@@ -14,6 +14,7 @@ from support.gpus import queued
 from support.races import fakes
 from support.races.fakes import FakeWatch
 
+from shootout.backends.devices.cuda_driver import MPS_PIPES
 from shootout.core import clock
 from shootout.core.adapter import Built
 from shootout.core.constants import ENERGY_S
@@ -210,9 +211,12 @@ def test_an_arm_whose_clock_is_another_one_has_failed(tmp_path: Path, device: qu
     assert heard[0][1].reason.startswith("its clock is 1 s behind the harness's")
 
 
-def test_arms_that_share_a_context_get_no_signal_and_those_on_the_cpu_do(tmp_path: Path, device: queued.Device) -> None:
+def test_arms_that_share_a_context_get_no_signal_and_those_on_the_cpu_do(
+    tmp_path: Path, device: queued.Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(MPS_PIPES, "/var/run/pipes")
     workers = {name: InProcess(queued.Session(device)) for name in "abc"}
-    assert alive(tmp_path, workers, shares_context=True) == []
+    assert alive(tmp_path, workers) == []
     assert not {"stop", "continue"} & {*workers["a"].events, *workers["b"].events}
     assert {"stop", "continue"} <= set(workers["c"].events)
 

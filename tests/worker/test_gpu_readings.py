@@ -21,9 +21,10 @@ from support.gpus.queued import (
     plugged_in,
 )
 
+from shootout.backends.devices import readings
+from shootout.backends.devices.cuda import Cuda
 from shootout.core.constants import LEAD_IN_CALLS
 from shootout.core.messages import GpuState, OnGpu
-from shootout.core.worker import gpu_readings
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
 
 def look(session: Any, **how: Any) -> OnGpu:
     asked = {"unsynchronized": False, "energy_s": 0.0} | how
-    return gpu_readings.read_gpu(session, inputs(3), **asked)
+    return readings.read_gpu(session, inputs(3), **asked)
 
 
 def test_each_step_of_a_call_is_waited_for(device: Device):
@@ -97,12 +98,12 @@ def test_long_calls_are_few(device: Device):
             return super().execute(staged)
 
     look(Slow(device))
-    assert device.log.count("execute") == 1 + gpu_readings.FEWEST, "one to lead in"
+    assert device.log.count("execute") == 1 + readings.FEWEST, "one to lead in"
 
 
 def test_short_calls_are_enough_for_a_median(device: Device):
     look(Plain(device))
-    assert device.log.count("execute") == LEAD_IN_CALLS + gpu_readings.CALLS
+    assert device.log.count("execute") == LEAD_IN_CALLS + readings.CALLS
 
 
 def test_energy_is_that_of_the_calls_and_less_what_an_idle_gpu_takes(device: Device):
@@ -124,14 +125,14 @@ def test_energy_is_unknown_where_the_driver_does_not_count(device: Device, monke
 
 
 def test_what_an_arm_takes_is_told_apart_from_its_context(device: Device):
-    context = gpu_readings.Context.made()
+    taken = Cuda().begin_load()
     Session(device)
-    cost = context.cost()
+    cost = taken()
     assert (cost.context_s, cost.context_bytes, cost.loaded_bytes) == (0.3, 500, 30)
 
 
 def test_without_nvml_time_is_told_and_nothing_else(device: Device, monkeypatch: pytest.MonkeyPatch):
     plugged_in(monkeypatch, device, None)
-    cost = gpu_readings.Context.made().cost()
+    cost = Cuda().begin_load()()
     assert (cost.context_s, cost.context_bytes, cost.loaded_bytes) == (0.3, None, None)
-    assert gpu_readings.read_state() == GpuState()
+    assert Cuda().state() == GpuState()

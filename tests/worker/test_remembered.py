@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 from support.races.fakes import arm
 
+from shootout.backends.devices import cuda_driver
 from shootout.core.contract import Availability, Device, NotRun, NotRunKind
 from shootout.core.race.recording import Recorder
 from shootout.core.worker import availability
@@ -19,7 +20,7 @@ from shootout.tell.progress import ProgressDisplay
 def tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, Device]]:
     """What was tried; numpy works at first, openvino and everything on a GPU never, of which there is a driver."""
     monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path))
-    monkeypatch.setattr(availability.cuda_driver, "library", lambda: "a driver")
+    monkeypatch.setattr(cuda_driver, "library", lambda: "a driver")
     found: list[tuple[str, Device]] = []
 
     def available(pairs, others):
@@ -64,7 +65,7 @@ def test_what_is_no_note_of_ours_is_tried_again_and_replaced(tried, odd):
 def test_what_lacks_a_gpu_is_not_tried_again_until_there_is_a_driver(tried, monkeypatch: pytest.MonkeyPatch):
     on_gpu, third = ("numpy", Device.CUDA), ("tiny", Device.CUDA)
     with monkeypatch.context() as without:
-        without.setattr(availability.cuda_driver, "library", lambda: None)
+        without.setattr(cuda_driver, "library", lambda: None)
         assert again(tried, on_gpu, third) == [third]
     assert again(tried, on_gpu) == [on_gpu]
 

@@ -30,7 +30,7 @@ from shootout.core.exported import client
 from shootout.core.exported.client import Delivery, ModelKey, ProbeKey
 from shootout.core.exported.model import INPUTS, ExportedModel, sha256
 from shootout.core.exported.request import Request
-from shootout.core.host import cuda_driver
+from shootout.core.host.devices import accelerator
 from shootout.core.host.environment import version_of
 from shootout.core.host.placement import Placement, child_environment
 from shootout.core.host.scratch import scratch
@@ -500,7 +500,7 @@ class Builder:
             version,
             [sha256(file) for file in code],
             self.machine,
-            cuda_driver.model() if arm.target.device is Device.CUDA else None,  # the machine's facts need NVML for it
+            device.model() if (device := accelerator(arm.target.device)) else None,
             probe.key if probe and runs else None,
             [version_of(package) for package in backends.entry(backend).makers],
         ]

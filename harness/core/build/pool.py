@@ -13,7 +13,8 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Generic, TypeVar
 
-from shootout.core.host.gpu import UsedGpu
+from shootout.core.contract import Device
+from shootout.core.host.devices import accelerator
 from shootout.core.host.placement import Placement, allowed_cpus, node_of
 
 LOOKING_S = 1.0
@@ -48,14 +49,14 @@ def lanes_near(placement: Placement, allowed: Sequence[int] | None = None) -> li
 def lanes_on_gpu(lanes: Sequence[T], cpus: int, needs_bytes: Sequence[int]) -> list[T]:
     """Return a lane for each target on a GPU that is worked on at once: as many as fit its free memory.
 
-    Such a target keeps few CPUs busy, so a lane may come more than once. Without NVML there is one.
+    Such a target keeps few CPUs busy, so a lane may come more than once. Without a figure of it there is one.
 
     Args:
         lanes: those that targets on the CPU have.
         cpus: in all of them together.
         needs_bytes: what each target takes of the GPU's memory.
     """
-    card = UsedGpu.open()
+    card = accelerator(Device.CUDA)
     free_bytes = card.free_bytes() if card else None
     fitting = 1 if free_bytes is None else free_bytes // max([1, *needs_bytes])
     return list(islice(cycle(lanes), max(1, min(MOST_LANES, cpus, fitting, len(needs_bytes)))))

@@ -25,8 +25,7 @@ from typing import Any
 
 from shootout.core import plugins
 from shootout.core.clock import utc_now
-from shootout.core.host import cuda_driver, gpu, placement
-from shootout.core.host.gpu import UsedGpu
+from shootout.core.host import devices, placement
 from shootout.core.host.placement import CHANGING, SECRET, allowed_cpus, cpuset, read_text
 
 SYSTEM = Path("/sys")
@@ -72,8 +71,6 @@ VNNI = frozenset({"avx512_vnni", "avx_vnni", "amx_int8"})
 """Any of them multiplies 8-bit integers and adds up in 32 bits."""
 SEVEN_BITS = "7-bit {}: this CPU has no VNNI, and without it a sum of two 8-bit products may overflow"
 """The note of a row whose quantizer left a bit out because of `saturates`."""
-_COMPUTE_MODES = ("default", "exclusive_thread", "prohibited", "exclusive_process")
-"""By NVML's numbers."""
 _EMULATORS = ("qemu", "rosetta")
 """Parts of the names of programs that run others for another kind of CPU: Docker has a `buildkit-qemu-aarch64`."""
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
@@ -90,8 +87,7 @@ def facts() -> dict[str, Any]:
         "os": {"name": _os_name(), "system": platform.system(), "kernel": platform.release()},
         "cpu": cpu_facts(),
         "memory": {"total_bytes": psutil.virtual_memory().total, "limit_bytes": _memory_limit_bytes()},
-        "gpus": gpu_facts(),
-        "cuda_driver": cuda_driver.version(),
+        **devices.facts(),
         "virtualisation": virtualisation(),
         "python": {"version": platform.python_version(), "implementation": sys.implementation.name},
         "libraries": libraries(),
@@ -211,7 +207,12 @@ def clock() -> dict[str, Any]:
 def variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that change how the libraries run, without secrets and without the ids of GPUs."""
     used = (name for name in sorted(environment) if CHANGING.fullmatch(name) and not SECRET.search(name))
-    return {name: cuda_driver.nameless(environment[name]) for name in used}
+    return {name: nameless(environment[name]) for name in used}
+
+
+def nameless(text: str) -> str:
+    """Return a text without the ids of GPUs, because they identify the machine."""
+    return re.sub(r"\b(GPU|MIG)-[0-9A-Fa-f][\w/-]*", r"\1-…", text)
 
 
 def _memory_limit_bytes() -> int | None:
@@ -378,48 +379,6 @@ def virtualisation() -> list[str]:
     if any(Path(mark).exists() for mark in ("/.dockerenv", "/run/.containerenv", "/run/systemd/container")):
         signs.append("container")
     return signs
-
-
-def gpu_facts() -> list[dict[str, Any]]:
-    """Describe each NVIDIA GPU of the machine in its driver's words; empty without one, or without nvidia-ml-py.
-
-    A value is None if the driver doesn't tell. `visible` marks the one GPU that is used; only its L2 cache is known.
-    """
-    api = gpu.start_nvml()
-    if api is None:
-        return []
-    card = UsedGpu.open()
-    visible, count = card.index() if card else None, gpu.ask_nvml(api, "nvmlDeviceGetCount") or 0
-    handles = [gpu.ask_nvml(api, "nvmlDeviceGetHandleByIndex", index) for index in range(count)]
-    return [
-        _describe_gpu(api, index, handle, index == visible)
-        for index, handle in enumerate(handles)
-        if handle is not None
-    ]
-
-
-def _describe_gpu(api: Any, index: int, handle: Any, visible: bool) -> dict[str, Any]:
-    def ask(name: str, *arguments: Any) -> Any:
-        return gpu.ask_nvml(api, name, handle, *arguments)
-
-    memory, milliwatts = ask("nvmlDeviceGetMemoryInfo"), ask("nvmlDeviceGetEnforcedPowerLimit")
-    capability, mode = ask("nvmlDeviceGetCudaComputeCapability"), ask("nvmlDeviceGetComputeMode")
-    return {
-        "index": index,
-        "visible": visible,
-        "name": ask("nvmlDeviceGetName"),
-        "memory_bytes": memory.total if memory else None,
-        "l2_bytes": cuda_driver.l2_bytes() if visible else None,
-        "compute_capability": ".".join(map(str, capability)) if capability else None,
-        "sm_clock_max_mhz": ask("nvmlDeviceGetMaxClockInfo", gpu.NVML_SM_CLOCK),
-        "memory_clock_max_mhz": ask("nvmlDeviceGetMaxClockInfo", gpu.NVML_MEMORY_CLOCK),
-        "power_limit_w": milliwatts / 1_000 if milliwatts else None,
-        "ecc": gpu.is_on_now(ask("nvmlDeviceGetEccMode")),
-        "persistence": gpu.is_on(ask("nvmlDeviceGetPersistenceMode")),
-        "compute_mode": None if mode is None else _COMPUTE_MODES[mode],
-        "mig": gpu.is_on_now(ask("nvmlDeviceGetMigMode")),
-        "driver": gpu.ask_nvml(api, "nvmlSystemGetDriverVersion"),
-    }
 
 
 def _read_line(path: Path) -> str | None:

@@ -35,7 +35,7 @@ from shootout.core.host import placement
 from shootout.core.host.placement import read_text
 
 if TYPE_CHECKING:
-    from shootout.core.host.gpu import UsedGpu
+    from shootout.core.host.devices import Accelerator
     from shootout.core.messages import GpuState, OnGpu
 
 PROC = Path("/proc")
@@ -78,7 +78,7 @@ class OwnTraces:
     """Hold what the arms themselves left among a round's traces.
 
     Attributes:
-        gpu_processes: how many processes with a CUDA context are ours.
+        gpu_processes: how many processes with a context on the GPU are ours.
         cpu_ns: CPU time that all arms used in the round; None where that isn't known.
     """
 
@@ -108,7 +108,7 @@ class Disturbance:
         figure: the share, count or MHz that was seen; None if there is none, as of a GPU that was throttled.
         of: what the figure is compared with.
         arm: the label of the arm that it was seen at.
-        causes: why the GPU was throttled, in NVML's words.
+        causes: why the GPU was throttled, in its driver's words.
     """
 
     kind: DisturbanceKind
@@ -156,7 +156,7 @@ class NoiseMeter:
         cpus: Collection[int],
         proc: Path = PROC,
         groups: Collection[Path] | None = None,
-        gpu: UsedGpu | None = None,
+        gpu: Accelerator | None = None,
         parent: Collection[int] = (),
     ) -> None:
         self._cpus, self._proc, self._gpu = frozenset(cpus), proc, gpu

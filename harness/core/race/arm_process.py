@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from shootout.core.constants import (
 from shootout.core.contract import Arm, Array, Device, NotRun
 from shootout.core.errors import ArmFailed, NotRunKind, SkippedArm
 from shootout.core.exported.calls import CLIPS
+from shootout.core.host.devices import accelerator
 from shootout.core.host.placement import Placement, ProcessBounds, child_environment
 from shootout.core.host.scratch import scratch
 from shootout.core.messages import Ask, Loaded, OnGpu, Scope, Scores, Tuned, Turn, Verified
@@ -120,8 +121,6 @@ class Launcher:
         max_call_s: how long a call may take (0: any time), looked at in the first restart.
         max_error: the error that the user allows any arm, whatever its label explains.
         measure: what the first restart scores the report split by; None for nothing.
-        shares_context: arms on CUDA wait while another one plays, and are not stopped: NVIDIA's MPS lends them all one
-            process's context, and a stopped one could hold up the others.
         unsynchronized: whether arms on the GPU also show what a timer sees that doesn't wait for the device.
         energy: whether they count a call's energy, in the first restart.
         beside: sets of CPUs, as large as the arms' own, on which arms may be loaded meanwhile.
@@ -137,7 +136,6 @@ class Launcher:
     max_call_s: float = 0.0
     max_error: float = 0.0
     measure: Measure | None = None
-    shares_context: bool = False
     unsynchronized: bool = False
     energy: bool = False
     beside: Sequence[frozenset[int]] = ()
@@ -365,7 +363,7 @@ class ArmProcess(WorkerProcess):
         """Return its figures on the GPU beside the verdict, after the last round; None for an arm on the CPU."""
         if not self._built.arm.target.device.is_gpu:
             return None
-        is_counted = self._built.arm.target.device is Device.CUDA  # by NVIDIA's driver, of NVIDIA's GPU
+        is_counted = accelerator(self._built.arm.target.device) is not None  # by the device's own driver
         energy_s = ENERGY_S if is_counted and self._launcher.energy and self._first else 0.0
         limit_s = energy_s + BLOCK_TIMEOUT_FACTOR * self._call_s + BLOCK_TIMEOUT_S
         asked = {"unsynchronized": self._launcher.unsynchronized, "energy_s": energy_s}
@@ -387,7 +385,7 @@ class ArmProcess(WorkerProcess):
             raise ArmFailed(fault)
 
     def hold(self) -> None:
-        """Stop the process: idle threads spin. One that shares its CUDA context with others waits on its pipe.
+        """Stop the process: idle threads spin. One that shares its device's context with others waits on its pipe.
 
         Only called after an answer, and a worker answers when nothing is pending on its device.
         """
@@ -399,9 +397,10 @@ class ArmProcess(WorkerProcess):
         if not self._waits:
             self.resume()
 
-    @property
+    @cached_property
     def _waits(self) -> bool:
-        return self._launcher.shares_context and self._built.arm.target.device is Device.CUDA
+        own = accelerator(self._built.arm.target.device)
+        return own is not None and own.is_shared()
 
 
 def too_slow(call_s: float, max_call_s: float) -> NotRun | None:

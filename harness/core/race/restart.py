@@ -18,8 +18,9 @@ import numpy as np
 
 from shootout.core.clock import Stopwatch, sleep
 from shootout.core.constants import COMPUTE_ROUNDS, MIN_ROUNDS, ROUNDS, ROUNDS_BUDGET_NS
-from shootout.core.contract import Arm, Device, NotRun
+from shootout.core.contract import Arm, NotRun
 from shootout.core.errors import ArmFailed, NotRunKind, SkippedArm
+from shootout.core.host.devices import accelerator
 from shootout.core.host.noise import Disturbance, Gpus, NoiseMeter, OwnTraces, undisturbed
 from shootout.core.journal import records
 from shootout.core.journal.records import Played, PlayedOnGpu
@@ -300,7 +301,7 @@ class Restart:
     def _watch_machine(self) -> Callable[[Gpus], tuple[Disturbance, ...]]:
         """Start watching the machine; call what is returned to learn what disturbed it since."""
         arms = list(self.playing)
-        contexts = sum(live.arm.target.device is Device.CUDA for live in arms)
+        contexts = sum(accelerator(live.arm.target.device) is not None for live in arms)
         before_ns = total_cpu_ns(arms)
         self.context.watch.begin()
 

@@ -11,9 +11,10 @@ from shootout.core.adapter import Built
 from shootout.core.build.pool import lanes_near
 from shootout.core.build.preparation import Preparation
 from shootout.core.clock import Deadline, Stopwatch
-from shootout.core.contract import Arm, Device
+from shootout.core.contract import Arm
 from shootout.core.errors import UsageError
-from shootout.core.host import cuda_driver, environment, gpu
+from shootout.core.host import environment
+from shootout.core.host.devices import accelerator
 from shootout.core.host.noise import NoiseMeter
 from shootout.core.host.placement import on_cpus
 from shootout.core.journal.journal import History, Journal
@@ -137,14 +138,14 @@ class RaceRunner:
             max_call_s=study.max_call_s,
             max_error=study.max_error,
             measure=measure_of(study),
-            shares_context=cuda_driver.is_shared(),
             unsynchronized=study.unsynchronized,
             energy=study.energy,
             beside=lanes_near(place)[1:],  # of all CPUs: while it plays, this thread is bound to a few
             time=self.time,
         )
-        is_on_gpu = any(arm.target.device is Device.CUDA for group in self.groups.values() for arm in group.playing)
-        self.watch = NoiseMeter(place.arms, gpu=gpu.UsedGpu.open() if is_on_gpu else None, parent=place.parent)
+        used = {arm.target.device for group in self.groups.values() for arm in group.playing}
+        gpu = next(filter(None, map(accelerator, sorted(used))), None)
+        self.watch = NoiseMeter(place.arms, gpu=gpu, parent=place.parent)
         self._add_races(self.groups.values())
         self.time.begin_racing()
 

@@ -27,8 +27,9 @@ from typing import TYPE_CHECKING, Any
 from shootout.core import backends
 from shootout.core.contract import Availability, Device, NotRun, NotRunKind
 from shootout.core.errors import SkippedArm, UsageError, explained, one_line
-from shootout.core.host import cuda_driver, environment, store
+from shootout.core.host import environment, store
 from shootout.core.host.child import Child, leave_with
+from shootout.core.host.devices import accelerator
 from shootout.core.host.placement import allowed_cpus, passed_on
 from shootout.core.plugins import BACKENDS, folder_of
 
@@ -230,7 +231,7 @@ def known_available(
 ) -> dict[Pair, Availability]:
     """Find out what works here, but recall answers that can't have changed: a probe takes up to 3 s for each backend.
 
-    Recalled are backends that work on the CPU, and those that lack a GPU on a machine without an NVIDIA driver. They
+    Recalled are backends that work on the CPU, and those that lack a GPU on a machine without the GPU's driver. They
     must be shipped, and run under our own interpreter. Their answers stay true as long as the machine and its packages
     stay the same. A backend that breaks all the same fails in its build, with the reason, and is then probed again: see
     `forget`.
@@ -262,7 +263,8 @@ def _is_lasting(device: Device, answer: Availability) -> bool:
     """Return whether an answer stays true as long as the state is the same."""
     if answer.why is None:
         return device is Device.CPU  # a GPU may be gone, or others' by now
-    return device is Device.CUDA and answer.why.kind in NO_GPU and cuda_driver.library() is None
+    own = accelerator(device)
+    return own is not None and answer.why.kind in NO_GPU and not own.has_driver()
 
 
 def _to_json(answer: Availability) -> list[Any]:
@@ -290,8 +292,9 @@ def _hash_state() -> str:
     """Hash all that decides whether a library works: machine, system, driver, installed packages, our code."""
     own = [file.read_text(encoding="utf-8") for file in sorted(folder_of(BACKENDS).rglob("*.py"))]
     ours = [sys.version, sys.executable, sys.path, [os.environ.get(name) for name in SEARCHED]]
-    content = [environment.machine_key(), platform.release(), environment.libraries(), ours, own]
-    content += [environment.variables(os.environ), str(cuda_driver.library() is None)]
+    drivers = [one.has_driver() for one in map(accelerator, Device) if one]
+    content = [environment.machine_key(), platform.release(), environment.libraries(), ours, own, drivers]
+    content.append(environment.variables(os.environ))
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 

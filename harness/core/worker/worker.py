@@ -18,20 +18,20 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from shootout.core import backends, clock
+from shootout.core import backends, clock, plugins
 from shootout.core.adapter import Built, Session
-from shootout.core.contract import Arm, Array, Device, NotRun
+from shootout.core.contract import Arm, Array, NotRun
 from shootout.core.errors import SkippedArm, tell_words
 from shootout.core.exported.model import ExportedModel
 from shootout.core.exported.request import source_now
 from shootout.core.host.child import leave_with
+from shootout.core.host.devices import Accelerator, accelerator
 from shootout.core.host.placement import PADDING, ProcessBounds, current_bounds
 from shootout.core.messages import Ask, Fault, Loaded, OnGpu, Scope, Tuned, Turn, Verified
 from shootout.core.plugins import PROBES
 from shootout.core.scenario import Opened, scenario_of
 from shootout.core.worker import fork_server
 from shootout.core.worker.blocks import Caller
-from shootout.core.worker.gpu_readings import Context, read_gpu, read_state
 from shootout.core.worker.rechecks import Rechecks
 from shootout.core.worker.verification import Claim, call_once
 
@@ -42,7 +42,7 @@ class Worker:
     _built: Built
     _session: Session
     _sessions: Sequence[Session] = ()
-    _device: Device = Device.CPU
+    _accelerator: Accelerator | None = None
     _backend: str = ""
     _caller: Caller
     _strayed: str | None
@@ -55,7 +55,7 @@ class Worker:
     def build(self, exported: ExportedModel, arm: Arm, folder: Path) -> tuple[dict[str, Any], float]:
         """Build the arm's artifact into `folder`; return its facts, and the seconds it took, imports included."""
         _look_at_source(exported)
-        self._device, self._backend = arm.target.device, arm.target.backend
+        self._accelerator, self._backend = accelerator(arm.target.device), arm.target.backend
         spared = self._count_spared()
         with clock.Stopwatch() as watch:
             built = scenario_of(arm).build(backends.runner(arm.target), exported, arm, folder)
@@ -78,9 +78,9 @@ class Worker:
         """
         fork_server.shift_heap(len(os.environ.get(PADDING, "")))
         _look_at_source(built.exported)
-        self._device, self._backend = built.arm.target.device, built.arm.target.backend
+        self._accelerator, self._backend = accelerator(built.arm.target.device), built.arm.target.backend
         given = current_bounds()
-        context = Context.made() if self._device is Device.CUDA else None
+        gpu_cost = self._accelerator.begin_load() if self._accelerator else None
         spared = self._count_spared()
         before = spared.rss_before_bytes or resident_bytes()
         with clock.collected_once():
@@ -98,7 +98,7 @@ class Worker:
             first_call_s=first_call_s,
             rss_before_bytes=before,
             rss_after_bytes=resident_bytes(),
-            gpu=context.cost() if context else None,
+            gpu=gpu_cost() if gpu_cost else None,
         )
 
     def _count_spared(self) -> Loaded:
@@ -139,7 +139,7 @@ class Worker:
         with clock.Stopwatch() as whole:
             with clock.Stopwatch() as watch:
                 turn = self._caller.turn(ask)
-            gpu = read_state() if self._device is Device.CUDA else None  # at once: its clock falls when nothing runs
+            gpu = self._accelerator.state() if self._accelerator else None  # at once: its clock falls when nothing runs
             fault = self._rechecks.look(self._caller, watch.seconds) if self._rechecks else ""
         return replace(turn, gpu=gpu, fault=fault, began_ns=whole.began_ns, ended_ns=whole.ended_ns)
 
@@ -153,12 +153,10 @@ class Worker:
         Args:
             energy_s: seconds of calls for the energy of one; 0: none. It is left out for several sessions.
         """
-        return read_gpu(
-            self._session,
-            self._caller.buffers,
-            unsynchronized=unsynchronized,
-            energy_s=energy_s if self._caller.calls_alone else 0.0,
-        )
+        energy_s = energy_s if self._caller.calls_alone else 0.0
+        read = plugins.load(plugins.READINGS)
+        found: OnGpu = read(self._session, self._caller.buffers, unsynchronized=unsynchronized, energy_s=energy_s)
+        return found
 
     def measure(self, function: str, arguments: dict[str, Any], is_loaded: bool = False) -> Any:
         """Run a function of this package, and return what it measures.
@@ -197,7 +195,7 @@ class Worker:
 
     def words(self, error: Exception) -> str:
         """Return an error's message; of a GPU that lacks memory, with how much it lacks."""
-        return backends.explain_device(self._device, error) or tell_words(error)
+        return (self._accelerator and self._accelerator.explain(error)) or tell_words(error)
 
 
 def _look_at_source(exported: ExportedModel) -> None:

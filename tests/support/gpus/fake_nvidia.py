@@ -12,7 +12,8 @@ from uuid import UUID
 
 import pytest
 
-from shootout.core.host import cuda_driver, gpu
+from shootout.backends.devices import cuda_driver
+from shootout.backends.devices import nvml as readers
 
 Memory = namedtuple("Memory", "total free used")
 IDS = [UUID(int=0x1111), UUID(int=0x2222)]
@@ -138,4 +139,4 @@ def install(monkeypatch: pytest.MonkeyPatch, driver: FakeDriver | None, nvml: Fa
     """Give this process a driver and an NVML, or none; what was found out about another GPU is forgotten."""
     monkeypatch.setattr(cuda_driver, "library", lambda: driver)
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    monkeypatch.setattr(gpu, "_open_used_gpu", cache(gpu._open_used_gpu.__wrapped__))
+    monkeypatch.setattr(readers, "_open_used_gpu", cache(readers._open_used_gpu.__wrapped__))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shootout.backends.devices.nvml import UsedGpu
 from shootout.core import clock
 from shootout.core.adapter import GpuSide
 from shootout.core.contract import Arrays, Executed
@@ -136,8 +137,8 @@ def plugged_in(patch: pytest.MonkeyPatch, device: Device, nvml: Nvml | None) -> 
     patch.setattr(clock, "sleep", device.sleep)
     patch.setattr(clock, "quiet_collector", lambda: None)  # which is for a process that only measures
     patch.setattr(clock, "collected_once", nullcontext)
-    patch.setattr("shootout.core.worker.gpu_readings.UsedGpu.open", lambda: nvml)
-    patch.setattr("shootout.core.worker.gpu_readings.make_context", device.make_context)
+    patch.setattr("shootout.backends.devices.nvml.UsedGpu.open", lambda: nvml or UsedGpu(None, None, None))
+    patch.setattr("shootout.backends.devices.cuda_driver.make_context", device.make_context)
 
 
 def inputs(count: int) -> list[dict[str, np.ndarray]]:

@@ -8,12 +8,11 @@ NVML doesn't give is None, never a guess.
 
 from __future__ import annotations
 
-import ctypes
 from functools import cache
 from types import ModuleType
 from typing import Any
 
-from shootout.core.host import cuda_driver
+from shootout.backends.devices import cuda_driver
 from shootout.core.messages import GpuState
 
 HARMFUL = {
@@ -31,19 +30,8 @@ NVML_SM_CLOCK = 1
 """NVML_CLOCK_SM of nvml.h: the clock of the streaming multiprocessors."""
 NVML_MEMORY_CLOCK = 2
 """NVML_CLOCK_MEM."""
-
-
-def make_context() -> None:
-    """Make the GPU's primary CUDA context, which every library in this process then shares.
-
-    Raises:
-        SkippedArm: there is no GPU that can be used.
-        RuntimeError: the driver refuses, for example for want of memory; in its words.
-    """
-    driver = cuda_driver.start()
-    context = ctypes.c_void_p()
-    cuda_driver.ask(driver, "cuDevicePrimaryCtxRetain", ctypes.byref(context), cuda_driver.device(driver))
-    cuda_driver.ask(driver, "cuCtxSetCurrent", context)
+_COMPUTE_MODES = ("default", "exclusive_thread", "prohibited", "exclusive_process")
+"""By NVML's numbers."""
 
 
 def harmful(mask: int) -> tuple[str, ...]:
@@ -58,7 +46,7 @@ class UsedGpu:
     can't be separated from its neighbors'.
 
     Args:
-        api: the started NVML.
+        api: the started NVML; None without a GPU, or without NVML.
         handle: of the GPU, or of the MIG instance.
         chip: of the GPU that the instance is a part of; the same handle without MIG.
     """
@@ -67,8 +55,8 @@ class UsedGpu:
         self._api, self._handle, self._chip = api, handle, chip
 
     @classmethod
-    def open(cls) -> UsedGpu | None:
-        """Return this process's GPU, looked up once; None without a GPU, or without NVML."""
+    def open(cls) -> UsedGpu:
+        """Return this process's GPU, looked up once."""
         return _open_used_gpu()
 
     def state(self) -> GpuState:
@@ -131,19 +119,19 @@ class UsedGpu:
         return next((mask for name in names if (mask := self._ask(self._chip, name)) is not None), None)
 
     def _ask(self, handle: Any, name: str, *arguments: Any) -> Any:
-        return ask_nvml(self._api, name, handle, *arguments)
+        return None if self._api is None else ask_nvml(self._api, name, handle, *arguments)
 
 
 @cache
-def _open_used_gpu() -> UsedGpu | None:
+def _open_used_gpu() -> UsedGpu:
     api = start_nvml()
     name = cuda_driver.uuid() if api is not None else None
     if name is None:
-        return None
+        return UsedGpu(None, None, None)
     if (part := ask_nvml(api, "nvmlDeviceGetHandleByUUID", f"MIG-{name}")) is not None:
         return UsedGpu(api, part, ask_nvml(api, "nvmlDeviceGetDeviceHandleFromMigDeviceHandle", part))
     whole = ask_nvml(api, "nvmlDeviceGetHandleByUUID", f"GPU-{name}")
-    return None if whole is None else UsedGpu(api, whole, whole)
+    return UsedGpu(None if whole is None else api, whole, whole)
 
 
 def find_nvml() -> ModuleType | None:
@@ -187,3 +175,49 @@ def is_on(mode: int | None) -> bool | None:
 def is_on_now(pair: Any) -> bool | None:
     """Read an NVML mode that is told as (now, after the next reset): now."""
     return None if pair is None else pair[0] == 1
+
+
+def compute_growth(before: int | None, after: int | None) -> int | None:
+    """Return the difference; None if it is unknown, or if other processes freed memory meanwhile."""
+    return None if before is None or after is None or after < before else after - before
+
+
+def gpu_facts() -> list[dict[str, Any]]:
+    """Describe each NVIDIA GPU of the machine in its driver's words; empty without one, or without nvidia-ml-py.
+
+    A value is None if the driver doesn't tell. `visible` marks the one GPU that is used; only its L2 cache is known.
+    """
+    api = start_nvml()
+    if api is None:
+        return []
+    visible, count = UsedGpu.open().index(), ask_nvml(api, "nvmlDeviceGetCount") or 0
+    handles = [ask_nvml(api, "nvmlDeviceGetHandleByIndex", index) for index in range(count)]
+    return [
+        _describe_gpu(api, index, handle, index == visible)
+        for index, handle in enumerate(handles)
+        if handle is not None
+    ]
+
+
+def _describe_gpu(api: Any, index: int, handle: Any, visible: bool) -> dict[str, Any]:
+    def ask(name: str, *arguments: Any) -> Any:
+        return ask_nvml(api, name, handle, *arguments)
+
+    memory, milliwatts = ask("nvmlDeviceGetMemoryInfo"), ask("nvmlDeviceGetEnforcedPowerLimit")
+    capability, mode = ask("nvmlDeviceGetCudaComputeCapability"), ask("nvmlDeviceGetComputeMode")
+    return {
+        "index": index,
+        "visible": visible,
+        "name": ask("nvmlDeviceGetName"),
+        "memory_bytes": memory.total if memory else None,
+        "l2_bytes": cuda_driver.l2_bytes() if visible else None,
+        "compute_capability": ".".join(map(str, capability)) if capability else None,
+        "sm_clock_max_mhz": ask("nvmlDeviceGetMaxClockInfo", NVML_SM_CLOCK),
+        "memory_clock_max_mhz": ask("nvmlDeviceGetMaxClockInfo", NVML_MEMORY_CLOCK),
+        "power_limit_w": milliwatts / 1_000 if milliwatts else None,
+        "ecc": is_on_now(ask("nvmlDeviceGetEccMode")),
+        "persistence": is_on(ask("nvmlDeviceGetPersistenceMode")),
+        "compute_mode": None if mode is None else _COMPUTE_MODES[mode],
+        "mig": is_on_now(ask("nvmlDeviceGetMigMode")),
+        "driver": ask_nvml(api, "nvmlSystemGetDriverVersion"),
+    }

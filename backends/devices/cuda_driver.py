@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import ctypes
 import os
-import re
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 from shootout.core.errors import SkippedArm
+from shootout.core.host.environment import nameless
 
 DEVICE = 0
 """The GPU that is used: the first that CUDA_VISIBLE_DEVICES leaves."""
@@ -88,6 +88,19 @@ def device(driver: Any) -> ctypes.c_int:
     return handle
 
 
+def make_context() -> None:
+    """Make the GPU's primary CUDA context, which every library in this process then shares.
+
+    Raises:
+        SkippedArm: there is no GPU that can be used.
+        RuntimeError: the driver refuses, for example for want of memory; in its words.
+    """
+    driver = start()
+    context = ctypes.c_void_p()
+    ask(driver, "cuDevicePrimaryCtxRetain", ctypes.byref(context), device(driver))
+    ask(driver, "cuCtxSetCurrent", context)
+
+
 def has_context() -> bool:
     """Return whether this process has a CUDA context on the GPU that is used; asking makes none."""
     flags, active = ctypes.c_uint(), ctypes.c_int()
@@ -144,11 +157,6 @@ def model() -> str | None:
     except (SkippedArm, RuntimeError):
         return None
     return f"{name.value.decode()} {major.value}.{minor.value}"
-
-
-def nameless(text: str) -> str:
-    """Return a text without the ids of GPUs, because they identify the machine."""
-    return re.sub(r"\b(GPU|MIG)-[0-9A-Fa-f][\w/-]*", r"\1-…", text)
 
 
 def _newest_cuda(driver: Any) -> int:

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from statistics import fmean, median
 from typing import Any, TypeVar
 
+from shootout.backends.devices.nvml import UsedGpu, compute_growth
 from shootout.core import clock
 from shootout.core.adapter import GpuSide, Session
 from shootout.core.constants import LEAD_IN_CALLS, LEAD_IN_NS
 from shootout.core.contract import Arrays
 from shootout.core.errors import explained
-from shootout.core.host.gpu import UsedGpu, make_context
-from shootout.core.messages import Energy, GpuCost, GpuState, OnGpu, Scope
+from shootout.core.messages import Energy, OnGpu, Scope
 from shootout.core.worker import reported
 from shootout.core.worker.blocks import make_timed_calls
 
@@ -36,51 +35,6 @@ IDLE_S = 1.0
 IDLE_SAMPLES = 20
 BUSY_S = 0.3
 """Calls that come before the first reading of the energy counter: what it shows lags behind a little."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
-    """A CUDA context that was just made: the beginning of what an arm takes of the GPU.
-
-    Attributes:
-        seconds: that it took to make.
-        took_bytes: device memory that it took; None where the driver doesn't tell.
-        used_bytes: device memory in use by all processes, with it.
-    """
-
-    seconds: float
-    took_bytes: int | None
-    used_bytes: int | None
-
-    @classmethod
-    def made(cls) -> Context:
-        """Make this process's context, before any library does."""
-        before = _read_used_bytes()
-        with clock.Stopwatch() as watch:
-            make_context()
-        used = _read_used_bytes()
-        return cls(seconds=watch.seconds, took_bytes=_compute_growth(before, used), used_bytes=used)
-
-    def cost(self) -> GpuCost:
-        """Return what the arm has taken up to now, without the context."""
-        loaded = _compute_growth(self.used_bytes, _read_used_bytes())
-        return GpuCost(context_s=self.seconds, context_bytes=self.took_bytes, loaded_bytes=loaded)
-
-
-def _read_used_bytes() -> int | None:
-    gpu = UsedGpu.open()
-    return gpu.used_bytes() if gpu else None
-
-
-def _compute_growth(before: int | None, after: int | None) -> int | None:
-    """Return the difference; None if it is unknown, or if other processes freed memory meanwhile."""
-    return None if before is None or after is None or after < before else after - before
-
-
-def read_state() -> GpuState:
-    """Read the GPU's state; all of it unknown without a driver."""
-    gpu = UsedGpu.open()
-    return gpu.state() if gpu else GpuState()
 
 
 def read_gpu(session: Session, buffers: Sequence[Arrays], *, unsynchronized: bool, energy_s: float) -> OnGpu:
@@ -163,14 +117,14 @@ class _Readings:
     def energy(self, seconds: float) -> Energy | None:
         """Return the energy of calls end to end, one after the other; None if the driver doesn't count it."""
         gpu = UsedGpu.open()
-        idle_w = _read_idle_w(gpu) if gpu and gpu.energy_mj() is not None else None
-        if gpu is None or idle_w is None:
+        idle_w = _read_idle_w(gpu) if gpu.energy_mj() is not None else None
+        if idle_w is None:
             return None
         self._keep_calling(BUSY_S)
         before = gpu.energy_mj()
         with clock.Stopwatch() as watch:
             calls = self._keep_calling(seconds)
-        total_mj = _compute_growth(before, gpu.energy_mj())
+        total_mj = compute_growth(before, gpu.energy_mj())
         if total_mj is None:
             return None
         return Energy(calls=calls, seconds=watch.seconds, total_mj=float(total_mj), idle_w=idle_w)

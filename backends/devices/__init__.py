@@ -1,0 +1,5 @@
+"""What each kind of device other than the CPU tells by a driver of its own, by the device's name in a target."""
+
+from __future__ import annotations
+
+TABLE = {"cuda": "shootout.backends.devices.cuda:Cuda"}

@@ -1,0 +1,56 @@
+"""Look up what a kind of device other than the CPU tells by a driver of its own; most kinds tell nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, cast
+
+from shootout.core import plugins
+from shootout.core.contract import Device
+from shootout.core.messages import GpuCost, GpuState
+
+
+class Accelerator(Protocol):
+    """Tell of the device of its kind that is used here. An answer is None, or empty, where the driver doesn't tell."""
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the environment in a journal's header says of such devices, as JSON values by key."""
+
+    def has_driver(self) -> bool:
+        """Return whether a driver is installed; nothing is started."""
+
+    def model(self) -> str | None:
+        """Return which device compiled code is for; None if there is none that can be used."""
+
+    def is_shared(self) -> bool:
+        """Return whether all processes share one context, so that none of them may be stopped."""
+
+    def begin_load(self) -> Callable[[], GpuCost]:
+        """Make this process's context before any library does; call what is returned to learn what was taken since."""
+
+    def state(self) -> GpuState:
+        """Return clock and throttling; the clock is read first because it falls when nothing runs."""
+
+    def free_bytes(self) -> int | None:
+        """Return the device memory that no process holds."""
+
+    def processes(self) -> int | None:
+        """Return how many processes besides this one have a context on it."""
+
+    def evidence(self) -> tuple[str, ...]:
+        """Return the kinds of evidence of a disturbance that it gives."""
+
+    def explain(self, error: Exception) -> str | None:
+        """Return what an error says of the device, such as how much memory it lacks; None if nothing."""
+
+
+def accelerator(device: Device) -> Accelerator | None:
+    """Return what a kind of device tells; None of a CPU, and of a kind that tells nothing by itself."""
+    place = plugins.table(plugins.DEVICES).get(device)
+    return cast("Accelerator", plugins.load(place)()) if place else None
+
+
+def facts() -> dict[str, Any]:
+    """Return what the environment says of all kinds of devices."""
+    known = filter(None, map(accelerator, Device))
+    return {key: fact for one in known for key, fact in one.facts().items()}
