@@ -8,22 +8,19 @@ import hashlib
 import json
 import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 
-from shootout.core.contract import Array, Arrays, Artifact, TensorSpec, Value
+from shootout.core.contract import Array, Arrays, TensorSpec
 from shootout.core.errors import ModelError
-from shootout.core.exported.calls import Stream, can_mix, mix_sets
+from shootout.core.exported.calls import can_mix, mix_sets
 from shootout.core.exported.fidelity import spread
 from shootout.core.exported.model import (
-    BUFFER_ROWS,
     CALIBRATION,
-    GRADIENTS,
     INPUTS,
-    ONNX_SUFFIX,
     REFERENCE,
-    SHARED_OUTPUTS,
     UNSEEN,
     UNSEEN_REFERENCE,
     WEIGHTS,
@@ -32,7 +29,6 @@ from shootout.core.exported.model import (
     sha256,
 )
 from shootout.core.exported.request import Request, versions
-from shootout.models.sources.input_sets import RowSplit
 
 ROUNDING = 1e-3
 """Outputs that differ by rounding alone differ by far less than this share of the largest one."""
@@ -47,104 +43,73 @@ Unseen = Sequence[tuple[Arrays, Arrays]]
 """Input sets, each with its right outputs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportFindings:
-    """Hold what an export found out about a model, whose artifacts lie in the request's folder already.
-
-    Attributes:
-        parameters: complete; of a user's file the sizes of its free axes.
-        buffers: the input sets that calls rotate through; `reference_outputs` has the right outputs for each.
-        buffer_rows: the number that each of their rows has in the user's own data; None if there is none.
-        drawn: whether the buffers are drawn numbers.
-        shared_outputs: what a file that races its original gives as it is written, if the reference outputs are the
-            original's.
-        unseen: inputs that no arm has before it is timed, and what a runtime that is true to this model gives for them.
-        gradients: of a training step, those of each trained weight for each buffer.
-        calibration: sets for quantization; None: there are none, since nothing of it is quantized.
-        calibration_fault: why the user's own can't be used.
-        split: rows for accuracy and metrics, checked against the outputs.
-        unmade: why there are no more artifacts.
-        unmade_fix: see `ExportedModel`.
-        shares: its graph and weights lie in the open export that all sizes of a sweep share.
-        stream: how the buffers' calls make clips; None for single calls.
-        bounds_by_mark: error bounds by precision, at each mark of the stream.
-        flips: see `ExportedModel`; shares of 0 among them.
-    """
-
-    parameters: Mapping[str, Value]
-    batch: int
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
-    parameter_count: int
-    buffers: Sequence[Arrays]
-    reference_outputs: Sequence[Arrays]
-    artifacts: tuple[Artifact, ...] = ()
-    bounds_by_mark: Sequence[Mapping[str, float | None]] = ({},)
-    flips: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    buffer_rows: Array | None = None
-    drawn: bool = False
-    shared_outputs: Sequence[Arrays] | None = None
-    unseen: Unseen = ()
-    gradients: Sequence[Arrays] | None = None
-    calibration: Sequence[Arrays] | None = None
-    calibration_fault: str = ""
-    split: RowSplit | None = None
-    notes: tuple[str, ...] = ()
-    unmade: str = ""
-    unmade_fix: str = ""
-    shares: bool = False
-    stream: Stream | None = None
-
-
-def assemble(request: Request, found: ExportFindings) -> ExportedModel:
-    """Write all arrays of an exported model into its folder, and return it, not sealed yet."""
-    folder = request.folder
-    sets = {
-        INPUTS: found.buffers,
-        REFERENCE: found.reference_outputs,
-        CALIBRATION: found.calibration,
-        GRADIENTS: found.gradients,
-        SHARED_OUTPUTS: found.shared_outputs,
-        UNSEEN: [given for given, _ in found.unseen] or None,
-        UNSEEN_REFERENCE: [right for _, right in found.unseen] or None,
-    }
-    for name, arrays in sets.items():
-        if arrays is not None:
-            save_sets(folder / name, arrays)
-    if found.buffer_rows is not None:
-        np.save(folder / BUFFER_ROWS, found.buffer_rows)
-    if found.split:
-        found.split.save(folder)
-    weights = request.opened.folder if found.shares and request.opened else folder
+def begin(request: Request) -> ExportedModel:
+    """Return what a request alone tells of its exported model, in whose folder nothing is yet."""
     return ExportedModel(
-        folder=folder,
+        folder=request.folder,
         key=request.key,
         model=request.model,
-        parameters=found.parameters,
-        batch=found.batch,
-        inputs=found.inputs,
-        outputs=found.outputs,
-        artifacts=found.artifacts,
-        error_bounds=found.bounds_by_mark[-1],
-        bounds_by_step=dict(zip(found.stream.marks[:-1], found.bounds_by_mark, strict=False)) if found.stream else {},
-        flips=_positive(found.flips),
-        stream=found.stream,
-        parameter_count=found.parameter_count,
-        weights_sha256=_hash_contents(request) if request.file else sha256(weights / WEIGHTS),
+        parameters=request.parameters,
+        batch=request.batch,
         versions=versions(request.source.packages),
-        export_s=0.0,
         variant=request.variant,
         original=request.original,
-        calibration_fault=found.calibration_fault,
-        notes=(*found.notes, *_note_infinite(found.reference_outputs)),
-        unmade=found.unmade,
-        unmade_fix=found.unmade_fix,
         source_sha256=request.source_sha256,
-        drawn=found.drawn,
-        spread=spread(found.reference_outputs),
-        trained=tuple(found.gradients[0]) if found.gradients else (),
-        shared=weights.name if found.shares else "",
-        graph=f"{request.key}{ONNX_SUFFIX}" if found.shares else "",
+    )
+
+
+def with_bounds(
+    found: ExportedModel, by_mark: Sequence[Mapping[str, float | None]], flips: Mapping[str, Mapping[str, float]]
+) -> ExportedModel:
+    """Return the exported model with its error bounds, and what each precision may flip.
+
+    Args:
+        by_mark: error bounds by precision, at each mark of the stream; those of single calls have one.
+        flips: shares of 0 among them.
+    """
+    marks = found.stream.marks[:-1] if found.stream else ()
+    above = {name: {output: share for output, share in one.items() if share} for name, one in flips.items()}
+    return replace(
+        found,
+        error_bounds=by_mark[-1],
+        bounds_by_step=dict(zip(marks, by_mark, strict=False)),
+        flips={name: shares for name, shares in above.items() if shares},
+    )
+
+
+def assemble(
+    request: Request,
+    found: ExportedModel,
+    buffers: Sequence[Arrays],
+    reference_outputs: Sequence[Arrays],
+    *,
+    calibration: Sequence[Arrays] | None = None,
+    unseen: Unseen = (),
+    others: Mapping[str, Sequence[Arrays]] = MappingProxyType({}),
+) -> ExportedModel:
+    """Write the arrays of an exported model into its folder, beside its artifacts; return it, not sealed yet.
+
+    Args:
+        found: what the source found out of the model.
+        buffers: the input sets that calls rotate through; `reference_outputs` has the right outputs for each.
+        calibration: sets for quantization; None: there are none, since nothing of it is quantized.
+        unseen: inputs that no arm has before it is timed, and what a runtime that is true to this model gives for them.
+        others: a training step's GRADIENTS; SHARED_OUTPUTS, what a file that races its original gives as it is written.
+    """
+    folder = found.folder
+    sets = {INPUTS: buffers, REFERENCE: reference_outputs, **others}
+    if calibration is not None:
+        sets[CALIBRATION] = calibration
+    if unseen:
+        sets[UNSEEN], sets[UNSEEN_REFERENCE] = zip(*unseen, strict=True)
+    for name, arrays in sets.items():
+        save_sets(folder / name, arrays)
+    weights = request.opened.folder if found.shared and request.opened else folder
+    return replace(
+        found,
+        weights_sha256=_hash_contents(request) if request.file else sha256(weights / WEIGHTS),
+        notes=(*found.notes, *_note_infinite(reference_outputs)),
+        spread=spread(reference_outputs),
     )
 
 
@@ -190,12 +155,6 @@ def _find_change(one: Array, other: Array) -> float:
     known = np.isfinite(one) & np.isfinite(other)
     size = np.abs(one[known]).max(initial=0.0)
     return float(np.abs(one[known] - other[known]).max(initial=0.0) / size) if size else 0.0
-
-
-def _positive(flips: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
-    """Return the shares above 0, of the precisions that have any."""
-    found = {name: {output: share for output, share in shares.items() if share} for name, shares in flips.items()}
-    return {name: shares for name, shares in found.items() if shares}
 
 
 def _note_infinite(reference_outputs: Sequence[Arrays]) -> Iterator[str]:

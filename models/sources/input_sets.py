@@ -17,7 +17,16 @@ from shootout.core.contract import Array, Arrays, TensorSpec
 from shootout.core.errors import UsageError
 from shootout.core.exported.calls import Stream, buffer_count, set_bytes
 from shootout.core.exported.fidelity import rows
-from shootout.core.exported.model import LABELS, OTHER_ROWS, REPORT, REPORT_OUTPUTS, ROWS, SELECTION, TOO_FEW
+from shootout.core.exported.model import (
+    BUFFER_ROWS,
+    LABELS,
+    OTHER_ROWS,
+    REPORT,
+    REPORT_OUTPUTS,
+    ROWS,
+    SELECTION,
+    TOO_FEW,
+)
 from shootout.core.exported.request import Request
 from shootout.models.base import LabeledTask, Model, Parameters, draw
 from shootout.models.data import truth_files
@@ -52,6 +61,13 @@ class GivenSets:
     whole: int = 0
     split: RowSplit | None = None
     drawn: bool = False
+
+    def save(self, folder: Path) -> None:
+        """Write what an exported model holds of the user's rows: the numbers of those in the buffers, and the split."""
+        if self.rows is not None:
+            np.save(folder / BUFFER_ROWS, self.rows)
+        if self.split:
+            self.split.save(folder)
 
 
 def count_sets(specs: Sequence[TensorSpec], stream: Stream | None) -> int:

@@ -12,7 +12,7 @@ import tempfile
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,9 +31,9 @@ from shootout.core.exported.model import (
     ExportedModel,
     open_exported,
 )
-from shootout.core.exported.request import Request, versions
+from shootout.core.exported.request import Request
 from shootout.models.base import WEIGHTS_PARAMETER, draw, get
-from shootout.models.sources.assembly import ROUNDING
+from shootout.models.sources.assembly import ROUNDING, begin
 
 if TYPE_CHECKING:
     import torch
@@ -64,23 +64,7 @@ def take(request: Request) -> ExportedModel:
         why = _write_module(request, folder)
         for path in folder.iterdir() if why else ():
             path.unlink()
-    return ExportedModel(
-        folder=folder,
-        key=request.key,
-        model=request.model,
-        parameters=request.parameters,
-        batch=request.batch,
-        inputs=(),
-        outputs=(),
-        artifacts=() if why else (Artifact.OPEN,),
-        error_bounds={},
-        parameter_count=0,
-        weights_sha256="",
-        versions=versions(request.source.packages),
-        export_s=0.0,
-        source_sha256=request.source_sha256,
-        unmade=why,
-    )
+    return replace(begin(request), artifacts=() if why else (Artifact.OPEN,), unmade=why)
 
 
 def write_size(request: Request, module: nn.Module, example: Arrays) -> str | None:
@@ -105,6 +89,12 @@ def place_of_graph(request: Request) -> Path:
     """Return where the ONNX file of a size is that shares an open export."""
     assert request.opened, "it shares one"
     return request.opened.folder / f"{request.key}{ONNX_SUFFIX}"
+
+
+def share(request: Request, found: ExportedModel) -> ExportedModel:
+    """Return the exported model of a size whose graph and weights lie in the open export that it shares."""
+    place = place_of_graph(request)
+    return replace(found, shared=place.parent.name, graph=place.name)
 
 
 def write_file_size(request: Request, sizes: Mapping[str, int]) -> Path | None:

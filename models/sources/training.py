@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -20,11 +21,11 @@ from shootout.core.contract import Array, Arrays, Artifact, Precision, TensorSpe
 from shootout.core.errors import UsageError
 from shootout.core.exported.calls import buffer_count
 from shootout.core.exported.fidelity import widened, worst_error
-from shootout.core.exported.model import ExportedModel
+from shootout.core.exported.model import GRADIENTS, ExportedModel
 from shootout.core.exported.request import Request
 from shootout.models.base import Model, Parameters, buffer_notes, draw
 from shootout.models.sources import torch_files
-from shootout.models.sources.assembly import ExportFindings, assemble, require_telling
+from shootout.models.sources.assembly import assemble, begin, require_telling
 from shootout.quantize.error_bounds import with_floor
 from shootout.quantize.torch_error_bounds import Rounded, fp32_floor, to_dtype, to_tf32
 from shootout.scenarios.train_step import off, sketch
@@ -59,24 +60,22 @@ def take(request: Request) -> ExportedModel:
     losses, gradients = [loss for loss, _ in reference_outputs], [found for _, found in reference_outputs]
     require_telling(f"{model.name}'s training step", _float_specs(losses[0]), losses)
     require_telling(f"{model.name}'s training step", _float_specs(gradients[0]), gradients)
-    found = ExportFindings(
+    found = replace(
+        begin(request),
         parameters=parameters,
-        batch=batch,
         inputs=(
             *specs,
             TensorSpec(name=TARGET, shape=output, dtype="float32"),
             TensorSpec(name=RATE, shape=(), dtype="float32"),
         ),
         outputs=_float_specs(losses[0]),
-        buffers=buffers,
-        reference_outputs=losses,
         artifacts=tuple(one for one in model.artifacts if one in ARTIFACTS),
-        bounds_by_mark=[_error_bounds(module, trained, buffers, reference_outputs)],
+        error_bounds=_error_bounds(module, trained, buffers, reference_outputs),
         parameter_count=model.parameter_count(parameters),
-        gradients=gradients,
+        trained=tuple(gradients[0]),
         notes=buffer_notes(specs),
     )
-    return assemble(request, found)
+    return assemble(request, found, buffers, losses, others={GRADIENTS: gradients})
 
 
 def step(

@@ -13,7 +13,7 @@ import shutil
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,12 +22,21 @@ import numpy as np
 
 from shootout.core.clock import Stopwatch
 from shootout.core.constants import CALIBRATION_ROWS, FP32_BOUND_FLOOR, LEAST_RUNS, MIN_INPUT_BUFFERS, WIDE_BOUND
-from shootout.core.contract import Array, Arrays, Artifact, Fidelity, Precision, TensorSpec
+from shootout.core.contract import Array, Arrays, Artifact, Precision, TensorSpec
 from shootout.core.errors import ModelError, UsageError, explained
 from shootout.core.exported.calls import Stream, buffer_count
 from shootout.core.exported.fidelity import check_outputs, compare, gate, useful_flips
-from shootout.core.exported.model import BUFFER_ROWS, FILES, REPORT, SELECTION, SETS, ExportedModel, open_exported
-from shootout.core.exported.request import Request, versions
+from shootout.core.exported.model import (
+    BUFFER_ROWS,
+    FILES,
+    REPORT,
+    SELECTION,
+    SETS,
+    SHARED_OUTPUTS,
+    ExportedModel,
+    open_exported,
+)
+from shootout.core.exported.request import Request
 from shootout.core.host import environment
 from shootout.core.install import UNINSTALLED, install, pip_install
 from shootout.core.messages import FIRST_CALL
@@ -39,8 +48,16 @@ from shootout.models.onnx.effort import SHORT_CALL_S, Effort, ModelSize, beside,
 from shootout.models.onnx.onnx_axes import RACE_ALONE, AxisSizes
 from shootout.models.onnx.onnx_files import copy_file, header
 from shootout.models.sources import input_sets, onnx_inputs, open_axes, trees, user_data
-from shootout.models.sources.assembly import ExportFindings, assemble, make_unseen, note_mixed_rows, require_telling
-from shootout.models.sources.input_sets import save_rows
+from shootout.models.sources.assembly import (
+    Unseen,
+    assemble,
+    begin,
+    make_unseen,
+    note_mixed_rows,
+    require_telling,
+    with_bounds,
+)
+from shootout.models.sources.input_sets import RowSplit, save_rows
 from shootout.models.sources.onnx_sizes import axis_sizes, tell_row_sizes
 from shootout.models.sources.trees import ConvertedFile
 from shootout.models.sources.user_data import stream_of
@@ -55,6 +72,8 @@ INPUT_SEED = 1
 FLOAT_BYTES = 4
 CallOne = Callable[[Arrays], dict[str, Array]]
 """Gives the outputs for one input set."""
+CallAll = Callable[..., list[dict[str, Array]]]
+"""Gives the outputs for each of some input sets; `stream` says how they make clips."""
 WIDE_NOTE = (
     "the last bits move this file's outputs: errors up to {error_bound:.2g} pass, so they may not tell FP32 from BF16"
 )
@@ -76,106 +95,321 @@ DRAWING = frozenset(
 OWN_NOTE = "the file holds {kinds} itself: errors up to {error_bound:.2g} pass"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreparedFile:
-    """Hold a user's file with static shapes, its inputs and reference outputs, before any precision but FP32 is
-    examined.
-
-    Attributes:
-        found: without artifacts, error bounds and calibration sets.
-        graph: the file with static shapes.
-        ways: how each input was drawn; empty if the buffers are real.
-        error_bounds: the FP32 fidelity gate, at each mark of the stream.
-        given: the user's input sets; None if there are none.
-    """
-
-    found: ExportFindings
-    graph: Path
-    ways: Mapping[str, InputWay]
-    error_bounds: Errors
-    given: input_sets.GivenSets | None = None
-
-    @property
-    def error_bound(self) -> float:
-        """Return FP32's error bound for all calls."""
-        return self.error_bounds.by_mark[-1] or 0.0
-
-
 def take(asked: Request, effort: Effort) -> ExportedModel:
     """Make the exported model of a user's file.
 
     Raises:
+        SkippedArm: there is no time for it.
         UsageError: sizes, inputs or labels don't fit the file.
-        ModelError: the file can't be run, or not the same way twice, or its outputs prove nothing.
+        ModelError: the file can't be run, not within the memory, not the same way twice, or its outputs prove nothing.
     """
-    folder, source = asked.folder, Path(asked.file)
-    original = open_exported(asked.base.folder) if asked.original and asked.base else None
     effort.wait_for([name for one in asked.facts.holds for name in _bounds_behind(one)])
-    native = trees.open_converted(source)
-    share = (lambda _: None) if native and native.unmade else partial(open_axes.write_file_size, asked)
-    prepared = prepare(source, folder, asked, original, effort, native, share)
-    found = prepared.found
-    if original:
-        _require_outputs(asked.model, found.outputs, original)
+    export = FileExport(asked, effort)
+    export.prepare()
+    export.choose_calibration()
+    export.predict_errors()
+    return export.write()
+
+
+class FileExport:
+    """Make one file's exported model: sizes → inputs → graph → reference outputs → error bounds → written.
+
+    Attributes:
+        asked: gives the batch, the sizes of its free axes, and the user's data.
+        effort: how much there is time for.
+        original: of the file that this one races, whose inputs it takes and to whose outputs it is held.
+        native: the library's own file that this one was converted from, which then gives the reference outputs.
+        found: what is known of the exported model so far.
+        given: the user's input sets; None if there are none.
+        ways: how each input was drawn; empty if the buffers are real.
+        buffers: the input sets that calls rotate through; `reference_outputs` has the right outputs for each.
+        graph: the file with static shapes.
+        call: gives the outputs for each of some input sets, single calls.
+        unseen: inputs that no arm has before it is timed, and what a runtime that is true to this model gives for them.
+        fp32: the FP32 fidelity gate, at each mark of the stream.
+        calibration: the sets that quantizers see.
+    """
+
+    graph: Path
+    call: CallAll
+    reference_outputs: Sequence[Arrays]
+    unseen: Unseen
+
+    def __init__(self, asked: Request, effort: Effort) -> None:
+        self.asked, self.effort, self.path = asked, effort, Path(asked.file)
+        self.original = open_exported(asked.base.folder) if asked.original and asked.base else None
+        self.native = trees.open_converted(self.path)
+        self.found = begin(asked)
+        self.given: input_sets.GivenSets | None = None
+        self.ways: Mapping[str, InputWay] = {}
+        self.buffers: Sequence[Arrays] = ()
+        self.calibration: Sequence[Arrays] = ()
+        self.fp32 = Errors(by_mark=(FP32_BOUND_FLOOR,))
+
+    def prepare(self) -> None:
+        """Do all that comes before any precision but FP32 is examined."""
+        self.fix_sizes()
+        self.choose_inputs()
+        self.write_graph()
+        self.run_reference()
+        self.find_float32_errors()
+
+    def fix_sizes(self) -> None:
+        """Read the file, write the sizes of its axes into it, and refuse what no machine like this runs."""
+        name, batch = self.path.name, 1 if self.original else self.asked.batch
+        self.model = onnx_files.load_graph(self.path)
+        onnx_axes.require_tensor_outputs(self.model)
+        self.axes = onnx_axes.axis_sizes(self.model, batch, axis_sizes(self.asked.parameters), name)
+        onnx_axes.fix_axes(self.model, self.axes.sizes)
+        onnx_versions.lower_versions(self.model, name)
+        onnx_versions.inline_functions(self.model)
+        onnx_graph.refuse_huge(self.model, name, environment.memory_available_bytes())
+        specs = onnx_axes.input_specs(self.model)
+        self.found = replace(self.found, parameters=self.axes.sizes, batch=self.axes.batch, inputs=specs)
+
+    def choose_inputs(self) -> None:
+        """Choose the input buffers: the original's, the user's, the first calibration sets, or drawn ones."""
+        asked, specs, takes_nan = self.asked, self.found.inputs, bool(self.native) or onnx_files.takes_nan(self.model)
+        stream = None if self.native else _find_stream(asked, self.model, specs, self.original)
+        if self.original:
+            self.buffers = _all_typed(self.original.input_buffers(), specs)
+        elif given := input_sets.read_given(asked, specs, self.axes.batch, stream, takes_nan=takes_nan):
+            self.given, self.buffers = given, given.buffers
+        self.found = replace(self.found, stream=stream, batch=self.split.batch if self.split else self.axes.batch)
+        if not self.buffers:
+            self._draw(onnx_inputs.ways(header(self.path), specs, stream.state if stream else ()))
+
+    @property
+    def split(self) -> RowSplit | None:
+        """Return the user's rows, if they are scored."""
+        return self.given.split if self.given else None
+
+    def _draw(self, ways: Mapping[str, InputWay]) -> None:
+        specs = self.found.inputs
+        self.ways, self.found = ways, replace(self.found, drawn=bool(ways))
+        self.buffers = draw(specs, input_sets.count_sets(specs, self.found.stream), INPUT_SEED, ways)
+
+    def write_graph(self) -> None:
+        """Write the file with its sizes: beside weights that all sizes of a sweep share, or into the folder."""
+        is_stand_in = self.native is not None and bool(self.native.unmade)
+        place = None if is_stand_in else open_axes.write_file_size(self.asked, self.axes.sizes)
+        if place:
+            self.found = open_axes.share(self.asked, self.found)
+        else:
+            place = self.asked.folder / FILES[Artifact.ONNX]
+            onnx_files.save(self.model, place, self.path)
+        self.graph, self.model = place, onnx_files.load_graph(place)
+        if not is_stand_in:
+            self.found = replace(self.found, artifacts=(Artifact.ONNX, *([Artifact.OPEN] * bool(self.found.shared))))
+
+    def run_reference(self) -> None:
+        """Compute the right outputs of as many input sets as there is time for, and of some that no arm has before."""
+        call_one, load_s = self._load()
+        if (turned := _turn_masks(self.ways, self.buffers[0], self.call)) != self.ways:
+            self._draw(turned)
+        self.effort.tell(FIRST_CALL)
+        with _explaining_batch(self.axes.batch):
+            first, call_s = _time_calls(call_one, self.buffers[0])
+        del call_one  # and what it has loaded
+        self._fit_inputs(_output_specs(first), call_s, load_s)
+        stream, buffers = self.found.stream, self.buffers
+        run = partial(self.call, stream=stream) if stream else self.call
+        raw = run([*buffers, buffers[0]]) if stream else first + run([*buffers[1:], buffers[0]])
+        onnx_cuts.require_fixed_shapes(raw, self.path)
+        self.reference_outputs = _check_repeated(raw, self.path.name, self.model)
+        if stream and not self.original:
+            self.buffers = stream.fill(buffers, raw)
+        count = onnx_files.parameter_count(self.model)
+        self.found = replace(self.found, outputs=_output_specs(raw), parameter_count=count)
+        self.found = replace(self.found, notes=tuple(self._note_inputs()))
+        if self.split and self.asked.scored == "outputs":
+            self.effort.tell("running the rows that the metric scores")
+            self.split.save_outputs(self.asked.folder, [spec.name for spec in self.found.outputs], run)
+        self.unseen = make_unseen(
+            self.buffers,
+            lambda sets: map(_widen_all, self.call(sets)),
+            self.reference_outputs[0],
+            is_brief=self.effort.is_brief,
+        )
+
+    def _load(self) -> tuple[CallOne, float]:
+        """Load what gives the reference outputs; return what runs one input set, and the seconds that it took."""
+        if self.effort.is_limited:
+            self.effort.foresee(len(self.buffers), onnx_graph.count(self.graph), beside())
+        import onnxruntime  # noqa: F401 - to import it is no part of a call
+
+        self.call = partial(onnx_files.run, self.graph, name=self.path.name)
+        with Stopwatch() as loading:
+            call_one: CallOne = onnx_files.LoadedFile(self.graph, self.path.name, is_drawn=bool(self.ways)).call
+        if self.native:
+            given, wanted = self.found.inputs[0].name, self.model.graph.output[0].name
+            call_one = _open_native(self.native, self.asked.folder, given, wanted)
+            self.call = partial(_call_each, call_one)
+        return call_one, loading.seconds
+
+    def _fit_inputs(self, outputs: Sequence[TensorSpec], call_s: float, load_s: float) -> None:
+        """Keep the stream and the buffers for which there is time, now that one call is timed."""
+        stream, effort = self.found.stream, self.effort
+        if stream and not _hands_on(stream, self.asked, self.found.inputs, outputs, effort, call_s):
+            self.buffers, stream = self.buffers[: buffer_count(self.found.inputs)], None
+            self.found = replace(self.found, stream=None)
+        call_s /= 1 if stream else beside()
+        if self.original:  # the two take all the same buffers
+            effort.expect(len(self.buffers), call_s, load_s=load_s)
+            return
+        least = stream.steps if stream else MIN_INPUT_BUFFERS
+        scored = self.split.report_calls if self.split and self.asked.scored == "outputs" else 0
+        most = effort.buffers(len(self.buffers), call_s, least, load_s=load_s, scored=scored)
+        self.buffers = self.buffers[:most]
+
+    def _note_inputs(self) -> Iterator[str]:
+        """Write the notes on the graph and its inputs."""
+        first, specs, stream = header(self.path), self.found.inputs, self.found.stream
+        yield from self.axes.notes
+        if not self.original:
+            yield from tell_row_sizes(self.asked, first, self.axes.sizes)
+        if stream:
+            yield stream.note
+        else:
+            yield from _note_rows(first, self.axes, self.buffers[0], self.reference_outputs[0], self.call)
+        yield from _note_input_weights(self.model)
+        if not stream:
+            yield from note_renamed(self.asked.inputs_npz, specs)
+        if not (stream or self.original):
+            yield from note_repeated(self.asked.inputs_npz, specs)
+
+    def find_float32_errors(self) -> None:
+        """Predict FP32's own error: of the file itself, since how far a conversion is from its origin says nothing."""
+        if self.native and self.native.unmade:
+            return
+        name = self.path.name
+        right = onnx_files.run(self.graph, self.buffers, name) if self.native else self.reference_outputs
+        self.fp32 = onnx_error_bounds.float32_error_bounds(
+            self.model,
+            self.buffers,
+            right,
+            name=name,
+            place=self.graph,
+            workshop=self.asked.folder,
+            stream=self.found.stream,
+        )
+
+    @property
+    def error_bound(self) -> float:
+        """Return FP32's error bound for all calls."""
+        return self.fp32.by_mark[-1] or 0.0
+
+    def choose_calibration(self) -> None:
+        """Choose the sets that quantizers see; a file beside its original sees that one's."""
+        found, asked = self.found, self.asked
+        if self.original:
+            fault = self.original.calibration_fault
+            self.calibration = self.buffers if fault else _all_typed(self.original.calibration(), found.inputs)
+        else:
+            takes_nan, own = onnx_files.takes_nan(header(self.graph)), self._own_calibration()
+            sets, fault = input_sets.choose_calibration(asked.calibration_npz, found.inputs, own, takes_nan=takes_nan)
+            whole, least = input_sets.without_nan(sets), input_sets.CALIBRATION_SETS
+            if not fault and len(whole) < min(len(sets), least):
+                fault = TOO_MUCH_NAN.format(count=len(sets) - len(whole), sets=len(sets), least=least)
+            self.calibration = whole or sets
+        self.found = replace(found, calibration_fault=fault)
+
+    def _own_calibration(self) -> list[dict[str, Array]]:
+        """Return the sets that calibrate if the user gives none for that."""
+        found, asked, stream = self.found, self.asked, self.found.stream
+        if asked.inputs_npz and self.given:
+            own = [*map(dict, self.buffers)] if stream and not self.split else self.given.calibration
+        else:
+            own = input_sets.drawn_calibration(found.inputs, found.batch, self.ways)
+        own = own[: self.effort.most_sets]
+        if stream and (self.split or not asked.inputs_npz):  # else they are the buffers, which have their states
+            own = own[:CALIBRATION_ROWS]
+            own = stream.fill(own, onnx_files.run(self.graph, own, asked.model, stream))
+        return own
+
+    def predict_errors(self) -> None:
+        """Predict what each precision costs; what the file holds itself has the widest bound of what stands behind it.
+
+        Raises:
+            ModelError: its outputs prove nothing, or aren't those of the original.
+        """
+        found, holds = self.found, self.asked.facts.holds
+        if self.original:
+            _require_outputs(found.model, found.outputs, self.original)
+        require_telling(found.model, found.outputs, self.reference_outputs)
+        by_mark: Sequence[Mapping[str, float | None]] = [{str(Precision.FP32): self.error_bound}]
+        flips: Flips = flips_by_precision({Precision.FP32: self.fp32})
+        if not self.native:
+            run = onnx_error_bounds.ReferenceRun(
+                path=self.graph,
+                buffers=self.buffers,
+                outputs=self.reference_outputs,
+                calibration=self.calibration,
+                workshop=self.asked.folder.parent,
+                stream=found.stream,
+            )
+            by_mark, flips = onnx_error_bounds.error_bounds(run, self.fp32, self.effort)
+        owns = [native_error_bound(holds, bounds, self.effort.unpredicted) for bounds in by_mark]
+        by_mark = [
+            bounds if own is None else {**bounds, Precision.NATIVE: own}
+            for bounds, own in zip(by_mark, owns, strict=True)
+        ]
+        self.found = with_bounds(found, by_mark, _with_own_flips(holds, flips))
+
+    def write(self) -> ExportedModel:
+        """Write the torch module, if it is asked for, and all arrays; return the exported model, not sealed yet."""
+        native, found, buffers = self.native, self.found, self.buffers
+        if native:
+            found = replace(found, artifacts=(*found.artifacts, native.artifact), unmade=native.unmade)
+        if self.asked.module and not found.unmade:
+            found = _with_module(self.graph, found, buffers, self.reference_outputs)
+        found = replace(found, notes=(*self._make_notes(), *self._note_sample()))
+        if self.given:
+            self.given.save(self.asked.folder)
+        right, others = self.reference_outputs, dict[str, Sequence[Arrays]]()
+        if original := self.original:
+            self._copy_rows(original)
+            others[SHARED_OUTPUTS] = right
+            right = [{spec.name: one[spec.name] for spec in found.outputs} for one in original.reference_outputs()]
+            found = replace(found, batch=original.batch, drawn=original.drawn, whole_s=original.whole_s)
+        return assemble(
+            self.asked, found, buffers, right, calibration=self.calibration, unseen=self.unseen, others=others
+        )
+
+    def _copy_rows(self, original: ExportedModel) -> None:
+        """Give a file beside its original that one's rows, in the types that it takes."""
+        folder = self.asked.folder
         for name, rows in ((REPORT, original.report()), (SELECTION, original.selection())):
             if rows:
-                inputs = _as_typed(rows.inputs, found.inputs)
+                inputs = _as_typed(rows.inputs, self.found.inputs)
                 save_rows(folder / name, inputs, rows.labels, (rows.rows, rows.other_rows))
         if (original.folder / BUFFER_ROWS).exists():
             copy_file(original.folder / BUFFER_ROWS, folder / BUFFER_ROWS)
-    sets, fault = _choose_calibration(asked, prepared, original, effort)
-    whole = prepared.given.whole if prepared.given else 0
-    calibrating = 0 if asked.calibration_npz or fault or native or found.split else len(sets)
-    sampled = input_sets.note_sample(len(found.buffers), whole, calibrating)
-    require_telling(asked.model, found.outputs, found.reference_outputs)
-    reference_run = onnx_error_bounds.ReferenceRun(
-        path=prepared.graph,
-        buffers=found.buffers,
-        outputs=found.reference_outputs,
-        calibration=sets,
-        workshop=folder.parent,
-        stream=found.stream,
-    )
-    by_mark: Sequence[Mapping[str, float | None]] = [{str(Precision.FP32): prepared.error_bound}]
-    flips: Flips = flips_by_precision({Precision.FP32: prepared.error_bounds})
-    if not native:
-        by_mark, flips = onnx_error_bounds.error_bounds(reference_run, prepared.error_bounds, effort)
-    as_they_are = [native_error_bound(asked.facts.holds, bounds, effort.unpredicted) for bounds in by_mark]
-    as_it_is = as_they_are[-1]
-    by_mark = [
-        bounds if own is None else {**bounds, Precision.NATIVE: own}
-        for bounds, own in zip(by_mark, as_they_are, strict=True)
-    ]
-    found = replace(found, flips=_with_own_flips(asked.facts.holds, flips))
-    unmade, fix = native.unmade if native else "", ""
-    if asked.module and not unmade:
-        unmade, fix = _write_module(prepared.graph, folder, found, as_it_is)
-    found = replace(
-        found,
-        artifacts=(
-            *([] if native and native.unmade else [Artifact.ONNX]),
-            *([Artifact.OPEN] * found.shares),
-            *(() if unmade or not asked.module else (Artifact.MODULE, Artifact.PT2)),
-            *([native.artifact] if native else []),
-        ),
-        bounds_by_mark=by_mark,
-        calibration=sets,
-        calibration_fault=fault,
-        notes=(*_make_notes(asked.facts.holds, prepared, original, as_it_is, native), *sampled),
-        unmade=unmade,
-        unmade_fix=fix,
-    )
-    if original is None:
-        return assemble(asked, found)
-    right = [{spec.name: one[spec.name] for spec in found.outputs} for one in original.reference_outputs()]
-    beside = replace(
-        found,
-        batch=original.batch,
-        reference_outputs=right,
-        shared_outputs=found.reference_outputs,
-        drawn=original.drawn,
-    )
-    return replace(assemble(asked, beside), whole_s=original.whole_s)
+
+    def _make_notes(self) -> Iterator[str]:
+        """Write the notes on the rows."""
+        found, holds, original, native = self.found, self.asked.facts.holds, self.original, self.native
+        yield from found.notes
+        if self.split:
+            yield from self.split.notes
+        if self.ways:
+            yield from onnx_inputs.notes(self.ways)
+            yield from () if found.stream else buffer_notes(found.inputs)
+        if original:
+            yield BESIDE_NOTE.format(original=original.model)
+        if self.error_bound > WIDE_BOUND and not holds:
+            yield WIDE_NOTE.format(error_bound=self.error_bound)
+        if native and not native.unmade:
+            yield NATIVE_NOTE.format(library=native.artifact)
+        if holds and (as_it_is := found.error_bounds.get(Precision.NATIVE)):
+            yield OWN_NOTE.format(kinds=" and ".join(holds), error_bound=as_it_is)
+        if original and original.whole_s is not None:
+            yield BRIEF_NOTE.format(original=original.model)
+
+    def _note_sample(self) -> tuple[str, ...]:
+        others = self.asked.calibration_npz or self.found.calibration_fault or self.native or self.split
+        calibrating = 0 if others else len(self.calibration)
+        return input_sets.note_sample(len(self.buffers), self.given.whole if self.given else 0, calibrating)
 
 
 def take_module(asked: Request, effort: Effort) -> ExportedModel:
@@ -188,176 +422,16 @@ def take_module(asked: Request, effort: Effort) -> ExportedModel:
     """
     assert asked.base, "it is made from the file's"
     base, folder = open_exported(asked.base.folder), asked.folder
-    buffers = base.input_buffers()
-    nodes = sum(node.op_type != "Constant" for node in onnx_files.every_node(header(base.path(Artifact.ONNX))))
+    buffers, graph = base.input_buffers(), base.path(Artifact.ONNX)
+    nodes = sum(node.op_type != "Constant" for node in onnx_files.every_node(header(graph)))
     weight_bytes = FLOAT_BYTES * base.parameter_count
     size = ModelSize(weight_bytes=weight_bytes, work=base.work, nodes=nodes, sets=len(buffers))
     effort.require(module_s(size), "making the torch module")
-    found = ExportFindings(
-        parameters=base.parameters,
-        batch=base.batch,
-        inputs=base.inputs,
-        outputs=base.outputs,
-        parameter_count=base.parameter_count,
-        buffers=buffers,
-        reference_outputs=base.reference_outputs(),
-        flips=base.flips,
-    )
-    unmade, fix = _write_module(base.path(Artifact.ONNX), folder, found, base.error_bounds.get(Precision.NATIVE))
     for name in SETS:
         if (base.folder / name).exists():
             copy_file(base.folder / name, folder / name)
-    made = () if unmade else (Artifact.MODULE, Artifact.PT2)
-    here = replace(base, folder=folder, artifacts=made, versions=versions(asked.source.packages), shared="", graph="")
-    return replace(here, unmade=unmade, unmade_fix=fix)
-
-
-def _choose_calibration(
-    asked: Request, prepared: PreparedFile, original: ExportedModel | None, effort: Effort
-) -> tuple[list[dict[str, Array]], str]:
-    """Return the sets that quantizers see, and why the user's own can't be used.
-
-    A file beside its original sees that one's sets.
-    """
-    found = prepared.found
-    buffers = [dict(one) for one in found.buffers]
-    if original:
-        fault = original.calibration_fault
-        return buffers if fault else _all_typed(original.calibration(), found.inputs), fault
-    if asked.inputs_npz and prepared.given:
-        own = buffers if found.stream and not found.split else prepared.given.calibration
-    else:
-        own = input_sets.drawn_calibration(found.inputs, found.batch, prepared.ways)
-    own = own[: effort.most_sets]
-    if found.stream and (found.split or not asked.inputs_npz):  # else they are the buffers, which have their states
-        own = own[:CALIBRATION_ROWS]
-        outputs = onnx_files.run(prepared.graph, own, asked.model, found.stream)
-        own = found.stream.fill(own, outputs)
-    takes_nan = onnx_files.takes_nan(header(prepared.graph))
-    sets, fault = input_sets.choose_calibration(asked.calibration_npz, found.inputs, own, takes_nan=takes_nan)
-    whole = input_sets.without_nan(sets)
-    if not fault and len(whole) < min(len(sets), input_sets.CALIBRATION_SETS):
-        fault = TOO_MUCH_NAN.format(count=len(sets) - len(whole), sets=len(sets), least=input_sets.CALIBRATION_SETS)
-    return whole or sets, fault
-
-
-def prepare(
-    path: Path,
-    folder: Path,
-    asked: Request,
-    original: ExportedModel | None = None,
-    effort: Effort | None = None,
-    native: ConvertedFile | None = None,
-    share: Callable[[Mapping[str, int]], Path | None] = lambda _: None,
-) -> PreparedFile:
-    """Copy the file into `folder` with its axes fixed, choose its inputs and compute the reference outputs.
-
-    Args:
-        path: the user's file, or what was made of it.
-        folder: where `model.onnx` (and big weights) go.
-        asked: gives its batch, the sizes of its free axes, and the user's data. Without real inputs, the first
-            calibration sets are taken, or else drawn ones (see `onnx_inputs`).
-        original: of the file that this one races, whose inputs it takes.
-        effort: how much there is time for; None: all of it.
-        native: the library's own file that this one was converted from, which then gives the reference outputs.
-        share: writes the file with these sizes of its axes beside weights that all sizes of a sweep share, and returns
-            where; None if they share none.
-
-    Raises:
-        SkippedArm: there is no time for it.
-        UsageError: sizes or inputs don't fit the file.
-        ModelError: the file can't be run, not within the memory, or not the same way twice.
-    """
-    effort = effort or Effort()
-    model = onnx_files.load_graph(path)
-    onnx_axes.require_tensor_outputs(model)
-    axes = onnx_axes.axis_sizes(model, 1 if original else asked.batch, axis_sizes(asked.parameters), path.name)
-    onnx_axes.fix_axes(model, axes.sizes)
-    onnx_versions.lower_versions(model, path.name)
-    onnx_versions.inline_functions(model)
-    onnx_graph.refuse_huge(model, path.name, environment.memory_available_bytes())
-    specs = onnx_axes.input_specs(model)
-    takes_nan = native is not None or onnx_files.takes_nan(model)
-    stream = None if native else _find_stream(asked, model, specs, original)
-    given = None if original else input_sets.read_given(asked, specs, axes.batch, stream, takes_nan=takes_nan)
-    split = given.split if given else None
-    real = _all_typed(original.input_buffers(), specs) if original else given.buffers if given else []
-    most = input_sets.count_sets(specs, stream)
-    ways = {} if real else onnx_inputs.ways(header(path), specs, stream.state if stream else ())
-    buffers = real or draw(specs, most, INPUT_SEED, ways)
-    graph = shared = share(axes.sizes)
-    if graph is None:
-        graph = folder / FILES[Artifact.ONNX]
-        onnx_files.save(model, graph, path)
-    model = onnx_files.load_graph(graph)
-    if effort.is_limited:
-        effort.foresee(len(buffers), onnx_graph.count(graph), beside())
-    import onnxruntime  # noqa: F401 - to import it is no part of a call
-
-    call: Callable[..., list[dict[str, Array]]] = partial(onnx_files.run, graph, name=path.name)
-    with Stopwatch() as loading:
-        call_one: CallOne = onnx_files.LoadedFile(graph, path.name, is_drawn=bool(ways)).call
-    if native:
-        call_one = _open_native(native, folder, specs[0].name, model.graph.output[0].name)
-        call = partial(_call_each, call_one)
-    if (turned := _turn_masks(ways, buffers[0], call)) != ways:
-        ways, buffers = turned, draw(specs, most, INPUT_SEED, turned)
-    effort.tell(FIRST_CALL)
-    with _explaining_batch(axes.batch):
-        first, call_s = _time_calls(call_one, buffers[0])
-    load_s = loading.seconds
-    del call_one  # and what it has loaded
-    if stream and not _hands_on(stream, asked, specs, _output_specs(first), effort, call_s):
-        stream, buffers = None, buffers[: buffer_count(specs)]
-    run = partial(call, stream=stream) if stream else call
-    call_s /= 1 if stream else beside()
-    if original:  # the two take all the same buffers
-        effort.expect(len(buffers), call_s, load_s=load_s)
-    else:
-        least = stream.steps if stream else MIN_INPUT_BUFFERS
-        scored = split.report_calls if split and asked.scored == "outputs" else 0
-        buffers = buffers[: effort.buffers(len(buffers), call_s, least, load_s=load_s, scored=scored)]
-    raw = run([*buffers, buffers[0]]) if stream else first + run([*buffers[1:], buffers[0]])
-    onnx_cuts.require_fixed_shapes(raw, path)
-    reference_outputs = _check_repeated(raw, path.name, model)
-    if stream and not original:
-        buffers = stream.fill(buffers, raw)
-    found = ExportFindings(
-        parameters=axes.sizes,
-        batch=split.batch if split else axes.batch,
-        inputs=specs,
-        outputs=_output_specs(raw),
-        parameter_count=onnx_files.parameter_count(model),
-        buffers=buffers,
-        buffer_rows=given.rows if given else None,
-        reference_outputs=reference_outputs,
-        drawn=bool(ways),
-        split=split,
-        stream=stream,
-        notes=(
-            *axes.notes,
-            *(() if original else tell_row_sizes(asked, header(path), axes.sizes)),
-            *([stream.note] if stream else _note_rows(header(path), axes, buffers[0], raw[0], call)),
-            *_note_input_weights(model),
-            *([] if stream else note_renamed(asked.inputs_npz, specs)),
-            *([] if stream or original else note_repeated(asked.inputs_npz, specs)),
-        ),
-    )
-    if split and asked.scored == "outputs":
-        effort.tell("running the rows that the metric scores")
-        split.save_outputs(folder, [spec.name for spec in found.outputs], run)
-    error_bounds = Errors(by_mark=(FP32_BOUND_FLOOR,))
-    if not (native and native.unmade):
-        # Of the file itself: how far a conversion is from its origin says nothing of FP32.
-        right = onnx_files.run(graph, buffers, path.name) if native else reference_outputs
-        error_bounds = onnx_error_bounds.float32_error_bounds(
-            model, buffers, right, name=path.name, place=graph, workshop=folder, stream=stream
-        )
-    unseen = make_unseen(
-        buffers, lambda sets: map(_widen_all, call(sets)), reference_outputs[0], is_brief=effort.is_brief
-    )
-    found = replace(found, unseen=unseen, shares=shared is not None)
-    return PreparedFile(found=found, graph=graph, ways=ways, error_bounds=error_bounds, given=given)
+    here = replace(base, folder=folder, artifacts=(), versions=begin(asked).versions, shared="", graph="")
+    return _with_module(graph, here, buffers, base.reference_outputs())
 
 
 @contextmanager
@@ -479,33 +553,6 @@ def _open_native(native: ConvertedFile, folder: Path, given: str, wanted: str) -
     return lambda one: {wanted: predict(one[given]).astype(np.float32)}
 
 
-def _make_notes(
-    holds: Sequence[Precision],
-    prepared: PreparedFile,
-    original: ExportedModel | None,
-    as_it_is: float | None,
-    native: ConvertedFile | None,
-) -> Iterator[str]:
-    """Write the notes on the rows; `as_it_is` is the error bound of a file's own precisions, if it has any."""
-    found = prepared.found
-    yield from found.notes
-    if found.split:
-        yield from found.split.notes
-    if prepared.ways:
-        yield from onnx_inputs.notes(prepared.ways)
-        yield from () if found.stream else buffer_notes(found.inputs)
-    if original:
-        yield BESIDE_NOTE.format(original=original.model)
-    if prepared.error_bound > WIDE_BOUND and not holds:
-        yield WIDE_NOTE.format(error_bound=prepared.error_bound)
-    if native and not native.unmade:
-        yield NATIVE_NOTE.format(library=native.artifact)
-    if holds and as_it_is:
-        yield OWN_NOTE.format(kinds=" and ".join(holds), error_bound=as_it_is)
-    if original and original.whole_s is not None:
-        yield BRIEF_NOTE.format(original=original.model)
-
-
 def _bounds_behind(held: Precision) -> tuple[Precision, ...]:
     """Return the precisions whose error bounds make that of a file which holds this one."""
     whole = {Precision.INT8: (Precision.INT8, Precision.INT8_DYNAMIC), Precision.INT4: (Precision.INT4,)}
@@ -556,15 +603,14 @@ def _check_repeated(raw: Sequence[Arrays], name: str, model: ModelProto) -> list
     return reference_outputs
 
 
-def _write_module(graph: Path, folder: Path, found: ExportFindings, error_bound: float | None) -> tuple[str, str]:
-    """Write a file's torch program and its weights into `folder`.
+def _with_module(
+    graph: Path, found: ExportedModel, buffers: Sequence[Arrays], reference_outputs: Sequence[Arrays]
+) -> ExportedModel:
+    """Write a file's torch program and its weights into the exported model's folder; or say there why there is none.
 
     Args:
         graph: the file.
-        error_bound: how far from the reference outputs its outputs may be; None: nothing is known.
-
-    Returns:
-        Why there is none, "" where there is; and the command that installs what is missing, "" if nothing is.
+        found: its error bounds tell how far from the reference outputs the program's may be.
     """
     try:
         import torch
@@ -572,40 +618,40 @@ def _write_module(graph: Path, folder: Path, found: ExportFindings, error_bound:
         from shootout.models.onnx import onnx_module
         from shootout.models.sources import torch_files
     except ModuleNotFoundError as error:
-        return f"to make one of an ONNX file takes {error.name}, {UNINSTALLED}", install("torch")
-    first = tuple(torch.from_numpy(found.buffers[0][spec.name]) for spec in found.inputs)
+        why = f"to make one of an ONNX file takes {error.name}, {UNINSTALLED}"
+        return replace(found, unmade=why, unmade_fix=install("torch"))
+    first = tuple(torch.from_numpy(buffers[0][spec.name]) for spec in found.inputs)
     try:
         module = onnx_module.module_of(graph, first)
     except ModuleNotFoundError as error:  # of an operator of this file alone; torch stays as it is
         package = (error.name or "").partition(".")[0]
         fix = pip_install(package, f"torch=={torch.__version__.partition('+')[0]}")
-        return f"{onnx_module.CONVERTER} takes this file with {package}, {UNINSTALLED}", fix
+        why = f"{onnx_module.CONVERTER} takes this file with {package}, {UNINSTALLED}"
+        return replace(found, unmade=why, unmade_fix=fix)
     except ModelError as error:
-        return str(error), ""
-    made = f"what {onnx_module.CONVERTER} makes of this file"
+        return replace(found, unmade=str(error))
+    made, program = f"what {onnx_module.CONVERTER} makes of this file", found.folder / FILES[Artifact.PT2]
     try:
-        program = torch_files.write_program(module, found.buffers[0], folder)
-        outputs = [_run_module(program.module(check_guards=False), one, found.outputs) for one in found.buffers]
+        run = torch_files.write_program(module, buffers[0], found.folder).module(check_guards=False)
+        outputs = [_run_module(run, one, found.outputs) for one in buffers]
     except Exception as error:
         traceback.print_exc()
-        (folder / FILES[Artifact.PT2]).unlink(missing_ok=True)
-        return f"torch.export can't take {made}: {explained(error)}", ""
-    flips = useful_flips(found.flips.get(Precision.NATIVE, {}), found.reference_outputs)
-    if fault := check_outputs(found.outputs, outputs[0]) or _doubt_about(
-        compare(outputs, found.reference_outputs),
-        WIDE_BOUND if error_bound is None else error_bound,
-        flips,
-    ):
-        (folder / FILES[Artifact.PT2]).unlink()
-        return f"{made} isn't the same model, as far as can be told: {fault}", ""
-    torch_files.write_weights(module, folder)
-    return "", ""
+        program.unlink(missing_ok=True)
+        return replace(found, unmade=f"torch.export can't take {made}: {explained(error)}")
+    if fault := check_outputs(found.outputs, outputs[0]) or _doubt_about(outputs, found, reference_outputs):
+        program.unlink()
+        return replace(found, unmade=f"{made} isn't the same model, as far as can be told: {fault}")
+    torch_files.write_weights(module, found.folder)
+    return replace(found, artifacts=(*found.artifacts, Artifact.MODULE, Artifact.PT2))
 
 
-def _doubt_about(found: Fidelity, error_bound: float, flips: Mapping[str, float]) -> str | None:
+def _doubt_about(outputs: Sequence[Arrays], exported: ExportedModel, reference_outputs: Sequence[Arrays]) -> str | None:
     """Return why the outputs don't prove a conversion, or None: another model's may also lie within a wide error
     bound.
     """
+    found, bound = compare(outputs, reference_outputs), exported.error_bounds.get(Precision.NATIVE)
+    error_bound = WIDE_BOUND if bound is None else bound
+    flips = useful_flips(exported.flips.get(Precision.NATIVE, {}), reference_outputs)
     if fault := gate(found, error_bound, flips=flips):
         return fault
     if (found.relative_l2 or 0) <= WIDE_BOUND:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -29,11 +30,12 @@ from shootout.models.onnx.effort import Effort
 from shootout.models.sources import input_sets, open_axes, torch_files
 from shootout.models.sources.assembly import (
     ROUNDING,
-    ExportFindings,
     assemble,
+    begin,
     is_like,
     note_mixed_rows,
     require_telling,
+    with_bounds,
 )
 from shootout.models.sources.input_sets import GivenSets
 from shootout.models.sources.user_data import stream_of
@@ -64,17 +66,17 @@ def take(request: Request, effort: Effort) -> ExportedModel:
         made, unmade = _write_artifacts(called, data.buffers[0], request.folder)
     count = sum(weight.numel() for weight in called.module.parameters())
     effort.tell("trying the input sets")
-    buffers, found = _usable_buffers(request, called, data, stream)
+    buffers, ran = _usable_buffers(request, called, data, stream)
     calibration = data.calibration
     if stream:
-        buffers = stream.fill(buffers, found)
+        buffers = stream.fill(buffers, ran)
         calibration = calibration[: max(len(buffers), CALIBRATION_ROWS)]
-        ran = torch_error_bounds.outputs(called.module, calibration, by_rows=False, names=called.outputs, stream=stream)
-        calibration = stream.fill(calibration, list(ran))
+        run = partial(torch_error_bounds.outputs, called.module, by_rows=False, names=called.outputs, stream=stream)
+        calibration = stream.fill(calibration, list(run(calibration)))
     sets, fault = input_sets.choose_calibration(request.calibration_npz, specs, calibration)
-    by_rows = _is_by_rows(called, buffers, found)
+    by_rows = _is_by_rows(called, buffers, ran)
     scored = data.split.report_calls if data.split and request.scored == "outputs" else 0
-    mixed = () if stream else _note_rows(called, specs, batch, buffers[0], found[0])
+    mixed = () if stream else _note_rows(called, specs, batch, buffers[0], ran[0])
     reference_outputs, bounds_by_mark, flips, unseen = torch_files.reference_and_error_bounds(
         called.module, buffers, sets, by_rows=by_rows, names=called.outputs, effort=effort, stream=stream, scored=scored
     )
@@ -86,22 +88,16 @@ def take(request: Request, effort: Effort) -> ExportedModel:
         effort.tell("running the rows that the metric scores")
         run = partial(torch_error_bounds.outputs, called.module, by_rows=False, names=called.outputs, stream=stream)
         data.split.save_outputs(request.folder, [spec.name for spec in outputs], lambda sets: list(run(sets)))
-    findings = ExportFindings(
+    found = replace(
+        begin(request),
         inputs=specs,
         outputs=outputs,
-        buffers=buffers,
-        buffer_rows=data.rows,
-        reference_outputs=reference_outputs,
         artifacts=made,
-        bounds_by_mark=bounds_by_mark,
-        flips=flips,
         stream=stream,
         parameter_count=count,
         batch=batch,
         parameters={**request.parameters, **({} if called.batch is None else {BATCH: called.batch})},
-        calibration=sets,
         calibration_fault=fault,
-        split=data.split,
         notes=(
             *called.notes,
             *([stream.note] if stream else []),
@@ -112,11 +108,13 @@ def take(request: Request, effort: Effort) -> ExportedModel:
             *mixed,
         ),
         unmade=unmade,
-        shares=alone is None,
         drawn=data.drawn,
-        unseen=unseen,
     )
-    return assemble(request, findings)
+    if alone is None:
+        found = open_axes.share(request, found)
+    data.save(request.folder)
+    found = with_bounds(found, bounds_by_mark, flips)
+    return assemble(request, found, buffers, reference_outputs, calibration=sets, unseen=unseen)
 
 
 def _find_stream(request: Request, called: Called, specs: Sequence[TensorSpec]) -> Stream | None:

@@ -19,8 +19,8 @@ from shootout.core.exported.model import ExportedModel
 from shootout.core.exported.request import Request
 from shootout.models.base import LabeledTask, Model, buffer_notes, draw, get
 from shootout.models.onnx.effort import Effort
-from shootout.models.sources import input_sets
-from shootout.models.sources.assembly import ExportFindings, Unseen, assemble, make_unseen, require_telling
+from shootout.models.sources import input_sets, open_axes
+from shootout.models.sources.assembly import Unseen, assemble, begin, make_unseen, require_telling
 from shootout.models.sources.input_sets import RowSplit
 from shootout.models.sources.user_data import DataSource, open_sweep, settle
 
@@ -73,8 +73,6 @@ class Zoo(DataSource):
     def export(self, request: Request, effort: Effort) -> ExportedModel:
         """Make the exported model of a model that ships; see `Source.export`."""
         if request.is_open:
-            from shootout.models.sources import open_axes
-
             return open_axes.take(request)
         return take(request, effort)
 
@@ -129,28 +127,25 @@ def take(request: Request, effort: Effort) -> ExportedModel:
     buffers, sets = buffers[: len(reference_outputs)], sets[: effort.most_sets]
     outputs = tuple(TensorSpec(name=name, shape=y.shape, dtype="float32") for name, y in reference_outputs[0].items())
     require_telling(model.name, outputs, reference_outputs)
-    found = ExportFindings(
-        parameters=parameters,
-        batch=batch,
+    found = replace(
+        begin(request),
         inputs=specs,
         outputs=outputs,
-        buffers=buffers,
-        reference_outputs=reference_outputs,
         artifacts=model.artifacts if alone is not None else (*model.artifacts, Artifact.OPEN),
-        bounds_by_mark=[error_bounds],
+        error_bounds=error_bounds,
         parameter_count=model.parameter_count(parameters),
-        calibration=sets,
         calibration_fault=fault,
-        split=_split_of_task(task, batch) if task else None,
         drawn=not (given or task),
-        shares=alone is None,
-        unseen=unseen,
         notes=(
             *(buffer_notes(specs) if len(buffers) > 1 else ()),  # a probe's single buffer is all it asks
             *filter(None, [alone]),
         ),
     )
-    return assemble(request, found)
+    if alone is None:
+        found = open_axes.share(request, found)
+    if task:
+        _split_of_task(task, batch).save(request.folder)
+    return assemble(request, found, buffers, reference_outputs, calibration=sets, unseen=unseen)
 
 
 def _split_of_task(task: LabeledTask, batch: int) -> RowSplit:
@@ -186,7 +181,7 @@ def _write_artifacts(
         reference_outputs = run(buffers)
         unseen = make_unseen(buffers, run, reference_outputs[0])
         return "", (reference_outputs, {Precision.FP32: FP32_BOUND_FLOOR}, unseen)
-    from shootout.models.sources import open_axes, torch_files
+    from shootout.models.sources import torch_files
 
     module = model.trained(parameters)
     alone = open_axes.write_size(request, module, buffers[0])

@@ -27,6 +27,7 @@ from shootout.core.study.group import name_model
 from shootout.core.study.plan import make_plan
 from shootout.models.native.trees import _with_names, open_native
 from shootout.models.onnx import onnx_files
+from shootout.models.onnx.effort import Effort
 from shootout.models.sources import onnx_inputs, trees
 from shootout.models.sources.preview import preview
 from shootout.quantize.onnx_error_bounds import float32_error_bounds
@@ -316,11 +317,14 @@ def test_a_conversion_that_decides_otherwise_has_no_wider_bound(tmp_path: Path):
     native = open_native(found.artifact, found.file, 1).predict(ROWS)
     assert compare([own], [{"probabilities": native}]).relative_l2 > 1e-2
 
-    from shootout.models.sources.user_onnx import prepare
+    from shootout.models.sources.user_onnx import FileExport
 
     (tmp_path / "out").mkdir()
-    prepared = prepare(folder / made.name, tmp_path / "out", Request(model=made.name, batch=8), native=found)
-    assert prepared.error_bound == 1e-5
+    asked = Request(model=made.name, file=str(folder / made.name), folder=tmp_path / "out", batch=8)
+    export = FileExport(asked, Effort())
+    export.native = found
+    export.prepare()
+    assert export.error_bound == 1e-5
 
 
 def test_inputs_are_drawn_beside_thresholds_and_the_bound_holds_on_them(tmp_path: Path):

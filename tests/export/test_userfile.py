@@ -18,18 +18,22 @@ from shootout.core.clock import Deadline
 from shootout.core.contract import Artifact, Precision, TensorSpec
 from shootout.core.errors import ModelError, ShootoutError, UsageError
 from shootout.core.exported.client import Request, obtain_all
+from shootout.core.exported.model import ExportedModel
 from shootout.models.onnx import onnx_files
 from shootout.models.onnx.effort import Effort
 from shootout.models.sources import input_sets, onnx_inputs, user_onnx
-from shootout.models.sources.assembly import ExportFindings
+from shootout.models.sources.user_onnx import FileExport
 
 
-def prepare(path: Path, folder: Path, **asked: Any) -> user_onnx.PreparedFile:
+def prepare(path: Path, folder: Path, effort: Effort | None = None, **asked: Any) -> FileExport:
     (folder / "out").mkdir(exist_ok=True)
-    return user_onnx.prepare(path, folder / "out", Request(model=str(path), **asked))
+    request = Request(model=str(path), file=str(path), folder=folder / "out", **asked)
+    export = FileExport(request, effort or Effort())
+    export.prepare()
+    return export
 
 
-def take(path: Path, folder: Path, **asked: Any) -> ExportFindings:
+def take(path: Path, folder: Path, **asked: Any) -> ExportedModel:
     return prepare(path, folder, **asked).found
 
 
@@ -129,7 +133,7 @@ def test_big_weights_stay_beside_the_copy(tmp_path: Path, monkeypatch: pytest.Mo
     weight = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
     nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
     path = write(tmp_path / "m.onnx", nodes, [value("x", (1, 64))], [value("y", (1, 64))], {"w": weight})
-    taken = take(path, tmp_path)
+    taken = prepare(path, tmp_path)
     assert (tmp_path / "out" / "model.onnx.data").stat().st_size >= weight.nbytes
     assert onnx.load(tmp_path / "out" / "model.onnx").graph.initializer[0].raw_data == weight.tobytes()
     np.testing.assert_allclose(taken.buffers[0]["x"] @ weight, taken.reference_outputs[0]["y"], rtol=1e-4, atol=1e-4)
@@ -149,7 +153,7 @@ def test_many_weights_beside_a_file_are_copied_and_never_read_into_the_graph(
     assert {one.key: one.value for one in stored.external_data}["location"] == "model.onnx.data"
     assert (tmp_path / "out" / "model.onnx.data").read_bytes() == WEIGHT.tobytes()
     assert sorted(one.name for one in (tmp_path / "out").iterdir()) == ["model.onnx", "model.onnx.data"]
-    for one, other in zip(big.found.reference_outputs, plain.found.reference_outputs, strict=True):
+    for one, other in zip(big.reference_outputs, plain.reference_outputs, strict=True):
         np.testing.assert_array_equal(one["y"], other["y"])
     assert big.error_bound >= 1e-5
 
@@ -183,8 +187,8 @@ def test_masks_whose_graph_shows_nothing_are_drawn_so_that_outputs_are_finite(tm
     )
     (note,) = onnx_inputs.notes(prepared.ways)
     assert "; mask: a mask, mostly ones; pad_mask: a mask whose ones hide, mostly zeros" in note
-    assert all(np.isfinite(one["y"]).all() for one in prepared.found.reference_outputs)
-    assert all(one["pad_mask"][0, 0] == 0 < one["mask"][0, 0] for one in prepared.found.buffers)
+    assert all(np.isfinite(one["y"]).all() for one in prepared.reference_outputs)
+    assert all(one["pad_mask"][0, 0] == 0 < one["mask"][0, 0] for one in prepared.buffers)
 
 
 def test_external_data_hidden_in_a_subgraph_is_found_too(tmp_path: Path):
@@ -307,8 +311,8 @@ def unary(path: Path, op: str, dtype: int, out: int, shape: Shape = (3, 50), **a
     ],
 )
 def test_inputs_of_every_type_are_drawn(tmp_path: Path, dtype: int, name: str):
-    taken = take(unary(tmp_path / "m.onnx", "Cast", dtype, F32, to=F32), tmp_path)
-    assert taken.inputs[0].dtype == name
+    taken = prepare(unary(tmp_path / "m.onnx", "Cast", dtype, F32, to=F32), tmp_path)
+    assert taken.found.inputs[0].dtype == name
     assert {one["x"].dtype.name for one in taken.buffers} == {name}
     assert len({one["x"].tobytes() for one in taken.buffers}) == 8
     if np.dtype(name).kind in "iu":
@@ -319,7 +323,7 @@ def test_integer_outputs_stay_integers(tmp_path: Path):
     prepared = prepare(unary(tmp_path / "m.onnx", "ArgMax", F32, I64, axis=1), tmp_path)
     taken = prepared.found
     assert taken.outputs == (TensorSpec(name="y", shape=(3, 1), dtype="int64"),)
-    assert taken.reference_outputs[0]["y"].dtype == np.int64
+    assert prepared.reference_outputs[0]["y"].dtype == np.int64
     assert prepared.error_bound == 1e-5
 
 
@@ -445,16 +449,15 @@ def test_of_many_rows_a_sample_is_verified_and_calibrates(tmp_path: Path, monkey
 
     monkeypatch.setattr(onnx_files.LoadedFile, "__init__", slow_to_load)
     effort = Effort("mine.onnx", limit=Deadline(60.0), plan=budget.planned_exports(Deadline(60.0)), needs=["fp32"])
-    (tmp_path / "out").mkdir()
-    asked = Request(model=str(path), inputs_npz=npz)
-    prepared = user_onnx.prepare(path, tmp_path / "out", asked, effort=effort)
+    prepared = prepare(path, tmp_path, effort, inputs_npz=npz)
     assert not effort.is_brief, "loading isn't counted for each set"
     assert (effort.whole_s or 60.0) < 2.0
-    found = [one["x"] for one in prepared.found.buffers]
+    found = [one["x"] for one in prepared.buffers]
     assert np.array_equal(np.concatenate(found), x[[at * 1_000 // 64 for at in range(64)]])
     assert prepared.given
     assert prepared.given.whole == 1_000
-    assert len(user_onnx._choose_calibration(asked, prepared, None, effort)[0]) == 256
+    prepared.choose_calibration()
+    assert len(prepared.calibration) == 256
 
 
 ONE = (TensorSpec(name="x", shape=(1, 1), dtype="float32"),)
@@ -510,7 +513,7 @@ def test_calibration_sets_stand_in_for_inputs_that_are_not_given(tmp_path: Path)
     for name in ("all", "few"):
         (tmp_path / name).mkdir()
     prepared = prepare(path, tmp_path / "all", batch=2, calibration_npz=npz)
-    assert np.array_equal([one["x"] for one in prepared.found.buffers], x[:8])
+    assert np.array_equal([one["x"] for one in prepared.buffers], x[:8])
     assert not prepared.ways
     np.savez(npz, x=x[:1])  # too few to calibrate with: floats go on as without them
     assert prepare(path, tmp_path / "few", batch=2, calibration_npz=npz).ways

@@ -13,8 +13,9 @@ from onnx import TensorProto, helper, numpy_helper
 from shootout.core.errors import ModelError
 from shootout.core.exported.request import Request
 from shootout.core.host import environment
+from shootout.models.onnx.effort import Effort
 from shootout.models.onnx.onnx_graph import find_widest, refuse_huge
-from shootout.models.sources.user_onnx import prepare
+from shootout.models.sources.user_onnx import FileExport
 
 MEMORY = 1 << 19
 
@@ -100,4 +101,4 @@ def test_it_is_refused_before_anything_is_drawn_or_run(tmp_path: Path, monkeypat
     onnx.save(HUGE["ConstantOfShape"], tmp_path / "x.onnx")
     monkeypatch.setattr(environment, "memory_available_bytes", lambda: MEMORY)
     with pytest.raises(ModelError, match=r"more than half of the 524 kB that are free"):
-        prepare(tmp_path / "x.onnx", tmp_path, Request(model=str(tmp_path / "x.onnx")))
+        FileExport(Request(model="x.onnx", file=str(tmp_path / "x.onnx"), folder=tmp_path), Effort()).prepare()

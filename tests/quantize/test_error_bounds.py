@@ -26,6 +26,7 @@ from shootout.core.exported.fidelity import compare, gate, widened
 from shootout.core.exported.model import ExportedModel
 from shootout.core.exported.request import Request
 from shootout.core.host.environment import saturates
+from shootout.models.onnx.effort import Effort
 from shootout.models.sources import input_sets, torch_files, user_onnx
 from shootout.quantize import onnx_error_bounds, torch_error_bounds
 from shootout.quantize.error_bounds import Errors, to_e4m3
@@ -218,16 +219,16 @@ def reference_of(path: Path) -> tuple[onnx_error_bounds.ReferenceRun, tuple[floa
     """A file's reference outputs, and its FP32 error bounds."""
     folder = path.with_suffix(".made")
     folder.mkdir()
-    prepared = user_onnx.prepare(path, folder, Request(model=str(path)))
-    taken = prepared.found
+    export = user_onnx.FileExport(Request(model=str(path), file=str(path), folder=folder), Effort())
+    export.prepare()
     reference_outputs = onnx_error_bounds.ReferenceRun(
         path=folder / "model.onnx",
-        buffers=taken.buffers,
-        outputs=taken.reference_outputs,
-        calibration=input_sets.drawn_calibration(taken.inputs, taken.batch),
+        buffers=export.buffers,
+        outputs=export.reference_outputs,
+        calibration=input_sets.drawn_calibration(export.found.inputs, export.found.batch),
         workshop=path.parent,
     )
-    return reference_outputs, prepared.error_bounds
+    return reference_outputs, export.fp32
 
 
 def error_bounds_of(path: Path) -> Mapping[str, float | None]:

@@ -161,14 +161,14 @@ class ExportedModel:
     model: str
     parameters: Mapping[str, Value]
     batch: int
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
-    artifacts: tuple[Artifact, ...]
-    error_bounds: Mapping[str, float | None]
-    parameter_count: int
-    weights_sha256: str
     versions: Mapping[str, str]
-    export_s: float
+    inputs: tuple[TensorSpec, ...] = ()
+    outputs: tuple[TensorSpec, ...] = ()
+    artifacts: tuple[Artifact, ...] = ()
+    error_bounds: Mapping[str, float | None] = dataclasses.field(default_factory=dict)
+    parameter_count: int = 0
+    weights_sha256: str = ""
+    export_s: float = 0.0
     variant: str = ""
     original: str = ""
     calibration_fault: str = ""
