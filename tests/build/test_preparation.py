@@ -14,7 +14,7 @@ from support.adapters.shipped import make_shipped
 from support.exports import bare_exported
 
 from shootout.core.adapter import Built
-from shootout.core.build import pool, preparation
+from shootout.core.build import preparation
 from shootout.core.build.builder import BuiltArm, Exports
 from shootout.core.clock import Deadline
 from shootout.core.constants import BUILD_TIMEOUT_S
@@ -386,7 +386,7 @@ def test_a_gate_s_build_that_seems_too_long_is_begun_all_the_same(shop, monkeypa
 
 @pytest.mark.parametrize("stuck", ["slow", "hangs"])
 def test_a_build_that_seemed_too_long_and_is_gets_all_of_the_time_and_is_not_reached(shop, monkeypatch, stuck):
-    monkeypatch.setattr(pool, "LOOKING_S", 0.01)
+    monkeypatch.setattr(preparation, "LOOKING_S", 0.01)
     setattr(shop, stuck, COMPILE)
     over = Left(26.0, lambda: stuck == "slow" and COMPILE in shop.begun)
     going, group, ledger = planned(monkeypatch, arms=ARMS[1:3], goal=GATE, deadline=over)
@@ -453,7 +453,7 @@ def test_what_was_built_for_another_machine_is_told_and_never_raced(shop, monkey
 
 
 def test_a_build_that_overruns_is_ended_and_what_is_ready_goes_on(shop, monkeypatch):
-    monkeypatch.setattr(pool, "LOOKING_S", 0.01)
+    monkeypatch.setattr(preparation, "LOOKING_S", 0.01)
     shop.slow = INT8  # begun before the two of torch-compile
     over = Left(200.0, lambda: INT8 in shop.begun)
     ready, ledger = prepared(monkeypatch, deadline=over)

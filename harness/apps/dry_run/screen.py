@@ -15,7 +15,6 @@ from shootout import models
 from shootout.apps.judge.decide.policy import Policy
 from shootout.core import backends
 from shootout.core.build.builder import leading_of, needs_of
-from shootout.core.build.pool import lanes, lanes_near
 from shootout.core.build.preparation import expected_s
 from shootout.core.clock import Deadline
 from shootout.core.constants import (
@@ -36,6 +35,7 @@ from shootout.core.constants import (
 )
 from shootout.core.contract import Arm, Artifact, Value
 from shootout.core.exported.request import is_file
+from shootout.core.host.placement import lanes, lanes_near
 from shootout.core.scenario import Scenario, scenario_of
 from shootout.core.stats.interval import LEAST_RESTARTS
 from shootout.core.study.plan import Plan, PlannedGroup, measure_of

@@ -15,7 +15,6 @@ from shootout import models
 from shootout.core import backends
 from shootout.core.adapter import Built
 from shootout.core.build.builder import Builder, leading_of, needs_of, open_delivery, probe_key, probe_request
-from shootout.core.build.installed import find_closure
 from shootout.core.clock import Deadline
 from shootout.core.constants import CONVERTED
 from shootout.core.contract import Arm, Target
@@ -28,6 +27,7 @@ from shootout.core.host import environment
 from shootout.core.host.placement import place
 from shootout.core.host.scratch import scratch
 from shootout.core.host.store import cache_folder
+from shootout.core.install import find_closure
 from shootout.core.journal.records import Skip
 from shootout.core.messages import Progress
 from shootout.core.study.group import name_typed

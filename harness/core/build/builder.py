@@ -21,7 +21,6 @@ from typing import Any
 
 from shootout.core import backends
 from shootout.core.adapter import Built
-from shootout.core.build.installed import install_bytes
 from shootout.core.clock import Deadline
 from shootout.core.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
 from shootout.core.contract import SCALED, Arm, Artifact, Device, Precision, Target
@@ -35,6 +34,7 @@ from shootout.core.host.environment import version_of
 from shootout.core.host.placement import Placement, child_environment
 from shootout.core.host.scratch import scratch
 from shootout.core.host.store import mark_used, open_sealed, sealed
+from shootout.core.install import install_bytes
 from shootout.core.messages import Progress
 from shootout.core.plugins import PROBES
 from shootout.core.scenario import own_build
@@ -319,7 +319,8 @@ class Builder:
             raise ArmFailed(fault)
         other = self.interpreters.get(arm.target.python)
         there = (other.folders, other.version) if other else ()
-        return replace(build, install_bytes=install_bytes(arm.target, *there))
+        wanted = backends.entry(arm.target.backend).installed(arm.target)
+        return replace(build, install_bytes=install_bytes(wanted, *there))
 
     def holds(self, arm: Arm, model: ExportedModel, version: str, runs: bool) -> bool:
         """Return whether this build seems to be in the cache, or was delivered; it isn't read."""

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from threading import Event
 
 from shootout.core import backends, budget
 from shootout.core.adapter import Built
 from shootout.core.build.builder import Builder, BuiltArm, Exports, export_all, leading_of, needs_of, open_delivery
-from shootout.core.build.pool import BuildPool, lanes, lanes_on_gpu
 from shootout.core.clock import Deadline
 from shootout.core.contract import Arm, NotRun, NotRunKind
 from shootout.core.errors import ArmFailed, ModelError, ShootoutError, SkippedArm, UsageError
 from shootout.core.exported.client import ProbeKey
 from shootout.core.exported.model import ExportedModel
 from shootout.core.host import store
+from shootout.core.host.devices import lanes_on_gpu
+from shootout.core.host.placement import lanes
 from shootout.core.host.scratch import collect
 from shootout.core.messages import Progress
 from shootout.core.race.recording import Recorder
@@ -31,6 +33,7 @@ from shootout.core.study.target import provider
 from shootout.core.units import counted, span
 
 AT_ONCE_S = 1.0
+LOOKING_S = 1.0
 QUICK_BUILD_S, QUICK_LOAD_S = 12.0, 4.0
 """Targets that take longer to build, or to load in each restart, wait until there is a first answer without them."""
 MOST_OFF = 10.0
@@ -215,7 +218,7 @@ class Preparation:
         Those that choose kernels by timing them there come last, one by one.
         """
         self._waiting.update(jobs)
-        builder, are_stopped = self._open_builder(), False
+        are_stopped = False
         alone = [job for job in jobs if job.arm.target.device.is_gpu]
         timing = [job for job in alone if backends.entry(job.arm.target.backend).times_kernels]
         together = [job for job in alone if job not in timing]
@@ -225,15 +228,34 @@ class Preparation:
         ready: dict[tuple[str, str], Built] = {}
         beside = [job for job in jobs if job not in alone]
         for some, sets in ((beside, cpus), (together, shared), (timing, cpus[:1])):
-            with BuildPool[BuildJob, BuiltArm](sets, builder.stop) as pool:
-                for job in self._order(some):
-                    pool.submit(job, partial(self._build_arm, job, builder, limit), spared=job.kept)
-                ready |= self._collect_builds(pool, limit)
-            are_stopped |= bool(pool.stopped)
+            built, was_stopped = self._build_on(sets, self._order(some), limit)
+            ready |= built
+            are_stopped |= was_stopped
         if not self._await_imports(limit) or are_stopped or not self._later:
             self._close_builder()
         groups = {job.key[0]: job.group for job in jobs}
         return {name: self._of_group(group, ready) for name, group in groups.items()}
+
+    def _build_on(
+        self, lanes: Sequence[frozenset[int]], jobs: Sequence[BuildJob], limit: Deadline
+    ) -> tuple[dict[tuple[str, str], Built], bool]:
+        """Return what is built side by side and can be loaded, by group and label, and whether the time ended any."""
+        builder, waiting, are_stopped = self._open_builder(), list(jobs), False
+        ready: dict[tuple[str, str], Built] = {}
+
+        def look() -> bool:
+            self._show_progress(waiting, len(jobs))
+            return limit.allows(0.0)
+
+        self._show_progress(waiting, len(jobs))
+        build = partial(self._build_arm, builder=builder, limit=limit)
+        with closing(run_on_lanes(jobs, lanes, build, builder.stop, look)) as results:
+            for job, future, was_stopped in results:
+                waiting.remove(job)
+                are_stopped |= was_stopped
+                if built := self._take_result(job, future, was_stopped=was_stopped):
+                    ready[job.key] = built
+        return ready, are_stopped
 
     def _open_builder(self) -> Builder:
         """Return what builds, with the processes that builds are forked from: they are idle while arms race."""
@@ -395,37 +417,12 @@ class Preparation:
         other = self.plan.interpreters.get(arm.target.python)
         return f"{version} {other.digest}" if other else version
 
-    def _build_arm(self, job: BuildJob, builder: Builder, limit: Deadline, cpus: frozenset[int]) -> BuiltArm:
+    def _build_arm(self, job: BuildJob, cpus: frozenset[int], builder: Builder, limit: Deadline) -> BuiltArm:
         """Build one arm in a part of the time, or in all of it if the builds that wait have a lane of their own."""
         self._waiting.discard(job)
         if limit.seconds is not None and len(self._waiting) >= len(lanes(self.plan.placement)):
             limit = Deadline(budget.one_arm_s(limit, job.expected_s))
         return builder.prepare(job.arm, job.model, job.version, runs=job.skip is None, cpus=cpus, limit=limit)
-
-    def _collect_builds(self, pool: BuildPool[BuildJob, BuiltArm], limit: Deadline) -> dict[tuple[str, str], Built]:
-        """Collect the builds by group and label, and report each to the recorder as it ends."""
-        ready: dict[tuple[str, str], Built] = {}
-        waiting = pool.keys()
-        count = len(waiting)
-        self._show_progress(waiting, count)
-
-        def look() -> bool:
-            self._show_progress(waiting, count)
-            return limit.allows(0.0)
-
-        for job, future in pool.results(look):
-            waiting.remove(job)
-            build = self._take_result(job, future, stopped=job in pool.stopped)
-            self._show_progress(waiting, count)
-            if build is None:
-                continue
-            why = job.skip or build.elsewhere
-            self.recorder.built(job.key[0], job.arm, build, runs=why is None)
-            if why:
-                self.recorder.note(job.key[0], job.arm, why)
-            else:
-                ready[job.key] = build.built
-        return ready
 
     def _of_group(self, group: PlannedGroup, ready: Mapping[tuple[str, str], Built]) -> dict[str, Built]:
         """Return a group's part of what is ready, its control included."""
@@ -435,21 +432,80 @@ class Preparation:
         controls = copies if group.record.baseline in own else []
         return own | {arm.label: replace(own[str(group.record.baseline)], arm=arm) for arm in controls}
 
-    def _take_result(self, job: BuildJob, future: Future[BuiltArm], *, stopped: bool) -> BuiltArm | None:
+    def _take_result(self, job: BuildJob, future: Future[BuiltArm], *, was_stopped: bool) -> Built | None:
+        """Report a build that ended to the recorder; return it if it can run here."""
         try:
-            return future.result()
+            build = future.result()
         except (CancelledError, ArmFailed, SkippedArm) as error:
-            if stopped and not isinstance(error, SkippedArm):  # a library's own word on this build is one all the same
+            # a library's own word on this build is one all the same
+            if was_stopped and not isinstance(error, SkippedArm):
                 self._leave_out([job])
             elif not isinstance(error, CancelledError):
                 self.recorder.note(job.key[0], job.arm, _why_unbuilt(job, error.why))
             return None  # called off otherwise: its model can't be had, as the recorder knows
+        why = job.skip or build.elsewhere
+        self.recorder.built(job.key[0], job.arm, build, runs=why is None)
+        if why:
+            self.recorder.note(job.key[0], job.arm, why)
+        return None if why else build.built
 
     def _show_progress(self, waiting: Sequence[BuildJob], count: int) -> None:
         """Show what is being built: the first jobs that wait, since the order is first come, first served."""
         if waiting:
             names = ", ".join(job.arm.label for job in waiting[: len(lanes(self.plan.placement))])
             self.progress.detail(f"{count - len(waiting)} of {count} built, now {names}")
+
+
+def run_on_lanes(
+    jobs: Sequence[BuildJob],
+    lanes: Sequence[frozenset[int]],
+    build: Callable[[BuildJob, frozenset[int]], BuiltArm],
+    stop: Callable[[], None],
+    look: Callable[[], bool],
+) -> Generator[tuple[BuildJob, Future[BuiltArm], bool]]:
+    """Run jobs side by side, one per lane at a time, first come, first served; closed early, it leaves nothing running.
+
+    A compiler sees the machine that its arm will see, and no two builds share a CPU. They still share caches and
+    memory, so `build_s` may be a little longer than alone; no latency is measured meanwhile.
+
+    Args:
+        lanes: sets of CPUs; a job is called with the one it gets.
+        stop: makes all running jobs end soon, with an exception of theirs.
+        look: called when some ended, and every LOOKING_S seconds; once it is False, jobs that wait are cancelled
+            unless their build is kept, and those that run are stopped.
+
+    Yields:
+        Every job as it ends, and whether it ran or waited when `look` was False.
+    """
+    free, stopped = SimpleQueue[frozenset[int]](), set[BuildJob]()
+    for lane in lanes:
+        free.put(lane)
+
+    def run(job: BuildJob) -> BuiltArm:
+        lane = free.get()
+        try:
+            return build(job, lane)
+        finally:
+            free.put(lane)
+
+    pool = ThreadPoolExecutor(len(lanes))
+    futures = {pool.submit(run, job): job for job in jobs}
+    left, goes_on = set(futures), True
+    try:
+        while left:
+            ended, left = wait(left, LOOKING_S, FIRST_COMPLETED)
+            yield from ((futures[one], one, futures[one] in stopped) for one in ended)
+            if goes_on and left and not look():
+                goes_on, stopped = False, {futures[one] for one in left if not one.done()}
+                for future in left:
+                    if not futures[future].kept:
+                        future.cancel()
+                stop()
+    finally:
+        if left:
+            pool.shutdown(wait=False, cancel_futures=True)
+            stop()
+        pool.shutdown()
 
 
 def expected_s(group: PlannedGroup, arm: Arm) -> float:

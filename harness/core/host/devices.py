@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol, cast
+from collections.abc import Callable, Sequence
+from itertools import cycle, islice
+from typing import Any, Protocol, TypeVar, cast
 
 from shootout.core import plugins
 from shootout.core.contract import Device
+from shootout.core.host.placement import MOST_LANES
 from shootout.core.messages import GpuCost, GpuState
+
+Lane = TypeVar("Lane")
 
 
 class Accelerator(Protocol):
@@ -54,3 +58,19 @@ def facts() -> dict[str, Any]:
     """Return what the environment says of all kinds of devices."""
     known = filter(None, map(accelerator, Device))
     return {key: fact for one in known for key, fact in one.facts().items()}
+
+
+def lanes_on_gpu(lanes: Sequence[Lane], cpus: int, needs_bytes: Sequence[int]) -> list[Lane]:
+    """Return a lane for each target on a GPU that is worked on at once: as many as fit its free memory.
+
+    Such a target keeps few CPUs busy, so a lane may come more than once. Without a figure of it there is one.
+
+    Args:
+        lanes: those that targets on the CPU have.
+        cpus: in all of them together.
+        needs_bytes: what each target takes of the GPU's memory.
+    """
+    card = accelerator(Device.CUDA)
+    free_bytes = card.free_bytes() if card else None
+    fitting = 1 if free_bytes is None else free_bytes // max([1, *needs_bytes])
+    return list(islice(cycle(lanes), max(1, min(MOST_LANES, cpus, fitting, len(needs_bytes)))))

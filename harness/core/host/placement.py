@@ -54,6 +54,9 @@ THREAD_VARIABLES = (
 PADDING = "SHOOTOUT_PADDING"
 """A variable whose length shifts an arm's memory layout, drawn again in each restart."""
 
+MOST_LANES = 4
+"""The most builds at a time, because each may hold several copies of the weights."""
+
 Threads = int | Literal["all", "default"] | None
 """The threads that the user asked for: a number, every CPU, each library's own default, or (None) the usual number."""
 
@@ -172,6 +175,27 @@ def widest(asked: Sequence[Threads], allowed: Sequence[int] | None = None) -> Pl
     most = len(allowed if allowed is not None else allowed_cpus())
     fitting = [count for count in asked if not isinstance(count, int) or count <= most]
     return max((place(count, allowed) for count in fitting or asked), key=lambda placement: placement.threads)
+
+
+def lanes(placement: Placement, allowed: Sequence[int] | None = None) -> list[frozenset[int]]:
+    """Divide the CPUs into disjoint sets, the arms' own first.
+
+    Args:
+        allowed: the CPUs to share out, in the order of use; `allowed_cpus()` when None.
+    """
+    rest = [cpu for cpu in (allowed_cpus() if allowed is None else allowed) if cpu not in placement.arms]
+    size = len(placement.arms)
+    more = [frozenset(rest[first : first + size]) for first in range(0, len(rest) - size + 1, size)]
+    return [placement.arms, *more][:MOST_LANES]
+
+
+def lanes_near(placement: Placement, allowed: Sequence[int] | None = None) -> list[frozenset[int]]:
+    """Divide as `lanes` does, but only the arms' own NUMA nodes: what is loaded there stays there when its threads
+    move.
+    """
+    cpus = allowed_cpus() if allowed is None else allowed
+    nodes = {node_of(cpu) for cpu in placement.arms}
+    return lanes(placement, [cpu for cpu in cpus if node_of(cpu) in nodes])
 
 
 def passed_on(own: Mapping[str, str], more: Collection[str] = ()) -> dict[str, str]:

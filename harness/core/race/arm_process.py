@@ -17,7 +17,6 @@ from typing import Any
 
 from shootout.core import backends
 from shootout.core.adapter import Built
-from shootout.core.build.pool import lanes_on_gpu
 from shootout.core.clock import Deadline, Stopwatch
 from shootout.core.constants import (
     BLOCK_TIMEOUT_FACTOR,
@@ -32,7 +31,7 @@ from shootout.core.constants import (
 from shootout.core.contract import Arm, Array, Device, NotRun
 from shootout.core.errors import ArmFailed, NotRunKind, SkippedArm
 from shootout.core.exported.calls import CLIPS
-from shootout.core.host.devices import accelerator
+from shootout.core.host.devices import accelerator, lanes_on_gpu
 from shootout.core.host.placement import Placement, ProcessBounds, child_environment
 from shootout.core.host.scratch import scratch
 from shootout.core.messages import Ask, Loaded, OnGpu, Scope, Scores, Tuned, Turn, Verified

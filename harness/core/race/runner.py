@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 
 from shootout.core.adapter import Built
-from shootout.core.build.pool import lanes_near
 from shootout.core.build.preparation import Preparation
 from shootout.core.clock import Deadline, Stopwatch
 from shootout.core.contract import Arm
@@ -16,7 +15,7 @@ from shootout.core.errors import UsageError
 from shootout.core.host import environment
 from shootout.core.host.devices import accelerator
 from shootout.core.host.noise import NoiseMeter
-from shootout.core.host.placement import on_cpus
+from shootout.core.host.placement import lanes_near, on_cpus
 from shootout.core.journal.journal import History, Journal
 from shootout.core.journal.records import Confirming, Played
 from shootout.core.messages import Progress

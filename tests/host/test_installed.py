@@ -10,8 +10,8 @@ import pytest
 from shootout.backends import TABLE
 from shootout.core import backends
 from shootout.core.adapter import Entry
-from shootout.core.build.installed import install_bytes
 from shootout.core.contract import Device, Precision, Target
+from shootout.core.install import install_bytes
 
 ROW = Entry(path="made:Made", installs={"": ("gpu-runtime|runtime",), "old": None, "cuda": ("runtime[cuda]",)})
 
@@ -38,7 +38,8 @@ def package(site: Path, name: str, size: int, *requires: str, origin: object = N
 
 
 def of(site: Path, target: Target | None = None, python: str = "3.11.2") -> int | None:
-    return install_bytes(target or Target(backend="made"), [str(site)], python)
+    wanted = backends.entry("made").installed(target or Target(backend="made"))
+    return install_bytes(wanted, [str(site)], python)
 
 
 def test_a_package_that_several_need_counts_once_and_the_harness_never(site: Path):
@@ -59,7 +60,7 @@ def test_a_device_takes_what_it_needs_beside(site: Path):
     assert of(site, on_gpu) is None, "the driver's package is missing"
     package(site, "driver", 9_000)
     assert of(site, on_gpu) is None, "what was found is remembered, as for a run"
-    assert install_bytes(on_gpu, [str(site), ""], "3.11.2") == 10_230
+    assert install_bytes(backends.entry("made").installed(on_gpu), [str(site), ""], "3.11.2") == 10_230
 
 
 def test_what_is_required_and_not_there_counts_nothing_but_what_is_wanted_must_be_there(site: Path, tmp_path: Path):
