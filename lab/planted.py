@@ -227,7 +227,7 @@ def _quantize_all(source: Path) -> tuple[Mapping[str, str], Write]:
                 nodes_to_exclude=kept,
             )
 
-    return {layer.output: nodes[layer.output] for layer in layers if layer.operator in ort.PRODUCTS}, write
+    return {layer.output: nodes[layer.output] for layer in layers if layer.is_quantizable}, write
 
 
 def _quantize_products(source: Path) -> tuple[Mapping[str, str], Write]:

@@ -8,12 +8,25 @@ from typing import TYPE_CHECKING
 
 from shootout.core.exported.request import Request, model_names
 from shootout.models.base import LabeledTask, Model, get
+from shootout.models.onnx.layers import Layer, find_owner, names_in_notes
 
 if TYPE_CHECKING:
     from shootout.models.onnx.effort import ModelSize
     from shootout.models.sources.preview import InputPreview, Preview
 
-__all__ = ["InputPreview", "LabeledTask", "Model", "Preview", "foresee_size", "get", "names", "preview"]
+__all__ = [
+    "InputPreview",
+    "LabeledTask",
+    "Layer",
+    "Model",
+    "Preview",
+    "find_owner",
+    "foresee_size",
+    "get",
+    "names",
+    "names_in_notes",
+    "preview",
+]
 names = model_names
 
 

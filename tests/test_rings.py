@@ -20,8 +20,8 @@ SOURCES = {"harness": "shootout", "backends": "shootout.backends", "models": "sh
 PLUGINS = ("backends", "models", "scenarios", "quantize")
 REGISTRIES = {"backends", "backends.optional", "backends.shipped", "models", "models.metrics", "scenarios"}
 """What looks a plug-in up by its name, or a shipped folder by its path, and what apps may call for of an adapter."""
-LIBRARIES = ("quantize", "models.onnx", "models.native")
-"""Plug-ins' shared code, which plug-ins of every kind may use."""
+LIBRARIES = ("backends.optional", "quantize", "models.onnx", "models.native")
+"""The optional part of a backend's contract, and plug-ins' shared code: plug-ins of every kind may use them."""
 FRONTS = ("api", "cli", "commands")
 """The command line and the Python API put apps together, so they may import all of them; no app imports them."""
 EXCEPTIONS = Path(__file__).with_name("ring_exceptions.txt")

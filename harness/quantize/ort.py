@@ -14,8 +14,6 @@ from typing import Any
 
 from shootout.core.contract import Arrays
 
-PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
-"""The operators that are quantized here, and by every quantizer."""
 PER_CHANNEL_OPSET = 13
 """Older files have no DequantizeLinear with one scale for each channel."""
 

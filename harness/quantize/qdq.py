@@ -37,9 +37,9 @@ from shootout.core.contract import Array, Arrays
 from shootout.core.errors import ModelError
 from shootout.core.schemes import write_floats
 from shootout.models.onnx import onnx_files
-from shootout.models.onnx.layers import find_nodes, layers_of
+from shootout.models.onnx.layers import QUANTIZABLE, find_nodes, layers_of
 from shootout.quantize import ort
-from shootout.quantize.ort import PRODUCTS, CalibrationReader, quietly
+from shootout.quantize.ort import CalibrationReader, quietly
 
 SUMS = ("Add", "Mul")
 CUTS = ("Relu", "Clip")
@@ -48,7 +48,7 @@ SETTINGS = {
     "WeightSymmetric": True,
     "QuantizeBias": False,
     "QDQDisableWeightAdjustForInt32Bias": True,
-    "OpTypesToExcludeOutputQuantization": list(PRODUCTS),
+    "OpTypesToExcludeOutputQuantization": list(QUANTIZABLE),
 }
 SCALES = "shootout.scales"
 """The metadata's key for the scales of activations that a pair may stand on, by name, as JSON; see `scales_of`."""
@@ -137,7 +137,7 @@ class Quantizer:
             prepared = _prepare_model(source, Path(folder))
             self._model = load_model_with_shape_infer(prepared)
             self._shape_facts()
-            if not any(node.op_type in PRODUCTS for node in self.layers.values()):
+            if not any(node.op_type in QUANTIZABLE for node in self.layers.values()):
                 raise ModelError(f"{source.name} has nothing to quantize: no matrix product or convolution in float32")
             self._ranges = _calibrate_ranges(prepared, calibration)
         _share_ranges(self._model, self._ranges)
@@ -160,7 +160,7 @@ class Quantizer:
                 tensors_range=self._ranges,
                 nodes_to_quantize=list(layers),
                 nodes_to_exclude=[],
-                op_types_to_quantize=list(PRODUCTS),
+                op_types_to_quantize=list(QUANTIZABLE),
                 extra_options=SETTINGS,
             )
             for _, value in residuals:
@@ -191,7 +191,7 @@ class Quantizer:
             return not stored[0] and (not stored[1] or len(self.weights[node.input[1]].dims) == 2)
         # It also takes beta for folded into the bias, which it isn't as long as biases stay float.
         scaled = any(attribute.name == "beta" and attribute.f != 1 for attribute in node.attribute)
-        return node.op_type in PRODUCTS and stored == [False, True] and not (scaled and len(node.input) > 2)
+        return node.op_type in QUANTIZABLE and stored == [False, True] and not (scaled and len(node.input) > 2)
 
 
 def _prepare_model(source: Path, folder: Path) -> Path:
@@ -216,7 +216,7 @@ def _name_nodes(model: ModelProto) -> None:
 
 
 def _calibrate_ranges(model: Path, calibration: Sequence[Arrays]) -> TensorsData:
-    types = [*PRODUCTS, *SUMS, *CUTS]
+    types = [*QUANTIZABLE, *SUMS, *CUTS]
     observed, big = str(model.with_name("observed.onnx")), onnx_files.is_big(model)
     calibrator = MinMaxCalibrater(model, types, augmented_model_path=observed, use_external_data_format=big)
     calibrator.augment_graph()
@@ -243,7 +243,7 @@ def _find_residuals(graph: GraphProto, layers: Collection[str], ranges: TensorsD
     depths: dict[str, int] = {}
     makers: dict[str, NodeProto] = {}
     for node in graph.node:
-        depth = max((depths.get(name, 0) for name in node.input), default=0) + (node.op_type in PRODUCTS)
+        depth = max((depths.get(name, 0) for name in node.input), default=0) + (node.op_type in QUANTIZABLE)
         depths |= dict.fromkeys(node.output, depth)
         makers |= dict.fromkeys(node.output, node)
     quantized = {name for name, maker in makers.items() if maker.op_type == "Conv" and maker.name in layers}

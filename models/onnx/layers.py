@@ -28,6 +28,8 @@ operation.
 _STORED = re.compile(r"(?P<module>.+)\.(?:weight|weight_v|in_proj_weight|weight_[a-z]+_l\d+)")
 _MADE_UP = re.compile(r"onnx::|_?\d+$|val_\d+$")
 """What exporters call a weight that has lost its module's name."""
+QUANTIZABLE = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+"""The operators that every quantizer takes."""
 LEFT_IN_FLOAT = "left in float: "
 """The beginning of a row's note on the layers that stay in float."""
 SHOWN = 12
@@ -62,6 +64,11 @@ class Layer:
     output: str
     weight: str
     block: str
+
+    @property
+    def is_quantizable(self) -> bool:
+        """Return whether every quantizer takes its operator."""
+        return self.operator in QUANTIZABLE
 
 
 def layers_of(model: ModelProto) -> tuple[Layer, ...]:

@@ -8,9 +8,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from shootout.apps.explain.explanation import Before
-from shootout.apps.explain.graph import read_outline
 from shootout.models.onnx.layers import SCOPES
+from shootout.quantize.layerwise.outline import read_outline
 
 SIDE = 2
 
@@ -88,6 +87,6 @@ def test_what_is_rounded_on_its_own_before_a_layer_is_told_with_the_layer_before
     first = _node("MatMul", "x a.weight", "p"), _node("Add", "p bias", "q"), _node("Reshape", "q shape", "r")
     model = _model(*first, _node("Softmax", "r", "s"), _node("MatMul", "s q", "y"))
     model.graph.initializer.append(helper.make_tensor("bias", TensorProto.FLOAT, [SIDE], [0.0] * SIDE))
-    assert read_outline(model).before == ((), (Before(layer=0, operators=("Softmax",)),))
+    assert read_outline(model).before == ((), ((0, ("Softmax",)),))
     model.graph.initializer[-1].dims[:] = [1, SIDE]  # a mask
-    assert read_outline(model).before == ((), (Before(layer=0, operators=("Add", "Softmax")),))
+    assert read_outline(model).before == ((), ((0, ("Add", "Softmax")),))

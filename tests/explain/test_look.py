@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shootout.apps.explain.errors import measure_errors
 from shootout.apps.explain.explanation import Explanation, LayerPair, LayerSide, SideSummary
 from shootout.apps.explain.look import choose_sets, differ_by, share_unequal
 from shootout.apps.explain.screen import list_notes, tell_answer, tell_error, tell_side
 from shootout.backends.optional import Inside
 from shootout.core.contract import Array
+from shootout.quantize.layerwise.errors import measure_errors
 
 IDS = np.array([[1, 2, 3, 4]])
 NAN = np.array([1.0, np.nan, 2.0], np.float32)

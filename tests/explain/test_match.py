@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shootout.apps.explain import errors
-from shootout.apps.explain.errors import match_by_value
-from shootout.apps.explain.graph import Outline
 from shootout.backends.optional import Inside
 from shootout.core.contract import Array
 from shootout.models.onnx.layers import Layer
+from shootout.quantize.layerwise import errors
+from shootout.quantize.layerwise.errors import match_by_value
+from shootout.quantize.layerwise.outline import Outline
 
 LAYERS = 40
 SHAPE = (1, 3, 8, 8)

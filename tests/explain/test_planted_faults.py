@@ -14,12 +14,12 @@ import pytest
 from support.exports import obtain
 
 from shootout.apps.explain import look
-from shootout.apps.explain.errors import LayerError
 from shootout.apps.explain.explanation import Before, LayerPair, LayerSide, choose_floats
 from shootout.core import backends
 from shootout.core.adapter import Built
 from shootout.core.contract import Arm, Artifact, Precision, Target
 from shootout.core.schemes import write_floats
+from shootout.quantize.layerwise.errors import LayerError
 from shootout.testing.cases import warm_of
 from shootout.testing.fresh import run_fresh
 

@@ -12,7 +12,6 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from support.onnx_made import value, write
 
-from shootout.apps.sensitivity.layer_rounding import RoundableModel
 from shootout.apps.sensitivity.rounded import PrecisionSensitivity, Wanted, measure
 from shootout.apps.sensitivity.screen import tell_answer
 from shootout.core.contract import Array, Artifact, Precision
@@ -20,8 +19,8 @@ from shootout.core.errors import ModelError
 from shootout.core.exported.client import Request, obtain
 from shootout.core.exported.model import ExportedModel
 from shootout.core.scoring import Measure
-from shootout.models.onnx import onnx_files
 from shootout.quantize.error_bounds import by_channel
+from shootout.quantize.layerwise.rounding import RoundableModel
 from shootout.tell.paired import compare_means
 
 ROWS, WIDTH, CLASSES, BATCH = 80, 32, 4, 4
@@ -149,7 +148,7 @@ def test_int4_rounds_weights_alone(net: ExportedModel):
 def test_the_layers_of_a_block_are_rounded_at_once(net: ExportedModel):
     layers, blocks = (one_of(net, Precision.INT8, by=by).parts for by in ("layer", "block"))
     assert {part.name: len(part.layers) for part in blocks} == {"body.0": 2, "body.1": 2}
-    rounded = RoundableModel(onnx_files.load(net.path(Artifact.ONNX)), net, Precision.INT8)
+    rounded = RoundableModel(net, Precision.INT8)
     right = rounded.run()
     for block in blocks:
         inside = [part for part in layers if part.layer in block.layers]
@@ -180,7 +179,7 @@ def test_a_weight_that_others_read_too_is_rounded_for_its_layer_alone(tmp_path: 
     exported = obtain(
         Request(model=str(write(tmp_path / "tied.onnx", nodes, [value("x", shape)], [value("y", shape)], stored)))
     )
-    rounded = RoundableModel(onnx_files.load(exported.path(Artifact.ONNX)), exported, Precision.INT8)
+    rounded = RoundableModel(exported, Precision.INT8)
     first, second, third = rounded.layers
     assert [len(one.weights) for one in rounded.layers] == [1, 1, 1]
     (x,) = exported.input_buffers()[0].values()
@@ -200,7 +199,7 @@ def test_the_accuracy_that_a_layer_costs_is_of_the_selection_rows(tmp_path: Path
     np.savez(tmp_path / "labels.npz", labels=y)
     exported = obtain(Request(model=str(path), inputs_npz=data(tmp_path), labels_npz=tmp_path / "labels.npz"))
     part = one_of(exported, Precision.INT4, metric=Measure(metric="accuracy")).parts[0]
-    rounded = RoundableModel(onnx_files.load(exported.path(Artifact.ONNX)), exported, Precision.INT4)
+    rounded = RoundableModel(exported, Precision.INT4)
     layers = [one for one in rounded.layers if one.layer == part.layer]
     places = np.arange(1, ROWS, 2)  # every other row is of the report
     right = []

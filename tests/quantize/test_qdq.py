@@ -79,7 +79,7 @@ def test_every_pair_is_symmetric_and_every_weight_is_stored_as_int8(name: str):
     assert pairs
     assert {stored[node.input[2]].dtype.name for node in pairs} == {"int8"}
     assert not any(stored[node.input[2]].any() for node in pairs)
-    products = [node for node in graph.node if node.op_type in qdq.PRODUCTS]
+    products = [node for node in graph.node if node.op_type in qdq.QUANTIZABLE]
     assert products
     for node in products:
         activation, weight = by_output[node.input[0]], by_output[node.input[1]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,7 +12,7 @@ import numpy as np
 from shootout.backends.optional import Inside, TransparentAdapter
 from shootout.core import backends
 from shootout.core.adapter import Built
-from shootout.core.contract import Array, Arrays, Artifact, Precision
+from shootout.core.contract import Array, Arrays, Artifact
 from shootout.core.errors import SkippedArm
 from shootout.core.exported.fidelity import larger, worst_error
 from shootout.core.exported.model import ExportedModel
@@ -26,10 +26,9 @@ SETS = 3
 
 def describe_graph(graph: Path) -> dict[str, Any]:
     """Return the fields of a graph's `Outline`."""
-    from shootout.apps.explain.graph import read_outline
-    from shootout.models.onnx import onnx_files
+    from shootout.quantize.layerwise import errors
 
-    return asdict(read_outline(onnx_files.header(graph)))
+    return errors.describe_graph(graph)
 
 
 def look_inside(
@@ -49,7 +48,7 @@ def look_inside(
     Raises:
         SkippedArm: its adapter can't show that.
     """
-    from shootout.apps.explain.errors import measure_errors
+    from shootout.quantize.layerwise.errors import measure_errors, name_precision
 
     name = built.arm.target.backend
     adapter = backends.get(name)
@@ -66,7 +65,7 @@ def look_inside(
     graph, are_floats = reference.path(Artifact.ONNX), any(array.dtype.kind == "f" for array in right[0].values())
     error = worst_error(inside.outputs, right) if are_floats else None
     with on_cpus(cpus):
-        errors, tail = measure_errors(graph, sets, inside, _name_precision(built))
+        errors, tail = measure_errors(graph, sets, inside, name_precision(built))
     told = {
         "read_error": error,
         "unequal": None if are_floats and error is None else share_unequal(inside.outputs, right),
@@ -81,13 +80,6 @@ def choose_sets(reference: ExportedModel, rows: Sequence[int], count: int) -> li
     numbers = [reference.number_row(at) for at in range(count * reference.batch)]
     holding = [numbers.index(row) // reference.batch for row in rows if row in numbers]
     return sorted([*dict.fromkeys([*holding, *range(count)])][:SETS])
-
-
-def _name_precision(built: Built) -> str:
-    """Return the key of `ExportedModel.error_bounds` that tells how a target rounds."""
-    if built.arm.target.precision is Precision.NATIVE:
-        return _precision_of_file(built.exported.path(Artifact.ONNX))
-    return built.exported.bound_key(built.arm.target)
 
 
 def differ_by(outputs: Sequence[Arrays], raced: Sequence[Arrays]) -> float | None:
@@ -118,12 +110,3 @@ def share_unequal(outputs: Sequence[Arrays], reference_outputs: Sequence[Arrays]
     ]
     count = sum(right.size for _, right in pairs)
     return sum(int(np.count_nonzero(one != right)) for one, right in pairs) / count if count else None
-
-
-def _precision_of_file(graph: Path) -> str:
-    """Return what an ONNX file in its own precisions rounds most, a key of `ExportedModel.error_bounds`."""
-    from shootout.models.onnx import onnx_files
-
-    own = onnx_files.own_precisions(onnx_files.header(graph))
-    order = (Precision.INT4, Precision.FP8, Precision.INT8, Precision.BF16, Precision.FP16)
-    return next((str(one) for one in order if one in own), str(Precision.FP32))

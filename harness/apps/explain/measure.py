@@ -39,7 +39,7 @@ from shootout.core.scenario import scenario_of
 from shootout.core.study.target import own_words
 from shootout.core.units import span
 from shootout.core.worker.process import WorkerProcess, log_name
-from shootout.models.onnx.layers import find_owner
+from shootout.models import find_owner
 from shootout.tell import registered, reproduce
 from shootout.tell.paired import ask_drop
 
@@ -221,7 +221,7 @@ def _put_together(sides: Sequence[Side], outline: Mapping[str, Any], seen: Seque
             for (_, errors, _), found in zip(seen, times, strict=True)
         )
         names = {name: layer[name] for name in ("number", "name", "block", "operator", "output")}
-        before = tuple(Before(**one) for one in outline["before"][layer["number"]])
+        before = tuple(Before(layer=owner, operators=kinds) for owner, kinds in outline["before"][layer["number"]])
         layers.append(LayerPair(**names, sides=(first, second), before=before))
     summaries = [
         _finish(summary, found, find_first_beyond(layers, index))

@@ -29,7 +29,6 @@ from shootout.core.install import install
 from shootout.core.messages import Progress
 from shootout.core.schemes import parse
 from shootout.core.units import span
-from shootout.quantize.ort import PRODUCTS
 
 WANTED, FOUND, TOLD = "wanted.json", "found.json", "told.txt"
 """The files in the process's folder: what to measure, the figures or the error, and how far it is."""
@@ -51,7 +50,7 @@ def rank_layers(exported: ExportedModel, limit: Deadline, progress: Progress | N
     """
     wanted = Wanted(limit_s=limit.part(RANKING_PLANS).seconds)
     (found,) = _measure_apart(exported, wanted, limit, progress)
-    return replace(found, parts=[part for part in found.parts if part.layer.operator in PRODUCTS])
+    return replace(found, parts=[part for part in found.parts if part.layer.is_quantizable])
 
 
 def measure_sensitivity(

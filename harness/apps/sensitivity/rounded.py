@@ -18,19 +18,19 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from shootout.core.clock import Deadline, Stopwatch
-from shootout.core.contract import Arrays, Artifact, Precision
+from shootout.core.contract import Arrays, Precision
 from shootout.core.errors import ModelError
 from shootout.core.exported.fidelity import compare
 from shootout.core.exported.model import ExportedModel, ReportRows
 from shootout.core.host.npz import saving
 from shootout.core.messages import Scores
 from shootout.core.scoring import Measure
+from shootout.models import Layer
 from shootout.models.metrics.scoring import score_rows
-from shootout.models.onnx.layers import Layer
 from shootout.tell.paired import compare_means
 
 if TYPE_CHECKING:
-    from shootout.apps.sensitivity.layer_rounding import RoundableLayer, RoundableModel
+    from shootout.quantize.layerwise.rounding import RoundableLayer, RoundableModel
 
 PRECISIONS = (
     Precision.INT8,
@@ -159,14 +159,12 @@ def measure(
         UsageError: the metric can't score the outputs.
         ModelError: there is nothing to round, or nothing to tell the error by.
     """
-    from shootout.apps.sensitivity.layer_rounding import RoundableModel
-    from shootout.models.onnx import onnx_files
+    from shootout.quantize.layerwise.rounding import RoundableModel
 
     limit, found = Deadline(wanted.limit_s), list[PrecisionSensitivity]()
     for precision in wanted.precisions:
         tell(f"{precision}: preparing")
-        model = onnx_files.load(exported.path(Artifact.ONNX))
-        rounded = RoundableModel(model, exported, precision, reduced=reduced)
+        rounded = RoundableModel(exported, precision, reduced=reduced)
         found.append(_measure_precision(precision, _Measuring(rounded, exported, wanted), limit, tell))
     return found
 

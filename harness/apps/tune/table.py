@@ -30,7 +30,7 @@ from shootout.core.exported.model import TOO_FEW
 from shootout.core.stats.verdicts import Standing
 from shootout.core.study.group import short
 from shootout.core.units import duration, size, span
-from shootout.models.onnx.layers import names_in_notes
+from shootout.models import names_in_notes
 from shootout.tell import reproduce, table
 from shootout.tell.columns import Cell, error_of, fits, make_table, stack_tables
 from shootout.tell.document import SCHEMA, Finding, Ratio, Row, as_json

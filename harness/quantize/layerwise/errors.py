@@ -18,11 +18,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shootout.apps.explain.graph import Outline, read_outline
 from shootout.backends.optional import Inside
+from shootout.core.adapter import Built
 from shootout.core.constants import FIDELITY_MARGIN, FP32_BOUND_FLOOR, INT8_LEVELS
-from shootout.core.contract import Array, Arrays, Precision
+from shootout.core.contract import Array, Arrays, Artifact, Precision
 from shootout.core.exported.fidelity import worst_error
+from shootout.models.onnx import onnx_files
+from shootout.models.onnx.onnx_graph import read_graph
+from shootout.quantize import onnx_error_bounds as bounds
+from shootout.quantize.layerwise.outline import Outline, read_outline
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -60,6 +64,11 @@ class LayerError:
     matched: str
 
 
+def describe_graph(graph: Path) -> dict[str, Any]:
+    """Return the fields of the `Outline` of a file, whose weights needn't be there."""
+    return asdict(read_outline(onnx_files.header(graph)))
+
+
 def measure_errors(
     graph: Path, sets: Sequence[Arrays], inside: Inside, precision: str
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -73,8 +82,6 @@ def measure_errors(
     Returns:
         The fields of a `LayerError` for each, in the graph's order; and those of a `SideSummary` on what follows.
     """
-    from shootout.models.onnx import onnx_files
-
     model = onnx_files.load(graph)
     outline = read_outline(model)
     with TemporaryDirectory() as place:
@@ -112,6 +119,18 @@ def measure_errors(
             )
         )
     return [asdict(one) for one in errors], tail
+
+
+def name_precision(built: Built) -> str:
+    """Return the key of `ExportedModel.error_bounds` that tells how a target rounds.
+
+    A file in its own precisions goes by the one that rounds most.
+    """
+    if built.arm.target.precision is not Precision.NATIVE:
+        return built.exported.bound_key(built.arm.target)
+    own = onnx_files.own_precisions(onnx_files.header(built.exported.path(Artifact.ONNX)))
+    order = (Precision.INT4, Precision.FP8, Precision.INT8, Precision.BF16, Precision.FP16)
+    return next((str(one) for one in order if one in own), str(Precision.FP32))
 
 
 def _measure_tail(
@@ -158,8 +177,6 @@ class _Runner:
 
     def __call__(self, model: ModelProto, more: Sequence[Arrays] = ()) -> list[dict[str, Array]]:
         """Return all outputs for each set; `more` are a model's further inputs."""
-        from shootout.models.onnx import onnx_files
-
         path = self._place / "rewritten.onnx"
         onnx_files.save(model, path)
         sets = [{**one, **other} for one, other in zip(self._sets, more, strict=True)] if more else self._sets
@@ -359,9 +376,6 @@ def _explain(
 
 def _round(cut: ModelProto, run: _Runner, inputs: Sequence[Arrays], precision: str) -> Iterator[ModelProto]:
     """Yield the cut graph as float32 runtimes compute it, and in each way that the precision may round."""
-    from shootout.models.onnx.onnx_graph import read_graph
-    from shootout.quantize import onnx_error_bounds as bounds
-
     yield bounds.coarsened(_copy(cut))
     if precision == Precision.FP32:
         return
@@ -380,10 +394,8 @@ def _round(cut: ModelProto, run: _Runner, inputs: Sequence[Arrays], precision: s
 
 def _rounding_of_results(precision: str) -> Callable[[Array], Array]:
     """Return what a precision does to a layer's result: static INT8 and half floats round it, others don't."""
-    from shootout.quantize.onnx_error_bounds import HALF_FLOATS
-
-    if precision in HALF_FLOATS:
-        return HALF_FLOATS[precision][1]
+    if precision in bounds.HALF_FLOATS:
+        return bounds.HALF_FLOATS[precision][1]
     if precision.split("/")[0] != Precision.INT8 or precision.endswith("weights-only"):
         return lambda result: result
 

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from shootout.apps.explain.explanation import Before
 from shootout.core.exported.calls import is_product
 from shootout.models.onnx.layers import Layer, find_owners, innermost_module, layers_of
 from shootout.models.onnx.onnx_graph import MOVES
@@ -35,7 +34,8 @@ class Outline:
         values: of each layer, the value that it makes and those behind it that follow from it alone (or with a
             shortcut), up to the next layer; the nearest first. What only a Q/DQ pair reads is left out: the pair's
             result tells of it, as a runtime fuses the pair, and the range may be a Relu's.
-        before: of each layer, those before it with nodes in between that are no products.
+        before: of each layer, the numbers of those before it with nodes in between that are no products, and these
+            nodes' operators, each once.
         owners: the layer that a name belongs to, by its number: of values, nodes, stored tensors and torch modules.
             What is no layer belongs to the last layer that it follows from, or to the first of all.
         modules: of values that are a torch module's result, its name.
@@ -43,7 +43,7 @@ class Outline:
 
     layers: tuple[Layer, ...]
     values: tuple[tuple[str, ...], ...]
-    before: tuple[tuple[Before, ...], ...]
+    before: tuple[tuple[tuple[int, tuple[str, ...]], ...], ...]
     owners: Mapping[str, int]
     modules: Mapping[str, str]
 
@@ -70,7 +70,9 @@ def read_outline(model: ModelProto) -> Outline:
     )
 
 
-def _find_before(model: ModelProto, layers: Sequence[Layer], owners: Mapping[str, int]) -> Iterator[tuple[Before, ...]]:
+def _find_before(
+    model: ModelProto, layers: Sequence[Layer], owners: Mapping[str, int]
+) -> Iterator[tuple[tuple[int, tuple[str, ...]], ...]]:
     """Yield what lies between each layer and those before it, as far as it belongs to the nearest one."""
     nodes = list(model.graph.node)
     makers = {name: index for index, node in enumerate(nodes) for name in node.output}
@@ -98,7 +100,7 @@ def _find_before(model: ModelProto, layers: Sequence[Layer], owners: Mapping[str
             owner = owners.get(value, layer.number)
             if owner < layer.number:
                 found.setdefault(owner, {}).update(dict.fromkeys(list_operators(value, owner)))
-        yield tuple(Before(layer=owner, operators=tuple(kinds)) for owner, kinds in sorted(found.items()) if kinds)
+        yield tuple((owner, tuple(kinds)) for owner, kinds in sorted(found.items()) if kinds)
 
 
 def _follow(

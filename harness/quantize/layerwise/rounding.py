@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, inliner, numpy_helper
 
-from shootout.core.contract import Array, Arrays, Precision
+from shootout.core.contract import Array, Arrays, Artifact, Precision
 from shootout.core.errors import ModelError
 from shootout.core.exported.calls import is_product
 from shootout.core.exported.model import ExportedModel
@@ -116,8 +116,7 @@ class RoundableModel:
     """Load a float model whose layers can be rounded, each by itself.
 
     Args:
-        model: with static shapes and all its weights; it is changed.
-        exported: the model's inputs and calibration sets.
+        exported: whose ONNX file has static shapes, with the inputs and calibration sets.
         precision: a key of ROUNDINGS.
         reduced: INT8 weights get 7 bits, as for CPUs on which 8 saturate.
 
@@ -128,7 +127,6 @@ class RoundableModel:
 
     def __init__(
         self,
-        model: ModelProto,
         exported: ExportedModel,
         precision: Precision,
         *,
@@ -138,6 +136,7 @@ class RoundableModel:
         rounding = ROUNDINGS[precision]
         is_reduced = reduced and rounding.weights is by_channel
         self._round_weight = partial(by_channel, levels=SEVEN_BIT_LEVELS) if is_reduced else rounding.weights
+        model = onnx_files.load(exported.path(Artifact.ONNX))
         flat = inliner.inline_local_functions(model) if model.functions else model
         named = layers_of(flat)  # before constant nodes become stored tensors, so that names are the file's
         model = prepared(flat)
