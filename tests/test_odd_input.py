@@ -86,6 +86,7 @@ def refuse_or_read(read: Callable[[bytes, Path], None], data: bytes) -> None:
 
 WORDS = (
     *schema.Study.model_fields,
+    *schema.study_options(),
     *(
         " = ",
         "[",

@@ -11,14 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any, Literal
 
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel, TypeAdapter, create_model
 from pydantic.fields import FieldInfo
 
 from shootout.apps.judge.compare.document import ComparedDocument, MergedDocument
 from shootout.apps.judge.decide.decision import Decision
 from shootout.apps.judge.gate.verdict import Gate
 from shootout.core.journal import records
-from shootout.core.study.schema import Study
+from shootout.core.study.schema import Study, options_model
 from shootout.tell.document import Document
 
 PAGE_HEAD = """# JSON and file keys
@@ -33,7 +33,11 @@ DOCUMENTS: Mapping[str, tuple[str, str, Any]] = {
     "compared": ("Two runs compared", "`compare A B --json`", ComparedDocument),
     "decision": ("A decision", "`decide … --json`; as `decision`, also `show RUN --policy … --json`", Decision),
     "gate": ("A gate", "`gate … --json`", Gate),
-    "study": ("A study file", "`run my-study.toml`", Study),
+    "study": (
+        "A study file",
+        "`run my-study.toml`",
+        create_model("Study", __base__=(Study, options_model()), __doc__=Study.__doc__),
+    ),
     "journal": ("A line of the journal", "`journal.jsonl` in a run folder; `kind` says which line it is", records.Line),
 }
 """By the name of its schema file: the title, what prints or reads it, and its model."""
@@ -180,7 +184,7 @@ def list_keys(part: Any) -> Iterator[tuple[str, str, str]]:
         if info is not None and info.exclude:
             continue
         key = (info.serialization_alias if info else None) or name
-        yield key, _name_type(annotation), meanings.get(name) or COMMON.get(key, "")
+        yield key, _name_type(annotation), meanings.get(name) or (info and info.description) or COMMON.get(key, "")
 
 
 def read_meanings(part: Any) -> dict[str, str]:

@@ -136,8 +136,8 @@ def plan_run(study: str, options: RunOptions, progress: ProgressDisplay | None =
     chosen_gpu.choose_gpu(options.get("gpu"), {target.device for target in points.targets_of(chosen)})
     plan = make_plan(chosen, options.get("backends", ()), fresh=options.get("fresh", False), progress=progress)
     if policy:
-        if chosen.p99_limit_ms and "p99_limit_ms" in options:  # which stands above the file's
-            policy = policy.model_copy(update={"limits": {**policy.limits, Limit.P99: 1e6 * chosen.p99_limit_ms}})
+        if (limit_ms := chosen.value_of("p99_limit_ms")) and "p99_limit_ms" in options:  # which stands above the file's
+            policy = policy.model_copy(update={"limits": {**policy.limits, Limit.P99: 1e6 * limit_ms}})
         refuse_several(group.record for group in plan.groups)
         refuse_unshown(policy, plan.study, [group.request for group in plan.groups])
     return plan, policy

@@ -37,24 +37,38 @@ their end-to-end block medians (ns) by label and restart.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyOption:
-    """Describe a field of a study that means something in some scenarios alone.
+    """Declare a key of studies that means something in some scenarios alone.
 
     Attributes:
-        flag: the command line's, "" where it has none.
+        help: what it is, for the page of a study's keys.
+        kind: the type of its value.
+        default: its value where a study gives none; with a tuple it is an axis, and takes several.
+        above, least, most: limits on each number.
+        unit: of a number, as the command line has it behind the number: "ms", "s" or none.
+        read: makes its value of what a user gave, as text too, in place of `kind`.
+        flag: the command line's; "": it is given by `--set`.
         use: what it is, as it goes on behind its name: "is for requests"; "": its scenario finds faults by itself.
-        them: what it is called at the end of that sentence.
         is_dropped: whether a study's own value has no meaning any more where the command line asks for other scenarios.
         implies: whether a study that has it, and says no scenario, is measured in its.
-        read: makes its value of what a user gave, as text too; None: as it is.
+        is_told: whether the header of a run's journal keeps it, since no arm tells it.
+        is_always_hashed: whether the identity of every study counts it, be it given or not, as it did from the start.
         give_sizes: returns the sizes that a value gives to axes, by axis; None: it gives none.
     """
 
+    help: str = ""
+    kind: type = float
+    default: Any = None
+    above: float | None = None
+    least: float | None = None
+    most: float | None = None
+    unit: str = ""
+    read: Callable[[Any], Any] | None = None
     flag: str = ""
     use: str = ""
-    them: str = "it"
     is_dropped: bool = True
     implies: bool = False
-    read: Callable[[Any], Any] | None = None
+    is_told: bool = True
+    is_always_hashed: bool = False
     give_sizes: Callable[[Any], Mapping[str, tuple[int, ...]]] | None = None
 
     def sizes_of(self, value: Any) -> Mapping[str, tuple[int, ...]]:
@@ -68,7 +82,7 @@ class Scenario:
     Attributes:
         name: the word of `--scenario`.
         measures: what it measures, for people: "the time of a call".
-        options: the fields of a study that mean something in it, of those that do so in some scenarios alone.
+        options: the keys of a study that mean something in it, of those that do so in some scenarios alone.
         varies: whether calls have several sizes, so that its time is the mean of all in place of a median.
         restarts: that each arm plays, whatever is known before; 0: until its verdicts are in.
         divides_threads: whether it parts a number of threads among sessions, or lets one number stand for a machine.

@@ -72,7 +72,18 @@ GIVEN_ROUNDS = 3
 """Steps at a given rate: nothing is narrowed down, and more restarts tell more than a longer one."""
 SERVE_LIMIT_FACTOR = 5.0
 """The limit on p99 where none is given, in calls of the baseline without load."""
-INSTANCES = StudyOption(flag="--instances", use="are sessions at work at once", them="them")
+INSTANCES = StudyOption(
+    help="sessions that work at once, for throughput and serving; empty: for throughput 1, 2, 4 … as many as there are "
+    "threads, for serving 1.",
+    kind=int,
+    default=(),
+    least=1,
+    most=2**20,
+    flag="--instances",
+    use="are sessions at work at once",
+    is_told=False,
+    is_always_hashed=True,
+)
 
 
 def spread_instances(arm: Arm, settings: Sequence[tuple[int, int]], words: str) -> list[Arm]:

@@ -6,7 +6,15 @@ from typing import ClassVar
 
 from shootout.core.scenario import Scenario, StudyOption
 
-CHUNK = StudyOption(flag="--chunk", use="is compared with the time of one call", is_dropped=False)
+CHUNK = StudyOption(
+    help="how long the input of one call lasts, for the real-time factor.",
+    above=0.0,
+    most=1e9,
+    unit="ms",
+    flag="--chunk",
+    use="is compared with the time of one call",
+    is_dropped=False,
+)
 
 
 class Latency(Scenario):

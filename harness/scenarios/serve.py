@@ -26,6 +26,35 @@ if TYPE_CHECKING:
 
 
 REQUESTS = "is for requests that arrive by themselves"
+RATE = StudyOption(
+    help="requests a second, for serving; None: search the highest that holds the limit.",
+    above=0.0,
+    most=1e6,
+    flag="--rate",
+    use=REQUESTS,
+    is_told=False,
+    is_always_hashed=True,
+)
+P99_LIMIT = StudyOption(
+    help="that limit; None: five times the baseline's median call without load.",
+    above=0.0,
+    most=1e9,
+    unit="ms",
+    flag="--p99",
+    use=REQUESTS,
+    is_told=False,
+    is_always_hashed=True,
+)
+ENOUGH_RATE = StudyOption(
+    help="requests a second that matter: that search need not go beyond the highest. A policy sets them; none: the "
+    "more, the better.",
+    default=(),
+    above=0.0,
+    most=1e9,
+    use=REQUESTS,
+    is_told=False,
+    is_always_hashed=True,
+)
 
 
 class Serve(Scenario):
@@ -35,9 +64,9 @@ class Serve(Scenario):
     measures = "the latencies of requests that arrive by themselves"
     options: ClassVar = {
         "instances": INSTANCES,
-        "rate": StudyOption(flag="--rate", use=REQUESTS),
-        "p99_limit_ms": StudyOption(flag="--p99", use=REQUESTS),
-        "enough_rate": StudyOption(use=REQUESTS),
+        "rate": RATE,
+        "p99_limit_ms": P99_LIMIT,
+        "enough_rate": ENOUGH_RATE,
     }
     divides_threads = True
     scopes = (Scope.END_TO_END,)

@@ -54,7 +54,15 @@ class Sustained(Scenario):
     measures = "the time of a call at the beginning and at the end of long turns"
     options: ClassVar = {
         "chunk_ms": CHUNK,
-        "sustained_s": StudyOption(flag="--for", use="is the time of turns under sustained load"),
+        "sustained_s": StudyOption(
+            help="seconds that the turns of all targets under sustained load share; 0: half an hour.",
+            default=0.0,
+            least=0.0,
+            most=1e6,
+            unit="s",
+            flag="--for",
+            use="is the time of turns under sustained load",
+        ),
     }
     restarts = SUSTAINED_TURNS
     divides_threads = True

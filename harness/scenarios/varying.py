@@ -53,10 +53,13 @@ class VaryingSizes(Scenario):
     measures = "the time of a call, over calls of all sizes"
     options: ClassVar = {
         "mix": StudyOption(
+            help="how many calls have which size along one axis (`sequence=16:50,64:30`, or `sequence=` and a log of "
+            "lengths); the scenario is `varying` then.",
+            read=mix.read,
             flag="--mix",
             is_dropped=False,
             implies=True,
-            read=mix.read,
+            is_told=False,
             give_sizes=lambda given: {given.axis: given.sizes},
         )
     }
@@ -73,14 +76,14 @@ class VaryingSizes(Scenario):
 
     def find_faults(self, study: Study) -> Iterator[str]:
         """Yield what makes no sense of a mix, or of sizes without one."""
-        if study.mix is None:
+        if (given := study.value_of("mix")) is None:
             yield "scenario varying calls with many sizes: say which, with a mix (--mix sequence=16:50,64:30,256:20)"
         else:
-            yield from mix.find_faults(study, study.mix)
+            yield from mix.find_faults(study, given)
 
     def arrivals(self, study: Study) -> Arrivals:
         """Return which sizes the calls have: those of the mix, in an order that is drawn by the study's seed."""
-        given: mix.Mix = study.mix
+        given: mix.Mix = study.value_of("mix")
         weights = dict(zip(given.sizes, given.weights, strict=True))
         sizes = draw_arrivals(weights, CALLS, study.seed)
         return Arrivals(axis=given.axis, sizes=sizes, weights=weigh_calls(weights, sizes), binned=given.binned)

@@ -15,8 +15,8 @@ from shootout.core.constants import CONVERTED, SHIPPED
 from shootout.core.contract import Arm, Artifact, Device, Precision, Value
 from shootout.core.exported.calls import OFF
 from shootout.core.host.store import without_home
-from shootout.core.scenario import find_scenario, scenario_names
-from shootout.core.study.schema import GIVEN
+from shootout.core.scenario import StudyOption, find_scenario, scenario_names
+from shootout.core.study.schema import study_options, told_keys
 from shootout.tell.study_options import RunOptions, SensitivityOptions, StudyOptions, TuneOptions, flags_of
 
 MORE_TIME = "5m"
@@ -40,23 +40,30 @@ def write_given(given: Mapping[str, Any]) -> list[tuple[str, str]]:
         given: as `Study.given` has it.
     """
     options = list[tuple[str, str]]()
-    for name in GIVEN:
+    for name in told_keys():
         value = given.get(name)
         if name == "pythons":
             options += [(_FLAGS[name], f"{own}={path}") for own, path in (value or {}).items()]
         elif name == "state" and value is not None:
             options.append((_FLAGS[name], ",".join(f"{key}={made}" for key, made in value.items()) or OFF))
+        elif option := study_options().get(name):
+            options += [_write_option(name, option, value)] if value else []
         elif value:
-            options.append((_FLAGS[name], _write_field(name, value)))
+            options.append((_FLAGS[name], _write_field(value)))
     return options
 
 
-def _write_field(name: str, value: Any) -> str:
-    """Write a field's value as its option takes it: a number with its unit, if the name ends with one."""
+def _write_option(name: str, option: StudyOption, value: Any) -> tuple[str, str]:
+    """Write a scenario's option: by its flag, a number with its unit; without one as `--set` takes it."""
+    if option.flag:
+        return option.flag, f"{_write_field(value)}{option.unit}"
+    return _FLAGS["parameters"], f"{name}={','.join(map(_write_value, value if isinstance(value, list) else [value]))}"
+
+
+def _write_field(value: Any) -> str:
     if value is True:
         return ""
-    unit = next((unit for unit in ("ms", "s") if name.endswith(f"_{unit}")), "")
-    return f"{value:g}{unit}" if isinstance(value, float) else str(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def words(arms: Sequence[Arm], also: Mapping[str, Any] = MappingProxyType({})) -> str:

@@ -150,7 +150,7 @@ def test_a_limit_that_is_given_stands_above_the_policys_in_race_and_decision(
     asked: Any = {"policy": {"objective": "rate", "load": "200/s", "limits": {"p99": "5ms"}}, **options}
     plan, policy = run.plan_run(str(study), asked)
     assert policy is not None
-    assert (policy.limits[Limit.P99], plan.study.p99_limit_ms) == (
+    assert (policy.limits[Limit.P99], plan.study.value_of("p99_limit_ms")) == (
         pytest.approx(limit_ns),
         pytest.approx(limit_ns / 1e6),
     )

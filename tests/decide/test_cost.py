@@ -107,7 +107,7 @@ def test_a_rate_is_throughputs_and_under_a_limit_that_of_a_search():
 def enough_for(policy: Policy) -> float:
     """The highest rate that a race for this policy tries."""
     study = fit_study(policy, checked({"name": "s", "model": "digits", "targets": ["numpy"]}), ())
-    return max(study.enough_rate)
+    return max(study.value_of("enough_rate"))
 
 
 @pytest.mark.usefixtures("no_samples")

@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.adapters.third_party import install
 from support.console import deaf_here, spin_study
 
+from shootout.commands import selection
 from shootout.core.errors import UsageError
 from shootout.core.journal import journal
 from shootout.core.journal.records import Played
@@ -18,28 +20,41 @@ from shootout.core.messages import Scope
 from shootout.core.plugins import SCENARIOS
 from shootout.core.scenario import find_scenario, scenario_names
 from shootout.core.study.points import points
-from shootout.core.study.schema import load
+from shootout.core.study.schema import checked, load, options_model, study_options
+from shootout.tell import reproduce
 
 OWN = '''
 """One call after the other, of which the slowest of each turn counts."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from shootout.core.messages import Scope
-from shootout.core.scenario import Scenario
+from shootout.core.scenario import Rounds, Scenario, StudyOption, Terms
 from shootout.core.worker.blocks import Blocks
 
 
 class Slowest(Scenario):
     name = "slowest"
     measures = "the slowest call of a turn"
+    options = {"turns": StudyOption(kind=int, default=4, least=1, help="how many turns a restart has.")}
     scopes = (Scope.END_TO_END,)
+
+    def terms(self, options, served, restart_s):
+        return FixedTurns(options["turns"])
 
     def open(self, opened):
         return Untold(opened.sessions[0], opened.buffers)
 
     def values_ns(self, turns):
         return tuple(float(turn.latency_ns[Scope.END_TO_END].max()) for turn in turns)
+
+
+@dataclass(frozen=True)
+class FixedTurns(Terms):
+    turns: int
+
+    def begin(self, arms, baseline, restart, rng):
+        return Rounds(least=self.turns, most=self.turns)
 
 
 class Untold(Blocks):
@@ -51,10 +66,11 @@ class Untold(Blocks):
 @pytest.fixture(autouse=True)
 def _look_up_again() -> Iterator[None]:
     """Look names up once for each test: a process does so once."""
-    for cached in (find_scenario, scenario_names):
+    looked_up = (find_scenario, scenario_names, study_options, options_model)
+    for cached in looked_up:
         cached.cache_clear()
     yield
-    for cached in (find_scenario, scenario_names):
+    for cached in looked_up:
         cached.cache_clear()
 
 
@@ -93,31 +109,69 @@ from shootout.core.scenario import Scenario, StudyOption
 class Burst(Scenario):
     name = "burst"
     measures = "the time of a burst"
-    options = {"burst": StudyOption(flag="--burst", use="is for bursts")}
+    options = {"%s": StudyOption(kind=int, default=4, least=2, use="are calls of a burst")}
 """
 
 
-def test_an_option_that_no_study_can_give_is_refused_where_its_scenario_is_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+@pytest.fixture
+def burst(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Install a scenario with an option, `calls` or what the test says."""
     install(tmp_path, "bursts", {"burst": "burst_scenario:Burst"}, SCENARIOS)
-    (tmp_path / "burst_scenario.py").write_text(BURST)
+    (tmp_path / "burst_scenario.py").write_text(BURST % getattr(request, "param", "calls"))
     monkeypatch.syspath_prepend(tmp_path)
+    yield
+    sys.modules.pop("burst_scenario", None)
+
+
+@pytest.mark.parametrize("burst", ["rate", "seed"], indirect=True)
+@pytest.mark.usefixtures("burst")
+def test_an_option_whose_name_is_taken_is_refused_where_its_scenario_is_asked_for():
     study = load("digits")
     assert study.changed(seed=1).scenario == study.scenario
-    reason = "scenario 'burst' has an option 'burst', but a study has no such field"
+    reason = "scenario 'burst' has an option '(rate|seed)', which is taken"
     with pytest.raises(UsageError, match=reason):
         study.changed(scenario=("burst",))
     with pytest.raises(UsageError, match=reason):
         points(study.changed(points=({"scenario": "burst"},)))
-    del sys.modules["burst_scenario"]
+
+
+@pytest.mark.usefixtures("burst")
+def test_an_option_is_read_from_a_file_and_from_set_and_written_again(tmp_path: Path):
+    study = load("digits").changed(scenario=("burst",))
+    assert study.options_of(find_scenario("burst")) == {"calls": 4}
+    assert study.changed(parameters={"calls": (8,)}).value_of("calls") == 8
+    file = tmp_path / "own.toml"
+    file.write_text('model = "digits"\ntargets = ["numpy"]\nscenario = "burst"\ncalls = 6\n')
+    given = selection.choose(str(file), {}).given
+    assert given == {"calls": 6}
+    assert reproduce.write_given(given) == [("--set", "calls=6")]
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ({"scenario": ("burst",), "parameters": {"calls": (1,)}}, "calls is 1: .* greater than or equal to 2"),
+        ({"scenario": ("burst",), "parameters": {"calls": (2, 4)}}, "calls is .2, 4.: .* valid integer"),
+        ({"parameters": {"calls": (8,)}}, "unknown parameter 'calls'"),
+    ],
+)
+@pytest.mark.usefixtures("burst")
+def test_what_an_option_can_not_be_is_refused(words: dict[str, Any], reason: str):
+    with pytest.raises(UsageError, match=reason):
+        points(load("digits").changed(**words))
+
+
+@pytest.mark.usefixtures("burst")
+def test_an_option_of_a_scenario_that_is_not_asked_for_is_refused():
+    with pytest.raises(UsageError, match=r"calls are calls of a burst: add scenario burst .* leave them out"):
+        checked({"name": "s", "model": "digits", "targets": ["numpy"], "calls": 8})
 
 
 def test_a_scenario_of_one_file_runs_by_an_entry_point(tmp_path: Path):
     modules = install(tmp_path / "own", "slowest-of-all", {"slowest": "slowest_call:Slowest"}, SCENARIOS)
     (modules / "slowest_call.py").write_text(OWN)
-    asked = ["run", spin_study(tmp_path, restarts=2), "--scenario", "slowest", "--out", "out", "--json"]
-    done = deaf_here(*asked, cwd=tmp_path, modules=modules)
+    asked = ["run", spin_study(tmp_path, restarts=2), "--scenario", "slowest", "--set", "turns=2"]
+    done = deaf_here(*asked, "--out", "out", "--json", cwd=tmp_path, modules=modules)
     assert done.code == 0, done.err
     rows = done.data["rows"]
     assert [(row["group"], row["scenario"], row["outcome"]) for row in rows] == [
@@ -127,6 +181,8 @@ def test_a_scenario_of_one_file_runs_by_an_entry_point(tmp_path: Path):
     assert all(row["compute"] is None and row["cpu"] is None for row in rows), "as it is opened and compared"
     played = [line for line in journal.read(tmp_path / "out").lines if isinstance(line, Played)]
     assert len(played) == 6, "two arms and a control, twice"
+    assert {len(line.block_median_ns[Scope.END_TO_END]) for line in played} == {2}, "as the option has it"
+    assert journal.read(tmp_path / "out").header.given == {"turns": 2}
     for line in played:
         read = Samples(tmp_path / "out").of(line.group, line.arm, Scope.END_TO_END, {0: line.samples})[0]
         assert max(line.block_median_ns[Scope.END_TO_END]) == pytest.approx(read.max())

@@ -128,7 +128,7 @@ def test_another_mix_takes_the_place_of_a_studys_own_with_its_sizes():
     assert own.parameters == {"d_model": (64, 128)}
     assert own.changed(mix=read_mix("batch=1:1,4:1")).parameters == {}
     assert own.changed(mix=read_mix("d_model=32:1")).parameters == {"d_model": (32,)}
-    assert own.changed(threads=(1,)).mix == own.mix
+    assert own.changed(threads=(1,)).value_of("mix") == own.value_of("mix")
 
 
 @pytest.mark.parametrize(

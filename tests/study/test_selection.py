@@ -71,7 +71,7 @@ def test_what_has_an_effect_is_not_refused() -> None:
     assert selection.choose("shootout", {**ON_GPU, "gpu": 0}).energy
     assert selection.choose("shootout", {**ON_GPU, "scenario": ("serve", "latency")}).energy
     assert selection.choose("shootout", {"backends": ["onnxruntime:cpu:int8"], "calibration": "c.npz"}).calibration
-    assert selection.choose("shootout", {"scenario": "throughput", "instances": (2,)}).instances == (2,)
+    assert selection.choose("shootout", {"scenario": "throughput", "instances": (2,)}).value_of("instances") == (2,)
     assert selection.choose("matmul-transfers", {"backends": ["numpy"]}).unsynchronized, "the study's own word"
 
 
@@ -79,10 +79,10 @@ def test_another_scenario_silences_what_only_the_studys_own_was_asked() -> None:
     fields = {"name": "s", "model": "mlp", "targets": ("numpy",), "scenario": "serve", "rate": 10.0, "instances": (2,)}
     study = Study(**fields)  # type: ignore[arg-type]
     latency, at_once = study.changed(scenario="latency"), study.changed(parameters={"scenario": ("throughput",)})
-    assert (latency.rate, latency.instances) == (None, ())
+    assert (latency.value_of("rate"), latency.value_of("instances")) == (None, ())
     long = Study(**{**fields, "scenario": "sustained", "rate": None, "instances": (), "sustained_s": 60.0})  # type: ignore[arg-type]
-    assert long.changed(scenario="latency").sustained_s == 0.0
-    assert (at_once.rate, at_once.instances) == (None, (2,))
+    assert long.changed(scenario="latency").value_of("sustained_s") == 0.0
+    assert (at_once.value_of("rate"), at_once.value_of("instances")) == (None, (2,))
 
 
 def test_a_studys_own_baseline_goes_with_the_target_that_it_names(tmp_path: Path) -> None:

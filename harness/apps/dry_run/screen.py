@@ -250,7 +250,7 @@ def as_data(planned: Plan, max_time_s: float | None = None, policy: Policy | Non
         "study": planned.study.name,
         "threads": planned.placement.threads,
         "axes": {name: list(values) for name, values in varied(planned.groups).items()},
-        "mix": asdict(planned.study.mix) if planned.study.mix else None,
+        "mix": asdict(mix) if (mix := planned.study.value_of("mix")) else None,
         "rows": _describe_inputs(planned),
         "truth": _describe_truth(planned),
         "cells": len(_list_arms(planned.groups)),

@@ -18,7 +18,7 @@ from shootout.core.exported.calls import OFF, Work
 from shootout.core.host.noise import Disturbance
 from shootout.core.messages import GpuCost, OnGpu, Scores, TimeBin
 from shootout.core.study.group import GroupRecord
-from shootout.core.study.schema import GIVEN, Study
+from shootout.core.study.schema import Study, study_options, told_keys
 from shootout.core.units import read_milliseconds, read_seconds
 
 SCHEMA = 5
@@ -95,11 +95,10 @@ class Record(BaseModel):
 _OLD_WORDS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "--python": ("pythons", lambda text: dict([text.split("=", 1)])),
     "--state": ("state", lambda text: {} if text == OFF else dict(pair.split("=", 1) for pair in text.split(","))),
-    "--chunk": ("chunk_ms", partial(read_milliseconds, "--chunk")),
-    "--for": ("sustained_s", partial(read_seconds, "--for")),
     "--energy": ("energy", lambda _: True),
 }
-"""The options of older journals whose field has another name or isn't the text itself."""
+"""The options of older journals whose field has another name or isn't the text itself, but for those of scenarios."""
+_UNITS = {"ms": read_milliseconds, "s": read_seconds}
 
 
 def _read_given(given: Any) -> dict[str, Any]:
@@ -117,11 +116,15 @@ def _read_given(given: Any) -> dict[str, Any]:
 def _read_fields(given: Any) -> dict[str, Any]:
     if not isinstance(given, Mapping):
         words, given = given, dict[str, Any]()
+        of_scenarios = {
+            one.flag: (name, partial(_UNITS[one.unit], one.flag)) for name, one in study_options().items() if one.unit
+        }
+        known = {**_OLD_WORDS, **of_scenarios}
         for option, text in zip(words[::2], words[1::2], strict=True):
-            name, read = _OLD_WORDS.get(option, (option.removeprefix("--").replace("-", "_"), str))
+            name, read = known.get(option, (option.removeprefix("--").replace("-", "_"), str))
             value = read(text)
             given[name] = {**given.get(name, {}), **value} if isinstance(value, dict) else value
-        given = {name: value for name, value in given.items() if name in GIVEN}
+        given = {name: value for name, value in given.items() if name in told_keys()}
     return Study.model_validate({"name": "given", "model": "given", **given}).given
 
 

@@ -64,7 +64,7 @@ from shootout.core.study.points import (
     rows_of,
     targets_of,
 )
-from shootout.core.study.schema import Study
+from shootout.core.study.schema import Study, study_options
 from shootout.core.study.target import own_words, parse_targets, provider, refuse_other_models, shipped_hashes
 from shootout.core.worker import interpreters
 from shootout.core.worker.availability import known_available
@@ -542,10 +542,10 @@ def identity(study: Study, groups: list[PlannedGroup], files: list[str]) -> str:
     """Hash what is measured (`files`: hashes of the user's own); a run folder only goes on with the same hash."""
     silent = {"description", "ceilings", "energy", "unsynchronized"}
     # of a folder that was begun without the key
-    unset = ("least_restarts", "sustained_s", "mix", "stream", "chunk_ms")
-    silent |= {name for name in unset if not getattr(study, name)}
+    silent |= {name for name in ("least_restarts", "stream") if not getattr(study, name)}
     silent |= {"state"} if study.state is None else set()
-    fields = study.model_dump(mode="json", exclude=silent)
+    unset = {name: option.default for name, option in study_options().items() if option.is_always_hashed}
+    fields = unset | study.model_dump(mode="json", exclude=silent)
     content = {
         "study": fields | {"goal": study.aims_at},  # the default is the same question, whether it was said or not
         "arms": [[arm.label for arm in group.playing] for group in groups],

@@ -142,7 +142,7 @@ def _make_points(study: Study) -> list[Point]:
     known = {name for model in study.model for name in find_model(model).parameters}
     for name in () if all(map(is_file, study.model)) else study.parameters:
         for field, option in study_options().items():
-            if name not in known and name in option.sizes_of(getattr(study, field)):
+            if name not in known and name in option.sizes_of(study.value_of(field)):
                 raise unknown(f"axis in {option.flag}", name, known | {BATCH})
         if name not in known:
             raise unknown("parameter", name, known | set(axes.WORDS))

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from functools import cache, partial
 from importlib.resources import files
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    create_model,
+    model_validator,
+)
 
 from shootout.core.constants import MAX_CALL_S, MAX_RESTARTS, MAX_RESTARTS_IN_TIME, USUAL_SCENARIO
 from shootout.core.contract import Device, Precision, Value
@@ -28,9 +38,9 @@ SUFFIX = ".toml"
 GIVEN = (
     *("inputs", "read", "labels", "truth", "rows_by", "calibration", "weights"),
     *("metric", "scores", "max_drop", "min_agreement", "pythons", "energy", "max_error"),
-    *("state", "stream", "chunk_ms", "sustained_s"),
+    *("state", "stream"),
 )
-"""The fields that a run's journal keeps beside its arms, in the order of the words of a command."""
+"""The fields that a run's journal keeps beside its arms, in the order of the words of a command; see `told_keys`."""
 _CHOICES: dict[str, type[StrEnum]] = {"device": Device, "precision": Precision}
 _Words = BeforeValidator(axes.as_axis)
 _Axis = BeforeValidator(axes.read_axis)
@@ -65,37 +75,26 @@ _Size = Annotated[int, Field(ge=0, le=MAX_BATCH)]
 _Path = Annotated[str, BeforeValidator(lambda given: fspath(given) if isinstance(given, PathLike) else given)]
 
 
-def _read_option(given: Any, info: ValidationInfo) -> Any:
-    """Read an option as its scenario does.
-
-    Raises:
-        ValueError: it is none; pydantic, which calls this, adds the place.
-    """
-    option = study_options()[str(info.field_name)]
-    try:
-        return option.read(given) if option.read and given is not None else given
-    except UsageError as error:
-        raise ValueError(str(error)) from None
-
-
 def _read_scenario(name: str) -> str:
     """Read the name of a scenario.
 
     Raises:
-        ValueError: there is none, or it has an option that no study can give; pydantic, which calls this, adds the
-            place.
+        ValueError: there is none, or another has an option of that name; pydantic, which calls this, adds the place.
     """
     try:
         found = find_scenario(name)
     except UsageError as error:
         raise ValueError(str(error)) from None
-    if strange := [option for option in found.options if option not in Study.model_fields]:
-        raise ValueError(f"scenario {name!r} has an option {strange[0]!r}, but a study has no such field: leave it out")
+    every = study_options()
+    if taken := [option for option, own in found.options.items() if every.get(option) is not own]:
+        raise ValueError(f"scenario {name!r} has an option {taken[0]!r}, which is taken: it needs another name")
     return found.name
 
 
 class Study(BaseModel):
     """One study. Every axis is a tuple; the cells are their product. docs/studies.md says how people write them.
+
+    Beside its fields it holds its values for options of scenarios, each under the option's name; `value_of` tells them.
 
     Attributes:
         name: of the study, also of its folder under `results/`.
@@ -115,15 +114,6 @@ class Study(BaseModel):
             usual one; each is a race by itself.
         points: combinations that are no product, such as a width and a depth that go together. Each takes the place of
             the axes that it names: parameters, model, batch, scenario, threads. All other axes stay.
-        mix: how many calls have which size along one axis (`sequence=16:50,64:30`, or `sequence=` and a log of
-            lengths); the scenario is `varying` then.
-        instances: sessions that work at once, for throughput and serving; empty: for throughput 1, 2, 4 … as many as
-            there are threads, for serving 1.
-        rate: requests a second, for serving; None: search the highest that holds the limit.
-        p99_limit_ms: that limit; None: five times the baseline's median call without load.
-        sustained_s: seconds that the turns of all targets under sustained load share; 0: half an hour.
-        enough_rate: requests a second that matter: that search need not go beyond the highest. A policy sets them;
-            none: the more, the better.
         options: a backend's own knobs, by backend, backend+mode or whole target.
         pythons: other interpreters to race ours, by the name that targets give them: paths.
         inputs: the user's own data (`models.data.data_files`) for a model of their own, or the files that `read` reads.
@@ -138,7 +128,6 @@ class Study(BaseModel):
         min_agreement: of a metric without truth, the least mean agreement with the model's own FP32 outputs.
         state: by input of a user's model, the output that is its value in the next call; None: goes by their names.
         stream: calls of a clip, with each of which the state begins anew; None: 100 if there is a state.
-        chunk_ms: how long the input of one call lasts, for the real-time factor.
         calibration: the user's own calibration data.
         weights: of a transformers config: a file of them, or the folder.
         goal: what must be known before a race ends: `baseline`, `best`, `resolve 3%` or `limit 5%`. None: `best`.
@@ -155,7 +144,7 @@ class Study(BaseModel):
         seed: of the shuffles and of the environment padding.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=False)
+    model_config = ConfigDict(frozen=True, extra="allow", strict=False)
 
     name: str = Field(pattern=r"^[^/\\]*[^/\\.][^/\\]*$")
     description: str = ""
@@ -171,12 +160,6 @@ class Study(BaseModel):
     batch: Annotated[tuple[int, ...], _Axis, _Some] = (1,)
     threads: Annotated[tuple[int | Literal["all", "default"] | None, ...], _Axis, _Some] = (None,)
     points: tuple[dict[str, Value], ...] = ()
-    mix: Annotated[Any, BeforeValidator(_read_option)] = None
-    instances: Annotated[tuple[Annotated[int, Field(ge=1, le=MAX_BATCH)], ...], _Axis] = ()
-    rate: float | None = Field(default=None, gt=0.0, le=1e6)
-    p99_limit_ms: float | None = Field(default=None, gt=0.0, le=1e9)
-    sustained_s: float = Field(default=0.0, ge=0.0, le=1e6)
-    enough_rate: Annotated[tuple[Annotated[float, Field(gt=0.0, le=1e9)], ...], _Axis] = ()
     options: dict[Annotated[str, AfterValidator(canonical)], dict[str, str]] = Field(default_factory=dict)
     pythons: dict[str, _Path] = Field(default_factory=dict)
     inputs: _Path | None = None
@@ -190,7 +173,6 @@ class Study(BaseModel):
     min_agreement: str | None = None
     state: Annotated[dict[str, str] | None, BeforeValidator(lambda given: {} if given == OFF else given)] = None
     stream: int | None = Field(default=None, ge=1)
-    chunk_ms: float | None = Field(default=None, gt=0.0, allow_inf_nan=False)
     calibration: _Path | None = None
     weights: _Path | None = None
     goal: Annotated[str | None, AfterValidator(_read_goal)] = None
@@ -204,13 +186,22 @@ class Study(BaseModel):
     max_call_s: float = Field(default=MAX_CALL_S, ge=0.0, allow_inf_nan=False)
     seed: int = 0
 
+    @model_validator(mode="before")
+    @classmethod
+    def _read_options(cls, fields: dict[str, Any]) -> dict[str, Any]:
+        """Read what is no field as options of scenarios, of which it keeps those that aren't as by default."""
+        own = {name: value for name, value in fields.items() if name not in cls.model_fields}
+        read = options_model().model_validate(own)
+        kept = {name: getattr(read, name) for name in own if getattr(read, name) != study_options()[name].default}
+        return {**{name: value for name, value in fields.items() if name not in own}, **kept}
+
     @property
     def given(self) -> dict[str, Any]:
         """Return as JSON values what was set of what no arm tells: the user's files, what scores their rows, and so on.
 
         Homes of interpreters are written as `~`, since a run's journal keeps this.
         """
-        told = self.model_dump(mode="json", include={*GIVEN}, exclude_defaults=True)
+        told = self.model_dump(mode="json", include={*told_keys()}, exclude_defaults=True)
         found = {name: value for name, value in told.items() if value != ""}
         if self.pythons:
             found["pythons"] = {name: without_home(path) for name, path in self.pythons.items()}
@@ -231,9 +222,18 @@ class Study(BaseModel):
         """Return what its models are measured in."""
         return [find_scenario(name) for name in scenario_names() if name in self.all_scenarios]
 
+    @property
+    def own_options(self) -> dict[str, Any]:
+        """Return the values that it gives to options of scenarios, but for those that are as by default."""
+        return self.model_extra or {}
+
+    def value_of(self, option: str) -> Any:
+        """Return the study's value for an option of a scenario, its default where none is given."""
+        return self.own_options.get(option, study_options()[option].default)
+
     def options_of(self, scenario: Scenario) -> dict[str, Any]:
-        """Return the study's values for a scenario's options; a third party's may have some that no study can give."""
-        return {name: getattr(self, name) for name in scenario.options if name in Study.model_fields}
+        """Return the study's values for a scenario's options."""
+        return {name: self.value_of(name) for name in scenario.options}
 
     @property
     def turns(self) -> int:
@@ -264,7 +264,7 @@ class Study(BaseModel):
 
         Args:
             parameters: added to the study's, or instead of them where `model` is another one; those with a name of
-                `axes.WORDS` are changes to that field.
+                `axes.WORDS`, or of an option without a flag in a scenario that is asked for, are changes to that key.
             options: added to the study's, knob by knob.
             changes: fields to replace; None changes nothing.
 
@@ -273,7 +273,8 @@ class Study(BaseModel):
         """
         parameters, options = parameters or {}, options or {}
         given = {key: value for key, value in changes.items() if value is not None}
-        words = {name: values for name, values in parameters.items() if name in axes.WORDS}
+        scenarios = axes.as_axis(given.get("scenario", parameters.get("scenario", self.all_scenarios)))
+        words = _take_words(parameters, scenarios)
         for name in words:
             if name in given or (name == "backend" and "targets" in given):
                 raise UsageError(f"{name} is given twice, by --set and by an option of its own: pass only one of them")
@@ -284,7 +285,7 @@ class Study(BaseModel):
         silenced = _find_silenced({**given, **words})
         silenced |= set() if same_model else {"shapes"}
         for name, option in study_options().items():  # a new value says the sizes of its axes
-            sized = {*option.sizes_of(getattr(self, name)), *option.sizes_of(given[name])} if name in given else ()
+            sized = {*option.sizes_of(self.value_of(name)), *option.sizes_of(given[name])} if name in given else ()
             silenced |= {*sized} & {"batch"}
             kept = {axis: sizes for axis, sizes in kept.items() if axis not in sized}
         fields = {key: value for key, value in self.model_dump(exclude_unset=True).items() if key not in silenced}
@@ -293,10 +294,51 @@ class Study(BaseModel):
         return checked({**fields, **given, **words, "parameters": {**kept, **own}, "options": knobs})
 
 
+@cache
 def study_options() -> dict[str, StudyOption]:
-    """Return the options of all scenarios that are fields of a study, by these."""
-    every = {name: option for one in scenario_names() for name, option in find_scenario(one).options.items()}
-    return {name: option for name, option in every.items() if name in Study.model_fields}
+    """Return the options of all scenarios by name; one that a field of a study or an earlier one has isn't taken."""
+    found = dict[str, StudyOption]()
+    for scenario in map(find_scenario, scenario_names()):
+        found |= {name: one for name, one in scenario.options.items() if name not in {*Study.model_fields, *found}}
+    return found
+
+
+def told_keys() -> tuple[str, ...]:
+    """Return the keys of studies that a run's journal keeps, in the order of the words of a command."""
+    return (*GIVEN, *(name for name, option in study_options().items() if option.is_told))
+
+
+@cache
+def options_model() -> type[BaseModel]:
+    """Return what reads and checks the values of all options of scenarios."""
+    fields: dict[str, Any] = {
+        name: (_type_of(option), Field(default=option.default, description=option.help))
+        for name, option in study_options().items()
+    }
+    return create_model("Options", __config__=ConfigDict(extra="forbid"), **fields)
+
+
+def _type_of(option: StudyOption) -> Any:
+    """Return the type of an option's value in pydantic's terms."""
+    if (read := option.read) is not None:
+        return Annotated[Any, BeforeValidator(partial(_read_by, read))] | None
+    kind: Any = option.kind
+    one: Any = Annotated[kind, Field(gt=option.above, ge=option.least, le=option.most)]
+    if isinstance(option.default, tuple):
+        return Annotated[tuple[one, ...], _Axis]
+    return one | None if option.default is None else one
+
+
+def _read_by(read: Callable[[Any], Any], given: Any) -> Any:
+    """Read an option as its scenario does.
+
+    Raises:
+        ValueError: it is none; pydantic, which calls this, adds the place.
+    """
+    try:
+        return read(given)
+    except UsageError as error:
+        raise ValueError(str(error)) from None
 
 
 def _drop_named(points: Sequence[dict[str, Value]], names: set[str]) -> list[dict[str, Value]]:
@@ -305,14 +347,29 @@ def _drop_named(points: Sequence[dict[str, Value]], names: set[str]) -> list[dic
     return [point for index, point in enumerate(left) if point and point not in left[:index]]
 
 
+def _options_among(scenarios: Iterable[object]) -> dict[str, StudyOption]:
+    """Return the options of scenarios by name; none of one that there isn't."""
+    found = [find_scenario(name).options for name in scenario_names() if name in {*scenarios}]
+    return {name: option for options in found for name, option in options.items()}
+
+
+def _take_words(parameters: Mapping[str, Any], scenarios: Iterable[object]) -> dict[str, Any]:
+    """Return what `--set` says beside parameters of models: axes with words of their own, options without a flag."""
+    found = {name: values for name, values in parameters.items() if name in axes.WORDS}
+    for name, option in _options_among(scenarios).items():
+        if name in parameters and not option.flag:
+            values = parameters[name]
+            found[name] = values[0] if isinstance(values, list | tuple) and len(values) == 1 else values
+    return found
+
+
 def _find_silenced(changed: Mapping[str, Any]) -> set[str]:
     """Return the fields of a study that have no meaning any more once others are changed."""
     silenced = {"backend", "device", "precision"} if "targets" in changed else set[str]()
     silenced |= {"targets"} if "backend" in changed else set()
-    asked = [str(name) for name in axes.as_axis(changed.get("scenario", ())) if name in scenario_names()]
-    taken = {name for one in asked for name in find_scenario(one).options}
-    dropped = {name for name, option in study_options().items() if option.is_dropped}
-    return silenced | (dropped - taken if asked else set())
+    asked = axes.as_axis(changed.get("scenario", ()))
+    dropped = {name for name, option in study_options().items() if option.is_dropped and asked}
+    return silenced | (dropped - {*_options_among(asked)})
 
 
 def checked(fields: dict[str, Any], source: str = "") -> Study:
@@ -325,8 +382,9 @@ def checked(fields: dict[str, Any], source: str = "") -> Study:
         UsageError: an unknown key (with the nearest one) or a bad value; names the source and the key.
     """
     place = f"{source}: " if source else ""
-    if strange := next((key for key in fields if key not in Study.model_fields), None):
-        raise UsageError(f"{place}{unknown('key', strange, Study.model_fields)}")
+    keys = {*Study.model_fields, *study_options()}
+    if strange := next((key for key in fields if key not in keys), None):
+        raise UsageError(f"{place}{unknown('key', strange, keys)}")
     for scenario in map(find_scenario, scenario_names()):
         if any(option.implies and fields.get(name) for name, option in scenario.options.items()):
             fields = {"scenario": (scenario.name,), **fields}
@@ -342,7 +400,7 @@ def checked(fields: dict[str, Any], source: str = "") -> Study:
 def _take_given_sizes(study: Study) -> Study:
     """Return the study with the sizes that options of scenarios give to axes, such as those of a mix."""
     every = study_options().items()
-    sizes = {axis: some for name, option in every for axis, some in option.sizes_of(getattr(study, name)).items()}
+    sizes = {axis: some for name, option in every for axis, some in option.sizes_of(study.value_of(name)).items()}
     batch = {"batch": sizes.pop("batch")} if "batch" in sizes else {}
     if not (batch or sizes):
         return study
@@ -369,7 +427,7 @@ def _find_faults(study: Study) -> Iterator[str]:
         if not 1 <= batch <= MAX_BATCH:
             yield f"batch must be from 1 to {MAX_BATCH}, got {batch}"
     for scenario in map(find_scenario, scenario_names()):
-        if scenario.name in study.all_scenarios or any(study.options_of(scenario).values()):
+        if scenario.name in study.all_scenarios or {*scenario.options} & {*study.own_options}:
             yield from scenario.find_faults(study)
     at_once = [name for name in study.scenario if find_scenario(name).divides_threads]
     if "default" in study.threads and at_once:
@@ -417,10 +475,11 @@ def _find_unused_options(study: Study) -> Iterator[str]:
     """Yield options of scenarios that aren't asked for: in any other they would be limits without effect."""
     for name, option in study_options().items():
         takers = [one for one in scenario_names() if name in find_scenario(one).options]
-        if option.use and getattr(study, name) and not study.all_scenarios & {*takers}:
+        if option.use and name in study.own_options and not study.all_scenarios & {*takers}:
             flag = f" ({option.flag})" if option.flag else ""
             how = f"add scenario {' or '.join(takers)} (--scenario {takers[0]})"
-            yield f"{name}{flag} {option.use}: {how}, or leave {option.them} out"
+            them = "them" if option.use.startswith("are ") else "it"
+            yield f"{name}{flag} {option.use}: {how}, or leave {them} out"
 
 
 def names() -> dict[str, str]:

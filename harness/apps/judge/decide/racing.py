@@ -64,7 +64,7 @@ def fit_study(policy: Policy, study: Study, asked: Collection[str]) -> Study:
     by_rate = _is_by_rate(policy)
     changes: dict[str, Any] = {}
     brought = tuple(_choose_scenarios(policy))
-    if "scenario" not in asked and not (study.mix and _is_usual(brought)):  # a mix has times of calls, too
+    if "scenario" not in asked and not (study.value_of("mix") and _is_usual(brought)):  # a mix has times of calls, too
         changes["scenario"] = brought
     if "goal" not in asked:
         changes["goal"] = str(Aim.BEST)  # a beaten arm needs no verdict against the baseline
