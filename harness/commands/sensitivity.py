@@ -18,7 +18,7 @@ from shootout.core.errors import UsageError, unknown
 from shootout.core.host import environment
 from shootout.core.scoring import scorer
 from shootout.core.study import points
-from shootout.core.study.plan import measure_of
+from shootout.core.study.plan import metric_of
 from shootout.core.study.schema import Study
 from shootout.core.units import round_limit
 from shootout.tell import registered, reproduce
@@ -59,7 +59,7 @@ def sensitivity(model: str, options: SensitivityOptions, *, as_json: bool) -> in
         scorer().check(chosen, rows, [] if count is None else [count], {point.model: asked})
         name = points.group_name(point)
         progress.stage(f"rounding each {wanted.by} of {name} alone")
-        found = measure_sensitivity(asked, replace(wanted, metric=measure_of(chosen)), progress)
+        found = measure_sensitivity(asked, replace(wanted, metric=metric_of(chosen)), progress)
     then = write_search(found, chosen, point)
     return print_answer(render(found, name, width(), then), as_data(found, name), as_json=as_json)
 

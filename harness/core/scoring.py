@@ -8,6 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
+from shootout.core import plugins
 from shootout.core.contract import Arm
 
 if TYPE_CHECKING:
@@ -17,13 +18,12 @@ if TYPE_CHECKING:
     from shootout.core.study.points import RowFiles
     from shootout.core.study.schema import Study
 
-SCORER = "shootout.models.metrics.scorer"
 ACCURACY = "accuracy"
 """What labels are scored by unless a metric is named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measure:
+class MetricSpec:
     """Say what rows are scored by.
 
     Attributes:
@@ -45,7 +45,7 @@ class Measure:
 
 
 class Scorer(Protocol):
-    """Check what rows are scored by, and score them; `SCORER` is the module that does."""
+    """Check what rows are scored by, and score them; the module `plugins.SCORER` does."""
 
     def find_counts(self, rows: RowFiles) -> set[int]:
         """Return each number of rows that the inputs' file may hold; none without a file."""
@@ -102,13 +102,13 @@ class Scorer(Protocol):
             UsageError: as `refuse_unshown`.
         """
 
-    def score(self, measure: Measure, folder: Path, exported: ExportedModel, timeout_s: float) -> Scores:
+    def score(self, spec: MetricSpec, folder: Path, exported: ExportedModel, timeout_s: float) -> Scores:
         """Score the outputs that `saving` left in a folder, of the model's report split, in a process of its own."""
 
-    def try_first_call(self, measure: Measure, exported: ExportedModel, timeout_s: float) -> str:
+    def try_first_call(self, spec: MetricSpec, exported: ExportedModel, timeout_s: float) -> str:
         """Return why a metric can't score the reference outputs of the first call; "" if it can."""
 
 
 def scorer() -> Scorer:
     """Return what checks and scores, loaded now."""
-    return cast("Scorer", import_module(SCORER))
+    return cast("Scorer", import_module(plugins.SCORER))

@@ -18,7 +18,7 @@ from shootout.core.exported.request import Request, find_source
 from shootout.core.host import child
 from shootout.core.host.scratch import scratch
 from shootout.core.messages import Scores
-from shootout.core.scoring import Measure
+from shootout.core.scoring import MetricSpec
 from shootout.core.stats.goals import (
     DEFAULT_DROP,
     MOST_ROWS,
@@ -29,7 +29,7 @@ from shootout.core.stats.goals import (
     unit_of_drop,
 )
 from shootout.core.study.group import is_exact, name_model
-from shootout.core.study.plan import measure_of
+from shootout.core.study.plan import metric_of
 from shootout.core.study.points import RowFiles
 from shootout.core.study.schema import Study
 from shootout.core.units import round_limit
@@ -74,10 +74,10 @@ def check(
         names = ", ".join(map(name_model, requests))
         raise UsageError(f"{given} is for rows of your own, and {names} has none here: give --inputs and --labels")
     if scored:
-        measure = measure_of(study)
-        files.append(check_metric(measure.metric, scores=measure.scores, min_agreement=study.min_agreement or ""))
+        spec = metric_of(study)
+        files.append(check_metric(spec.metric, scores=spec.scores, min_agreement=study.min_agreement or ""))
         if (drop := study.max_drop) and unit_of_drop(drop) != "%":
-            refuse_drop_of_all("--max-drop", find_max_drop(drop, 1.0), measure.metric)
+            refuse_drop_of_all("--max-drop", find_max_drop(drop, 1.0), spec.metric)
         if not takes_few_rows:
             refuse_unshown(study, counts, max(requests.values(), key=lambda one: one.batch))
     clips = {count // study.stream for count in counts} if study.stream else set[int]()
@@ -85,7 +85,7 @@ def check(
     files += _check_units(Path(study.rows_by), counts) if study.rows_by else []
     if rows.inputs and not study.stream:
         for request_of_model in scored.values():
-            _try_metric(measure_of(study), request_of_model)
+            _try_metric(metric_of(study), request_of_model)
     return files
 
 
@@ -98,7 +98,7 @@ def refuse_unshown(study: Study, counts: Collection[int], request: Request) -> N
     drop, agreement = (study.max_drop or "").strip(), (study.min_agreement or "").strip()
     if len(counts) != 1 or study.stream or study.rows_by:
         return
-    (rows,), place, metric = counts, str(study.inputs), measure_of(study).metric
+    (rows,), place, metric = counts, str(study.inputs), metric_of(study).metric
     if drop:  # of shares the mean is 1 at most, so that no unit allows more than another
         refuse_few_rows(f"--max-drop {{}}{unit_of_drop(drop)}", find_max_drop(drop, 1.0), metric, rows, request, place)
     if agreement:
@@ -116,8 +116,8 @@ def find_doubts(
         requests: one for each group.
         arms: those that will be measured.
     """
-    scored, measure = [one for one in requests if one.source.may_be_scored(one)], measure_of(study)
-    metric, is_own = measure.metric, measure.is_own
+    scored, spec = [one for one in requests if one.source.may_be_scored(one)], metric_of(study)
+    metric, is_own = spec.metric, spec.is_own
     if not scored or metric == AUTO or not (study.max_drop or scored[0].scored == "truth" or not study.metric):
         return
     if all(is_exact(arm.target.precision, arm.target.scheme, arm.file) for arm in arms):
@@ -185,7 +185,7 @@ def find_few_rows(
     )
 
 
-def _try_metric(measure: Measure, asked: Request) -> None:
+def _try_metric(spec: MetricSpec, asked: Request) -> None:
     """Refuse a metric that fails whatever the outputs are, if the model's file tells their shapes.
 
     Raises:
@@ -193,10 +193,10 @@ def _try_metric(measure: Measure, asked: Request) -> None:
     """
     if outputs := asked.source.output_specs(asked):
         labels = asked.source.labels(asked)
-        right = data_files.read_labels(labels) if labels and not measure.truth else None
+        right = data_files.read_labels(labels) if labels and not spec.truth else None
         of = data_files.title(asked.inputs_npz) if asked.inputs_npz else asked.model
-        if fault := try_shapes(measure, outputs, right, TRIAL_S):
-            raise UsageError(f"--metric {measure.metric} can't score {of}: {fault}")
+        if fault := try_shapes(spec, outputs, right, TRIAL_S):
+            raise UsageError(f"--metric {spec.metric} can't score {of}: {fault}")
 
 
 def _check_truth(study: Study, rows: RowFiles, counts: Collection[int], models: Iterable[str]) -> list[str]:
@@ -287,16 +287,16 @@ def check_truth(metric: str, scores: str, truth: truth_files.Truth, outputs: Col
             )
 
 
-def score(measure: Measure, folder: Path, exported: ExportedModel, timeout_s: float) -> Scores:
+def score(spec: MetricSpec, folder: Path, exported: ExportedModel, timeout_s: float) -> Scores:
     """Score the outputs that lie in a folder, in a process of its own.
 
     Args:
         exported: the model whose report split they are of.
         timeout_s: the process is ended after so many seconds.
     """
-    name = source.find(measure.metric).short if measure.is_own else measure.metric
+    name = source.find(spec.metric).short if spec.is_own else spec.metric
     where = {"exported": str(exported.folder), "on_selection": exported.on_selection}
-    (folder / TASK).write_text(json.dumps({**asdict(measure), **where}), encoding="utf-8")
+    (folder / TASK).write_text(json.dumps({**asdict(spec), **where}), encoding="utf-8")
     ending = child.run(scoring.__name__, [folder], timeout_s, child.ONE_THREAD)
     try:
         found = FORM_OF_ANSWER.validate_json((folder / SCORES).read_bytes())
@@ -305,7 +305,7 @@ def score(measure: Measure, folder: Path, exported: ExportedModel, timeout_s: fl
         return Scores(name=name, fault=f"{name} {ending.how}")
 
 
-def try_shapes(measure: Measure, outputs: Sequence[TensorSpec], labels: Array | None, timeout_s: float) -> str:
+def try_shapes(spec: MetricSpec, outputs: Sequence[TensorSpec], labels: Array | None, timeout_s: float) -> str:
     """Return why a metric can't score outputs of these shapes, whatever their values; "" if it can, or that isn't
     known.
 
@@ -319,24 +319,24 @@ def try_shapes(measure: Measure, outputs: Sequence[TensorSpec], labels: Array | 
         outputs = [replace(one, shape=(1, *one.shape[1:])) if one.shape[:1] == (rows,) else one for one in outputs]
     if _count_elements(outputs) > MOST_TRIED:
         return ""
-    if not measure.is_own:
-        return find_fault_of_shapes(measure, outputs, labels)
+    if not spec.is_own:
+        return find_fault_of_shapes(spec, outputs, labels)
     with scratch() as folder:
         if labels is not None:
             np.save(folder / LABELS, labels[: count_rows(outputs)])
-        return _try_apart(measure, folder, timeout_s, outputs=[asdict(one) for one in outputs])
+        return _try_apart(spec, folder, timeout_s, outputs=[asdict(one) for one in outputs])
 
 
-def try_first_call(measure: Measure, exported: ExportedModel, timeout_s: float) -> str:
+def try_first_call(spec: MetricSpec, exported: ExportedModel, timeout_s: float) -> str:
     """Return why a metric can't score the reference outputs of the first call; "" if it can, or that isn't known."""
     if not exported.has_report:
         return ""
     with scratch() as folder:
-        return _try_apart(measure, folder, min(TRIAL_S, timeout_s), exported=str(exported.folder))
+        return _try_apart(spec, folder, min(TRIAL_S, timeout_s), exported=str(exported.folder))
 
 
-def _try_apart(measure: Measure, folder: Path, timeout_s: float, **what: Any) -> str:
-    (folder / TASK).write_text(json.dumps({**asdict(measure), "tries": what}), encoding="utf-8")
+def _try_apart(spec: MetricSpec, folder: Path, timeout_s: float, **what: Any) -> str:
+    (folder / TASK).write_text(json.dumps({**asdict(spec), "tries": what}), encoding="utf-8")
     child.run(scoring.__name__, [folder], timeout_s, child.ONE_THREAD)
     try:
         return FORM_OF_ANSWER.validate_json((folder / SCORES).read_bytes()).fault

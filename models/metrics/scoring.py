@@ -28,7 +28,7 @@ from shootout.core.exported.model import ExportedModel, ReportRows, open_exporte
 from shootout.core.host import child
 from shootout.core.host.npz import CALLS, NAMES
 from shootout.core.messages import MOST_SCORE, Scores
-from shootout.core.scoring import Measure
+from shootout.core.scoring import MetricSpec
 from shootout.models.data import truth_files
 from shootout.models.metrics import find_metric, metrics
 from shootout.models.metrics.metrics import WholeSet
@@ -54,17 +54,17 @@ Score = Callable[[Arrays, Any, Arrays], Any]
 """Outputs, truth and inputs of one call → a number for each row, or statistics of each."""
 
 
-def find_fault_of_shapes(measure: Measure, outputs: Sequence[TensorSpec], labels: Array | None) -> str:
+def find_fault_of_shapes(spec: MetricSpec, outputs: Sequence[TensorSpec], labels: Array | None) -> str:
     """Return the one fault that a metric finds in outputs of several kinds of values; "" without one."""
     count = count_rows(outputs)
     rows = np.arange(count)
     rows = _choose_rows(labels, count) if labels is not None and _is_ids(labels) else rows
     right = None if labels is None else labels[rows]
     try:
-        if measure.is_own and _count_arguments(user_code.find_function(source.find(measure.metric))) > _OF_TRUTH:
+        if spec.is_own and _count_arguments(user_code.find_function(source.find(spec.metric))) > _OF_TRUTH:
             return ""  # no inputs that are made up fit it
-        if measure.truth:
-            truth = truth_files.read(Path(measure.truth))
+        if spec.truth:
+            truth = truth_files.read(Path(spec.truth))
             columns = [one for one in (truth.values() if isinstance(truth, Mapping) else [truth]) if _is_ids(one)]
             rows = _choose_rows(columns[0], count) if columns else rows
             right = truth_files.take_rows(truth, rows)
@@ -73,7 +73,7 @@ def find_fault_of_shapes(measure: Measure, outputs: Sequence[TensorSpec], labels
     faults = set[str]()
     for made in _make_outputs(outputs):
         call = ScoredCall(outputs=made, truth=made if right is None else right, inputs={}, rows=rows)
-        faults.add(_fault_of_call(measure, call, "outputs" if right is None else "truth"))
+        faults.add(_fault_of_call(spec, call, "outputs" if right is None else "truth"))
     return faults.pop() if len(faults) == 1 else ""
 
 
@@ -93,10 +93,10 @@ def count_rows(outputs: Sequence[TensorSpec]) -> int:
     return max((one.shape[0] for one in outputs if one.shape), default=1)
 
 
-def _fault_of_call(measure: Measure, call: ScoredCall, against: str) -> str:
+def _fault_of_call(spec: MetricSpec, call: ScoredCall, against: str) -> str:
     """Return what goes wrong as a metric scores one call, with the shapes of what it got; "" for nothing."""
     try:
-        for one in _open_metric(measure, call.outputs, call.truth, against):
+        for one in _open_metric(spec, call.outputs, call.truth, against):
             one.add(call)
     except UsageError as error:
         truth = f"; truth: {metrics.list_kinds(_describe(call.truth))}" if against == "truth" else ""
@@ -122,34 +122,34 @@ def _as_shares(array: Array, axis: int) -> Array:
     return np.asarray(positive / positive.sum(axis=axis, keepdims=True), array.dtype)
 
 
-def _find_fault_of_first_call(measure: Measure, exported: ExportedModel) -> str:
+def _find_fault_of_first_call(spec: MetricSpec, exported: ExportedModel) -> str:
     rows = exported.selection()
     assert rows is not None, "only a model with rows to score comes here"
     found = [
         {spec.name: one[spec.name].astype(spec.dtype) for spec in exported.outputs}
         for one in exported.reference_outputs()
     ]
-    truth = truth_files.read(Path(measure.truth)) if measure.truth else None
+    truth = truth_files.read(Path(spec.truth)) if spec.truth else None
     by_clip = _is_of_clips(truth, exported, rows)
     is_alone = truth is None and rows.labels is None
     own = {name: np.concatenate([one[name] for one in found]) for name in found[0]} if is_alone else None
     calls = _list_calls(truth, found, exported, rows, own, by_clip=by_clip)
     if by_clip:
-        calls = _join_clips(calls, exported, is_own=measure.is_own)
+        calls = _join_clips(calls, exported, is_own=spec.is_own)
     call = next(calls, None)
-    return _fault_of_call(measure, call, "outputs" if is_alone else "truth") if call else ""
+    return _fault_of_call(spec, call, "outputs" if is_alone else "truth") if call else ""
 
 
-def score_report(measure: Measure, folder: Path, exported: ExportedModel) -> Scores:
+def score_report(spec: MetricSpec, folder: Path, exported: ExportedModel) -> Scores:
     """Score the report split in the process that runs the metric; raise as `score_rows`."""
     report = exported.report()
     assert report is not None, "outputs were kept of its report split"
-    is_of_own = not measure.truth and exported.has_own_report_outputs
-    return score_rows(measure, folder, exported, report, exported.report_outputs() if is_of_own else None)
+    is_of_own = not spec.truth and exported.has_own_report_outputs
+    return score_rows(spec, folder, exported, report, exported.report_outputs() if is_of_own else None)
 
 
 def score_rows(
-    measure: Measure, folder: Path, exported: ExportedModel, scored: ReportRows, own: Arrays | None
+    spec: MetricSpec, folder: Path, exported: ExportedModel, scored: ReportRows, own: Arrays | None
 ) -> Scores:
     """Score rows in the process that runs the metric.
 
@@ -162,19 +162,19 @@ def score_rows(
         UsageError: it raises, or gives something else than a number for each row.
     """
     against: Literal["truth", "outputs"] = "truth" if own is None else "outputs"
-    truth = truth_files.read(Path(measure.truth)) if measure.truth else None
+    truth = truth_files.read(Path(spec.truth)) if spec.truth else None
     by_clip = _is_of_clips(truth, exported, scored)
     names = json.loads((folder / NAMES).read_text(encoding="utf-8"))
     calls = _list_calls(truth, _read_outputs(folder, names), exported, scored, own, by_clip=by_clip)
     if by_clip:
-        calls = _join_clips(calls, exported, is_own=measure.is_own)
+        calls = _join_clips(calls, exported, is_own=spec.is_own)
     found: dict[str, ScoredOutput] = {}
     for call in calls:
         if not found:
-            found = {one.output: one for one in _open_metric(measure, call.outputs, call.truth, against)}
+            found = {one.output: one for one in _open_metric(spec, call.outputs, call.truth, against)}
         for one in found.values():
             one.add(call)
-    units = _find_units(measure, exported, scored, by_clip=by_clip)
+    units = _find_units(spec, exported, scored, by_clip=by_clip)
     first, *others = [replace(one.collect(units), against=against) for one in found.values()]
     return replace(first, other_outputs=tuple(others))
 
@@ -209,18 +209,18 @@ class Units:
     of_rows: Array
 
 
-def _find_units(measure: Measure, exported: ExportedModel, scored: ReportRows, *, by_clip: bool) -> Units | None:
+def _find_units(spec: MetricSpec, exported: ExportedModel, scored: ReportRows, *, by_clip: bool) -> Units | None:
     """Return what the scored rows belong to, of a stream its clips; None if each is a unit by itself.
 
     Args:
         by_clip: a clip is scored once, not each of its rows.
     """
-    if not (measure.rows_by or exported.stream):
+    if not (spec.rows_by or exported.stream):
         return None
     rows, steps = scored.rows, exported.stream.steps if exported.stream else 1
     if by_clip:
         rows = rows.reshape(-1, steps, exported.batch)[:, 0].reshape(-1)  # the first of each clip, call by call
-    name, ids = truth_files.read_ids(Path(measure.rows_by)) if measure.rows_by else ("clip", None)
+    name, ids = truth_files.read_ids(Path(spec.rows_by)) if spec.rows_by else ("clip", None)
     of_rows = rows // steps if ids is None else ids[rows]
     return Units(name=name, of_rows=np.unique(of_rows, return_inverse=True)[1])
 
@@ -353,22 +353,22 @@ def _average_rows(rows: Array, *, is_error: bool) -> WholeSet:
     return WholeSet(value_of=lambda kept: float(rows[kept].mean()), worst=worst)
 
 
-def _open_metric(measure: Measure, outputs: Arrays, truth: Any, against: str) -> list[ScoredOutput]:
+def _open_metric(spec: MetricSpec, outputs: Arrays, truth: Any, against: str) -> list[ScoredOutput]:
     """Return what is to be scored, and how.
 
     Raises:
         UsageError: the user's module can't be imported, or the name doesn't fit outputs and truth.
     """
-    if measure.is_own:
-        return [_open_own(measure.metric)]
-    word = measure.metric
+    if spec.is_own:
+        return [_open_own(spec.metric)]
+    word = spec.metric
     if word == AUTO:
         shares = [name for name, array in outputs.items() if metrics.are_probabilities(array)]
         word = metrics.propose(_describe(outputs), None if against == "outputs" else _describe(truth), shares)
     metric = find_metric(word)
     metric.require_library()
-    picked = [metrics.pick_output(outputs, truth, measure.scores or None, metric)]
-    if against == "truth" and not measure.scores and isinstance(truth, dict):
+    picked = [metrics.pick_output(outputs, truth, spec.scores or None, metric)]
+    if against == "truth" and not spec.scores and isinstance(truth, dict):
         picked = [name for name in outputs if name in truth] or picked
     return [_score_by_name(word, metric, name, has_others=len(outputs) > 1) for name in picked]
 
@@ -488,14 +488,14 @@ def _cut(array: Array, batch: int, rows: int) -> Array:
     return array[:rows] if array.shape[:1] == (batch,) else array
 
 
-def _answer_trial(folder: Path, measure: Measure, what: Mapping[str, Any]) -> None:
+def _answer_trial(folder: Path, spec: MetricSpec, what: Mapping[str, Any]) -> None:
     """Write why the metric can't score a first call."""
     if exported := what.get("exported"):
-        fault = _find_fault_of_first_call(measure, open_exported(Path(exported)))
+        fault = _find_fault_of_first_call(spec, open_exported(Path(exported)))
     else:
         outputs = [TensorSpec(**{**one, "shape": tuple(one["shape"])}) for one in what["outputs"]]
         labels = np.load(folder / LABELS) if (folder / LABELS).exists() else None
-        fault = find_fault_of_shapes(measure, outputs, labels)
+        fault = find_fault_of_shapes(spec, outputs, labels)
     (folder / SCORES).write_bytes(FORM_OF_ANSWER.dump_json(Scores(name="", fault=fault)))
 
 
@@ -506,11 +506,11 @@ def main() -> None:
     folder = Path(sys.argv[1])
     task = json.loads((folder / TASK).read_text(encoding="utf-8"))
     if what := task.pop("tries", None):
-        _answer_trial(folder, Measure(**task), what)
+        _answer_trial(folder, MetricSpec(**task), what)
         return
     try:
         exported = replace(open_exported(Path(task.pop("exported"))), on_selection=task.pop("on_selection"))
-        found = score_report(Measure(**task), folder, exported)
+        found = score_report(MetricSpec(**task), folder, exported)
     except UsageError as error:
         found = Scores(name="", fault=str(error))
     (folder / SCORES).write_bytes(FORM_OF_ANSWER.dump_json(found))

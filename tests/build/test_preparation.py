@@ -534,11 +534,11 @@ def test_a_shipped_folder_of_other_weights_ends_the_run(tmp_path):
 def test_a_metric_that_fails_on_the_reference_outputs_ends_the_run_before_any_build(shop, monkeypatch):
     tried: list[str] = []
 
-    def fail(measure: Any, exported: ExportedModel, timeout_s: float) -> str:
+    def fail(_spec: Any, exported: ExportedModel, timeout_s: float) -> str:
         tried.append(exported.model)
         return "metric.py:score raised KeyError: 'logits'. Outputs: y float32[1, 3]"
 
-    monkeypatch.setattr(preparation, "measure_of", lambda study: SimpleNamespace(metric="metric.py:score"))
+    monkeypatch.setattr(preparation, "metric_of", lambda study: SimpleNamespace(metric="metric.py:score"))
     monkeypatch.setattr(scorer, "try_first_call", fail)
     with pytest.raises(UsageError, match=r"metric.py:score can't score the outputs of m: metric.py:score raised"):
         prepared(monkeypatch, lambda *_: all_of(bare_exported({})))

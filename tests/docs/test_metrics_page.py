@@ -16,7 +16,7 @@ from shootout.core.errors import UsageError
 from shootout.core.exported.model import ReportRows
 from shootout.core.host.npz import saving
 from shootout.core.messages import Scores
-from shootout.core.scoring import Measure
+from shootout.core.scoring import MetricSpec
 from shootout.models.metrics import find_metric, scoring
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -49,9 +49,9 @@ def scored(folder: Path, heads: list[Array], *, own: list[Array] | None = None) 
     pyarrow.parquet.write_table(pyarrow.table({"boxes": TRUTH}), truth)
     numbers = np.arange(len(heads))
     rows = ReportRows(inputs={"image": numbers}, rows=numbers, other_rows=numbers[:0], labels=None)
-    measure = Measure(metric=f"{DOCS}/examples/yolo.py:f1", truth="" if own else str(truth))
+    spec = MetricSpec(metric=f"{DOCS}/examples/yolo.py:f1", truth="" if own else str(truth))
     exported: Any = SimpleNamespace(batch=1, stream=None, outputs=())
-    return scoring.score_rows(measure, folder, exported, rows, {"output0": np.stack(own)} if own else None)
+    return scoring.score_rows(spec, folder, exported, rows, {"output0": np.stack(own)} if own else None)
 
 
 RIGHT = [
@@ -99,9 +99,9 @@ def test_without_truth_a_raw_head_is_held_against_the_models_own(tmp_path: Path)
     ids=["cut apart", "turned round", "no rows", "behind NMS", "two"],
 )
 def test_outputs_that_are_no_raw_head_are_refused_with_their_shapes(shapes: dict[str, tuple[int, ...]]):
-    measure = Measure(metric=f"{DOCS}/examples/yolo.py:f1")
+    spec = MetricSpec(metric=f"{DOCS}/examples/yolo.py:f1")
     specs = [TensorSpec(name=name, shape=shape, dtype="float32") for name, shape in shapes.items()]
-    fault = scoring.find_fault_of_shapes(measure, specs, None)
+    fault = scoring.find_fault_of_shapes(spec, specs, None)
     told = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
     assert f"expected one output (rows, 4 + classes, boxes), with more boxes than classes; got {told}" in fault
 

@@ -18,7 +18,7 @@ from shootout.core.exported import client
 from shootout.core.exported.client import Request, obtain_all
 from shootout.core.exported.model import BUFFER_ROWS, ExportedModel
 from shootout.core.host.npz import saving
-from shootout.core.scoring import Measure
+from shootout.core.scoring import MetricSpec
 from shootout.core.study import plan
 from shootout.models.data.data_files import read_sets
 from shootout.models.metrics import HALF_ROWS, count_scored, scorer, tell_rows_to_bring
@@ -232,8 +232,8 @@ def test_a_search_is_measured_on_the_rows_that_it_may_look_at(tmp_path: Path):
     call = saving(lambda inputs: {"y": np.zeros((len(inputs["x"]), 3), np.float32)}, outputs)
     for first in range(0, 24, 4):
         call({"x": seen.inputs["x"][first : first + 4]})
-    measure = Measure(metric=f"{tmp_path}/metric.py:number", truth=str(truth))
-    assert scorer.score(measure, outputs, plain.for_selection(), 60.0).rows == tuple(range(1, 49, 2))
+    spec = MetricSpec(metric=f"{tmp_path}/metric.py:number", truth=str(truth))
+    assert scorer.score(spec, outputs, plain.for_selection(), 60.0).rows == tuple(range(1, 49, 2))
 
 
 FACTORY = """

@@ -22,7 +22,7 @@ from shootout.core.exported.model import ExportedModel, ReportRows
 from shootout.core.host import child, npz
 from shootout.core.host.npz import CALLS, saving
 from shootout.core.messages import Scores
-from shootout.core.scoring import Measure
+from shootout.core.scoring import MetricSpec
 from shootout.models.metrics import metrics, scorer, scoring
 
 METRIC = """
@@ -118,7 +118,7 @@ def test_every_row_is_scored_once_in_a_process_of_its_own(
     metric: Path, outputs: Path, exported: ExportedModel, truth: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(child, "run", scoring_process.RUN)
-    found = scorer.score(Measure(metric=f"{metric}:margin", truth=str(truth)), outputs, exported, 60.0)
+    found = scorer.score(MetricSpec(metric=f"{metric}:margin", truth=str(truth)), outputs, exported, 60.0)
     assert found == Scores(name="metric.py:margin", rows=(1.0, 2.0, 3.0, 4.0, 5.0), lower_is_better=True)
 
 
@@ -127,19 +127,19 @@ def test_ragged_truth_and_inputs_reach_a_metric_by_name(
 ):
     lines = [{"words": "x" * number, "shift": 10 * number} for number in range(5)]
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(lines), tmp_path / "truth.parquet")
-    measure = Measure(metric=f"{metric}:by_name", truth=str(tmp_path / "truth.parquet"))
-    assert scoring.score_report(measure, outputs, exported).rows == (0.0, 11.0, 22.0, 33.0, 44.0)
+    spec = MetricSpec(metric=f"{metric}:by_name", truth=str(tmp_path / "truth.parquet"))
+    assert scoring.score_report(spec, outputs, exported).rows == (0.0, 11.0, 22.0, 33.0, 44.0)
 
 
 def test_without_truth_outputs_are_scored_against_the_models_own(metric: Path, outputs: Path, exported: ExportedModel):
-    found = scoring.score_report(Measure(metric=f"{metric}:own"), outputs, exported)
+    found = scoring.score_report(MetricSpec(metric=f"{metric}:own"), outputs, exported)
     assert found.against == "outputs"
     assert found.rows == pytest.approx(np.abs(exported.report_outputs()["y"]).max(axis=1).tolist())
 
 
 def test_a_metric_by_name_scores_against_truth(outputs: Path, exported: ExportedModel, tmp_path: Path):
     np.savez(tmp_path / "truth.npz", target=np.full((5, 3), 2.0))
-    found = scoring.score_report(Measure(metric="mae", truth=str(tmp_path / "truth.npz")), outputs, exported)
+    found = scoring.score_report(MetricSpec(metric="mae", truth=str(tmp_path / "truth.npz")), outputs, exported)
     assert (found.rows, found.name, found.lower_is_better) == ((2.0,) * 5, "mae", True)
 
 
@@ -157,47 +157,47 @@ def two_outputs(outputs: Path) -> Path:
 def test_each_output_that_the_truth_names_is_scored(two_outputs: Path, exported: ExportedModel, tmp_path: Path):
     """A model's second output may be broken, whatever the first one's score."""
     np.savez(tmp_path / "truth.npz", load=np.full((5, 3), 2.0), price=np.full((5, 3), 4.0))
-    measure = Measure(metric="mae", truth=str(tmp_path / "truth.npz"))
-    found = scorer.score(measure, two_outputs, exported, 60.0)
+    spec = MetricSpec(metric="mae", truth=str(tmp_path / "truth.npz"))
+    found = scorer.score(spec, two_outputs, exported, 60.0)
     (other,) = found.other_outputs
     assert (found.output, other.output, other.name) == ("load", "price", "mae")
     assert (found.rows, other.rows) == ((2.0,) * 5, pytest.approx((11 / 3,) * 5))
-    alone = scoring.score_report(replace(measure, scores="price"), two_outputs, exported)
+    alone = scoring.score_report(replace(spec, scores="price"), two_outputs, exported)
     assert (alone.output, alone.rows, alone.other_outputs) == ("price", other.rows, ())
 
 
 def test_an_output_that_the_metric_cannot_score_is_named(two_outputs: Path, exported: ExportedModel, tmp_path: Path):
     np.savez(tmp_path / "truth.npz", load=np.zeros((5, 3)), price=np.zeros((5, 2)))
-    measure = Measure(metric="mae", truth=str(tmp_path / "truth.npz"))
+    spec = MetricSpec(metric="mae", truth=str(tmp_path / "truth.npz"))
     with pytest.raises(UsageError, match=r"output price: mae: expected truth.*; --scores NAME scores one output alone"):
-        scoring.score_report(measure, two_outputs, exported)
+        scoring.score_report(spec, two_outputs, exported)
 
 
 def test_without_truth_one_output_is_compared(outputs: Path, exported: ExportedModel):
-    assert scoring.score_report(Measure(metric="rmse"), outputs, exported).other_outputs == ()
+    assert scoring.score_report(MetricSpec(metric="rmse"), outputs, exported).other_outputs == ()
 
 
 def test_parts_have_the_rows_of_all_calls(two_outputs: Path, exported: ExportedModel, tmp_path: Path):
     np.save(tmp_path / "truth.npy", np.array([0] * 5))
     found = scorer.score(
-        Measure(metric="accuracy", truth=str(tmp_path / "truth.npy"), scores="price"), two_outputs, exported, 60.0
+        MetricSpec(metric="accuracy", truth=str(tmp_path / "truth.npy"), scores="price"), two_outputs, exported, 60.0
     )
     assert found.parts == {"class 0": dict.fromkeys(range(5), 1.0)}
     np.save(tmp_path / "truth.npy", np.array([0, 0, 0, 0, 1]))
-    measure = Measure(metric="accuracy", truth=str(tmp_path / "truth.npy"), scores="price")
-    assert scoring.score_report(measure, two_outputs, exported).parts == {}, "four rows of a class show nothing"
+    spec = MetricSpec(metric="accuracy", truth=str(tmp_path / "truth.npy"), scores="price")
+    assert scoring.score_report(spec, two_outputs, exported).parts == {}, "four rows of a class show nothing"
 
 
 def test_auto_proposes_a_metric_and_names_it(outputs: Path, exported: ExportedModel, tmp_path: Path):
     np.savez(tmp_path / "truth.npz", target=np.full((5, 3), 2.0))
-    found = scoring.score_report(Measure(metric="auto", truth=str(tmp_path / "truth.npz")), outputs, exported)
+    found = scoring.score_report(MetricSpec(metric="auto", truth=str(tmp_path / "truth.npz")), outputs, exported)
     assert found.name == "mae"
 
 
 def test_a_metric_of_the_whole_set_has_what_each_row_adds_to_it(
     metric: Path, outputs: Path, exported: ExportedModel, truth: Path
 ):
-    found = scorer.score(Measure(metric=f"{metric}:error_rate", truth=str(truth)), outputs, exported, 60.0)
+    found = scorer.score(MetricSpec(metric=f"{metric}:error_rate", truth=str(truth)), outputs, exported, 60.0)
     assert (found.name, found.fault, found.unit, found.worst) == ("metric.py:error_rate", "", "row", 0.0)
     assert np.mean(found.rows) == pytest.approx(10 / 15)
     added = [5 * 10 / 15 - 4 * (10 - row) / (15 - row - 1) for row in range(5)]
@@ -208,8 +208,8 @@ def test_a_named_metric_of_the_whole_set_knows_what_a_row_may_cost(
     outputs: Path, exported: ExportedModel, tmp_path: Path
 ):
     np.save(tmp_path / "truth.npy", np.array([0, 0, 0, 1, 2]))
-    measure = Measure(metric="f1", truth=str(tmp_path / "truth.npy"))
-    found = scoring.score_report(measure, outputs, exported)
+    spec = MetricSpec(metric="f1", truth=str(tmp_path / "truth.npy"))
+    found = scoring.score_report(spec, outputs, exported)
     assert np.mean(found.rows) == pytest.approx(0.25), "zeros are of class 0, which has an F1 of 0.75"
     assert found.worst > np.mean(found.rows)
 
@@ -219,8 +219,8 @@ def test_rows_that_belong_together_are_one_score(
     metric: Path, outputs: Path, exported: ExportedModel, truth: Path, name: str, unit: str
 ):
     np.save(truth.parent / name, np.array(["a", "b", "a", "b", "b"]))
-    measure = Measure(metric=f"{metric}:margin", truth=str(truth), rows_by=str(truth.parent / name))
-    found = scoring.score_report(measure, outputs, exported)
+    spec = MetricSpec(metric=f"{metric}:margin", truth=str(truth), rows_by=str(truth.parent / name))
+    found = scoring.score_report(spec, outputs, exported)
     assert (found.unit, len(found.rows), found.worst) == (unit, 2, 4.0)
     assert np.mean(found.rows) == pytest.approx(2.0), "of all rows alike"
     assert found.rows[1] - found.rows[0] == pytest.approx((2 * 2 - 1.0) - (2 * 2 - 8 / 3))
@@ -228,9 +228,9 @@ def test_rows_that_belong_together_are_one_score(
 
 def test_one_unit_alone_is_told(metric: Path, outputs: Path, exported: ExportedModel, truth: Path):
     np.save(truth.parent / "speaker.npy", np.zeros(5, int))
-    measure = Measure(metric=f"{metric}:margin", truth=str(truth), rows_by=str(truth.parent / "speaker.npy"))
+    spec = MetricSpec(metric=f"{metric}:margin", truth=str(truth), rows_by=str(truth.parent / "speaker.npy"))
     with pytest.raises(UsageError, match="all 5 rows are of one speaker, and at least two are needed"):
-        scoring.score_report(measure, outputs, exported)
+        scoring.score_report(spec, outputs, exported)
 
 
 @pytest.mark.parametrize(
@@ -253,11 +253,11 @@ def test_what_is_no_score_is_a_fault_that_says_so(
     metric: Path, outputs: Path, exported: ExportedModel, truth: Path, function: str, fault: str
 ):
     with pytest.raises(UsageError, match=fault):
-        scoring.score_report(Measure(metric=f"{metric}:{function}", truth=str(truth)), outputs, exported)
+        scoring.score_report(MetricSpec(metric=f"{metric}:{function}", truth=str(truth)), outputs, exported)
 
 
 def test_one_that_ends_its_process_is_a_fault(metric: Path, outputs: Path, exported: ExportedModel, truth: Path):
-    found = scorer.score(Measure(metric=f"{metric}:leaves", truth=str(truth)), outputs, exported, 60.0)
+    found = scorer.score(MetricSpec(metric=f"{metric}:leaves", truth=str(truth)), outputs, exported, 60.0)
     assert (found.rows, found.fault) == ((), "metric.py:leaves exited with code 3; its last words: chatter")
 
 
@@ -325,7 +325,7 @@ def clips(tmp_path: Path) -> tuple[Path, ExportedModel]:
 
 def test_truth_of_rows_counts_a_clip_once(clips: tuple[Path, ExportedModel], tmp_path: Path):
     np.save(tmp_path / "truth.npy", np.arange(12.0) + np.array([0, 0, 3] * 4))
-    found = scoring.score_report(Measure(metric="mae", truth=str(tmp_path / "truth.npy")), *clips)
+    found = scoring.score_report(MetricSpec(metric="mae", truth=str(tmp_path / "truth.npy")), *clips)
     assert (found.unit, found.rows) == ("clip", pytest.approx((1.0,) * 4))
 
 
@@ -333,14 +333,14 @@ def test_truth_of_clips_is_scored_once_a_clip(clips: tuple[Path, ExportedModel],
     """By name by what the last call gave; a function gets all steps."""
     np.save(tmp_path / "truth.npy", np.array([2.0, 5.0, 8.0, 10.0]))
     truth = str(tmp_path / "truth.npy")
-    found = scoring.score_report(Measure(metric="mae", truth=truth), *clips)
+    found = scoring.score_report(MetricSpec(metric="mae", truth=truth), *clips)
     assert (found.unit, found.rows) == ("clip", pytest.approx((0.0, 0.0, 0.0, 1.0)))
     (tmp_path / "metric.py").write_text(
         "def first(outputs, truth, inputs):\n"
         "    assert outputs['y'].shape == inputs['x'].shape == (2, 3, 1)\n"
         "    return outputs['y'][:, 0, 0] - truth\n"
     )
-    own = scoring.score_report(Measure(metric=f"{tmp_path / 'metric.py'}:first", truth=truth), *clips)
+    own = scoring.score_report(MetricSpec(metric=f"{tmp_path / 'metric.py'}:first", truth=truth), *clips)
     assert own.rows == pytest.approx((-2.0, -2.0, -2.0, -1.0))
 
 
@@ -363,7 +363,7 @@ def test_outputs_of_many_short_calls_lie_in_few_files(tmp_path: Path, monkeypatc
         for first in range(0, 12, 2):
             call(made.report().take(np.arange(first, first + 2)))
         assert len(list(folder.glob(CALLS))) == files
-        found = scoring.score_report(Measure(metric="mae", truth=str(tmp_path / "truth.npy")), folder, made)
+        found = scoring.score_report(MetricSpec(metric="mae", truth=str(tmp_path / "truth.npy")), folder, made)
         assert found.rows == pytest.approx((0.0,) * 4)
 
 
@@ -402,8 +402,8 @@ OUTPUT = [TensorSpec(name="y", shape=(2, 3), dtype="float32")]
 def test_what_no_output_of_such_shapes_satisfies_is_told_before_there_are_any(tmp_path: Path, name: str, says: str):
     (tmp_path / "trials.py").write_text(TRIALS)
     np.save(tmp_path / "truth.npy", TRUTH)
-    measure = Measure(metric=f"{tmp_path / 'trials.py'}:{name}", truth=str(tmp_path / "truth.npy"))
-    found = scorer.try_shapes(measure, OUTPUT, None, 60.0)
+    spec = MetricSpec(metric=f"{tmp_path / 'trials.py'}:{name}", truth=str(tmp_path / "truth.npy"))
+    found = scorer.try_shapes(spec, OUTPUT, None, 60.0)
     assert says in found
     assert bool(found) is bool(says)
 
@@ -420,27 +420,27 @@ def test_what_no_output_of_such_shapes_satisfies_is_told_before_there_are_any(tm
 )
 def test_truth_of_another_shape_is_told_before_there_are_outputs(tmp_path: Path, metric: str, right: Array, says: str):
     np.save(tmp_path / "truth.npy", right)
-    found = scorer.try_shapes(Measure(metric=metric, truth=str(tmp_path / "truth.npy")), OUTPUT, None, 60.0)
+    found = scorer.try_shapes(MetricSpec(metric=metric, truth=str(tmp_path / "truth.npy")), OUTPUT, None, 60.0)
     assert says in found
     assert bool(found) is bool(says)
 
 
 def test_labels_and_the_models_own_outputs_are_tried_too():
-    assert scorer.try_shapes(Measure(metric="accuracy"), OUTPUT, np.array([0, 1, 2, 0, 1]), 60.0) == ""
+    assert scorer.try_shapes(MetricSpec(metric="accuracy"), OUTPUT, np.array([0, 1, 2, 0, 1]), 60.0) == ""
     for labels, got in (
         ([0, 1, 2, 0, 1, 1, 3], "received 3 (row"),
         ([0, 1, 2, 0, 1, -2], "received -2 (row"),
     ):
-        assert got in scorer.try_shapes(Measure(metric="accuracy"), OUTPUT, np.array(labels), 60.0)
-    assert scorer.try_shapes(Measure(metric="cosine"), OUTPUT, None, 60.0) == ""
-    assert "boxes" in scorer.try_shapes(Measure(metric="map"), OUTPUT, None, 60.0)
+        assert got in scorer.try_shapes(MetricSpec(metric="accuracy"), OUTPUT, np.array(labels), 60.0)
+    assert scorer.try_shapes(MetricSpec(metric="cosine"), OUTPUT, None, 60.0) == ""
+    assert "boxes" in scorer.try_shapes(MetricSpec(metric="map"), OUTPUT, None, 60.0)
 
 
 @pytest.mark.parametrize(("name", "says"), [("own", ""), ("by_name", "raised"), ("late", "ZeroDivisionError")])
 def test_the_reference_outputs_of_the_first_call_are_scored(
     metric: Path, exported: ExportedModel, name: str, says: str
 ):
-    found = scorer.try_first_call(Measure(metric=f"{metric}:{name}"), exported, 60.0)
+    found = scorer.try_first_call(MetricSpec(metric=f"{metric}:{name}"), exported, 60.0)
     assert says in found
     assert bool(found) is bool(says)
 
@@ -458,6 +458,6 @@ def test_the_reference_outputs_of_the_first_call_are_scored(
 def test_outputs_of_any_size_are_tried_by_a_row_or_not_at_all(tmp_path: Path, shapes: list[tuple[int, ...]], says: str):
     np.save(tmp_path / "truth.npy", np.zeros((5, 4), np.float32))
     outputs = [TensorSpec(name=f"y{at}", dtype="float32", shape=shape) for at, shape in enumerate(shapes)]
-    measure = Measure(metric="mae", truth=str(tmp_path / "truth.npy"), scores="y0")
-    assert says in (found := scorer.try_shapes(measure, outputs, None, 60.0))
+    spec = MetricSpec(metric="mae", truth=str(tmp_path / "truth.npy"), scores="y0")
+    assert says in (found := scorer.try_shapes(spec, outputs, None, 60.0))
     assert bool(found) is bool(says)

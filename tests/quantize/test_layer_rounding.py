@@ -18,7 +18,7 @@ from shootout.core.contract import Array, Artifact, Precision
 from shootout.core.errors import ModelError
 from shootout.core.exported.client import Request, obtain
 from shootout.core.exported.model import ExportedModel
-from shootout.core.scoring import Measure
+from shootout.core.scoring import MetricSpec
 from shootout.quantize.error_bounds import by_channel
 from shootout.quantize.layerwise.rounding import RoundableModel
 from shootout.tell.paired import compare_means
@@ -198,7 +198,7 @@ def test_the_accuracy_that_a_layer_costs_is_of_the_selection_rows(tmp_path: Path
     path, y = planted(tmp_path), np.random.default_rng(8).integers(0, CLASSES, ROWS)
     np.savez(tmp_path / "labels.npz", labels=y)
     exported = obtain(Request(model=str(path), inputs_npz=data(tmp_path), labels_npz=tmp_path / "labels.npz"))
-    part = one_of(exported, Precision.INT4, metric=Measure(metric="accuracy")).parts[0]
+    part = one_of(exported, Precision.INT4, metric=MetricSpec(metric="accuracy")).parts[0]
     rounded = RoundableModel(exported, Precision.INT4)
     layers = [one for one in rounded.layers if one.layer == part.layer]
     places = np.arange(1, ROWS, 2)  # every other row is of the report
@@ -223,7 +223,7 @@ def test_a_metric_scores_the_same_rows(has_truth: bool, tmp_path: Path):
     np.savez(truth, y=np.random.default_rng(9).standard_normal((ROWS, CLASSES)).astype(np.float32))
     scored = "truth" if has_truth else "outputs"
     exported = obtain(Request(model=str(path), inputs_npz=data(tmp_path), scored=scored))  # type: ignore[arg-type]
-    metric = Measure(metric="mae", truth=str(truth) if has_truth else "")
+    metric = MetricSpec(metric="mae", truth=str(truth) if has_truth else "")
     parts = one_of(exported, Precision.INT4, metric=metric).parts
     scores = [part.score for part in parts if part.score]
     assert len(scores) == 4

@@ -37,7 +37,7 @@ from shootout.core.race.recording import Recorder
 from shootout.core.race.restart import Restart, RestartContext
 from shootout.core.results.group import group_of
 from shootout.core.scenario import Terms
-from shootout.core.scoring import Measure
+from shootout.core.scoring import MetricSpec
 from shootout.core.stats.group_evidence import Rules
 from shootout.core.study.plan import plan_groups
 from shootout.core.worker.process import no_answer
@@ -376,7 +376,7 @@ def test_an_arm_that_hung_is_begun_behind_the_others_when_the_run_goes_on(
     assert spawned[count:] == drawn[count:], "it has played, so the order is drawn again"
 
 
-MEASURE = Measure(metric="m.py:cost")
+METRIC = MetricSpec(metric="m.py:cost")
 
 
 @pytest.mark.parametrize(("left_s", "limit_s"), [(1e3, 300.0), (10.0, 5.0 + GRACE_S), (-9.0, 0.0)])
@@ -384,9 +384,9 @@ def test_nor_is_a_metric(left_s: float, limit_s: float, monkeypatch: pytest.Monk
     """It has an arm's part of the time, as an answer has."""
     limits: list[float] = []
 
-    def score(measure: Measure, folder: Path, exported: object, timeout_s: float) -> Scores:
+    def score(spec: MetricSpec, folder: Path, exported: object, timeout_s: float) -> Scores:
         limits.append(timeout_s)
-        return Scores(name=measure.metric, fault=f"{measure.metric} hung")
+        return Scores(name=spec.metric, fault=f"{spec.metric} hung")
 
     monkeypatch.setattr("shootout.models.metrics.scorer.score", score)
     stage: Any = SimpleNamespace(time=ending(lambda: left_s), max_call_s=0.0, hung=None)
@@ -394,10 +394,10 @@ def test_nor_is_a_metric(left_s: float, limit_s: float, monkeypatch: pytest.Monk
     built: Any = SimpleNamespace(exported=None)
     player = fakes.Answering(process, built, stage, first=True)
     if left_s > 0:
-        assert player._score_outputs(Path("outputs"), MEASURE).fault == "m.py:cost hung"
+        assert player._score_outputs(Path("outputs"), METRIC).fault == "m.py:cost hung"
     else:
         with pytest.raises(SkippedArm, match=r"--max-time was over while m\.py:cost scored its outputs") as found:
-            player._score_outputs(Path("outputs"), MEASURE)
+            player._score_outputs(Path("outputs"), METRIC)
         assert found.value.why.kind is NotRunKind.NOT_REACHED
     assert limits == [limit_s]
 
@@ -407,10 +407,10 @@ def test_a_metric_that_hangs_costs_its_column_and_is_not_tried_again(
     left_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the run itself has time without end."""
-    hung, tried = Scores(name="m.py:cost", fault="m.py:cost took longer than 5 s and was killed"), list[Measure]()
+    hung, tried = Scores(name="m.py:cost", fault="m.py:cost took longer than 5 s and was killed"), list[MetricSpec]()
 
-    def score(measure: Measure, *_: object) -> Scores:
-        tried.append(measure)
+    def score(spec: MetricSpec, *_: object) -> Scores:
+        tried.append(spec)
         return hung
 
     monkeypatch.setattr("shootout.models.metrics.scorer.score", score)
@@ -419,13 +419,13 @@ def test_a_metric_that_hangs_costs_its_column_and_is_not_tried_again(
     absent: Any = None
     built: Any = SimpleNamespace(exported=None)
     arms = [fakes.Answering(absent, built, stage, first=True) for _ in range(2)]
-    assert [arm._score_outputs(Path("outputs"), MEASURE) for arm in arms] == [hung, hung]
-    assert tried == [MEASURE]
+    assert [arm._score_outputs(Path("outputs"), METRIC) for arm in arms] == [hung, hung]
+    assert tried == [METRIC]
 
 
 @pytest.mark.parametrize(("first", "calls"), [(True, 8 + 30), (False, 8)])
 def test_the_calls_of_the_report_split_are_waited_for(first: bool, calls: int) -> None:
-    stage: Any = SimpleNamespace(time=ending(lambda: 100.0), max_call_s=0.0, max_error=0.0, measure=None)
+    stage: Any = SimpleNamespace(time=ending(lambda: 100.0), max_call_s=0.0, max_error=0.0, metric=None)
     limits: list[float] = []
 
     def ask(command: str, *limits_s: float, **_: object) -> None:

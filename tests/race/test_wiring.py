@@ -34,7 +34,7 @@ from shootout.core.race import arm_process, pace, restart, runner
 from shootout.core.race.pace import RaceTime
 from shootout.core.race.recording import Recorder
 from shootout.core.race.restart import block_medians
-from shootout.core.scoring import Measure
+from shootout.core.scoring import MetricSpec
 from shootout.core.worker import verification
 from shootout.core.worker import worker as worker_main
 from shootout.core.worker.blocks import Blocks
@@ -349,13 +349,13 @@ def test_the_users_own_metric_scores_the_labeled_rows_in_the_first_restart(
     monkeypatch.setattr(worker_main, "Rechecks", SimpleNamespace(of=lambda *_: None))
     monkeypatch.setattr(verification, "CHECKS", ())
 
-    def score(measure: Measure, folder: Path, exported: Any, *_: Any, **__: Any) -> Scores:
+    def score(spec: MetricSpec, folder: Path, exported: Any, *_: Any, **__: Any) -> Scores:
         kept.extend(one for path in sorted(folder.glob("*.npz")) for one in np.load(path)["arr_0"].tolist())
-        return Scores(name=measure.metric, rows=tuple(map(float, exported.report().labels)))
+        return Scores(name=spec.metric, rows=tuple(map(float, exported.report().labels)))
 
     monkeypatch.setattr(scorer, "score", score)
     process: Any = SimpleNamespace(ask=lambda command, *_, **given: worker_main.answer(worker, command, given))
-    stage = arm_process.Launcher(built={}, placement=place(1), logs=tmp_path, measure=Measure(metric="m.py:f"))
+    stage = arm_process.Launcher(built={}, placement=place(1), logs=tmp_path, metric=MetricSpec(metric="m.py:f"))
     verified = Answering(process, built, stage, first=first).verify()
     assert kept == ([[[0, 1]], [[2, 3]], [[5, 4]]] if first else [])
     told: list[Any] = []
@@ -382,4 +382,4 @@ def test_a_metric_goes_to_the_launcher_and_is_refused_without_rows_of_the_user_s
     )
     with nullcontext() if has_report else pytest.raises(UsageError, match="and digits has none here: give --inputs"):
         planted.run(tmp_path / "run", planted.study(1, metric="m.py:f"))
-    assert [given["measure"] for given in stages] == ([Measure(metric="m.py:f")] if has_report else [])
+    assert [given["metric"] for given in stages] == ([MetricSpec(metric="m.py:f")] if has_report else [])

@@ -38,7 +38,7 @@ from shootout.core.exported.request import is_file
 from shootout.core.host.placement import lanes, lanes_near
 from shootout.core.scenario import Scenario, scenario_of
 from shootout.core.stats.interval import LEAST_RESTARTS
-from shootout.core.study.plan import Plan, PlannedGroup, measure_of
+from shootout.core.study.plan import Plan, PlannedGroup, metric_of
 from shootout.core.study.points import describe, rows_of
 from shootout.core.study.schema import Study
 from shootout.core.units import counted, size, span
@@ -411,7 +411,7 @@ def _tell_measured(planned: Plan) -> str:
     """List what each arm's row will hold."""
     asked = dict.fromkeys(scenario_of(arm).measures for group in planned.groups for arm in group.record.arms)
     scored = any(group.request.source.may_be_scored(group.request) for group in planned.groups[:1])
-    others = (measure_of(planned.study).metric, "error") if scored else ("error",)
+    others = (metric_of(planned.study).metric, "error") if scored else ("error",)
     return f"each row: {', '.join([*asked, *others])}, what ran, sizes, memory"
 
 

@@ -21,7 +21,7 @@ from shootout.core import backends
 from shootout.core.exported.model import sha256
 from shootout.core.exported.request import is_file, is_own
 from shootout.core.install import SENT
-from shootout.core.scoring import Measure
+from shootout.core.scoring import MetricSpec
 from shootout.core.study.schema import Study
 from shootout.models.data import data_files, reading
 from shootout.models.sources import hfconfig, source
@@ -98,7 +98,7 @@ def pack(study: Study, *, weights: bool = True) -> Parcel:
         fields["weights"] = _add_files(
             Path(study.weights), hfconfig.weight_files(Path(study.weights).expanduser()), packed
         )
-    if study.metric and Measure(metric=study.metric).is_own:
+    if study.metric and MetricSpec(metric=study.metric).is_own:
         fields["metric"] = _add_source(study.metric, packed)
     return replace(pack_package(), files=packed, fields=fields)
 

@@ -24,7 +24,7 @@ from shootout.core.exported.fidelity import compare
 from shootout.core.exported.model import ExportedModel, ReportRows
 from shootout.core.host.npz import saving
 from shootout.core.messages import Scores
-from shootout.core.scoring import Measure
+from shootout.core.scoring import MetricSpec
 from shootout.models import Layer
 from shootout.models.metrics.scoring import score_rows
 from shootout.tell.paired import compare_means
@@ -60,7 +60,7 @@ class Wanted:
     precisions: Sequence[Precision] = (Precision.INT8,)
     by: By = "layer"
     is_detailed: bool = False
-    metric: Measure | None = None
+    metric: MetricSpec | None = None
     limit_s: float | None = None
 
 

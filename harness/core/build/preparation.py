@@ -28,7 +28,7 @@ from shootout.core.race.recording import Recorder
 from shootout.core.scoring import scorer
 from shootout.core.stats.goals import Aim
 from shootout.core.study.feasibility import check_export, check_memory_of_exports, device_bytes
-from shootout.core.study.plan import Plan, PlannedGroup, measure_of
+from shootout.core.study.plan import Plan, PlannedGroup, metric_of
 from shootout.core.study.target import provider
 from shootout.core.units import counted, span
 
@@ -352,7 +352,7 @@ class Preparation:
         Raises:
             UsageError: it fails; says the shapes.
         """
-        measure = measure_of(self.plan.study)
+        metric = metric_of(self.plan.study)
         made = {
             one.model: one
             for group in groups
@@ -360,8 +360,8 @@ class Preparation:
             if isinstance(one := exports.of(group, arm), ExportedModel)
         }
         for model, exported in made.items():
-            if fault := scorer().try_first_call(measure, exported, self.deadline.left_s):
-                raise UsageError(f"--metric {measure.metric} can't score the outputs of {Path(model).name}: {fault}")
+            if fault := scorer().try_first_call(metric, exported, self.deadline.left_s):
+                raise UsageError(f"--metric {metric.metric} can't score the outputs of {Path(model).name}: {fault}")
 
     def _describe_work(self, arms: Sequence[tuple[PlannedGroup, Arm]]) -> str:
         """Describe the work, and its time limit if there is one."""

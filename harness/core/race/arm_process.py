@@ -37,7 +37,7 @@ from shootout.core.host.scratch import scratch
 from shootout.core.messages import Ask, Loaded, OnGpu, Scope, Scores, Tuned, Turn, Verified
 from shootout.core.race.pace import MORE_TIME, RaceTime
 from shootout.core.scenario import scenario_of
-from shootout.core.scoring import Measure, scorer
+from shootout.core.scoring import MetricSpec, scorer
 from shootout.core.study.feasibility import device_bytes
 from shootout.core.units import duration
 from shootout.core.worker import reported
@@ -119,7 +119,7 @@ class Launcher:
         interpreters: by the name that targets give them.
         max_call_s: how long a call may take (0: any time), looked at in the first restart.
         max_error: the error that the user allows any arm, whatever its label explains.
-        measure: what the first restart scores the report split by; None for nothing.
+        metric: what the first restart scores the report split by; None for nothing.
         unsynchronized: whether arms on the GPU also show what a timer sees that doesn't wait for the device.
         energy: whether they count a call's energy, in the first restart.
         beside: sets of CPUs, as large as the arms' own, on which arms may be loaded meanwhile.
@@ -134,7 +134,7 @@ class Launcher:
     interpreters: Mapping[str, PythonInterpreter] = field(default_factory=dict)
     max_call_s: float = 0.0
     max_error: float = 0.0
-    measure: Measure | None = None
+    metric: MetricSpec | None = None
     unsynchronized: bool = False
     energy: bool = False
     beside: Sequence[frozenset[int]] = ()
@@ -277,13 +277,13 @@ class ArmProcess(WorkerProcess):
         limit_s = LOAD_TIMEOUT_S + BLOCK_TIMEOUT_FACTOR * calls_s
         allowed = self._launcher.max_error
         ask = partial(self._ask_in_time, "verify", limit_s, calls_s, max_error=allowed, is_scored=exported.is_scored)
-        measure = self._launcher.measure if self._first and exported.is_scored else None
-        with scratch() if measure else nullcontext() as keep:
+        metric = self._launcher.metric if self._first and exported.is_scored else None
+        with scratch() if metric else nullcontext() as keep:
             verified: Verified = ask(keep=keep)
-            scores = self._score_outputs(keep, measure) if keep and measure and not verified.fault else None
+            scores = self._score_outputs(keep, metric) if keep and metric and not verified.fault else None
         return replace(verified, executed=reported.check_account(verified.executed), scores=scores)
 
-    def _score_outputs(self, outputs: Path, measure: Measure) -> Scores:
+    def _score_outputs(self, outputs: Path, metric: MetricSpec) -> Scores:
         """Score the outputs in a folder by a metric; see `_ask_in_time` for how long.
 
         A metric that took all of an arm's part isn't tried on other arms: the time is for their calls.
@@ -296,7 +296,7 @@ class ArmProcess(WorkerProcess):
         time = self._launcher.time
         part_s = min(LOAD_TIMEOUT_S, time.answer_s(loads=True))
         part = Deadline(part_s)
-        scores = scorer().score(measure, outputs, self._built.exported, part_s)
+        scores = scorer().score(metric, outputs, self._built.exported, part_s)
         if scores.fault and not part.allows(0.0):
             if time.is_over(loads=True):
                 raise SkippedArm(f"--max-time was over while {scores.name} scored its outputs", *TOO_LATE[1:])

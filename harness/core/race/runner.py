@@ -29,7 +29,7 @@ from shootout.core.scenario import scenario_of
 from shootout.core.stats.group_evidence import Pair
 from shootout.core.study import points
 from shootout.core.study.group import GroupRecord, with_next_baseline
-from shootout.core.study.plan import Plan, PlannedGroup, measure_of
+from shootout.core.study.plan import Plan, PlannedGroup, metric_of
 from shootout.core.study.points import Point
 from shootout.core.study.schema import Study
 
@@ -136,7 +136,7 @@ class RaceRunner:
             interpreters=self.plan.interpreters,
             max_call_s=study.max_call_s,
             max_error=study.max_error,
-            measure=measure_of(study),
+            metric=metric_of(study),
             unsynchronized=study.unsynchronized,
             energy=study.energy,
             beside=lanes_near(place)[1:],  # of all CPUs: while it plays, this thread is bound to a few

@@ -42,7 +42,7 @@ from shootout.core.host.placement import Placement, allowed_cpus, place, widest
 from shootout.core.host.store import cache_folder
 from shootout.core.messages import Progress
 from shootout.core.scenario import Arrivals, find_scenario
-from shootout.core.scoring import ACCURACY, Measure, scorer
+from shootout.core.scoring import ACCURACY, MetricSpec, scorer
 from shootout.core.stats.goals import Aim, read_goal
 from shootout.core.stats.readings import LEAST_TAILS
 from shootout.core.study.feasibility import Here, find_obstacles, needed_bytes, needed_disk_bytes, weight_bytes
@@ -295,10 +295,10 @@ def _refuse_lossy_original(point: Point, holds: Mapping[str, Sequence[Precision]
         )
 
 
-def measure_of(study: Study) -> Measure:
+def metric_of(study: Study) -> MetricSpec:
     """Return what rows are scored by, if there are some; of labels without a metric it is the accuracy."""
     truth, rows_by = str(rows_of(study).truth or ""), study.rows_by or ""
-    return Measure(metric=study.metric or ACCURACY, truth=truth, scores=study.scores or "", rows_by=rows_by)
+    return MetricSpec(metric=study.metric or ACCURACY, truth=truth, scores=study.scores or "", rows_by=rows_by)
 
 
 def refuse_unknown_names(study: Study, point: Point, here: Here) -> None:

@@ -24,7 +24,7 @@ from shootout.core.stats.goals import Aim
 from shootout.core.stats.readings import LEAST_TAILS
 from shootout.core.stats.verdicts import Standing, Verdict
 from shootout.core.study.group import GroupRecord
-from shootout.core.study.plan import measure_of
+from shootout.core.study.plan import metric_of
 from shootout.core.study.schema import Study
 from shootout.tell.document import Finding, tell_finding
 from shootout.tell.limits import Limit
@@ -42,14 +42,14 @@ def refuse_unshown(policy: Policy, study: Study, requests: Iterable[Request]) ->
         UsageError: it is such a limit, or they are.
     """
     requests = [one for one in requests if study.metric or one.source.may_be_scored(one)]
-    refuse_drop_of_all(policy, [measure_of(study).metric] * bool(requests))
+    refuse_drop_of_all(policy, [metric_of(study).metric] * bool(requests))
     drop = policy.limits.get(Limit.DROP)
     if drop is None or study.stream or study.rows_by:
         return
     for request in requests:
         if (rows := request.source.check_sizes(request)) is not None:
             option = f"{Limit.DROP} {{}}" + ("%" if Limit.DROP in policy.shares else "")
-            scorer().refuse_few_rows(option, drop, measure_of(study).metric, rows, request, str(study.inputs))
+            scorer().refuse_few_rows(option, drop, metric_of(study).metric, rows, request, str(study.inputs))
 
 
 def fit_study(policy: Policy, study: Study, asked: Collection[str]) -> Study:

@@ -33,7 +33,7 @@ from shootout.core.messages import Progress
 from shootout.core.scoring import ACCURACY
 from shootout.core.stats.goals import Aim
 from shootout.core.stats.readings import LEAST_TAILS
-from shootout.core.study.plan import Plan, make_plan, measure_of
+from shootout.core.study.plan import Plan, make_plan, metric_of
 from shootout.core.study.points import describe, points, request
 from shootout.core.study.schema import Study, checked
 from shootout.core.study.target import parse_targets, provider
@@ -327,7 +327,7 @@ def refuse_unjudged(study: Study, limits: Limits) -> None:
         data = "--labels labels.npz" if is_accuracy else f"--truth truth.npz --metric {limits.metric}"
         raise UsageError(f"{told} needs rows: give --inputs rows.npz {data}")
     if limits.policy and is_of_rows:
-        refuse_drop_of_all(limits.policy, [measure_of(study).metric])
+        refuse_drop_of_all(limits.policy, [metric_of(study).metric])
 
 
 def why_unshippable(contest: Contest) -> str:
