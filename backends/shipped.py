@@ -30,7 +30,7 @@ from shootout.core.adapter import Built, Event, GpuSide, check_inputs
 from shootout.core.contract import Arm, Arrays, Device, Executed, Precision, Target, TensorSpec
 from shootout.core.errors import NotRunKind, SkippedArm, UsageError, tell_refusal
 from shootout.core.exported.model import ExportedModel, sha256
-from shootout.core.host.regular_files import open_inside, read_inside, resolve_inside
+from shootout.core.host.untrusted import open_inside, read_inside, resolve_inside
 from shootout.core.units import size
 
 SCHEMA = "shootout.shipped/1"

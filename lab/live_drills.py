@@ -16,9 +16,9 @@ import numpy as np
 from lab.common import Bench, Table, Tables, copies, log_ratio, medians, pooled, restart, say, watch
 from shootout.core.adapter import Built
 from shootout.core.contract import Arm
-from shootout.core.host.store import bias_floor
 from shootout.core.messages import Scope
 from shootout.core.race.arm_process import ArmProcess, Launcher
+from shootout.core.run import bias_floor
 from shootout.core.stats.interval import make_pair
 from shootout.core.stats.verdicts import compare
 

@@ -39,10 +39,10 @@ from shootout.core.adapter import Built
 from shootout.core.clock import Stopwatch
 from shootout.core.contract import Arm, Array
 from shootout.core.host.placement import on_cpus
-from shootout.core.host.store import bias_floor
 from shootout.core.messages import Scope
 from shootout.core.race.arm_process import ArmProcess, Launcher
 from shootout.core.race.live_arm import LiveArm
+from shootout.core.run import bias_floor
 from shootout.core.stats.interval import make_pair
 from shootout.core.stats.verdicts import compare
 from shootout.core.worker.fork_server import ForkServers

@@ -54,6 +54,7 @@ from shootout.core.journal import journal, samples
 from shootout.core.journal.journal import NAME, PACKED
 from shootout.core.journal.records import LINE, LoadTestResult, TriedRate, not_run
 from shootout.core.messages import Scope, Scores, Turn
+from shootout.core.run import BIAS_FLOORS, bias_floor
 from shootout.core.study import plan, points, schema
 from shootout.core.worker import reported
 from shootout.models.data import data_files
@@ -331,10 +332,10 @@ def content(data: bytes) -> str:
 def read_cached(data: bytes, folder: Path) -> None:
     """Believe what is as it was written, and nothing else."""
     (folder / MANIFEST).write_bytes(data)
-    (folder / store._BIAS_FLOOR).write_bytes(data)
+    (folder / BIAS_FLOORS).write_bytes(data)
     with patch.dict(os.environ, {"SHOOTOUT_CACHE": str(folder)}):
-        believed = bool(store.read_facts(store._BIAS_FLOOR))
-        store.bias_floor()
+        believed = bool(store.read_facts(BIAS_FLOORS))
+        bias_floor()
     assert not believed or content(data) in map(content, cached_files())
     open_exported(folder)
     assert content(data) == content(cached_files()[0])

@@ -27,8 +27,10 @@ from shootout.core.constants import BIAS_FLOOR, MAX_RESTARTS, SAME_WITHIN
 from shootout.core.contract import Arm, Device, Target
 from shootout.core.errors import ExitCode, NothingMeasured, ShootoutError, Unavailable, unknown
 from shootout.core.exported.request import Request
+from shootout.core.host.environment import machine_key
 from shootout.core.host.scratch import scratch
-from shootout.core.host.store import write_bias_floor
+from shootout.core.host.store import write_facts
+from shootout.core.run import BIAS_FLOORS
 from shootout.core.stats.interval import find_reach
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.study.group import GroupRecord, with_control
@@ -224,6 +226,7 @@ def _make_report(
     bias = max([BIAS_FLOOR, *map(_not_excluded, against_itself)]) if against_itself else math.inf
     sd = max((ratio.sd for ratio in against_itself if ratio.sd is not None), default=None)
     trustworthy = raced.control.holds is True and math.isfinite(bias)
+    is_floor = store and not is_cut and trustworthy and bias < SAME_WITHIN
     return SelfTestReport(
         known=tuple(_known_time(us, row) for us, row in times if not is_cut or row.compute),
         planted=tuple(verdicts),
@@ -233,7 +236,7 @@ def _make_report(
         restarts=raced.groups[0].restarts,
         void_share=raced.void_share,
         trustworthy=trustworthy,
-        stored=str(write_bias_floor(bias)) if store and not is_cut and trustworthy and bias < SAME_WITHIN else None,
+        stored=str(write_facts(BIAS_FLOORS, {machine_key(): bias})) if is_floor else None,
         device=device,
     )
 

@@ -18,7 +18,7 @@ from shootout.commands.elsewhere import ship_there
 from shootout.commands.ship import ship
 from shootout.core.errors import ArmFailed, SkippedArm, Undecided, UsageError
 from shootout.core.host.environment import machine_key
-from shootout.core.host.regular_files import resolve_inside
+from shootout.core.host.untrusted import resolve_inside
 from shootout.core.units import counted, size
 from shootout.tell.reproduce import quote
 

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from shootout.core.clock import Deadline, utc_now
+from shootout.core.constants import BIAS_FLOOR
 from shootout.core.errors import Interrupted
-from shootout.core.host.store import bias_floor
+from shootout.core.host.environment import machine_key
+from shootout.core.host.store import read_facts
 from shootout.core.journal import journal
 from shootout.core.journal.folder import open_folder, open_journal
 from shootout.core.journal.records import Ended, Header
@@ -24,6 +26,9 @@ from shootout.core.study.plan import Plan, make_plan
 from shootout.core.units import span
 
 __all__ = ["Run", "make_header", "make_plan", "measure", "read_run"]
+
+BIAS_FLOORS = "bias-floor.json"
+"""The facts that `selftest` stores, by machine."""
 
 
 def measure(
@@ -104,6 +109,14 @@ def make_header(
         on=on,
         limits=None if plan.limits is None else dict(plan.limits),
     )
+
+
+def bias_floor() -> float:
+    """Return this machine's bias floor as a share (0.005 = ±0.5 %): what `selftest` stored, else the default."""
+    try:
+        return max(0.0, float(read_facts(BIAS_FLOORS)[machine_key()]))
+    except (KeyError, TypeError, ValueError):
+        return BIAS_FLOOR
 
 
 def _end(runner: RaceRunner, limit: Deadline, *, played: bool) -> None:

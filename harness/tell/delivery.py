@@ -12,8 +12,8 @@ from shootout.core.contract import Device, NotRun, NotRunKind
 from shootout.core.errors import UsageError, one_line, tell_refusal
 from shootout.core.exported.client import Delivery
 from shootout.core.exported.request import error_from_json, error_to_json
-from shootout.core.host.regular_files import read_inside
 from shootout.core.host.store import cache_folder
+from shootout.core.host.untrusted import read_inside
 from shootout.core.journal.folder import DELIVERY
 
 SENT_EXPORTS = "sent-exports.json"

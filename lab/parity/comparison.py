@@ -23,7 +23,7 @@ from lab.common import Bench, Disturbances, Table, Tables, attempt, log_ratio, s
 from shootout.core.adapter import Built
 from shootout.core.constants import ROUNDS
 from shootout.core.host.noise import OwnTraces
-from shootout.core.host.store import bias_floor
+from shootout.core.run import bias_floor
 from shootout.core.stats.interval import make_pair
 from shootout.core.stats.verdicts import Comparison, compare
 from shootout.core.worker.process import log_name

@@ -25,7 +25,7 @@ from shootout.core.errors import UsageError, tell_refusal
 from shootout.core.exported.calls import Stream
 from shootout.core.exported.fidelity import rows
 from shootout.core.exported.model import LABELS, sha256
-from shootout.core.host import npz
+from shootout.core.host import untrusted
 from shootout.core.host.store import READ_ROWS
 from shootout.core.study.axes import EMPTY
 from shootout.core.units import counted
@@ -347,7 +347,7 @@ def read_headers(path: Path) -> dict[str, TensorSpec]:
 
 def _read_header(name: str, opened: IO[bytes]) -> TensorSpec:
     with opened as file:
-        shape, dtype = npz.read_header(name, file)
+        shape, dtype = untrusted.read_header(name, file)
     return TensorSpec(name=name.removesuffix(".npy"), shape=shape, dtype=dtype.name)
 
 

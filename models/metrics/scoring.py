@@ -24,9 +24,9 @@ from pydantic import TypeAdapter
 
 from shootout.core.contract import Array, Arrays, TensorSpec
 from shootout.core.errors import UsageError
+from shootout.core.exported.calls import CALLS, NAMES
 from shootout.core.exported.model import ExportedModel, ReportRows, open_exported
 from shootout.core.host import child
-from shootout.core.host.npz import CALLS, NAMES
 from shootout.core.messages import MOST_SCORE, Scores
 from shootout.core.scoring import MetricSpec
 from shootout.models.data import truth_files

@@ -52,7 +52,7 @@ def row(amount: float, value: float) -> Any:
 def races(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Races:
     found = Races()
     monkeypatch.setattr(selftest, "_race_spins", found.race)
-    monkeypatch.setattr(selftest, "write_bias_floor", lambda bias: tmp_path / "bias-floor.json")
+    monkeypatch.setattr(selftest, "write_facts", lambda name, facts: tmp_path / "bias-floor.json")
     return found
 
 
@@ -162,7 +162,7 @@ def test_what_was_measured_in_time_is_shown_and_nothing_is_stored(
 ):
     races = CutRaces(known=known, raced=raced)
     monkeypatch.setattr(selftest, "_race_spins", races.race)
-    monkeypatch.setattr(selftest, "write_bias_floor", lambda _: pytest.fail("stored"))
+    monkeypatch.setattr(selftest, "write_facts", lambda *_: pytest.fail("stored"))
     limit, progress = Deadline(60.0), ProgressDisplay(Console(file=StringIO()))
     report = selftest.run(quick=False, progress=progress, limit=limit)
     assert (len(report.known), len(report.planted), report.stored) == (known, max(raced - 1, 0), None)

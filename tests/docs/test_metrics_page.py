@@ -13,8 +13,8 @@ import pytest
 
 from shootout.core.contract import Array, TensorSpec
 from shootout.core.errors import UsageError
+from shootout.core.exported.calls import saving
 from shootout.core.exported.model import ReportRows
-from shootout.core.host.npz import saving
 from shootout.core.messages import Scores
 from shootout.core.scoring import MetricSpec
 from shootout.models.metrics import find_metric, scoring

@@ -15,9 +15,9 @@ from support.onnx_made import linear
 from shootout.core.contract import TensorSpec
 from shootout.core.errors import ShootoutError, UsageError
 from shootout.core.exported import client
+from shootout.core.exported.calls import saving
 from shootout.core.exported.client import Request, obtain_all
 from shootout.core.exported.model import BUFFER_ROWS, ExportedModel
-from shootout.core.host.npz import saving
 from shootout.core.scoring import MetricSpec
 from shootout.core.study import plan
 from shootout.models.data.data_files import read_sets

@@ -18,7 +18,7 @@ from support.races.made import header, write
 from shootout.apps.judge.analysis import analyse
 from shootout.apps.tune.results import is_tuning
 from shootout.core.errors import ArmFailed, ShootoutError, UsageError
-from shootout.core.host import npz
+from shootout.core.host import untrusted
 from shootout.core.journal import journal, samples
 from shootout.core.journal.journal import NAME, PACKED
 from shootout.core.messages import Scope, Turn
@@ -99,11 +99,11 @@ def packed(folder: Path, rows: int, **arrays: object) -> samples.Samples:
 
 def test_a_packed_file_of_more_readings_than_any_runs_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert packed(tmp_path, 5_000).of("x", "x", "x", {})[1].size == 5_000
-    read = npz.npy.read_array
+    read = untrusted.npy.read_array
     asked: list[int] = []
-    monkeypatch.setattr(npz.npy, "read_array", lambda *words, **how: asked.append(1) or read(*words, **how))
+    monkeypatch.setattr(untrusted.npy, "read_array", lambda *words, **how: asked.append(1) or read(*words, **how))
     monkeypatch.setattr(samples, "MOST_ROWS", 1_000)
-    monkeypatch.setattr(npz, "_HEADER_BYTES", 128)
+    monkeypatch.setattr(untrusted, "_HEADER_BYTES", 128)
     hostile = packed(tmp_path, 5_000)
     assert not hostile.of("x", "x", "x", {})
     assert hostile.lost[0].startswith("samples.npz is gone or damaged, or larger than any run's")
@@ -195,7 +195,7 @@ HOSTILE_HEADERS = [
 
 @pytest.mark.parametrize("header", HOSTILE_HEADERS, ids=range(len(HOSTILE_HEADERS)))
 def test_a_header_that_is_none_ends_with_a_message(tmp_path: Path, header: str):
-    whole = npz.npy.magic(1, 0) + struct.pack("<H", len(header)) + header.encode() + bytes(24)
+    whole = untrusted.npy.magic(1, 0) + struct.pack("<H", len(header)) + header.encode() + bytes(24)
     for name, array in (samples.PACKED, "words.npy"), ("rows.npz", "x.npy"):
         with zipfile.ZipFile(tmp_path / name, "w") as file:
             file.writestr(array, whole)
@@ -203,7 +203,7 @@ def test_a_header_that_is_none_ends_with_a_message(tmp_path: Path, header: str):
     assert not hostile.of("g", "a", SCOPE, {})
     assert hostile.lost
     with pytest.raises(ValueError, match=r"x\.npy has (no header|a shape)"):
-        npz.read(tmp_path / "rows.npz", {"x": 1_000})
+        untrusted.read_arrays(tmp_path / "rows.npz", {"x": 1_000})
     for read in data_files.read_headers, data_files.read_arrays:
         with pytest.raises(UsageError, match=r"rows\.npz is not an \.npz of plain arrays"):
             read(tmp_path / "rows.npz")

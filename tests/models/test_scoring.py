@@ -15,12 +15,12 @@ from support.onnx_made import linear
 
 from shootout.core.contract import Array, Arrays, TensorSpec
 from shootout.core.errors import ShootoutError, UsageError
-from shootout.core.exported.calls import Stream
+from shootout.core.exported import calls
+from shootout.core.exported.calls import CALLS, Stream, saving
 from shootout.core.exported.client import Request, obtain_all
 from shootout.core.exported.fidelity import rows
 from shootout.core.exported.model import ExportedModel, ReportRows
-from shootout.core.host import child, npz
-from shootout.core.host.npz import CALLS, saving
+from shootout.core.host import child
 from shootout.core.messages import Scores
 from shootout.core.scoring import MetricSpec
 from shootout.models.metrics import metrics, scorer, scoring
@@ -350,7 +350,7 @@ def test_outputs_of_many_short_calls_lie_in_few_files(tmp_path: Path, monkeypatc
     made = Clips(**{name: getattr(plain, name) for name in plain.__dataclass_fields__})
     np.save(tmp_path / "truth.npy", np.arange(12.0))
     for most, files in ((1 << 20, 1), (16, 2)):  # 16 bytes are two calls
-        monkeypatch.setattr(npz, "FILE_BYTES", most)
+        monkeypatch.setattr(calls, "FILE_BYTES", most)
         folder = tmp_path / f"{files} files"
         folder.mkdir()
         memory = np.zeros((2, 1), np.float32)  # as a session that hands out the same memory again

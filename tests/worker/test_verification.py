@@ -12,8 +12,8 @@ import pytest
 from support.exports import bare_exported
 
 from shootout.core.contract import Arm, Arrays, BoundStanding, Device, Executed, Precision, Target, TensorSpec
+from shootout.core.exported.calls import NAMES
 from shootout.core.exported.model import ReportRows
-from shootout.core.host.npz import NAMES
 from shootout.core.worker.blocks import Caller
 from shootout.core.worker.verification import CHECKS, Claim, verify
 from shootout.scenarios import train_step

@@ -20,9 +20,9 @@ import numpy as np
 from shootout.core.clock import Deadline, Stopwatch
 from shootout.core.contract import Arrays, Precision
 from shootout.core.errors import ModelError
+from shootout.core.exported.calls import saving
 from shootout.core.exported.fidelity import compare
 from shootout.core.exported.model import ExportedModel, ReportRows
-from shootout.core.host.npz import saving
 from shootout.core.messages import Scores
 from shootout.core.scoring import MetricSpec
 from shootout.models import Layer

@@ -40,8 +40,8 @@ from shootout.core.exported.fidelity import OF_ZEROS, useful_flips
 from shootout.core.exported.model import save_sets
 from shootout.core.host import environment
 from shootout.core.host.placement import THREAD_VARIABLES
-from shootout.core.host.regular_files import MOST_JSON_BYTES
 from shootout.core.host.store import without_home
+from shootout.core.host.untrusted import MOST_JSON_BYTES
 from shootout.core.scenario import scenario_of
 from shootout.tell.document import FidelityFigures
 from shootout.tell.formats.data import json_text

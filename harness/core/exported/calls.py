@@ -11,10 +11,13 @@ All counts of operations use the functions here, two for each multiply-add; bias
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -26,6 +29,10 @@ from shootout.core.units import counted, size
 
 T = TypeVar("T")
 Outputs = TypeVar("Outputs", bound=Arrays)
+NAMES, CALLS = "names.json", "*.npz"
+"""Files of a folder with outputs: the outputs' names, and one for some calls each."""
+FILE_BYTES = 8 << 20
+"""A file of calls holds about so much, or one call."""
 STEPS = 100
 """Calls of a clip if the user doesn't say."""
 CLIPS = 2
@@ -276,3 +283,24 @@ def flops_by_precision(products: Iterable[tuple[str, float | None]]) -> dict[str
             return {}
         found[precision] = found.get(precision, 0.0) + operations
     return found
+
+
+def saving(run: Callable[[Arrays], Arrays], folder: Path, calls: int = 1) -> Callable[[Arrays], Arrays]:
+    """Return `run`, which also leaves the outputs of each call in the folder.
+
+    Args:
+        calls: how many there will be. A file holds many short ones, since writing one takes longer than a short call.
+    """
+    numbers = count(1)
+    waiting: list[Arrays] = []
+
+    def saved(inputs: Arrays) -> Arrays:
+        outputs, number = run(inputs), next(numbers)
+        waiting.append({name: np.array(array) for name, array in outputs.items()})
+        if number >= calls or len(waiting) * sum(array.nbytes for array in outputs.values()) > FILE_BYTES:
+            (folder / NAMES).write_text(json.dumps(list(outputs)), encoding="utf-8")
+            np.savez(folder / f"{number:09}", *(np.stack([one[name] for one in waiting]) for name in outputs))
+            waiting.clear()
+        return outputs
+
+    return saved

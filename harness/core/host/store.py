@@ -16,13 +16,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from shootout.core.constants import BIAS_FLOOR
 from shootout.core.errors import UsageError, tell_refusal
-from shootout.core.host import environment
-from shootout.core.host.regular_files import read_inside
 from shootout.core.host.scratch import scratch
+from shootout.core.host.untrusted import read_inside
 
-_BIAS_FLOOR = "bias-floor.json"
 CONVERTER = "converter-"
 """The prefix of a folder that holds a converter; `KEY_DIGITS` hexadecimal digits follow."""
 KEY_DIGITS = 12
@@ -104,23 +101,6 @@ def _replace_facts(name: str, facts: Mapping[str, Any]) -> Path:
     except OSError as error:
         raise UsageError(f"can't write {str(path)!r}: {tell_refusal(error, 'set SHOOTOUT_CACHE')}") from None
     return path
-
-
-def bias_floor() -> float:
-    """Return this machine's bias floor as a share (0.005 = ±0.5 %): what `selftest` stored, else the default."""
-    try:
-        return max(0.0, float(read_facts(_BIAS_FLOOR)[environment.machine_key()]))
-    except (KeyError, TypeError, ValueError):
-        return BIAS_FLOOR
-
-
-def write_bias_floor(floor: float) -> Path:
-    """Store this machine's bias floor for later verdicts.
-
-    Raises:
-        UsageError: the file can't be written.
-    """
-    return write_facts(_BIAS_FLOOR, {environment.machine_key(): floor})
 
 
 def _facts_path(name: str) -> Path:

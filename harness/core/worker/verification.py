@@ -40,8 +40,8 @@ from shootout.core.contract import (
     Target,
 )
 from shootout.core.exported import fidelity
+from shootout.core.exported.calls import saving
 from shootout.core.exported.model import ExportedModel
-from shootout.core.host.npz import saving
 from shootout.core.messages import Verified
 
 COUNTED = {Precision.FP32: ("fp32", "fp64"), Precision.TF32: ("tf32", "fp32")}

@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from shootout.core.contract import Array
 from shootout.core.errors import UsageError, tell_refusal
-from shootout.core.host.regular_files import read_inside
+from shootout.core.host.untrusted import read_inside
 from shootout.core.journal import journal, samples
 from shootout.core.journal.journal import History
 from shootout.core.journal.records import Played

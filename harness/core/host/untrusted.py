@@ -1,26 +1,30 @@
-"""Read an .npz that came from elsewhere: its headers say what its arrays take before any number is read.
+"""Read files that came from elsewhere: none makes a reader wait, fills its memory, or leads out of its folder.
 
-And keep the outputs of calls in such files, as they are made.
+No pipe is waited for, no device or hole is read, and an .npz file's headers say what its arrays take before any number
+is read. A link may lead to another place in the folder.
 """
 
 from __future__ import annotations
 
-import json
+import errno
 import math
 import os
+import stat
 import struct
 import tokenize
 import zipfile
 from collections.abc import Callable, Mapping
-from itertools import count
+from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 from numpy.lib import format as npy
 
-from shootout.core.contract import Array, Arrays
+from shootout.core.contract import Array
 
+MOST_JSON_BYTES = 1 << 26
+"""The most of a file of facts. As Python's objects it may take twenty times its size: 1.3 GB."""
 _HEADERS: Mapping[tuple[int, int], Callable[[IO[bytes]], Any]] = {
     (1, 0): npy.read_array_header_1_0,
     (2, 0): npy.read_array_header_2_0,
@@ -31,12 +35,56 @@ _HEADER_BYTES = 1 << 14
 """The most that an array's header takes; NumPy itself reads at most 10,000 characters of it."""
 _END, _END_64 = struct.Struct("<4s4H2LH"), b"PK\6\7"
 """The end of a zip file, and what stands before it if it holds 4 GiB or 65,535 members."""
-NAMES, CALLS = "names.json", "*.npz"
-"""Files of a folder with outputs: the outputs' names, and one for some calls each."""
-FILE_BYTES = 8 << 20
-"""A file of calls holds about so much, or one call."""
 _MOST_DIRECTORY_BYTES = 1 << 16
 """The most of a zip's list of members, of each of which `zipfile` makes an object."""
+
+
+def resolve_inside(folder: Path, name: str) -> Path:
+    """Return the real path of a regular file of a folder.
+
+    Raises:
+        OSError: it is gone, a pipe or a device, or lies outside; `strerror` says which.
+        ValueError: it is no file's name.
+    """
+    path = Path(os.path.realpath(folder / name))
+    if not path.is_relative_to(os.path.realpath(folder)):
+        raise OSError(errno.ELOOP, "it lies outside of the folder", str(folder / name))
+    if not path.exists():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder / name))
+    if not path.is_file():
+        raise _irregular(folder / name)
+    return path
+
+
+def open_inside(folder: Path, name: str) -> BufferedReader:
+    """Open a regular file of a folder for reading.
+
+    Raises:
+        OSError, ValueError: as `resolve_inside`, or it can't be opened.
+    """
+    path = resolve_inside(folder, name)
+    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(file).st_mode):  # another file has taken its place meanwhile
+        os.close(file)
+        raise _irregular(path)
+    return os.fdopen(file, "rb")
+
+
+def read_inside(folder: Path, name: str, most_bytes: int = MOST_JSON_BYTES) -> bytes:
+    """Read a regular file of a folder.
+
+    Raises:
+        OSError, ValueError: as `open_inside`, or it is larger than it may be.
+    """
+    with open_inside(folder, name) as file:
+        found = file.read(most_bytes + 1) if os.fstat(file.fileno()).st_size <= most_bytes else None
+    if found is None or len(found) > most_bytes:
+        raise OSError(errno.EFBIG, f"it is larger than {most_bytes / 1e6:.0f} MB", str(folder / name))
+    return found
+
+
+def _irregular(path: Path) -> OSError:
+    return OSError(errno.EINVAL, "it is not a regular file", str(path))
 
 
 def read_header(name: str, file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
@@ -60,7 +108,7 @@ def read_header(name: str, file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[A
     return shape, dtype
 
 
-def read(path: Path, most_bytes: Mapping[str, int]) -> dict[str, Array]:
+def read_arrays(path: Path, most_bytes: Mapping[str, int]) -> dict[str, Array]:
     """Read some arrays of a file.
 
     Args:
@@ -99,24 +147,3 @@ def _read_array(packed: zipfile.ZipFile, member: zipfile.ZipInfo, most_bytes: in
     with packed.open(member) as file:  # in pieces, between which Ctrl-C is heard; at its end the checksum is compared
         array: Array = npy.read_array(file, allow_pickle=False)
     return array
-
-
-def saving(run: Callable[[Arrays], Arrays], folder: Path, calls: int = 1) -> Callable[[Arrays], Arrays]:
-    """Return `run`, which also leaves the outputs of each call in the folder.
-
-    Args:
-        calls: how many there will be. A file holds many short ones, since writing one takes longer than a short call.
-    """
-    numbers = count(1)
-    waiting: list[Arrays] = []
-
-    def saved(inputs: Arrays) -> Arrays:
-        outputs, number = run(inputs), next(numbers)
-        waiting.append({name: np.array(array) for name, array in outputs.items()})
-        if number >= calls or len(waiting) * sum(array.nbytes for array in outputs.values()) > FILE_BYTES:
-            (folder / NAMES).write_text(json.dumps(list(outputs)), encoding="utf-8")
-            np.savez(folder / f"{number:09}", *(np.stack([one[name] for one in waiting]) for name in outputs))
-            waiting.clear()
-        return outputs
-
-    return saved
