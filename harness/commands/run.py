@@ -216,8 +216,14 @@ def measure(
         facts = environment.facts()
         wanted = plan.ceilings_at if limit.allows(CEILINGS_S * len(plan.ceilings_at)) else ()
         ceilings = known_ceilings(wanted, plan.placement, facts, progress.say)
-        began_in = reproduce.name_current_folder(out) if command and not on else ""
-        return core.make_header(plan, {**facts, "ceilings": ceilings}, command, on, began_in)
+        return core.make_header(
+            plan,
+            {**facts, "ceilings": ceilings},
+            command=command,
+            on=on,
+            began_in=reproduce.name_current_folder(out) if command and not on else "",
+            has_policy=purpose.has_policy,
+        )
 
     with in_use():
         core.measure(

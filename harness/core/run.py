@@ -84,13 +84,19 @@ def measure(
 
 
 def make_header(
-    plan: Plan, facts: Mapping[str, Any], command: Sequence[str] = (), on: str = "", began_in: str = ""
+    plan: Plan,
+    facts: Mapping[str, Any],
+    *,
+    command: Sequence[str] = (),
+    on: str = "",
+    began_in: str = "",
+    has_policy: bool = False,
 ) -> Header:
     """Make the header that a new journal begins with.
 
     Args:
         facts: the environment, with the machine's ceilings.
-        command, on, began_in: see `Header`.
+        command, on, began_in, has_policy: see `Header`.
     """
     others = {name: other.facts() for name, other in plan.interpreters.items()}
     return Header(
@@ -107,6 +113,7 @@ def make_header(
         command=tuple(command),
         began_in=began_in,
         on=on,
+        has_policy=has_policy,
         limits=None if plan.limits is None else dict(plan.limits),
     )
 

@@ -300,7 +300,7 @@ def test_the_table_below_a_decision_ships_what_the_decision_does():
 @pytest.mark.parametrize("resume", ["shootout run m.onnx --policy p.toml --out r --max-time 5m", "shootout run m.onnx"])
 def test_what_settles_an_unfinished_run_is_the_same_command_with_more_time(resume: str):
     few = row("a", 1_000, end_to_end=timing(1_000).model_copy(update={"restarts": 2}), scenario="latency")
-    asked = question(few, asked={"--policy"} if "--policy" in resume else ())
+    asked = question(few, has_policy="--policy" in resume)
     unfinished = replace(asked, documents=(asked.documents[0].model_copy(update={"resume": resume}),))
     for keys, goes_on in (
         ({"p99": "5ms"}, True),

@@ -70,7 +70,7 @@ def analyse_cells(folder: Path) -> Analysed:
         "given": header.given,
         "base": base,
         "command": command,
-        "asked": header.asked,
+        "has_policy": header.has_policy,
         "run": reproduce.quote([without_home(str(folder))]),
         "on": header.on,
     }

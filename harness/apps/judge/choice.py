@@ -73,7 +73,7 @@ class Cell:
         withheld: why no verdict on an arm may be given, whatever stands of the group.
         again: labels of arms → the options of `shootout run` that race these alone (`reproduce.options`).
         command: the command that the run was begun with, without its folder and time; "" if that isn't known.
-        asked: the options that this command names.
+        has_policy: whether the run was begun with a policy, so that it measures all that this needs.
         run: the run's folder, quoted for a shell.
         on: see `Header`.
         named: the options by which a command names this cell among the answers of its run.
@@ -96,7 +96,7 @@ class Cell:
     withheld: Callable[[str], str | None]
     again: Callable[[Sequence[str]], Sequence[tuple[str, str]]]
     command: str = ""
-    asked: Collection[str] = frozenset()
+    has_policy: bool = False
     run: str = "RUN"
     on: str = ""
     named: Sequence[str] = ()
@@ -193,14 +193,14 @@ def make_cells(
     given: Mapping[str, Any] = MappingProxyType({}),
     base: Path | None = None,
     command: str = "",
-    asked: Collection[str] = frozenset(),
+    has_policy: bool = False,
     run: str = "RUN",
     on: str = "",
 ) -> Iterator[tuple[str, Cell]]:
     """Yield each group whose figures count: not those that select settings.
 
     Args:
-        given, command, asked, run, on: see `Cell`.
+        given, command, has_policy, run, on: see `Cell`.
         base: the folder from which the arms and `given` name files; None: the current one.
     """
     counting = [(group, summary) for group, summary in zip(groups, summaries, strict=True) if not summary.selects]
@@ -209,7 +209,7 @@ def make_cells(
         cell = _make_cell(group, summary, mine, complete=complete)
         again = partial(_race_again_options, group, given, base)
         named = ("--group", summary.name) if len(counting) > 1 else ()
-        told = replace(cell, given=given, command=command, asked=asked, run=run, on=on)
+        told = replace(cell, given=given, command=command, has_policy=has_policy, run=run, on=on)
         yield summary.name, replace(told, again=again, named=named)
 
 

@@ -54,6 +54,11 @@ class AnswerPurpose(Purpose):
 
     trace: Trace | None = field(default=None, kw_only=True)
 
+    @property
+    def has_policy(self) -> bool:
+        """Return whether a policy decides on the run."""
+        return False
+
     caps: Caps = field(default_factory=lambda: Caps(0.0), init=False)
     extra: Counter[tuple[str, str]] = field(default_factory=Counter, init=False)
     answered: dict[str, bool] = field(default_factory=dict, init=False)

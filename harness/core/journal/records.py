@@ -10,7 +10,16 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, create_model
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    create_model,
+    model_validator,
+)
 
 from shootout.core.contract import Arm, Executed, Fidelity, NotRun, NotRunKind
 from shootout.core.errors import UsageError
@@ -144,6 +153,7 @@ class Header(Record):
         began_in: the folder in which that command was typed, as seen from the run's; "" if that isn't known.
         on: the address by which that command reached this machine; "" if it was typed here.
         limits: what the settings of a tuning run must keep, by a policy's keys in their basic units; null without.
+        has_policy: whether a policy decides on the run, so that all that this needs is measured.
     """
 
     kind: Literal["header"] = "header"
@@ -162,11 +172,16 @@ class Header(Record):
     began_in: str = ""
     on: str = ""
     limits: dict[str, Annotated[float, Field(allow_inf_nan=False)]] | None = None
+    has_policy: bool = False
 
-    @property
-    def asked(self) -> frozenset[str]:
-        """Return the options that the command names."""
-        return frozenset(word.partition("=")[0] for word in self.command if word.startswith("--"))
+    @model_validator(mode="before")
+    @classmethod
+    def _read_policy(cls, fields: Any) -> Any:
+        """Add whether there was a policy, which older journals told by their command alone."""
+        if isinstance(fields, dict) and "has_policy" not in fields:
+            words = {str(word).partition("=")[0] for word in fields.get("command", ())}
+            return {**fields, "has_policy": "--policy" in words}
+        return fields
 
 
 class Confirming(Record):

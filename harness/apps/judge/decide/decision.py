@@ -34,6 +34,7 @@ from shootout.core.constants import TOO_BUSY
 from shootout.core.contract import Array
 from shootout.core.errors import ExitCode, UsageError
 from shootout.core.messages import Scope
+from shootout.core.stats.goals import Aim
 from shootout.core.stats.readings import LEAST_TAILS, median
 from shootout.core.stats.verdicts import Comparison, Standing, Verdict
 from shootout.core.study.group import short
@@ -310,7 +311,7 @@ def _find_resume(question: Question, needs: Sequence[str]) -> str | None:
         needs: what to add to a run to know it; a run that was begun with a policy measures all but the user's data.
     """
     resume = question.documents[0].resume if len(question.documents) == 1 else None
-    has_policy = any("--policy" in one.play.cell.asked for one in question.candidates)
+    has_policy = any(one.play.cell.has_policy for one in question.candidates)
     if any("--inputs" in need or not (has_policy or need == MORE) for need in needs):
         return None
     return resume
@@ -324,10 +325,12 @@ def _command_to_settle(
     needs += [found.needs] if found.needs else []
     if resume := _find_resume(question, needs):
         return resume
-    command, asked = candidate.play.cell.command, candidate.play.cell.asked
-    is_enough = {*needs} == {MORE} or ("--policy" in asked and not any("--inputs" in need for need in needs))
-    if needs and is_enough and command and "--goal" not in asked:
-        return f"{command} {MORE}"  # all its targets, since the choice is among them, and all that its policy needs
+    cell = candidate.play.cell
+    is_enough = {*needs} == {MORE} or (cell.has_policy and not any("--inputs" in need for need in needs))
+    if needs and is_enough and cell.command and cell.aim is Aim.BEST:
+        return (
+            f"{cell.command} {MORE}"  # all its targets, since the choice is among them, and all that its policy needs
+        )
     words: dict[str, list[str]] = {}
     for typed in map(shlex.split, needs):
         for flag, value in zip(typed[::2], typed[1::2], strict=True):
@@ -335,7 +338,7 @@ def _command_to_settle(
     if not words:
         return None
     several = {flag: ",".join(dict.fromkeys(values)) for flag, values in words.items()}
-    own = candidate.play.cell.again([candidate.row.arm])
+    own = cell.again([candidate.row.arm])
     told = [*((flag, value) for flag, value in own if flag not in several), *several.items()]
     return f"shootout run {reproduce.join(told)}"
 

@@ -176,6 +176,11 @@ class PolicyPurpose(AnswerPurpose):
     policy: Policy
     by_metric: bool
 
+    @property
+    def has_policy(self) -> bool:
+        """Return True: all that the policy needs is measured."""
+        return True
+
     def find_breach(self, line: Played, install_bytes: int | None) -> NotRun | None:
         """Return why an arm need play no more: one restart proves that it breaks a limit, and none can mend that."""
         known = {

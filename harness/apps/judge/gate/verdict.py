@@ -101,6 +101,11 @@ class GatePurpose(AnswerPurpose):
     packed: bool = False
     is_seen: bool = False
 
+    @property
+    def has_policy(self) -> bool:
+        """Return whether a policy has limits of its own."""
+        return self.limits.policy is not None
+
     def find_breach(self, line: Played, install_bytes: int | None) -> NotRun | None:
         """Return what is red, of the policy or of the evidence; None if nothing is."""
         policy = self.limits.policy
