@@ -18,7 +18,7 @@ from lab.common import Bench, Table, Tables
 from shootout.core.constants import ALPHA, BIAS_FLOOR
 from shootout.core.contract import Arm, Target
 from shootout.core.race.race import Race
-from shootout.core.stats.goals import Aim, Goal
+from shootout.core.stats.goals import Goal
 from shootout.core.stats.group_evidence import Blocks, GroupEvidence, Rules
 from shootout.core.stats.verdicts import Verdict
 from tests.support.races.groups import group_of_rules, take
@@ -86,7 +86,7 @@ def race(noise: str, sd: float, most: int, injected: float, rng: np.random.Gener
         comparisons=1,
         max_restarts=most,
         bias_floor=BIAS_FLOOR,
-        goal=Goal(aim=Aim.LIMIT, within=SLOWER),
+        goal=Goal(aim="limit", within=SLOWER),
     )
     truth = {REFERENCE: 1.0, CANDIDATE: 1.0 + injected, COPY: 1.0}
     drawn = sd / math.sqrt(2) * NOISES[noise](rng.standard_normal((len(truth), most)), rng)

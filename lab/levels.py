@@ -23,8 +23,8 @@ from shootout.core.journal import journal
 from shootout.core.messages import Scope
 from shootout.core.results.group import Group, group_of
 from shootout.core.stats.group_evidence import GroupEvidence, log_ratios
-from shootout.core.stats.interval import find_reach
 from shootout.core.stats.leaders import find_untold, leader_sets
+from shootout.core.stats.verdicts import find_reach
 from tests.support.races.simulation import (
     NOISES,
     Spread,

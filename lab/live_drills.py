@@ -19,8 +19,7 @@ from shootout.core.contract import Arm
 from shootout.core.messages import Scope
 from shootout.core.race.arm_process import ArmProcess, Launcher
 from shootout.core.run import bias_floor
-from shootout.core.stats.interval import make_pair
-from shootout.core.stats.verdicts import compare
+from shootout.core.stats.verdicts import compare, make_pair
 
 NEIGHBORS = 4
 SPINNING = {"session.intra_op.allow_spinning": "1"}

@@ -15,7 +15,7 @@ from lab.common import Bench, Table, Tables
 from shootout.apps.judge.accuracy import judge_drop
 from shootout.core.contract import Array
 from shootout.core.messages import Scores
-from shootout.core.stats.verdicts import Standing
+from shootout.tell.limits import Standing
 from shootout.tell.paired import compare_means
 
 Draw = Callable[[np.random.Generator, int], Array]

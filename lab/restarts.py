@@ -43,8 +43,7 @@ from shootout.core.messages import Scope
 from shootout.core.race.arm_process import ArmProcess, Launcher
 from shootout.core.race.live_arm import LiveArm
 from shootout.core.run import bias_floor
-from shootout.core.stats.interval import make_pair
-from shootout.core.stats.verdicts import compare
+from shootout.core.stats.verdicts import compare, make_pair
 from shootout.core.worker.fork_server import ForkServers
 
 

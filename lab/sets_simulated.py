@@ -19,10 +19,10 @@ from lab.common import Bench, Tables
 from shootout.apps.judge.accuracy import judge_drop
 from shootout.core.contract import Array
 from shootout.core.messages import Scores
-from shootout.core.stats.verdicts import Standing
 from shootout.models.metrics import find_metric
 from shootout.models.metrics.metrics import WholeSet
 from shootout.models.metrics.set_metrics import find_pseudo_values
+from shootout.tell.limits import Standing
 from shootout.tell.paired import compare_means
 
 UNITS = (30, 100, 1_000)

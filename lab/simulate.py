@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, astuple, dataclass
 
 from lab.common import Bench, Tables
-from shootout.core.stats.goals import Aim, Goal
+from shootout.core.stats.goals import Goal
 from shootout.core.stats.readings import steady_from
 from tests.support.races.goal_races import CLOSE, DEFAULT, race_for
 from tests.support.races.simulation import CLOSE_RIVAL_MS, PINNED_SD, SD, STEADY, latencies, race_share, share
@@ -40,7 +40,7 @@ class Figure:
 def goals(runs: int) -> Iterator[Figure]:
     """Compare a race for the best arm with one for the verdicts: what it takes, and how often it misses the fastest."""
     for sd in (0.01, 0.03, 0.05):
-        for goal in (Goal(), Goal(aim=Aim.BEST)):
+        for goal in (Goal(), Goal(aim="best")):
             found = [race_for(goal, DEFAULT, sd=sd, seed=seed, rounding=2) for seed in range(runs // 20)]
             mean = [sum(figures) / len(found) for figures in zip(*map(astuple, found), strict=True)]
             restarts, played, told, _, leaders = mean
@@ -51,7 +51,7 @@ def goals(runs: int) -> Iterator[Figure]:
                 note=f"{restarts:.1f} restarts, {played:.0f} of arms, {told:.1f} verdicts, {leaders:.1f} leaders",
             )
     for sd in (0.005, 0.02, 0.05):
-        found = [race_for(Goal(aim=Aim.BEST), CLOSE, sd=sd, seed=seed) for seed in range(runs // 10)]
+        found = [race_for(Goal(aim="best"), CLOSE, sd=sd, seed=seed) for seed in range(runs // 10)]
         missed = share(not one.found for one in found)
         yield Figure(name=f"five arms within 2 %, SD {sd:.1%}: the fastest is no leader", value=missed, limit=0.05)
 

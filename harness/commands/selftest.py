@@ -31,8 +31,7 @@ from shootout.core.host.environment import machine_key
 from shootout.core.host.scratch import scratch
 from shootout.core.host.store import write_facts
 from shootout.core.run import BIAS_FLOORS
-from shootout.core.stats.interval import find_reach
-from shootout.core.stats.verdicts import Verdict
+from shootout.core.stats.verdicts import Verdict, find_reach
 from shootout.core.study.group import GroupRecord, with_control
 from shootout.core.study.plan import PlannedGroup, make_plan
 from shootout.core.study.schema import Study

@@ -20,7 +20,7 @@ from shootout.core.errors import FAILURES
 from shootout.core.install import install
 from shootout.core.messages import Scope
 from shootout.core.scenario import find_scenario
-from shootout.core.stats.verdicts import Standing, Verdict
+from shootout.core.stats.verdicts import Verdict
 from shootout.core.study.feasibility import FROM_FILE
 from shootout.core.study.group import FULL, name_model, short
 from shootout.core.units import counted, duration, seconds, size
@@ -43,6 +43,7 @@ from shootout.tell.document import (
     SmallerStep,
     WouldChange,
 )
+from shootout.tell.limits import Standing
 from shootout.tell.over_time import tell_over_time
 from shootout.tell.ratios import NEVER_TOGETHER, SPEED, Words, tell_lead, tell_ratio
 from shootout.tell.screen import INDENT, NAMED, bold, fold, labeled, name_targets, typed

@@ -11,9 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from shootout.core.constants import BIAS_FLOOR, INDIFFERENT
 from shootout.core.contract import BoundStanding, Fidelity, NotRunKind, Value
 from shootout.core.exported.calls import Work
-from shootout.core.stats.verdicts import Comparison, Standing, Verdict
+from shootout.core.stats.verdicts import Comparison, Verdict
 from shootout.core.units import counted, duration, limit_digits
-from shootout.tell.limits import LIMITS, Limit
+from shootout.tell.limits import LIMITS, Limit, Standing
 from shootout.tell.paired import MeanChange
 from shootout.tell.ratios import tell_ratio
 

@@ -20,6 +20,29 @@ from shootout.tell.study_options import Flag, HelpGroup
 _QUANTITY = re.compile(r"\s*(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*([a-zA-Z%/]*)\s*")
 
 
+class Standing(StrEnum):
+    """On which side of a limit an interval lies."""
+
+    MET = "met"
+    BROKEN = "broken"
+    UNKNOWN = "unknown"
+
+
+def judge_limit(low: float | None, high: float | None, limit: float, *, at_most: bool = True) -> Standing:
+    """Judge an interval against a limit: met or broken if it lies wholly on one side.
+
+    Args:
+        low, high: None if that end isn't known.
+        at_most: the limit is an upper one; else a lower one.
+    """
+    worst, best = (high, low) if at_most else (low, high)
+    if worst is not None and (worst <= limit if at_most else worst >= limit):
+        return Standing.MET
+    if best is not None and (best > limit if at_most else best < limit):
+        return Standing.BROKEN
+    return Standing.UNKNOWN
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
     """What a quantity is written in: each unit and what it is worth, "" where it has none.

@@ -17,8 +17,7 @@ from shootout.core.contract import Device, NotRunKind, OutputError
 from shootout.core.host.noise import DisturbanceKind
 from shootout.core.journal.records import Ended, Line, Rounds
 from shootout.core.scenario import find_scenario
-from shootout.core.stats.interval import MAX_ESTIMATE
-from shootout.core.stats.verdicts import Verdict
+from shootout.core.stats.verdicts import MAX_ESTIMATE, Verdict
 from shootout.core.study.group import short
 from shootout.core.units import counted, duration, size, span
 from shootout.tell.answer import list_next

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 from shootout.core.stats.goals import (
     CONFIDENCE,
@@ -16,9 +17,13 @@ from shootout.core.stats.goals import (
     bound_rare,
     count_rows_for_rare,
     find_max_drop,
-    quantile_of,
 )
 from shootout.core.units import round_limit
+
+
+def quantile_of(confidence: float) -> float:
+    """Return how many standard deviations an interval of this confidence reaches to either side."""
+    return NormalDist().inv_cdf((1 + confidence) / 2)
 
 
 def ask_drop(rows: int) -> str:

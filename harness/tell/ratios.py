@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shootout.core.stats.interval import LEAST_RESTARTS
-from shootout.core.stats.verdicts import Comparison, Verdict
+from shootout.core.stats.verdicts import LEAST_RESTARTS, Comparison, Verdict
 
 WIDE = 1.2
 """An interval whose high end is more than so many times its low end bears two digits."""

@@ -7,10 +7,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from shootout.core.stats.verdicts import Standing, Verdict
+from shootout.core.stats.verdicts import Verdict
 from shootout.core.study.group import short
 from shootout.core.units import counted, limit_digits, number
 from shootout.tell.document import Control, GroupSummary, Metric, MetricChange, Ratio, Why
+from shootout.tell.limits import Standing
 from shootout.tell.paired import admits_any_loss
 from shootout.tell.ratios import tell_ratio
 

@@ -24,8 +24,7 @@ from shootout.core.adapter import Built
 from shootout.core.constants import ROUNDS
 from shootout.core.host.noise import OwnTraces
 from shootout.core.run import bias_floor
-from shootout.core.stats.interval import make_pair
-from shootout.core.stats.verdicts import Comparison, compare
+from shootout.core.stats.verdicts import Comparison, compare, make_pair
 from shootout.core.worker.process import log_name
 
 from .sides import Medians, Ours, Plain, Side

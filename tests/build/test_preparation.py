@@ -40,7 +40,7 @@ NUMPY, ORT, COMPILE, INT8, AOTI = LABELS
 """Builds of 0.3, 1, 15, 11 and 25 s by rule of thumb; the two of torch-compile take 4.5 s to load, too."""
 CONVERTED = Arm(target=Target(backend="executorch"), model="residual_mlp")
 """It takes 25 s to build, and loads in 2 s."""
-VERDICTS, BEST, GATE = Goal(), Goal(aim=Aim.BEST), Goal(aim=Aim.LIMIT, within=0.05)
+VERDICTS, BEST, GATE = Goal(), Goal(aim="best"), Goal(aim="limit", within=0.05)
 
 
 class Ledger:
@@ -340,7 +340,7 @@ def test_with_too_few_quick_targets_for_an_answer_none_waits_but_what_seems_not_
 @pytest.mark.parametrize("aim", [*Aim, "settings"])
 def test_a_group_with_another_goal_holds_back_only_what_seems_not_to_end_in_time(shop, monkeypatch, aim):
     how: dict[str, Any] = {"goal": BEST, "selects_for": ORT} if aim == "settings" else {"goal": Goal(aim=aim)}
-    waits = {COMPILE, AOTI, INT8} if aim is Aim.BEST else set[str]()
+    waits = {COMPILE, AOTI, INT8} if aim == "best" else set[str]()
     for deadline, late in ((None, set[str]()), (Left(200.0), set[str]()), (Left(60.0), {AOTI})):
         shop.begun.clear()
         going, group, _ = planned(monkeypatch, has_labels=False, deadline=deadline, **how)

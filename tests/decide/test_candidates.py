@@ -19,7 +19,7 @@ from shootout.apps.judge.decide.candidates import Question, read_question
 from shootout.apps.judge.decide.decision import decide
 from shootout.apps.judge.decide.policy import read_policy
 from shootout.core.errors import UsageError
-from shootout.core.stats.verdicts import Standing
+from shootout.tell.limits import Standing
 
 EIGHT = "batch 8"
 

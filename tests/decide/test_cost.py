@@ -18,9 +18,8 @@ from shootout.apps.judge.decide.racing import PolicyPurpose, fit_study
 from shootout.apps.judge.decide.screen import tell_parts
 from shootout.core.errors import UsageError
 from shootout.core.journal import samples
-from shootout.core.stats.verdicts import Standing
 from shootout.core.study.schema import checked
-from shootout.tell.limits import Limit
+from shootout.tell.limits import Limit, Standing
 from shootout.tell.machines import Machine
 
 BIG = Machine(key="big", name="Big, 8 CPUs", cpus=1, gpus=())

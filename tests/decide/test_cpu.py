@@ -19,9 +19,8 @@ from shootout.apps.judge.decide.screen import compare_objective, tell_objective
 from shootout.core.contract import Arm, Target
 from shootout.core.journal import samples
 from shootout.core.stats.readings import LEAST_TAILS
-from shootout.core.stats.verdicts import Standing
 from shootout.core.study.schema import Study
-from shootout.tell.limits import Limit
+from shootout.tell.limits import Limit, Standing
 
 MS = 1e6
 ARMS = {"lean": (2.0, 2.0), "wide": (1.0, 3.9), "near": (2.1, 1.97)}

@@ -17,9 +17,9 @@ from shootout.apps.judge.decide.policy import read_policy
 from shootout.core.contract import NotRunKind
 from shootout.core.errors import UsageError
 from shootout.core.messages import Scope
-from shootout.core.stats.verdicts import Standing, Verdict
+from shootout.core.stats.verdicts import Verdict
 from shootout.tell.document import CpuTime, Metric, MetricChange, Row, tell_finding
-from shootout.tell.limits import Limit
+from shootout.tell.limits import Limit, Standing
 
 BOTH = ("slow", 2_000), ("fast", 500)
 SLOW, FAST = (row(name, ns) for name, ns in BOTH)

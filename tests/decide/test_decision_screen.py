@@ -17,9 +17,8 @@ from shootout.apps.judge.decide.limits import Bounds, judge_figure
 from shootout.apps.judge.decide.policy import read_policy, write_policy
 from shootout.apps.judge.decide.screen import READING, render
 from shootout.commands.decide import _name_policy
-from shootout.core.stats.verdicts import Standing
 from shootout.tell.document import Metric, tell_finding
-from shootout.tell.limits import Limit
+from shootout.tell.limits import Limit, Standing
 
 SLOW, FAST = row("slow", 2e6), row("fast", 5e5)
 

@@ -14,9 +14,9 @@ from shootout.apps.judge.choice import usual_start_s
 from shootout.apps.judge.decide.decision import decide
 from shootout.apps.judge.decide.limits import Bounds, judge_figure
 from shootout.apps.judge.decide.policy import read_policy
-from shootout.core.stats.verdicts import Standing, Verdict
+from shootout.core.stats.verdicts import Verdict
 from shootout.tell.document import Row
-from shootout.tell.limits import LIMITS, Limit
+from shootout.tell.limits import LIMITS, Limit, Standing
 
 BYTES = st.one_of(st.none(), st.integers(1, 4).map(lambda count: count * 100_000_000))
 

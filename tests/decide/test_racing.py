@@ -29,10 +29,9 @@ from shootout.core.messages import Scores
 from shootout.core.race.race import Purpose
 from shootout.core.race.recording import Recorder
 from shootout.core.results.group import group_of
-from shootout.core.stats.verdicts import Standing
 from shootout.core.study.schema import Study, checked, study_options
 from shootout.models.metrics import tell_rows_to_bring
-from shootout.tell.limits import Limit
+from shootout.tell.limits import Limit, Standing
 
 ARM = made.ARMS[0]
 

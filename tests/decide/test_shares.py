@@ -15,9 +15,8 @@ from shootout.apps.judge.decide.limits import ALPHA, judge_limits
 from shootout.apps.judge.decide.policy import read_policy
 from shootout.core.contract import Array
 from shootout.core.messages import Scores
-from shootout.core.stats.verdicts import Standing
 from shootout.tell.document import Finding, Metric, MetricChange, Row
-from shootout.tell.limits import Limit
+from shootout.tell.limits import Limit, Standing
 from shootout.tell.paired import compare_means
 
 PLAIN = row("plain", 1_000)

@@ -14,7 +14,7 @@ from shootout.apps.judge.gate.evidence import Limits, read_limits
 from shootout.apps.judge.gate.reference import Reference
 from shootout.apps.judge.gate.verdict import Gate, GatePurpose, judge_gate
 from shootout.core.messages import Verified
-from shootout.core.stats.verdicts import Standing
+from shootout.tell.limits import Standing
 
 NAMES = "numpy:cpu:fp32", "onnxruntime:cpu:fp32"
 RECORDED = Reference(place="made", target=NAMES[0], again=NAMES[0], given={"model": "digits"})

@@ -21,7 +21,7 @@ from shootout.core.journal import journal
 from shootout.core.journal.records import Checked, Failure, Line
 from shootout.core.messages import Scores
 from shootout.core.results.group import group_of
-from shootout.core.stats.verdicts import Standing
+from shootout.tell.limits import Standing
 from shootout.tell.paired import compare_means
 
 

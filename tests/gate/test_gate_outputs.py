@@ -16,8 +16,8 @@ from shootout.apps.judge.gate.evidence import Check
 from shootout.apps.judge.gate.output import render, tell_outcome, write_gate
 from shootout.apps.judge.gate.verdict import Gate, Outcome, tell_check
 from shootout.core.errors import NothingMeasured, ShootoutError, Unavailable, Undecided, UsageError
-from shootout.core.stats.verdicts import Standing
 from shootout.tell.document import ratio_of
+from shootout.tell.limits import Standing
 
 CHECKS = (
     Check(name="size", reference="1 MB", candidate="2 MB", limit="at most 10 % more", standing=Standing.BROKEN),

@@ -16,9 +16,8 @@ from shootout.apps.judge.decide.decision import Decision, Judged, decide
 from shootout.apps.judge.decide.page import PolicyAnswer
 from shootout.apps.judge.decide.policy import read_policy
 from shootout.commands.report import render, report
-from shootout.core.stats.verdicts import Standing
 from shootout.tell.document import Finding, ratio_of
-from shootout.tell.limits import Limit
+from shootout.tell.limits import Limit, Standing
 from shootout.tell.page.intervals import Axis, DotLine
 from shootout.tell.page.markdown import escape_text
 from shootout.tell.page.sources import read

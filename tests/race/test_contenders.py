@@ -20,7 +20,7 @@ from shootout.core.contract import Arm
 from shootout.core.journal import journal
 from shootout.core.journal.records import Played, Rounds
 from shootout.core.race.race import Race
-from shootout.core.stats.goals import Aim, Goal
+from shootout.core.stats.goals import Goal
 from shootout.core.stats.group_evidence import Rules
 from shootout.core.stats.leaders import find_untold
 from shootout.tell.progress import ProgressDisplay
@@ -49,7 +49,7 @@ def state(times: Mapping[str, float] = TIMES, **fields: Any) -> Race:
         comparisons=9,
         max_restarts=fields.pop("max_restarts", 20),
         bias_floor=0.005,
-        goal=Goal(aim=Aim.BEST),
+        goal=Goal(aim="best"),
         exact=EXACT & set(times),
         least_restarts=fields.pop("least_restarts", 0),
     )

@@ -18,7 +18,7 @@ from shootout.core.contract import Arm, NotRun, NotRunKind
 from shootout.core.journal import journal
 from shootout.core.journal.records import Played, Rounds
 from shootout.core.race.race import FIRST_ANSWER_RESTARTS, Race
-from shootout.core.stats.goals import Aim, Goal
+from shootout.core.stats.goals import Goal
 from shootout.core.stats.group_evidence import Rules
 from shootout.core.stats.verdicts import Verdict
 from shootout.tell.progress import ProgressDisplay
@@ -187,9 +187,7 @@ def test_rows_that_a_restart_or_two_would_settle_play_these_at_the_end(
 
 @pytest.mark.parametrize("out", ["barred", "unsteady"])
 def test_without_a_target_that_may_be_the_answer_there_is_no_first_one(out: str):
-    rules = Rules(
-        baseline="a", control="copy", comparisons=1, max_restarts=9, bias_floor=0.005, goal=Goal(aim=Aim.BEST)
-    )
+    rules = Rules(baseline="a", control="copy", comparisons=1, max_restarts=9, bias_floor=0.005, goal=Goal(aim="best"))
     blocks = {label: {g: np.array([1e5]) for g in range(2)} for label in ("a", "b", "copy")}
     arms: Any = dict.fromkeys(blocks)
     steady_from = {label: [None, None] for label in "ab"} if out == "unsteady" else {}

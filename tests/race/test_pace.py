@@ -27,7 +27,7 @@ from shootout.core.race import pace
 from shootout.core.race.arm_process import too_slow
 from shootout.core.race.pace import RaceTime
 from shootout.core.race.restart import Restart, RestartContext
-from shootout.core.stats.goals import Aim, Goal
+from shootout.core.stats.goals import Goal
 from shootout.core.stats.group_evidence import Rules
 from shootout.core.study.group import GroupRecord
 from shootout.models import get
@@ -296,7 +296,7 @@ def test_the_fastest_so_far_play_on_the_first_in_full_precision_whatever_is_fast
         comparisons=3,
         max_restarts=9,
         bias_floor=0.0,
-        goal=Goal(aim=Aim.BEST),
+        goal=Goal(aim="best"),
         exact=(B.label, C.label, BASE.label),
     )
     times = blocks(a=1.0, b=2.0, c=3.0, base=4.0)

@@ -26,7 +26,7 @@ from shootout.core.race.pace import RaceTime
 from shootout.core.race.race import Race
 from shootout.core.stats.goals import read_goal
 from shootout.core.stats.group_evidence import Rules
-from shootout.core.stats.interval import LEAST_RESTARTS
+from shootout.core.stats.verdicts import LEAST_RESTARTS
 from shootout.tell import notes, table
 
 

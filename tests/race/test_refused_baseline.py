@@ -16,7 +16,7 @@ from shootout.core.contract import Arm
 from shootout.core.journal import journal
 from shootout.core.messages import Scope
 from shootout.core.results.group import group_of
-from shootout.core.stats.goals import Aim, Goal
+from shootout.core.stats.goals import Goal
 from shootout.core.study.group import GroupRecord, copy_of, with_control, with_next_baseline
 from shootout.tell.document import Document
 
@@ -119,5 +119,5 @@ def test_the_next_baseline_is_plain_measured_and_stays(out, measured, baseline):
 
 
 def test_a_group_that_asks_how_much_slower_than_its_baseline_others_are_keeps_it():
-    limited = RECORD.model_copy(update={"goal": Goal(aim=Aim.LIMIT, within=0.05)})
+    limited = RECORD.model_copy(update={"goal": Goal(aim="limit", within=0.05)})
     assert with_next_baseline(limited, [BASE.label], [RIVAL.label]).baseline == BASE.label

@@ -20,7 +20,7 @@ from shootout.core.messages import Scope, Turn
 from shootout.core.race.race import Race
 from shootout.core.race.restart import Restart, RestartContext, flagged_blocks
 from shootout.core.stats import readings
-from shootout.core.stats.goals import Aim, Goal
+from shootout.core.stats.goals import Goal
 from shootout.core.stats.group_evidence import GroupEvidence, Rules
 from shootout.core.stats.readings import LEAST_TAILS
 from shootout.core.stats.verdicts import Verdict
@@ -500,7 +500,7 @@ def test_a_load_that_all_hold_is_a_matter_of_the_fewest_restarts() -> None:
         comparisons=2,
         max_restarts=60,
         bias_floor=0.005,
-        goal=Goal(aim=Aim.BEST),
+        goal=Goal(aim="best"),
         least_restarts=LEAST_TAILS,
     )
     race = Race(arms=dict(zip(labels, arms, strict=True)), group=group_of_rules(rules, arms), seed="7", terms=ENOUGH)

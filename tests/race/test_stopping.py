@@ -16,7 +16,7 @@ from support.races.groups import group_of_rules
 from shootout.core.errors import NotRun, NotRunKind
 from shootout.core.journal.records import LoadTestResult, TriedRate
 from shootout.core.race.race import Race
-from shootout.core.stats.goals import Aim, Goal
+from shootout.core.stats.goals import Goal
 from shootout.core.stats.group_evidence import Rules
 from shootout.core.stats.leaders import verdict_left
 
@@ -66,7 +66,7 @@ def test_a_pair_that_is_called_plays_on_when_every_verdict_is_in(called: tuple, 
     assert left(found) == playing
 
 
-BEST = Goal(aim=Aim.BEST)
+BEST = Goal(aim="best")
 
 
 def race(
@@ -177,7 +177,7 @@ def test_at_a_given_rate_an_arm_whose_p99_is_over_the_limit_beats_nobody():
         assert found.evidence.unsound == out
 
 
-LIMIT = Goal(aim=Aim.LIMIT, within=0.05)
+LIMIT = Goal(aim="limit", within=0.05)
 
 
 def test_for_a_limit_it_goes_on_while_nothing_may_be_said():
@@ -213,7 +213,7 @@ def test_without_the_copy_that_vouches_for_the_baseline_the_race_is_over():
     assert found.open_pairs() == {}
 
 
-@pytest.mark.parametrize("goal", [BEST, Goal(aim=Aim.RESOLVE, within=0.2)])
+@pytest.mark.parametrize("goal", [BEST, Goal(aim="resolve", within=0.2)])
 def test_a_pair_is_asked_what_keeps_it_open(goal: Goal):
     """int8 is within 5 % of its own FP32, so either leads, and both ratios are known closely: a verdict is missing."""
     found = race(goal, {"fp32": 500.0, "int8": 506.0}, spread=8.0, references={"int8": "fp32"})
@@ -247,7 +247,7 @@ def test_an_arm_without_a_restart_plays_on():
 
 @pytest.mark.parametrize(("percent", "over"), [(0.5, False), (1.0, True)])
 def test_to_resolve_every_ratio_must_be_known_so_closely(percent: float, over: bool):
-    found = race(Goal(aim=Aim.RESOLVE, within=percent / 100), {"a": 500.0, "b": 900.0}, spread=4.0)
+    found = race(Goal(aim="resolve", within=percent / 100), {"a": 500.0, "b": 900.0}, spread=4.0)
     assert left(found) == ([] if over else ["base", "a", "b", "copy"])
     assert all(restarts >= 1 for restarts in found.open_pairs().values())
 

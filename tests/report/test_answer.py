@@ -24,9 +24,10 @@ from shootout.core.contract import BoundStanding, NotRunKind
 from shootout.core.host import environment
 from shootout.core.install import install
 from shootout.core.journal import samples
-from shootout.core.stats.verdicts import Standing, Verdict
+from shootout.core.stats.verdicts import Verdict
 from shootout.tell.answer import render_answers, tell_race
 from shootout.tell.document import Crossover, Document, Metric, MetricChange, Ratio, Row, Why, ratio_of
+from shootout.tell.limits import Standing
 from shootout.tell.reproduce import name_free
 from shootout.tell.screen import INDENT, NAMED
 from shootout.tell.table import render_tables

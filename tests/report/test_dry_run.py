@@ -18,7 +18,7 @@ from shootout.apps.judge.decide.policy import Policy
 from shootout.core import backends
 from shootout.core.contract import Availability, Device, NotRun, NotRunKind
 from shootout.core.host.placement import Placement
-from shootout.core.stats.interval import LEAST_RESTARTS
+from shootout.core.stats.verdicts import LEAST_RESTARTS
 from shootout.core.study.feasibility import Here
 from shootout.core.study.plan import Plan, plan_groups
 from shootout.core.study.schema import checked

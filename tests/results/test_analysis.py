@@ -23,7 +23,7 @@ from shootout.core.journal.records import Failure, Line, Rounds
 from shootout.core.messages import Scope, Turn
 from shootout.core.race.race import Race
 from shootout.core.results.group import Group, copy_holds, group_of
-from shootout.core.stats.goals import Aim, Goal
+from shootout.core.stats.goals import Goal
 from shootout.core.stats.verdicts import Verdict
 from shootout.tell import table
 from shootout.tell.document import Document, Row
@@ -207,7 +207,7 @@ def test_what_is_proposed_is_the_race_of_the_two_alone_unless_the_race_itself_go
     tmp_path: Path, *, complete: bool
 ):
     """Alone they have α to themselves, so that it takes less."""
-    record = header().groups[0].model_copy(update={"goal": Goal(aim=Aim.BEST), "comparisons": 40})
+    record = header().groups[0].model_copy(update={"goal": Goal(aim="best"), "comparisons": 40})
     lines: list[Line] = []
     for g in range(5):
         lines += [played(A, g, 1_000), played(COPY, g, 1_001), played(B, g, 900 + 60 * (g % 2)), rounds(g)]
@@ -254,7 +254,7 @@ def test_no_steady_state_in_most_restarts_withholds_the_verdict(tmp_path: Path):
 def test_the_answer_waits_for_no_arm_without_a_steady_state(tmp_path: Path):
     """As the race did: B might lead, and is no answer. What a resumed race goes on from is the same."""
     plain = header()
-    asked = plain.model_copy(update={"groups": (plain.groups[0].model_copy(update={"goal": Goal(aim=Aim.BEST)}),)})
+    asked = plain.model_copy(update={"groups": (plain.groups[0].model_copy(update={"goal": Goal(aim="best")}),)})
     for steady_from, open_ in ((0, [(A.label, B.label)]), (None, [])):
         lines = [*race(b=1.01, restarts=2, steady_from=steady_from), ended()]
         history = journal.read(write(tmp_path / f"{steady_from}", asked, *lines))

@@ -13,7 +13,7 @@ from shootout.core.journal.records import Failure, Line, Skip, not_run
 from shootout.core.messages import Scope
 from shootout.core.race.race import Race
 from shootout.core.results.group import Group, group_of, withheld
-from shootout.core.stats.goals import Aim, Goal
+from shootout.core.stats.goals import Goal
 from shootout.core.study.group import GroupRecord
 
 WHY = ("killed", "failed")
@@ -78,7 +78,7 @@ def test_a_race_and_its_journal_share_alpha_among_the_same_arms(
     """Else a race ends with verdicts that the screen then doesn't give."""
     left = Arm(target=Target(backend="c"), model="identity")
     arms = [A, B, left, COPY]
-    record = GroupRecord(name=GROUP, baseline=A.label, comparisons=9, arms=tuple(arms), goal=Goal(aim=Aim.BEST))
+    record = GroupRecord(name=GROUP, baseline=A.label, comparisons=9, arms=tuple(arms), goal=Goal(aim="best"))
     lines: list[Line] = []
     for g in range(8):  # `b` beats `c`, which has no verdict against the baseline
         times = (1_000.0, 100.0, (900.0, 1_100.0)[g % 2], 1_000.0)

@@ -16,10 +16,11 @@ from shootout.apps.judge.why import UNTOLD, find_why
 from shootout.core.contract import Arm, Executed, Precision, Target
 from shootout.core.journal.records import Line
 from shootout.core.messages import Scores
-from shootout.core.stats.verdicts import Standing, Verdict
+from shootout.core.stats.verdicts import Verdict
 from shootout.core.study.group import GroupRecord
 from shootout.tell import table
 from shootout.tell.document import Ceiling, Document, Gpu, Ratio, Row
+from shootout.tell.limits import Standing
 from shootout.tell.wording import tell_gain, tell_metric
 
 B32 = Arm(target=Target(backend="b"), model="identity")

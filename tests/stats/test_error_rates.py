@@ -7,7 +7,7 @@ import pytest
 from support.races import simulation
 from support.races.simulation import Spread
 
-from shootout.core.stats import interval
+from shootout.core.stats import verdicts
 
 pytestmark = pytest.mark.long
 
@@ -65,7 +65,7 @@ def test_drill_the_others_spread_taken_for_a_wild_arm_s_own_fails_the_same_check
         degrees = others + n - 1
         return np.sqrt((others * typical + (n - 1) * own) / degrees / n), degrees
 
-    monkeypatch.setattr(interval, "_find_error", find_error)
+    monkeypatch.setattr(verdicts, "_find_error", find_error)
     assert simulation.find_false(times).any(axis=1).mean() > ERRS
 
 

@@ -7,17 +7,17 @@ import re
 import pytest
 
 from shootout.core.errors import UsageError
-from shootout.core.stats.goals import Aim, Goal, read_goal
+from shootout.core.stats.goals import Goal, read_goal
 
 
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
-        ("best", Goal(aim=Aim.BEST)),
+        ("best", Goal(aim="best")),
         (" baseline ", Goal()),
-        ("resolve 3%", Goal(aim=Aim.RESOLVE, within=0.03)),
-        ("resolve=0.5 %", Goal(aim=Aim.RESOLVE, within=0.005)),
-        ("limit 5%", Goal(aim=Aim.LIMIT, within=0.05)),
+        ("resolve 3%", Goal(aim="resolve", within=0.03)),
+        ("resolve=0.5 %", Goal(aim="resolve", within=0.005)),
+        ("limit 5%", Goal(aim="limit", within=0.05)),
     ],
 )
 def test_a_goal_is_read_and_told_again(text: str, wanted: Goal):

@@ -10,10 +10,9 @@ import pytest
 from support.races import simulation
 
 from shootout.core.contract import Array
-from shootout.core.stats.goals import Aim, Goal
+from shootout.core.stats.goals import Goal
 from shootout.core.stats.group_evidence import GroupEvidence, Rules, log_ratios
-from shootout.core.stats.interval import make_pair
-from shootout.core.stats.verdicts import Verdict, compare
+from shootout.core.stats.verdicts import Verdict, compare, make_pair
 
 
 def played(x: Array) -> dict[str, dict[int, Array]]:
@@ -91,7 +90,7 @@ def test_answered_pairs_leave_their_share_to_the_others():
     rng = np.random.default_rng(8)
     x = rng.normal(0, 0.02, (9, 6)) + np.array([*[0.004] * 7, 1.0, 1.0])[:, None]
     assert GroupEvidence(played(x), rules(9)).open_questions == 7
-    limit = rules(9, goal=Goal(aim=Aim.LIMIT, within=0.05))
+    limit = rules(9, goal=Goal(aim="limit", within=0.05))
     assert GroupEvidence(played(x), limit).open_questions == 9, "answers about a limit leave nothing"
     assert GroupEvidence(played(x[:7]), rules(9)).open_questions == 9, "nothing is answered"
 
@@ -99,7 +98,7 @@ def test_answered_pairs_leave_their_share_to_the_others():
 def test_the_best_is_asked_for_beside_the_arm_that_is_fastest_now():
     rng = np.random.default_rng(9)
     x = rng.normal(0, 0.01, (4, 5)) + np.array([-0.5, -0.5, 1.0, 2.0])[:, None]
-    best = rules(20, goal=Goal(aim=Aim.BEST))
+    best = rules(20, goal=Goal(aim="best"))
     # All four beside the base; beside the faster of arms 0 and 1: arms 2 and 3, the base being counted already.
     assert GroupEvidence(played(x), best).open_questions == 20 - 4 - 2
     assert GroupEvidence(played(x), best, unsound={"arm 2"}).open_questions == 20 - 4 - 1
@@ -151,7 +150,7 @@ def test_arms_that_never_met_are_not_compared_and_without_a_baseline_the_first_a
 
 def test_a_limit_is_held_against_the_interval_of_the_pair():
     x = np.log(np.array([[1.02, 1.021, 1.019, 1.02], [1.10, 1.11, 1.105, 1.10]]))
-    group = GroupEvidence(played(x), rules(2, goal=Goal(aim=Aim.LIMIT, within=0.05)))
+    group = GroupEvidence(played(x), rules(2, goal=Goal(aim="limit", within=0.05)))
     found = [group.compare(f"arm {i}", "base", limit=0.05) for i in range(2)]
     assert [one.verdict for one in found if one] == [Verdict.FASTER, Verdict.SLOWER]
 
@@ -167,7 +166,7 @@ def test_as_many_questions_are_counted_as_rows_are_open_beside_what_may_ship():
     """A rounding arm beats all rows, and all beat the baseline, so every question of the race is answered."""
     x = np.vstack([np.random.default_rng(5).normal(-1.6, 0.01, (9, 4)), np.full((1, 4), -3.2)])
     arms = [f"arm {i}" for i in range(10)]
-    given = replace(rules(2 * 11 - 3, goal=Goal(aim=Aim.BEST)), exact=frozenset({"base", *arms[:9]}))
+    given = replace(rules(2 * 11 - 3, goal=Goal(aim="best")), exact=frozenset({"base", *arms[:9]}))
     group = GroupEvidence(played(x), given)
     fastest = min(arms[:9], key=lambda label: float(np.mean(x[arms.index(label)])))
     rows = [group.compare(label, fastest) for label in arms[:9] if label != fastest]

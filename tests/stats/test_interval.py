@@ -11,17 +11,21 @@ from hypothesis import strategies as st
 from scipy import special, stats
 
 from shootout.commands.selftest import smallest_visible
-from shootout.core.stats.interval import (
+from shootout.core.stats.verdicts import (
     LEAST_REACH_OF_TWO,
     LEAST_SD,
+    Comparison,
     PairEvidence,
+    Verdict,
+    compare,
     count_open,
     find_bearable,
     find_reach,
     find_typical,
+    judge,
     make_pair,
+    ratio_at,
 )
-from shootout.core.stats.verdicts import Comparison, Verdict, compare, judge, ratio_at
 
 seeded = settings(derandomize=True, deadline=None, max_examples=60)
 log_ratios = st.lists(st.floats(-1.0, 1.0).map(lambda x: round(x, 6)), min_size=2, max_size=24)

@@ -27,12 +27,11 @@ from shootout.core.contract import Arm, NotRun, NotRunKind, Precision, Target
 from shootout.core.errors import UsageError
 from shootout.core.exported.client import Request
 from shootout.core.messages import Scores
-from shootout.core.stats.verdicts import Standing
 from shootout.core.study.plan import Plan
 from shootout.core.study.schema import Study
 from shootout.models.onnx.layers import Layer
 from shootout.tell.document import Document, Finding, stand
-from shootout.tell.limits import Limit
+from shootout.tell.limits import Limit, Standing
 from shootout.tell.study_options import TuneOptions
 
 ROWS = 400

@@ -34,13 +34,14 @@ from shootout.core.journal import journal
 from shootout.core.journal.journal import Journal
 from shootout.core.journal.records import Ended, Failure, Header, Rounds, Skip
 from shootout.core.messages import Scores
-from shootout.core.stats.verdicts import Standing, Verdict
+from shootout.core.stats.verdicts import Verdict
 from shootout.core.study import points
 from shootout.core.study.feasibility import Here, needed_bytes
 from shootout.core.study.plan import Plan, plan_groups
 from shootout.core.study.schema import Study
 from shootout.tell import option_values, run_folder
 from shootout.tell.document import Document, Ratio
+from shootout.tell.limits import Standing
 from shootout.tell.study_options import TuneOptions, read_words
 
 WORKS = Availability(version="1")

@@ -37,7 +37,7 @@ from shootout.core.contract import Arm, Artifact, Value
 from shootout.core.exported.request import is_file
 from shootout.core.host.placement import lanes, lanes_near
 from shootout.core.scenario import Scenario, scenario_of
-from shootout.core.stats.interval import LEAST_RESTARTS
+from shootout.core.stats.verdicts import LEAST_RESTARTS
 from shootout.core.study.plan import Plan, PlannedGroup, metric_of
 from shootout.core.study.points import describe, rows_of
 from shootout.core.study.schema import Study

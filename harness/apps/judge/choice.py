@@ -27,9 +27,9 @@ from shootout.core.contract import INTEGERS, Array, BoundStanding, Device, NotRu
 from shootout.core.messages import Scope
 from shootout.core.results.group import Group, unfit_for, unvouched
 from shootout.core.scenario import find_scenario
-from shootout.core.stats.goals import Aim, count_rows_for_rare, quantile_of
+from shootout.core.stats.goals import Aim, count_rows_for_rare
 from shootout.core.stats.leaders import Compare, Leaders, find_leaders
-from shootout.core.stats.verdicts import Comparison, Standing, Verdict
+from shootout.core.stats.verdicts import Comparison, Verdict
 from shootout.core.study.group import family, is_exact, name_model, short
 from shootout.core.units import counted, read_seconds, round_limit
 from shootout.tell import registered, reproduce
@@ -51,7 +51,8 @@ from shootout.tell.document import (
     WouldChange,
     ratio_of,
 )
-from shootout.tell.paired import ask_drop
+from shootout.tell.limits import Standing
+from shootout.tell.paired import ask_drop, quantile_of
 from shootout.tell.wording import NO_LABELS, RANDOM_INPUTS, tell_lost_part, tell_metric_limit, tell_threads
 
 Admitted = Literal["fp32", "metric", "policy"]
@@ -168,7 +169,7 @@ def _limit_words(time: str) -> list[str]:
 
 
 def _goes_on(aim: Aim, *, complete: bool) -> bool:
-    return not complete and aim is Aim.BEST
+    return not complete and aim == "best"
 
 
 def is_plain(row: Row) -> bool:
@@ -231,7 +232,7 @@ def _make_cell(group: Group, summary: GroupSummary, rows: Sequence[Row], *, comp
         restarts=summary.restarts,
         control_holds=summary.control.holds if summary.control.ratio else None,
         aim=aim,
-        most_restarts=rules.max_restarts if aim is not Aim.BASELINE else MAX_RESTARTS_IN_TIME,
+        most_restarts=rules.max_restarts if aim != "baseline" else MAX_RESTARTS_IN_TIME,
         restart_s=group.rounds[-1].lasting_s if group.rounds else 0.0,
         rows=rows,
         compare=known.compare_rivals,

@@ -11,7 +11,6 @@ from shootout.core.contract import Arm, Value
 from shootout.core.messages import Scope
 from shootout.core.results.group import Group, judged
 from shootout.core.scenario import scenario_of
-from shootout.core.stats.goals import Aim
 from shootout.core.stats.group_evidence import Pair
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.study.group import GroupRecord
@@ -95,7 +94,7 @@ def _list_pairs(
     shipped = [ships[name] for name in names if name in ships]
     pairs = [(pair, Scope.END_TO_END) for pair in pairwise(shipped) if pair[0] != pair[1]]
     for record in (groups[name].record for name in names):
-        if record.baseline and record.goal.aim is Aim.BASELINE:
+        if record.baseline and record.goal.aim == "baseline":
             others = [arm for arm in record.arms if not arm.control and arm.label != record.baseline]
             pairs += [((record.baseline, arm.label), scope) for arm in others for scope in scenario_of(arm).scopes]
     yield from {(frozenset(pair), scope): (pair, scope) for pair, scope in pairs}.values()

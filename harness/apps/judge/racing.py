@@ -27,7 +27,6 @@ from shootout.core.race.arm_process import skip_slow, tell_seconds
 from shootout.core.race.race import Purpose, Race
 from shootout.core.results.run import Run
 from shootout.core.scenario import scenario_of
-from shootout.core.stats.goals import Aim
 from shootout.core.stats.group_evidence import Pair
 from shootout.core.stats.leaders import copy_strays, is_unopposed, leader_sets
 from shootout.core.stats.verdicts import Comparison
@@ -123,7 +122,7 @@ class AnswerPurpose(Purpose):
         """Return once what is settled among the contenders, while others have yet to play; "" if that isn't so."""
         if race.name not in self.answered:
             self.answered[race.name] = race.recalled > 0 and not race.lacks_answer
-        is_for_best = race.rules.goal.aim is Aim.BEST and not is_unopposed(race.labels, race.rules)
+        is_for_best = race.rules.goal.aim == "best" and not is_unopposed(race.labels, race.rules)
         if self.answered[race.name] or not is_for_best:
             return ""
         late, contenders, evidence = race.find_late(race.labels), race.contenders, race.evidence

@@ -24,12 +24,12 @@ from shootout.core.host import environment
 from shootout.core.journal import journal
 from shootout.core.journal.journal import History
 from shootout.core.journal.records import Ended
-from shootout.core.stats.verdicts import Standing, Verdict
+from shootout.core.stats.verdicts import Verdict
 from shootout.core.study.group import GroupRecord
 from shootout.core.units import counted
 from shootout.tell import reproduce
 from shootout.tell.document import Document, Finding, Findings, Ratio, Row, stand, tell_finding
-from shootout.tell.limits import LIMITS
+from shootout.tell.limits import LIMITS, Standing
 
 T = TypeVar("T")
 JudgeStage = Callable[[Path], tuple[Document, Findings]]

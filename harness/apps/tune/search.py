@@ -45,8 +45,7 @@ from shootout.core.host.store import open_sealed, sealed
 from shootout.core.journal import journal
 from shootout.core.journal.folder import refuse_links
 from shootout.core.scenario import find_scenario
-from shootout.core.stats.interval import LEAST_RESTARTS
-from shootout.core.stats.verdicts import Standing
+from shootout.core.stats.verdicts import LEAST_RESTARTS
 from shootout.core.study.feasibility import find_obstacles, needed_bytes
 from shootout.core.study.group import GroupRecord, is_exact, with_control
 from shootout.core.study.plan import Plan, PlannedGroup, make_plan
@@ -54,7 +53,7 @@ from shootout.core.study.points import group_name, points, request, targets_of
 from shootout.core.study.schema import Study
 from shootout.tell import reproduce
 from shootout.tell.document import Document, Ratio
-from shootout.tell.limits import Limit
+from shootout.tell.limits import Limit, Standing
 from shootout.tell.run_folder import new_folder
 
 SHARES = {ALONE: 0.45, TOGETHER: 0.4, CONFIRMED: 1.0, TUNED: 1.0}

@@ -27,14 +27,13 @@ from shootout.apps.tune.results import (
 from shootout.apps.tune.settings import describe_setting
 from shootout.core.contract import Arm, NotRunKind
 from shootout.core.exported.model import TOO_FEW
-from shootout.core.stats.verdicts import Standing
 from shootout.core.study.group import short
 from shootout.core.units import duration, size, span
 from shootout.models import names_in_notes
 from shootout.tell import reproduce, table
 from shootout.tell.columns import Cell, error_of, fits, make_table, stack_tables
 from shootout.tell.document import SCHEMA, Finding, Ratio, Row, as_json
-from shootout.tell.limits import FIDELITY
+from shootout.tell.limits import FIDELITY, Standing
 from shootout.tell.notes import Reason, fold_reasons
 from shootout.tell.ratios import tell_ratio
 from shootout.tell.screen import INDENT, fold, labeled, typed

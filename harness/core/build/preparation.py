@@ -26,7 +26,6 @@ from shootout.core.host.scratch import collect
 from shootout.core.messages import Progress
 from shootout.core.race.recording import Recorder
 from shootout.core.scoring import scorer
-from shootout.core.stats.goals import Aim
 from shootout.core.study.feasibility import check_export, check_memory_of_exports, device_bytes
 from shootout.core.study.plan import Plan, PlannedGroup, metric_of
 from shootout.core.study.target import provider
@@ -194,7 +193,7 @@ class Preparation:
         can't be shipped or can't run here, if the others are enough for an answer.
         """
         late = self._find_late(jobs, limit)
-        if group.record.goal.aim is not Aim.BEST or group.record.selects_for or self.plan.study.turns:
+        if group.record.goal.aim != "best" or group.record.selects_for or self.plan.study.turns:
             return late
         leading = leading_of([group], any_error=self.plan.study.max_error > 0)
         here = [job for job in jobs if job not in late and job.skip is None]

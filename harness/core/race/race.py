@@ -37,9 +37,7 @@ from shootout.core.race.restart import Restart, RestartContext
 from shootout.core.results.group import Group
 from shootout.core.results.run import Run
 from shootout.core.scenario import StoppingRule, Terms, scenario_of
-from shootout.core.stats.goals import Aim
 from shootout.core.stats.group_evidence import GroupEvidence, Pair, Rules
-from shootout.core.stats.interval import LEAST_RESTARTS
 from shootout.core.stats.leaders import (
     find_open,
     is_unopposed,
@@ -48,6 +46,7 @@ from shootout.core.stats.leaders import (
     time_ns,
 )
 from shootout.core.stats.readings import LEAST_TAILS
+from shootout.core.stats.verdicts import LEAST_RESTARTS
 from shootout.core.study.group import GroupRecord, short
 from shootout.core.study.plan import Plan
 
@@ -192,7 +191,7 @@ class Race:
     def _is_pointless(self) -> bool:
         """Tell whether a limit is asked for, and no arm is left to hold to it, or none to compare with."""
         own = {self.rules.baseline, self.rules.control}
-        return self.rules.goal.aim is Aim.LIMIT and (self.rules.baseline not in self.labels or {*self.labels} <= own)
+        return self.rules.goal.aim == "limit" and (self.rules.baseline not in self.labels or {*self.labels} <= own)
 
     def _find_focus(self) -> list[str]:
         """Return the arms whose question comes first: the contenders until it is settled, then all."""
@@ -253,7 +252,7 @@ class Race:
 
         None if many are near: then the contenders' restarts cost nearly as much as those of all.
         """
-        if self.rules.goal.aim is not Aim.BEST or is_unopposed(self.labels, self.rules):
+        if self.rules.goal.aim != "best" or is_unopposed(self.labels, self.rules):
             return set()
         far, arms = self.far, [label for label in self.labels if label != self.rules.control]
         return far - {self.rules.baseline} if len(arms) - len(far) <= CONTENDERS_SHARE * len(arms) else set()
@@ -335,7 +334,7 @@ class Race:
     @property
     def owed(self) -> int:
         """Return into how many more restarts the time left should be parted."""
-        aimed = LIMIT_RESTARTS if self.rules.goal.aim is Aim.LIMIT else AIMED_RESTARTS
+        aimed = LIMIT_RESTARTS if self.rules.goal.aim == "limit" else AIMED_RESTARTS
         return aimed - self.played
 
     @property
@@ -418,7 +417,7 @@ class Race:
     @property
     def may_thin(self) -> bool:
         """Tell whether it is a race for the best whose restarts take as long as the calls of their arms."""
-        return self.rules.goal.aim is Aim.BEST and not self.rule and self.terms.is_by_calls
+        return self.rules.goal.aim == "best" and not self.rule and self.terms.is_by_calls
 
     def thin(self, left_s: float) -> None:
         """Leave the time that is left to the fastest where a race for the best arm can't have all play on."""

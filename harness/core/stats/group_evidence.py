@@ -16,10 +16,9 @@ import numpy as np
 
 from shootout.core.constants import INDIFFERENT, SAME_WITHIN
 from shootout.core.contract import Array
-from shootout.core.stats.goals import Aim, Goal
-from shootout.core.stats.interval import LEAST_RESTARTS, PairEvidence, count_open, make_pair
+from shootout.core.stats.goals import Goal
 from shootout.core.stats.readings import median
-from shootout.core.stats.verdicts import Comparison, compare
+from shootout.core.stats.verdicts import LEAST_RESTARTS, Comparison, PairEvidence, compare, count_open, make_pair
 
 Blocks = Mapping[int, Array]
 """Restart → block medians (ns) of its valid rounds, in order."""
@@ -167,7 +166,7 @@ class GroupEvidence:
 
         A limit has no such steps: its answers would be read beside verdicts of the same pairs.
         """
-        if self.rules.goal.aim is Aim.LIMIT:
+        if self.rules.goal.aim == "limit":
             return max(self.rules.comparisons, 1)
         edge = math.log1p(self.bias_floor)
         found = count_open((self.pair(*pair).bearable(edge) for pair in self._list_questions()), self.rules.comparisons)
@@ -179,7 +178,7 @@ class GroupEvidence:
         A table shows these, and where a faster arm rounds they aren't among the questions.
         """
         exact = [label for label in self.blocks if label in self.rules.exact and label != self.rules.control]
-        fastest = self._find_fastest(exact) if self.rules.goal.aim is Aim.BEST else None
+        fastest = self._find_fastest(exact) if self.rules.goal.aim == "best" else None
         rows = [label for label in exact if fastest and label != fastest and self.have_met(label, fastest)]
         bears = [self.pair(label, str(fastest)).bearable(edge) for label in rows]
         while (count := sum(one <= questions for one in bears)) > questions:
@@ -192,7 +191,7 @@ class GroupEvidence:
         arms = [label for label in self.blocks if label != rules.control]
         wanted = {frozenset((label, rules.baseline)) for label in arms if rules.baseline}
         wanted |= {frozenset(pair) for pair in rules.references.items()}
-        if rules.goal.aim is Aim.BEST and (fastest := self._find_fastest(arms)):
+        if rules.goal.aim == "best" and (fastest := self._find_fastest(arms)):
             wanted |= {frozenset((label, fastest)) for label in arms if label not in self.unsound}
         for one, other in sorted(sorted(pair) for pair in wanted if len(pair) == 2):
             if self.have_met(one, other):

@@ -134,9 +134,9 @@ def _select_asked(evidence: GroupEvidence, labels: Collection[str], unsteady: Co
     rules = evidence.rules
     if is_unopposed(labels, rules):
         return []
-    excluded = {rules.control, *(evidence.out_of_question if rules.goal.aim is Aim.BEST else ())}
+    excluded = {rules.control, *(evidence.out_of_question if rules.goal.aim == "best" else ())}
     arms = [label for label in labels if label not in excluded]
-    if rules.goal.aim is Aim.LIMIT:
+    if rules.goal.aim == "limit":
         return _near_limit(evidence, arms, unsteady)
     return _OPEN[rules.goal.aim](evidence, arms)
 
@@ -147,7 +147,7 @@ def _untold_own_fp32(evidence: GroupEvidence, labels: Collection[str]) -> list[P
     if is_unopposed(labels, rules):
         return []
     own = [pair for pair in rules.references.items() if set(pair) <= set(labels)]
-    is_limited = rules.goal.aim is Aim.LIMIT
+    is_limited = rules.goal.aim == "limit"
     return find_untold(evidence, [pair for pair in own if not (is_limited and rules.baseline in pair)])
 
 
@@ -167,9 +167,9 @@ def find_untold(evidence: GroupEvidence, pairs: Iterable[Pair]) -> list[Pair]:
 def _goal_left(evidence: GroupEvidence, pair: Pair) -> float:
     """Return the restarts until the goal needs a pair no more."""
     goal = evidence.rules.goal
-    if goal.aim is Aim.BEST:
+    if goal.aim == "best":
         return _restarts_left(evidence.compare_rivals(*pair))
-    if goal.aim is Aim.LIMIT:
+    if goal.aim == "limit":
         return _restarts_left(evidence.compare(*pair, limit=goal.within or 0.0))
     if goal.within is None:
         return verdict_left(evidence, pair)
@@ -241,7 +241,7 @@ def _beside_baseline(arms: Sequence[str], rules: Rules) -> list[Pair]:
 
 
 _OPEN: Mapping[Aim, Callable[[GroupEvidence, Sequence[str]], list[Pair]]] = {
-    Aim.BASELINE: _untold_baseline,
-    Aim.BEST: _unsettled_leaders,
-    Aim.RESOLVE: _wide_ratios,
+    "baseline": _untold_baseline,
+    "best": _unsettled_leaders,
+    "resolve": _wide_ratios,
 }

@@ -12,7 +12,7 @@ from shootout.core.constants import CONVERTED
 from shootout.core.contract import Arm, Device, Precision
 from shootout.core.exported.model import ONNX_SUFFIX
 from shootout.core.schemes import without_shapes
-from shootout.core.stats.goals import Aim, Goal
+from shootout.core.stats.goals import Goal
 
 FULL = (Precision.FP32, Precision.NATIVE)
 PLAIN = f":{Device.CPU}:{Precision.FP32}"
@@ -76,7 +76,7 @@ def with_next_baseline(record: GroupRecord, out: Collection[str], measured: Coll
         out: labels of the arms that are out for good.
         measured: labels of those that have played.
     """
-    if record.baseline not in out or record.goal.aim is Aim.LIMIT:
+    if record.baseline not in out or record.goal.aim == "limit":
         return record
     arms, exact = [arm for arm in record.arms if not arm.control], exact_of(record.arms)
     plain = [arm for arm in arms if arm.label in exact and arm.label in measured and arm.label not in out]
@@ -133,7 +133,7 @@ def count_comparisons(
     wanted = {frozenset((label, baseline)) for label in there if baseline is not None}
     wanted |= {frozenset(pair) for pair in references.items()}
     known = sum(len(pair) == 2 for pair in wanted)
-    if goal.aim is not Aim.BEST:
+    if goal.aim != "best":
         return known
     return known + max(len(there) - 1 - (baseline in there), 0)
 

@@ -43,7 +43,7 @@ from shootout.core.host.store import cache_folder
 from shootout.core.messages import Progress
 from shootout.core.scenario import Arrivals, find_scenario
 from shootout.core.scoring import ACCURACY, MetricSpec, scorer
-from shootout.core.stats.goals import Aim, read_goal
+from shootout.core.stats.goals import read_goal
 from shootout.core.stats.readings import LEAST_TAILS
 from shootout.core.study.feasibility import Here, find_obstacles, needed_bytes, needed_disk_bytes, weight_bytes
 from shootout.core.study.group import (
@@ -182,7 +182,7 @@ class Plan:
         have a time of its own.
         """
         asked = [group.record for group in self.groups if group.playing]
-        if self.study.turns or not all(record.goal.aim is Aim.BEST and record.selects_for is None for record in asked):
+        if self.study.turns or not all(record.goal.aim == "best" and record.selects_for is None for record in asked):
             return None
         return RACING_S * len(asked)
 
@@ -463,7 +463,7 @@ def _plan_group(study: Study, arms: list[Arm], point: Point, here: Here, apart: 
         comparisons=count_comparisons(label, runnable, references, goal),
         arms=ordered,
         goal=goal,
-        least_restarts=study.turns or study.least_restarts or (LEAST_TAILS if goal.aim is Aim.RESOLVE else 0),
+        least_restarts=study.turns or study.least_restarts or (LEAST_TAILS if goal.aim == "resolve" else 0),
         references=references,
         scores_all=asked.scores_all,
     )
@@ -504,7 +504,7 @@ def _choose_baseline(
         of_file = is_file(arms[0].model)
         sure = [arm for arm in runnable if not (of_file and _takes_module(arm))]
         # The baseline and its copy play in every restart, and in a race for the best it is of no interest by itself.
-        names = backends.baselines(loads_quickly=of_file or read_goal(study.aims_at).aim is Aim.BEST)
+        names = backends.baselines(loads_quickly=of_file or read_goal(study.aims_at).aim == "best")
         usual = [here.first(arms[0].model)(name)[1] for name in names]
         # Nor is it known before a load whether a Vulkan device is a program, which is never timed.
         timed = [arm for arm in runnable if arm.target.device is not Device.VULKAN]

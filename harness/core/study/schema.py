@@ -28,7 +28,7 @@ from shootout.core.errors import UsageError, tell_refusal, unknown
 from shootout.core.exported.calls import OFF
 from shootout.core.host.store import without_home
 from shootout.core.scenario import Scenario, StudyOption, find_scenario, scenario_names
-from shootout.core.stats.goals import Aim, find_max_drop, read_goal, read_share
+from shootout.core.stats.goals import find_max_drop, read_goal, read_share
 from shootout.core.study import axes
 from shootout.core.study.target import canonical
 
@@ -210,7 +210,7 @@ class Study(BaseModel):
     @property
     def aims_at(self) -> str:
         """Return the goal of its races, given or not."""
-        return self.goal or Aim.BEST
+        return self.goal or "best"
 
     @property
     def all_scenarios(self) -> set[Value]:
@@ -252,7 +252,7 @@ class Study(BaseModel):
         if self.turns:
             return self.turns
         own = "max_restarts" in self.model_fields_set or any(find_scenario(one).selects for one in self.scenario)
-        return self.max_restarts if own or self.aims_at == Aim.BASELINE else MAX_RESTARTS_IN_TIME
+        return self.max_restarts if own or self.aims_at == "baseline" else MAX_RESTARTS_IN_TIME
 
     def changed(
         self,

@@ -9,8 +9,7 @@ from typing import Any
 from shootout.apps.judge.choice import Cell
 from shootout.core.constants import INDIFFERENT
 from shootout.core.contract import NotRunKind
-from shootout.core.stats.goals import Aim
-from shootout.core.stats.verdicts import Comparison, judge, judge_limit
+from shootout.core.stats.verdicts import Comparison, judge
 from shootout.tell.document import (
     Control,
     Document,
@@ -23,6 +22,7 @@ from shootout.tell.document import (
     Timing,
     ratio_of,
 )
+from shootout.tell.limits import judge_limit
 
 GROUP = "toy, batch 1"
 HELD = Control(ratio=None, holds=True)
@@ -116,7 +116,7 @@ def cell(*rows: Row, within: float = 0.02, known: Mapping[frozenset[str], float]
 
     facts: dict[str, Any] = {
         "group": GROUP, "baseline": rows[0].arm if rows else None, "restarts": 5, "control_holds": True,
-        "aim": Aim.BEST, "most_restarts": 60, "restart_s": 9.0, "restarts_needed": lambda *_: 32,
+        "aim": "best", "most_restarts": 60, "restart_s": 9.0, "restarts_needed": lambda *_: 32,
         "rows": with_ratios(rows, within), "compare": compare, "unvouched": None,
         "withheld": lambda _: None, "again": again,
         "is_scored": any(one.fidelity and one.fidelity.metric for one in rows),

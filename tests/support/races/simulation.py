@@ -18,8 +18,7 @@ from shootout.core.contract import Arm, Array, Target
 from shootout.core.messages import Scope
 from shootout.core.race.race import Race as PackageRace
 from shootout.core.stats.group_evidence import Blocks, GroupEvidence, Rules
-from shootout.core.stats.interval import LEAST_OPEN, LEAST_SD, find_bearable, find_reach
-from shootout.core.stats.verdicts import Verdict
+from shootout.core.stats.verdicts import LEAST_OPEN, LEAST_SD, Verdict, find_bearable, find_reach
 
 from .groups import group_of_rules, take
 

@@ -34,13 +34,12 @@ from shootout.core.constants import TOO_BUSY
 from shootout.core.contract import Array
 from shootout.core.errors import ExitCode, UsageError
 from shootout.core.messages import Scope
-from shootout.core.stats.goals import Aim
 from shootout.core.stats.readings import LEAST_TAILS, median
-from shootout.core.stats.verdicts import Comparison, Standing, Verdict
+from shootout.core.stats.verdicts import Comparison, Verdict
 from shootout.core.study.group import short
 from shootout.tell import reproduce
 from shootout.tell.document import Chosen, Document, Finding, Part, Ratio, Rival, Row, ratio_of
-from shootout.tell.limits import Limit
+from shootout.tell.limits import Limit, Standing
 
 DRAWS = 1_000
 
@@ -327,7 +326,7 @@ def _command_to_settle(
         return resume
     cell = candidate.play.cell
     is_enough = {*needs} == {MORE} or (cell.has_policy and not any("--inputs" in need for need in needs))
-    if needs and is_enough and cell.command and cell.aim is Aim.BEST:
+    if needs and is_enough and cell.command and cell.aim == "best":
         return (
             f"{cell.command} {MORE}"  # all its targets, since the choice is among them, and all that its policy needs
         )

@@ -8,10 +8,9 @@ from shootout.apps.judge.decide.decision import Decision, Judged
 from shootout.apps.judge.decide.policy import Objective
 from shootout.apps.judge.decide.screen import compare_objective, tell_objective
 from shootout.core.errors import UsageError
-from shootout.core.stats.verdicts import Standing
 from shootout.core.units import counted
 from shootout.tell.document import Finding, tell_finding
-from shootout.tell.limits import BYTES, LIMITS, NANOSECONDS, SHARE, Limit
+from shootout.tell.limits import BYTES, LIMITS, NANOSECONDS, SHARE, Limit, Standing
 from shootout.tell.page.charts import BEHIND, CHOSEN, EVEN, SOFT, Chart, complete, cut, stack
 from shootout.tell.page.intervals import MOST_TARGETS, NAME, Axis, DotLine, draw_panel
 from shootout.tell.table import SHIPPED

@@ -14,10 +14,9 @@ from shootout.apps.judge.decide.policy import Objective, Policy
 from shootout.core.contract import Array, NotRunKind
 from shootout.core.errors import NO_FAULT
 from shootout.core.messages import CPU, Scope
-from shootout.core.stats.interval import LEAST_RESTARTS
 from shootout.core.stats.leaders import is_indifferent
 from shootout.core.stats.readings import LEAST_TAILS
-from shootout.core.stats.verdicts import Comparison, Verdict, judge, ratio_at
+from shootout.core.stats.verdicts import LEAST_RESTARTS, Comparison, Verdict, judge, ratio_at
 from shootout.core.units import counted
 from shootout.tell.document import Rate, Row
 from shootout.tell.limits import Limit

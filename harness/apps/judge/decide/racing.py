@@ -20,14 +20,13 @@ from shootout.core.exported.request import Request
 from shootout.core.journal.records import Played
 from shootout.core.scenario import Scenario, find_scenario, scenario_names
 from shootout.core.scoring import scorer
-from shootout.core.stats.goals import Aim
 from shootout.core.stats.readings import LEAST_TAILS
-from shootout.core.stats.verdicts import Standing, Verdict
+from shootout.core.stats.verdicts import Verdict
 from shootout.core.study.group import GroupRecord
 from shootout.core.study.plan import metric_of
 from shootout.core.study.schema import Study
 from shootout.tell.document import Finding, tell_finding
-from shootout.tell.limits import Limit
+from shootout.tell.limits import Limit, Standing
 
 BY_RATE_LIMITS = frozenset({Limit.RATE, Limit.COST})
 
@@ -67,7 +66,7 @@ def fit_study(policy: Policy, study: Study, asked: Collection[str]) -> Study:
     if "scenario" not in asked and not (study.value_of("mix") and _is_usual(brought)):  # a mix has times of calls, too
         changes["scenario"] = brought
     if "goal" not in asked:
-        changes["goal"] = str(Aim.BEST)  # a beaten arm needs no verdict against the baseline
+        changes["goal"] = "best"  # a beaten arm needs no verdict against the baseline
     serves = any(_takes_requests(find_scenario(one)) for one in changes.get("scenario", study.scenario))
     if serves and "rate" not in asked and policy.objective is Objective.LATENCY and policy.load:
         changes["rate"] = _given_rate(policy, policy.load)

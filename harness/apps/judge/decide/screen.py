@@ -16,7 +16,7 @@ from shootout.apps.judge.decide.objective import BY_RATE, EXACT
 from shootout.apps.judge.decide.policy import Objective, Policy, read_policy, write_policy
 from shootout.core.contract import Precision
 from shootout.core.scenario import find_scenario
-from shootout.core.stats.verdicts import Standing, Verdict
+from shootout.core.stats.verdicts import Verdict
 from shootout.core.study.group import short
 from shootout.core.units import counted, duration, number, seconds, size
 from shootout.tell import reproduce
@@ -39,7 +39,7 @@ from shootout.tell.answer import (
 )
 from shootout.tell.columns import error_of
 from shootout.tell.document import Finding, Ratio, Row, WouldChange, tell_finding
-from shootout.tell.limits import FIDELITY, LIMITS, Limit, accept_option
+from shootout.tell.limits import FIDELITY, LIMITS, Limit, Standing, accept_option
 from shootout.tell.ratios import NEVER_TOGETHER, PRICE, SMALLNESS, SPEED, tell_factor, tell_lead, tell_ratio
 from shootout.tell.screen import INDENT, NAMED, bold, fold, labeled, typed
 from shootout.tell.wording import tell_metric

@@ -14,9 +14,8 @@ from shootout.apps.judge.decide.candidates import Candidate, Play
 from shootout.apps.judge.decide.limits import judge_limits
 from shootout.apps.judge.decide.policy import Objective, Policy, as_policy
 from shootout.core.errors import UsageError
-from shootout.core.stats.verdicts import Standing
 from shootout.tell.document import Document, Finding, Findings, stand
-from shootout.tell.limits import FIDELITY, LIMITS, Limit
+from shootout.tell.limits import FIDELITY, LIMITS, Limit, Standing
 from shootout.tell.machines import machine_of
 from shootout.tell.study_options import TuneOptions
 

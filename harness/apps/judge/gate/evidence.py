@@ -26,13 +26,12 @@ from shootout.core.constants import (
 from shootout.core.contract import BoundStanding, NotRunKind, Precision
 from shootout.core.errors import UsageError
 from shootout.core.messages import Scores
-from shootout.core.stats.goals import DEFAULT_DROP, MOST_PERCENT, Aim, Goal, find_max_drop, read_share
-from shootout.core.stats.verdicts import Standing, judge_limit
+from shootout.core.stats.goals import DEFAULT_DROP, MOST_PERCENT, Goal, find_max_drop, read_share
 from shootout.core.units import counted, limit_digits, round_limit, size
 from shootout.models.metrics import tell_rows_to_bring
 from shootout.tell.columns import error
 from shootout.tell.document import Part, Row
-from shootout.tell.limits import LIMITS, SHARE, Limit
+from shootout.tell.limits import LIMITS, SHARE, Limit, Standing, judge_limit
 from shootout.tell.paired import admits_any_loss, bound_mean, compare_means
 
 NOT_RACED = frozenset({Limit.RATE, Limit.COST})
@@ -76,7 +75,7 @@ class Limits:
     @property
     def goal(self) -> Goal:
         """Return what the race is for."""
-        return Goal(aim=Aim.LIMIT, within=self.slower)
+        return Goal(aim="limit", within=self.slower)
 
 
 def read_limits(options: Mapping[str, Any]) -> Limits:

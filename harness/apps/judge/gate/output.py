@@ -12,12 +12,11 @@ from rich.text import Text
 
 from shootout.apps.judge.gate.evidence import Check
 from shootout.apps.judge.gate.verdict import TIME, Gate, Outcome, tell_check, tell_decisive, tell_slowdown
-from shootout.core.stats.verdicts import Standing
 from shootout.core.units import counted, span
 from shootout.tell.document import Document
 from shootout.tell.formats import junit
 from shootout.tell.formats.files import check_files, write_file, write_files
-from shootout.tell.limits import SHARE
+from shootout.tell.limits import SHARE, Standing
 from shootout.tell.screen import INDENT, labeled, typed
 
 _STYLES: dict[Outcome, str] = {"pass": "bold green", "fail": "bold red", "undecided": "bold yellow"}

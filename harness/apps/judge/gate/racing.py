@@ -31,7 +31,6 @@ from shootout.core.exported.request import is_file, is_own
 from shootout.core.install import install
 from shootout.core.messages import Progress
 from shootout.core.scoring import ACCURACY
-from shootout.core.stats.goals import Aim
 from shootout.core.stats.readings import LEAST_TAILS
 from shootout.core.study.plan import Plan, make_plan, metric_of
 from shootout.core.study.points import describe, points, request
@@ -345,7 +344,7 @@ def why_unshippable(contest: Contest) -> str:
 def plan_alone(contest: Contest) -> Plan:
     """Plan one short restart of the candidate by itself: a folder is made of what was measured and found right."""
     study = contest.plan.study
-    alone = {"targets": study.targets[1:], "baseline": None, "goal": Aim.BEST, "max_restarts": 1}
+    alone = {"targets": study.targets[1:], "baseline": None, "goal": "best", "max_restarts": 1}
     return make_plan(study.model_copy(update={**alone, "least_restarts": 0}), takes_few_rows=True)
 
 

@@ -16,9 +16,9 @@ from shootout.core.errors import UsageError
 from shootout.core.exported.request import is_own
 from shootout.core.journal import journal
 from shootout.core.scenario import scenario_of
-from shootout.core.stats.verdicts import Standing
 from shootout.models.sources import hfconfig
 from shootout.tell import reproduce
+from shootout.tell.limits import Standing
 from shootout.tell.study_options import RunOptions, flags_of, read_words
 
 

@@ -24,10 +24,10 @@ from shootout.core.journal.journal import History, is_from_here
 from shootout.core.journal.records import Played
 from shootout.core.messages import Scope
 from shootout.core.results.group import Group
-from shootout.core.stats.verdicts import Standing, Verdict
+from shootout.core.stats.verdicts import Verdict
 from shootout.core.units import counted, duration, span
 from shootout.tell.document import Part, Ratio, Row
-from shootout.tell.limits import SHARE
+from shootout.tell.limits import SHARE, Standing
 from shootout.tell.ratios import tell_close_ratio
 
 Outcome = Literal["pass", "fail", "undecided"]
