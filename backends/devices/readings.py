@@ -6,8 +6,9 @@ host's clock with the device waited for, for GPUs as for CPUs.
 
 from __future__ import annotations
 
+import math
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from statistics import fmean, median
 from typing import Any, TypeVar
@@ -17,7 +18,7 @@ from shootout.core import clock
 from shootout.core.adapter import GpuSide, Session
 from shootout.core.constants import LEAD_IN_CALLS, LEAD_IN_NS
 from shootout.core.contract import Arrays
-from shootout.core.errors import explained
+from shootout.core.errors import ArmFailed, explained
 from shootout.core.messages import Energy, OnGpu, Scope
 from shootout.core.worker import reported
 from shootout.core.worker.blocks import make_timed_calls
@@ -80,8 +81,20 @@ def _try_reading(faults: list[str], what: str, ask: Callable[[], T]) -> T | None
 
 
 def _read_allocator(ask: Callable[[], tuple[int, int]]) -> tuple[int, int]:
-    held, peak = reported.check_amounts(ask())
+    held, peak = check_amounts(ask())
     return int(held), int(peak)
+
+
+def check_amounts(given: Iterable[Any]) -> list[float]:
+    """Return numbers that a session tells.
+
+    Raises:
+        ArmFailed: one is no finite amount, or negative.
+    """
+    numbers: list[float] = reported.check_type(list[float], list(given), "")
+    if wrong := [one for one in numbers if not math.isfinite(one) or one < 0]:
+        raise ArmFailed(f"{wrong[0]} is not an amount")
+    return numbers
 
 
 class _Readings:
@@ -112,7 +125,7 @@ class _Readings:
     def event_ns(self, read: Callable[[Any, int], list[float]]) -> float:
         """Return the nanoseconds of `execute` by the device's own clock."""
         told_ns = (ns for slot in self._rotate_slots() for ns in read(self._stage_inputs(slot), IN_A_ROW))
-        return float(median(reported.check_amounts(told_ns)))
+        return float(median(check_amounts(told_ns)))
 
     def energy(self, seconds: float) -> Energy | None:
         """Return the energy of calls end to end, one after the other; None if the driver doesn't count it."""

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
 import numpy as np
 
+from shootout.core import clock
 from shootout.core.adapter import Built, Event, GpuSide, Runner, Session, check_inputs
-from shootout.core.constants import TAIL_S
-from shootout.core.contract import Arm, Arrays, Capabilities, Executed, NotRun
+from shootout.core.constants import LEAD_IN_NS, TAIL_S
+from shootout.core.contract import Arm, Array, Arrays, Capabilities, Executed, NotRun
 from shootout.core.exported.model import ExportedModel, aligned
-from shootout.core.messages import Scope, Verified
+from shootout.core.messages import Ask, Scope, Tuned, Turn, Verified
 from shootout.core.scenario import Arrivals as Sizes
 from shootout.core.scenario import Opened, Scenario, StudyOption
 from shootout.core.schemes import without_shapes
@@ -106,7 +107,11 @@ class VaryingSizes(Scenario):
 
     def open(self, opened: Opened) -> SizedBlocks:
         """Return what calls the sizes in their order."""
-        return SizedBlocks(opened)
+        exported = opened.built.exported
+        sizes = list_buffers(exported)
+        first = int(np.random.default_rng(opened.seed).integers(len(sizes)))  # another one in each restart
+        order, weights = order_calls(exported, sizes, first), _varying_of(exported).weights
+        return SizedBlocks(opened.sessions[0], sizes, first, order=order, weights=weights, on_gpu=opened.on_gpu)
 
     def verify(self, claim: Claim, caller: Caller, _keep: Path | None) -> tuple[Verified, Claim]:
         """Verify the arm at each of its sizes; the claim that is returned is of the one that is checked again."""
@@ -115,25 +120,68 @@ class VaryingSizes(Scenario):
 
 
 class SizedBlocks(Blocks):
-    """Reads calls of all sizes, in passes.
+    """Reads calls of all sizes; a reading is of a pass through all of them, in their order.
+
+    Args:
+        sizes: the input buffers of each size.
+        first: the size that is checked again later; its buffers come first.
+        order: which buffer each call takes.
+        weights: what each call of the order counts in the mean of a pass.
+        on_gpu: see `Blocks`.
 
     Attributes:
-        sizes: the input buffers of each size.
-        first: the size that is checked again later, one for each restart; its buffers come first.
+        read_ns: what all calls of the last turn took, see `Turn`.
     """
 
-    def __init__(self, opened: Opened) -> None:
-        exported, varying = opened.built.exported, _varying_of(opened.built.exported)
-        self.sizes = list_buffers(exported)
-        self.first = int(np.random.default_rng(opened.seed).integers(len(self.sizes)))
-        others = [buffer for at, some in enumerate(self.sizes) if at != self.first for buffer in some]
-        super().__init__(
-            opened.sessions[0],
-            [*self.sizes[self.first], *others],
-            on_gpu=opened.on_gpu,
-            order=order_calls(exported, self.sizes, self.first),
-            weights=varying.weights,
-        )
+    def __init__(
+        self,
+        session: Session,
+        sizes: Sequence[Sequence[Arrays]],
+        first: int,
+        *,
+        order: Sequence[int],
+        weights: Sequence[float],
+        on_gpu: bool = False,
+    ) -> None:
+        others = [buffer for at, some in enumerate(sizes) if at != first for buffer in some]
+        super().__init__(session, [*sizes[first], *others], on_gpu=on_gpu)
+        self.sizes, self.first, self.read_ns = sizes, first, 0.0
+        self._count, self._weights = len(order), np.array(weights)
+        self._timed = {scope: _in_order(call, order) for scope, call in self._calls.items()}
+
+    def tune(self) -> Tuned:
+        """Fix that a reading is of a pass."""
+        self._tuned = replace(super().tune(), per_reading=dict.fromkeys(Scope, self._count))
+        return self._tuned
+
+    def turn(self, ask: Ask) -> Turn:
+        """Play what is asked in one turn, and add up what its calls took."""
+        self.read_ns = 0.0
+        return replace(super().turn(ask), read_ns=self.read_ns)
+
+    def _estimate_call_ns(self, scope: Scope) -> float:
+        """Return the mean of a pass."""
+        count = self._count
+        call_ns = self._read_calls(scope, self._readings, per_reading=1, block_ns=LEAD_IN_NS, min_calls=count)
+        return float(call_ns[:count].mean())
+
+    def _read_block(self, scope: Scope, block_ns: int, _min_calls: int) -> Array:
+        """Read whole passes, call by call, until the block has lasted; return each one's weighted mean."""
+        passes, block = list[Array](), clock.Deadline(block_ns / 1e9)
+        while not passes or block.left_s > 0:
+            passes.append(self._read_calls(scope, self._readings, per_reading=1, block_ns=0, min_calls=self._count))
+        read_ns = np.array(passes)
+        self.read_ns += float(read_ns.sum())
+        return np.average(read_ns, axis=1, weights=self._weights)
+
+
+def _in_order(call: clock.Call, order: Sequence[int]) -> clock.Call:
+    """Return the call that takes the place of each in a pass, in place of a buffer."""
+
+    def call_next(place: int) -> Any:
+        return call(order[place])
+
+    return call_next
 
 
 def build(runner: Runner, exported: ExportedModel, arm: Arm, folder: Path) -> Built:

@@ -113,10 +113,3 @@ def test_an_event_that_cannot_be_drawn_is_none(wrong: Mapping[str, Any]):
     assert check_events([fine]) == (fine,)
     with pytest.raises((ArmFailed, TypeError, ValueError)):
         check_events([fine, wrong])
-
-
-@pytest.mark.parametrize("wrong", [math.inf, -1.0, "soon", None])
-def test_what_is_no_amount_is_none(wrong: Any):
-    assert reported.check_amounts(iter([1, 2.5])) == [1.0, 2.5]
-    with pytest.raises(ArmFailed):
-        reported.check_amounts([1.0, wrong])

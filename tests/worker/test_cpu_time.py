@@ -19,6 +19,7 @@ from shootout.core import clock
 from shootout.core.host.child import Child
 from shootout.core.messages import CPU, Ask, Scope, Turn
 from shootout.core.race.arm_process import ClockCheck
+from shootout.core.race.pace import RaceTime
 from shootout.core.race.restart import block_medians
 from shootout.core.worker.blocks import Blocks
 
@@ -112,7 +113,7 @@ def test_from_the_turn_on_in_which_a_process_starts_another_there_is_no_figure(
         one = One(
             SimpleNamespace(ask=lambda *_, **__: found),
             SimpleNamespace(arm=None),
-            SimpleNamespace(deadline=clock.Deadline(None)),
+            SimpleNamespace(time=RaceTime()),
         )
         monkeypatch.setattr(ClockCheck, "find_fault", lambda *_: "")
         for _ in range(2):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from support.gpus.queued import (
 from shootout.backends.devices import readings
 from shootout.backends.devices.cuda import Cuda
 from shootout.core.constants import LEAD_IN_CALLS
+from shootout.core.errors import ArmFailed
 from shootout.core.messages import GpuState, OnGpu
 
 
@@ -136,3 +138,10 @@ def test_without_nvml_time_is_told_and_nothing_else(device: Device, monkeypatch:
     cost = Cuda().begin_load()()
     assert (cost.context_s, cost.context_bytes, cost.loaded_bytes) == (0.3, None, None)
     assert Cuda().state() == GpuState()
+
+
+@pytest.mark.parametrize("wrong", [math.inf, -1.0, "soon", None])
+def test_what_is_no_amount_is_none(wrong: Any):
+    assert readings.check_amounts(iter([1, 2.5])) == [1.0, 2.5]
+    with pytest.raises(ArmFailed):
+        readings.check_amounts([1.0, wrong])

@@ -18,12 +18,11 @@ from shootout.core.contract import Arm, Arrays, Executed, Target, TensorSpec
 from shootout.core.exported.fidelity import NOTHING
 from shootout.core.exported.model import INPUTS, REFERENCE, ExportedModel, save_sets
 from shootout.core.host.placement import place
-from shootout.core.messages import Scope
+from shootout.core.messages import Ask, Scope
 from shootout.core.race.arm_process import ArmProcess, Launcher
 from shootout.core.scenario import Opened
 from shootout.core.worker import blocks as blocks_module
 from shootout.core.worker import verification
-from shootout.core.worker.blocks import Blocks
 from shootout.core.worker.process import WorkerProcess
 from shootout.core.worker.worker import Worker
 from shootout.scenarios import varying
@@ -168,14 +167,14 @@ def test_calls_take_the_sizes_in_the_order_of_their_arrival(tmp_path: Path):
 def test_a_reading_is_a_pass_through_all_calls(tmp_path: Path):
     exported = made(tmp_path)
     session = loaded(exported, tmp_path / "built", arm())
-    buffers = [one for some in varying.list_buffers(exported) for one in some]
-    order = varying.order_calls(exported, varying.list_buffers(exported), 0)
-    blocks = Blocks(session, buffers, order=order, weights=[1 / 6] * 6)
+    sizes = varying.list_buffers(exported)
+    order = varying.order_calls(exported, sizes, 0)
+    blocks = varying.SizedBlocks(session, sizes, 0, order=order, weights=[1 / 6] * 6)
     assert set(blocks.tune().per_reading.values()) == {len(ARRIVALS.sizes)}
     blocks.play([Scope.END_TO_END])
     calls = [shape for one in session._loaded.values() for shape in one.seen]  # type: ignore[attr-defined]
     assert len(calls) % len(ARRIVALS.sizes) in range(len(ARRIVALS.sizes))
-    np.testing.assert_array_equal(blocks.answered(0)["y"], 2 * buffers[0]["x"])
+    np.testing.assert_array_equal(blocks.answered(0)["y"], 2 * sizes[0][0]["x"])
 
 
 def test_a_rare_size_counts_by_its_exact_share_in_every_pass(monkeypatch: pytest.MonkeyPatch):
@@ -195,13 +194,15 @@ def test_a_rare_size_counts_by_its_exact_share_in_every_pass(monkeypatch: pytest
 
     monkeypatch.setattr(clock, "now_ns", lambda: clock_ns[0])
     monkeypatch.setattr(blocks_module, "BLOCK_NS", 300_000_000)
-    buffers = [{"x": np.zeros((1, size), np.float32)} for size in shares]
+    buffers = [[{"x": np.zeros((1, size), np.float32)}] for size in shares]
     session: Any = Timed(bare_exported({}))
-    blocks = Blocks(session, buffers, order=[[*shares].index(size) for size in sizes], weights=weights)
+    order = [[*shares].index(size) for size in sizes]
+    blocks = varying.SizedBlocks(session, buffers, 0, order=order, weights=weights)
     blocks.tune()
-    latency_ns = blocks.play([Scope.END_TO_END])[Scope.END_TO_END]
+    turn = blocks.turn(Ask())
+    latency_ns = turn.latency_ns[Scope.END_TO_END]
     np.testing.assert_allclose(latency_ns, [0.9999 * 1e6 + 0.0001 * 75e6] * 3)
-    assert blocks.read_ns == 3 * (49 * 1e6 + 75e6), "what the calls took, which the clock check compares"
+    assert turn.read_ns == 3 * (49 * 1e6 + 75e6), "what the calls took, which the clock check compares"
 
 
 @pytest.mark.parametrize(("wrong", "told"), [({}, None), ({3: 1.0}, "at tokens=3: relative L2 error")])
@@ -228,7 +229,7 @@ def test_which_size_is_checked_again_is_drawn_by_the_runs_seed(tmp_path: Path, m
     session: Any = SimpleNamespace(stage=lambda _, slot: slot, execute=int, synchronize=int, fetch=int)
 
     def draw(seed: int) -> int:
-        return varying.SizedBlocks(Opened(built=built, sessions=[session], seed=seed)).first
+        return varying.VaryingSizes().open(Opened(built=built, sessions=[session], seed=seed)).first
 
     assert [draw(seed) for seed in range(30)] == [draw(seed) for seed in range(30)]
     assert {draw(seed) for seed in range(30)} == {0, 1, 2}, "each of the three sizes"

@@ -80,13 +80,9 @@ class Blocks:
     Args:
         on_gpu: each turn begins with calls until a GPU's clock has risen again.
         clips: the calls that are timed end to end, if they are those of a stream; None: calls on the buffers.
-        order: which buffer each call takes where sizes vary; a reading is then of a pass through all of it. None: calls
-            take the buffers in turn.
-        weights: what each call of the order counts in the mean of a pass.
 
     Attributes:
         cpu_ns: CPU time of a call in the last block end to end, see `Turn`.
-        read_ns: what all calls of the last turn took where sizes vary, see `Turn`.
     """
 
     calls_alone = True
@@ -99,8 +95,6 @@ class Blocks:
         *,
         on_gpu: bool = False,
         clips: Clips | None = None,
-        order: Sequence[int] | None = None,
-        weights: Sequence[float] = (),
     ) -> None:
         self._session, self.buffers = session, buffers
         self.sets = clips.sets if clips else buffers
@@ -108,15 +102,12 @@ class Blocks:
         if clips:
             stream = make_stream_call(session, clips, slot=len(buffers))
             self._calls = {**self._single, Scope.END_TO_END: stream}
-        self._stream, self._weights = len(order) if order else 0, np.array(weights)
-        self._count = self._stream or len(buffers)
-        self._timed = {scope: _in_order(call, order) for scope, call in self._calls.items()} if order else self._calls
+        self._timed, self._count = self._calls, len(buffers)
         self._on_gpu = on_gpu
         self._readings = array("q", bytes(8 * _READINGS))
         self._tuned: Tuned | None = None
         self._last_ns = 0.0
         self.cpu_ns: float | None = None
-        self.read_ns: float | None = None
 
     @property
     def calls(self) -> dict[Scope, clock.Call]:
@@ -142,9 +133,7 @@ class Blocks:
         """
         is_long = self._last_ns > LONG_CALL_NS
         call_ns = {scope: self._last_ns if is_long else self._estimate_call_ns(scope) for scope in Scope}
-        per_reading = {
-            scope: self._stream or max(1, -(-SHORT_CALL_NS // max(1, int(ns)))) for scope, ns in call_ns.items()
-        }
+        per_reading = {scope: max(1, -(-SHORT_CALL_NS // max(1, int(ns)))) for scope, ns in call_ns.items()}
         self._tuned = Tuned(per_reading=per_reading, call_ns=call_ns)
         return self._tuned
 
@@ -154,14 +143,13 @@ class Blocks:
         Each has its lead-in before, but for those of long calls (see `SLOW_CALL_NS`).
         """
         clock.quiet_collector()
-        self.read_ns = 0.0 if self._stream else None
         if self._on_gpu:
             clock.lead_in(self._timed[scopes[0]], self._count, calls=_READINGS, ns=GPU_LEAD_IN_NS)
         return {scope: self._play_block(scope, is_first=scope is scopes[0]) for scope in scopes}
 
     def turn(self, ask: Ask) -> Turn:
         """Play what is asked in one turn."""
-        return Turn(latency_ns=self.play(ask.scopes), read_ns=self.read_ns, cpu_ns=self.cpu_ns)
+        return Turn(latency_ns=self.play(ask.scopes), cpu_ns=self.cpu_ns)
 
     def at_once(self, job: Callable[[Blocks], T]) -> list[T]:
         """Return what a job gives for every session of the arm, which has one."""
@@ -185,9 +173,8 @@ class Blocks:
         self._session.stage(self.buffers[buffer], buffer)
 
     def _estimate_call_ns(self, scope: Scope) -> float:
-        least = self._stream or _GLANCE_CALLS
-        call_ns = self._read_calls(scope, self._readings, per_reading=1, block_ns=LEAD_IN_NS, min_calls=least)
-        return float(call_ns[:least].mean() if self._stream else np.median(call_ns))
+        call_ns = self._read_calls(scope, self._readings, per_reading=1, block_ns=LEAD_IN_NS, min_calls=_GLANCE_CALLS)
+        return float(np.median(call_ns))
 
     def _play_block(self, scope: Scope, *, is_first: bool) -> Array:
         assert self._tuned is not None, "tune comes first"
@@ -197,25 +184,18 @@ class Blocks:
         if not is_long or (is_first and call_ns <= SLOW_CALL_NS):
             clock.lead_in(self._timed[scope], self._count, calls=LEAD_IN_CALLS, ns=LEAD_IN_NS)
         before_ns = clock.spent_cpu_ns()
-        if self._stream:
-            latency_ns = self._read_passes(scope, block_ns)
-        else:
-            readings = self._readings
-            latency_ns = self._read_calls(scope, readings, per_reading=k, block_ns=block_ns, min_calls=min_calls) / k
+        latency_ns = self._read_block(scope, block_ns, min_calls)
         after_ns = clock.spent_cpu_ns()
         if scope is Scope.END_TO_END:
             calls = k * latency_ns.size
             self.cpu_ns = None if before_ns is None or after_ns is None else (after_ns - before_ns) / calls
         return latency_ns
 
-    def _read_passes(self, scope: Scope, block_ns: int) -> Array:
-        """Read whole passes, call by call, until the block has lasted; return each one's weighted mean."""
-        passes, block = list[Array](), clock.Deadline(block_ns / 1e9)
-        while not passes or block.left_s > 0:
-            passes.append(self._read_calls(scope, self._readings, per_reading=1, block_ns=0, min_calls=self._stream))
-        read_ns = np.array(passes)
-        self.read_ns = (self.read_ns or 0.0) + float(read_ns.sum())
-        return np.average(read_ns, axis=1, weights=self._weights)
+    def _read_block(self, scope: Scope, block_ns: int, min_calls: int) -> Array:
+        """Read calls until the block has lasted, so many at least; return each reading's nanoseconds per call."""
+        assert self._tuned is not None, "tune comes first"
+        k = self._tuned.per_reading[scope]
+        return self._read_calls(scope, self._readings, per_reading=k, block_ns=block_ns, min_calls=min_calls) / k
 
     def _read_calls(
         self, scope: Scope, readings: array[int], *, per_reading: int, block_ns: int, min_calls: int
@@ -229,15 +209,6 @@ class Blocks:
             min_calls=min_calls,
         )
         return np.frombuffer(readings, dtype=np.int64, count=count).copy()
-
-
-def _in_order(call: clock.Call, order: Sequence[int]) -> clock.Call:
-    """Return the call that takes the place of each in a stream, in place of a buffer."""
-
-    def call_next(place: int) -> Any:
-        return call(order[place])
-
-    return call_next
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -134,18 +134,6 @@ def check_facts(said: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**said, "notes": [*_limit_lines(said["notes"])]} if said.get("notes") else said
 
 
-def check_amounts(given: Iterable[Any]) -> list[float]:
-    """Return numbers that a session tells.
-
-    Raises:
-        ArmFailed: one is no finite amount, or negative.
-    """
-    numbers: list[float] = check_type(list[float], list(given), "")
-    if wrong := [one for one in numbers if not math.isfinite(one) or one < 0]:
-        raise ArmFailed(f"{wrong[0]} is not an amount")
-    return numbers
-
-
 def find_fault(value: Any) -> str:
     """Return the first value that is no finite amount of at most 64 bits, or no Unicode, and the way to it; "" for
     none.
