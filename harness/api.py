@@ -345,7 +345,7 @@ def plan(name: str = "shootout", **options: Unpack[RunOptions]) -> dict[str, Any
         UsageError: an option is unknown, or its value is impossible.
     """
     planned, policy = plan_run(name, _check_options(options))
-    return dry_run.as_data(planned, options.get("max_time_s"), policy)
+    return dry_run.as_data(planned, options.get("max_time_s"), policy.model_dump(mode="json") if policy else None)
 
 
 @passing_on_ends()

@@ -14,11 +14,12 @@ from types import MappingProxyType
 from shootout.apps.fleet.node_side import zip_folder
 from shootout.apps.fleet.parcel import pack_package
 from shootout.apps.fleet.ssh_hosts import connect, read_addresses
-from shootout.apps.fleet.transport import Answer, Contents, NodeLost, Place, Task
+from shootout.apps.fleet.transport import Answer, NodeLost, Place, Task
 from shootout.apps.judge.to_ship import find_arm_to_ship
 from shootout.apps.ship.folder import is_there, new_folder
 from shootout.commands.output import show_progress
 from shootout.core.errors import ExitCode, UsageError, printable
+from shootout.tell.delivery import Contents
 from shootout.tell.progress import ProgressDisplay
 from shootout.tell.study_options import MachineOptions
 

@@ -25,7 +25,7 @@ from shootout.apps.fleet import ray_cluster, ssh_hosts
 from shootout.apps.fleet.deliver import deliver
 from shootout.apps.fleet.node_side import zip_folder
 from shootout.apps.fleet.parcel import Parcel, pack
-from shootout.apps.fleet.transport import STOP_S, Contents, NodeLost, Place, Task, Transport
+from shootout.apps.fleet.transport import STOP_S, NodeLost, Place, Task, Transport
 from shootout.apps.judge.compare import merged
 from shootout.commands import selection
 from shootout.commands.output import print_answer, show_progress
@@ -46,7 +46,7 @@ from shootout.core.study.group import GroupRecord, confirming_name
 from shootout.core.study.plan import PlannedGroup
 from shootout.core.study.schema import Study
 from shootout.core.units import counted, size, span
-from shootout.tell.delivery import contents, to_json
+from shootout.tell.delivery import Contents, contents, to_json
 from shootout.tell.formats.files import check_files
 from shootout.tell.progress import ProgressDisplay
 from shootout.tell.run_folder import new_folder

@@ -78,8 +78,9 @@ def run(
     with show_progress() as progress, _leading_on(study):
         plan, policy = plan_run(study, options, progress)
         if dry_run:
-            given = plan, limit.seconds, policy
-            return print_answer(preview.render(*given), preview.as_data(*given), as_json=as_json)
+            screen = preview.render(plan, limit.seconds, policy.tell() if policy else "")
+            data = preview.as_data(plan, limit.seconds, policy.model_dump(mode="json") if policy else None)
+            return print_answer(screen, data, as_json=as_json)
         out = choose_out(plan, options)
         try:
             document = measure_run(plan, policy, out, options, limit, progress, command_of(sys.argv[1:]))

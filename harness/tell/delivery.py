@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ SENT_EXPORTS = "sent-exports.json"
 """The file in the current folder with keys of exported models that were sent for the conformance suite, by request."""
 FLEET = "fleet"
 """The folder below the cache's that holds what was sent."""
+Contents = Mapping[str, Path | bytes]
+"""Files to send, by name: where each lies, or what is in it."""
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 

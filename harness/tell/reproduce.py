@@ -252,7 +252,7 @@ def _find_typed(model: str) -> str:
     """Return the file that a user typed for a model."""
     if not Path(model).parent.name.startswith(CONVERTED):
         return model
-    from shootout.models.sources.trees import find_typed  # which reading most runs doesn't need
+    from shootout.models import find_typed  # which reading most runs doesn't need
 
     return find_typed(model)
 

@@ -10,13 +10,12 @@ import json
 import sys
 from collections.abc import Sequence
 
-from shootout.apps.fleet.transport import Contents
 from shootout.commands.elsewhere import run_on_hosts
 from shootout.commands.output import show_progress
 from shootout.core.errors import ShootoutError, UsageError
 from shootout.core.exported.model import ExportedModel
 from shootout.tell.cache_limit import in_use
-from shootout.tell.delivery import SENT_EXPORTS, list_files
+from shootout.tell.delivery import SENT_EXPORTS, Contents, list_files
 from shootout.testing.cases import export_for, name_request, targets
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -17,7 +17,7 @@ from shootout.core.exported.request import Request, is_file, is_own
 from shootout.models.base import Model, draw, get
 from shootout.models.data import data_files, table_files
 from shootout.models.drawing import InputWay, usual
-from shootout.models.onnx.effort import ModelSize
+from shootout.models.onnx.effort import ALL_RUNS, ModelSize, beside, export_of, module_s
 from shootout.models.sources import input_sets, trees
 from shootout.models.sources.onnx_file import takes_nan
 from shootout.models.sources.onnx_sizes import axis_sizes, path_of, tell_row_sizes
@@ -26,11 +26,17 @@ from shootout.models.sources.user_data import Forms, stream_of
 if TYPE_CHECKING:
     from onnx import ModelProto
 
+    from shootout.core.clock import Deadline
     from shootout.models.onnx.onnx_axes import AxisSizes
 
 
 TRIED_SETS, TRIED_SEED = 3, 1
 """Calls that show whether the values of inputs decide how large an output is."""
+
+
+EXPORT_S = 1.0
+FLOAT64 = 2.0
+"""A call in float64, of which reference outputs are made, takes so many times as long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +136,29 @@ def size_of(request: Request, weight_bytes: int) -> ModelSize:
     )
     sets = buffer_count(model.inputs(request.parameters, request.batch))
     return ModelSize(weight_bytes=weight_bytes, work=products, sets=sets)
+
+
+def foresee_export(
+    request: Request,
+    size: ModelSize,
+    needs: Collection[str],
+    leading: Collection[str],
+    limit: Deadline,
+    *,
+    takes_module: bool,
+) -> tuple[float, int]:
+    """Return the seconds of an export, and for how many input sets there is time.
+
+    Args:
+        needs: the precisions whose errors are predicted.
+        leading: those of them that come first.
+        limit: of a file's export: what doesn't fit is left out.
+        takes_module: whether a file's torch module is made too.
+    """
+    if not request.source.is_file:
+        return EXPORT_S + module_s(size) + ALL_RUNS * size.sets * FLOAT64 * size.call_s, size.sets
+    cost = export_of(size, needs, leading, limit, beside())
+    return cost.seconds + (module_s(size) if takes_module and cost.sets else 0.0), cost.sets
 
 
 def _count_sets(request: Request, specs: Sequence[TensorSpec]) -> int:

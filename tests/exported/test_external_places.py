@@ -12,11 +12,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from support.onnx_made import WEIGHT, linear
 
-from shootout.apps.fleet import parcel
 from shootout.core.errors import ModelError, UsageError
 from shootout.core.study import schema
 from shootout.models.data import data_files
 from shootout.models.onnx import onnx_files
+from shootout.models.sources import packing
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_weights_behind_links_are_read_and_what_is_made_of_them_has_none(
     np.testing.assert_array_equal(numpy_helper.to_array(again), WEIGHT)
     monkeypatch.chdir(tmp_path)
     packed: dict[str, Path | bytes] = {}
-    sent = Path(parcel._add_model(str(path), packed, weights=True))
+    sent = Path(packing._add_model(str(path), packed, weights=True))
     assert {str(sent), str(sent.parent / "m.data")} == packed.keys()
 
 

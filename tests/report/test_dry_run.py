@@ -14,7 +14,6 @@ from rich.console import Console
 from support.onnx_made import value, write
 
 from shootout.apps.dry_run import screen as dry_run
-from shootout.apps.judge.decide.policy import Policy
 from shootout.core import backends
 from shootout.core.contract import Availability, Device, NotRun, NotRunKind
 from shootout.core.host.placement import Placement
@@ -51,7 +50,7 @@ def _one_lane(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(dry_run, name, lambda placement: [placement.arms])
 
 
-def text(found: Plan, max_time_s: float | None = None, policy: Policy | None = None) -> list[str]:
+def text(found: Plan, max_time_s: float | None = None, policy: str = "") -> list[str]:
     console = Console(width=300)
     with console.capture() as captured:
         console.print(dry_run.render(found, max_time_s, policy))

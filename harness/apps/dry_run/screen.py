@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import zip_longest
 from typing import Any
@@ -12,7 +12,6 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from shootout import models
-from shootout.apps.judge.decide.policy import Policy
 from shootout.core import backends
 from shootout.core.build.builder import leading_of, needs_of
 from shootout.core.build.preparation import expected_s
@@ -34,7 +33,6 @@ from shootout.core.constants import (
     WARM_UP_CALLS,
 )
 from shootout.core.contract import Arm, Artifact, Value
-from shootout.core.exported.request import is_file
 from shootout.core.host.placement import lanes, lanes_near
 from shootout.core.scenario import Scenario, scenario_of
 from shootout.core.stats.verdicts import LEAST_RESTARTS
@@ -42,16 +40,9 @@ from shootout.core.study.plan import Plan, PlannedGroup, metric_of
 from shootout.core.study.points import describe, rows_of
 from shootout.core.study.schema import Study
 from shootout.core.units import counted, size, span
-from shootout.models.data import data_files, truth_files
-from shootout.models.onnx.effort import ALL_RUNS, MODULE_S, ModelSize, beside, export_of, module_s
-from shootout.tell.limits import LIMITS, PER_SECOND
 from shootout.tell.notes import Reason, fold_reasons
 
 EXPORT_S = 1.0
-SHARED_IMPORT = 0.7
-"""The part of a first module's seconds that later ones spare: one process makes all exports."""
-FLOAT64 = 2.0
-"""A call in float64, of which reference outputs are made, takes so many times as long."""
 PROFILED, PROFILED_SLOW, SLOW_PROFILE_S = 20, 3, 0.3
 """Calls that a build makes to see where their time goes; of slow ones few."""
 LONG_CHECKS = 5
@@ -110,24 +101,26 @@ def profile_s(arm: Arm, call_s: float) -> float:
 
 
 def _foresee_exports(
-    planned: Plan, group: PlannedGroup, size: ModelSize, max_time_s: float | None
+    planned: Plan, group: PlannedGroup, size: models.ModelSize, max_time_s: float | None
 ) -> tuple[float, int]:
     """Return the seconds of a group's exports, and for how many input sets there is time."""
     building = [arm for arm in group.building if not arm.control]
     consumed = [describe(arm.target.backend)[0].consumes for arm in building]
     if all(Artifact.NONE in one for one in consumed):
         return (EXPORT_S if building else 0.0), size.sets
-    if not is_file(group.request.model):
-        runs_s = ALL_RUNS * size.sets * FLOAT64 * size.call_s
-        return EXPORT_S + module_s(size) + runs_s, size.sets
-    needs, every = needs_of(planned.groups), planned.groups
-    leading = leading_of(every, any_error=planned.study.max_error > 0)
-    cost = export_of(size, needs, leading, Deadline(max_time_s), beside())
-    takes_module = any(group.request_of(arm).module for arm in building)
-    return cost.seconds + (module_s(size) if takes_module and cost.sets else 0.0), cost.sets
+    return models.foresee_export(
+        group.request,
+        size,
+        needs_of(planned.groups),
+        leading_of(planned.groups, any_error=planned.study.max_error > 0),
+        Deadline(max_time_s),
+        takes_module=any(group.request_of(arm).module for arm in building),
+    )
 
 
-def _restart_s(planned: Plan, group: PlannedGroup, size: ModelSize, sets: int, max_time_s: float | None) -> float:
+def _restart_s(
+    planned: Plan, group: PlannedGroup, size: models.ModelSize, sets: int, max_time_s: float | None
+) -> float:
     """Estimate the seconds of one restart: its arms load side by side and play one by one."""
     lanes_there = len(lanes_near(planned.placement))
     calls_s = {arm.label: size.call_s / max(arm.cpus, 1) for arm in group.playing}
@@ -181,7 +174,7 @@ def preparing_s(planned: Plan, max_time_s: float | None = None) -> float:
 
 def _exports_s(groups: Sequence[Foresight]) -> float:
     """Sum the exports, of which all but the first find torch imported."""
-    return sum(one.export_s for one in groups) - sum(min(one.export_s, MODULE_S) for one in groups[1:]) * SHARED_IMPORT
+    return sum(one.export_s for one in groups) - sum(models.spared_s(one.export_s) for one in groups[1:])
 
 
 def _count_fewest(planned: Plan, group: PlannedGroup) -> int:
@@ -240,7 +233,7 @@ def needed_disk_bytes(planned: Plan) -> int:
     return sum(group.disk_bytes for group in planned.groups)
 
 
-def as_data(planned: Plan, max_time_s: float | None = None, policy: Policy | None = None) -> dict[str, Any]:
+def as_data(planned: Plan, max_time_s: float | None = None, policy: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the plan as JSON values; `max_time_s`: the time of the whole command; `policy`: what the run decides by.
 
     `build_s` is the sum of all builds, and `restart_s` the first restart of the first group.
@@ -251,11 +244,10 @@ def as_data(planned: Plan, max_time_s: float | None = None, policy: Policy | Non
         "threads": planned.placement.threads,
         "axes": {name: list(values) for name, values in varied(planned.groups).items()},
         "mix": asdict(mix) if (mix := planned.study.value_of("mix")) else None,
-        "rows": _describe_inputs(planned),
-        "truth": _describe_truth(planned),
+        **_describe_data(planned),
         "cells": len(_list_arms(planned.groups)),
         "goal": planned.study.aims_at,
-        "policy": policy.model_dump(mode="json") if policy else None,
+        "policy": dict(policy) if policy else None,
         "racing_s": planned.racing_s if max_time_s is None else None,
         "max_time_s": max_time_s,
         "estimate_s": round(least_seconds(planned, max_time_s), 1),
@@ -302,13 +294,18 @@ def varied(groups: Sequence[PlannedGroup]) -> dict[str, tuple[Any, ...]]:
     return {name: tuple(values) for name, values in values_of.items() if len(values) > 1}
 
 
-def render(planned: Plan, max_time_s: float | None = None, policy: Policy | None = None) -> RenderableType:
-    """Render the plan group by group, or by its axes if there are many; `max_time_s` and `policy` as in `as_data`."""
+def render(planned: Plan, max_time_s: float | None = None, policy: str = "") -> RenderableType:
+    """Render the plan group by group, or by its axes if there are many.
+
+    Args:
+        max_time_s: as in `as_data`.
+        policy: the line that tells what the run decides by, "" for none.
+    """
     lines = _list_groups(planned) if len(planned.groups) <= SHOWN_GROUPS else _as_grid(planned)
     end = [
         *(str(group.arrivals) for group in planned.groups if group.arrivals),
         *_tell_rows(planned),
-        *([tell_policy(policy)] if policy else []),
+        *([policy] if policy else []),
         _tell_measured(planned),
         _tell_time(planned, max_time_s),
         _tell_memory(planned),
@@ -384,27 +381,13 @@ def _as_grid(planned: Plan) -> list[str]:
 
 def _tell_rows(planned: Plan) -> list[str]:
     """List what the user's own data hold."""
-    lines = {"rows": _describe_inputs(planned), "truth": _describe_truth(planned)}
-    return [f"{name}: {told}" for name, told in lines.items() if told]
+    return [f"{name}: {told}" for name, told in _describe_data(planned).items() if told]
 
 
-def _describe_inputs(planned: Plan) -> str:
-    inputs = rows_of(planned.study).inputs
-    return data_files.describe(inputs) if inputs else ""
-
-
-def _describe_truth(planned: Plan) -> str:
-    truth = rows_of(planned.study).truth
-    return truth_files.describe(truth) if truth else ""
-
-
-def tell_policy(policy: Policy) -> str:
-    """Write what a policy optimizes, its load and its limits on one line."""
-    told = [f"policy: objective {policy.objective}"]
-    told += [f"load {PER_SECOND.tell(policy.load)}"] if policy.load else []
-    for name, wanted in policy.limits.items():
-        told.append(f"{name} {'≤' if LIMITS[name].side == 'most' else '≥'} {LIMITS[name].unit.tell(wanted)}")
-    return ", ".join(told)
+def _describe_data(planned: Plan) -> dict[str, str]:
+    """Describe the user's rows and the truth of them, "" for none."""
+    given = rows_of(planned.study)
+    return dict(zip(("rows", "truth"), models.describe_data(given.inputs, given.truth), strict=True))
 
 
 def _tell_measured(planned: Plan) -> str:

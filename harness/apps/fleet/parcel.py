@@ -7,7 +7,7 @@ import io
 import os
 import re
 import tarfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,20 +15,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import IO, Any
 
-import shootout
-from shootout.apps.fleet.transport import Contents
+from shootout import models
 from shootout.core import backends
 from shootout.core.exported.model import sha256
-from shootout.core.exported.request import is_file, is_own
 from shootout.core.install import SENT
-from shootout.core.scoring import MetricSpec
+from shootout.core.plugins import folder_of
 from shootout.core.study.schema import Study
-from shootout.models.data import data_files, reading
-from shootout.models.sources import hfconfig, source
-from shootout.tell.delivery import FLEET
-
-OUTSIDE = "outside"
-"""The folder of what doesn't lie below the current one."""
+from shootout.tell.delivery import FLEET, Contents
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +47,7 @@ class Parcel:
 def pack_package() -> Parcel:
     """Pack this package alone, as it runs here, with what its distribution says of itself."""
     contents: dict[str, Path | bytes] = {}
-    top = Path(shootout.__file__).parent
+    top = folder_of("shootout")
     for folder, _, names in os.walk(top, followlinks=True):  # in a checkout, backends/ and models/ are links
         for path in (Path(folder, name) for name in names if not name.endswith(".pyc")):
             contents[f"shootout/{path.relative_to(top)}"] = path
@@ -85,58 +78,8 @@ def pack(study: Study, *, weights: bool = True) -> Parcel:
     Raises:
         UsageError: a file that it names isn't there.
     """
-    packed: dict[str, Path | bytes] = {}
-    fields = study.model_dump(mode="json", exclude_unset=True)
-    fields["model"] = [_add_model(name, packed, weights=weights) for name in study.model]
-    for name in ("inputs", "labels", "truth", "rows_by", "calibration"):
-        if given := getattr(study, name):
-            files_of = reading.list_files if name == "inputs" and study.read else data_files.files_of
-            fields[name] = _add_files(Path(given), files_of(Path(given).expanduser()), packed)
-    if study.read:
-        fields["read"] = _add_source(study.read, packed)
-    if study.weights:
-        fields["weights"] = _add_files(
-            Path(study.weights), hfconfig.weight_files(Path(study.weights).expanduser()), packed
-        )
-    if study.metric and MetricSpec(metric=study.metric).is_own:
-        fields["metric"] = _add_source(study.metric, packed)
-    return replace(pack_package(), files=packed, fields=fields)
-
-
-def _add_model(name: str, packed: dict[str, Path | bytes], *, weights: bool) -> str:
-    if is_file(name):
-        from shootout.models.onnx.onnx_files import external_files, without_weights
-
-        path = Path(name).expanduser().absolute()
-        given = _add_files(Path(name), [path], packed)
-        if weights:  # each beside the model, however far the links lead that stand for it here
-            packed |= {str(Path(given).parent / place): file for place, file in external_files(path).items()}
-        if not weights:
-            packed[given] = without_weights(path)
-        return given
-    if hfconfig.TransformersConfig().claims(name):
-        place = Path(name).expanduser().absolute()
-        files = [place / hfconfig.CONFIG, *hfconfig.weight_files(place)] if place.is_dir() else [place]
-        return _add_files(Path(name), files, packed)
-    return _add_source(name, packed) if is_own(name) else name
-
-
-def _add_source(name: str, packed: dict[str, Path | bytes]) -> str:
-    """Add a function's file and its folder's .py files; nodes must have a module that is installed here."""
-    place = source.find(name)
-    if place.module and place.root != Path.cwd():
-        return name
-    given = _add_files(place.file, place.files(), packed)
-    return name if place.module else f"{given}:{place.function}"
-
-
-def _add_files(path: Path, files: Iterable[Path], packed: dict[str, Path | bytes]) -> str:
-    """Add what a path stands for; return the path as it is there."""
-    place = path.expanduser().absolute()
-    anchor = Path.cwd() if place.is_relative_to(Path.cwd()) else place.parent
-    into = "" if anchor == Path.cwd() else f"{OUTSIDE}/{hashlib.sha256(str(anchor).encode()).hexdigest()[:8]}/"
-    packed |= {f"{into}{os.path.relpath(file.absolute(), anchor)}": file for file in files}
-    return f"{into}{os.path.relpath(place, anchor)}"
+    files, fields = models.pack_files(study, weights=weights)
+    return replace(pack_package(), files=files, fields=fields)
 
 
 def _digest(contents: Contents) -> str:

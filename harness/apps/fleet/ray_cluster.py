@@ -16,9 +16,10 @@ from typing import Any
 
 from shootout.apps.fleet import node_side
 from shootout.apps.fleet.parcel import Parcel, write_tar
-from shootout.apps.fleet.transport import Answer, Contents, NodeLost, Place, Task
+from shootout.apps.fleet.transport import Answer, NodeLost, Place, Task
 from shootout.core.errors import ExitCode, UsageError
 from shootout.core.install import UNINSTALLED, install
+from shootout.tell.delivery import Contents
 
 SCHEME = "ray:"
 LABEL = "shootout.kind"

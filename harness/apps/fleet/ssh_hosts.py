@@ -27,10 +27,11 @@ from packaging.requirements import Requirement
 
 from shootout.apps.fleet import node_side
 from shootout.apps.fleet.parcel import Parcel, write_tar
-from shootout.apps.fleet.transport import Answer, Contents, NodeLost, Place, Task
+from shootout.apps.fleet.transport import Answer, NodeLost, Place, Task
 from shootout.core.clock import Deadline
 from shootout.core.errors import ShootoutError, UsageError, one_line
 from shootout.core.units import size, span
+from shootout.tell.delivery import Contents
 
 SCHEME = "ssh://"
 _TIMES = {"ConnectTimeout": 10, "ServerAliveInterval": 5, "ServerAliveCountMax": 3}

@@ -7,13 +7,11 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Protocol
 
 from shootout.core.errors import ExitCode, ShootoutError
+from shootout.tell.delivery import Contents
 
-Contents = Mapping[str, Path | bytes]
-"""Files to send, by name: where each lies, or what is in it."""
 STOP_S = 30.0
 """The time that machines have to return what they have, once they are asked to end."""
 

@@ -64,6 +64,14 @@ class Policy(BaseModel):
         """Return the cost of a million items at so many a second; given a cost, the rate that has it."""
         return (self.price or 0.0) / (rate * HOUR_S) * MILLION
 
+    def tell(self) -> str:
+        """Write what it optimizes, its load and its limits on one line."""
+        told = [f"policy: objective {self.objective}"]
+        told += [f"load {PER_SECOND.tell(self.load)}"] if self.load else []
+        for name, wanted in self.limits.items():
+            told.append(f"{name} {'≤' if LIMITS[name].side == 'most' else '≥'} {LIMITS[name].unit.tell(wanted)}")
+        return ", ".join(told)
+
 
 def write_policy(policy: Policy) -> list[str]:
     """Return the options of `shootout decide` that give a policy."""
