@@ -100,9 +100,7 @@ class Scenario:
         objective: the objective of a policy that its time answers, "" for none.
         call: what a call is, for people.
         unshippable, unexplainable: why no folder answers as it was measured, or its layers can't be compared; or "".
-        rests: the share of an arm's time in which the machine rests before its turn.
         block_ns: the least nanoseconds of a reading.
-        round_s: seconds of a round; 0: as long as its calls take.
     """
 
     name: ClassVar[str]
@@ -123,22 +121,12 @@ class Scenario:
     call: ClassVar[str] = "call"
     unshippable: ClassVar[str] = ""
     unexplainable: ClassVar[str] = ""
-    rests: ClassVar[float] = 0.0
     block_ns: ClassVar[int] = BLOCK_NS
-    round_s: ClassVar[float] = 0.0
 
     @property
     def compute_rounds(self) -> int:
         """Return in how many rounds of a restart, the first, `compute` is read."""
         return COMPUTE_ROUNDS if Scope.COMPUTE in self.scopes else 0
-
-    def count_rounds(self, options: Mapping[str, Any]) -> tuple[int, int]:  # noqa: ARG002
-        """Return the fewest and the most rounds of a restart whose calls are short.
-
-        Args:
-            options: the study's own values for the options of this scenario.
-        """
-        return ROUNDS, ROUNDS
 
     def tell_time(self, row: Any) -> str:
         """Write how fast a row with a time is: `122 us a call`; `8,000 items/s` where a rate follows from its time."""
@@ -340,9 +328,28 @@ class Player(Protocol):
         """Return the nanoseconds of a call end to end, as measured when it was warm."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Terms:
-    """Tell what the arms of a group do in each of its restarts; as it stands here, blocks of calls."""
+    """Tell what the arms of a group do in its restarts, round by round; as it stands here, blocks of calls.
+
+    Attributes:
+        least, most: rounds with which a restart counts, and after which it ends; None: by how long calls take.
+        round_s: seconds of a round, where that is set or has no meaning; None: as long as the one before.
+    """
+
+    least: int | None = None
+    most: int | None = None
+    round_s: float | None = None
+
+    @property
+    def fewest(self) -> int:
+        """Return the rounds of the shortest restart whose calls are short."""
+        return self.least or ROUNDS
+
+    @property
+    def turn_s(self) -> float:
+        """Return the seconds of an arm's shortest turn, however short its calls are; 0: by its calls."""
+        return 0.0
 
     @property
     def least_s(self) -> float:
@@ -354,33 +361,19 @@ class Terms:
         """Tell whether a restart takes as long as its arms' calls, so that slow arms may leave where time is short."""
         return True
 
-    def begin(self, arms: Sequence[Player], baseline: str | None, restart: int, rng: Random) -> Rounds:  # noqa: ARG002
-        """Return what the arms of one restart are asked, now that they are warm.
+    def begin(self, arms: Sequence[Player], baseline: str | None, restart: int, rng: Random) -> Terms:  # noqa: ARG002
+        """Return the terms of one restart, now that its arms are warm.
 
         Args:
             baseline: the label of the arm whose calls may set a limit; it may be missing.
             restart: its number, from 0.
             rng: of the restart.
         """
-        return Rounds()
-
-    def after(self, rounds: Rounds) -> Terms:  # noqa: ARG002
-        """Return the terms of the restarts that follow one: what it has fixed, stays."""
         return self
 
-
-@dataclass(slots=True, kw_only=True)
-class Rounds:
-    """Tell what the arms of one restart do, round by round.
-
-    Attributes:
-        least, most: rounds with which the restart counts, and after which it ends; None: by how long calls take.
-        round_s: seconds of a round, where that is set or has no meaning; None: as long as the one before.
-    """
-
-    least: int | None = None
-    most: int | None = None
-    round_s: float | None = None
+    def after(self, begun: Terms) -> Terms:  # noqa: ARG002
+        """Return the terms of the restarts that follow one that was begun: what it has fixed, stays."""
+        return self
 
     def rest_s(self, beside: int) -> float:  # noqa: ARG002
         """Return the seconds of rest before each turn, of so many in the round."""

@@ -26,7 +26,7 @@ from shootout.core.errors import SkippedArm
 from shootout.core.journal.records import LoadTestResult, TriedRate
 from shootout.core.messages import Ask, Scope, Turn
 from shootout.core.results.group import counting
-from shootout.core.scenario import Player, Rounds, Terms
+from shootout.core.scenario import Player, Terms
 from shootout.core.stats import readings
 from shootout.core.units import duration, number
 from shootout.scenarios.concurrent import (
@@ -50,20 +50,40 @@ _BACKLOG = 0.02
 """The share of a step by which an arm may be behind at its end; by more, it was offered more than it can do."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class LoadTest(Terms):
-    """Tell what arms that serve do in each restart.
+    """Tell what arms that serve do: turn by turn, once a restart has begun.
 
     Attributes:
         rate_per_s: requests a second; None: search the highest rate that holds the limit.
-        limit_ns: what p99, from a request's arrival to its result, must stay within; None: five times the baseline's
-            median call without load.
+        limit_ns: what p99, from a request's arrival to its result, must stay within; 0: five times the baseline's
+            median call without load, once that is known.
         enough_per_s: rates that matter: a search need not go beyond the highest. None of them: the more, the better.
+        seed: of the arrivals in a restart.
+        shift: factor on each arm's first rate, so that restarts don't all try the same ones.
+        first: whether no earlier restart has found a rate; then an arm without one leaves.
     """
 
     rate_per_s: float | None = None
-    limit_ns: float | None = None
+    limit_ns: float = 0.0
     enough_per_s: tuple[float, ...] = ()
+    seed: int = 0
+    shift: float = 1.0
+    first: bool = True
+
+    def __post_init__(self) -> None:
+        self.least = self.most = GIVEN_ROUNDS if self.rate_per_s else SERVE_ROUNDS
+        self.round_s = 0.0  # each step takes another time
+
+    @property
+    def fewest(self) -> int:
+        """Return the rates that the shortest restart tries: one where it holds and is enough."""
+        return 1 if self.enough_per_s and not self.rate_per_s else self.most or 0
+
+    @property
+    def turn_s(self) -> float:
+        """Return the seconds of a step at any but low rates."""
+        return SERVE_STEP_S * (1 + SERVE_LEAD_IN)
 
     @property
     def least_s(self) -> float:
@@ -76,7 +96,7 @@ class LoadTest(Terms):
         """Return that a restart takes as long as its requests, whatever the calls."""
         return False
 
-    def begin(self, arms: Sequence[Player], baseline: str | None, restart: int, rng: Random) -> RateSearch:
+    def begin(self, arms: Sequence[Player], baseline: str | None, restart: int, rng: Random) -> LoadTest:
         """Return what a restart's arms are asked.
 
         Args:
@@ -84,41 +104,12 @@ class LoadTest(Terms):
         """
         unloaded, seed = {live.arm.label: live.call_ns for live in arms}, rng.randrange(2**32)
         default_ns = SERVE_LIMIT_FACTOR * unloaded.get(baseline or "", max(unloaded.values()))
-        return RateSearch(
-            rate_per_s=self.rate_per_s,
-            limit_ns=self.limit_ns or default_ns,
-            seed=seed,
-            shift=2 ** ((seed % 1024) / 1024 / 2 - 0.25),
-            first=restart == 0,
-            enough_per_s=self.enough_per_s,
-        )
+        shift = 2 ** ((seed % 1024) / 1024 / 2 - 0.25)
+        return replace(self, limit_ns=self.limit_ns or default_ns, seed=seed, shift=shift, first=restart == 0)
 
-    def after(self, rounds: Rounds) -> LoadTest:
+    def after(self, begun: Terms) -> LoadTest:
         """Return the terms of later restarts: their limit is that of the first."""
-        return replace(self, limit_ns=rounds.limit_ns) if isinstance(rounds, RateSearch) else self
-
-
-@dataclass(slots=True, kw_only=True)
-class RateSearch(Rounds):
-    """What every arm of one restart is asked, turn by turn.
-
-    Attributes:
-        seed: of the arrivals.
-        shift: factor on each arm's first rate, so that restarts don't all try the same ones.
-        first: whether no earlier restart has found a rate; then an arm without one leaves.
-        enough_per_s: see `LoadTest`.
-    """
-
-    rate_per_s: float | None
-    limit_ns: float
-    seed: int
-    shift: float
-    first: bool
-    enough_per_s: tuple[float, ...] = ()
-
-    def __post_init__(self) -> None:
-        self.least = self.most = GIVEN_ROUNDS if self.rate_per_s else SERVE_ROUNDS
-        self.round_s = 0.0  # each step takes another time
+        return replace(self, limit_ns=begun.limit_ns) if isinstance(begun, LoadTest) else self
 
     def is_over(self, arms: Sequence[Player], flagged: Collection[int]) -> bool:
         """Tell whether further steps of a restart would tell nothing of any arm."""

@@ -11,11 +11,7 @@ from shootout.core.scenario import LimitedTail, Opened, Scenario, StudyOption
 from shootout.core.units import duration, number
 from shootout.core.worker.blocks import Caller
 from shootout.scenarios.concurrent import (
-    GIVEN_ROUNDS,
     INSTANCES,
-    SERVE_LEAD_IN,
-    SERVE_ROUNDS,
-    SERVE_STEP_S,
     open_instances,
     spread_instances,
 )
@@ -73,13 +69,6 @@ class Serve(Scenario):
     fills_turns = is_foreseen = is_by_call = is_one_call = False
     single_ns = 0
     objective = ""
-    round_s = SERVE_STEP_S * (1 + SERVE_LEAD_IN)
-
-    def count_rounds(self, options: Mapping[str, Any]) -> tuple[int, int]:
-        """Return the fewest and the most rates that a restart tries."""
-        if options["rate"]:
-            return GIVEN_ROUNDS, GIVEN_ROUNDS
-        return (1 if options["enough_rate"] else SERVE_ROUNDS), SERVE_ROUNDS
 
     def tell_time(self, row: Any) -> str:
         """Write the rate and the p99 of requests, where that is known."""
@@ -125,7 +114,7 @@ class Serve(Scenario):
         from shootout.scenarios.load_search import LoadTest
 
         limit_ms = options["p99_limit_ms"]
-        limit_ns = limit_ms * 1e6 if limit_ms else next((one.limit_ns for one in served), None)
+        limit_ns = limit_ms * 1e6 if limit_ms else next((one.limit_ns for one in served), 0.0)
         return LoadTest(rate_per_s=options["rate"], limit_ns=limit_ns, enough_per_s=options["enough_rate"])
 
     def open(self, opened: Opened) -> Caller:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -21,7 +20,7 @@ from shootout.core.errors import UsageError
 from shootout.core.host.devices import accelerator
 from shootout.core.host.placement import current_bounds
 from shootout.core.messages import Ask, Scope, TimeBin, Turn
-from shootout.core.scenario import Opened, Player, Rounds, Scenario, StudyOption, Terms
+from shootout.core.scenario import Opened, Scenario, StudyOption, Terms
 from shootout.core.units import span
 from shootout.core.worker.blocks import Blocks, Clips
 from shootout.scenarios.latency import CHUNK
@@ -70,7 +69,6 @@ class Sustained(Scenario):
     is_foreseen = is_one_call = False
     single_ns = 0
     objective = ""
-    rests = SUSTAINED_REST
 
     def explain_times(self, rows: Sequence[Any]) -> str:
         """Explain which part of a turn its time is of."""
@@ -104,7 +102,7 @@ class Sustained(Scenario):
 
     def terms(self, _options: Mapping[str, Any], _served: object, restart_s: float) -> LongTurns:
         """Return the time that the arms of each restart share."""
-        return LongTurns(seconds=restart_s)
+        return LongTurns(round_s=restart_s)
 
     def values_ns(self, turns: Sequence[Turn]) -> tuple[float, ...]:
         """Return the time per call at the end of each turn."""
@@ -124,30 +122,22 @@ class Sustained(Scenario):
         return LongBlocks(opened.sessions[0], opened.buffers, device=device, clips=opened.clips)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class LongTurns(Terms):
-    """Let every arm of a restart play one long turn, the machine at rest before each.
+    """Let every arm of a restart play one long turn, the machine at rest before each: restarts are the replicates.
 
     Attributes:
-        seconds: that the arms of a restart share, their rests included.
+        round_s: seconds that the arms of a restart share, their rests included.
     """
 
-    seconds: float
-
-    def begin(self, _arms: Sequence[Player], _baseline: str | None, _restart: int, _rng: Random) -> LongRound:
-        """Return the one round of a restart: restarts are the replicates."""
-        return LongRound(least=1, most=1, round_s=self.seconds)
-
-
-@dataclass(slots=True, kw_only=True)
-class LongRound(Rounds):
-    """One round of long turns."""
+    least: int | None = 1
+    most: int | None = 1
 
     def rest_s(self, beside: int) -> float:
         """Return how long the machine cools down from the turn before: all arms are held meanwhile."""
         return SUSTAINED_REST * (self.round_s or 0.0) / beside
 
-    def ask(self, _live: Player, _scopes: tuple[Scope, ...], _flagged: Collection[int], beside: int) -> LongTurn:
+    def ask(self, _live: object, _scopes: tuple[Scope, ...], _flagged: Collection[int], beside: int) -> LongTurn:
         """Return an arm's turn: its share of the time without the rest."""
         return LongTurn(seconds=(1 - SUSTAINED_REST) * (self.round_s or 0.0) / beside)
 

@@ -42,7 +42,7 @@ from shootout.core.stats.group_evidence import Rules
 from shootout.core.study.plan import plan_groups
 from shootout.core.worker.process import no_answer
 from shootout.scenarios.concurrent import SERVE_ROUNDS, RateStep
-from shootout.scenarios.load_search import LoadTest, RateSearch
+from shootout.scenarios.load_search import LoadTest
 from shootout.tell.progress import ProgressDisplay
 
 
@@ -238,7 +238,7 @@ def test_arms_whose_steps_at_a_given_rate_can_not_all_end_in_time_stay_out_at_on
 def test_a_step_of_a_search_for_a_rate_is_not_begun_where_it_does_not_fit() -> None:
     world = World({"a": 1e5})
     found = Restart(index=0, arms=(), context=context(world, lambda: 50.0, {}), rng=random.Random(0))
-    found.asked = RateSearch(rate_per_s=10.0, limit_ns=1e6, seed=0, shift=1.0, first=True)
+    found.asked = LoadTest(rate_per_s=10.0, limit_ns=1e6, seed=0, shift=1.0, first=True)
     tuned = Tuned(per_reading={}, call_ns={Scope.END_TO_END: 1e8})
     live = fakes.live_arm(fakes.arm("a"), process=SimpleNamespace(cpu_ns=lambda: 0), tuned=tuned)
     found.playing.append(live)

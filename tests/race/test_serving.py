@@ -283,7 +283,7 @@ def test_a_flagged_step_bounds_the_search_from_below_only(
 
 def test_a_failure_in_a_flagged_round_is_no_upper_end_of_the_rate() -> None:
     live: Any = SimpleNamespace(turns=[step(400, ok=False), step(200, ok=True), step(283, ok=False)], call_ns=1e6)
-    search = serving.RateSearch(rate_per_s=None, limit_ns=4e6, seed=0, shift=1.0, first=True)
+    search = serving.LoadTest(rate_per_s=None, limit_ns=4e6, seed=0, shift=1.0, first=True)
     for flagged, upper in (((), 283.0), ((2,), 400.0), ((0, 2), None)):
         found = search.result(live, flagged)
         assert found
@@ -330,7 +330,7 @@ def test_who_is_given_more_than_it_can_do_has_shown_so_after_a_step_s_seconds(
     restart = Restart(index=0, arms=[serves("a")], context=context, rng=fakes.InOrder(3), terms=terms).run()
     (performance,) = restart.playing
     monkeypatch.setattr(serving, "SERVE_STEP_S", 1.0)
-    desk = serving.RateSearch(rate_per_s=rate_per_s, limit_ns=5e6, seed=0, shift=1.0, first=True)
+    desk = serving.LoadTest(rate_per_s=rate_per_s, limit_ns=5e6, seed=0, shift=1.0, first=True)
     assert desk.offer(performance, ()).requests == requests
 
 
@@ -386,7 +386,7 @@ def test_a_target_that_fails_in_disturbed_rounds_alone_stays_in_the_race(flags: 
 @pytest.mark.parametrize("lowest_held", [None, 600.0])
 def test_a_search_that_fails_in_disturbed_rounds_alone_goes_on_below(lowest_held: float | None) -> None:
     """Each rate has a second try, since the disturbance may have passed; a slow target isn't given minutes a step."""
-    search = serving.RateSearch(rate_per_s=None, limit_ns=4e6, seed=0, shift=1.0, first=True)
+    search = serving.LoadTest(rate_per_s=None, limit_ns=4e6, seed=0, shift=1.0, first=True)
     live: Any = SimpleNamespace(turns=[], call_ns=5e4, arm=SimpleNamespace(instances=1))
     for _ in range(SERVE_ROUNDS):
         rate = search.offer(live, range(SERVE_ROUNDS)).rate_per_s
@@ -480,7 +480,7 @@ def test_below_enough_a_search_ends_once_one_rate_held_and_one_failed(call_ns: f
 def test_each_rate_that_matters_is_a_step_and_nothing_above_them(
     enough_per_s: tuple[float, ...], capacity: float, alone: float, rates: list[float]
 ) -> None:
-    search = serving.RateSearch(rate_per_s=None, limit_ns=4e6, seed=0, shift=1.0, first=True, enough_per_s=enough_per_s)
+    search = serving.LoadTest(rate_per_s=None, limit_ns=4e6, seed=0, shift=1.0, first=True, enough_per_s=enough_per_s)
     live: Any = SimpleNamespace(turns=[], call_ns=1e9 / alone, arm=SimpleNamespace(instances=1))
     while not search.is_over([live], ()):
         rate = search.offer(live, ()).rate_per_s

@@ -56,7 +56,7 @@ def race(world: World, *backends: str, whole_s: float = WHOLE_S) -> Race:
         arms=found,
         group=group_of_rules(rules, [*found.values()]),
         seed=str(world.seed),
-        terms=LongTurns(seconds=whole_s),
+        terms=LongTurns(round_s=whole_s),
     )
 
 

@@ -26,10 +26,10 @@ from shootout.tell import reproduce
 OWN = '''
 """One call after the other, of which the slowest of each turn counts."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from shootout.core.messages import Scope
-from shootout.core.scenario import Rounds, Scenario, StudyOption, Terms
+from shootout.core.scenario import Scenario, StudyOption, Terms
 from shootout.core.worker.blocks import Blocks
 
 
@@ -40,21 +40,13 @@ class Slowest(Scenario):
     scopes = (Scope.END_TO_END,)
 
     def terms(self, options, served, restart_s):
-        return FixedTurns(options["turns"])
+        return Terms(least=options["turns"], most=options["turns"])
 
     def open(self, opened):
         return Untold(opened.sessions[0], opened.buffers)
 
     def values_ns(self, turns):
         return tuple(float(turn.latency_ns[Scope.END_TO_END].max()) for turn in turns)
-
-
-@dataclass(frozen=True)
-class FixedTurns(Terms):
-    turns: int
-
-    def begin(self, arms, baseline, restart, rng):
-        return Rounds(least=self.turns, most=self.turns)
 
 
 class Untold(Blocks):

@@ -34,11 +34,10 @@ from shootout.core.constants import (
 )
 from shootout.core.contract import Arm, Artifact, Value
 from shootout.core.host.placement import lanes, lanes_near
-from shootout.core.scenario import Scenario, scenario_of
+from shootout.core.scenario import Terms, scenario_of
 from shootout.core.stats.verdicts import LEAST_RESTARTS
 from shootout.core.study.plan import Plan, PlannedGroup, metric_of
 from shootout.core.study.points import describe, rows_of
-from shootout.core.study.schema import Study
 from shootout.core.units import counted, size, span
 from shootout.tell.notes import Reason, fold_reasons
 
@@ -131,9 +130,9 @@ def _restart_s(
         load_s += (row.ready_s + size.gb * row.ready_gb_s + checks_s) / lanes_there
     if planned.restart_s:
         return load_s + planned.restart_s
-    fewest, _ = _rounds_of(scenario_of(group.record.arms[0]), planned.study)
+    terms = _terms_of(planned, group)
     usual_s, least_s = (
-        sum(_rounds_s(arm, fewest, calls_s[arm.label], rounds) for arm in group.playing)
+        sum(_rounds_s(arm, terms, calls_s[arm.label], rounds) for arm in group.playing)
         for rounds in (_count_rounds(calls_s.values()), MIN_ROUNDS)
     )
     if max_time_s is None:
@@ -182,22 +181,23 @@ def _count_fewest(planned: Plan, group: PlannedGroup) -> int:
     return planned.study.turns or min(fewest, planned.study.most_restarts)
 
 
-def _rounds_of(scenario: Scenario, study: Study) -> tuple[int, int]:
-    """Return the fewest and the most rounds of a restart in a scenario."""
-    return scenario.count_rounds(study.options_of(scenario))
+def _terms_of(planned: Plan, group: PlannedGroup) -> Terms:
+    """Return what the arms of a group do in its restarts."""
+    scenario = scenario_of(group.record.arms[0])
+    return scenario.terms(planned.study.options_of(scenario), (), planned.restart_s)
 
 
-def _rounds_s(arm: Arm, fewest: int, call_s: float, rounds: int) -> float:
+def _rounds_s(arm: Arm, terms: Terms, call_s: float, rounds: int) -> float:
     """Estimate an arm's own part of all rounds, its warm-up included.
 
     Args:
-        fewest: rounds, where each takes a set time.
+        terms: tell how many there are, where each takes a set time.
         call_s: seconds of a call.
         rounds: how many there are, where each takes as long as its calls.
     """
+    if terms.turn_s:
+        return terms.fewest * terms.turn_s
     scenario = scenario_of(arm)
-    if scenario.round_s:
-        return fewest * scenario.round_s
     if call_s * 1e9 > LONG_CALL_NS:
         leads = 1 if call_s * 1e9 > SLOW_CALL_NS else 2
         return (LONG_WARM_UP_CALLS + leads * LONG_ROUNDS + LONG_COMPUTE_ROUNDS + LONG_CHECKS) * call_s
@@ -212,14 +212,14 @@ def _tell_restarts(planned: Plan, groups: Sequence[PlannedGroup]) -> str:
     if planned.restart_s:
         most = max(len(group.playing) for group in groups)
         slot_s = planned.restart_s / max(most, 1)
-        rests = scenario_of(groups[0].record.arms[0]).rests
-        rest = span(rests * slot_s)
+        rest_s = _terms_of(planned, groups[0]).rest_s(max(most, 1))
         dealt = f"{span(planned.study.dealt_s)} for {counted(most, 'target')} (the control is one)"
-        turn = f"{span((1 - rests) * slot_s)} at least, after a rest of {rest}"
+        turn = f"{span(slot_s - rest_s)} at least, after a rest of {span(rest_s)}"
         return f"  {counted(planned.study.turns, 'turn')} of each target: {dealt}, each turn {turn}"
     fewest = min(_count_fewest(planned, group) for group in groups)
-    scenarios = sorted((scenario_of(group.record.arms[0]) for group in groups), key=lambda one: not one.round_s)
-    rounds = dict.fromkeys(" to ".join(dict.fromkeys(map(str, _rounds_of(one, planned.study)))) for one in scenarios)
+    terms = sorted((_terms_of(planned, group) for group in groups), key=lambda one: not one.turn_s)
+    counts = ((one.fewest, one.most or one.fewest) for one in terms)
+    rounds = dict.fromkeys(" to ".join(dict.fromkeys(map(str, each))) for each in counts)
     return f"  {fewest} to {planned.study.most_restarts} restarts of {' or '.join(rounds)} rounds"
 
 

@@ -29,7 +29,7 @@ from shootout.core.messages import CPU, Ask, Loaded, Scope, Verified
 from shootout.core.race.arm_process import Launcher
 from shootout.core.race.live_arm import LiveArm, Loading, total_cpu_ns
 from shootout.core.race.pace import RaceTime, least_calls_s, least_compute_rounds, least_rounds, least_rounds_s
-from shootout.core.scenario import Rounds, Terms, scenario_of
+from shootout.core.scenario import Terms, scenario_of
 
 _MAX_PADDING_BYTES = 4096
 _LEAVING = "leaving"
@@ -92,7 +92,7 @@ class Restart:
     playing: list[LiveArm] = field(default_factory=list, init=False)
     disturbed: list[tuple[int, tuple[Disturbance, ...]]] = field(default_factory=list, init=False)
     rounds: int = field(default=0, init=False)
-    asked: Rounds = field(default_factory=Rounds, init=False)
+    asked: Terms = field(default_factory=Terms, init=False)
     spent_s: dict[str, float] = field(default_factory=dict, init=False)
     killed: list[str] = field(default_factory=list, init=False)
     is_late: bool = field(default=False, init=False)
