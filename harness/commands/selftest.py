@@ -194,7 +194,7 @@ def _race_spins(
     """Race spin arms with these options, the first one as the baseline, for a share of the time."""
     study = Study(name="selftest", model=("identity",), targets=(str(target),), max_restarts=restarts)
     planned = make_plan(study)
-    found = planned.available[provider(target)]
+    found = planned.here.available[provider(target)]
     if not found.ok:
         raise Unavailable(f"selftest on {target.device}: {found.reason}; {found.fix}")
     threads = planned.placement.threads

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shootout.core import schemes
 from shootout.core.contract import Arm, Array, Artifact, Capabilities, NotRun, NotRunKind
 from shootout.core.errors import UsageError, tell_refusal
 from shootout.core.scenario import Arrivals
@@ -154,9 +153,9 @@ def find_faults(study: Study, mix: Mix) -> Iterator[str]:
 def find_closed_shapes(arm: Arm, can: Capabilities) -> NotRun | None:
     """Explain why a target can't take any size in one session; None if it can, or isn't asked to."""
     from shootout.core.exported.request import is_file  # none of these is for a worker
-    from shootout.core.study.target import own_words
+    from shootout.core.study.target import scheme_of
 
-    scheme = schemes.parse(arm.target.scheme, own=own_words(can))
+    scheme = scheme_of(arm.target)
     if not scheme.is_dynamic:
         return None
     static = replace(arm.target, scheme="+".join(replace(scheme, shapes="").words))
@@ -171,8 +170,8 @@ def find_closed_shapes(arm: Arm, can: Capabilities) -> NotRun | None:
 
 def find_bad_buckets(asked: Request, arms: Sequence[Arm], arrivals: Arrivals) -> dict[str, NotRun]:
     """Explain by label why the model can't have the sizes that arms pad to."""
-    from shootout.core.study.plan import scheme_of
     from shootout.core.study.points import at_size
+    from shootout.core.study.target import scheme_of
 
     found = {}
     for arm in arms:

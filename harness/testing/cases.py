@@ -161,7 +161,7 @@ def _claimed_capabilities(backend: str) -> Capabilities:
 def _find_needs(target: Target) -> tuple[Arm, tuple[Request, ...]]:
     """Return the target's arm, and what has to be exported for it: the model, and the probe if it can run one."""
     from shootout.core.build.builder import probe_key, probe_request  # here, so that a fresh process of a test imports
-    from shootout.core.study.plan import scheme_of  # no more than it asks for
+    from shootout.core.study.target import scheme_of  # no more than it asks for
 
     row = fixture(target.backend)
     row = row.elsewhere.get(target.precision, row)

@@ -55,7 +55,7 @@ class Seen(Exception):
 
 def planned(asked: Study) -> Plan:
     groups = plan_groups(asked, here())
-    return Plan(study=asked, groups=groups, available={}, placement=place(1), here=here(), identity="0")
+    return Plan(study=asked, groups=groups, placement=place(1), here=here(), identity="0")
 
 
 @pytest.mark.parametrize(("counts", "left_s"), [(False, 60.0), (True, 10.0)])

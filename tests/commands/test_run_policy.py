@@ -31,7 +31,7 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def plan(asked: Study, *_: object, **__: object) -> Plan:
         here = planted.here()
         groups = plan_groups(asked, here)
-        return Plan(study=asked, groups=groups, available=here.available, placement=place(1), here=here, identity="0")
+        return Plan(study=asked, groups=groups, placement=place(1), here=here, identity="0")
 
     monkeypatch.setattr(run, "make_plan", plan)
     monkeypatch.setattr(core, "RaceRunner", planted.Planted)

@@ -180,7 +180,7 @@ def test_a_selftest_without_time_for_anything_says_so(monkeypatch: pytest.Monkey
 
 def test_without_a_gpu_it_says_what_to_do_and_ends_as_unavailable(monkeypatch: pytest.MonkeyPatch):
     missing = Availability(why=NotRun(NotRunKind.UNAVAILABLE, "there is none", "get one"))
-    planned = SimpleNamespace(available={("spin", Device.CUDA): missing})
+    planned = SimpleNamespace(here=SimpleNamespace(available={("spin", Device.CUDA): missing}))
     monkeypatch.setattr(selftest, "make_plan", lambda study: planned)
     with pytest.raises(Unavailable, match="selftest on cuda: there is none; get one") as caught:
         report_on(Device.CUDA)

@@ -123,8 +123,9 @@ def test_an_upgrade_to_the_version_that_is_here_is_refused(
         known = {"numpy": "1", "numpy@new": version}
         works = {(name, Device.CPU): Availability(version=one) for name, one in known.items()}
         new = PythonInterpreter(name="new", path="python", version=python, libraries={}, lent="")
-        groups = plan_groups(study, replace(planted.here(), available=works))
-        return replace(planted.plan(planted.study(1)), groups=groups, available=works, interpreters={"new": new})
+        here = replace(planted.here(), available=works)
+        groups = plan_groups(study, here)
+        return replace(planted.plan(planted.study(1)), groups=groups, here=here, interpreters={"new": new})
 
     monkeypatch.setattr(racing, "make_plan", plan)
     study = make_study(DIGITS, "numpy@new", Limits(), {"pythons": {"new": "python"}})

@@ -16,6 +16,7 @@ from support.onnx_made import value, write
 from shootout.apps.dry_run import screen as dry_run
 from shootout.core import backends
 from shootout.core.contract import Availability, Device, NotRun, NotRunKind
+from shootout.core.exported.request import FileFacts
 from shootout.core.host.placement import Placement
 from shootout.core.stats.verdicts import LEAST_RESTARTS
 from shootout.core.study.feasibility import Here
@@ -34,13 +35,10 @@ def planned(memory: int = 64 * GIB, **fields: Any) -> Plan:
     available["onnxruntime", Device.CPU] = Availability(
         why=NotRun(NotRunKind.UNAVAILABLE, "it is not installed", "get it")
     )
-    here = Here(
-        available=available, threads=1, cpus=2, memory_bytes=memory, file_bytes=dict.fromkeys(study.model, 1_000)
-    )
+    facts = dict.fromkeys(study.model, FileFacts(bytes=1_000))
+    here = Here(available=available, threads=1, cpus=2, memory_bytes=memory, facts=facts)
     placement = Placement(parent=frozenset({0}), arms=frozenset({1}), threads=1)
-    return Plan(
-        study=study, groups=plan_groups(study, here), available=available, placement=placement, here=here, identity=""
-    )
+    return Plan(study=study, groups=plan_groups(study, here), placement=placement, here=here, identity="")
 
 
 @pytest.fixture(autouse=True)

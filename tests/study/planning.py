@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shootout.core.contract import Artifact, Availability, Device, NotRun, NotRunKind, Precision
+from shootout.core.exported.request import FileFacts
 from shootout.core.study.feasibility import Here
 from shootout.core.study.plan import PlannedGroup, plan_groups
 from shootout.core.study.schema import Study, checked
@@ -42,11 +43,16 @@ def groups(
         cpus=4,
         memory_bytes=memory,
         disk_bytes=disk,
-        file_bytes=dict.fromkeys(asked.model, file_bytes),
-        holds=holds if isinstance(holds, Mapping) else dict.fromkeys(asked.model, holds),
-        classical=dict.fromkeys(asked.model, classical),
-        layers=dict.fromkeys(asked.model, layers),
-        natives=dict.fromkeys(asked.model, native),
+        facts={
+            model: FileFacts(
+                bytes=file_bytes,
+                holds=holds.get(model, ()) if isinstance(holds, Mapping) else holds,
+                classical=classical,
+                layers=layers,
+                native=native,
+            )
+            for model in asked.model
+        },
     )
     return plan_groups(asked, here)
 

@@ -15,6 +15,7 @@ from planning import ALL, group, groups, labels, study
 from shootout.core.build.builder import probe_key
 from shootout.core.contract import Arm, Device, Precision, Target
 from shootout.core.errors import UsageError
+from shootout.core.exported.request import FileFacts
 from shootout.core.stats.readings import LEAST_TAILS
 from shootout.core.study.group import exact_of
 from shootout.core.study.plan import _refuse_lossy_original, identity
@@ -358,10 +359,11 @@ def test_a_race_for_close_ratios_has_the_restarts_that_a_p99_takes():
 def test_a_lossy_file_is_no_reference_of_a_plain_one(first: str, other: str, is_refused: bool):
     """By its outputs the plain one would be wrong, and nothing would say what the lossy one loses."""
     point: Any = SimpleNamespace(model="quantized.onnx", others=("b.onnx",))
-    holds = {name: [Precision[one]] if one else [] for name, one in (("quantized.onnx", first), ("b.onnx", other))}
+    files = (("quantized.onnx", first), ("b.onnx", other))
+    facts = {name: FileFacts(holds=(Precision[one],) if one else ()) for name, one in files}
     with (
         pytest.raises(UsageError, match=r"put b\.onnx first, as in b\.onnx,quantized\.onnx$")
         if is_refused
         else nullcontext()
     ):
-        _refuse_lossy_original(point, holds)
+        _refuse_lossy_original(point, facts)

@@ -228,7 +228,6 @@ def ground(
     planned = Plan(
         study=study,
         groups=plan_groups(study, here),
-        available=available,
         placement=place(None),
         identity="request",
         here=here,

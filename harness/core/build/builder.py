@@ -39,7 +39,8 @@ from shootout.core.messages import Progress
 from shootout.core.plugins import PROBES
 from shootout.core.scenario import own_build
 from shootout.core.study.group import FULL
-from shootout.core.study.plan import PlannedGroup, scheme_of
+from shootout.core.study.plan import PlannedGroup
+from shootout.core.study.target import scheme_of
 from shootout.core.worker import reported, verification
 from shootout.core.worker.fork_server import ForkServer, ForkServers, can_fork
 from shootout.core.worker.interpreters import PythonInterpreter

@@ -412,7 +412,7 @@ class Preparation:
 
     def _version_of(self, arm: Arm) -> str:
         """Return the library's version, part of what a build is kept by."""
-        version = self.plan.available[provider(arm.target)].version
+        version = self.plan.here.available[provider(arm.target)].version
         other = self.plan.interpreters.get(arm.target.python)
         return f"{version} {other.digest}" if other else version
 

@@ -25,12 +25,12 @@ from shootout.core.contract import (
 from shootout.core.exported.calls import buffer_count, set_bytes
 from shootout.core.exported.client import BYTES_PER_PARAMETER
 from shootout.core.exported.model import ALONE, ExportedModel
-from shootout.core.exported.request import find_model, is_file, is_own
+from shootout.core.exported.request import FileFacts, find_model, is_file, is_own
 from shootout.core.host.placement import Threads
 from shootout.core.scenario import scenario_of
 from shootout.core.study.group import is_exact, name_model
 from shootout.core.study.points import describe, describe_native
-from shootout.core.study.target import Describe, own_words, provider
+from shootout.core.study.target import Describe, provider, scheme_of
 from shootout.core.units import counted, size
 
 BYTES_PER_WEIGHT, BYTES_PER_WEIGHT_ARM = 4, 8
@@ -58,11 +58,7 @@ class Here:
         cpus: CPUs that this process may use.
         memory_bytes: what the machine can give.
         disk_bytes: what is free where exports and builds are kept; None: it isn't known.
-        file_bytes: size of each of the user's ONNX files, in place of a parameter count.
-        holds: the precisions other than FP32 that each of them holds itself.
-        classical: the operators of `ai.onnx.ml` in each of them.
-        layers: how many layers each of them has; 0: that isn't known yet.
-        natives: which library's own file each was converted from, if it was here.
+        facts: what is known of each model that is a file; see `facts_of`.
     """
 
     available: Available
@@ -70,15 +66,15 @@ class Here:
     cpus: int
     memory_bytes: int
     disk_bytes: int | None = None
-    file_bytes: Mapping[str, int] = field(default_factory=dict)
-    holds: Mapping[str, tuple[Precision, ...]] = field(default_factory=dict)
-    classical: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    layers: Mapping[str, int] = field(default_factory=dict)
-    natives: Mapping[str, Artifact | None] = field(default_factory=dict)
+    facts: Mapping[str, FileFacts] = field(default_factory=dict)
+
+    def facts_of(self, model: str) -> FileFacts:
+        """Return what planning goes by of a model that is a file; of another one nothing is known."""
+        return self.facts.get(model, FileFacts())
 
     def first(self, model: str) -> Describe:
         """Return what a backend's bare name means for this model."""
-        return describe_native if self.holds.get(model) else describe
+        return describe_native if self.facts_of(model).holds else describe
 
     def count(self, asked: Threads) -> int:
         """Return threads as a number, even if there are fewer CPUs; 0 for each library's own."""
@@ -155,17 +151,17 @@ def _check_arm(arm: Arm, here: Here) -> NotRun | None:
     if Artifact.NONE not in consumes and (why := _check_label(arm, here, capabilities)):
         # in a precision that fits the file it couldn't run either
         return replace(availability.why, kind=NotRunKind.UNAVAILABLE) if availability.why else why
-    if why := _check_target(arm.target, capabilities) or _check_shipped(arm) or _check_one_size(arm, capabilities):
+    if why := _check_target(arm.target, capabilities) or _check_shipped(arm) or _check_one_size(arm):
         return why
     if why := scenario_of(arm).find_obstacle(arm, capabilities, partial(_count_weights, arm.model, arm.parameters)):
         return why
-    if (operators := here.classical.get(arm.model)) and (why := _check_classical(capabilities, operators)):
+    if (operators := here.facts_of(arm.model).classical) and (why := _check_classical(capabilities, operators)):
         return why
-    scheme = schemes.parse(arm.target.scheme, own=own_words(capabilities))
+    scheme = scheme_of(arm.target)
     if scheme.variant and arm.file:
         reason = f"{scheme.variant} is made of the first file alone"
         return NotRun(NotRunKind.UNFIT, reason, "race the other file by itself for that")
-    if why := _check_floats(arm, scheme, here.layers.get(arm.model, 0)):
+    if why := _check_floats(arm, scheme, here.facts_of(arm.model).layers):
         return why
     offered = _list_offered(arm, here, quantized=scheme.is_quantized)
     if Artifact.NONE in consumes or set(consumes) & set(offered):
@@ -178,9 +174,9 @@ def _check_arm(arm: Arm, here: Here) -> NotRun | None:
     )
 
 
-def _check_one_size(arm: Arm, can: Capabilities) -> NotRun | None:
+def _check_one_size(arm: Arm) -> NotRun | None:
     """Explain why a target can't take any size or pad its inputs here: all have one size; None if it isn't asked to."""
-    shapes = schemes.parse(arm.target.scheme, own=own_words(can)).shapes
+    shapes = scheme_of(arm.target).shapes
     if not shapes or scenario_of(arm).varies:
         return None
     reason = f"{shapes} is for inputs of several sizes, and this race has one"
@@ -208,7 +204,7 @@ def _check_floats(arm: Arm, scheme: schemes.Scheme, count: int) -> NotRun | None
 
 def _check_label(arm: Arm, here: Here, can: Capabilities) -> NotRun | None:
     """Explain why no row of a file with precisions of its own can promise this label, or `native` needs a file."""
-    target, holds = arm.target, here.holds.get(arm.model, ())
+    target, holds = arm.target, here.facts_of(arm.model).holds
     if target.precision is Precision.NATIVE and not is_file(arm.model):
         why = f"{Precision.NATIVE} runs an ONNX file in its own precisions, and {arm.model} is not a file"
         return NotRun(NotRunKind.UNFIT, why, f"use {replace(target, precision=Precision.FP32)}")
@@ -220,7 +216,7 @@ def _check_label(arm: Arm, here: Here, can: Capabilities) -> NotRun | None:
     fix = f"give the FP32 file; this one runs as `{Precision.NATIVE}`, such as {able}:cpu:{Precision.NATIVE}"
     if target.precision is Precision.NATIVE:
         why, fix = f"{target.backend} takes no file that holds {kinds} itself", "give the FP32 file"
-    is_given = not all(here.holds.values())  # the FP32 file is among those that race
+    is_given = not all(one.holds for one in here.facts.values())  # the FP32 file is among those that race
     return NotRun(NotRunKind.UNFIT, why, "" if is_given else fix)  # the same of each target and file: one line
 
 
@@ -228,7 +224,7 @@ def _list_offered(arm: Arm, here: Here, *, quantized: bool) -> tuple[Artifact, .
     """List the forms that the arm's model may come to."""
     if quantized:
         return (Artifact.ONNX,)
-    native = here.natives.get(arm.model)
+    native = here.facts_of(arm.model).native
     return (*find_model(arm.model).artifacts, *([native] if native else []))
 
 
@@ -332,8 +328,7 @@ def _check_target(target: Target, can: Capabilities) -> NotRun | None:
             f"it offers {offered or 'nothing there'}",
         )
     words = can.schemes.get(target.precision, frozenset())
-    scheme = schemes.parse(target.scheme, own=own_words(can))
-    if word := schemes.unoffered(scheme, words):
+    if word := schemes.unoffered(scheme_of(target), words):
         return NotRun(
             NotRunKind.UNSUPPORTED,
             f"{target.backend} has no {word} quantization for {target.precision}",
@@ -375,7 +370,7 @@ def weight_bytes(arms: Sequence[Arm], here: Here) -> int:
         UsageError: their parameters aren't the model's.
     """
     if is_file(arms[0].model):
-        return max(here.file_bytes[arm.model] for arm in arms)
+        return max(here.facts_of(arm.model).bytes for arm in arms)
     return BYTES_PER_WEIGHT * find_model(arms[0].model).count_weights(arms[0].parameters)
 
 

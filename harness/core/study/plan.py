@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from shootout.core import backends, schemes
+from shootout.core import backends
 from shootout.core.adapter import check_options
 from shootout.core.budget import RACING_S
 from shootout.core.clock import Stopwatch
@@ -25,18 +25,16 @@ from shootout.core.contract import (
     SCALED,
     Arm,
     Artifact,
-    Availability,
     Device,
     NotRun,
     NotRunKind,
     Option,
-    Precision,
     Target,
 )
 from shootout.core.errors import UsageError, unknown
 from shootout.core.exported import client
 from shootout.core.exported.client import Delivery
-from shootout.core.exported.request import Request, find_model, is_file
+from shootout.core.exported.request import FileFacts, Request, find_model, is_file
 from shootout.core.host import environment
 from shootout.core.host.placement import Placement, allowed_cpus, place, widest
 from shootout.core.host.store import cache_folder
@@ -65,7 +63,7 @@ from shootout.core.study.points import (
     targets_of,
 )
 from shootout.core.study.schema import Study, study_options
-from shootout.core.study.target import own_words, parse_targets, provider, refuse_other_models, shipped_hashes
+from shootout.core.study.target import parse_targets, provider, refuse_other_models, scheme_of, shipped_hashes
 from shootout.core.worker import interpreters
 from shootout.core.worker.availability import known_available
 from shootout.core.worker.interpreters import PythonInterpreter
@@ -163,7 +161,6 @@ class Plan:
 
     study: Study
     groups: Sequence[PlannedGroup]
-    available: Mapping[tuple[str, Device], Availability]
     placement: Placement
     here: Here
     identity: str
@@ -233,8 +230,9 @@ def make_plan(
     for point in by_model.values():
         asked |= {other: replace(asked[point.model], model=other, original=point.model) for other in point.others}
     checked = {model: client.check(export) for model, export in asked.items()}
+    facts = {model: one.facts for model, one in checked.items()}
     for point in by_model.values():
-        _refuse_lossy_original(point, {model: one.facts.holds for model, one in checked.items()})
+        _refuse_lossy_original(point, facts)
     files = [digest for one in checked.values() for digest in one.hashes]
     requests = {model: asked[model] for model in by_model}
     files += scorer().check(study, rows, counts, requests, takes_few_rows=takes_few_rows)
@@ -244,11 +242,7 @@ def make_plan(
         cpus=len(allowed_cpus()),
         memory_bytes=environment.memory_available_bytes(),
         disk_bytes=environment.disk_available_bytes(cache_folder()),
-        file_bytes={model: one.facts.bytes for model, one in checked.items()},
-        holds={model: one.facts.holds for model, one in checked.items()},
-        classical={model: one.facts.classical for model, one in checked.items()},
-        layers={model: one.facts.layers for model, one in checked.items()},
-        natives={model: one.facts.native for model, one in checked.items()},
+        facts=facts,
     )
     refuse_unknown_names(study, every[0], here)  # which takes no time; to look whether a backend works takes seconds
     with Stopwatch() as watch:
@@ -265,7 +259,6 @@ def make_plan(
     made = Plan(
         study=study,
         groups=groups,
-        available=available,
         placement=placement,
         here=here,
         identity=identity(study, groups, [*files, *(other.digest for other in others.values())]),
@@ -279,15 +272,15 @@ def make_plan(
     return made
 
 
-def _refuse_lossy_original(point: Point, holds: Mapping[str, Sequence[Precision]]) -> None:
+def _refuse_lossy_original(point: Point, facts: Mapping[str, FileFacts]) -> None:
     """Refuse a first file of several that holds a lower precision if another is plain: the others are held to it.
 
     Raises:
         UsageError: it does; says which file comes first.
     """
-    plain = next((other for other in point.others if not holds[other]), None)
-    if holds[point.model] and plain is not None:
-        kinds = " and ".join(one.upper() for one in holds[point.model])
+    plain = next((other for other in point.others if not facts[other].holds), None)
+    if facts[point.model].holds and plain is not None:
+        kinds = " and ".join(one.upper() for one in facts[point.model].holds)
         files = ",".join([plain, point.model, *(other for other in point.others if other != plain)])
         raise UsageError(
             f"{name_model(point.model)} holds {kinds}, and the first file is the reference of the others: "
@@ -312,7 +305,7 @@ def refuse_unknown_names(study: Study, point: Point, here: Here) -> None:
     """
     targets = {model: targets_of(study, here.first(model)) for model in (point.model, *point.others)}
     _refuse_unknown_options(study, targets[point.model])
-    arms = _make_arms(study, targets, point, here.count(point.threads), here.natives)
+    arms = _make_arms(study, targets, point, here)
     if study.baseline is not None:
         _find_baseline(study, study.baseline, arms, here)
 
@@ -331,7 +324,7 @@ def plan_groups(study: Study, here: Here) -> list[PlannedGroup]:
     groups = [
         _plan_group(
             study,
-            _make_arms(study, {**targets, point.model: family}, point, here.count(point.threads), here.natives),
+            _make_arms(study, {**targets, point.model: family}, point, here),
             point,
             here,
             apart,
@@ -382,11 +375,6 @@ def _split_targets(study: Study, targets: Sequence[Target]) -> list[tuple[str, S
     return [(f", {target}", [twin for twin in targets if replace(twin, python="") == target]) for target in own]
 
 
-def scheme_of(target: Target) -> schemes.Scheme:
-    """Return the target's scheme, read with its backend's own words."""
-    return schemes.parse(target.scheme, own=own_words(describe(target.backend)[0]))
-
-
 def name_quantizer(target: Target) -> str:
     """Return whose quantizer makes a target's model: the `vendor`'s, the one of the `shared` file, or `none`."""
     if scheme_of(target).is_quantized:
@@ -394,23 +382,16 @@ def name_quantizer(target: Target) -> str:
     return "vendor" if target.precision in SCALED else "none"
 
 
-def _make_arms(
-    study: Study,
-    targets: Mapping[str, Sequence[Target]],
-    point: Point,
-    threads: int,
-    natives: Mapping[str, Artifact | None],
-) -> list[Arm]:
+def _make_arms(study: Study, targets: Mapping[str, Sequence[Target]], point: Point, here: Here) -> list[Arm]:
     """Make all arms of a group: each target on the point's model, and on each file that races it.
 
     Args:
         targets: by model; those of a file may have its own precisions.
-        natives: see `Here`.
     """
     seen: Counter[tuple[str, Target]] = Counter()
     arms = []
     asked = [(model, target) for model in (point.model, *point.others) for target in targets[model]]
-    for model, target in _drop_others_files(asked, natives):
+    for model, target in _drop_others_files(asked, here):
         seen[model, target] += 1
         options = {key: value for name in names_of(target) for key, value in study.options.get(name, {}).items()}
         arms.append(
@@ -420,7 +401,7 @@ def _make_arms(
                 file=name_model(model) if model in point.others else "",
                 parameters=point.parameters,
                 batch=point.batch,
-                threads=threads,
+                threads=here.count(point.threads),
                 options=options,
                 ordinal=seen[model, target],
                 scenario=point.scenario,
@@ -433,13 +414,11 @@ def _make_arms(
     return [setting for arm in arms for setting in scenario.spread(arm, batches_to_try(study, arm), own)]
 
 
-def _drop_others_files(
-    asked: Sequence[tuple[str, Target]], natives: Mapping[str, Artifact | None]
-) -> list[tuple[str, Target]]:
+def _drop_others_files(asked: Sequence[tuple[str, Target]], here: Here) -> list[tuple[str, Target]]:
     """Drop a library's target on files of other libraries, if it has a file of its own among these."""
 
     def is_own(model: str, target: Target) -> bool:
-        return natives.get(model) in describe(target.backend)[0].consumes
+        return here.facts_of(model).native in describe(target.backend)[0].consumes
 
     own = {target for model, target in asked if is_own(model, target)}
     return [(model, target) for model, target in asked if target not in own or is_own(model, target)]

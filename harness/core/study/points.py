@@ -20,7 +20,7 @@ from shootout.core.scenario import Arrivals, find_scenario
 from shootout.core.study import axes
 from shootout.core.study.group import name_model
 from shootout.core.study.schema import Study, checked, study_options
-from shootout.core.study.target import Describe, own_words, parse_targets, refuse_namesakes, with_twins
+from shootout.core.study.target import Describe, parse_targets, refuse_namesakes, scheme_of, with_twins
 
 POINT_WORDS = ("model", "batch", "scenario", "threads")
 """The names that one of a study's points may have beside a model's parameters."""
@@ -87,7 +87,7 @@ def _spread_targets(study: Study, targets: list[Target]) -> list[Target]:
 def _move_target(target: Target, device: Device, precision: Precision) -> Target:
     """Return the target there, without a scheme that its backend doesn't have for this precision."""
     can = describe(target.backend)[0]
-    lost = schemes.unoffered(schemes.parse(target.scheme, own_words(can)), can.schemes.get(precision, ()))
+    lost = schemes.unoffered(scheme_of(target), can.schemes.get(precision, ()))
     return replace(target, device=device, precision=precision, scheme="" if lost else target.scheme)
 
 
@@ -301,7 +301,7 @@ def _takes_rows(target: Target, study: Study) -> bool:
 
     On which rows a shipped folder was calibrated isn't known.
     """
-    scheme = schemes.parse(target.scheme, own=own_words(describe(target.backend)[0]))
+    scheme = scheme_of(target)
     if target.precision not in _CALIBRATED or scheme.activations == "weights-only":
         return False
     return study.calibration is None or bool(target.folder or scheme.search or scheme.variant)

@@ -166,6 +166,11 @@ def own_words(capabilities: Capabilities) -> frozenset[str]:
     return frozenset(word for words in capabilities.schemes.values() for word in words)
 
 
+def scheme_of(target: Target) -> schemes.Scheme:
+    """Return the target's scheme, read with its backend's own words."""
+    return schemes.parse(target.scheme, own=own_words(backends.capabilities(target.backend)))
+
+
 def canonical(text: str) -> str:
     """Return a target's text with the one name of its device."""
     return ":".join(map(_spell_device, text.split(":")))

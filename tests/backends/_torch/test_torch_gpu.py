@@ -250,7 +250,8 @@ def test_graphs_are_no_target_and_no_knob_of_a_cpu():
 
 def test_a_mode_for_cuda_is_skipped_on_a_cpu_with_the_target_to_ask_for():
     arm = Arm(target=Target(backend="torch-compile", mode="cudagraphs", precision=Precision.BF16), model="residual_mlp")
-    here: Any = SimpleNamespace(available={("torch-compile", Device.CPU): Availability(version="1")}, holds={})
+    available = {("torch-compile", Device.CPU): Availability(version="1")}
+    here = feasibility.Here(available=available, threads=1, cpus=1, memory_bytes=1)
     why = feasibility._check_arm(arm, here)
     assert why is not None
     assert why.reason == "torch-compile+cudagraphs is for cuda, not for cpu"

@@ -66,7 +66,6 @@ def plan(asked: Study) -> Plan:
     return Plan(
         study=asked,
         groups=plan_groups(asked, here()),
-        available=here().available,
         placement=place(1),
         here=here(),
         identity="0",

@@ -127,7 +127,7 @@ def _refuse_equal_versions(plan: Plan, mine: Target, other: Target) -> None:
     """Refuse to test an upgrade from a version to the same one: it would pass and show nothing."""
     if mine.backend != other.backend or mine.python == other.python:
         return
-    before, after = (plan.available[provider(target)].version for target in (mine, other))
+    before, after = (plan.here.available[provider(target)].version for target in (mine, other))
     ours = platform.python_version()
     pythons = {name: one.version for name, one in plan.interpreters.items()}
     if before == after and pythons.get(mine.python, ours) == pythons.get(other.python, ours):
