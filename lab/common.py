@@ -24,7 +24,7 @@ from shootout.core.errors import ArmFailed, SkippedArm
 from shootout.core.exported.client import obtain
 from shootout.core.exported.request import Request
 from shootout.core.host import environment
-from shootout.core.host.noise import Disturbance, Gpus, NoiseMeter, OwnTraces
+from shootout.core.host.noise import Disturbance, Gpus, NoiseMeter
 from shootout.core.host.placement import Placement
 from shootout.core.host.store import cache_folder
 from shootout.core.messages import Scope
@@ -159,8 +159,8 @@ class Disturbances:
     def begin(self) -> None:
         self.inner.begin()
 
-    def reasons(self, gpus: Gpus, own: OwnTraces) -> tuple[Disturbance, ...]:
-        found = self.inner.reasons(gpus, own)
+    def reasons(self, gpus: Gpus, own_ns: int | None, own_contexts: int) -> tuple[Disturbance, ...]:
+        found = self.inner.reasons(gpus, own_ns, own_contexts)
         self.rounds += 1
         self.disturbed += bool(found)
         return ()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -53,7 +53,7 @@ NO_CEILINGS = "run `shootout ceilings` once for each row's share of what this ma
 
 def kind_of(category: str) -> DisturbanceKind:
     """Return the kind that a `Disturbance.category` names."""
-    return DisturbanceKind(category.partition(": ")[0])
+    return cast("DisturbanceKind", category.partition(": ")[0])
 
 
 class Reason(NamedTuple):
@@ -255,23 +255,23 @@ def threads_of(count: int) -> str:
 
 
 _DISTURBED_BY = {
-    DisturbanceKind.STEAL: "by other guests of the host",
-    DisturbanceKind.FOREIGN_CPU: "by other programs",
-    DisturbanceKind.THROTTLED: "by the container's CPU quota",
-    DisturbanceKind.SM_CLOCK: "by a lower GPU clock",
-    DisturbanceKind.GPU_THROTTLED: "by a GPU that was held down",
-    DisturbanceKind.FOREIGN_GPU: "by other programs on the GPU",
+    "steal": "by other guests of the host",
+    "foreign CPU time": "by other programs",
+    "cgroup throttled": "by the container's CPU quota",
+    "SM clock": "by a lower GPU clock",
+    "GPU throttled": "by a GPU that was held down",
+    "foreign GPU process": "by other programs on the GPU",
 }
 """Causes of disturbed rounds, in words."""
 NOISY_SHARE = 0.05
 """From this share of flagged rounds on, advice is given."""
 _WHAT_HELPS = {
-    DisturbanceKind.FOREIGN_CPU: ("met other programs on the same CPUs", "close them"),
-    DisturbanceKind.STEAL: ("lost CPU time to other guests of the host", "use a host alone"),
-    DisturbanceKind.THROTTLED: ("were throttled by the container", "raise its CPU quota"),
-    DisturbanceKind.SM_CLOCK: ("met a lower GPU clock", "lock the clock (sudo nvidia-smi -lgc MHZ)"),
-    DisturbanceKind.GPU_THROTTLED: ("met a GPU that was held down", "see to its cooling (nvidia-smi -q)"),
-    DisturbanceKind.FOREIGN_GPU: ("met other programs on the GPU", "close them"),
+    "foreign CPU time": ("met other programs on the same CPUs", "close them"),
+    "steal": ("lost CPU time to other guests of the host", "use a host alone"),
+    "cgroup throttled": ("were throttled by the container", "raise its CPU quota"),
+    "SM clock": ("met a lower GPU clock", "lock the clock (sudo nvidia-smi -lgc MHZ)"),
+    "GPU throttled": ("met a GPU that was held down", "see to its cooling (nvidia-smi -q)"),
+    "foreign GPU process": ("met other programs on the GPU", "close them"),
 }
 
 
@@ -292,7 +292,7 @@ def tell_noise(summaries: Sequence[GroupSummary]) -> list[str]:
 def _tell_throttling(summaries: Sequence[GroupSummary]) -> list[str]:
     """Tell how often the quota held the race back: the wait is a part of the calls' times."""
     count = sum(summary.throttled for summary in summaries)
-    rounds = sum(summary.void_reasons.get(DisturbanceKind.THROTTLED, 0) for summary in summaries)
+    rounds = sum(summary.void_reasons.get("cgroup throttled", 0) for summary in summaries)
     if not count:
         return []
     return [f"The CPU quota throttled the race {counted(count, 'time')}, in {counted(rounds, 'round')}; calls waited."]
@@ -301,7 +301,7 @@ def _tell_throttling(summaries: Sequence[GroupSummary]) -> list[str]:
 def _tell_what_helps(kind: DisturbanceKind, share: float) -> str:
     what, helps = _WHAT_HELPS[kind]
     if share > BUSY_SHARE:  # then these are what counts, and more of them tell no more of a quiet machine
-        where = "under this quota" if kind is DisturbanceKind.THROTTLED else "of a busy machine"
+        where = "under this quota" if kind == "cgroup throttled" else "of a busy machine"
         return f"{what}: times and ratios are those {where}; {helps}"
     return f"{what}: intervals are wider because of it; {helps}"
 

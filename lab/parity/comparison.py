@@ -22,7 +22,6 @@ import numpy as np
 from lab.common import Bench, Disturbances, Table, Tables, attempt, log_ratio, say, watch
 from shootout.core.adapter import Built
 from shootout.core.constants import ROUNDS
-from shootout.core.host.noise import OwnTraces
 from shootout.core.run import bias_floor
 from shootout.core.stats.verdicts import Comparison, compare, make_pair
 from shootout.core.worker.process import log_name
@@ -119,7 +118,7 @@ def _run_round(
     eye.begin()
     for side in rng.sample(list(sides), len(sides)):
         rounds[side].append(sides[side].block(rng))
-    eye.reasons({}, OwnTraces())  # whose CPU time is ours isn't counted here, so others' isn't told
+    eye.reasons({}, None, 0)  # whose CPU time is ours isn't counted here, so others' isn't told
 
 
 def _compare_medians(ours: list[float], theirs: list[float]) -> tuple[float, float, float]:

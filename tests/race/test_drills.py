@@ -15,7 +15,7 @@ from support.races.fakes import World
 
 from shootout.core.constants import ROUNDS
 from shootout.core.contract import Arm
-from shootout.core.host.noise import Disturbance, Gpus, OwnTraces
+from shootout.core.host.noise import Disturbance, Gpus
 from shootout.core.messages import Scope
 from shootout.core.race import race as races
 from shootout.core.results import group
@@ -104,8 +104,8 @@ def verdict_beside_a_passer_by(monkeypatch: pytest.MonkeyPatch) -> Verdict:
     """a and b take the same time, but others meet b in every second round, which outside evidence shows."""
 
     class Seeing(fakes.FakeWatch):
-        def reasons(self, gpus: Gpus, own: OwnTraces) -> tuple[Disturbance, ...]:
-            super().reasons(gpus, own)
+        def reasons(self, gpus: Gpus, own_ns: int | None, own_contexts: int) -> tuple[Disturbance, ...]:
+            super().reasons(gpus, own_ns, own_contexts)
             return (fakes.STOLEN,) if self.seen % ROUNDS in MET else ()
 
     monkeypatch.setattr(fakes, "FakeWatch", Seeing)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -27,11 +27,11 @@ from shootout.core.constants import (
     WARM_UP_SHORT_NS,
 )
 from shootout.core.contract import Arm, Array, Device, NotRun, NotRunKind
-from shootout.core.host.noise import Disturbance, DisturbanceKind, Gpus, NoiseMark, NoiseMeter, OwnTraces, undisturbed
+from shootout.core.host.noise import Disturbance, Gpus, NoiseMark, NoiseMeter
 from shootout.core.messages import Energy, GpuState, Loaded, OnGpu, Scope, Verified
 from shootout.core.race.live_arm import warm_up
 from shootout.core.race.race import Race
-from shootout.core.race.restart import Restart, RestartContext, block_medians, rounds_for
+from shootout.core.race.restart import Restart, RestartContext, block_medians, rounds_for, undisturbed
 from shootout.core.results.group import counted, counting
 from shootout.core.stats.group_evidence import GroupEvidence, Rules
 from shootout.core.stats.verdicts import Verdict
@@ -135,14 +135,13 @@ def test_a_disturbed_round_is_flagged_kept_and_not_repeated(disturbed: Iterable[
 def test_the_watch_knows_the_cpu_time_of_all_arms_and_no_latency() -> None:
     watch = FakeWatch()
     restart(World(THREE, cpu_ns=7), watch=watch)
-    assert [own.cpu_ns for own in watch.own] == [3 * 7] * ROUNDS
-    assert {field.name for field in fields(OwnTraces)} == {"gpu_processes", "cpu_ns"}
+    assert watch.own_ns == [3 * 7] * ROUNDS
 
 
 def test_who_leaves_takes_the_count_of_that_round_along() -> None:
     watch = FakeWatch()
     restart(World(THREE, cpu_ns=7, fails={("b:cpu:fp32", "turn"): "it broke"}), watch=watch)
-    assert [own.cpu_ns for own in watch.own] == [None, *[2 * 7] * (ROUNDS - 1)]
+    assert watch.own_ns == [None, *[2 * 7] * (ROUNDS - 1)]
 
 
 @pytest.mark.parametrize("command", ["load", "verify", "warm", "tune", "turn", "memory", "recheck"])
@@ -347,8 +346,8 @@ def test_a_race_on_a_busy_machine_ends_with_figures_and_a_verdict(
     class Busy(FakeWatch):
         """The same rounds of every restart are disturbed."""
 
-        def reasons(self, gpus: Gpus, own: OwnTraces) -> tuple[Disturbance, ...]:
-            super().reasons(gpus, own)
+        def reasons(self, gpus: Gpus, own_ns: int | None, own_contexts: int) -> tuple[Disturbance, ...]:
+            super().reasons(gpus, own_ns, own_contexts)
             return (STOLEN,) if self.seen % ROUNDS in flags else ()
 
     quiet = fakes.race(World({"a": 1e5, "b": 2e5}), ["a", "b"])
@@ -388,7 +387,7 @@ def test_a_turns_clock_is_compared_with_the_highest_so_far() -> None:
 @pytest.mark.parametrize("disturbed", [True, False])
 def test_an_energy_that_others_had_a_part_in_is_not_told(disturbed: bool) -> None:
     mine = OnGpu(stage_ns=1, compute_ns=2, fetch_ns=1, energy=Energy(calls=1, seconds=2, total_mj=9, idle_w=1))
-    found = undisturbed(mine, lambda: (Disturbance(DisturbanceKind.FOREIGN_GPU, 1),) if disturbed else ())
+    found = undisturbed(mine, lambda: (Disturbance("foreign GPU process", 1),) if disturbed else ())
     assert found is not None
     assert (found.energy is None) == disturbed
     assert found.faults == (("energy isn't reported: 1 foreign GPU process",) if disturbed else ())
@@ -397,11 +396,11 @@ def test_an_energy_that_others_had_a_part_in_is_not_told(disturbed: bool) -> Non
 def test_the_watch_knows_how_many_cuda_processes_are_ours() -> None:
     watch = FakeWatch()
     on_gpus(World(THREE, fails={("b:cuda:fp32", "turn"): "it broke"}), watch=watch)
-    assert watch.own[0].gpu_processes == 2, "it was there when the round began"
-    assert {own.gpu_processes for own in watch.own[1:]} == {1}
+    assert watch.own_contexts[0] == 2, "it was there when the round began"
+    assert set(watch.own_contexts[1:]) == {1}
     watch = FakeWatch()
     on_gpus(World(THREE), watch=watch)
-    assert {own.gpu_processes for own in watch.own} == {2}
+    assert set(watch.own_contexts) == {2}
 
 
 def test_figures_on_the_gpu_are_taken_after_the_rounds_and_the_memory_and_in_quiet() -> None:
@@ -428,7 +427,7 @@ def test_a_live_watch_hands_all_evidence_on(monkeypatch: pytest.MonkeyPatch) -> 
     watch = NoiseMeter(())
     monkeypatch.setattr(watch, "mark", lambda: next(marks))
     watch.begin()
-    found = watch.reasons({"a": (2_000, GpuState(sm_clock_mhz=1_000))}, OwnTraces(gpu_processes=2, cpu_ns=10**8))
+    found = watch.reasons({"a": (2_000, GpuState(sm_clock_mhz=1_000))}, 10**8, 2)
     assert [str(reason).partition(" (a)")[0] for reason in found] == [
         "other programs on 90 % of the CPU time",
         "SM clock 1,000 MHz of 2,000",

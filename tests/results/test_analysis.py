@@ -17,7 +17,7 @@ from support.races.made import COPY, EXECUTED, GROUP, A, B, ended, header, playe
 import shootout
 from shootout.apps.judge.analysis import analyse, missing
 from shootout.core.contract import Precision
-from shootout.core.host.noise import Disturbance, DisturbanceKind
+from shootout.core.host.noise import Disturbance
 from shootout.core.journal import journal, samples
 from shootout.core.journal.records import Failure, Line, Rounds
 from shootout.core.messages import Scope, Turn
@@ -176,7 +176,7 @@ def test_a_control_that_never_ran_or_crashed_withholds_every_verdict(tmp_path: P
 
 
 def test_how_often_a_quota_held_the_race_back_is_summed_over_rounds(tmp_path: Path):
-    held = [Disturbance(DisturbanceKind.THROTTLED, 7), Disturbance(DisturbanceKind.STEAL, 0.1)]
+    held = [Disturbance("cgroup throttled", 7), Disturbance("steal", 0.1)]
     lines = [
         line.model_copy(update={"voided": ((0, tuple(held)), (2, (held[0],)))}) if isinstance(line, Rounds) else line
         for line in race()

@@ -17,7 +17,6 @@ from shootout.apps.judge.crossovers import find_crossovers
 from shootout.apps.judge.roofline import with_ceilings
 from shootout.apps.judge.rows import make_row
 from shootout.apps.judge.turns import describe_arms, rank
-from shootout.core.host.noise import DisturbanceKind
 from shootout.core.host.store import without_home
 from shootout.core.journal.records import Ended, Header
 from shootout.core.messages import Scope
@@ -131,7 +130,7 @@ def _summarize_group(group: Group, confirms: str | None) -> GroupSummary:
         ranking=rank(group),
         void_share=group.void_share,
         void_reasons=dict(reasons),
-        throttled=round(sum(one.figure or 1 for one in voided if one.kind is DisturbanceKind.THROTTLED)),
+        throttled=round(sum(one.figure or 1 for one in voided if one.kind == "cgroup throttled")),
         sd=pooled_sd(group),
         bias_floor=group.evidence(Scope.END_TO_END).bias_floor,
         restarts=len(group.rounds),

@@ -23,11 +23,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from shootout.core.clock import cpu_ns, now_ns
 from shootout.core.constants import FOREIGN_SHARE, SM_CLOCK_SHARE, STEAL_SHARE
@@ -36,7 +35,7 @@ from shootout.core.host.placement import read_text
 
 if TYPE_CHECKING:
     from shootout.core.host.devices import Accelerator
-    from shootout.core.messages import GpuState, OnGpu
+    from shootout.core.messages import GpuState
 
 PROC = Path("/proc")
 STEAL_JIFFIES = 2
@@ -44,6 +43,10 @@ STEAL_JIFFIES = 2
 FOREIGN_JIFFIES = 2
 """Less foreign time than this on one CPU is rounding too."""
 _JIFFY_NS = 10_000_000
+DisturbanceKind = Literal[
+    "steal", "foreign CPU time", "cgroup throttled", "SM clock", "GPU throttled", "foreign GPU process"
+]
+"""The kinds of outside evidence against a round."""
 Gpus: TypeAlias = "Mapping[str, tuple[int | None, GpuState]]"
 """By label of each arm on the GPU: its highest SM clock in MHz, and the GPU's state right after its turn."""
 
@@ -71,33 +74,6 @@ class NoiseMark:
     harness_ns: int | None = None
     throttled: int | None = None
     gpu_processes: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OwnTraces:
-    """Hold what the arms themselves left among a round's traces.
-
-    Attributes:
-        gpu_processes: how many processes with a context on the GPU are ours.
-        cpu_ns: CPU time that all arms used in the round; None where that isn't known.
-    """
-
-    gpu_processes: int = 0
-    cpu_ns: int | None = None
-
-
-_NOTHING_OWN = OwnTraces()
-
-
-class DisturbanceKind(StrEnum):
-    """Name the kind of outside evidence against a round."""
-
-    STEAL = "steal"
-    FOREIGN_CPU = "foreign CPU time"
-    THROTTLED = "cgroup throttled"
-    SM_CLOCK = "SM clock"
-    GPU_THROTTLED = "GPU throttled"
-    FOREIGN_GPU = "foreign GPU process"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +106,13 @@ class Disturbance:
 
 
 _WORDS: dict[DisturbanceKind, Callable[[float, float], str]] = {
-    DisturbanceKind.STEAL: lambda share, _: f"steal {share:.1%} of CPU time",
-    DisturbanceKind.FOREIGN_CPU: lambda share, _: f"other programs on {share:.0%} of the CPU time",
-    DisturbanceKind.THROTTLED: lambda times, _: (
+    "steal": lambda share, _: f"steal {share:.1%} of CPU time",
+    "foreign CPU time": lambda share, _: f"other programs on {share:.0%} of the CPU time",
+    "cgroup throttled": lambda times, _: (
         f"cgroup throttled {times:.0f} times" if times > 1 else "cgroup throttled once"
     ),
-    DisturbanceKind.SM_CLOCK: lambda seen, usual: f"SM clock {seen:,.0f} MHz of {usual:,.0f}",
-    DisturbanceKind.FOREIGN_GPU: lambda count, _: f"{count:.0f} foreign GPU process{'es' if count > 1 else ''}",
+    "SM clock": lambda seen, usual: f"SM clock {seen:,.0f} MHz of {usual:,.0f}",
+    "foreign GPU process": lambda count, _: f"{count:.0f} foreign GPU process{'es' if count > 1 else ''}",
 }
 
 
@@ -168,10 +144,10 @@ class NoiseMeter:
         """Note the counters at a round's start."""
         self._begun = self.mark()
 
-    def reasons(self, gpus: Gpus, own: OwnTraces) -> tuple[Disturbance, ...]:
-        """Return why the round since `begin` is flagged; `own` tells what of its traces the arms left."""
+    def reasons(self, gpus: Gpus, own_ns: int | None, own_contexts: int) -> tuple[Disturbance, ...]:
+        """Return why the round since `begin` is flagged; see `disturbances`."""
         assert self._begun is not None, "begin comes first"
-        return disturbances(self._begun, self.mark(), gpus, own)
+        return disturbances(self._begun, self.mark(), gpus, own_ns, own_contexts)
 
     def mark(self) -> NoiseMark:
         """Read the counters now. This takes about 0.1 ms without a GPU, so it belongs between rounds."""
@@ -256,7 +232,8 @@ def disturbances(
     before: NoiseMark,
     after: NoiseMark,
     gpus: Gpus = MappingProxyType({}),
-    own: OwnTraces = _NOTHING_OWN,
+    own_ns: int | None = None,
+    own_contexts: int = 0,
 ) -> tuple[Disturbance, ...]:
     """Return what disturbed the round between two marks; empty if there is no evidence.
 
@@ -264,42 +241,36 @@ def disturbances(
         before: the mark before the round.
         after: the mark after it.
         gpus: how the GPU was at each arm on it.
-        own: what of it is ours.
+        own_ns: CPU time that all arms used in the round; None where that isn't known.
+        own_contexts: how many processes with a context on the GPU are arms.
     """
     reasons: list[Disturbance] = []
     stolen = _count_growth(before.steal_jiffies, after.steal_jiffies) or 0
     if stolen >= STEAL_JIFFIES and (share := steal_share(before, after) or 0.0) > STEAL_SHARE:
-        reasons.append(Disturbance(DisturbanceKind.STEAL, share))
-    reasons += _foreign_cpu(before, after, own)
+        reasons.append(Disturbance("steal", share))
+    reasons += _foreign_cpu(before, after, own_ns)
     if times := throttle_count(before, after):
-        reasons.append(Disturbance(DisturbanceKind.THROTTLED, times))
+        reasons.append(Disturbance("cgroup throttled", times))
     reasons += [reason for label, (usual, seen) in gpus.items() for reason in _gpu_reasons(label, usual, seen)]
     # processes on the GPU that aren't ours; a container may hide some
-    foreign = max(before.gpu_processes or 0, after.gpu_processes or 0) - own.gpu_processes
+    foreign = max(before.gpu_processes or 0, after.gpu_processes or 0) - own_contexts
     if foreign > 0:
-        reasons.append(Disturbance(DisturbanceKind.FOREIGN_GPU, foreign))
+        reasons.append(Disturbance("foreign GPU process", foreign))
     return tuple(reasons)
 
 
-def _foreign_cpu(before: NoiseMark, after: NoiseMark, own: OwnTraces) -> list[Disturbance]:
-    foreign, share = foreign_ns(before, after, own.cpu_ns), foreign_share(before, after, own.cpu_ns)
+def _foreign_cpu(before: NoiseMark, after: NoiseMark, own_ns: int | None) -> list[Disturbance]:
+    foreign, share = foreign_ns(before, after, own_ns), foreign_share(before, after, own_ns)
     if foreign is None or share is None or share <= FOREIGN_SHARE:
         return []
     proven = foreign >= FOREIGN_JIFFIES * _JIFFY_NS * math.sqrt(after.cpus)
-    return [Disturbance(DisturbanceKind.FOREIGN_CPU, share)] if proven else []
+    return [Disturbance("foreign CPU time", share)] if proven else []
 
 
 def _gpu_reasons(label: str, usual_mhz: float | None, seen: GpuState) -> Iterator[Disturbance]:
     # What the power limit does to the clock is the arm's own work, and more of it in one scope than in the other.
     clock_mhz = None if seen.power_capped else seen.sm_clock_mhz
     if usual_mhz and clock_mhz is not None and clock_mhz < SM_CLOCK_SHARE * usual_mhz:
-        yield Disturbance(DisturbanceKind.SM_CLOCK, clock_mhz, of=usual_mhz, arm=label)
+        yield Disturbance("SM clock", clock_mhz, of=usual_mhz, arm=label)
     if seen.throttled:
-        yield Disturbance(DisturbanceKind.GPU_THROTTLED, arm=label, causes=tuple(seen.throttled))
-
-
-def undisturbed(figures: OnGpu | None, reasons: Callable[[], tuple[Disturbance, ...]]) -> OnGpu | None:
-    """Leave out an energy that other programs may have a share in: the GPU counts all that it takes."""
-    if figures is None or figures.energy is None or not (why := reasons()):
-        return figures
-    return replace(figures, energy=None, faults=(*figures.faults, f"energy isn't reported: {', '.join(map(str, why))}"))
+        yield Disturbance("GPU throttled", arm=label, causes=tuple(seen.throttled))

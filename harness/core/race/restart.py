@@ -21,11 +21,11 @@ from shootout.core.constants import COMPUTE_ROUNDS, MIN_ROUNDS, ROUNDS, ROUNDS_B
 from shootout.core.contract import Arm, NotRun
 from shootout.core.errors import ArmFailed, NotRunKind, SkippedArm
 from shootout.core.host.devices import accelerator
-from shootout.core.host.noise import Disturbance, Gpus, NoiseMeter, OwnTraces, undisturbed
+from shootout.core.host.noise import Disturbance, Gpus, NoiseMeter
 from shootout.core.journal import records
 from shootout.core.journal.records import Played, PlayedOnGpu
 from shootout.core.journal.samples import SINGLE
-from shootout.core.messages import CPU, Ask, Loaded, Scope, Verified
+from shootout.core.messages import CPU, Ask, Loaded, OnGpu, Scope, Verified
 from shootout.core.race.arm_process import Launcher
 from shootout.core.race.live_arm import LiveArm, Loading, total_cpu_ns
 from shootout.core.race.pace import RaceTime, least_calls_s, least_compute_rounds, least_rounds, least_rounds_s
@@ -309,7 +309,7 @@ class Restart:
             # An arm that left meanwhile took its count along: then others' CPU time can't be told from ours.
             after_ns = total_cpu_ns(arms) if len(self.playing) == len(arms) else None
             spent_ns = None if before_ns is None or after_ns is None else after_ns - before_ns
-            return self.context.watch.reasons(gpus, OwnTraces(gpu_processes=contexts, cpu_ns=spent_ns))
+            return self.context.watch.reasons(gpus, spent_ns, contexts)
 
         return disturbances
 
@@ -443,6 +443,13 @@ def block_medians(live: LiveArm) -> dict[str, tuple[float, ...]]:
 def flagged_blocks(live: LiveArm, flagged: tuple[int, ...]) -> tuple[int, ...]:
     """Return which of an arm's figures are of flagged rounds; one for all rounds is of none."""
     return flagged if scenario_of(live.arm).counts_rounds(live.turns) else ()
+
+
+def undisturbed(figures: OnGpu | None, reasons: Callable[[], tuple[Disturbance, ...]]) -> OnGpu | None:
+    """Leave out an energy that other programs may have a share in: the GPU counts all that it takes."""
+    if figures is None or figures.energy is None or not (why := reasons()):
+        return figures
+    return replace(figures, energy=None, faults=(*figures.faults, f"energy isn't reported: {', '.join(map(str, why))}"))
 
 
 def played_on_gpu(live: LiveArm) -> PlayedOnGpu | None:

@@ -12,7 +12,7 @@ import numpy as np
 from shootout.core.contract import Arm, Array, BoundStanding, Device, Executed, Target
 from shootout.core.errors import ArmFailed, NotRunKind
 from shootout.core.exported.fidelity import NOTHING
-from shootout.core.host.noise import Disturbance, DisturbanceKind, Gpus, OwnTraces
+from shootout.core.host.noise import Disturbance, Gpus
 from shootout.core.host.placement import ProcessBounds
 from shootout.core.messages import Ask, GpuState, Loaded, OnGpu, Scope, TimeBin, Tuned, Turn, Verified
 from shootout.core.race.arm_process import ArmProcess
@@ -26,7 +26,7 @@ from .groups import group_of_rules
 
 EXECUTED = Executed(library="fake", version="0", device="cpu", threads=1, compute_nodes_by_precision={"fp32": 1})
 READINGS = 8
-STOLEN = Disturbance(DisturbanceKind.STEAL, 0.09)
+STOLEN = Disturbance("steal", 0.09)
 
 
 def arm(backend: str, *, ordinal: int = 1, control: bool = False, device: Device = Device.CPU) -> Arm:
@@ -274,14 +274,16 @@ class FakeWatch:
     disturbed: frozenset[int] = frozenset()
     seen: int = -1
     gpus: list[Gpus] = field(default_factory=list)
-    own: list[OwnTraces] = field(default_factory=list)
+    own_ns: list[int | None] = field(default_factory=list)
+    own_contexts: list[int] = field(default_factory=list)
 
     def begin(self) -> None:
         self.seen += 1
 
-    def reasons(self, gpus: Gpus, own: OwnTraces) -> tuple[Disturbance, ...]:
+    def reasons(self, gpus: Gpus, own_ns: int | None, own_contexts: int) -> tuple[Disturbance, ...]:
         self.gpus.append(gpus)
-        self.own.append(own)
+        self.own_ns.append(own_ns)
+        self.own_contexts.append(own_contexts)
         return (STOLEN,) if self.seen in self.disturbed else ()
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from shootout.core.contract import Arm, Executed, Fidelity, Target
-from shootout.core.host.noise import Disturbance, DisturbanceKind
+from shootout.core.host.noise import Disturbance
 from shootout.core.journal.journal import Journal
 from shootout.core.journal.records import Checked, Ended, Header, Line, Played, Prepared, Rounds
 from shootout.core.messages import Scores
@@ -74,7 +74,7 @@ def checked(arm: Arm, scores: Scores | None = None, **changes: Any) -> Checked:
 
 
 def rounds(restart: int, *, tried: int = 3, voided: int = 0) -> Rounds:
-    why = tuple((index, (Disturbance(DisturbanceKind.STEAL, 0.05),)) for index in range(voided))
+    why = tuple((index, (Disturbance("steal", 0.05),)) for index in range(voided))
     return Rounds(group=GROUP, restart=restart, tried=tried, voided=why, wall_s=1.0)
 
 
