@@ -59,17 +59,18 @@ def find_available(
 
     A backend that crashes or hangs is unavailable, with the reason; nothing is raised for it.
     """
-    broken = {pair: Availability(why=why) for pair in pairs if (why := _explain_broken_adapter(pair))}
+    broken = {pair: Availability(why=why) for pair in pairs if (why := _explain_unknown(pair[0]))}
     return broken | _probe_all([pair for pair in pairs if pair not in broken], others or {}, tell)
 
 
-def _explain_broken_adapter(pair: Pair) -> NotRun | None:
-    """Explain why a third party's adapter can't tell its capabilities; None if it can."""
-    if pair[0] in backends.shipped() or "@" in pair[0]:
-        return None
-    with suppress(UsageError):  # of an unknown name, which the probe tells
-        return backends.describe(pair[0]).why
-    return None
+def _explain_unknown(name: str) -> NotRun | None:
+    """Explain why there is no such backend, or why a third party's can't tell its capabilities; None if it can."""
+    backend, _, python = name.partition("@")
+    try:
+        backends.entry(backend)
+        return None if python else backends.describe(backend).why  # it may break here, and work there
+    except UsageError as error:
+        return NotRun(NotRunKind.BROKEN, str(error), str(error))
 
 
 def _probe_all(
@@ -122,14 +123,8 @@ def _group_by_library(pairs: Collection[Pair]) -> list[list[Pair]]:
         loads = row.loads[""] if row and row.loads else (backend,)
         library = next((name for name in loads[1:] if name in own), loads[0])
         libraries.setdefault((library, python), []).append(pair)
-    return sorted(libraries.values(), key=lambda pairs: -max(_ready_s(pair[0].partition("@")[0]) for pair in pairs))
-
-
-def _ready_s(backend: str) -> float:
-    try:
-        return backends.entry(backend).ready_s
-    except UsageError:
-        return 0.0
+    ready_s = {pair: backends.entry(pair[0].partition("@")[0]).ready_s for pair in pairs}
+    return sorted(libraries.values(), key=lambda together: -max(map(ready_s.__getitem__, together)))
 
 
 def at_once() -> int:
@@ -140,20 +135,14 @@ def at_once() -> int:
 def start_probe(pairs: Sequence[Pair], others: Mapping[str, PythonInterpreter]) -> Child:
     """Start a process that finds out whether backends of one interpreter work; it answers on standard output."""
     interpreter = _split_pair(pairs[0], others)[1]
-    variables = passed_on(os.environ, {name for pair in pairs for name in _list_variables(pair[0])})
+    declared = [backends.capabilities(_split_pair(pair, others)[0]).variables for pair in pairs]
+    variables = passed_on(os.environ, {name for names in declared for name in names})
     return Child(
         "shootout.core.worker.availability",
         [word for pair in pairs for word in (_split_pair(pair, others)[0], pair[1])],
         environment=interpreter.environment(variables) if interpreter else variables,
         executable=interpreter.path if interpreter else None,
     )
-
-
-def _list_variables(backend: str) -> tuple[str, ...]:
-    """List the variables that a backend declares; none for an unknown name."""
-    with suppress(UsageError):
-        return backends.capabilities(backend.partition("@")[0]).variables
-    return ()
 
 
 def _collect_answers(
@@ -169,33 +158,24 @@ def _collect_answers(
             if answer := _from_json(noted):
                 answers[asked[backend, device]] = answer
     if len(pairs) == 1 and not answers:
-        answers[pairs[0]] = _make_unavailable(f"gave no answer: {ended.how}", _split_pair(pairs[0], others)[0])
-    return {pair: _adapt_fix(answer, pair, others) for pair, answer in answers.items()}
+        answers[pairs[0]] = Availability(why=NotRun(NotRunKind.BROKEN, f"gave no answer: {ended.how}"))
+    return {pair: _add_fix(answer, pair, others) for pair, answer in answers.items()}
 
 
-def _adapt_fix(answer: Availability, pair: Pair, others: Mapping[str, PythonInterpreter]) -> Availability:
-    """Return the answer, with the installation meant for the other interpreter that it is of."""
-    backend, interpreter = _split_pair(pair, others)
-    if interpreter is None or answer.why is None or answer.why.kind not in INSTALLABLE:
+def _add_fix(answer: Availability, pair: Pair, others: Mapping[str, PythonInterpreter]) -> Availability:
+    """Return the answer with the installation that may mend it, for the interpreter that it is of."""
+    why, (backend, interpreter) = answer.why, _split_pair(pair, others)
+    if why is None or why.kind not in INSTALLABLE:
         return answer
-    reason, fix = f"under @{interpreter.name}: {answer.reason}", interpreter.install_backend(backend, answer.fix)
-    return replace(answer, why=replace(answer.why, reason=reason, fix=fix))
-
-
-def _make_unavailable(reason: str, backend: str) -> Availability:
-    return Availability(why=NotRun(NotRunKind.BROKEN, reason, _suggest_fix(backend)))
+    if interpreter:
+        reason, fix = f"under @{interpreter.name}: {why.reason}", interpreter.install_backend(backend, why.fix)
+        return replace(answer, why=replace(why, reason=reason, fix=fix))
+    return replace(answer, why=replace(why, fix=why.fix or f"reinstall it: {backends.entry(backend).fix}"))
 
 
 def _split_pair(pair: Pair, others: Mapping[str, PythonInterpreter]) -> tuple[str, PythonInterpreter | None]:
     backend, _, python = pair[0].partition("@")
     return backend, others[python] if python else None
-
-
-def _suggest_fix(backend: str) -> str:
-    try:
-        return f"reinstall it: {backends.entry(backend).fix}"
-    except UsageError as error:
-        return str(error)
 
 
 def main() -> None:
@@ -211,7 +191,7 @@ def main() -> None:
         except SkippedArm as error:
             noted = _to_json(Availability(why=error.why))
         except (Exception, SystemExit) as error:
-            noted = _to_json(_make_unavailable(explained(error), backend))
+            noted = _to_json(Availability(why=NotRun(NotRunKind.BROKEN, explained(error))))
         os.write(out, json.dumps([backend, device, *noted]).encode() + b"\n")
     os._exit(0)  # taking a framework down takes long, and some GPU drivers crash in it
 
