@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from inspect import getfile
 from pathlib import Path
 from random import Random
@@ -18,11 +18,11 @@ import numpy as np
 from shootout.core import plugins
 from shootout.core.adapter import Built, Runner, Session
 from shootout.core.constants import BLOCK_NS, COMPUTE_ROUNDS, ROUNDS, SHORT_CALL_NS, SINGLE_CALLS, SINGLE_LEAD_IN
-from shootout.core.contract import Arm, Array, Arrays, Capabilities, NotRun
+from shootout.core.contract import Arm, Array, Capabilities, NotRun
 from shootout.core.exported.model import ExportedModel, sha256
 from shootout.core.messages import Ask, Scope, TimeBin, Turn, Verified
 from shootout.core.units import duration, number
-from shootout.core.worker.blocks import Blocks, Caller, Clips
+from shootout.core.worker.blocks import Blocks, Caller, read_inputs
 from shootout.core.worker.verification import Claim, verify
 
 if TYPE_CHECKING:  # a worker doesn't load these
@@ -93,12 +93,10 @@ class Scenario:
         fills_turns: whether calls one after the other from one session make up nearly all of a turn.
         single_ns: nanoseconds that calls may take which are read one by one after the rounds, where a reading of these
             holds several; 0: none are.
-        is_foreseen: whether the time of a call tells how long one of a larger model takes.
         is_by_call: whether its end-to-end time is that of a call; else it is the time of an item, or a tail.
         is_one_call: whether that time is of one call of one size by itself, as gates, ceilings and searches take it;
             more calls are read where a p99 is asked for and the rounds of long calls brought too few.
         objective: the objective of a policy that its time answers, "" for none.
-        call: what a call is, for people.
         unshippable, unexplainable: why no folder answers as it was measured, or its layers can't be compared; or "".
         block_ns: the least nanoseconds of a reading.
     """
@@ -114,11 +112,9 @@ class Scenario:
     selects: ClassVar[bool] = False
     fills_turns: ClassVar[bool] = True
     single_ns: ClassVar[int] = 2 * (SINGLE_LEAD_IN + SINGLE_CALLS) * SHORT_CALL_NS
-    is_foreseen: ClassVar[bool] = True
     is_by_call: ClassVar[bool] = True
     is_one_call: ClassVar[bool] = True
     objective: ClassVar[str] = "latency"
-    call: ClassVar[str] = "call"
     unshippable: ClassVar[str] = ""
     unexplainable: ClassVar[str] = ""
     block_ns: ClassVar[int] = BLOCK_NS
@@ -132,7 +128,7 @@ class Scenario:
         """Write how fast a row with a time is: `122 us a call`; `8,000 items/s` where a rate follows from its time."""
         if row.items_per_s:
             return f"{number(row.items_per_s.value)} items/s"
-        return f"{duration(row.end_to_end.median_ns)} a {self.call}"
+        return f"{duration(row.end_to_end.median_ns)} a call"
 
     def explain_times(self, rows: Sequence[Any]) -> str:  # noqa: ARG002
         """Explain below a table what the times of these rows are; "" of a call's."""
@@ -185,10 +181,6 @@ class Scenario:
         """
         return None
 
-    def find_bad_sizes(self, asked: Request, arms: Sequence[Arm], arrivals: Arrivals) -> dict[str, NotRun]:  # noqa: ARG002
-        """Explain by label why arms can't run the model at all sizes that calls have."""
-        return {}
-
     def shape(self, record: GroupRecord, runnable: Sequence[Arm]) -> GroupRecord:  # noqa: ARG002
         """Return a group as it is raced first: as it stands here, its verdicts are asked for at once."""
         return record
@@ -226,9 +218,15 @@ class Scenario:
         """Load a session, or several behind one."""
         return runner.load(built)
 
-    def open(self, opened: Opened) -> Caller:
-        """Return what makes the calls, in the worker; every input buffer is staged now."""
-        return Blocks(opened.sessions[0], opened.buffers, on_gpu=opened.on_gpu, clips=opened.clips)
+    def open(self, built: Built, sessions: Sequence[Session], seed: int) -> Caller:  # noqa: ARG002
+        """Return what makes the calls, in the worker; every input buffer is staged now.
+
+        Args:
+            sessions: one for each instance.
+            seed: of this arm in this restart.
+        """
+        buffers, clips = read_inputs(built.exported)
+        return Blocks(sessions[0], buffers, on_gpu=built.arm.target.device.is_gpu, clips=clips)
 
     def verify(self, claim: Claim, _caller: Caller, keep: Path | None) -> tuple[Verified, Claim]:
         """Verify what is called, and judge what the arm tells of itself.
@@ -281,6 +279,9 @@ class Arrivals(Protocol):
 
     def runs(self, bucket: int | None) -> Mapping[int, int]:
         """Return, by size, the size that runs it: itself, or the next multiple of the bucket."""
+
+    def find_bad_sizes(self, asked: Request, arms: Sequence[Arm]) -> dict[str, NotRun]:
+        """Explain by label why arms can't run the model at all sizes that calls have."""
 
     def compose(self, models: Mapping[int, ExportedModel], bucket: int | None, *, is_open: bool) -> ExportedModel:
         """Make the exported model of all sizes of those of each, that inputs are padded to among them.
@@ -403,41 +404,6 @@ class Terms:
     def result(self, live: Player, flagged: Collection[int]) -> Any:  # noqa: ARG002
         """Return what an arm did under requests (`LoadTestResult`), for the journal; None where there were none."""
         return None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Opened:
-    """A loaded arm's sessions, and its inputs once they are looked at.
-
-    Attributes:
-        sessions: one for each instance.
-        seed: of this arm in this restart.
-    """
-
-    built: Built
-    sessions: Sequence[Session]
-    seed: int = 0
-
-    @property
-    def on_gpu(self) -> bool:
-        """Tell whether a GPU's clock has to rise before calls are read."""
-        return self.built.arm.target.device.is_gpu
-
-    @cached_property
-    def sets(self) -> Sequence[Arrays]:
-        """Return all input sets: of a stream, each call of its clips."""
-        return self.built.exported.input_buffers()
-
-    @property
-    def buffers(self) -> Sequence[Arrays]:
-        """Return those that calls outside of a stream rotate through."""
-        return self.built.exported.pick(self.sets)
-
-    @property
-    def clips(self) -> Clips | None:
-        """Return the calls of a stream; None if the model has none."""
-        stream = self.built.exported.stream
-        return Clips(stream=stream, sets=self.sets) if stream else None
 
 
 def scenario_of(arm: Arm) -> Scenario:

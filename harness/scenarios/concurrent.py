@@ -22,13 +22,13 @@ from typing import TypeVar
 import numpy as np
 
 from shootout.core import clock
-from shootout.core.adapter import Session
+from shootout.core.adapter import Built, Session
 from shootout.core.clock import Call
 from shootout.core.constants import BLOCK_CALLS, GPU_LEAD_IN_NS, LEAD_IN_CALLS, LONG_CALL_NS, SHORT_CALL_NS
 from shootout.core.contract import Arm, Array, Arrays
 from shootout.core.messages import Ask, Scope, Tuned, Turn
-from shootout.core.scenario import Opened, StudyOption
-from shootout.core.worker.blocks import Blocks, Clips
+from shootout.core.scenario import StudyOption
+from shootout.core.worker.blocks import Blocks, Clips, read_inputs
 
 T = TypeVar("T")
 _START_NS = 5_000_000
@@ -104,11 +104,11 @@ def spread_instances(arm: Arm, settings: Sequence[tuple[int, int]], words: str) 
     ]
 
 
-def open_instances(opened: Opened) -> Instances:
+def open_instances(built: Built, sessions: Sequence[Session]) -> Instances:
     """Return what makes the calls of all of an arm's sessions, each on inputs of its own."""
-    exported, batch = opened.built.exported, opened.built.arm.batch
-    inputs = [opened.buffers, *(exported.pick(exported.input_buffers()) for _ in opened.sessions[1:])]
-    return Instances(opened.sessions, inputs, batch, on_gpu=opened.on_gpu, clips=opened.clips)
+    exported, (buffers, clips) = built.exported, read_inputs(built.exported)
+    inputs = [buffers, *(exported.pick(exported.input_buffers()) for _ in sessions[1:])]
+    return Instances(sessions, inputs, built.arm.batch, on_gpu=built.arm.target.device.is_gpu, clips=clips)
 
 
 class Instances:

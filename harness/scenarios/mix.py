@@ -18,12 +18,10 @@ import numpy as np
 
 from shootout.core.contract import Arm, Array, Artifact, Capabilities, NotRun, NotRunKind
 from shootout.core.errors import UsageError, tell_refusal
-from shootout.core.scenario import Arrivals
 from shootout.core.study import axes
 from shootout.core.units import counted
 
 if TYPE_CHECKING:
-    from shootout.core.exported.request import Request
     from shootout.core.study.schema import Study
 
 MOST_BINS = 8
@@ -166,25 +164,6 @@ def find_closed_shapes(arm: Arm, can: Capabilities) -> NotRun | None:
     if is_file(arm.model) and Artifact.ONNX not in can.consumes:
         return NotRun(NotRunKind.UNFIT, "the torch module of a file is made for one size", fix)
     return None
-
-
-def find_bad_buckets(asked: Request, arms: Sequence[Arm], arrivals: Arrivals) -> dict[str, NotRun]:
-    """Explain by label why the model can't have the sizes that arms pad to."""
-    from shootout.core.study.points import at_size
-    from shootout.core.study.target import scheme_of
-
-    found = {}
-    for arm in arms:
-        bucket = scheme_of(arm.target).bucket
-        for size, padded in arrivals.runs(bucket).items():
-            try:
-                other = at_size(asked, arrivals.axis, padded)
-                other.source.check_sizes(other)
-            except UsageError as error:
-                reason = f"bucket-{bucket} pads {arrivals.axis}={size} to {padded}, and {error}"
-                found[arm.label] = NotRun(NotRunKind.UNFIT, reason, f"a bucket that divides {size}")
-                break
-    return found
 
 
 def _read_any(text: str) -> Mix:

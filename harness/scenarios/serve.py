@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from shootout.core.adapter import Built, Session
 from shootout.core.contract import Arm
 from shootout.core.messages import Scope, Turn
-from shootout.core.scenario import LimitedTail, Opened, Scenario, StudyOption
+from shootout.core.scenario import LimitedTail, Scenario, StudyOption
 from shootout.core.units import duration, number
 from shootout.core.worker.blocks import Caller
 from shootout.scenarios.concurrent import (
@@ -66,7 +67,7 @@ class Serve(Scenario):
     }
     divides_threads = True
     scopes = (Scope.END_TO_END,)
-    fills_turns = is_foreseen = is_by_call = is_one_call = False
+    fills_turns = is_by_call = is_one_call = False
     single_ns = 0
     objective = ""
 
@@ -117,9 +118,9 @@ class Serve(Scenario):
         limit_ns = limit_ms * 1e6 if limit_ms else next((one.limit_ns for one in served), 0.0)
         return LoadTest(rate_per_s=options["rate"], limit_ns=limit_ns, enough_per_s=options["enough_rate"])
 
-    def open(self, opened: Opened) -> Caller:
+    def open(self, built: Built, sessions: Sequence[Session], _seed: int) -> Caller:
         """Return what serves requests with all sessions."""
-        return open_instances(opened)
+        return open_instances(built, sessions)
 
     def values_ns(self, turns: Sequence[Turn]) -> tuple[float, ...]:
         """Return the time a request at the highest rate that held; at a given rate, each turn's p99."""

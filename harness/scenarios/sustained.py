@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from shootout.core import clock
-from shootout.core.adapter import Session
+from shootout.core.adapter import Built, Session
 from shootout.core.constants import BLOCK_TIMEOUT_FACTOR, BLOCK_TIMEOUT_S
 from shootout.core.contract import Arrays, Device
 from shootout.core.errors import UsageError
 from shootout.core.host.devices import accelerator
 from shootout.core.host.placement import current_bounds
 from shootout.core.messages import Ask, Scope, TimeBin, Turn
-from shootout.core.scenario import Opened, Scenario, StudyOption, Terms
+from shootout.core.scenario import Scenario, StudyOption, Terms
 from shootout.core.units import span
-from shootout.core.worker.blocks import Blocks, Clips
+from shootout.core.worker.blocks import Blocks, Clips, read_inputs
 from shootout.scenarios.latency import CHUNK
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Sustained(Scenario):
     restarts = SUSTAINED_TURNS
     divides_threads = True
     scopes = (Scope.END_TO_END,)
-    is_foreseen = is_one_call = False
+    is_one_call = False
     single_ns = 0
     objective = ""
 
@@ -116,10 +116,10 @@ class Sustained(Scenario):
         end = [one for one in bins if one.at_s >= length_s - window_s] or bins[-1:]
         return first, end, window_s
 
-    def open(self, opened: Opened) -> LongBlocks:
+    def open(self, built: Built, sessions: Sequence[Session], _seed: int) -> LongBlocks:
         """Return what calls without a pause."""
-        device = opened.built.arm.target.device
-        return LongBlocks(opened.sessions[0], opened.buffers, device=device, clips=opened.clips)
+        buffers, clips = read_inputs(built.exported)
+        return LongBlocks(sessions[0], buffers, device=built.arm.target.device, clips=clips)
 
 
 @dataclass(slots=True, kw_only=True)

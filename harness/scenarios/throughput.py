@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from shootout.core.adapter import Built, Session
 from shootout.core.contract import Arm, Array
-from shootout.core.scenario import Opened, Scenario, StoppingRule
+from shootout.core.scenario import Scenario, StoppingRule
 from shootout.core.worker.blocks import Caller
 from shootout.scenarios.concurrent import INSTANCES, WINDOW_NS, open_instances, spread_instances
 
@@ -22,7 +23,7 @@ class Throughput(Scenario):
     measures = "items a second, of several sessions at once"
     options: ClassVar = {"instances": INSTANCES}
     selects = divides_threads = True
-    fills_turns = is_foreseen = is_by_call = is_one_call = False
+    fills_turns = is_by_call = is_one_call = False
     single_ns = 0
     objective = "rate"
     block_ns = WINDOW_NS
@@ -50,9 +51,9 @@ class Throughput(Scenario):
         arms, baseline = tuple(arm for arm in record.arms if not arm.control), record.baseline
         return record.model_copy(update={"arms": arms, "baseline": None, "comparisons": 0, "selects_for": baseline})
 
-    def open(self, opened: Opened) -> Caller:
+    def open(self, built: Built, sessions: Sequence[Session], _seed: int) -> Caller:
         """Return what calls with all sessions at once."""
-        return open_instances(opened)
+        return open_instances(built, sessions)
 
     def find_stopping_rule(self, record: GroupRecord) -> StoppingRule | None:
         """Return successive halving for a group that looks for the best settings."""

@@ -24,6 +24,7 @@ from shootout.core.contract import Arm, Array, Arrays, Capabilities, Fidelity, N
 from shootout.core.exported.model import ExportedModel
 from shootout.core.messages import Verified
 from shootout.core.scenario import Scenario, find_scenario, scenario_names
+from shootout.core.units import duration
 from shootout.core.worker.blocks import Caller
 from shootout.core.worker.verification import Claim
 
@@ -60,11 +61,14 @@ class TrainStep(Scenario):
     fills_turns = is_one_call = False
     single_ns = 0
     objective = ""
-    call = "step"
     unshippable = (
         "a training step can't be shipped, since a shipped folder answers calls: race those with --scenario latency"
     )
     unexplainable = "a training step has no layers to compare: explain a run of inference"
+
+    def tell_time(self, row: Any) -> str:
+        """Write the time of a step."""
+        return f"{duration(row.end_to_end.median_ns)} a step"
 
     def find_obstacle(self, arm: Arm, can: Capabilities, count: Callable[[], int | None]) -> NotRun | None:
         """Explain why there is no training step of this model in this target."""

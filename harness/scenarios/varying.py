@@ -20,8 +20,7 @@ from shootout.core.constants import LEAD_IN_NS, TAIL_S
 from shootout.core.contract import Arm, Array, Arrays, Capabilities, Executed, NotRun
 from shootout.core.exported.model import ExportedModel, aligned
 from shootout.core.messages import Ask, Scope, Tuned, Turn, Verified
-from shootout.core.scenario import Arrivals as Sizes
-from shootout.core.scenario import Opened, Scenario, StudyOption
+from shootout.core.scenario import Scenario, StudyOption
 from shootout.core.schemes import without_shapes
 from shootout.core.worker.blocks import Blocks, Caller
 from shootout.core.worker.verification import Claim, rank_error, verify
@@ -39,7 +38,6 @@ from shootout.scenarios.varying_inputs import (
 )
 
 if TYPE_CHECKING:
-    from shootout.core.exported.request import Request
     from shootout.core.study.schema import Study
 
 PADDED = "its inputs of {size} are padded, and a model without a mask input may read the zeros as data: run it without"
@@ -66,7 +64,7 @@ class VaryingSizes(Scenario):
     }
     varies = True
     scopes = (Scope.END_TO_END,)
-    is_foreseen = is_one_call = False
+    is_one_call = False
     single_ns = int(1e9 * TAIL_S)
     unshippable = "varying sizes can't be shipped, since a shipped folder has one size: race the size to ship by itself"
     unexplainable = "sizes that vary have no one graph: explain a run of one size"
@@ -93,10 +91,6 @@ class VaryingSizes(Scenario):
         """Explain why a target can't take any size in one session; None if it can, or isn't asked to."""
         return mix.find_closed_shapes(arm, can)
 
-    def find_bad_sizes(self, asked: Request, arms: Sequence[Arm], arrivals: Sizes) -> dict[str, NotRun]:
-        """Explain by label why the model can't have the sizes that arms pad to."""
-        return mix.find_bad_buckets(asked, arms, arrivals)
-
     def build(self, runner: Runner, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
         """Build the artifact of each size; of a model with one size, such as a probe, that."""
         return build(runner, exported, arm, folder) if exported.varying else runner.build(exported, arm, folder)
@@ -105,13 +99,12 @@ class VaryingSizes(Scenario):
         """Load the sessions of all sizes."""
         return load(runner, built) if built.exported.varying else runner.load(built)
 
-    def open(self, opened: Opened) -> SizedBlocks:
+    def open(self, built: Built, sessions: Sequence[Session], seed: int) -> SizedBlocks:
         """Return what calls the sizes in their order."""
-        exported = opened.built.exported
-        sizes = list_buffers(exported)
-        first = int(np.random.default_rng(opened.seed).integers(len(sizes)))  # another one in each restart
-        order, weights = order_calls(exported, sizes, first), _varying_of(exported).weights
-        return SizedBlocks(opened.sessions[0], sizes, first, order=order, weights=weights, on_gpu=opened.on_gpu)
+        sizes, on_gpu = list_buffers(built.exported), built.arm.target.device.is_gpu
+        first = int(np.random.default_rng(seed).integers(len(sizes)))  # another one in each restart
+        order, weights = order_calls(built.exported, sizes, first), _varying_of(built.exported).weights
+        return SizedBlocks(sessions[0], sizes, first, order=order, weights=weights, on_gpu=on_gpu)
 
     def verify(self, claim: Claim, caller: Caller, _keep: Path | None) -> tuple[Verified, Claim]:
         """Verify the arm at each of its sizes; the claim that is returned is of the one that is checked again."""

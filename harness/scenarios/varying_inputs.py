@@ -13,12 +13,16 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shootout.core.contract import Arrays, TensorSpec
-from shootout.core.errors import ModelError
+from shootout.core.contract import Arm, Arrays, NotRun, NotRunKind, TensorSpec
+from shootout.core.errors import ModelError, UsageError
 from shootout.core.exported.model import ExportedModel
+
+if TYPE_CHECKING:
+    from shootout.core.exported.request import Request
 
 CALLS = 50
 """The calls of a pass, or one for each size if these are more: one pass of short calls takes no second."""
@@ -125,6 +129,24 @@ class Arrivals:
         """Write the least and the largest size for people."""
         least, most = min(self.sizes), max(self.sizes)
         return f"{least} to {most}" if least < most else str(most)
+
+    def find_bad_sizes(self, asked: Request, arms: Sequence[Arm]) -> dict[str, NotRun]:
+        """Explain by label why the model can't have the sizes that arms pad to."""
+        from shootout.core.study.points import at_size  # none of these is for a worker
+        from shootout.core.study.target import scheme_of
+
+        found = {}
+        for arm in arms:
+            bucket = scheme_of(arm.target).bucket
+            for size, padded in self.runs(bucket).items():
+                try:
+                    other = at_size(asked, self.axis, padded)
+                    other.source.check_sizes(other)
+                except UsageError as error:
+                    reason = f"bucket-{bucket} pads {self.axis}={size} to {padded}, and {error}"
+                    found[arm.label] = NotRun(NotRunKind.UNFIT, reason, f"a bucket that divides {size}")
+                    break
+        return found
 
     def compose(self, models: Mapping[int, ExportedModel], bucket: int | None, *, is_open: bool) -> ExportedModel:
         """Make the exported model of all sizes; see `compose`."""

@@ -42,8 +42,8 @@ class Slowest(Scenario):
     def terms(self, options, served, restart_s):
         return Terms(least=options["turns"], most=options["turns"])
 
-    def open(self, opened):
-        return Untold(opened.sessions[0], opened.buffers)
+    def open(self, built, sessions, seed):
+        return Untold(sessions[0], built.exported.input_buffers())
 
     def values_ns(self, turns):
         return tuple(float(turn.latency_ns[Scope.END_TO_END].max()) for turn in turns)

@@ -20,7 +20,6 @@ from shootout.core.exported.model import INPUTS, REFERENCE, ExportedModel, save_
 from shootout.core.host.placement import place
 from shootout.core.messages import Ask, Scope
 from shootout.core.race.arm_process import ArmProcess, Launcher
-from shootout.core.scenario import Opened
 from shootout.core.worker import blocks as blocks_module
 from shootout.core.worker import verification
 from shootout.core.worker.process import WorkerProcess
@@ -229,7 +228,7 @@ def test_which_size_is_checked_again_is_drawn_by_the_runs_seed(tmp_path: Path, m
     session: Any = SimpleNamespace(stage=lambda _, slot: slot, execute=int, synchronize=int, fetch=int)
 
     def draw(seed: int) -> int:
-        return varying.VaryingSizes().open(Opened(built=built, sessions=[session], seed=seed)).first
+        return varying.VaryingSizes().open(built, [session], seed).first
 
     assert [draw(seed) for seed in range(30)] == [draw(seed) for seed in range(30)]
     assert {draw(seed) for seed in range(30)} == {0, 1, 2}, "each of the three sizes"

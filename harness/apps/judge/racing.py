@@ -251,7 +251,8 @@ class Caps:
     def note(self, arm: Arm, played: Played) -> None:
         """Remember how long its calls took; a later restart takes the place of an earlier one."""
         blocks = played.block_median_ns.get(Scope.END_TO_END, ())
-        if blocks and scenario_of(arm).is_foreseen:
+        scenario = scenario_of(arm)
+        if blocks and (scenario.is_one_call or scenario.trains):  # whose time tells that of a larger model
             cell = GridCell(numbers=_numbers(arm), work=work_of(arm), seconds=float(np.median(blocks)) / 1e9)
             self._known.setdefault(_kind_of(arm), {})[tuple(cell.numbers.values())] = cell
 

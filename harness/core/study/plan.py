@@ -429,7 +429,7 @@ def _plan_group(study: Study, arms: list[Arm], point: Point, here: Here, apart: 
     asked, arrivals = request(study, point), point.arrivals
     skips = find_crowded(arms, here.count(point.threads)) | find_obstacles(arms, here)
     if arrivals:
-        skips = {**find_scenario(point.scenario).find_bad_sizes(asked, arms, arrivals), **skips}
+        skips = {**arrivals.find_bad_sizes(asked, arms), **skips}
     runnable = [arm for arm in arms if arm.label not in skips]
     baseline = _choose_baseline(study, arms, runnable, skips, here)
     ordered = with_control(baseline, arms) if baseline else tuple(arms)

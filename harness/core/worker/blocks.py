@@ -31,7 +31,7 @@ from shootout.core.constants import (
 )
 from shootout.core.contract import Array, Arrays
 from shootout.core.exported.calls import Stream
-from shootout.core.exported.model import aligned
+from shootout.core.exported.model import ExportedModel, aligned
 from shootout.core.messages import Ask, Scope, Tuned, Turn
 
 T = TypeVar("T")
@@ -217,6 +217,12 @@ class Clips:
 
     stream: Stream
     sets: Sequence[Arrays]
+
+
+def read_inputs(exported: ExportedModel) -> tuple[Sequence[Arrays], Clips | None]:
+    """Read the input buffers that calls rotate through, and the calls of a stream; None if the model has none."""
+    sets = exported.input_buffers()
+    return exported.pick(sets), Clips(stream=exported.stream, sets=sets) if exported.stream else None
 
 
 def make_stream_call(session: Session, clips: Clips, slot: int) -> clock.Call:

@@ -29,7 +29,7 @@ from shootout.core.host.devices import Accelerator, accelerator
 from shootout.core.host.placement import PADDING, ProcessBounds, current_bounds
 from shootout.core.messages import Ask, Fault, Loaded, OnGpu, Scope, Tuned, Turn, Verified
 from shootout.core.plugins import PROBES
-from shootout.core.scenario import Opened, scenario_of
+from shootout.core.scenario import scenario_of
 from shootout.core.worker import fork_server
 from shootout.core.worker.blocks import Caller
 from shootout.core.worker.rechecks import Rechecks
@@ -89,7 +89,7 @@ class Worker:
                 self._session = scenario.load(runner, built)
             self._sessions = [self._session, *(runner.load(built) for _ in range(built.arm.instances - 1))]
         self._built = built
-        self._caller = scenario.open(Opened(built=built, sessions=self._sessions, seed=seed))
+        self._caller = scenario.open(built, self._sessions, seed)
         first_call_s = self._caller.first_call_s()
         self._strayed = given.left(current_bounds())
         return replace(
