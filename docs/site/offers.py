@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from shootout.core import backends
 from shootout.core.contract import Artifact, Capabilities, Device, Option, Precision, Target
-from shootout.core.schemes import WORDS, find_offered
+from shootout.core.schemes import find_offered
+from shootout.tell.registered import why_unshippable
 
 OPTIONS_HEAD = """# Every backend's own options
 
@@ -45,6 +46,35 @@ NEEDS_HEAD = """
 | backend | extra | needs | a bare name means | modes | trains | `ship` |
 |---|---|---|---|---|---|---|
 """
+MEANINGS = {
+    "per-channel": "Give each output channel of a weight its own scale.",
+    "per-tensor": "Give all of a weight one scale.",
+    "symmetric": "Put zero in the middle of the range: of activations; of weights if activations stay float or with "
+    "`activations-8`.",
+    "asymmetric": "Give the same range a zero point of its own.",
+    "minmax": "Take activation ranges from the extremes of the calibration sets.",
+    "entropy": "Take the activation ranges that lose least information, by a histogram of the calibration sets.",
+    "percentile": "Clip the outermost activations of the calibration sets.",
+    "samples-N": "Use the first N calibration sets only.",
+    "activations-8": "Round what products read to 8 bits in each call and multiply integers, with weights of 4 bits.",
+    "weights-only": "Store weights in fewer bits and multiply in float; needs no calibration.",
+    "rest-fp32": "Compute in FP32 what isn't quantized; static INT8 only, its default on a CPU.",
+    "rest-fp16": "Compute in FP16 what isn't quantized; static INT8 only, its default on a GPU.",
+    "rest-bf16": "Compute in BF16 what isn't quantized; static INT8 only.",
+    "awq": "Choose INT4 weights by the calibration sets: AWQ, NNCF's.",
+    "gptq": "Choose INT4 weights by the calibration sets: GPTQ, NNCF's or ONNX Runtime's.",
+    "hqq": "Choose INT4 weights without data: HQQ, ONNX Runtime's.",
+    "k-quant": "Choose INT4 weights without data: k-quant, ONNX Runtime's.",
+    "smoothquant": "Move a part of the activations' range into the weights first: NNCF's, with its transformer mode.",
+    "scale-estimation": "Search INT4 scales by the calibration sets: NNCF's.",
+    "ratio-0.N": "Store this share of the weights in 4 bits, the least sensitive ones, and the rest in 8: NNCF's.",
+    "dynamic": "Run all sizes of varying inputs in one session that takes any size.",
+    "bucket-N": "Pad varying inputs to a multiple of N with zeros, and cut the outputs back.",
+    "shared": "Run one symmetric Q/DQ file that is the same for all runtimes, instead of the vendor's quantizer.",
+    "accuracy-control": "Put layers back to float until accuracy on the selection split is kept: NNCF's.",
+    "float-N": "Leave layers in float, by their numbers in `shootout sensitivity`: `float-3`, `float-0to4.17`.",
+}
+"""What each word of a scheme does; N is a number."""
 OWN_WORDS = {
     "default": "Leave OpenVINO its own precision hint, which computes FP32 in BF16 on a CPU that has it.",
     "matmul-nbits": "Store weights in blocks, each with its scale, and multiply them by MatMulNBits.",
@@ -92,7 +122,7 @@ def _option_row(option: Option) -> str:
 
 def write_schemes() -> str:
     """Write every word of a scheme, with what it does and the targets that take it."""
-    rows = (f"| `{word}` | {meaning} | {_offered_by(word)} |\n" for word, meaning in (WORDS | OWN_WORDS).items())
+    rows = (f"| `{word}` | {meaning} | {_offered_by(word)} |\n" for word, meaning in (MEANINGS | OWN_WORDS).items())
     return SCHEMES_HEAD + "".join(rows)
 
 
@@ -153,7 +183,7 @@ def _shippable(name: str, can: Capabilities) -> str:
     ships = [
         mode
         for mode in on_cpu
-        if not row.why_unshippable(Target(backend=name, device=device, precision=precision, mode=mode))
+        if not why_unshippable(Target(backend=name, device=device, precision=precision, mode=mode))
     ]
     if not ships:
         return "no"

@@ -22,7 +22,7 @@ from shootout.commands.passed_on import pass_on
 from shootout.core import backends
 from shootout.core.clock import Deadline
 from shootout.core.constants import FOREIGN_SHARE, SM_CLOCK_SHARE, STEAL_SHARE
-from shootout.core.contract import Availability, Device, NotRunKind, Precision
+from shootout.core.contract import Availability, Device, NotRun, NotRunKind, Precision
 from shootout.core.errors import Unavailable, UsageError, one_line, shorten, tell_refusal
 from shootout.core.host import environment
 from shootout.core.host.noise import NoiseMeter, foreign_share, steal_share, throttle_count
@@ -232,9 +232,9 @@ def _check_backends(tell: Callable[[str], None]) -> tuple[BackendFinding, ...]:
 def _claimed_targets(name: str) -> dict[Device, tuple[Precision, ...]]:
     """Return a backend's devices and the precisions on each; a broken backend has a row that says so."""
     claimed = backends.describe(name)
-    targets = claimed.capabilities.targets
-    if claimed.why:
+    if isinstance(claimed, NotRun):
         return {Device.CPU: ()}
+    targets = claimed.targets
     return {
         device: tuple(one for one in Precision if (device, one) in targets)
         for device in Device

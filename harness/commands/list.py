@@ -8,7 +8,7 @@ from typing import Any
 from shootout import models
 from shootout.commands.output import print_answer
 from shootout.core import backends
-from shootout.core.contract import Option, Precision
+from shootout.core.contract import NotRun, Option, Precision
 from shootout.core.errors import unknown
 from shootout.core.study import schema
 from shootout.models.metrics import METRICS
@@ -51,10 +51,9 @@ def catalog(kind: str | None = None, *, as_json: bool) -> int:
 
 def _describe_offer(name: str) -> str:
     """Return a backend's devices and precisions, or why there are none."""
-    found = backends.describe(name)
-    if found.why:
-        return f"broken: {found.why.reason}"
-    can = found.capabilities
+    can = backends.describe(name)
+    if isinstance(can, NotRun):
+        return f"broken: {can.reason}"
     native = {(device, Precision.NATIVE) for device in can.native}
     return ", ".join(sorted(f"{device}:{precision}" for device, precision in can.targets | native))
 

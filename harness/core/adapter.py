@@ -311,20 +311,6 @@ class Entry:
         """Return the command that makes it available."""
         return pip_install(self.package, options="--upgrade") if self.package else install(self.extra)
 
-    def why_unshippable(self, target: Target, model: str = "your model file") -> str:
-        """Return why a target's artifact can't be shipped; "" if it can.
-
-        Args:
-            model: its name for people.
-        """
-        if target.folder:
-            return f"it is a shipped folder already; copy {target.folder}"
-        if target.device.is_gpu:
-            return "what a GPU runs needs its drivers, memory and streams; ship an arm on the CPU"
-        why = self.unshippable.get(target.mode, "")
-        why = why or ("" if self.ships else self.unshippable.get("", "its adapter doesn't say how"))
-        return why.format(model=model)
-
     def installed(self, target: Target) -> tuple[str, ...]:
         """Return what is to be installed to run what it builds for a target; () if that is unknown."""
         if self.package:

@@ -6,7 +6,6 @@ import re
 import sys
 from collections.abc import Iterable
 from contextlib import redirect_stdout
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import EntryPoint
@@ -16,8 +15,6 @@ from typing import cast
 from shootout.core import plugins
 from shootout.core.adapter import Adapter, Entry, Runner, Shipped
 from shootout.core.contract import (
-    SCALED,
-    Arm,
     Artifact,
     Capabilities,
     Device,
@@ -26,7 +23,6 @@ from shootout.core.contract import (
     Target,
 )
 from shootout.core.errors import ArmFailed, NotRunKind, SkippedArm, UsageError, explained, printable
-from shootout.core.exported.model import ExportedModel
 from shootout.core.plugins import BACKENDS, Folders, load, package_folders, package_of
 from shootout.core.worker import reported
 
@@ -36,25 +32,6 @@ ANYTHING = Capabilities(
     consumes=tuple(Artifact), targets=frozenset((device, precision) for device in Device for precision in Precision)
 )
 """Capabilities of a broken adapter, which are unknown: each target of it is a row that says what is wrong."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Description:
-    """Hold what a backend's adapter says of itself.
-
-    Attributes:
-        shows_inside: whether it is a `TransparentAdapter`.
-        why: why it can't be loaded, or None.
-    """
-
-    capabilities: Capabilities = ANYTHING
-    shows_inside: bool = False
-    why: NotRun | None = None
-
-
-def broken(reason: str, fix: str = "") -> Description:
-    """Describe an adapter that can't be loaded."""
-    return Description(why=NotRun(NotRunKind.BROKEN, printable(reason), fix))
 
 
 def shipped() -> dict[str, Entry]:
@@ -118,16 +95,17 @@ def open_shipped(folder: str) -> Shipped:
 
 
 def capabilities(name: str) -> Capabilities:
-    """Return what a backend can be asked.
+    """Return what a backend can be asked; of a broken adapter anything.
 
     Raises:
         UsageError: no such backend.
     """
-    return describe(name).capabilities
+    found = describe(name)
+    return ANYTHING if isinstance(found, NotRun) else found
 
 
-def describe(name: str) -> Description:
-    """Return what a backend says of itself, or why it can't.
+def describe(name: str) -> Capabilities | NotRun:
+    """Return what a backend can be asked, or why its adapter can't be loaded.
 
     Raises:
         UsageError: no such backend.
@@ -137,38 +115,20 @@ def describe(name: str) -> Description:
     except UsageError as error:
         if name not in names(hidden=True):
             raise
-        return broken(str(error))
-    if not row.package:
-        adapter = get(name)
-        return Description(capabilities=adapter.capabilities, shows_inside=hasattr(adapter, "look_inside"))
-    return _describe_foreign(name, row.path, row.fix, package_folders())
+        return NotRun(NotRunKind.BROKEN, printable(str(error)))
+    return _describe_foreign(name, row.path, row.fix, package_folders()) if row.package else get(name).capabilities
 
 
 @lru_cache(maxsize=64)
-def _describe_foreign(name: str, path: str, fix: str, _package_folders: Folders) -> Description:
+def _describe_foreign(name: str, path: str, fix: str, _package_folders: Folders) -> Capabilities | NotRun:
     """Describe a third party's adapter: once, and again when a package was installed."""
     try:
-        adapter = get(name)
-        can = reported.check_capabilities(adapter.capabilities)
+        return reported.check_capabilities(get(name).capabilities)
     except SkippedArm as error:
-        return broken(error.reason, fix)
+        reason = error.why.reason
     except (ArmFailed, AttributeError) as error:
-        return broken(f"{path} can't be loaded: {explained(error)}", fix)
-    return Description(capabilities=can, shows_inside=hasattr(adapter, "look_inside"))
-
-
-def files_read(exported: ExportedModel, arms: Iterable[Arm]) -> list[str]:
-    """List the files of an exported model that are read where these arms are built from it, and raced.
-
-    Raises:
-        UsageError: no such backend.
-    """
-    artifacts, quantizes = set[Artifact](), False
-    for arm in arms:
-        first = next((one for one in capabilities(arm.target.backend).consumes if one in exported.artifacts), None)
-        artifacts |= {first} if first else set()
-        quantizes |= arm.target.precision in SCALED
-    return exported.files_read(artifacts, quantizes=quantizes)
+        reason = f"{path} can't be loaded: {explained(error)}"
+    return NotRun(NotRunKind.BROKEN, printable(reason), fix)
 
 
 def baselines(*, loads_quickly: bool = False) -> list[str]:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -349,13 +349,8 @@ class Executed:
     recompiles: int | None = None
 
 
-class BoundStanding(StrEnum):
-    """Name how a row compares with the error that its label explains."""
-
-    MET = "met"
-    TOLERATED = "tolerated"  # above it, within the user's own tolerance
-    REFUSED = "refused"
-    NOT_JUDGED = "not judged"
+BoundStanding = Literal["met", "tolerated", "refused", "not judged"]
+"""How a row compares with the error that its label explains, which the user may tolerate to be larger."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -433,7 +428,7 @@ class Fidelity:
     shared_l2: float | None = None
     gradient_l2: float | None = None
     error_bound: float | None = None
-    standing: BoundStanding = BoundStanding.MET
+    standing: BoundStanding = "met"
     by_output: tuple[OutputError, ...] = ()
     by_step: tuple[StepError, ...] = ()
 

@@ -40,35 +40,13 @@ RANGED = frozenset(("granularity", "ranges", "samples", "method", "search", "own
 """The families without a meaning beside `weights-only`: they are about activations' ranges, or static INT8."""
 GIVEN = frozenset((*PATTERNS, "own")) - {"rest", "variant", "shapes"}
 """The families without a meaning for a model that comes quantized."""
-WORDS = {
-    "per-channel": "Give each output channel of a weight its own scale.",
-    "per-tensor": "Give all of a weight one scale.",
-    "symmetric": "Put zero in the middle of the range: of activations; of weights if activations stay float or with "
-    "`activations-8`.",
-    "asymmetric": "Give the same range a zero point of its own.",
-    "minmax": "Take activation ranges from the extremes of the calibration sets.",
-    "entropy": "Take the activation ranges that lose least information, by a histogram of the calibration sets.",
-    "percentile": "Clip the outermost activations of the calibration sets.",
-    "samples-N": "Use the first N calibration sets only.",
-    "activations-8": "Round what products read to 8 bits in each call and multiply integers, with weights of 4 bits.",
-    "weights-only": "Store weights in fewer bits and multiply in float; needs no calibration.",
-    "rest-fp32": "Compute in FP32 what isn't quantized; static INT8 only, its default on a CPU.",
-    "rest-fp16": "Compute in FP16 what isn't quantized; static INT8 only, its default on a GPU.",
-    "rest-bf16": "Compute in BF16 what isn't quantized; static INT8 only.",
-    "awq": "Choose INT4 weights by the calibration sets: AWQ, NNCF's.",
-    "gptq": "Choose INT4 weights by the calibration sets: GPTQ, NNCF's or ONNX Runtime's.",
-    "hqq": "Choose INT4 weights without data: HQQ, ONNX Runtime's.",
-    "k-quant": "Choose INT4 weights without data: k-quant, ONNX Runtime's.",
-    "smoothquant": "Move a part of the activations' range into the weights first: NNCF's, with its transformer mode.",
-    "scale-estimation": "Search INT4 scales by the calibration sets: NNCF's.",
-    "ratio-0.N": "Store this share of the weights in 4 bits, the least sensitive ones, and the rest in 8: NNCF's.",
-    "dynamic": "Run all sizes of varying inputs in one session that takes any size.",
-    "bucket-N": "Pad varying inputs to a multiple of N with zeros, and cut the outputs back.",
-    "shared": "Run one symmetric Q/DQ file that is the same for all runtimes, instead of the vendor's quantizer.",
-    "accuracy-control": "Put layers back to float until accuracy on the selection split is kept: NNCF's.",
-    "float-N": "Leave layers in float, by their numbers in `shootout sensitivity`: `float-3`, `float-0to4.17`.",
-}
-"""The words that people may write, each with what it does; N is a number."""
+WORDS = (
+    *("per-channel", "per-tensor", "symmetric", "asymmetric", "minmax", "entropy", "percentile", "samples-N"),
+    *("activations-8", "weights-only", "rest-fp32", "rest-fp16", "rest-bf16"),
+    *("awq", "gptq", "hqq", "k-quant", "smoothquant", "scale-estimation", "ratio-0.N"),
+    *("dynamic", "bucket-N", "shared", "accuracy-control", "float-N"),
+)
+"""The words that people may write; N is a number. The pages tell what each does."""
 MOST_DIGITS = 5
 """Of a layer's number: no model has a million."""
 SHARED = "shared+"

@@ -16,7 +16,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from shootout.core.contract import SCALED, BoundStanding, Precision
+from shootout.core.contract import SCALED, Precision
 from shootout.core.schemes import shown_as
 from shootout.core.study.group import short
 from shootout.core.units import duration, limit_digits, number, seconds, size
@@ -67,7 +67,7 @@ def error_of(fidelity: FidelityFigures) -> str:
     An error that was compared with no bound is marked as unchecked.
     """
     told = "NaN" if fidelity.relative_l2 is None else error(fidelity.relative_l2)
-    return f"{told} {UNCHECKED}" if fidelity.standing is BoundStanding.NOT_JUDGED else told
+    return f"{told} {UNCHECKED}" if fidelity.standing == "not judged" else told
 
 
 def tell_place(fidelity: FidelityFigures) -> str:

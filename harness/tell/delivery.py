@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from shootout.core.contract import Device, NotRun, NotRunKind
+from shootout.core import backends
+from shootout.core.contract import SCALED, Arm, Artifact, Device, NotRun, NotRunKind
 from shootout.core.errors import UsageError, one_line, tell_refusal
 from shootout.core.exported.client import Delivery
+from shootout.core.exported.model import ExportedModel
 from shootout.core.exported.request import error_from_json, error_to_json
 from shootout.core.host.store import cache_folder
 from shootout.core.host.untrusted import read_inside
@@ -34,6 +36,20 @@ def contents(delivery: Delivery) -> dict[str, dict[str, Path]]:
     }
     folders = [made for made in delivery.builds.values() if isinstance(made, Path)]
     return exported | {f"{FLEET}/{folder.name}": list_files(folder) for folder in folders}
+
+
+def files_read(exported: ExportedModel, arms: Iterable[Arm]) -> list[str]:
+    """List the files of an exported model that are read where these arms are built from it, and raced.
+
+    Raises:
+        UsageError: no such backend.
+    """
+    artifacts, quantizes = set[Artifact](), False
+    for arm in arms:
+        consumed = backends.capabilities(arm.target.backend).consumes
+        artifacts |= {*[one for one in consumed if one in exported.artifacts][:1]}
+        quantizes |= arm.target.precision in SCALED
+    return exported.files_read(artifacts, quantizes=quantizes)
 
 
 def list_files(folder: Path) -> dict[str, Path]:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from shootout.core.constants import BIAS_FLOOR, INDIFFERENT
-from shootout.core.contract import BoundStanding, Fidelity, NotRunKind, Value
+from shootout.core.contract import Fidelity, NotRunKind, Value
 from shootout.core.exported.calls import Work
 from shootout.core.stats.verdicts import Comparison, Verdict
 from shootout.core.units import counted, duration, limit_digits
@@ -485,7 +485,7 @@ class Row(Part):
     @property
     def is_judged(self) -> bool:
         """Tell whether its error was held against what its label explains, or may show nothing."""
-        return self.fidelity is None or self.fidelity.standing is not BoundStanding.NOT_JUDGED
+        return self.fidelity is None or self.fidelity.standing != "not judged"
 
     def __repr__(self) -> str:
         """Return `<Row numpy:cpu:fp32: measured, 258 us>`."""

@@ -14,7 +14,7 @@ from shootout.core.errors import SkippedArm, UsageError
 def shows_inside(name: str) -> bool:
     """Tell whether `shootout explain` can look into a backend; False of one that isn't known on this machine."""
     try:
-        return backends.describe(name).shows_inside
+        return hasattr(backends.get(name), "look_inside")
     except (UsageError, SkippedArm):
         return False
 
@@ -25,7 +25,26 @@ def reads_own_files(backend: str) -> bool:
     return row is not None and row.own_files
 
 
-def why_unshippable(backend: str, device: str, model: str) -> str:
+def why_unshippable(target: Target, model: str = "your model file") -> str:
+    """Return why a target's artifact can't be shipped; "" if it can.
+
+    Args:
+        model: its name for people.
+
+    Raises:
+        UsageError: no such backend.
+    """
+    if target.folder:
+        return f"it is a shipped folder already; copy {target.folder}"
+    if target.device.is_gpu:
+        return "what a GPU runs needs its drivers, memory and streams; ship an arm on the CPU"
+    row = backends.entry(target.backend)
+    why = row.unshippable.get(target.mode, "")
+    why = why or ("" if row.ships else row.unshippable.get("", "its adapter doesn't say how"))
+    return why.format(model=model)
+
+
+def why_row_unshippable(backend: str, device: str, model: str) -> str:
     """Return why what a row names can't be shipped; "" if it can, or if its backend isn't known on this machine.
 
     Args:
@@ -36,7 +55,7 @@ def why_unshippable(backend: str, device: str, model: str) -> str:
         return "it is a shipped folder already, so copy that"
     name, _, mode = backend.partition("+")
     try:
-        return backends.entry(name).why_unshippable(Target(backend=name, mode=mode, device=Device(device)), model)
+        return why_unshippable(Target(backend=name, mode=mode, device=Device(device)), model)
     except (UsageError, ValueError):
         return ""
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from shootout.core.contract import BoundStanding, Device, NotRunKind, Value
+from shootout.core.contract import Device, NotRunKind, Value
 from shootout.core.scenario import find_scenario, scenario_names
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.study.group import name_model, short
@@ -623,9 +623,9 @@ def _name_refusal(row: Row) -> str:
         return "accuracy unknown"
     if figures.metric:
         return name_metric_verdict(figures.metric)
-    if figures.standing is BoundStanding.TOLERATED:
+    if figures.standing == "tolerated":
         return "error above its bound"
-    return "outputs unchecked" if figures.standing is BoundStanding.NOT_JUDGED else "accuracy unknown"
+    return "outputs unchecked" if figures.standing == "not judged" else "accuracy unknown"
 
 
 def _tell_setbacks(rows: Sequence[Row], *, full: bool) -> list[Text]:

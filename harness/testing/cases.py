@@ -14,7 +14,7 @@ from typing import cast
 
 from shootout.backends.optional import Fixture
 from shootout.core import backends
-from shootout.core.contract import SCALED, Arm, Artifact, Availability, Capabilities, Device, Precision, Target
+from shootout.core.contract import SCALED, Arm, Artifact, Availability, Capabilities, Device, NotRun, Precision, Target
 from shootout.core.errors import ModelError, ShootoutError, SkippedArm
 from shootout.core.exported.client import lookup, obtain_all
 from shootout.core.exported.model import ExportedModel
@@ -153,9 +153,9 @@ def _obtain(requests: Sequence[Request]) -> list[ExportedModel | ShootoutError]:
 def _claimed_capabilities(backend: str) -> Capabilities:
     """Return what a backend claims; if it can't say, anything is assumed, and checks are left out."""
     found = backends.describe(backend)
-    if found.why is not None:
-        raise SkippedArm(found.why.reason, found.why.fix, found.why.kind)
-    return found.capabilities
+    if isinstance(found, NotRun):
+        raise SkippedArm(found.reason, found.fix, found.kind)
+    return found
 
 
 def _find_needs(target: Target) -> tuple[Arm, tuple[Request, ...]]:

@@ -28,6 +28,7 @@ from shootout.core.exported import fidelity
 from shootout.core.exported.model import ExportedModel, open_exported
 from shootout.core.plugins import PROBES
 from shootout.core.worker import verification
+from shootout.tell import delivery
 from shootout.testing.cases import ConformanceCase, fixture, lacks
 
 
@@ -48,7 +49,7 @@ class CheckedTarget:
         """Return the case's model, built once, of no more files than another machine is sent."""
         exported, sent = self.case.exported, self.folder / "sent"
         sent.mkdir(exist_ok=True)  # each check that needs it builds again, and says why it can't
-        for name in backends.files_read(exported, [self.case.arm]):
+        for name in delivery.files_read(exported, [self.case.arm]):
             shutil.copyfile(exported.folder / name, sent / name)
         return self.build(open_exported(sent, is_whole=False), "main")
 

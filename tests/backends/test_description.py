@@ -12,8 +12,9 @@ from support.console import here
 from shootout.commands import doctor
 from shootout.commands.doctor import Quietness
 from shootout.core import backends
-from shootout.core.contract import Availability, Device, Precision
+from shootout.core.contract import Availability, Device, NotRun, Precision
 from shootout.core.worker import availability
+from shootout.tell.registered import shows_inside
 
 ADAPTER = """
 from shootout.core.contract import Artifact, Availability, Capabilities, Device, Option, Precision
@@ -68,12 +69,12 @@ def installed(packages: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_each_says_what_is_wrong_and_how_to_mend_it(kind: str):
     found, reason = backends.describe(kind), KINDS[kind][1]
     if not reason:
-        assert (found.why, found.shows_inside) == (None, kind == "open")
+        assert (found, shows_inside(kind)) == (backends.get(kind).capabilities, kind == "open")
         return
-    assert found.why
-    assert f"{kind}_adapter:Mine can't be loaded: " in found.why.reason
-    assert reason in found.why.reason
-    assert found.why.fix == "pip install --upgrade all-kinds"
+    assert isinstance(found, NotRun)
+    assert f"{kind}_adapter:Mine can't be loaded: " in found.reason
+    assert reason in found.reason
+    assert found.fix == "pip install --upgrade all-kinds"
 
 
 @pytest.mark.usefixtures("installed")

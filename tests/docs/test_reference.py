@@ -45,11 +45,16 @@ def test_the_matrix_has_every_precision_that_a_backend_runs(pages: dict[str, str
 
 
 def test_every_word_that_a_backend_offers_has_a_meaning_and_every_meaning_a_backend(pages: dict[str, str]):
-    known = {word.removesuffix("N") for word in {**WORDS, **offers.OWN_WORDS} if not word.startswith(offers.FOR_ALL)}
+    known = {
+        word.removesuffix("N")
+        for word in {**offers.MEANINGS, **offers.OWN_WORDS}
+        if not word.startswith(offers.FOR_ALL)
+    }
     schemes = [words for can in offers.list_shipped().values() for words in can.schemes.values()]
     offered = {word.removeprefix(SHARED).removesuffix("*") for words in schemes for word in words} | {offers.OPEN}
     assert {word for word in offered if not any(one.startswith(word) for one in known)} == set()
     assert {one for one in known if not any(one.startswith(word) for word in offered)} == set()
+    assert (*offers.MEANINGS,) == WORDS
     assert "|  |" not in pages["reference/schemes.md"]
 
 

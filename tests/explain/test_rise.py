@@ -17,7 +17,7 @@ from shootout.apps.explain.explanation import Explanation, LayerPair, LayerSide,
 from shootout.apps.explain.measure import write_search
 from shootout.apps.explain.screen import render
 from shootout.commands.explain import find_sides
-from shootout.core.contract import Arm, BoundStanding, Precision, Target
+from shootout.core.contract import Arm, Precision, Target
 from shootout.tell import reproduce
 
 PLANTED = (0.013, 0.014, 0.015, 0.019, 0.59, 0.48, 0.52)
@@ -96,7 +96,7 @@ def test_what_leads_on_searches_if_rows_are_scored_and_ranks_if_not(
 ) -> None:
     plain = Arm(target=Target(backend="onnxruntime"), model="m.onnx", batch=2)
     arm = replace(plain, target=Target(backend="onnxruntime", precision=Precision.INT8))
-    refused = replace(made.EXACT, relative_l2=0.8, error_bound=9.0, standing=BoundStanding.REFUSED)
+    refused = replace(made.EXACT, relative_l2=0.8, error_bound=9.0, standing="refused")
     lines = [made.prepared(plain), made.prepared(arm), made.played(arm, 0, 1e5, fidelity=refused)]
     header = made.header([plain, arm]).model_copy(update={"given": given})
     _, side = find_sides(made.write(tmp_path / "run", header, *lines), [plain.label, arm.label])

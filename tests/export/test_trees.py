@@ -14,7 +14,6 @@ import pytest
 
 from shootout.backends._trees.fixture import write_lightgbm, write_sklearn, write_xgboost
 from shootout.commands import selection
-from shootout.core import backends
 from shootout.core.constants import CONVERTED
 from shootout.core.contract import Arm, Array, Artifact, Precision, Target, TensorSpec
 from shootout.core.errors import ModelError, NotRunKind, UsageError
@@ -32,6 +31,7 @@ from shootout.models.sources import onnx_inputs, trees
 from shootout.models.sources.preview import preview
 from shootout.quantize.onnx_error_bounds import float32_error_bounds
 from shootout.tell import reproduce
+from shootout.tell.registered import why_unshippable
 
 ROWS = np.random.default_rng(1).standard_normal((50, 6)).astype(np.float32)
 FIT = np.random.default_rng(2).standard_normal((300, 6)).astype(np.float32)
@@ -360,7 +360,7 @@ def test_inputs_are_drawn_beside_thresholds_and_the_bound_holds_on_them(tmp_path
 
 def test_the_three_are_not_shipped_and_say_what_to_copy():
     for name in ("sklearn", "lightgbm", "xgboost"):
-        told = backends.entry(name).why_unshippable(Target(backend=name), "forest.ubj")
+        told = why_unshippable(Target(backend=name), "forest.ubj")
         assert told == "it runs forest.ubj as it is, so copy that file"
 
 

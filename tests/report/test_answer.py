@@ -20,7 +20,7 @@ from support.races.cells import cell, comparison, document, fidelity, row, timin
 from shootout.apps.judge.analysis import analyse
 from shootout.apps.judge.choice import Cell
 from shootout.core import backends
-from shootout.core.contract import BoundStanding, NotRunKind
+from shootout.core.contract import NotRunKind
 from shootout.core.host import environment
 from shootout.core.install import install
 from shootout.core.journal import samples
@@ -256,7 +256,7 @@ def test_a_loss_over_the_limit_is_told_with_the_limit_and_leads_to_the_layers():
 
 
 def test_outputs_that_were_refused_lead_to_the_layers():
-    refused = fidelity(0.9, standing=BoundStanding.REFUSED)
+    refused = fidelity(0.9, standing="refused")
     failed = {"reason": "error 0.9 is above the error bound", "cause": NotRunKind.FAILED, "fidelity": refused}
     int8 = row("onnxruntime:cpu:int8", None, **{**failed, "outcome": "failed", "fix": None})
     told = screen(SLOW, FAST, int8)["Skipped"]
@@ -520,7 +520,7 @@ def test_a_run_of_trees_names_no_runtime_that_cant_read_them():
     assert told["Skipped"] == "not tried: numpy (add with --backends)", "the only other one that reads them"
     assert "torch-eager" in screen(row("onnxruntime", 9e5))["Skipped"]
     refused = row("onnxruntime", 9e5, **mine, outcome="failed", reason="too far off", fidelity=fidelity(0.3))
-    found = refused.model_copy(update={"fidelity": replace(refused.fidelity, standing=BoundStanding.REFUSED)})
+    found = refused.model_copy(update={"fidelity": replace(refused.fidelity, standing="refused")})
     assert "explain" not in str(screen(row("xgboost", 5e5, **mine), found.model_copy(update={"end_to_end": None})))
 
 

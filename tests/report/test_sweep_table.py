@@ -7,7 +7,6 @@ from dataclasses import asdict, replace
 from rich.table import Table
 from rich.text import Text
 
-from shootout.core.contract import BoundStanding
 from shootout.core.exported.fidelity import NOTHING
 from shootout.tell import table
 from shootout.tell.document import Control, Document, FidelityFigures, GroupSummary, Row, Timing
@@ -77,7 +76,7 @@ def chosen_and_confirmed() -> Document:
 
 def test_the_lowest_time_of_unchecked_outputs_is_not_green():
     found = chosen_and_confirmed()
-    unchecked = replace(NOTHING, relative_l2=0.8, standing=BoundStanding.NOT_JUDGED)
+    unchecked = replace(NOTHING, relative_l2=0.8, standing="not judged")
     figures = FidelityFigures(**{key: value for key, value in asdict(unchecked).items() if key != "right"})
     for fidelity, color in ((None, "green"), (figures, "yellow")):
         rows = [row.model_copy(update={"fidelity": fidelity}) for row in found.rows]

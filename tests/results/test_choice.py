@@ -12,7 +12,7 @@ from support.races.cells import cell, comparison, fidelity, row, timing
 from shootout.apps.judge.choice import UNCHECKED, UNJUDGED, choose
 from shootout.apps.judge.decide.limits import judge_limits
 from shootout.apps.judge.decide.policy import read_policy
-from shootout.core.contract import BoundStanding, NotRunKind
+from shootout.core.contract import NotRunKind
 from shootout.core.stats.verdicts import Verdict
 from shootout.tell.document import Answer, Metric, MetricChange, Rate, Row, Serving, Shipped, ratio_of
 from shootout.tell.limits import Limit, Standing
@@ -223,7 +223,7 @@ def test_labels_are_never_advised_beside_a_metric_even_where_that_gave_no_score(
 
 
 def test_what_drawn_inputs_cannot_judge_is_never_shipped():
-    unjudged = {"fidelity": fidelity(0.1, standing=BoundStanding.NOT_JUDGED)}
+    unjudged = {"fidelity": fidelity(0.1, standing="not judged")}
     int4, plain = row("fast:cpu:int4", 250, **unjudged), row("fast", 250, **unjudged)
     assert names([shipped(choose(cell(SLOW, int4)))]) == ["slow"]
     assert names([shipped(choose(cell(SLOW, plain)))]) == ["slow"], "nor in FP32"
@@ -234,7 +234,7 @@ def test_what_drawn_inputs_cannot_judge_is_never_shipped():
 
 
 def test_more_than_its_error_bound_is_no_plain_fp32_whatever_is_tolerated():
-    tolerated = row("fast", 250, fidelity=fidelity(0.3, standing=BoundStanding.TOLERATED))
+    tolerated = row("fast", 250, fidelity=fidelity(0.3, standing="tolerated"))
     found = choose(cell(SLOW, tolerated))
     assert names([shipped(found)]) == ["slow"]
     assert [(one.when, one.relative_l2) for one in found.would_change] == [("looser", 0.3)]
@@ -242,7 +242,7 @@ def test_more_than_its_error_bound_is_no_plain_fp32_whatever_is_tolerated():
 
 
 def test_an_error_that_nobody_judged_is_no_known_cost():
-    unjudged = {"fidelity": fidelity(0.1, standing=BoundStanding.NOT_JUDGED), "artifact_bytes": 10}
+    unjudged = {"fidelity": fidelity(0.1, standing="not judged"), "artifact_bytes": 10}
     int8 = row("q:cpu:int8", 250, **unjudged, end_to_end=timing(250, own=ratio_of(comparison(0.5, 0.01))))
     found = choose(cell(SLOW, int8))
     assert (names([shipped(found)]), found.smaller) == (["slow"], ())

@@ -29,7 +29,7 @@ from support.races.made import write as written
 from shootout.apps.judge.analysis import analyse
 from shootout.apps.judge.choice import UNCHECKED
 from shootout.commands.report import render
-from shootout.core.contract import BoundStanding, NotRunKind, StepError
+from shootout.core.contract import NotRunKind, StepError
 from shootout.core.exported.fidelity import NOTHING
 from shootout.core.journal.journal import Journal, read
 from shootout.core.journal.records import Checked, Failure, Line, LoadTestResult, Played, Skip, TriedRate
@@ -164,7 +164,7 @@ def test_an_arm_that_was_checked_and_never_timed_keeps_size_error_and_proof(tmp_
 def test_an_error_that_the_user_tolerates_is_flagged_and_outputs_that_are_no_numbers_are_not_exact(tmp_path: Path):
     for name in ("off", "lost"):
         (tmp_path / name).mkdir()
-    off = replace(EXACT, relative_l2=2e-4, error_bound=5e-5, standing=BoundStanding.TOLERATED)
+    off = replace(EXACT, relative_l2=2e-4, error_bound=5e-5, standing="tolerated")
     document_ = document(tmp_path / "off", *race(fidelity=off), ended())
     assert row(document_).notes == ("error 2.0e-04 is above the error bound of fp32 (5.0e-05), within --max-error",)
     (tmp_path / "one").mkdir()
@@ -175,7 +175,7 @@ def test_an_error_that_the_user_tolerates_is_flagged_and_outputs_that_are_no_num
     document_ = document(tmp_path / "scored", *race(fidelity=explained), ended())
     told = "error 1.2e+00 proves nothing, since fp32 may cause 9.9 here: the metric or --max-error let it pass"
     assert row(document_).notes == (told,)
-    lost = replace(EXACT, relative_l2=None, standing=BoundStanding.NOT_JUDGED)
+    lost = replace(EXACT, relative_l2=None, standing="not judged")
     document_ = document(tmp_path / "lost", *race(fidelity=lost), ended())
     assert any(is_of(line, B.label) and "NaN" in line for line in printed(document_).splitlines())
     assert document_.answer[0].ship is None or document_.answer[0].ship.arm == A.label
@@ -186,7 +186,7 @@ def test_a_faster_row_whose_error_nothing_was_held_against_is_marked_and_not_gre
     tmp_path: Path, error: float, is_useless: bool
 ):
     """There was no time to predict what its precision explains, say."""
-    unchecked = replace(EXACT, relative_l2=error, standing=BoundStanding.NOT_JUDGED)
+    unchecked = replace(EXACT, relative_l2=error, standing="not judged")
     found = document(tmp_path, *race(fidelity=unchecked), ended())
     timing = row(found).end_to_end
     assert timing

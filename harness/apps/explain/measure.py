@@ -28,7 +28,7 @@ from shootout.core import backends, schemes
 from shootout.core.adapter import Built
 from shootout.core.clock import Deadline
 from shootout.core.constants import BUILD_TIMEOUT_S
-from shootout.core.contract import INTEGERS, Arm, Artifact, BoundStanding, Device, OutputError, TensorSpec
+from shootout.core.contract import INTEGERS, Arm, Artifact, Device, OutputError, TensorSpec
 from shootout.core.errors import ArmFailed, NothingMeasured, SkippedArm, UsageError
 from shootout.core.exported.model import ExportedModel
 from shootout.core.host.placement import Placement, allowed_cpus, child_environment, place
@@ -198,7 +198,7 @@ def _look(ask: _Asker, side: Side, built: Built, how: Mapping[str, Any]) -> Seen
         output_error=(
             fidelity.relative_l2 if fidelity and are_floats and _find_worst_output(side) else told["read_error"]
         ),
-        error_bound=fidelity.error_bound if fidelity and fidelity.standing is BoundStanding.REFUSED else None,
+        error_bound=fidelity.error_bound if fidelity and fidelity.standing == "refused" else None,
         fuses_less=inside.fuses_less,
         notes=inside.notes,
         **told,

@@ -22,6 +22,7 @@ from shootout.core.messages import Progress
 from shootout.core.study.plan import PlannedGroup
 from shootout.core.study.target import provider
 from shootout.core.worker.availability import known_available
+from shootout.tell import delivery
 
 
 def deliver(groups: Sequence[PlannedGroup], needs: Collection[str], progress: Progress, limit: Deadline) -> Delivery:
@@ -51,7 +52,7 @@ def deliver(groups: Sequence[PlannedGroup], needs: Collection[str], progress: Pr
         models={key: made if isinstance(made, ShootoutError) else made.key for key, made in exports.models.items()},
         probes={key: made.key for key, made in exports.probes.items()},
         builds=builds,
-        files={made.key: backends.files_read(made, [arm for arm, model in left if model == made]) for made in exported},
+        files={made.key: delivery.files_read(made, [arm for arm, model in left if model == made]) for made in exported},
     )
 
 

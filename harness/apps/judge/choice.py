@@ -23,7 +23,7 @@ from shootout import models
 from shootout.backends import USUAL
 from shootout.core import backends, budget
 from shootout.core.constants import ALPHA, INDIFFERENT, MAX_RESTARTS_IN_TIME
-from shootout.core.contract import INTEGERS, Array, BoundStanding, Device, NotRunKind, Precision
+from shootout.core.contract import INTEGERS, Array, Device, NotRunKind, Precision
 from shootout.core.messages import Scope
 from shootout.core.results.group import Group, unfit_for, unvouched
 from shootout.core.scenario import find_scenario
@@ -176,7 +176,7 @@ def is_plain(row: Row) -> bool:
     """Tell whether it is the model as it is, in FP32 or the file's own precisions, its error known to be in the error
     bound.
     """
-    is_met = row.fidelity is None or row.fidelity.standing is BoundStanding.MET
+    is_met = row.fidelity is None or row.fidelity.standing == "met"
     return is_met and is_exact(row.precision, row.scheme, row.file)
 
 
@@ -351,7 +351,7 @@ def why_no_folder(row: Row) -> str:
     if why := find_scenario(row.scenario).unshippable:
         return why
 
-    why = registered.why_unshippable(row.backend, row.device, name_model(row.model))
+    why = registered.why_row_unshippable(row.backend, row.device, name_model(row.model))
     return f"{why}; {_tell_how_measured(row)}" if why and registered.reads_own_files(row.backend) else why
 
 
@@ -952,7 +952,7 @@ def _group_not_raced(cell: Cell, measured: Sequence[Row]) -> tuple[NotRaced, ...
     why: dict[tuple[NotRunKind, str, str | None, str | None], list[str]] = {}
     for row in cell.rows:
         if row.outcome != "measured" and not _has_played(row) and (not row.setting or family(row.arm) not in ran):
-            is_refused = row.fidelity is not None and row.fidelity.standing is BoundStanding.REFUSED
+            is_refused = row.fidelity is not None and row.fidelity.standing == "refused"
             fix = _command_to_explain(cell, row) if is_refused else row.fix
             mix = _command_to_mix(cell, row) if is_refused and cell.is_scored else None
             why.setdefault((row.cause or NotRunKind.UNAVAILABLE, row.reason or "", fix, mix), []).append(row.arm)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from shootout.core.constants import USEFUL_BOUND
-from shootout.core.contract import COULD_RUN, Arm, Array, BoundStanding, Fidelity, NotRun, NotRunKind
+from shootout.core.contract import COULD_RUN, Arm, Array, Fidelity, NotRun, NotRunKind
 from shootout.core.journal.records import Checked, LoadTestResult, Played
 from shootout.core.journal.samples import SINGLE
 from shootout.core.messages import CPU, GpuCost, OnGpu, Scope
@@ -130,13 +130,13 @@ def _worst_fidelity(lines: Sequence[Played | Checked], probe: str | None) -> Fid
 
 def _note_error(arm: Arm, fidelity: FidelityFigures | None) -> Iterator[str]:
     """List what a reader must know about an error that was let pass."""
-    if fidelity and fidelity.standing is BoundStanding.NOT_JUDGED and (fidelity.relative_l2 or 0.0) > USEFUL_BOUND:
+    if fidelity and fidelity.standing == "not judged" and (fidelity.relative_l2 or 0.0) > USEFUL_BOUND:
         yield f"error {fidelity.relative_l2:.1e} is above {USEFUL_BOUND:g}: outputs of zeros alone would err by 1"
     is_explained = fidelity and USEFUL_BOUND < (fidelity.relative_l2 or 0.0) <= (fidelity.error_bound or 0.0)
-    if fidelity and fidelity.standing is BoundStanding.TOLERATED and is_explained:
+    if fidelity and fidelity.standing == "tolerated" and is_explained:
         told = f"{arm.target.precision} may cause {fidelity.error_bound:.2g} here"
         yield f"error {fidelity.relative_l2:.1e} proves nothing, since {told}: the metric or --max-error let it pass"
-    elif fidelity and fidelity.standing is BoundStanding.TOLERATED:
+    elif fidelity and fidelity.standing == "tolerated":
         bound = math.inf if fidelity.error_bound is None else min(fidelity.error_bound, USEFUL_BOUND)
         error = (fidelity.shared_l2 if arm.file else None) or fidelity.relative_l2 or 0.0  # its own file
         what = f"error {error:.1e}" if error > bound or bound == math.inf else "the error of one instance"

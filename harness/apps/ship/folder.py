@@ -34,7 +34,7 @@ from shootout.backends.shipped import (
 from shootout.core import backends, plugins
 from shootout.core.adapter import Built
 from shootout.core.constants import FIDELITY_MARGIN, FP32_BOUND_FLOOR, USEFUL_BOUND
-from shootout.core.contract import INTEGERS, Arrays, BoundStanding, Device, Target
+from shootout.core.contract import INTEGERS, Arrays, Device, Target
 from shootout.core.errors import DISK_FULL, NotRunKind, SkippedArm, UsageError, tell_refusal
 from shootout.core.exported.fidelity import OF_ZEROS, useful_flips
 from shootout.core.exported.model import save_sets
@@ -43,6 +43,7 @@ from shootout.core.host.placement import THREAD_VARIABLES
 from shootout.core.host.store import without_home
 from shootout.core.host.untrusted import MOST_JSON_BYTES
 from shootout.core.scenario import scenario_of
+from shootout.tell import registered
 from shootout.tell.document import FidelityFigures
 from shootout.tell.formats.data import json_text
 from shootout.tell.machines import machine_of
@@ -68,7 +69,7 @@ def shipping(target: Target) -> tuple[Ship, Path]:
     row = backends.entry(target.backend)
     if target.folder:
         raise SkippedArm(f"{target} is a shipped folder already", f"copy {target.folder}", NotRunKind.UNSUPPORTED)
-    if why := row.why_unshippable(target):
+    if why := registered.why_unshippable(target):
         raise SkippedArm(f"{target} can't be shipped: {why}", kind=NotRunKind.UNSUPPORTED)
     return cast("Ship", plugins.load(row.ships)), plugins.folder_of(row.ships.partition(":")[0])
 
@@ -222,9 +223,9 @@ def error_limit(fidelity: FidelityFigures | None) -> float:
     """Return the error that `check.py` allows: the race's error bound, or four times the measured error."""
     if fidelity is None or fidelity.relative_l2 is None:
         raise UsageError("its error isn't known, so nothing could be checked: ship an arm that was measured")
-    if fidelity.standing is BoundStanding.MET and fidelity.error_bound is not None:
+    if fidelity.standing == "met" and fidelity.error_bound is not None:
         return min(fidelity.error_bound, USEFUL_BOUND)
-    if fidelity.standing is BoundStanding.NOT_JUDGED and fidelity.relative_l2 > USEFUL_BOUND:
+    if fidelity.standing == "not judged" and fidelity.relative_l2 > USEFUL_BOUND:
         raise UsageError(
             f"its relative error of {fidelity.relative_l2:.2g} is above {USEFUL_BOUND:g}{OF_ZEROS}; no error bound of "
             "its precision is known: give real --inputs, or more --max-time, and ship what that run measures"

@@ -330,13 +330,13 @@ def _name_worst_output(found: Fidelity) -> str:
 def standing(found: Fidelity, error_bound: float | None, *, is_judged: bool) -> BoundStanding:
     """Return how a row that passed the gate compares with its error bound."""
     if not is_judged:
-        return BoundStanding.NOT_JUDGED
+        return "not judged"
     is_met = (
         error_bound is not None
         and found.relative_l2 is not None
         and found.relative_l2 <= min(error_bound, USEFUL_BOUND)
     )
-    return BoundStanding.MET if is_met else BoundStanding.TOLERATED
+    return "met" if is_met else "tolerated"
 
 
 def with_shared(found: Fidelity, outputs: Sequence[Arrays], reference: Sequence[Arrays]) -> Fidelity:

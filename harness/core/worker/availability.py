@@ -68,7 +68,8 @@ def _explain_unknown(name: str) -> NotRun | None:
     backend, _, python = name.partition("@")
     try:
         backends.entry(backend)
-        return None if python else backends.describe(backend).why  # it may break here, and work there
+        found = None if python else backends.describe(backend)  # it may break here, and work there
+        return found if isinstance(found, NotRun) else None
     except UsageError as error:
         return NotRun(NotRunKind.BROKEN, str(error), str(error))
 

@@ -140,13 +140,13 @@ def verify(claim: Claim, keep: Path | None = None) -> Verified:
     """
     outputs, calls_s = _call_all(claim)
     if fault := _shape_fault(claim.exported, outputs):
-        nothing = replace(fidelity.NOTHING, standing=BoundStanding.REFUSED)
+        nothing = replace(fidelity.NOTHING, standing="refused")
         return Verified(executed=claim.session.executed, fidelity=nothing, fault=fault)
     evidence = _gather_evidence(claim, outputs)
     fault = next((why for check in CHECKS if (why := check(evidence))), None)
     if keep and not fault:
         _keep_report(claim, keep)
-    standing = BoundStanding.REFUSED if fault else _find_standing(evidence)
+    standing = "refused" if fault else _find_standing(evidence)
     found = replace(evidence.fidelity, standing=standing)
     return Verified(executed=evidence.executed, fidelity=found, fault=fault, call_s=min(calls_s))
 

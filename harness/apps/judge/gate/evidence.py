@@ -23,7 +23,7 @@ from shootout.core.constants import (
     SHIPPED,
     USEFUL_BOUND,
 )
-from shootout.core.contract import BoundStanding, NotRunKind, Precision
+from shootout.core.contract import NotRunKind, Precision
 from shootout.core.errors import UsageError
 from shootout.core.messages import Scores
 from shootout.core.stats.goals import DEFAULT_DROP, MOST_PERCENT, Goal, find_max_drop, read_share
@@ -177,7 +177,7 @@ def _check_outputs(mine: Row, other: Row, limits: Limits) -> Check:
 def _is_tolerated(mine: Row) -> bool:
     """Tell whether the reference is held to another model than its own, as a retrained one, and that is allowed."""
     found = mine.fidelity
-    return found is not None and found.standing is BoundStanding.TOLERATED and mine.backend.startswith(f"{SHIPPED}:")
+    return found is not None and found.standing == "tolerated" and mine.backend.startswith(f"{SHIPPED}:")
 
 
 def _is_bound(row: Row) -> bool:
@@ -222,7 +222,7 @@ def _failure_standing(other: Row) -> Standing:
 def _reference_strays(mine: Row) -> bool:
     """Tell whether the reference was refused for its outputs."""
     found = mine.fidelity
-    if mine.outcome != "failed" or found is None or found.standing is not BoundStanding.REFUSED:
+    if mine.outcome != "failed" or found is None or found.standing != "refused":
         return False
     return (
         found.relative_l2 is None
@@ -282,7 +282,7 @@ def is_same_function(mine: Row, other: Row) -> bool:
         one.precision == Precision.FP32
         and is_plain(one)
         and one.fidelity is not None
-        and one.fidelity.standing is BoundStanding.MET
+        and one.fidelity.standing == "met"
         and one.fidelity.relative_l2 is not None
         for one in pair
     )
@@ -308,7 +308,7 @@ def _check_metric(run: Analysed, mine: Row, other: Row, limits: Limits, wanted: 
             reason = why or f"no scores: give --inputs, --truth and --metric {limits.metric}"
             yield Check(name=f"metric {limits.metric}", limit="as in a run", standing=Standing.UNKNOWN, reason=reason)
         return
-    is_same_model = mine.fidelity is not None and mine.fidelity.standing is BoundStanding.MET
+    is_same_model = mine.fidelity is not None and mine.fidelity.standing == "met"
     for one, another in zip(before, after, strict=True):
         all_ = run.groups[mine.group].record.scores_all
         check = _compare_scores(one, another, wanted, ALPHA / limits.shares, scores_all=all_)
@@ -373,7 +373,7 @@ def _check_policy(run: Analysed, mine: Row, other: Row, limits: Limits) -> Itera
         return
     question = read_question([Path(run.document.run)])
     one = next((one for one in question.candidates if one.row.arm == other.arm), None)
-    is_same = mine.fidelity is not None and mine.fidelity.standing is BoundStanding.MET
+    is_same = mine.fidelity is not None and mine.fidelity.standing == "met"
     for found in judge_limits(policy, [one], ALPHA / limits.shares)[one.label] if one else ():
         if found.implied:
             continue
