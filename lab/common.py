@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -28,13 +28,11 @@ from shootout.core.host.noise import Disturbance, Gpus, NoiseMeter
 from shootout.core.host.placement import Placement
 from shootout.core.host.store import cache_folder
 from shootout.core.messages import Scope
-from shootout.core.race.arm_process import ArmProcess, Launcher
-from shootout.core.race.live_arm import LiveArm
-from shootout.core.race.restart import Restart, RestartContext, block_medians
+from shootout.core.race.live_arm import Launcher, LiveArm
+from shootout.core.race.restart import Restart, block_medians
 from shootout.core.stats.group_evidence import log_ratios
 from shootout.core.study.points import describe
 from shootout.core.study.target import parse_targets
-from shootout.core.worker.fork_server import ForkServers
 
 T = TypeVar("T")
 Table = list[dict[str, Any]]
@@ -120,10 +118,14 @@ class Bench:
         return builder.prepare(arm, exported, environment.libraries().get(arm.target.backend, ""))
 
     def stage(self, built: Sequence[Built]) -> Launcher:
-        """Return a stage for these artifacts; their arms' labels must differ."""
-        return Launcher(
-            built={one.arm.label: one for one in built}, placement=self.placement, logs=self.folder / "logs"
-        )
+        """Return a launcher of these artifacts; their arms' labels must differ."""
+        return Launcher(**self.staged(built))
+
+    def staged(self, built: Sequence[Built]) -> dict[str, Any]:
+        """Return what a launcher of these artifacts is made of."""
+        logs, unwatched = self.folder / "logs", cast("NoiseMeter", None)
+        named = {one.arm.label: one for one in built}
+        return {"built": named, "placement": self.placement, "logs": logs, "watch": unwatched}
 
 
 def say(text: str) -> None:
@@ -195,46 +197,39 @@ class Ledger:
         return entered
 
 
-class TimedPlayer:
-    """A player whose every method is entered in the ledger."""
+TIMED = [
+    "start",
+    "load",
+    "verify",
+    "warm",
+    "tune",
+    "turn",
+    "hold",
+    "release",
+    "read_gpu",
+    "peak_memory",
+    "recheck",
+    "kill",
+]
 
-    def __init__(self, player: ArmProcess, ledger: Ledger) -> None:
-        self._player, self._ledger = player, ledger
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        return self._ledger.timed(name, getattr(self._player, name))
+@dataclass(slots=True, kw_only=True)
+class TimedLauncher(Launcher):
+    """A launcher of arms whose every command is entered in the ledger."""
 
-
-@dataclass(frozen=True, slots=True)
-class TimedStage:
-    """A stage of timed players."""
-
-    inner: Launcher
     ledger: Ledger
 
-    lanes: ClassVar[int] = 1
-
-    def place(self, arm: Arm, lane: int) -> frozenset[int]:
-        """Pass on to the stage inside."""
-        return self.inner.place(arm, lane)
-
-    def fork_servers(self) -> ForkServers:
-        """Pass on to the stage inside."""
-        return self.inner.fork_servers()
-
-    def prepare(self, arm: Arm, lane: int, padding: int) -> None:
-        """Pass on to the stage inside."""
-        self.inner.prepare(arm, lane, padding)
-
-    def spawn(self, arm: Arm, restart: int, padding: int) -> ArmProcess:
-        spawn = self.ledger.timed("spawn", self.inner.spawn)
-        return cast("ArmProcess", TimedPlayer(spawn(arm, restart, padding), self.ledger))
+    def take(self, arm: Arm, padding: int) -> LiveArm:
+        """Return an arm that is timed."""
+        live = Launcher.take(self, arm, padding)
+        vars(live).update({name: self.ledger.timed(name, getattr(live, name)) for name in TIMED})
+        return live
 
 
 def restart(
     index: int,
     arms: Sequence[Arm],
-    stage: Any,
+    stage: Launcher,
     eye: Disturbances,
     rng: random.Random,
     setback: Callable[[Arm, NotRun], None] | None = None,
@@ -252,8 +247,8 @@ def restart(
     def fault(arm: Arm, why: NotRun) -> None:
         faults.append(f"{arm.label}: {why.reason}")
 
-    context = RestartContext(launcher=stage, watch=cast("NoiseMeter", eye), setback=setback or fault)
-    found = Restart(index=index, arms=arms, context=context, rng=rng).run()
+    stage.watch = cast("NoiseMeter", eye)
+    found = Restart(index=index, arms=arms, launcher=stage, setback=setback or fault, rng=rng).run()
     if faults:
         raise RuntimeError("; ".join(faults))
     return found

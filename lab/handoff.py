@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from lab.common import Bench, Ledger, Table, Tables, TimedStage, attempt, copies, restart, say, timed_s, watch
+from lab.common import Bench, Ledger, Table, Tables, TimedLauncher, attempt, copies, restart, say, timed_s, watch
 from lab.restarts import split
 from shootout.backends import chosen_gpu
 from shootout.core.adapter import Built
@@ -110,7 +110,7 @@ def _step_row(name: str, step: str, values_us: Any) -> dict[str, Any]:
 def _share_of_restart(bench: Bench, built: list[Built], hand_off_s: float) -> dict[str, Any]:
     """Return hand-offs, and everything untimed, as shares of some restarts' wall clock."""
     count, ledger, eye, rng = bench.size(3, 1), Ledger(), watch(bench.placement), bench.rng("hand-off")
-    stage, played = TimedStage(bench.stage(built), ledger), []
+    stage, played = TimedLauncher(**bench.staged(built), ledger=ledger), []
     with Stopwatch() as wall:
         for index in range(count):
             played += restart(index, [one.arm for one in built], stage, eye, rng).playing

@@ -17,7 +17,7 @@ from lab.common import Bench, Table, Tables, copies, log_ratio, medians, pooled,
 from shootout.core.adapter import Built
 from shootout.core.contract import Arm
 from shootout.core.messages import Scope
-from shootout.core.race.arm_process import ArmProcess, Launcher
+from shootout.core.race.live_arm import Launcher, LiveArm
 from shootout.core.run import bias_floor
 from shootout.core.stats.verdicts import compare, make_pair
 
@@ -37,45 +37,14 @@ def figures(bench: Bench) -> Tables:
     }
 
 
-class Unheld:
-    """A player that runs on whatever it is told about holding still."""
+class UnheldLauncher(Launcher):
+    """A launcher of arms that run on whatever they are told about holding still."""
 
-    def __init__(self, player: ArmProcess) -> None:
-        self._player = player
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._player, name)
-
-    def hold(self) -> None:
-        """Do nothing: this is the drill."""
-
-    def release(self) -> None:
-        """Do nothing: this is the drill."""
-
-
-class UnheldStage:
-    """A live stage without SIGSTOP."""
-
-    def __init__(self, inner: Launcher) -> None:
-        self._inner = inner
-
-    lanes = 1
-
-    def place(self, arm: Arm, lane: int) -> frozenset[int]:
-        """Pass on to the stage inside."""
-        return self._inner.place(arm, lane)
-
-    def fork_servers(self) -> Any:
-        """Pass on to the stage inside."""
-        return self._inner.fork_servers()
-
-    def prepare(self, arm: Arm, lane: int, padding: int) -> None:
-        """Pass on to the stage inside."""
-        self._inner.prepare(arm, lane, padding)
-
-    def spawn(self, arm: Arm, restart: int, padding: int) -> Any:
-        """Start an arm's process that can't be suspended."""
-        return Unheld(self._inner.spawn(arm, restart, padding))
+    def take(self, arm: Arm, padding: int) -> LiveArm:
+        """Return an arm whose process can't be suspended."""
+        live = super().take(arm, padding)
+        vars(live).update(hold=lambda: None, release=lambda: None)
+        return live
 
 
 class Fixed(random.Random):
@@ -93,14 +62,14 @@ def _drill_neighbors(bench: Bench) -> Table:
     rows = []
     for held in (True, False):
         say(f"  neighbors {'held' if held else 'running'}")
-        stage = bench.stage(built)
-        readings = _read_victim(bench, built, stage if held else UnheldStage(stage))
+        stage = bench.stage(built) if held else UnheldLauncher(**bench.staged(built))
+        readings = _read_victim(bench, built, stage)
         p50, p99 = (float(np.quantile(readings, q)) / 1e3 for q in (0.5, 0.99))
         rows.append({"idle arms": "held" if held else "running", "p50_us": p50, "p99_us": p99, "calls": readings.size})
     return rows
 
 
-def _read_victim(bench: Bench, built: Sequence[Built], stage: Any) -> Any:
+def _read_victim(bench: Bench, built: Sequence[Built], stage: Launcher) -> Any:
     """Return the first arm's end-to-end readings over some restarts."""
     eye, rng = watch(bench.placement), bench.rng("neighbors")
     found = []

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any
 
 import numpy as np
 
@@ -24,9 +24,7 @@ from shootout.core.clock import Stopwatch
 from shootout.core.constants import LEAD_IN_CALLS
 from shootout.core.contract import Arm, NotRun
 from shootout.core.messages import Ask, Scope, Turn
-from shootout.core.race.arm_process import ArmProcess, Launcher
-from shootout.core.race.live_arm import LiveArm
-from shootout.core.worker.fork_server import ForkServers
+from shootout.core.race.live_arm import Launcher, LiveArm
 
 BASELINE = "torch-eager"
 
@@ -66,48 +64,25 @@ class Switches:
     calls: int = 0
 
 
-class CountingPlayer:
-    """A live player that also looks how often its process gave its CPU away during its turns."""
+@dataclass(slots=True, kw_only=True)
+class CountingLauncher(Launcher):
+    """A launcher that also looks how often an arm's process gave its CPU away during its turns; by arm label."""
 
-    def __init__(self, player: ArmProcess, switches: Switches) -> None:
-        self._player, self._switches = player, switches
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._player, name)
-
-    def turn(self, ask: Ask) -> Turn:
-        """Run the turn; its two switches around the command itself are lost among some hundred calls."""
-        pid = self._player.pid
-        before = voluntary_switches(pid)
-        turn = self._player.turn(ask)
-        self._switches.count += voluntary_switches(pid) - before
-        self._switches.calls += sum(latency.size + LEAD_IN_CALLS for latency in turn.latency_ns.values())
-        return turn
-
-
-@dataclass(frozen=True, slots=True)
-class CountingStage:
-    """A live stage whose players count; by arm label."""
-
-    inner: Launcher
     switches: defaultdict[str, Switches] = field(default_factory=lambda: defaultdict(Switches))
 
-    lanes: ClassVar[int] = 1
+    def take(self, arm: Arm, padding: int) -> LiveArm:
+        """Return an arm whose turns are counted."""
+        live = Launcher.take(self, arm, padding)
+        vars(live).update(turn=partial(self._take_turn, live, live.turn))
+        return live
 
-    def place(self, arm: Arm, lane: int) -> frozenset[int]:
-        """Pass on to the stage inside."""
-        return self.inner.place(arm, lane)
-
-    def fork_servers(self) -> ForkServers:
-        """Pass on to the stage inside."""
-        return self.inner.fork_servers()
-
-    def prepare(self, arm: Arm, lane: int, padding: int) -> None:
-        """Pass on to the stage inside."""
-        self.inner.prepare(arm, lane, padding)
-
-    def spawn(self, arm: Arm, restart: int, padding: int) -> ArmProcess:
-        return cast("ArmProcess", CountingPlayer(self.inner.spawn(arm, restart, padding), self.switches[arm.label]))
+    def _take_turn(self, live: LiveArm, take: Callable[[Ask], Turn], ask: Ask) -> Turn:
+        """Run the turn; its two switches around the command itself are lost among some hundred calls."""
+        before, switches = voluntary_switches(live.pid), self.switches[live.arm.label]
+        turn = take(ask)
+        switches.count += voluntary_switches(live.pid) - before
+        switches.calls += sum(latency.size + LEAD_IN_CALLS for latency in turn.latency_ns.values())
+        return turn
 
 
 def voluntary_switches(pid: int) -> int:
@@ -174,7 +149,8 @@ def _time_point(bench: Bench, point: Point) -> tuple[dict[str, Found], dict[str,
 
 def _play_restarts(bench: Bench, point: Point, built: dict[str, Built], found: dict[str, Found]) -> dict[str, Any]:
     names = {one.arm.label: target for target, one in built.items()}
-    stage, eye, rng = CountingStage(bench.stage([*built.values()])), watch(bench.placement), bench.rng(point.name)
+    stage = CountingLauncher(**bench.staged([*built.values()]))
+    eye, rng = watch(bench.placement), bench.rng(point.name)
     count = bench.size(3, 1)
 
     def setback(arm: Arm, why: NotRun) -> None:

@@ -11,7 +11,7 @@ import shutil
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -25,7 +25,7 @@ from lab.common import (
     Ledger,
     Table,
     Tables,
-    TimedStage,
+    TimedLauncher,
     attempt,
     copies,
     log_ratio,
@@ -40,11 +40,9 @@ from shootout.core.clock import Stopwatch
 from shootout.core.contract import Arm, Array
 from shootout.core.host.placement import on_cpus
 from shootout.core.messages import Scope
-from shootout.core.race.arm_process import ArmProcess, Launcher
-from shootout.core.race.live_arm import LiveArm
+from shootout.core.race.live_arm import Launcher, LiveArm
 from shootout.core.run import bias_floor
 from shootout.core.stats.verdicts import compare, make_pair
-from shootout.core.worker.fork_server import ForkServers
 
 
 def figures(bench: Bench) -> Tables:
@@ -69,7 +67,7 @@ def _measure_arm(bench: Bench, target: str) -> dict[str, Any]:
     prepared, count = bench.prepared(bench.arm(target)), bench.size(10, 2)
     built = copies(prepared.built, 2)
     ledger, eye, rng = Ledger(), watch(bench.placement), bench.rng(f"restarts {target}")
-    stage = TimedStage(bench.stage(built), ledger)
+    stage = TimedLauncher(**bench.staged(built), ledger=ledger)
     played = []
     with Stopwatch() as wall:
         for index in range(count):
@@ -102,8 +100,8 @@ def start_figures(bench: Bench) -> Tables:
     for number in range(bench.repeats(10, 1)):
         rng, played, where = bench.rng(f"starts {number}"), [], _run_of_its_own(bench, number)
         here = [_copy_artifact(one, where.folder) for one in built]
-        forking = replace(where.stage(here), beside=[where.placement.parent])
-        stage, eye = _OneStarted(forking, where.stage(here)), watch(where.placement)
+        stage = _OneStarted(**where.staged(here), beside=[where.placement.parent])
+        eye = watch(where.placement)
         eyes.append(eye)
         with on_cpus(where.placement.parent), _longer_environment(37 * number):
             for index in range(bench.size(40, 2)):
@@ -174,29 +172,13 @@ def _ratios_of_starts(played: Sequence[Sequence[LiveArm]], scope: Scope) -> dict
     return found | ({"started ÷ forked": started} if started else {})
 
 
-@dataclass(frozen=True, slots=True)
-class _OneStarted:
-    """A stage that forks all arms but a target's third copy, which it starts."""
-
-    forking: Launcher
-    starting: Launcher
-
-    @property
-    def lanes(self) -> int:
-        return self.forking.lanes
-
-    def place(self, arm: Arm, lane: int) -> frozenset[int]:
-        return self.forking.place(arm, lane)
-
-    def fork_servers(self) -> ForkServers:
-        return self.forking.fork_servers()
+class _OneStarted(Launcher):
+    """A launcher that forks all arms but a target's third copy, which it starts."""
 
     def prepare(self, arm: Arm, lane: int, padding: int) -> None:
-        self.forking.prepare(arm, lane, padding)
-
-    def spawn(self, arm: Arm, restart: int, padding: int) -> ArmProcess:
-        stage = self.starting if arm.ordinal == 3 else self.forking
-        return stage.spawn(arm, restart, padding)
+        super().prepare(arm, lane, padding)
+        if arm.ordinal == 3:
+            self.prepared[arm.label] = None
 
 
 def _log_ratios(played: Sequence[Sequence[LiveArm]], scope: Scope) -> list[float]:
@@ -253,7 +235,7 @@ def split(ledger: Ledger, wall_s: float, played: Sequence[LiveArm], restarts: in
     seconds, timed = ledger.seconds, timed_s(played)
     load, first_call = (sum(getattr(one.loaded, name) for one in played) for name in ("load_s", "first_call_s"))
     parts = {
-        "spawn": seconds["spawn"] + seconds["load"] - load - first_call,
+        "spawn": seconds["start"] + seconds["load"] - load - first_call,
         "load": load,
         "first_call": first_call,
         "verify": seconds["verify"],
@@ -261,7 +243,7 @@ def split(ledger: Ledger, wall_s: float, played: Sequence[LiveArm], restarts: in
         "timed_blocks": timed,
         "lead_in": seconds["turn"] - timed,
         "hold_and_release": seconds["hold"] + seconds["release"],
-        "leave": seconds["on_gpu"] + seconds["peak_memory"] + seconds["recheck"] + seconds["kill"],
+        "leave": seconds["read_gpu"] + seconds["peak_memory"] + seconds["recheck"] + seconds["kill"],
     }
     parts["other"] = wall_s - sum(parts.values())
     return {"wall": wall_s / restarts, **{name: value / restarts for name, value in parts.items()}}

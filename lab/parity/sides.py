@@ -41,7 +41,7 @@ class Ours:
     """A harness worker, entered as a restart does it."""
 
     def __init__(self, bench: Bench, built: Built, padding: int) -> None:
-        self._player = bench.stage([built]).spawn(built.arm, 1, padding)
+        self._player = bench.stage([built]).take(built.arm, padding)
         try:
             self._enter_restart()
         except BaseException:
@@ -53,11 +53,12 @@ class Ours:
         self._player.kill()
 
     def _enter_restart(self) -> None:
+        self._player.start()
         self._player.load()
         if fault := self._player.verify().fault:
             raise RuntimeError(fault)
         warm_up(self._player)
-        self._player.tune()
+        self._player.tuned = self._player.tune()
         self._player.hold()
 
     def block(self, rng: random.Random) -> Medians:

@@ -15,8 +15,8 @@ from support.races import fakes
 from shootout.core.constants import MIN_ROUNDS
 from shootout.core.contract import Arm, Device
 from shootout.core.errors import ArmFailed
-from shootout.core.messages import Scope, TimeBin, Turn
-from shootout.core.race.arm_process import ClockCheck, longer_than
+from shootout.core.messages import Scope, TimeBin, Tuned, Turn
+from shootout.core.race.live_arm import longer_than
 from shootout.core.race.pace import RaceTime
 
 MS = 1_000_000
@@ -59,14 +59,15 @@ def faults_of(
     **arm: Any,
 ) -> set[str]:
     """What is found in turns that differ, likewise."""
-    mine, check, found = Arm(target=fakes.arm("a", device=device).target, model="m", **arm), ClockCheck(), set[str]()
+    mine, found = Arm(target=fakes.arm("a", device=device).target, model="m", **arm), set[str]()
+    live = fakes.live_arm(mine, tuned=Tuned(per_reading=dict.fromkeys(Scope, per_reading), call_ns={}))
     for number, (read_ms, took_ms) in enumerate(turns_ms):
         began = BEGAN + number * 10**9
         ended = began + int((took_ms - 1 if ended_ms is None else ended_ms) * MS)
         latency_ns = {scope: np.full(10, read_ms * MS / 2 / 10 / per_reading) for scope in Scope}
         turn = Turn(latency_ns=latency_ns, began_ns=began + int(began_ms * MS), ended_ns=ended)
         asked: Any = Asked(began, began + int(took_ms * MS))
-        found.add(check.find_fault(mine, turn, asked, dict.fromkeys(Scope, per_reading)))
+        found.add(live.find_clock_fault(turn, asked))
     return found
 
 
@@ -93,7 +94,7 @@ def test_bins_of_a_long_turn_come_to_no_more_than_the_turn(read_s: float, fault:
     bins = (TimeBin(at_s=0.0, seconds=read_s / 2, calls=9), TimeBin(at_s=3.0, seconds=read_s / 2, calls=9))
     turn = Turn(latency_ns={}, bins=bins, began_ns=BEGAN, ended_ns=BEGAN + 6_000 * MS)
     asked: Any = Asked(BEGAN, BEGAN + 6_000 * MS)
-    assert ClockCheck().find_fault(mine, turn, asked, {}).partition(":")[0] == fault
+    assert fakes.live_arm(mine).find_clock_fault(turn, asked).partition(":")[0] == fault
 
 
 def test_the_best_of_all_turns_counts():

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 from support.races import planted
+from support.races.fakes import FakePlayer
 from support.races.groups import group_of_rules, take
 from support.races.planted import ByBatch, on_stage, run, study
 
 from shootout.apps.judge.analysis import analyse
 from shootout.apps.judge.racing import AnswerPurpose
 from shootout.core.constants import CONTENDERS_RESTARTS, CONTENDERS_SHARE
-from shootout.core.contract import Arm
 from shootout.core.journal import journal
 from shootout.core.journal.records import Played, Rounds
 from shootout.core.race.race import Race
@@ -175,11 +175,10 @@ NAMES = {"numpy": 1e6, "onnxruntime": 2e5, "litert": 2.2e5, "ncnn": 4.5e5, "open
 class Repeatable(ByBatch):
     """A stage whose noise depends on the restart alone, so that a race which resumes meets the same."""
 
-    def spawn(self, arm: Arm, restart: int, padding: int) -> Any:
-        found = super().spawn(arm, restart, padding)
+    def begin(self, player: FakePlayer) -> None:
+        super().begin(player)
         self.block_sd = 0.0
-        found._level = np.random.default_rng([restart, *arm.label.encode()]).normal(0, 0.003)
-        return found
+        player._level = np.random.default_rng([self.restart, *player.arm.label.encode()]).normal(0, 0.003)
 
 
 @pytest.fixture

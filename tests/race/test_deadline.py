@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 from support.races import fakes
-from support.races.fakes import FakeWatch, World
+from support.races.fakes import World
 from support.races.groups import group_of_rules
 from support.races.planted import header, here, on_stage, run, study
 
@@ -29,12 +29,11 @@ from shootout.core.journal.journal import Journal
 from shootout.core.journal.records import not_run
 from shootout.core.messages import Ask, Loaded, Scope, Scores, Tuned, Turn, Verified
 from shootout.core.race import restart
-from shootout.core.race.arm_process import TOO_LATE
-from shootout.core.race.live_arm import LiveArm
+from shootout.core.race.live_arm import TOO_LATE, LiveArm
 from shootout.core.race.pace import GRACE_S, RaceTime
 from shootout.core.race.race import Race, find_next
 from shootout.core.race.recording import Recorder
-from shootout.core.race.restart import Restart, RestartContext
+from shootout.core.race.restart import Restart
 from shootout.core.results.group import group_of
 from shootout.core.scenario import Terms
 from shootout.core.scoring import MetricSpec
@@ -65,15 +64,15 @@ def ending(left: Callable[[], float]) -> RaceTime:
     return time
 
 
-def context(world: World, left: Callable[[], float], out: dict[str, NotRun]) -> RestartContext:
-    events = dict[str, Any](say=lambda _: None, setback=lambda arm, why: out.update({arm.label: why}))
-    return RestartContext(launcher=world, watch=FakeWatch(), **events, time=RaceTime(run=Told(left)))
+def context(world: World, left: Callable[[], float], out: dict[str, NotRun]) -> dict[str, Any]:
+    events = dict[str, Any](setback=lambda arm, why: out.update({arm.label: why}))
+    return fakes.on(world, **events, time=RaceTime(run=Told(left)))
 
 
 def played(world: World, left: Callable[[], float], out: dict[str, NotRun] | None = None) -> Restart:
     arms = [fakes.arm(name) for name in world.call_ns]
     given = context(world, left, {} if out is None else out)
-    return Restart(index=0, arms=arms, context=given, rng=random.Random(0)).run()
+    return Restart(index=0, arms=arms, **given, rng=random.Random(0)).run()
 
 
 def turns(world: World) -> int:
@@ -107,7 +106,7 @@ def test_one_with_too_few_rounds_is_cut_and_does_not_count(rounds: int) -> None:
     world, race = World({"a": 1e5, "b": 2e5}), two()
     tuned = lambda: sum(name == "tune" for name, _ in world.events)  # noqa: E731
     is_over = lambda: tuned() == 2 and turns(world) >= 2 * rounds  # noqa: E731
-    found = race.play(context(world, lambda: -1.0 if is_over() else 60.0, {}))
+    found = race.play(**context(world, lambda: -1.0 if is_over() else 60.0, {}))
     assert (found.rounds, found.is_cut) == (rounds, True)
     assert (race.played, race.blocks, race.group.setbacks) == (0, {}, {})
 
@@ -131,7 +130,7 @@ def test_whole_rounds_of_all_arms_outlive_a_turn_that_came_too_late(
     monkeypatch.setattr(fakes, "FakePlayer", Late)
     monkeypatch.setattr(Late, "late", ("turn", whole), raising=False)
     world, race, out = World({"a": 1e5, "b": 2e5}), two(), dict[str, NotRun]()
-    found = race.play(context(world, lambda: 60.0, out))
+    found = race.play(**context(world, lambda: 60.0, out))
     assert [len(one.turns) for one in found.playing] == [whole, whole]
     assert [len(one) for blocks in race.blocks.values() for one in blocks.values()] == [whole] * 2 * counts
     assert (found.is_cut, out) == (not counts, {})
@@ -141,7 +140,7 @@ def test_a_question_after_the_rounds_costs_nobody_its_rounds(monkeypatch: pytest
     monkeypatch.setattr(fakes, "FakePlayer", Late)
     monkeypatch.setattr(Late, "late", ("memory", 0), raising=False)
     world, race, out = World({"a": 1e5, "b": 2e5}), two(), dict[str, NotRun]()
-    found = race.play(context(world, lambda: 60.0, out))
+    found = race.play(**context(world, lambda: 60.0, out))
     assert {label: len(blocks[0]) for label, blocks in race.blocks.items()} == {"a:cpu:fp32": 12, "b:cpu:fp32": 12}
     assert out == {}
     assert found.playing[-1].peak_rss_bytes is None
@@ -201,7 +200,7 @@ def test_a_restart_under_requests_that_lacks_steps_does_not_count(
     monkeypatch.setattr(fakes.FakePlayer, "turn", serve)
     race = two(LoadTest(rate_per_s=rate_per_s, limit_ns=1e7))
     left = lambda: 1e9 if len(served) < 2 * whole else 17.0 * (len(served) == 2 * whole)  # noqa: E731
-    found = race.play(context(World({"a": 1e5, "b": 2e5}), left, {}))
+    found = race.play(**context(World({"a": 1e5, "b": 2e5}), left, {}))
     assert {len(one.turns) for one in found.playing} == {found.rounds}
     assert found.is_cut
     assert (race.played, race.blocks) == (0, {})
@@ -209,16 +208,15 @@ def test_a_restart_under_requests_that_lacks_steps_does_not_count(
 
 def entrance(name: str, call_s: float) -> LiveArm:
     loaded = Loaded(load_s=1.0, first_call_s=9 * call_s, rss_before_bytes=1, rss_after_bytes=2)
-    process: Any = SimpleNamespace(kill=lambda: None)
     verified = Verified(executed=fakes.EXECUTED, fidelity=fakes.NOTHING, fault=None, call_s=call_s)
-    return fakes.live_arm(fakes.arm(name), process=process, loaded=loaded, verified=verified, spent_s={})
+    return fakes.live_arm(fakes.arm(name), loaded=loaded, verified=verified)
 
 
 def test_where_the_time_is_short_the_slowest_stay_out() -> None:
     out: dict[str, NotRun] = {}
     given = context(World({}), lambda: LEAST_LONG_CALLS * 1.5, out)
     slow, medium, fast = entrance("slow", 3.0), entrance("medium", 1.0), entrance("fast", 0.01)
-    found = Restart(index=0, arms=(), context=given, rng=random.Random(0))._arms_that_fit_the_time([slow, medium, fast])
+    found = Restart(index=0, arms=(), **given, rng=random.Random(0))._arms_that_fit_the_time([slow, medium, fast])
     assert found == [medium, fast]
     assert list(out) == ["slow:cpu:fp32"]
     assert out["slow:cpu:fp32"].kind is NotRunKind.NOT_REACHED
@@ -230,17 +228,17 @@ def test_arms_whose_steps_at_a_given_rate_can_not_all_end_in_time_stay_out_at_on
     out: dict[str, NotRun] = {}
     given, terms = context(World({}), lambda: 20.0, out), LoadTest(rate_per_s=200.0)
     arms = entrance("b", 0.002), entrance("a", 0.001)
-    found = Restart(index=0, arms=(), context=given, rng=random.Random(0), terms=terms)._arms_that_fit_the_time(arms)
+    found = Restart(index=0, arms=(), **given, rng=random.Random(0), terms=terms)._arms_that_fit_the_time(arms)
     assert found == [arms[1]]
     assert "takes 33 s at least, and --max-time leaves 20 s" in out["b:cpu:fp32"].reason
 
 
 def test_a_step_of_a_search_for_a_rate_is_not_begun_where_it_does_not_fit() -> None:
     world = World({"a": 1e5})
-    found = Restart(index=0, arms=(), context=context(world, lambda: 50.0, {}), rng=random.Random(0))
+    found = Restart(index=0, arms=(), **context(world, lambda: 50.0, {}), rng=random.Random(0))
     found.asked = LoadTest(rate_per_s=10.0, limit_ns=1e6, seed=0, shift=1.0, first=True)
     tuned = Tuned(per_reading={}, call_ns={Scope.END_TO_END: 1e8})
-    live = fakes.live_arm(fakes.arm("a"), process=SimpleNamespace(cpu_ns=lambda: 0), tuned=tuned)
+    live = fakes.live_arm(fakes.arm("a"), cpu_ns=lambda: 0, tuned=tuned)
     found.playing.append(live)
     found._play_rounds(ExitStack())
     assert (found.rounds, live.turns, found.is_cut) == (0, [], True)
@@ -261,7 +259,7 @@ def test_an_arm_that_is_asked_at_ever_lower_rates_does_not_cost_the_others_their
 
     monkeypatch.setattr(fakes.FakePlayer, "turn", serve)
     race, out = two(LoadTest(limit_ns=1e7)), dict[str, NotRun]()
-    found = race.play(context(World({"a": 1e5, "b": 2e6}), lambda: left[0], out))
+    found = race.play(**context(World({"a": 1e5, "b": 2e6}), lambda: left[0], out))
     assert (found.is_cut, found.rounds, sorted(race.blocks)) == (False, SERVE_ROUNDS, ["a:cpu:fp32"])
     assert {label: why.kind for label, why in out.items()} == {"b:cpu:fp32": NotRunKind.NOT_REACHED}
     assert served.count("b:cpu:fp32") == 3
@@ -340,7 +338,7 @@ def test_an_arm_that_hangs_costs_no_other_its_row(command: str, monkeypatch: pyt
     world, race, out = World({"a": 1e5, "b": 1e5, "c": 1e5}), two(), dict[str, NotRun]()
     race.players = list(map(fakes.arm, "abc"))
     race.arms = {one.label: one for one in race.players}
-    found = race.play(context(world, left, out))
+    found = race.play(**context(world, left, out))
     assert not found.is_cut
     assert {label: len(blocks[0]) for label, blocks in race.blocks.items()} == {"a:cpu:fp32": 12, "c:cpu:fp32": 12}
     why = out["b:cpu:fp32"]
@@ -414,7 +412,7 @@ def test_a_metric_that_hangs_costs_its_column_and_is_not_tried_again(
         return hung
 
     monkeypatch.setattr("shootout.models.metrics.scorer.score", score)
-    monkeypatch.setattr("shootout.core.race.arm_process.Deadline", lambda part_s: Told(lambda: part_s - 301.0))
+    monkeypatch.setattr("shootout.core.race.live_arm.Deadline", lambda part_s: Told(lambda: part_s - 301.0))
     stage: Any = SimpleNamespace(time=ending(lambda: left_s), max_call_s=0.0, hung=None)
     absent: Any = None
     built: Any = SimpleNamespace(exported=None)

@@ -94,10 +94,8 @@ class Met(fakes.FakePlayer):
 class Street(World):
     """A world in which others pass by."""
 
-    def spawn(self, arm: Arm, restart: int, padding: int) -> fakes.FakePlayer:
-        super().spawn(arm, restart, padding)
-        self.players[-1] = Met(self, arm, len(self.players) - 1)
-        return self.players[-1]
+    def take(self, arm: Arm, padding: int) -> fakes.FakePlayer:
+        return Met(self, arm)
 
 
 def verdict_beside_a_passer_by(monkeypatch: pytest.MonkeyPatch) -> Verdict:

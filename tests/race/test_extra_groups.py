@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from support.races.fakes import FakePlayer
 from support.races.planted import Budget, ByBatch, here, on_stage, run, study
 
 from shootout.apps.judge.analysis import analyse
@@ -38,10 +39,10 @@ def test_points_that_name_threads_get_so_many_cpus(monkeypatch: pytest.MonkeyPat
 class Stopping(ByBatch):
     """Interrupted in the second restart of a group that has a baseline: one that confirms."""
 
-    def spawn(self, arm: Any, restart: int, padding: int) -> Any:
-        if arm.control and restart == 1:
+    def begin(self, player: FakePlayer) -> None:
+        if player.arm.control and self.restart == 1:
             raise KeyboardInterrupt
-        return super().spawn(arm, restart, padding)
+        super().begin(player)
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,14 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from support.races import planted
+from support.races.fakes import FakePlayer
 from support.races.groups import group_of_rules
 from support.races.planted import ByBatch, Planted, on_stage, run, study
 
 from shootout.apps.judge.analysis import analyse
 from shootout.apps.judge.racing import MOST_EXTRA, AnswerPurpose
 from shootout.core.clock import Deadline
-from shootout.core.contract import Arm, NotRun, NotRunKind
+from shootout.core.contract import NotRun, NotRunKind
 from shootout.core.journal import journal
 from shootout.core.journal.records import Played, Rounds
 from shootout.core.race.race import FIRST_ANSWER_RESTARTS, Race
@@ -86,11 +87,10 @@ class Steady(ByBatch):
 
     sd = 0.003
 
-    def spawn(self, arm: Arm, restart: int, padding: int) -> Any:
-        found = super().spawn(arm, restart, padding)
+    def begin(self, player: FakePlayer) -> None:
+        super().begin(player)
         self.block_sd = 0.0
-        found._level = np.random.default_rng([restart, *arm.label.encode()]).normal(0, self.sd)
-        return found
+        player._level = np.random.default_rng([self.restart, *player.arm.label.encode()]).normal(0, self.sd)
 
 
 @pytest.fixture

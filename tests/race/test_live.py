@@ -24,8 +24,8 @@ from shootout.core.exported.fidelity import NOTHING
 from shootout.core.host.placement import ProcessBounds, place
 from shootout.core.messages import Ask, GpuState, Loaded, OnGpu, Turn, Verified
 from shootout.core.race import live_arm, pace, restart
-from shootout.core.race.arm_process import ArmProcess, Launcher
-from shootout.core.race.restart import Restart, RestartContext
+from shootout.core.race.live_arm import Launcher, LiveArm
+from shootout.core.race.restart import Restart
 from shootout.core.worker.blocks import Blocks
 from shootout.core.worker.worker import Worker
 
@@ -104,34 +104,35 @@ class InProcess:
         return ProcessBounds(cpus=frozenset(), os_threads=1, variables={})
 
 
-class InProcessStage:
-    """Live players over workers in this process."""
+class InProcessStage(Launcher):
+    """A launcher of arms over workers in this process, all in their first restart."""
 
-    def __init__(self, live: Launcher, workers: dict[str, InProcess]) -> None:
-        self.live, self.workers = live, workers
+    workers: dict[str, InProcess]
 
-    lanes = 1
+    @property
+    def lanes(self) -> int:
+        return 1
 
     def lanes_on_gpu(self, arms: Sequence[Arm]) -> list[int]:
         return [0]
 
-    def place(self, arm: Arm, lane: int) -> frozenset[int]:
-        return self.live.place(arm, lane)
-
-    def fork_servers(self) -> fakes.NoServers:
-        return fakes.NoServers()
-
     def prepare(self, arm: Arm, lane: int, padding: int) -> None:
         """Workers in this process are forked from nothing."""
 
-    def spawn(self, arm: Arm, restart: int, padding: int) -> ArmProcess:
-        return player_of(self.workers[arm.label], arm, self.live, first=restart == 0)
+    def take(self, arm: Arm, padding: int) -> LiveArm:
+        return player_of(self.workers[arm.label], arm, self, first=True)
+
+
+def launcher(logs: Path) -> Launcher:
+    """One that asks for energy."""
+    unwatched: Any = None
+    return Launcher(placement=place(1), logs=logs, energy=True, watch=unwatched)
 
 
 NO_REPORT = SimpleNamespace(report_calls=0, stream=None, is_scored=False)
 
 
-def player_of(worker: InProcess, arm: Arm, live: Launcher, *, first: bool) -> ArmProcess:
+def player_of(worker: InProcess, arm: Arm, live: Launcher, *, first: bool) -> LiveArm:
     return fakes.Answering(worker, SimpleNamespace(arm=arm, exported=NO_REPORT), live, first=first)
 
 
@@ -150,12 +151,12 @@ def device(monkeypatch: pytest.MonkeyPatch) -> queued.Device:
 def alive(tmp_path: Path, workers: dict[str, InProcess], **asked: Any) -> list[Any]:
     """A restart of live players over these workers ("c" on the CPU, the others on the GPU); who failed."""
     arms = {name: fakes.arm(name, device=Device.CPU if name == "c" else Device.CUDA) for name in workers}
-    live = Launcher(built={}, placement=place(1), logs=tmp_path, **asked)
-    stage = InProcessStage(live, {arms[name].label: worker for name, worker in workers.items()})
+    stage = InProcessStage(placement=place(1), logs=tmp_path, watch=FakeWatch(), **asked)  # type: ignore[arg-type]
+    stage.workers = {arms[name].label: worker for name, worker in workers.items()}
     heard: list[Any] = []
-    events = dict[str, Any](say=lambda _: None, setback=lambda *left: heard.append(left))
-    context = RestartContext(launcher=stage, watch=FakeWatch(), **events)
-    Restart(index=0, arms=list(arms.values()), context=context, rng=random.Random(0)).run()
+    events = dict[str, Any](setback=lambda *left: heard.append(left))
+    context = fakes.on(stage, **events)
+    Restart(index=0, arms=list(arms.values()), **context, rng=random.Random(0)).run()
     return heard
 
 
@@ -230,16 +231,16 @@ def test_figures_on_the_gpu_are_asked_as_the_study_says(tmp_path: Path, device: 
 
 
 def test_energy_is_counted_in_the_first_restart_only(tmp_path: Path, device: queued.Device) -> None:
-    live = Launcher(built={}, placement=place(1), logs=tmp_path, energy=True)
+    live = launcher(tmp_path)
     worker = InProcess(queued.Session(device))
-    player_of(worker, fakes.arm("a", device=Device.CUDA), live, first=False).on_gpu()
+    player_of(worker, fakes.arm("a", device=Device.CUDA), live, first=False).read_gpu()
     assert worker.asked["on_gpu"]["energy_s"] == 0.0
 
 
 def test_energy_is_asked_of_nvidia_s_gpu_only(tmp_path: Path, device: queued.Device) -> None:
-    live, asked = Launcher(built={}, placement=place(1), logs=tmp_path, energy=True), []
+    live, asked = launcher(tmp_path), []
     for on in (Device.CUDA, Device.VULKAN):
         worker = InProcess(queued.Session(device))
-        player_of(worker, fakes.arm("a", device=on), live, first=True).on_gpu()
+        player_of(worker, fakes.arm("a", device=on), live, first=True).read_gpu()
         asked.append(worker.asked["on_gpu"]["energy_s"])
     assert asked == [ENERGY_S, 0.0], "the driver counts another GPU's"

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from support.exports import obtain
 from support.races import fakes
-from support.races.fakes import QUIET, FakePlayer, FakeWatch, World
+from support.races.fakes import FakePlayer, World
 
 from shootout.core import backends
 from shootout.core.budget import ONE_ARM_SHARE
@@ -25,11 +25,10 @@ from shootout.core.errors import ArmFailed, NotRun, NotRunKind
 from shootout.core.host import environment
 from shootout.core.host.placement import Placement
 from shootout.core.messages import GpuCost, Loaded
-from shootout.core.race import arm_process
-from shootout.core.race.arm_process import ArmProcess, Launcher
-from shootout.core.race.live_arm import LiveArm, Loading
+from shootout.core.race import live_arm
+from shootout.core.race.live_arm import Launcher, LiveArm
 from shootout.core.race.pace import GRACE_S, LOADING_SHARE, RaceTime
-from shootout.core.race.restart import Restart, RestartContext
+from shootout.core.race.restart import Restart
 from shootout.core.worker.fork_server import can_fork
 
 THREE = {"a": 1e5, "b": 2e5, "c": 3e5}
@@ -40,7 +39,7 @@ class Side(FakePlayer):
     """A fake that says where it loads, and waits there for `world.meeting`."""
 
     def __init__(self, world: Beside, arm: Arm) -> None:
-        super().__init__(world, arm, 0)
+        super().__init__(world, arm)
         self.meeting, self.cpus, self.ended = world.meeting, LANES[0], threading.Event()
         self.loaded_on = world.loaded_on
 
@@ -76,17 +75,14 @@ class Beside(World):
     def place(self, arm: Arm, lane: int) -> frozenset[int]:
         return LANES[lane] if lane == 0 or arm.target.backend not in self.pinned else frozenset()
 
-    def spawn(self, arm: Arm, restart: int, padding: int) -> FakePlayer:
-        player = self.player(self, arm)
-        self.players.append(player)
-        self.events.append(("spawn", arm.label))
-        return player
+    def take(self, arm: Arm, padding: int) -> FakePlayer:
+        return self.player(self, arm)
 
 
 def load(world: Beside, *arms: Arm, index: int = 0) -> list[LiveArm]:
-    entrances = [LiveArm(arm=arm, padding=0) for arm in arms or map(fakes.arm, THREE)]
+    entrances: list[LiveArm] = [world.take(arm, 0) for arm in arms or map(fakes.arm, THREE)]
     with ExitStack() as cleanup:
-        Loading(launcher=world, index=index, cleanup=cleanup, say=lambda _: None).run(entrances)
+        world.load(entrances, cleanup, index)
     return entrances
 
 
@@ -189,23 +185,22 @@ def test_an_interrupt_is_no_failure_of_an_arm():
         player.ended.wait(30)
         raise ArmFailed("killed")
 
-    events = dict[str, Any](say=lambda _: None, setback=lambda *left: heard.append(left))
-    context = RestartContext(launcher=Beside(meeting=meet), watch=FakeWatch(), **events)
+    events = dict[str, Any](setback=lambda *left: heard.append(left))
+    context = fakes.on(Beside(meeting=meet), **events)
     with pytest.raises(KeyboardInterrupt):
-        Restart(index=0, arms=[fakes.arm("a"), fakes.arm("b")], context=context, rng=random.Random(0)).run()
+        Restart(index=0, arms=[fakes.arm("a"), fakes.arm("b")], **context, rng=random.Random(0)).run()
     assert heard == []
 
 
 def test_a_software_device_is_proven_and_never_warmed_up_or_timed():
     world, told = Beside(), list[tuple[str, str]]()
     events = dict[str, Any](
-        say=str,
         setback=lambda arm, why: told.append((arm.label, f"{why.kind}: {why.reason}")),
         checked=lambda arm, *_: told.append((arm.label, "checked")),
     )
-    context = RestartContext(launcher=world, watch=FakeWatch(), **events)
+    context = fakes.on(world, **events)
     arms = [fakes.arm("a"), fakes.arm("b", device=Device.VULKAN)]
-    found = Restart(index=0, arms=arms, context=context, rng=random.Random(0)).run()
+    found = Restart(index=0, arms=arms, **context, rng=random.Random(0)).run()
     assert [one.arm.label for one in found.playing] == ["a:cpu:fp32"]
     label = "b:vulkan:fp32"
     assert [what for whose, what in told if whose == label] == [
@@ -218,9 +213,9 @@ def test_a_software_device_is_proven_and_never_warmed_up_or_timed():
 def test_on_an_emulated_cpu_every_arm_is_proven_and_none_is_timed(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(environment, "emulator", lambda: "qemu-aarch64-static")
     world, told = Beside(), list[tuple[str, NotRun]]()
-    events = dict[str, Any](say=str, setback=lambda arm, why: told.append((arm.label, why)))
-    context = RestartContext(launcher=world, watch=FakeWatch(), **events)
-    found = Restart(index=0, arms=list(map(fakes.arm, THREE)), context=context, rng=random.Random(0)).run()
+    events = dict[str, Any](setback=lambda arm, why: told.append((arm.label, why)))
+    context = fakes.on(world, **events)
+    found = Restart(index=0, arms=list(map(fakes.arm, THREE)), **context, rng=random.Random(0)).run()
     assert not found.playing
     assert {label for label, _ in told} == {f"{name}:cpu:fp32" for name in THREE}
     assert {(why.kind, why.reason) for _, why in told} == {(NotRunKind.SOFTWARE, "emulated CPU: not timed")}
@@ -235,17 +230,17 @@ def test_an_arm_whose_check_cannot_be_kept_costs_only_itself():
         if arm.target.backend == "b":
             raise ArmFailed("its line is too long")
 
-    events = dict[str, Any](say=str, setback=lambda arm, why: left.append((arm.label, why.reason)), checked=check)
-    context = RestartContext(launcher=Beside(), watch=FakeWatch(), **events)
-    found = Restart(index=0, arms=list(map(fakes.arm, THREE)), context=context, rng=random.Random(0)).run()
+    events = dict[str, Any](setback=lambda arm, why: left.append((arm.label, why.reason)), checked=check)
+    context = fakes.on(Beside(), **events)
+    found = Restart(index=0, arms=list(map(fakes.arm, THREE)), **context, rng=random.Random(0)).run()
     assert {one.arm.target.backend for one in found.playing} == {"a", "c"}
     assert left == [("b:cpu:fp32", "its line is too long")]
 
 
 def test_a_restart_warms_up_one_by_one_when_all_are_loaded_and_says_how_long_each_step_took():
     world = Beside()
-    context = RestartContext(launcher=world, watch=FakeWatch(), **QUIET)
-    found = Restart(index=0, arms=list(map(fakes.arm, THREE)), context=context, rng=random.Random(0)).run()
+    context = fakes.on(world)
+    found = Restart(index=0, arms=list(map(fakes.arm, THREE)), **context, rng=random.Random(0)).run()
     names = [name for name, _ in world.events]
     assert max(index for index, name in enumerate(names) if name == "verify") < names.index("warm")
     assert set(found.spent_s) == {"load", "warm_up", "rounds", "hand_off", "leave"}
@@ -253,11 +248,8 @@ def test_a_restart_warms_up_one_by_one_when_all_are_loaded_and_says_how_long_eac
     assert len({one.arm.label for one in found.playing}) == len(THREE)
 
 
-class Shared(Beside, fakes.NoServers):
+class Shared(Beside):
     """Tells of its starters too."""
-
-    def fork_servers(self) -> Shared:
-        return self
 
     def prepare(self, arm: Arm, lane: int, padding: int) -> None:
         self.events.append((f"prepare {padding}", arm.label))
@@ -269,8 +261,15 @@ class Shared(Beside, fakes.NoServers):
         self.events.append(("kill starters", ""))
 
 
-def test_a_starter_comes_with_the_first_arm_that_needs_it_and_is_gone_when_all_are_loaded():
+@pytest.fixture(name="shared")
+def _shared(monkeypatch: pytest.MonkeyPatch) -> Shared:
     world = Shared()
+    monkeypatch.setattr(live_arm, "ForkServers", lambda: world)
+    return world
+
+
+def test_a_starter_comes_with_the_first_arm_that_needs_it_and_is_gone_when_all_are_loaded(shared: Shared):
+    world = shared
     load(world, fakes.arm("a"), fakes.arm("b"), fakes.arm("c", device=Device.CUDA))
     named = [" ".join(event).strip() for event in world.events]
     assert all(named.index(f"prepare 0 {one}:cpu:fp32") < named.index(f"spawn {one}:cpu:fp32") for one in "ab")
@@ -280,16 +279,16 @@ def test_a_starter_comes_with_the_first_arm_that_needs_it_and_is_gone_when_all_a
 
 
 def test_one_lane_after_the_other_keeps_the_drawn_order():
-    world = Shared(pinned=("a", "b", "c"))
+    world = Beside(pinned=("a", "b", "c"))
     load(world, *map(fakes.arm, "bca"))
     assert [label[0] for name, label in world.events if name == "spawn"] == ["b", "c", "a"]
 
 
-def test_an_interrupt_ends_the_wait_for_a_starter(monkeypatch: pytest.MonkeyPatch):
+def test_an_interrupt_ends_the_wait_for_a_starter(shared: Shared, monkeypatch: pytest.MonkeyPatch):
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    world = Shared()
+    world = shared
     monkeypatch.setattr(world, "prepare", interrupt)
     with pytest.raises(KeyboardInterrupt):
         load(world, fakes.arm("a"))
@@ -334,11 +333,11 @@ def started(
         def kill(self) -> None:
             pass
 
-    monkeypatch.setattr(arm_process, "ForkServer", Recorded)
-    monkeypatch.setattr(arm_process, "can_fork", lambda: True)
+    monkeypatch.setattr(live_arm, "ForkServer", Recorded)
+    monkeypatch.setattr(live_arm, "can_fork", lambda: True)
     place = Placement(parent=frozenset({0}), arms=frozenset({1, 2}), threads=2)
-    stage = Launcher(built={}, placement=place, logs=tmp_path, **how)
-    starters = stage.fork_servers()
+    stage = Launcher(placement=place, logs=tmp_path, watch=cast(Any, None), **how)
+    starters = stage._servers
     for number, arm in enumerate(group):
         stage.prepare(arm, number % stage.lanes, 0)
         of: Any = stage.prepared[arm.label]
@@ -396,31 +395,31 @@ def test_real_workers_live_on_with_all_their_threads_on_the_arms_cpus(monkeypatc
         built={one.arm.label: one for one in built},
         placement=place,
         logs=tmp_path / "logs",
+        watch=cast(Any, None),
         beside=[frozenset({first})],
     )
-    both, plain = threading.Barrier(2, timeout=60), ArmProcess.load
+    both, plain = threading.Barrier(2, timeout=60), LiveArm.load
     seen: set[int] = set()
 
-    def load(player: ArmProcess) -> Loaded:
+    def load(player: LiveArm) -> Loaded:
         both.wait()
         found = plain(player)
         seen.update(player.ask("bounds", 60).cpus)
         return found
 
-    monkeypatch.setattr(ArmProcess, "load", load)
-    entrances = [LiveArm(arm=arm, padding=0) for arm in arms]
+    monkeypatch.setattr(LiveArm, "load", load)
+    entrances = [stage.take(arm, 0) for arm in arms]
     with ExitStack() as cleanup:
-        Loading(launcher=stage, index=1, cleanup=cleanup, say=lambda _: None).run(entrances)
+        stage.load(entrances, cleanup, 1)
         assert seen == {first, second}
         forked = {one.arm.ordinal for one in entrances if one.loaded and one.loaded.forked}
         assert forked == ({1, 2} if can_fork() else set())
         for one in entrances:
-            assert isinstance(one.process, ArmProcess)
-            tasks = [int(task.name) for task in Path(f"/proc/{one.process.pid}/task").iterdir()]
+            tasks = [int(task.name) for task in Path(f"/proc/{one.pid}/task").iterdir()]
             assert {frozenset(os.sched_getaffinity(task)) for task in tasks} == {frozenset({second})}
-            one.process.release()
-            one.process.warm(10, 10**9)
-            assert one.process.placed().cpus == {second}
-            one.process.move(frozenset({first}))
+            one.release()
+            one.warm(10, 10**9)
+            assert one.check_cpus().cpus == {second}
+            one.move(frozenset({first}))
             with pytest.raises(ArmFailed, match=rf"threads that may run on \[{first}\]"):
-                one.process.placed()
+                one.check_cpus()

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from support.console import deaf_here
 from support.races import fakes
-from support.races.fakes import FakeWatch, World
+from support.races.fakes import World
 from support.races.made import played
 
 from shootout.apps.judge.racing import STEEPEST, Caps, predicted_s, work_of
@@ -24,9 +24,9 @@ from shootout.core.contract import Arm, Array, NotRun, Precision, Target
 from shootout.core.journal.records import Played
 from shootout.core.messages import Loaded, Tuned, Verified
 from shootout.core.race import pace
-from shootout.core.race.arm_process import too_slow
+from shootout.core.race.live_arm import too_slow
 from shootout.core.race.pace import RaceTime
-from shootout.core.race.restart import Restart, RestartContext
+from shootout.core.race.restart import Restart
 from shootout.core.stats.goals import Goal
 from shootout.core.stats.group_evidence import Rules
 from shootout.core.study.group import GroupRecord
@@ -153,7 +153,7 @@ def test_a_grid_leaves_out_what_smaller_cells_showed_to_be_too_slow(tmp_path: Pa
     text = STUDY + 'batch = [1, 2, 8]\nmax_call_s = 0.004\n[options.spin]\nduration_us = "5000"\n'
     (tmp_path / "grid.toml").write_text(text)
     done = deaf_here(
-        "run", "grid.toml", "--out", "out", "--json", cwd=tmp_path, core__race__arm_process__FIRST_CALL_FACTOR=1e6
+        "run", "grid.toml", "--out", "out", "--json", cwd=tmp_path, core__race__live_arm__FIRST_CALL_FACTOR=1e6
     )
     first, second, third = done.data["rows"]
     assert (first["outcome"], second["outcome"], third["outcome"]) == ("measured", "measured", "skipped")
@@ -232,10 +232,10 @@ def test_the_time_left_is_parted_into_restarts_of_all_groups_that_wait():
 
 
 def restart(world: World, due_s: float | None) -> Restart:
-    events = dict[str, Any](say=lambda _: None, setback=lambda *_: None)
-    given = RestartContext(launcher=world, watch=FakeWatch(), **events, time=RaceTime(restart=Deadline(due_s)))
+    events = dict[str, Any](setback=lambda *_: None)
+    given = fakes.on(world, **events, time=RaceTime(restart=Deadline(due_s)))
     arms = [fakes.arm(name) for name in world.call_ns]
-    return Restart(index=0, arms=arms, context=given, rng=random.Random(0)).run()
+    return Restart(index=0, arms=arms, **given, rng=random.Random(0)).run()
 
 
 def test_behind_its_pace_a_restart_has_the_fewest_calls_and_rounds_that_count():
@@ -258,8 +258,7 @@ def test_what_a_call_takes_is_told_by_the_calls_that_verified():
     loaded = Loaded(load_s=1.0, first_call_s=9.0, rss_before_bytes=1, rss_after_bytes=2)
     verified = Verified(executed=fakes.EXECUTED, fidelity=fakes.NOTHING, fault=None)
     slow, fast = (
-        fakes.live_arm(A, loaded=loaded, verified=replace(verified, call_s=call_s), spent_s={"verify": 8.0})
-        for call_s in (0.08, 0.01)
+        fakes.live_arm(A, loaded=loaded, verified=replace(verified, call_s=call_s)) for call_s in (0.08, 0.01)
     )
     assert pace.least_calls_s(fast.checked_call_s) == pytest.approx(pace.least_calls_s(slow.checked_call_s) / 8)
 
@@ -306,17 +305,15 @@ def test_the_fastest_so_far_play_on_the_first_in_full_precision_whatever_is_fast
 
 def test_who_is_left_out_says_that_a_verdict_takes_two_restarts():
     out: dict[str, NotRun] = {}
-    events = dict[str, Any](say=lambda _: None, setback=lambda arm, why: out.update({arm.label: why}))
-    given = RestartContext(launcher=World({}), watch=FakeWatch(), **events, time=RaceTime(run=Deadline(20.0)))
+    events = dict[str, Any](setback=lambda arm, why: out.update({arm.label: why}))
+    given = fakes.on(World({}), **events, time=RaceTime(run=Deadline(20.0)))
     loaded = Loaded(load_s=1.0, first_call_s=0.1, rss_before_bytes=1, rss_after_bytes=2)
     verified = Verified(executed=fakes.EXECUTED, fidelity=fakes.NOTHING, fault=None)
     arms = [
-        fakes.live_arm(arm, loaded=loaded, verified=replace(verified, call_s=s), spent_s={"verify": s})
+        fakes.live_arm(arm, loaded=loaded, verified=replace(verified, call_s=s))
         for arm, s in zip((BASE, COPY, A, B), (0.05, 0.05, 0.05, 0.06), strict=True)
     ]
-    kept = Restart(index=0, arms=(), context=given, rng=random.Random(0), baseline=BASE.label)._arms_that_fit_the_time(
-        arms
-    )
+    kept = Restart(index=0, arms=(), **given, rng=random.Random(0), baseline=BASE.label)._arms_that_fit_the_time(arms)
     assert [one.arm for one in kept] == [BASE, COPY, A]
     assert list(out) == [B.label]
     assert "a restart with it takes 16 s at least, and a verdict takes two; --max-time leaves" in out[B.label].reason

@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from support.exports import bare_exported
-from support.races.fakes import live_arm
+from support.races.fakes import FakePlayer, World
 from support.races.made import EXACT, EXECUTED, GROUP, A, header, write
 
 from shootout.core.constants import TAIL_S
@@ -22,7 +22,6 @@ from shootout.core.host.placement import ProcessBounds
 from shootout.core.journal import journal, samples
 from shootout.core.journal.records import Failure
 from shootout.core.messages import Loaded, Scope, Scores, Tuned, Turn, Verified
-from shootout.core.race.live_arm import LiveArm
 from shootout.core.race.recording import NO_TIME, UNKNOWN, Recorder, _find_doubts, _prepared_line
 from shootout.core.race.restart import Restart
 from shootout.core.results.group import group_of
@@ -37,10 +36,11 @@ REST = "what isn't quantized computes in"
 ARM = Arm(target=Target(backend="numpy"), model="m")
 
 
-class Reader:
+class Reader(FakePlayer):
     """A player that is asked for calls."""
 
-    def __init__(self) -> None:
+    def __init__(self, arm: Arm) -> None:
+        super().__init__(World({}), arm)
         self.asked: list[tuple[int, int]] = []
 
     def warm(self, calls: int, ns: int) -> Array:
@@ -48,11 +48,12 @@ class Reader:
         return np.ones(calls)
 
 
-def performance(call_ns: float, known: int, *, arm: Arm = ARM, per_reading: int = 1) -> LiveArm:
+def performance(call_ns: float, known: int, *, arm: Arm = ARM, per_reading: int = 1) -> Reader:
     """Of an arm whose rounds brought so many readings."""
     tuned = Tuned(per_reading=dict.fromkeys(Scope, per_reading), call_ns=dict.fromkeys(Scope, call_ns))
-    turns = [Turn(latency_ns=dict.fromkeys(Scope, np.ones(known)))]
-    return live_arm(arm, process=Reader(), tuned=tuned, turns=turns)
+    found = Reader(arm)
+    found.tuned, found.turns = tuned, [Turn(latency_ns=dict.fromkeys(Scope, np.ones(known)))]
+    return found
 
 
 def doubts(target: Target, *, drawn: bool = True, **error_bounds: float) -> tuple[str, ...]:
@@ -172,7 +173,7 @@ def test_the_scores_of_an_arm_are_written_once(tmp_path):
     history = journal.read(run)
     file = journal.Journal(run, history.sound_bytes)
     Recorder(out=run, file=file, history=history, progress=cast("Any", None)).checked(GROUP, A, loaded, done.verified)
-    restart = Restart(index=0, arms=[A], context=cast("Any", None), rng=random.Random(0))
+    restart = Restart(index=0, arms=[A], launcher=cast("Any", None), setback=cast("Any", None), rng=random.Random(0))
     restart.playing = [done]
     lines, closing = restart.lines(GROUP, 1.0)
     file.append(*lines, closing)
@@ -243,9 +244,9 @@ def test_a_run_knows_which_exports_it_was_begun_on(tmp_path):
     ids=["few", "enough", "slow", "too slow for a p99", "no time"],
 )
 def test_long_calls_are_read_as_often_as_a_p99_takes(call_ns: float, known: int, left_s: float, asked: int | None):
-    found: Any = performance(call_ns, known)
+    found = performance(call_ns, known)
     found.read_tail(left_s)
-    assert found.process.asked == ([(asked, int(1e9 * min(left_s, TAIL_S)))] if asked else [])
+    assert found.asked == ([(asked, int(1e9 * min(left_s, TAIL_S)))] if asked else [])
     assert found.single_ns.size == (asked - 3 if asked else 0), "the lead-in doesn't count"
 
 
@@ -261,6 +262,6 @@ def test_no_tail_is_read_of_calls_that_are_not_those_of_the_rounds(arm: Arm, per
 
 
 def test_a_gpus_clock_rises_before_its_tail_is_read():
-    found: Any = performance(5e6, 60, arm=replace(ARM, target=Target(backend="numpy", device=Device.CUDA)))
+    found = performance(5e6, 60, arm=replace(ARM, target=Target(backend="numpy", device=Device.CUDA)))
     found.read_tail(1e9)
-    assert found.process.asked[0][0] == 10 + 106
+    assert found.asked[0][0] == 10 + 106

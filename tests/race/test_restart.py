@@ -31,7 +31,7 @@ from shootout.core.host.noise import Disturbance, Gpus, NoiseMark, NoiseMeter
 from shootout.core.messages import Energy, GpuState, Loaded, OnGpu, Scope, Verified
 from shootout.core.race.live_arm import warm_up
 from shootout.core.race.race import Race
-from shootout.core.race.restart import Restart, RestartContext, block_medians, rounds_for, undisturbed
+from shootout.core.race.restart import Restart, block_medians, rounds_for, undisturbed
 from shootout.core.results.group import counted, counting
 from shootout.core.stats.group_evidence import GroupEvidence, Rules
 from shootout.core.stats.verdicts import Verdict
@@ -41,8 +41,8 @@ THREE = {"a": 1e5, "b": 2e5, "c": 3e5}
 
 def restart(world: World, *, watch: FakeWatch | None = None, seed: int = 0, events: dict[str, Any] = QUIET):
     arms = [fakes.arm(name) for name in world.call_ns]
-    context = RestartContext(launcher=world, watch=watch or FakeWatch(), **events)
-    return Restart(index=0, arms=arms, context=context, rng=random.Random(seed)).run()
+    context = fakes.on(world, watch, **events)
+    return Restart(index=0, arms=arms, **context, rng=random.Random(seed)).run()
 
 
 def turns(world: World) -> list[tuple[str, str]]:
@@ -114,9 +114,9 @@ def test_the_environment_padding_differs_between_arms_and_restarts() -> None:
     paddings = []
 
     class Padded(World):
-        def spawn(self, arm, restart, padding):
+        def take(self, arm, padding):
             paddings.append(padding)
-            return super().spawn(arm, restart, padding)
+            return super().take(arm, padding)
 
     for seed in range(4):
         restart(Padded(THREE), seed=seed)
@@ -152,7 +152,7 @@ def test_a_failing_arm_leaves_and_the_others_go_on(command: str) -> None:
     def hear(arm: Arm, why: NotRun) -> None:
         heard.append((arm.label, why.reason, why.failed, [one.alive for one in world.players if one.arm is arm]))
 
-    found = restart(world, events=dict[str, Any](say=lambda _: None, setback=hear))
+    found = restart(world, events=dict[str, Any](setback=hear))
     assert heard == [("b:cpu:fp32", "it broke", True, [False])]
     assert {p.arm.label for p in found.playing} == {"a:cpu:fp32", "c:cpu:fp32"}
     assert all(len(p.turns) == ROUNDS for p in found.playing)
@@ -163,7 +163,7 @@ def test_a_failing_arm_leaves_and_the_others_go_on(command: str) -> None:
 def test_an_arm_that_was_killed_is_begun_anew_once_and_all_play_as_many_rounds(command: str) -> None:
     heard: list[str] = []
     world = World(THREE, kills={("b:cpu:fp32", command): 1})
-    found = restart(world, events=dict[str, Any](say=lambda _: None, setback=lambda arm, _: heard.append(arm.label)))
+    found = restart(world, events=dict[str, Any](setback=lambda arm, _: heard.append(arm.label)))
     assert (heard, found.killed) == ([], ["b:cpu:fp32"])
     assert [len(p.turns) for p in found.playing] == [ROUNDS] * 3
     assert found.rounds == ROUNDS
@@ -180,7 +180,7 @@ def test_rounds_before_an_arm_was_begun_anew_count_for_nobody() -> None:
                 self.world.kills["b:cpu:fp32", "turn"] = 1
             return super().turn(ask)
 
-    world.spawn = lambda arm, *_, **__: world.players.append(Dies(world, arm, 0)) or world.players[-1]  # type: ignore[method-assign]
+    world.take = lambda arm, _: Dies(world, arm)  # type: ignore[method-assign]
     found = restart(world, watch=FakeWatch(frozenset({0, 2})))
     assert [len(p.turns) for p in found.playing] == [ROUNDS] * 3
     assert len(turns(world)) > 3 * ROUNDS
@@ -195,7 +195,7 @@ def test_only_an_arm_whose_readings_hold_several_calls_reads_some_one_by_one() -
             found = super().tune()
             return replace(found, per_reading=dict.fromkeys(Scope, 4)) if self.arm.target.backend == "b" else found
 
-    world.spawn = lambda arm, *_, **__: world.players.append(Short(world, arm, 0)) or world.players[-1]  # type: ignore[method-assign]
+    world.take = lambda arm, _: Short(world, arm)  # type: ignore[method-assign]
     found = restart(world)
     assert {p.arm.label: p.single_ns.size for p in found.playing} == {
         "a:cpu:fp32": 0,
@@ -209,7 +209,7 @@ def test_only_an_arm_whose_readings_hold_several_calls_reads_some_one_by_one() -
 def test_an_arm_that_is_killed_again_leaves_the_restart_and_one_killed_at_its_end_stays() -> None:
     heard: list[tuple[str, NotRunKind]] = []
     world = World(THREE, kills={("b:cpu:fp32", "warm"): 2, ("c:cpu:fp32", "memory"): 1})
-    events = dict[str, Any](say=lambda _: None, setback=lambda arm, why: heard.append((arm.label, why.kind)))
+    events = dict[str, Any](setback=lambda arm, why: heard.append((arm.label, why.kind)))
     found = restart(world, events=events)
     assert heard == [("b:cpu:fp32", NotRunKind.KILLED)]
     assert sorted(found.killed) == ["b:cpu:fp32", "b:cpu:fp32", "c:cpu:fp32"]
@@ -223,7 +223,7 @@ def test_an_arm_is_out_when_two_restarts_in_a_row_lost_it(kills: int, is_out: bo
     rules = Rules(baseline="a:cpu:fp32", control=None, comparisons=2, max_restarts=9, bias_floor=0.005)
     race = Race(arms={arm.label: arm for arm in arms}, group=group_of_rules(rules, arms), seed="0", players=arms)
     for _ in range(3):
-        race.play(RestartContext(launcher=world, watch=FakeWatch(), **QUIET))
+        race.play(**fakes.on(world))
     out = {label: why.kind for label, why in race.group.setbacks.items()}
     assert out == ({"b:cpu:fp32": NotRunKind.KILLED} if is_out else {})
     assert set(race.blocks["a:cpu:fp32"]) == {0, 1, 2}
@@ -243,10 +243,8 @@ def test_nobody_survives_an_interrupt() -> None:
             raise KeyboardInterrupt
 
     class Stage(World):
-        def spawn(self, arm, restart, padding):
-            super().spawn(arm, restart, padding)
-            self.players[-1] = Interrupting(self, arm, 0)
-            return self.players[-1]
+        def take(self, arm, padding):
+            return Interrupting(self, arm)
 
     world = Stage(THREE)
     with pytest.raises(KeyboardInterrupt):
@@ -258,7 +256,7 @@ def test_warm_up_goes_on_until_the_last_half_is_steady() -> None:
     slow_start = [3e5 * 0.99**i + 1e5 for i in range(600)] + [1e5] * 400
     rng = np.random.default_rng(0)
     planted = list(np.array(slow_start) * np.exp(rng.normal(0, 0.003, 1_000)))
-    calls, steady_from = warm_up(FakePlayer(World({"a": 1e5}, warm_up={"a": planted}), fakes.arm("a"), 0))
+    calls, steady_from = warm_up(FakePlayer(World({"a": 1e5}, warm_up={"a": planted}), fakes.arm("a")))
     assert calls > WARM_UP_CALLS
     assert steady_from is not None
     assert steady_from > 100, "the slow start was taken for the steady state"
@@ -266,7 +264,7 @@ def test_warm_up_goes_on_until_the_last_half_is_steady() -> None:
 
 def test_warm_up_without_a_steady_state_ends_by_time() -> None:
     drifting = [1e8 * 1.05**i for i in range(200)]
-    calls, steady_from = warm_up(FakePlayer(World({"a": 1e8}, warm_up={"a": drifting}), fakes.arm("a"), 0))
+    calls, steady_from = warm_up(FakePlayer(World({"a": 1e8}, warm_up={"a": drifting}), fakes.arm("a")))
     assert steady_from is None
     assert sum(drifting[:calls]) >= WARM_UP_NS
 
@@ -287,7 +285,7 @@ def test_short_calls_get_a_shorter_warm_up(call_ns: float, limit_ns: int) -> Non
             spent_ns.append(latency_ns.sum())
             return latency_ns
 
-    _, steady_from = warm_up(Slowing(World({"a": call_ns}), fakes.arm("a"), 0))
+    _, steady_from = warm_up(Slowing(World({"a": call_ns}), fakes.arm("a")))
     assert steady_from is None
     assert limit_ns <= sum(spent_ns) < 1.5 * limit_ns
 
@@ -313,9 +311,8 @@ def test_slow_calls_get_the_fewest_readings_that_tell_anything() -> None:
 def test_a_slow_arm_is_warm_by_the_calls_that_verified_it(call_s: float, calls: int) -> None:
     loaded = Loaded(load_s=1.0, first_call_s=9.0, rss_before_bytes=1, rss_after_bytes=2)
     verified = Verified(executed=fakes.EXECUTED, fidelity=fakes.NOTHING, fault=None, call_s=call_s)
-    process: Any = FakePlayer(World({"a": call_s * 1e9}), fakes.arm("a"), 0)
-    known = {"process": process, "loaded": loaded, "verified": verified, "spent_s": {}}
-    live = fakes.live_arm(fakes.arm("a"), **known)
+    live = FakePlayer(World({"a": call_s * 1e9}), fakes.arm("a"))
+    live.loaded, live.verified = loaded, verified
     live.get_warm(most_s=60.0, pace_s=60.0)
     assert (live.warm_up_calls, live.steady_from) == (calls, 0)
 
@@ -362,8 +359,8 @@ def test_a_race_on_a_busy_machine_ends_with_figures_and_a_verdict(
 def on_gpus(world: World, *, watch: FakeWatch | None = None, events: dict[str, Any] = QUIET):
     """A restart of one CPU arm, c, and the others on the GPU."""
     arms = [fakes.arm(name, device=Device.CPU if name == "c" else Device.CUDA) for name in world.call_ns]
-    context = RestartContext(launcher=world, watch=watch or FakeWatch(), **events)
-    return Restart(index=0, arms=arms, context=context, rng=random.Random(0)).run()
+    context = fakes.on(world, watch, **events)
+    return Restart(index=0, arms=arms, **context, rng=random.Random(0)).run()
 
 
 def clocked(*clocks_mhz: int | None) -> list[GpuState]:
@@ -416,7 +413,7 @@ def test_figures_on_the_gpu_are_taken_after_the_rounds_and_the_memory_and_in_qui
 def test_an_arm_whose_figures_on_the_gpu_fail_leaves_and_the_others_go_on() -> None:
     heard = []
     world = World(THREE, fails={("a:cuda:fp32", "on_gpu"): "it broke"})
-    found = on_gpus(world, events=dict[str, Any](say=lambda _: None, setback=lambda *left: heard.append(left)))
+    found = on_gpus(world, events=dict[str, Any](setback=lambda *left: heard.append(left)))
     assert [(arm.label, why.during) for arm, why in heard] == [("a:cuda:fp32", "leaving")]
     assert {p.arm.label for p in found.playing} == {"b:cuda:fp32", "c:cpu:fp32"}
 

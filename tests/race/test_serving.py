@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 from support.races import fakes
-from support.races.fakes import QUIET, FakePlayer, FakeWatch, World
+from support.races.fakes import FakePlayer, FakeWatch, World
 from support.races.groups import group_of_rules
 
 from shootout.core import clock as harness_clock
 from shootout.core.contract import Arm, Array
 from shootout.core.messages import Scope, Turn
 from shootout.core.race.race import Race
-from shootout.core.race.restart import Restart, RestartContext, flagged_blocks
+from shootout.core.race.restart import Restart, flagged_blocks
 from shootout.core.stats import readings
 from shootout.core.stats.goals import Goal
 from shootout.core.stats.group_evidence import GroupEvidence, Rules
@@ -217,10 +217,8 @@ class Serving(World):
 
     player: type[Queue] = Queue
 
-    def spawn(self, arm: Arm, restart: int, padding: int) -> FakePlayer:
-        super().spawn(arm, restart, padding)
-        self.players[-1] = self.player(self, arm, len(self.players) - 1)
-        return self.players[-1]
+    def take(self, arm: Arm, padding: int) -> FakePlayer:
+        return self.player(self, arm)
 
 
 def serves(backend: str, **how: bool) -> Arm:
@@ -241,7 +239,7 @@ def raced(world: World, terms: LoadTest, watch: FakeWatch | None = None) -> Race
     race = Race(arms=dict(zip(labels, arms, strict=True)), group=group_of_rules(rules, arms), seed="7", terms=terms)
     watch = watch or FakeWatch()
     while race.look():
-        race.play(RestartContext(launcher=world, watch=watch, **QUIET))
+        race.play(**fakes.on(world, watch))
     return race
 
 
@@ -300,9 +298,9 @@ def test_a_rate_that_held_refutes_a_step_that_failed_below_it() -> None:
 @pytest.mark.parametrize("flags", [{0}, {2, 3}, set(range(SERVE_ROUNDS))], ids=["first", "two", "all"])
 def test_no_step_is_added_for_a_flagged_one(flags: set[int]) -> None:
     watch = FakeWatch(frozenset(flags))
-    context = RestartContext(launcher=Serving({"a": 1e6}), watch=watch, **QUIET)
+    context = fakes.on(Serving({"a": 1e6}), watch)
     terms = LoadTest(limit_ns=5e6)
-    restart = Restart(index=0, arms=[serves("a")], context=context, rng=fakes.InOrder(3), terms=terms).run()
+    restart = Restart(index=0, arms=[serves("a")], **context, rng=fakes.InOrder(3), terms=terms).run()
     (performance,) = restart.playing
     assert len(performance.turns) == SERVE_ROUNDS
     assert restart.flagged == tuple(sorted(flags))
@@ -324,10 +322,10 @@ def test_who_is_given_more_than_it_can_do_has_shown_so_after_a_step_s_seconds(
 ) -> None:
     """Else it would work for minutes, at a rate of which nobody doubts any more that it can't."""
     context, terms = (
-        RestartContext(launcher=Serving({"a": 1e5}), watch=FakeWatch(), **QUIET),
+        fakes.on(Serving({"a": 1e5})),
         LoadTest(limit_ns=5e6),
     )
-    restart = Restart(index=0, arms=[serves("a")], context=context, rng=fakes.InOrder(3), terms=terms).run()
+    restart = Restart(index=0, arms=[serves("a")], **context, rng=fakes.InOrder(3), terms=terms).run()
     (performance,) = restart.playing
     monkeypatch.setattr(serving, "SERVE_STEP_S", 1.0)
     desk = serving.LoadTest(rate_per_s=rate_per_s, limit_ns=5e6, seed=0, shift=1.0, first=True)
@@ -337,11 +335,11 @@ def test_who_is_given_more_than_it_can_do_has_shown_so_after_a_step_s_seconds(
 @pytest.mark.usefixtures("quick")
 def test_an_arm_that_no_rate_suits_leaves_with_a_way_out() -> None:
     heard = []
-    events = dict[str, Any](say=lambda _: None, setback=lambda *left: heard.append(left))
+    events = dict[str, Any](setback=lambda *left: heard.append(left))
     arms = [serves("a"), serves("b")]
-    context = RestartContext(launcher=Serving({"a": 1e6, "b": 9e6}), watch=FakeWatch(), **events)
+    context = fakes.on(Serving({"a": 1e6, "b": 9e6}), **events)
     restart = Restart(
-        index=0, arms=arms, context=context, rng=fakes.InOrder(3), terms=LoadTest(), baseline=arms[0].label
+        index=0, arms=arms, **context, rng=fakes.InOrder(3), terms=LoadTest(), baseline=arms[0].label
     ).run()
     assert [p.arm.label for p in restart.playing] == ["a:cpu:fp32"]
     assert [(arm.label, why.fix) for arm, why in heard] == [("b:cpu:fp32", "raise the limit with --p99")]
@@ -369,12 +367,12 @@ class Recovering(Queue):
 def test_a_target_that_fails_in_disturbed_rounds_alone_stays_in_the_race(flags: set[int], *, stays: bool) -> None:
     """Four undisturbed steps are what shows that no rate holds; a disturbed step is repeated."""
     heard: list[str] = []
-    events = dict[str, Any](say=lambda _: None, setback=lambda _, why: heard.append(why.reason))
+    events = dict[str, Any](setback=lambda _, why: heard.append(why.reason))
     world = Serving({"a": 1e6})
     world.player = Recovering
-    context = RestartContext(launcher=world, watch=FakeWatch(frozenset(flags)), **events)
+    context = fakes.on(world, FakeWatch(frozenset(flags)), **events)
     terms = LoadTest(limit_ns=5e6)
-    restart = Restart(index=0, arms=[serves("a")], context=context, rng=fakes.InOrder(3), terms=terms).run()
+    restart = Restart(index=0, arms=[serves("a")], **context, rng=fakes.InOrder(3), terms=terms).run()
     assert bool(restart.playing) is stays
     assert bool(heard) is not stays
     for live in restart.playing:
@@ -433,10 +431,8 @@ def tried(restart: Restart) -> dict[str, list[float]]:
 @pytest.mark.usefixtures("quick")
 def test_who_holds_a_rate_that_is_enough_is_asked_for_no_more() -> None:
     """Both could do five times that and more: a step each, in place of nine."""
-    context = RestartContext(launcher=Serving({"a": 1e6, "b": 5e5}), watch=FakeWatch(), **QUIET)
-    restart = Restart(
-        index=0, arms=[serves("a"), serves("b")], context=context, rng=fakes.InOrder(3), terms=ENOUGH
-    ).run()
+    context = fakes.on(Serving({"a": 1e6, "b": 5e5}))
+    restart = Restart(index=0, arms=[serves("a"), serves("b")], **context, rng=fakes.InOrder(3), terms=ENOUGH).run()
     assert tried(restart) == {"a": [200.0], "b": [200.0]}
     assert (restart.rounds, restart.is_cut) == (1, False)
     for live in restart.playing:
@@ -450,11 +446,9 @@ def test_who_holds_a_rate_that_is_enough_is_asked_for_no_more() -> None:
 @pytest.mark.parametrize("call_ns", [6e6, 1.5e7], ids=["just too slow", "far too slow"])
 def test_below_enough_a_search_ends_once_one_rate_held_and_one_failed(call_ns: float) -> None:
     """166 calls a second in all, or 66, and less than that within a limit of 100 ms, where 200 are asked for."""
-    context = RestartContext(launcher=Serving({"a": 1e6, "b": call_ns}), watch=FakeWatch(), **QUIET)
+    context = fakes.on(Serving({"a": 1e6, "b": call_ns}))
     terms = replace(ENOUGH, limit_ns=1e8)
-    restart = Restart(
-        index=0, arms=[serves("a"), serves("b")], context=context, rng=fakes.InOrder(3), terms=terms
-    ).run()
+    restart = Restart(index=0, arms=[serves("a"), serves("b")], **context, rng=fakes.InOrder(3), terms=terms).run()
     slow = next(live for live in restart.playing if live.arm.target.backend == "b")
     found = restart.asked.result(slow, restart.flagged)
     assert found
@@ -506,7 +500,7 @@ def test_a_load_that_all_hold_is_a_matter_of_the_fewest_restarts() -> None:
     race = Race(arms=dict(zip(labels, arms, strict=True)), group=group_of_rules(rules, arms), seed="7", terms=ENOUGH)
     steps = 0
     while race.look():
-        steps += race.play(RestartContext(launcher=world, watch=FakeWatch(), **QUIET)).rounds
+        steps += race.play(**fakes.on(world)).rounds
     assert (race.played, steps) == (LEAST_TAILS, LEAST_TAILS)
     assert {tuple(map(float, blocks[0])) for blocks in race.blocks.values()} == {(1e9 / 200,)}
     assert all(p99_limit.highest_p99_ns(done) for done in race.group.served.values()), "p99 at the load is known of all"

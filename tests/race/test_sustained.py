@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.races import fakes
-from support.races.fakes import QUIET, FakeWatch, World
+from support.races.fakes import World
 from support.races.groups import group_of_rules
 from support.races.made import header, played, rounds, write
 
@@ -22,7 +22,6 @@ from shootout.core.messages import TimeBin
 from shootout.core.race import restart
 from shootout.core.race.pace import RaceTime
 from shootout.core.race.race import Race
-from shootout.core.race.restart import RestartContext
 from shootout.core.stats.group_evidence import Rules
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.study.plan import make_plan
@@ -64,8 +63,7 @@ def play(world: World, *backends: str, context: Mapping[str, Any] | None = None)
     """A whole race, and its restarts."""
     found, done = race(world, *backends), list[restart.Restart]()
     while found.look():
-        how = {"launcher": world, "watch": FakeWatch(), **QUIET, **(context or {})}
-        done.append(found.play(RestartContext(**how)))
+        done.append(found.play(**fakes.on(world, **(context or {}))))
         if done[-1].is_cut:
             break
     return found, done

@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 from support.forked_workers import fork_workers
 from support.races import fakes
-from support.races.fakes import QUIET, FakeWatch, World
+from support.races.fakes import World
 from support.races.groups import group_of_rules, take
 
 from shootout.apps.judge import rows
@@ -27,7 +27,6 @@ from shootout.core.host import noise
 from shootout.core.messages import Scope
 from shootout.core.race import live_arm, pace, restart
 from shootout.core.race.race import Race
-from shootout.core.race.restart import RestartContext
 from shootout.core.scenario import StoppingRule
 from shootout.core.stats.group_evidence import Rules
 from shootout.core.study import plan as search_space
@@ -127,10 +126,9 @@ def setting(backend: str, batch: int, instances: int) -> Arm:
 class Settings(World):
     """A world in which an arm's time depends on its setting."""
 
-    def spawn(self, arm: Arm, restart: int, padding: int) -> fakes.FakePlayer:
-        player = super().spawn(arm, restart, padding)
-        player._level -= np.log(arm.batch) / 4 + 0.02 * arm.instances
-        return player
+    def begin(self, player: fakes.FakePlayer) -> None:
+        super().begin(player)
+        player._level -= np.log(player.arm.batch) / 4 + 0.02 * player.arm.instances
 
 
 @pytest.fixture(name="selected")
@@ -144,7 +142,7 @@ def _selected(monkeypatch: pytest.MonkeyPatch) -> Race:
     )
     while race.look():
         world = Settings({"a": 1e5, "b": 3e5})
-        race.play(RestartContext(launcher=world, watch=FakeWatch(), **QUIET))
+        race.play(**fakes.on(world))
     return race
 
 
@@ -191,7 +189,7 @@ def raced(arms: list[Arm], seed: int, rule: StoppingRule | None = None, **rules:
     race = Race(arms={arm.label: arm for arm in arms}, group=group, seed=str(seed), rule=rule)
     world = World({"a": 1e5}, seed=seed, restart_sd=0.05)
     while race.look():
-        race.play(RestartContext(launcher=world, watch=FakeWatch(), **QUIET))
+        race.play(**fakes.on(world))
     return race
 
 

@@ -30,7 +30,8 @@ from shootout.core.journal.folder import find_obstacle
 from shootout.core.journal.journal import Journal
 from shootout.core.journal.records import Failure, Line, Played, Rounds
 from shootout.core.messages import Ask, Loaded, Scope, Scores, Tuned, Turn
-from shootout.core.race import arm_process, pace, restart, runner
+from shootout.core.race import pace, restart, runner
+from shootout.core.race.live_arm import Launcher
 from shootout.core.race.pace import RaceTime
 from shootout.core.race.recording import Recorder
 from shootout.core.race.restart import block_medians
@@ -120,8 +121,8 @@ class Planned:
 class InProcess(FakePlayer):
     """The real player's turns, over a real worker in this process; `blocks` has the calls of each block."""
 
-    def __init__(self, world: World, arm: Arm, place: int, session: Planned) -> None:
-        super().__init__(world, arm, place)
+    def __init__(self, world: World, arm: Arm, session: Planned) -> None:
+        super().__init__(world, arm)
         self.session, self.blocks = session, list[tuple[Scope, list[int]]]()
         built: Any = SimpleNamespace(arm=ARM)
         worker = worker_main.Worker()
@@ -132,7 +133,8 @@ class InProcess(FakePlayer):
         self.player = Answering(process, built, stage)
 
     def tune(self) -> Tuned:
-        return self.player.tune()
+        self.player.tuned = self.player.tune()
+        return self.player.tuned
 
     def turn(self, ask: Ask) -> Turn:
         self.session.log.clear()
@@ -148,9 +150,8 @@ class Real(World):
         super().__init__(call_ns=dict.fromkeys(planted.LINES, 1e6))
         self.execute_ns = execute_ns
 
-    def spawn(self, arm: Arm, restart: int, padding: int) -> InProcess:
-        self.players.append(InProcess(self, arm, 0, Planned(cycle(self.execute_ns))))
-        return self.players[-1]  # type: ignore[return-value]
+    def take(self, arm: Arm, padding: int) -> InProcess:
+        return InProcess(self, arm, Planned(cycle(self.execute_ns)))
 
 
 def raced(out: Path, monkeypatch: pytest.MonkeyPatch, *execute_ns: int) -> dict[Scope, tuple[list[list[int]], Any]]:
@@ -197,7 +198,8 @@ def test_an_arm_is_started_on_the_arms_cpus(tmp_path: Path, monkeypatch: pytest.
     placement, started = Placement(parent=frozenset({0}), arms=frozenset({1}), threads=1), []
     monkeypatch.setattr(WorkerProcess, "__init__", lambda _, __, cpus, *rest: started.append(cpus))
     arm = Arm(target=Target(backend="numpy"), model="m")
-    arm_process.Launcher(built={arm.label: cast(Any, None)}, placement=placement, logs=tmp_path).spawn(arm, 0, 0)
+    built = {arm.label: cast(Any, None)}
+    Launcher(built=built, placement=placement, logs=tmp_path, watch=cast(Any, None)).take(arm, 0).start()
     assert started == [placement.arms]
 
 
@@ -225,9 +227,9 @@ def test_the_race_is_run_off_the_arms_cpus(tmp_path: Path, monkeypatch: pytest.M
     seen: set[frozenset[int]] = set()
 
     class Stage(planted.ByBatch):
-        def spawn(self, arm: Any, restart: int, padding: int) -> Any:
+        def begin(self, player: FakePlayer) -> None:
             seen.add(frozenset(os.sched_getaffinity(0)))
-            return super().spawn(arm, restart, padding)
+            super().begin(player)
 
     planted.on_stage(monkeypatch)[0] = Stage()
     before = os.sched_getaffinity(0)
@@ -355,7 +357,8 @@ def test_the_users_own_metric_scores_the_labeled_rows_in_the_first_restart(
 
     monkeypatch.setattr(scorer, "score", score)
     process: Any = SimpleNamespace(ask=lambda command, *_, **given: worker_main.answer(worker, command, given))
-    stage = arm_process.Launcher(built={}, placement=place(1), logs=tmp_path, metric=MetricSpec(metric="m.py:f"))
+    metric, unwatched = MetricSpec(metric="m.py:f"), cast(Any, None)
+    stage = Launcher(built={}, placement=place(1), logs=tmp_path, metric=metric, watch=unwatched)
     verified = Answering(process, built, stage, first=first).verify()
     assert kept == ([[[0, 1]], [[2, 3]], [[5, 4]]] if first else [])
     told: list[Any] = []

@@ -1,7 +1,7 @@
 """The `shootout` command for tests: it hears no noise, waits for no other run, and plays few rounds.
 
 Test machines are never quiet, so real evidence would flag rounds at random.
-Run as `python deaf.py '{"shootout.core.race.arm_process.LOAD_TIMEOUT_S": 2}' run …`: the constants named are changed
+Run as `python deaf.py '{"shootout.core.race.live_arm.LOAD_TIMEOUT_S": 2}' run …`: the constants named are changed
 first.
 """
 
@@ -20,7 +20,7 @@ from shootout import cli
 from shootout.commands import machine_lock
 from shootout.core.host.store import cache_folder
 from shootout.core.journal import journal
-from shootout.core.race import arm_process, runner
+from shootout.core.race import live_arm, restart, runner
 from support.forked_workers import fork_workers
 
 FEW = {
@@ -74,11 +74,11 @@ def deafen(changes: Mapping[str, Any], change: Callable[[object, str, Any], None
 
 def stop_in(wanted: int, wanted_here: Callable[[], bool] = lambda: True) -> None:
     """Stop this process, and not its workers, at the first turn of a restart; `wanted_here` is asked there."""
-    spawn, turn, begun = arm_process.Launcher.spawn, arm_process.ArmProcess.turn, []
+    run, turn, begun = restart.Restart.run, live_arm.LiveArm.turn, []
 
-    def note(self: Any, arm: Any, restart: int, padding: int) -> Any:
-        begun.append(restart)
-        return spawn(self, arm, restart, padding)
+    def note(self: Any) -> Any:
+        begun.append(self.index)
+        return run(self)
 
     def stop(self: Any, scopes: Any) -> Any:
         if begun[-1] == wanted:
@@ -87,7 +87,7 @@ def stop_in(wanted: int, wanted_here: Callable[[], bool] = lambda: True) -> None
                 os.kill(os.getpid(), signal.SIGSTOP)
         return turn(self, scopes)
 
-    arm_process.Launcher.spawn, arm_process.ArmProcess.turn = note, stop  # type: ignore[method-assign]
+    restart.Restart.run, live_arm.LiveArm.turn = note, stop  # type: ignore[method-assign]
 
 
 def stop_in_builds() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from shootout.core.host import child
 from shootout.core.host.child import Forked
-from shootout.core.race import arm_process
+from shootout.core.race import live_arm
 from shootout.core.worker.fork_server import WORKER, ForkServer, can_fork
 
 ITS_OWN = ("TMPDIR", "SHOOTOUT_PADDING", "PYTEST_CURRENT_TEST")
@@ -70,4 +70,4 @@ def fork_workers(change: Callable[[object, str, Any], None] = setattr) -> None:
     """Fork the workers that this process's runs ask for, where the system can, by this `change` of a module."""
     if can_fork():
         change(child, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": start}))
-        change(arm_process, "can_fork", lambda: False)  # a restart's own starters would be started
+        change(live_arm, "can_fork", lambda: False)  # a restart's own starters would be started

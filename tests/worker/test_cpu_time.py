@@ -18,7 +18,7 @@ from support.races import fakes
 from shootout.core import clock
 from shootout.core.host.child import Child
 from shootout.core.messages import CPU, Ask, Scope, Turn
-from shootout.core.race.arm_process import ClockCheck
+from shootout.core.race.live_arm import LiveArm
 from shootout.core.race.pace import RaceTime
 from shootout.core.race.restart import block_medians
 from shootout.core.worker.blocks import Blocks
@@ -115,7 +115,7 @@ def test_from_the_turn_on_in_which_a_process_starts_another_there_is_no_figure(
             SimpleNamespace(arm=None),
             SimpleNamespace(time=RaceTime()),
         )
-        monkeypatch.setattr(ClockCheck, "find_fault", lambda *_: "")
+        monkeypatch.setattr(LiveArm, "find_clock_fault", lambda *_: "")
         for _ in range(2):
             child.cpu_ns()  # as each round does
             assert one.turn(Ask()).cpu_ns == 7.0

@@ -19,7 +19,7 @@ from shootout.core.exported.fidelity import NOTHING
 from shootout.core.exported.model import INPUTS, REFERENCE, ExportedModel, save_sets
 from shootout.core.host.placement import place
 from shootout.core.messages import Ask, Scope
-from shootout.core.race.arm_process import ArmProcess, Launcher
+from shootout.core.race.live_arm import Launcher, LiveArm
 from shootout.core.worker import blocks as blocks_module
 from shootout.core.worker import verification
 from shootout.core.worker.process import WorkerProcess
@@ -234,16 +234,16 @@ def test_which_size_is_checked_again_is_drawn_by_the_runs_seed(tmp_path: Path, m
     assert {draw(seed) for seed in range(30)} == {0, 1, 2}, "each of the three sizes"
     sent: list[object] = []
 
-    def ask(_: ArmProcess, command: str, *__: float, built: Built, seed: int) -> SimpleNamespace:
+    def ask(_: LiveArm, command: str, *__: float, built: Built, seed: int) -> SimpleNamespace:
         sent.append((command, built.arm.label, seed))
         return SimpleNamespace(first_call_s=0.1)
 
     monkeypatch.setattr(WorkerProcess, "__init__", lambda *_: None)
-    monkeypatch.setattr(ArmProcess, "ask", ask)
+    monkeypatch.setattr(LiveArm, "ask", ask)
     numpy = replace(arm(), target=Target(backend="numpy"))
-    stage = Launcher(placement=place(1), logs=tmp_path, built={numpy.label: replace(built, arm=numpy)})
+    stage = Launcher(placement=place(1), logs=tmp_path, watch=None, built={numpy.label: replace(built, arm=numpy)})
     for padding in (7, 4_000):  # which the run's seed draws for each arm and restart
-        stage.spawn(numpy, 0, padding).load()
+        stage.take(numpy, padding).load()
     assert sent == [("load", numpy.label, 7), ("load", numpy.label, 4_000)]
 
 

@@ -23,7 +23,7 @@ from shootout.core.exported.request import find_model
 from shootout.core.journal.journal import History
 from shootout.core.journal.records import Line, Played
 from shootout.core.messages import Progress, Scope
-from shootout.core.race.arm_process import skip_slow, tell_seconds
+from shootout.core.race.live_arm import skip_slow, tell_seconds
 from shootout.core.race.race import Purpose, Race
 from shootout.core.results.run import Run
 from shootout.core.scenario import scenario_of

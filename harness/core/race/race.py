@@ -31,9 +31,10 @@ from shootout.core.constants import (
 from shootout.core.contract import Arm, Array, NotRun, NotRunKind
 from shootout.core.journal.journal import History, is_from_here
 from shootout.core.journal.records import Played
-from shootout.core.messages import Progress, Scope
+from shootout.core.messages import Loaded, Progress, Scope, Verified
+from shootout.core.race.live_arm import Launcher
 from shootout.core.race.pace import RaceTime, thinned
-from shootout.core.race.restart import Restart, RestartContext
+from shootout.core.race.restart import Restart
 from shootout.core.results.group import Group
 from shootout.core.results.run import Run
 from shootout.core.scenario import StoppingRule, Terms, scenario_of
@@ -275,21 +276,32 @@ class Race:
 
     # What a restart brings.
 
-    def play(self, context: RestartContext) -> Restart:
-        """Let the players play a restart, and take what it showed into account; `look` finds the next ones."""
+    def play(
+        self,
+        launcher: Launcher,
+        setback: Callable[[Arm, NotRun], None],
+        checked: Callable[[Arm, Loaded, Verified], None] = lambda *_: None,
+    ) -> Restart:
+        """Let the players play a restart, and take what it showed into account; `look` finds the next ones.
+
+        Args:
+            setback, checked: as a `Restart` has them.
+        """
         killed = set()
 
-        def setback(arm: Arm, why: NotRun) -> None:
+        def note(arm: Arm, why: NotRun) -> None:
             if why.kind is NotRunKind.KILLED and arm.label not in self.killed:
                 killed.add(arm.label)
             else:
                 self.group.setbacks[arm.label] = why
-            context.setback(arm, why)
+            setback(arm, why)
 
         restart = Restart(
             index=self.played,
             arms=self.players,
-            context=replace(context, setback=setback),
+            launcher=launcher,
+            setback=note,
+            checked=checked,
             rng=random.Random(f"{self.seed} {self.played}"),
             terms=self.terms,
             baseline=self.rules.baseline,

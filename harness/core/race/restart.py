@@ -1,7 +1,7 @@
 """Run one restart, from the shuffled spawn to the last round: one arm runs at a time, and all others are held still.
 
-A `Launcher` starts the arms' processes and a `NoiseMeter` brings outside evidence; this module times only its own
-steps, for the journal. Why the order is shuffled twice and arms are held: docs/design/measurement.md.
+A `Launcher` loads the arms and its `NoiseMeter` brings outside evidence; this module times only its own steps, for the
+journal. Why the order is shuffled twice and arms are held: docs/design/measurement.md.
 """
 
 from __future__ import annotations
@@ -21,37 +21,18 @@ from shootout.core.constants import COMPUTE_ROUNDS, MIN_ROUNDS, ROUNDS, ROUNDS_B
 from shootout.core.contract import Arm, NotRun
 from shootout.core.errors import ArmFailed, NotRunKind, SkippedArm
 from shootout.core.host.devices import accelerator
-from shootout.core.host.noise import Disturbance, Gpus, NoiseMeter
+from shootout.core.host.noise import Disturbance, Gpus
 from shootout.core.journal import records
 from shootout.core.journal.records import Played, PlayedOnGpu
 from shootout.core.journal.samples import SINGLE
 from shootout.core.messages import CPU, Ask, Loaded, OnGpu, Scope, Verified
-from shootout.core.race.arm_process import Launcher
-from shootout.core.race.live_arm import LiveArm, Loading, total_cpu_ns
-from shootout.core.race.pace import RaceTime, least_calls_s, least_compute_rounds, least_rounds, least_rounds_s
+from shootout.core.race.live_arm import Launcher, LiveArm, total_cpu_ns
+from shootout.core.race.pace import least_calls_s, least_compute_rounds, least_rounds, least_rounds_s
 from shootout.core.scenario import Terms, scenario_of
 
 _MAX_PADDING_BYTES = 4096
 _LEAVING = "leaving"
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RestartContext:
-    """What a restart plays with: the run's launcher, noise meter and time, and callbacks.
-
-    Attributes:
-        setback, checked: called at once for the journal, when an arm is out and when it was verified.
-        say: called with what people are told.
-        time: a restart ends after the last round that is likely to end before the run does.
-    """
-
-    launcher: Launcher
-    watch: NoiseMeter
-    setback: Callable[[Arm, NotRun], None]
-    checked: Callable[[Arm, Loaded, Verified], None] = lambda *_: None
-    say: Callable[[str], None] = lambda _: None
-    time: RaceTime = field(default_factory=RaceTime)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -61,6 +42,8 @@ class Restart:
     Attributes:
         index: the restart's number, from 0.
         arms: those that take part.
+        launcher: loads them.
+        setback, checked: called at once for the journal, when an arm is out and when it was verified.
         rng: shuffles spawns, turns and scopes, and draws the environment padding.
         terms: what the arms are asked in every restart.
         baseline: the label of the arm whose calls may set a limit.
@@ -81,7 +64,9 @@ class Restart:
 
     index: int
     arms: Sequence[Arm]
-    context: RestartContext
+    launcher: Launcher
+    setback: Callable[[Arm, NotRun], None]
+    checked: Callable[[Arm, Loaded, Verified], None] = lambda *_: None
     rng: random.Random
     terms: Terms = field(default_factory=Terms)
     baseline: str | None = None
@@ -138,13 +123,12 @@ class Restart:
     def _load_arms(self, arms: Sequence[Arm], cleanup: ExitStack) -> list[LiveArm]:
         """Load and verify these arms, side by side; a fault keeps one out of the rounds."""
         shuffled = sorted(_shuffle(arms, self.rng), key=lambda arm: arm.label in self.hung)
-        loading = [LiveArm(arm=arm, padding=self.rng.randrange(_MAX_PADDING_BYTES)) for arm in shuffled]
-        launcher, say = self.context.launcher, self.context.say
+        loading = [self.launcher.take(arm, self.rng.randrange(_MAX_PADDING_BYTES)) for arm in shuffled]
         with Stopwatch() as watch:
-            Loading(launcher=launcher, index=self.index, cleanup=cleanup, say=say).run(loading)
+            self.launcher.load(loading, cleanup, self.index)
         if any(isinstance(live.error, ArmFailed) and live.error.hung for live in loading):
             others_s = [sum(live.spent_s.values()) for live in loading]
-            self._count_hung(watch.seconds - max(sum(others_s) / launcher.lanes, *others_s, 0.0))
+            self._count_hung(watch.seconds - max(sum(others_s) / self.launcher.lanes, *others_s, 0.0))
         return loading
 
     def _arms_that_fit_the_time(self, loaded: Sequence[LiveArm]) -> list[LiveArm]:
@@ -169,9 +153,9 @@ class Restart:
         """End the arms that there is no time for, and say so; return the others."""
         by_label = {live.arm.label: live for live in arms}
         all_arms = [live.arm for live in arms]
-        out = self.context.time.find_leavers(all_arms, needs_s, self.baseline, is_first=is_first)
+        out = self.launcher.time.find_leavers(all_arms, needs_s, self.baseline, is_first=is_first)
         for label, why in out.items():
-            self.context.setback(by_label[label].arm, why)
+            self.setback(by_label[label].arm, why)
             by_label[label].kill()
         return [live for live in arms if live.arm.label not in out]
 
@@ -181,19 +165,19 @@ class Restart:
         Args:
             waiting: how many have yet to be warmed up.
         """
-        limits_s = self.context.time.warm_up_s(waiting)
+        limits_s = self.launcher.time.warm_up_s(waiting)
 
         def get_warm() -> None:
             if live.is_verified:
-                self.context.checked(live.arm, live.loaded, live.verified)
+                self.checked(live.arm, live.loaded, live.verified)
             if live.error:
                 raise live.error
-            live.process.release()
+            live.release()
             live.get_warm(*limits_s)
-            live.process.hold()
+            live.hold()
             self.playing.append(live)
 
-        self.context.say(f"warming up {live.arm.label}")
+        self.launcher.say(f"warming up {live.arm.label}")
         self._run_guarded(live, "entering", get_warm)
 
     def _begin_anew(self, cleanup: ExitStack, rounds_s: float = 0.0) -> bool:
@@ -205,7 +189,7 @@ class Restart:
         lost = [arm for arm in self.arms if arm.label in whys]
         if self.rounds and not self._has_time_for(rounds_s + entering_s(self.playing)):
             for arm in lost:
-                self.context.setback(arm, whys[arm.label])
+                self.setback(arm, whys[arm.label])
             return False
         if lost:
             for live in self._load_arms(lost, cleanup):
@@ -221,9 +205,9 @@ class Restart:
         wanted = self.asked.most or rounds_for(self.playing, least)
         round_s = self.asked.round_s or 0.0
         while self.playing and self.rounds < wanted and self._has_time_for(round_s):
-            if self.rounds >= least and not self.context.time.restart.allows(round_s):
+            if self.rounds >= least and not self.launcher.time.restart.allows(round_s):
                 break
-            self.context.say(f"round {self.rounds + 1}/{wanted}")
+            self.launcher.say(f"round {self.rounds + 1}/{wanted}")
             hung_s = self.hung_s
             disturbances = self._watch_machine()
             with Stopwatch() as watch:
@@ -245,7 +229,7 @@ class Restart:
         self.is_cut |= self.rounds < least and (bool(self.playing) or not self._has_time_for(0.0))
 
     def _has_time_for(self, seconds: float) -> bool:
-        return not self.is_late and self.context.time.run.allows(seconds)
+        return not self.is_late and self.launcher.time.run.allows(seconds)
 
     def _play_round(self, wanted: int) -> bool:
         """Run a turn of every arm; return False if the time is over before all have had theirs."""
@@ -257,7 +241,7 @@ class Restart:
             return False
         for live in _shuffle(self.playing, self.rng):
             if wanted < ROUNDS:  # each takes long
-                self.context.say(f"round {self.rounds + 1}/{wanted}: {live.arm.label}")
+                self.launcher.say(f"round {self.rounds + 1}/{wanted}: {live.arm.label}")
             if rest_s:
                 sleep(rest_s)  # all arms are held: the machine cools down from the turn before
             self._run_guarded(live, "a round", partial(self._take_turn, live, asks[live.arm.label]))
@@ -288,10 +272,10 @@ class Restart:
         return True
 
     def _take_turn(self, live: LiveArm, ask: Ask) -> None:
-        live.process.release()
+        live.release()
         with self._count_seconds("rounds"):
-            live.turns.append(live.process.turn(ask))
-        live.process.hold()
+            live.turns.append(live.turn(ask))
+        live.hold()
 
     @property
     def flagged(self) -> tuple[int, ...]:
@@ -303,13 +287,13 @@ class Restart:
         arms = list(self.playing)
         contexts = sum(accelerator(live.arm.target.device) is not None for live in arms)
         before_ns = total_cpu_ns(arms)
-        self.context.watch.begin()
+        self.launcher.watch.begin()
 
         def disturbances(gpus: Gpus) -> tuple[Disturbance, ...]:
             # An arm that left meanwhile took its count along: then others' CPU time can't be told from ours.
             after_ns = total_cpu_ns(arms) if len(self.playing) == len(arms) else None
             spent_ns = None if before_ns is None or after_ns is None else after_ns - before_ns
-            return self.context.watch.reasons(gpus, spent_ns, contexts)
+            return self.launcher.watch.reasons(gpus, spent_ns, contexts)
 
         return disturbances
 
@@ -317,18 +301,17 @@ class Restart:
         """Ask each arm what it took, and whether it still computes, as quietly as in a round, while there is time."""
 
         def take(live: LiveArm) -> None:
-            process = live.process
-            process.release()
-            live.peak_rss_bytes = process.peak_memory()
+            live.release()
+            live.peak_rss_bytes = live.peak_memory()
             live.read_singly()
             if self.tails:
-                live.read_tail(self.context.time.run.left_s)
+                live.read_tail(self.launcher.time.run.left_s)
             if live.arm.target.device.is_gpu:
                 disturbances = self._watch_machine()
-                live.on_gpu = undisturbed(process.on_gpu(), partial(disturbances, {}))
+                live.on_gpu = undisturbed(live.read_gpu(), partial(disturbances, {}))
             if self._has_time_for(live.call_ns / 1e9):
-                process.recheck()
-            process.hold()  # the next one leaves in the same quiet
+                live.recheck()
+            live.hold()  # the next one leaves in the same quiet
 
         for live in list(self.playing):
             if self._has_time_for(0.0):
@@ -415,7 +398,7 @@ class Restart:
                 if self.killed.count(label) == 1:
                     self._lost[label] = why
             if label not in self._lost:
-                self.context.setback(live.arm, why)
+                self.setback(live.arm, why)
             self.playing = [one for one in self.playing if one.arm.label != label]
 
 

@@ -19,11 +19,11 @@ from shootout.core.host.placement import lanes_near, on_cpus
 from shootout.core.journal.journal import History, Journal
 from shootout.core.journal.records import Confirming, Played
 from shootout.core.messages import Progress
-from shootout.core.race.arm_process import Launcher
+from shootout.core.race.live_arm import Launcher
 from shootout.core.race.pace import RaceTime
 from shootout.core.race.race import Purpose, Race, find_next, find_waiting
 from shootout.core.race.recording import Recorder
-from shootout.core.race.restart import Restart, RestartContext
+from shootout.core.race.restart import Restart
 from shootout.core.results.group import find_faulty, group_of
 from shootout.core.scenario import scenario_of
 from shootout.core.stats.group_evidence import Pair
@@ -66,7 +66,6 @@ class RaceRunner:
     time: RaceTime = field(init=False)
     preparation: Preparation = field(init=False)
     launcher: Launcher = field(init=False)
-    watch: NoiseMeter = field(init=False)
 
     def __post_init__(self) -> None:
         self.recorder = Recorder(
@@ -130,6 +129,8 @@ class RaceRunner:
     def _begin(self) -> None:
         """Get ready to start processes and to watch the machine, and let each group's race go on from its journal."""
         place, study = self.plan.placement, self.plan.study
+        used = {arm.target.device for group in self.groups.values() for arm in group.playing}
+        gpu = next(filter(None, map(accelerator, sorted(used))), None)
         self.launcher = Launcher(
             placement=place,
             logs=self.out / "logs",
@@ -141,10 +142,9 @@ class RaceRunner:
             energy=study.energy,
             beside=lanes_near(place)[1:],  # of all CPUs: while it plays, this thread is bound to a few
             time=self.time,
+            watch=NoiseMeter(place.arms, gpu=gpu, parent=place.parent),
+            say=self.progress.detail,
         )
-        used = {arm.target.device for group in self.groups.values() for arm in group.playing}
-        gpu = next(filter(None, map(accelerator, sorted(used))), None)
-        self.watch = NoiseMeter(place.arms, gpu=gpu, parent=place.parent)
         self._add_races(self.groups.values())
         self.time.begin_racing()
 
@@ -186,15 +186,8 @@ class RaceRunner:
         self.time.begin_restart([each.owed for each in waiting])
         goal_s = sum(each.left_s for each in waiting)
         self.progress.restart(race.name, race.played, race.fewest, goal_s, self.time.left_s, race.standing)
-        context = RestartContext(
-            launcher=self.launcher,
-            watch=self.watch,
-            setback=partial(self.recorder.note, race.name),
-            checked=partial(self.recorder.checked, race.name),
-            say=self.progress.detail,
-            time=self.time,
-        )
-        return race.play(context)
+        setback, checked = partial(self.recorder.note, race.name), partial(self.recorder.checked, race.name)
+        return race.play(self.launcher, setback, checked)
 
     def _drop_if_limit_broken(self, race: Race, arm: Arm, line: Played) -> None:
         """Drop an arm that breaks a limit of the run; the baseline and its copy stay for the others."""

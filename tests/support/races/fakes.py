@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import ExitStack
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,9 @@ from shootout.core.exported.fidelity import NOTHING
 from shootout.core.host.noise import Disturbance, Gpus
 from shootout.core.host.placement import ProcessBounds
 from shootout.core.messages import Ask, GpuState, Loaded, OnGpu, Scope, TimeBin, Tuned, Turn, Verified
-from shootout.core.race.arm_process import ArmProcess
-from shootout.core.race.live_arm import LiveArm
+from shootout.core.race.live_arm import Launcher, LiveArm
+from shootout.core.race.pace import RaceTime
 from shootout.core.race.race import Race
-from shootout.core.race.restart import RestartContext
 from shootout.core.stats.group_evidence import Rules
 from shootout.scenarios.sustained import LongTurn
 
@@ -35,14 +35,35 @@ def arm(backend: str, *, ordinal: int = 1, control: bool = False, device: Device
 
 def live_arm(arm: Arm, **known: Any) -> LiveArm:
     """An arm that has come as far as these of its fields are known."""
-    live = LiveArm(arm=arm)
+    nothing: Any = None
+    live = LiveArm(launcher=nothing, arm=arm, built=nothing)
     for name, value in known.items():
         setattr(live, name, value)
     return live
 
 
 @dataclass
-class World:
+class FakeWatch:
+    """Says that the rounds with these numbers (counted over its life) were disturbed."""
+
+    disturbed: frozenset[int] = frozenset()
+    seen: int = -1
+    gpus: list[Gpus] = field(default_factory=list)
+    own_ns: list[int | None] = field(default_factory=list)
+    own_contexts: list[int] = field(default_factory=list)
+
+    def begin(self) -> None:
+        self.seen += 1
+
+    def reasons(self, gpus: Gpus, own_ns: int | None, own_contexts: int) -> tuple[Disturbance, ...]:
+        self.gpus.append(gpus)
+        self.own_ns.append(own_ns)
+        self.own_contexts.append(own_contexts)
+        return (STOLEN,) if self.seen in self.disturbed else ()
+
+
+@dataclass
+class World(Launcher):
     """What is planted.
 
     Attributes:
@@ -74,12 +95,14 @@ class World:
     holds: bool = True
     events: list[tuple[str, str]] = field(default_factory=list)
     players: list[FakePlayer] = field(default_factory=list)
+    restart: int = 0
+    _: KW_ONLY
+    placement: Any = None
+    logs: Any = None
+    watch: Any = field(default_factory=FakeWatch)
 
     def __post_init__(self) -> None:
         self.rng = np.random.default_rng(self.seed)
-
-    def begin_restart(self, built: object, played: object) -> None:
-        pass
 
     @property
     def lanes(self) -> int:
@@ -91,40 +114,45 @@ class World:
     def place(self, arm: Arm, lane: int) -> frozenset[int]:
         return frozenset({1 - lane})
 
-    def fork_servers(self) -> NoServers:
-        return NoServers()
-
     def prepare(self, arm: Arm, lane: int, padding: int) -> None:
         pass
 
-    def spawn(self, arm: Arm, restart: int, padding: int) -> FakePlayer:
-        self.players = [player for player in self.players if player.alive]
-        player = FakePlayer(self, arm, place=len(self.players))
+    def take(self, arm: Arm, padding: int) -> FakePlayer:
+        return FakePlayer(self, arm)
+
+    def load(self, arms: Sequence[LiveArm], cleanup: ExitStack, restart: int) -> None:
+        self.restart = restart
+        super().load(arms, cleanup, restart)
+
+    def begin(self, player: FakePlayer) -> None:
+        """Another one is there; each has its place among those that live."""
+        self.players = [other for other in self.players if other.alive]
+        player.settle(place=len(self.players))
         self.players.append(player)
-        self.events.append(("spawn", arm.label))
-        return player
 
     def running(self, but: FakePlayer) -> list[FakePlayer]:
         return [player for player in self.players if player.alive and not player.held and player is not but]
 
 
-class NoServers:
-    """Nothing to fork from."""
-
-    def end(self) -> None:
-        pass
-
-    def kill(self) -> None:
-        pass
-
-
-class FakePlayer:
+class FakePlayer(LiveArm):
     """One planted arm for one restart."""
 
-    def __init__(self, world: World, arm: Arm, place: int) -> None:
-        self.world, self.arm, self.alive, self.held = world, arm, True, False
-        self._level = world.rng.normal(0, world.restart_sd) + world.spawn_bias * place
-        self._warmed = self._turns = 0
+    has_helpers = False  # type: ignore[assignment]
+
+    def __init__(self, world: World, arm: Arm) -> None:
+        nothing: Any = None
+        super().__init__(launcher=world, arm=arm, built=nothing)
+        self.world, self.alive, self.held = world, True, False
+        self._level, self._warmed, self._turns = 0.0, 0, 0
+
+    def settle(self, place: int) -> None:
+        """It is as fast in this restart as chance and its place have it."""
+        self._level = self.world.rng.normal(0, self.world.restart_sd) + self.world.spawn_bias * place
+
+    def start(self) -> None:
+        self.world.begin(self)
+        self.world.events.append(("spawn", self.arm.label))
+        self.is_started = True
 
     def move(self, cpus: frozenset[int]) -> None:
         self.world.events.append((f"move {sorted(cpus)}", self.arm.label))
@@ -176,7 +204,7 @@ class FakePlayer:
         )
         return Turn(latency_ns={Scope.END_TO_END: call_ns}, bins=bins)
 
-    def on_gpu(self) -> OnGpu | None:
+    def read_gpu(self) -> OnGpu | None:
         if not self.arm.target.device.is_gpu:
             return None
         self._command("on_gpu")
@@ -202,7 +230,7 @@ class FakePlayer:
         self.held = False
         self.world.events.append(("release", self.arm.label))
 
-    def placed(self) -> ProcessBounds:
+    def check_cpus(self) -> ProcessBounds:
         self._command("placed")
         return ProcessBounds(cpus=frozenset({1}), os_threads=1, variables={})
 
@@ -210,8 +238,9 @@ class FakePlayer:
         self.world.events.append(("end", self.arm.label))
 
     def kill(self) -> None:
-        self.alive = False
-        self.world.events.append(("kill", self.arm.label))
+        if self.is_started:
+            self.alive = False
+            self.world.events.append(("kill", self.arm.label))
 
     def _gpu(self) -> GpuState | None:
         """The next of the planted states."""
@@ -239,14 +268,20 @@ class FakePlayer:
             raise ArmFailed(words)
 
 
-class Answering(ArmProcess):
-    """The process of an arm without a process: a worker in this one gives the answers, and gets the signals."""
+class Answering(LiveArm):
+    """An arm without a process: a worker in this one gives the answers, and gets the signals."""
 
     has_helpers = False  # type: ignore[assignment]
 
     def __init__(self, worker: Any, built: Any, launcher: Any, *, first: bool = False) -> None:
         self.worker = worker
-        self.enter(launcher, built, 0, is_first=first)
+        super().__init__(launcher=launcher, arm=getattr(built, "arm", None), built=built, is_first=first)
+
+    def start(self) -> None:
+        self.is_started = True
+
+    def move(self, cpus: frozenset[int]) -> None:
+        """It runs where this process does."""
 
     def ask(self, command: str, *limits_s: float, **arguments: Any) -> Any:
         return self.worker.ask(command, *limits_s, **arguments)
@@ -267,26 +302,6 @@ class Answering(ArmProcess):
         self.worker.kill()
 
 
-@dataclass
-class FakeWatch:
-    """Says that the rounds with these numbers (counted over its life) were disturbed."""
-
-    disturbed: frozenset[int] = frozenset()
-    seen: int = -1
-    gpus: list[Gpus] = field(default_factory=list)
-    own_ns: list[int | None] = field(default_factory=list)
-    own_contexts: list[int] = field(default_factory=list)
-
-    def begin(self) -> None:
-        self.seen += 1
-
-    def reasons(self, gpus: Gpus, own_ns: int | None, own_contexts: int) -> tuple[Disturbance, ...]:
-        self.gpus.append(gpus)
-        self.own_ns.append(own_ns)
-        self.own_contexts.append(own_contexts)
-        return (STOLEN,) if self.seen in self.disturbed else ()
-
-
 class InOrder(random.Random):
     """A source of chance that shuffles nothing."""
 
@@ -294,7 +309,13 @@ class InOrder(random.Random):
         return list(population)[:k]
 
 
-QUIET = dict[str, Any](say=lambda _: None, setback=lambda arm, why: None)
+QUIET = dict[str, Any](setback=lambda arm, why: None)
+
+
+def on(launcher: Any, watch: Any = None, time: RaceTime | None = None, **events: Any) -> dict[str, Any]:
+    """What a restart is given: this stage, with a watch and the time, and who hears of its arms."""
+    launcher.watch, launcher.time = watch or FakeWatch(), time or RaceTime()
+    return {"launcher": launcher, **QUIET, **events}
 
 
 def race(world: World, backends: list[str], *, restarts: int = 20, bias_floor: float = 0.005) -> Race:
@@ -313,5 +334,5 @@ def race(world: World, backends: list[str], *, restarts: int = 20, bias_floor: f
     found = Race(arms=there, group=group_of_rules(rules, [*there.values()]), seed=str(world.seed))
     watch = FakeWatch()
     while found.look():
-        found.play(RestartContext(launcher=world, watch=watch, **QUIET))
+        found.play(**on(world, watch))
     return found

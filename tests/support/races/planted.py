@@ -16,12 +16,13 @@ from shootout.core.journal import journal
 from shootout.core.journal.journal import Journal
 from shootout.core.journal.records import Ended, Header
 from shootout.core.race import runner
+from shootout.core.race.pace import RaceTime
 from shootout.core.race.runner import RaceRunner
 from shootout.core.study.feasibility import Here
 from shootout.core.study.plan import Plan, plan_groups
 from shootout.core.study.schema import Study, checked
 from shootout.tell.progress import ProgressDisplay
-from support.races.fakes import FakeWatch, World
+from support.races.fakes import FakePlayer, FakeWatch, World
 
 LINES = {"numpy": (2e4, 100.0), "onnxruntime": (8e4, 20.0)}
 """ns of a call: a + b·batch; they cross at batch 750."""
@@ -36,12 +37,13 @@ class ByBatch(World):
         self.spawned: list[tuple[int, str]] = []
         self.stop_after = stop_after
 
-    def spawn(self, arm: Any, restart: int, padding: int) -> Any:
+    def begin(self, player: FakePlayer) -> None:
+        arm = player.arm
         self.spawned.append((arm.batch, arm.label))
         if self.stop_after is not None and len(self.spawned) > self.stop_after:
             raise KeyboardInterrupt
         self.call_ns = {name: a + b * arm.batch for name, (a, b) in LINES.items()}
-        return super().spawn(arm, restart, padding)
+        super().begin(player)
 
 
 class Planted(RaceRunner):
@@ -89,7 +91,12 @@ def header(asked: Study) -> Header:
 def on_stage(patch: pytest.MonkeyPatch) -> list[ByBatch]:
     """The stage that campaigns get from now on; put another one in its place to change what happens."""
     current = [ByBatch()]
-    patch.setattr(runner, "Launcher", lambda **_: current[0])
+
+    def launcher(*, time: RaceTime, watch: Any, **_: Any) -> ByBatch:
+        current[0].time, current[0].watch = time, watch
+        return current[0]
+
+    patch.setattr(runner, "Launcher", launcher)
     patch.setattr(runner, "NoiseMeter", lambda *_, **__: FakeWatch())
     return current
 
