@@ -30,7 +30,7 @@ from shootout.core.exported.model import open_exported
 from shootout.core.host.scratch import NAME
 from shootout.core.journal import journal
 from shootout.core.journal.journal import History
-from shootout.core.journal.records import Header, Line, Played, Rounds, Skip
+from shootout.core.journal.records import Header, Line, Played, Rounds, Setback
 from shootout.core.journal.samples import read
 from shootout.core.messages import Scope
 
@@ -200,7 +200,9 @@ def drill(
         killed = _kill_one(process, kind, rng)
     before = (run.out / journal.NAME).read_bytes() if (run.out / journal.NAME).exists() else b""
     history = run.history()
-    has_begun = history and not all(isinstance(line, Header | Skip) for line in history.lines)  # else it begins again
+    has_begun = history and not all(
+        isinstance(line, Header) or (isinstance(line, Setback) and line.kind == "skip") for line in history.lines
+    )  # else it begins again
     sound = history.sound_bytes if history and has_begun else 0
     wait(process)
     commands = 1 if run.is_complete() and not (kind == PARENT and killed) else 1 + run.finish()

@@ -6,6 +6,7 @@ CPU can run the build. A node of a Ray cluster does all of it.
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import json
@@ -356,7 +357,7 @@ def _keep(folder: Path, data: bytes) -> None:
             raise ValueError(f"it holds {size(total)} unpacked, and a run at most {size(MOST_BYTES)}")
         names = archive.namelist()
         returned = archive.read(journal.NAME) if journal.NAME in names else b""
-        if not returned.startswith(journal.read_sound(folder)):
+        if not returned.startswith(_read_sound(folder)):
             raise OtherRunError
         for name in names:
             if name != journal.NAME:
@@ -365,6 +366,19 @@ def _keep(folder: Path, data: bytes) -> None:
         folder.mkdir(exist_ok=True)
         (folder / journal.UNPACKING).write_bytes(returned)
         (folder / journal.UNPACKING).replace(folder / journal.NAME)
+
+
+def _read_sound(folder: Path) -> bytes:
+    """Return the bytes of a journal that a run in its folder would go on from; none if it would start over.
+
+    Raises:
+        UsageError: it can't be read.
+    """
+    if not journal.begun(folder) or (history := journal.read(folder)).untouched:
+        return b""
+    plain, packed = folder / journal.NAME, folder / journal.PACKED
+    data = plain.read_bytes() if plain.exists() else gzip.decompress(packed.read_bytes())
+    return data[: history.sound_bytes]
 
 
 def _plan_from_here(record: GroupRecord, request: Request, plan: Planned, here: Mapping[str, str]) -> PlannedGroup:

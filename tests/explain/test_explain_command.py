@@ -24,10 +24,10 @@ from shootout.commands.explain import explain, find_sides
 from shootout.core.adapter import Built
 from shootout.core.clock import Deadline
 from shootout.core.contract import Arm, Precision, Target, TensorSpec
-from shootout.core.errors import ArmFailed, NothingMeasured, SkippedArm, UsageError
+from shootout.core.errors import ArmFailed, NothingMeasured, NotRun, NotRunKind, SkippedArm, UsageError
 from shootout.core.host import environment
 from shootout.core.host.placement import place
-from shootout.core.journal.records import Failure
+from shootout.core.journal.records import not_run
 from shootout.core.study.group import GroupRecord
 from shootout.tell import reproduce
 
@@ -79,7 +79,7 @@ def write_arms(folder: Path, *arms: Arm, unbuilt: Sequence[Arm] = (), failed: Se
     raced = [*arms, replace(arms[0], control=True)]
     lines: list[Any] = [made.prepared(arm) for arm in arms if arm not in unbuilt]
     lines += [
-        Failure(group=made.GROUP, arm=arm, during="build", reason="broken")
+        not_run(made.GROUP, arm, NotRun(NotRunKind.FAILED, "broken", during="build"))
         for arm in arms
         if arm in (*unbuilt, *failed)
     ]

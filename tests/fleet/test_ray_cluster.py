@@ -21,7 +21,7 @@ from shootout.commands import fleet
 from shootout.commands.fleet import find_runs, run_on_fleet
 from shootout.core.host.store import cache_folder
 from shootout.core.journal import journal
-from shootout.core.journal.records import Failure
+from shootout.core.journal.records import Setback
 
 GROUPS = ["identity, batch 1", "identity, batch 2", "identity, batch 3"]
 STUDY = """
@@ -89,7 +89,7 @@ def test_a_node_is_killed_and_another_one_of_its_label_goes_on(
         history = journal.read(run)
         assert [group.name for group in history.groups] == GROUPS
         assert history.played_out
-        assert not [line for line in history.lines if isinstance(line, Failure)]
+        assert not [line for line in history.lines if isinstance(line, Setback) and line.kind == "failure"]
     assert not killer.is_alive(), "a node was killed in the middle"
     assert {*(cache_folder() / NICE).read_text().split()} == {"0"}, "as nice as if it were typed there"
     merged = here("merge", *runs, "--json", cwd=tmp_path).data

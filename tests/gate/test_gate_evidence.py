@@ -16,9 +16,9 @@ from shootout.apps.judge.analysis import analyse_cells
 from shootout.apps.judge.gate.evidence import Check, Limits, _check_outputs, find_evidence, read_limits
 from shootout.apps.judge.gate.verdict import judge_slowdown
 from shootout.core.contract import Arm, Executed, NotRunKind, Precision, Target
-from shootout.core.errors import UsageError
+from shootout.core.errors import NotRun, UsageError
 from shootout.core.journal import journal
-from shootout.core.journal.records import Checked, Failure, Line
+from shootout.core.journal.records import Checked, Line, not_run
 from shootout.core.messages import Scores
 from shootout.core.results.group import group_of
 from shootout.tell.limits import Standing
@@ -178,7 +178,7 @@ def test_the_record_of_a_folder_that_the_gate_itself_made_is_a_proof(tmp_path: P
     ],
 )
 def test_who_breaks_is_no_fault_of_the_other_s(tmp_path: Path, arm: Arm, cause: NotRunKind, standing: Standing):
-    left = Failure(group=made.GROUP, arm=arm, during="a round", reason="it hung", cause=cause)
+    left = not_run(made.GROUP, arm, NotRun(cause, "it hung", during="a round"))
     assert evidence(tmp_path, Limits(), also=[left])["error"].standing is standing
 
 

@@ -16,11 +16,11 @@ import pytest
 from pydantic import ValidationError
 from support.races.made import ARMS, A, B, ended, header, played, prepared, rounds, write
 
-from shootout.core.errors import ShootoutError, UsageError
+from shootout.core.errors import NotRun, NotRunKind, ShootoutError, UsageError
 from shootout.core.journal import journal
 from shootout.core.journal.folder import open_journal
 from shootout.core.journal.journal import NAME, Journal
-from shootout.core.journal.records import SCHEMA, Failure, Line, Played, Skip
+from shootout.core.journal.records import SCHEMA, Line, Played, not_run
 from shootout.tell import reproduce
 
 FIRST = (played(A, 0, 100.0), played(B, 0, 90.0), rounds(0))
@@ -34,8 +34,8 @@ def small(folder: Path) -> Path:
 
 def test_every_kind_of_line_comes_back_as_it_was(tmp_path: Path):
     odd = played(A, 0, 100.0, steady_from=None, block_median_ns={"end_to_end": (), "compute": ()})
-    skip = Skip(group="g", arm=B, reason="missing «é»\n", fix="")
-    failure = Failure(group="g", arm=B, during="load", reason="broke")
+    skip = not_run("g", B, NotRun(NotRunKind.UNAVAILABLE, "missing «é»\n"))
+    failure = not_run("g", B, NotRun(NotRunKind.FAILED, "broke", during="load"))
     lines: tuple[Line, ...] = (header(), prepared(A), odd, rounds(0, voided=2), skip, failure, ended(complete=False))
     found = journal.read(write(tmp_path, *lines))
     assert found.lines == lines

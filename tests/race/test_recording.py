@@ -20,7 +20,7 @@ from shootout.core.errors import NotRun, NotRunKind
 from shootout.core.exported.model import REPORT
 from shootout.core.host.placement import ProcessBounds
 from shootout.core.journal import journal, samples
-from shootout.core.journal.records import Failure
+from shootout.core.journal.records import not_run
 from shootout.core.messages import Loaded, Scope, Scores, Tuned, Turn, Verified
 from shootout.core.race.recording import NO_TIME, UNKNOWN, Recorder, _find_doubts, _prepared_line
 from shootout.core.race.restart import Restart
@@ -186,7 +186,7 @@ def test_the_scores_of_an_arm_are_written_once(tmp_path):
 def test_who_was_killed_is_tried_again_by_the_same_command_and_in_once_it_has_played(tmp_path, monkeypatch):
     arms = [Arm(target=Target(backend=name), model="m") for name in ("numpy", "openvino")]
     lines = [
-        Failure(group="g", arm=arm, during="a round", reason="r", cause=NotRunKind(kind))
+        not_run("g", arm, NotRun(NotRunKind(kind), "r", during="a round"))
         for arm, kind in zip(arms, ("killed", "failed"), strict=True)
     ]
     written: list[Any] = []

@@ -28,7 +28,7 @@ from shootout.core.host.placement import Placement, place
 from shootout.core.journal import journal, samples
 from shootout.core.journal.folder import find_obstacle
 from shootout.core.journal.journal import Journal
-from shootout.core.journal.records import Failure, Line, Played, Rounds
+from shootout.core.journal.records import Line, Played, Rounds, not_run
 from shootout.core.messages import Ask, Loaded, Scope, Scores, Tuned, Turn
 from shootout.core.race import pace, restart, runner
 from shootout.core.race.live_arm import Launcher
@@ -239,7 +239,7 @@ def test_the_race_is_run_off_the_arms_cpus(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_resumed_run_knows_who_is_out_and_what_was_built(tmp_path: Path):
-    failure = Failure(group=GROUP, arm=B, during="load", reason="broke")
+    failure = not_run(GROUP, B, NotRun(NotRunKind.FAILED, "broke", during="load"))
     history = journal.read(write(tmp_path, header(), prepared(A), failure))
     told: list[Line] = []
     file: Any = SimpleNamespace(append=lambda *lines: told.extend(lines))

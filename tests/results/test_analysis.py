@@ -17,9 +17,10 @@ from support.races.made import COPY, EXECUTED, GROUP, A, B, ended, header, playe
 import shootout
 from shootout.apps.judge.analysis import analyse, missing
 from shootout.core.contract import Precision
+from shootout.core.errors import NotRun, NotRunKind
 from shootout.core.host.noise import Disturbance
 from shootout.core.journal import journal, samples
-from shootout.core.journal.records import Failure, Line, Rounds
+from shootout.core.journal.records import Line, Rounds, not_run
 from shootout.core.messages import Scope, Turn
 from shootout.core.race.race import Race
 from shootout.core.results.group import Group, copy_holds, group_of
@@ -171,7 +172,7 @@ def test_a_control_that_differs_withholds_every_verdict(tmp_path: Path):
 def test_a_control_that_never_ran_or_crashed_withholds_every_verdict(tmp_path: Path):
     lines = [line for line in race() if getattr(line, "arm", None) != COPY.label]
     assert "different from its control" in withheld(document(tmp_path, *lines, ended()))
-    crash = Failure(group=GROUP, arm=COPY, during="a round", reason="killed by SIGSEGV")
+    crash = not_run(GROUP, COPY, NotRun(NotRunKind.FAILED, "killed by SIGSEGV", during="a round"))
     assert "failed: " in withheld(document(tmp_path, *race(), crash, ended()))
 
 

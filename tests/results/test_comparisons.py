@@ -9,8 +9,8 @@ from support.races.made import COPY, A, B, ended, header, played, rounds, write
 
 import shootout
 from shootout.core.contract import Arm, Target
-from shootout.core.errors import UsageError
-from shootout.core.journal.records import Failure
+from shootout.core.errors import NotRun, NotRunKind, UsageError
+from shootout.core.journal.records import not_run
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.study.group import GroupRecord
 
@@ -25,7 +25,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> shootout.Run:
     first = header((A, B, C, gone, COPY))
     other = GroupRecord(name="other", baseline=B.label, comparisons=1, arms=(B, C))
     lines = [line for g in range(5) for line in (*(played(arm, g, ns + g) for arm, ns in TIMES), rounds(g))]
-    failure = Failure(group=first.groups[0].name, arm=gone, during="load", reason="it broke")
+    failure = not_run(first.groups[0].name, gone, NotRun(NotRunKind.FAILED, "it broke", during="load"))
     folder = tmp_path_factory.mktemp("run") / "run"
     return shootout.load(
         write(folder, first.model_copy(update={"groups": (*first.groups, other)}), failure, *lines, ended())

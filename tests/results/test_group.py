@@ -9,7 +9,7 @@ from support.races.made import COPY, GROUP, A, B, header, played, rounds, write
 
 from shootout.core.contract import Arm, NotRun, NotRunKind, Target
 from shootout.core.journal import journal
-from shootout.core.journal.records import Failure, Line, Skip, not_run
+from shootout.core.journal.records import Line, not_run
 from shootout.core.messages import Scope
 from shootout.core.race.race import Race
 from shootout.core.results.group import Group, group_of, withheld
@@ -49,7 +49,7 @@ def test_who_is_never_timed_is_not_said_to_have_failed(tmp_path: Path) -> None:
 
 
 def test_who_was_killed_is_out_until_it_has_played_again(tmp_path: Path) -> None:
-    lost, broke = (Failure(group=GROUP, arm=B, during="a round", reason="r", cause=NotRunKind(one)) for one in WHY)
+    lost, broke = (not_run(GROUP, B, NotRun(NotRunKind(one), "r", during="a round")) for one in WHY)
     first, second = (played(B, 0, 1.0), rounds(0)), (played(B, 1, 1.0), rounds(1))
     assert group(tmp_path, *first, lost).setbacks[B.label].kind is NotRunKind.KILLED
     assert group(tmp_path, *first, lost, *second).setbacks == {}
@@ -57,7 +57,7 @@ def test_who_was_killed_is_out_until_it_has_played_again(tmp_path: Path) -> None
 
 
 def test_who_left_by_a_limit_that_was_loosened_since_is_in_again(tmp_path: Path) -> None:
-    left = Skip(group=GROUP, arm=B, reason="memory", fix="", cause=NotRunKind.OFF_LIMITS)
+    left = not_run(GROUP, B, NotRun(NotRunKind.OFF_LIMITS, "memory"))
     first, second = (played(B, 0, 1.0), rounds(0)), (played(B, 1, 1.0), rounds(1))
     assert group(tmp_path, *first, left).setbacks[B.label].kind is NotRunKind.OFF_LIMITS
     assert group(tmp_path, *first, left, *second).setbacks == {}

@@ -30,9 +30,10 @@ from shootout.apps.judge.analysis import analyse
 from shootout.apps.judge.choice import UNCHECKED
 from shootout.commands.report import render
 from shootout.core.contract import NotRunKind, StepError
+from shootout.core.errors import NotRun
 from shootout.core.exported.fidelity import NOTHING
 from shootout.core.journal.journal import Journal, read
-from shootout.core.journal.records import Checked, Failure, Line, LoadTestResult, Played, Skip, TriedRate
+from shootout.core.journal.records import Checked, Line, LoadTestResult, Played, TriedRate, not_run
 from shootout.core.messages import Loaded, Verified
 from shootout.core.race.recording import Recorder
 from shootout.core.stats.verdicts import Verdict
@@ -122,7 +123,7 @@ def test_the_agreement_is_the_least_of_all_restarts_and_not_that_of_the_worst_er
 
 
 def test_an_arm_that_failed_later_keeps_its_figures_but_no_verdict(tmp_path: Path):
-    failure = Failure(group=GROUP, arm=B, during="a round", reason="killed by SIGSEGV")
+    failure = not_run(GROUP, B, NotRun(NotRunKind.FAILED, "killed by SIGSEGV", during="a round"))
     document_ = document(tmp_path, *race(), failure, ended())
     found = row(document_)
     assert (found.outcome, found.reason, found.artifact_bytes) == ("failed", "killed by SIGSEGV", 3_000_000)
@@ -139,7 +140,7 @@ def test_an_arm_that_failed_later_keeps_its_figures_but_no_verdict(tmp_path: Pat
 
 
 def test_an_arm_that_left_by_the_cap_keeps_its_time_and_is_not_shipped(tmp_path: Path):
-    slow = Skip(group=GROUP, arm=B, reason="a call takes 9 s", fix="raise it", cause=NotRunKind.TOO_SLOW)
+    slow = not_run(GROUP, B, NotRun(NotRunKind.TOO_SLOW, "a call takes 9 s", "raise it"))
     document_ = document(tmp_path, *race(), slow, ended())
     assert (row(document_).outcome, row(document_).reason) == ("measured", "a call takes 9 s")
     assert "left the race: b: a call takes 9 s. Fix: raise it" in printed(document_).splitlines()
@@ -149,7 +150,7 @@ def test_an_arm_that_left_by_the_cap_keeps_its_time_and_is_not_shipped(tmp_path:
 @pytest.mark.parametrize("failed", [False, True])
 def test_an_arm_that_was_checked_and_never_timed_keeps_size_error_and_proof(tmp_path: Path, failed: bool):
     wrong = replace(EXACT, relative_l2=0.5)
-    gate = [Failure(group=GROUP, arm=B, during="entering", reason="its outputs are off")] if failed else []
+    gate = [not_run(GROUP, B, NotRun(NotRunKind.FAILED, "its outputs are off", during="entering"))] if failed else []
     document_ = document(tmp_path, checked(A), checked(B, executed=HEAVY, fidelity=wrong), *gate)
     found = row(document_)
     assert found.outcome == ("failed" if failed else "not timed")

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from support.races.made import ARMS, COPY, GROUP, A, B, ended, header, played, prepared, rounds, write
 
-from shootout.core.errors import UsageError
+from shootout.core.errors import NotRun, NotRunKind, UsageError
 from shootout.core.journal import samples
-from shootout.core.journal.records import Failure, Line
+from shootout.core.journal.records import Line, not_run
 from shootout.core.messages import Scope, Turn
 from shootout.core.results.run import Run, read_run
 from shootout.core.stats.verdicts import Verdict
 
-BROKEN = Failure(group=GROUP, arm=B, during="load", reason="it broke")
+BROKEN = not_run(GROUP, B, NotRun(NotRunKind.FAILED, "it broke", during="load"))
 
 
 def run(folder: Path, *more: Line, restarts: int = 6) -> Run:

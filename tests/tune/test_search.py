@@ -32,7 +32,7 @@ from shootout.core.host import environment
 from shootout.core.host.placement import place
 from shootout.core.journal import journal
 from shootout.core.journal.journal import Journal
-from shootout.core.journal.records import Ended, Failure, Header, Rounds, Skip
+from shootout.core.journal.records import Ended, Header, Rounds, not_run
 from shootout.core.messages import Scores
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.study import points
@@ -150,12 +150,12 @@ class Machine:
         for group in plan.groups:
             for arm in group.record.arms:
                 if why := group.skips.get(arm.label):
-                    file.append(Skip(group=group.record.name, arm=arm, reason=why.reason, fix=why.fix, cause=why.kind))
+                    file.append(not_run(group.record.name, arm, NotRun(why.kind, why.reason, why.fix)))
             playing = [arm for arm in group.playing if arm.label not in self.refused]
             for arm in (one for one in group.playing if one.label in self.refused):
                 name, error = group.record.name, self.refused[arm.label]
                 wrong = replace(made.EXACT, relative_l2=error)
-                failed = Failure(group=name, arm=arm, during="verify", reason=f"relative L2 error {error}")
+                failed = not_run(name, arm, NotRun(NotRunKind.FAILED, f"relative L2 error {error}", during="verify"))
                 file.append(made.checked(arm, group=name, fidelity=wrong), failed)
             for arm in (one for one in playing if not one.control):
                 if scores := self.scores(stage, arm):

@@ -28,7 +28,7 @@ from shootout.core.host.placement import place
 from shootout.core.host.scratch import scratch
 from shootout.core.host.store import cache_folder
 from shootout.core.install import find_closure
-from shootout.core.journal.records import Skip
+from shootout.core.journal.records import Setback
 from shootout.core.messages import Progress
 from shootout.core.study.group import name_typed
 from shootout.core.study.plan import PlannedGroup
@@ -160,7 +160,11 @@ def _keys_of(made: ExportedModel, source: RacedArm) -> set[str]:
 
 def _plan_of_group(source: RacedArm) -> PlannedGroup:
     record, history = source.record, source.run.history
-    skips = {line.arm.label: line.why for line in history.of_group(record.name) if isinstance(line, Skip)}
+    skips = {
+        line.arm.label: line.why
+        for line in history.of_group(record.name)
+        if isinstance(line, Setback) and line.kind == "skip"
+    }
     given = history.header.given
     files = {name: Path(given[name]) if name in given else None for name in _GIVEN_FILES}
     rows = find_rows(given.get("inputs"), given.get("read"), given.get("truth"))

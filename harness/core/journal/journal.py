@@ -33,7 +33,7 @@ from shootout.core.journal.records import (
     Line,
     Played,
     Rounds,
-    Skip,
+    Setback,
     is_possible,
 )
 from shootout.core.study.group import GroupRecord
@@ -86,7 +86,9 @@ class History:
     @property
     def untouched(self) -> bool:
         """Return whether the run only began, and so can start over in its folder."""
-        return all(isinstance(line, Header | Skip) for line in self.lines)
+        return all(
+            isinstance(line, Header) or (isinstance(line, Setback) and line.kind == "skip") for line in self.lines
+        )
 
     @property
     def complete(self) -> bool:
@@ -152,18 +154,6 @@ def read(folder: Path) -> History:
         inside = sorted(str(path.parent) for path in folder.glob(f"*/{NAME}"))  # as a tuning's stages
         fix = f"name one of those in it: {', '.join(inside)}" if inside else "name a folder made by `shootout run`"
         raise UsageError(f"no run in {str(folder)!r}: {tell_refusal(error, fix)}") from None
-
-
-def read_sound(folder: Path) -> bytes:
-    """Return the bytes of a journal that a run in its folder would go on from; none if it would start over.
-
-    Raises:
-        UsageError: as `read`.
-    """
-    if not begun(folder) or (history := read(folder)).untouched:
-        return b""
-    path = folder / (NAME if (folder / NAME).exists() else PACKED)
-    return b"".join(_read_lines(path))[: history.sound_bytes]
 
 
 def _read_history(path: Path, texts: Iterator[bytes]) -> History:

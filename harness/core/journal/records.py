@@ -16,8 +16,10 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    SerializerFunctionWrapHandler,
     TypeAdapter,
     create_model,
+    model_serializer,
     model_validator,
 )
 
@@ -370,19 +372,20 @@ class Rounds(Record):
         return self.wall_s - self.spent_s.get("hung", 0.0)
 
 
-class Skip(Record):
-    """An arm of a group that can't run here.
+class Setback(Record):
+    """An arm of a group is out: it can't run here (`skip`), or it failed, was wrong or was killed (`failure`).
 
     Attributes:
         during: the step at which it left; "" where it never began.
+        fix: what the user can do about it; a failure has none.
     """
 
-    kind: Literal["skip"] = "skip"
+    kind: Literal["skip", "failure"]
     group: str
     arm: Arm
     reason: str
-    fix: str
-    cause: NotRunKind = NotRunKind.UNAVAILABLE
+    fix: str = ""
+    cause: NotRunKind
     during: str = ""
 
     @property
@@ -390,28 +393,16 @@ class Skip(Record):
         """Return the reason as the rest of the program knows it."""
         return NotRun(self.cause, self.reason, self.fix, self.during)
 
-
-class Failure(Record):
-    """An arm that failed or whose outputs were wrong; a killed one (`cause`) counts until it has played again."""
-
-    kind: Literal["failure"] = "failure"
-    group: str
-    arm: Arm
-    during: str
-    reason: str
-    cause: NotRunKind = NotRunKind.FAILED
-
-    @property
-    def why(self) -> NotRun:
-        """Return the reason as the rest of the program knows it."""
-        return NotRun(self.cause, self.reason, during=self.during)
+    @model_serializer(mode="wrap")
+    def _write(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = write(self)
+        return {key: value for key, value in fields.items() if key != "fix" or value or self.kind == "skip"}
 
 
-def not_run(group: str, arm: Arm, why: NotRun) -> Skip | Failure:
+def not_run(group: str, arm: Arm, why: NotRun) -> Setback:
     """Return the line that says why an arm of a group is out."""
-    if why.failed:
-        return Failure(group=group, arm=arm, during=why.during, reason=why.reason, cause=why.kind)
-    return Skip(group=group, arm=arm, reason=why.reason, fix=why.fix, cause=why.kind, during=why.during)
+    kind: Literal["skip", "failure"] = "failure" if why.failed else "skip"
+    return Setback(kind=kind, group=group, arm=arm, reason=why.reason, fix=why.fix, cause=why.kind, during=why.during)
 
 
 class Ended(Record):
@@ -436,7 +427,7 @@ class Ended(Record):
 
 
 Line = Annotated[
-    Header | Confirming | Prepared | Checked | Played | Rounds | Skip | Failure | Ended,
+    Header | Confirming | Prepared | Checked | Played | Rounds | Setback | Ended,
     Field(discriminator="kind"),
 ]
 LINE: TypeAdapter[Line] = TypeAdapter(Line, config=ConfigDict(ser_json_inf_nan="strings"))

@@ -73,7 +73,7 @@ def write(
             path.parent.mkdir()
             sync_folder(folder)
         with temporary.open("wb") as file:
-            np.savez(file, **_name_parts(readings, texts=2, numbers=2), latency_ns=_join(readings, np.float64))
+            np.savez(file, **name_parts(readings, texts=2, numbers=2), latency_ns=join(readings, np.float64))
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -86,25 +86,7 @@ def write(
         ) from None
 
 
-def write_packed(folder: Path, readings: Mapping[Key, Array]) -> None:
-    """Write the one file of a packed run.
-
-    Sorted readings are small as differences; of computed ones, which aren't whole, those of their bits.
-
-    Args:
-        readings: of each part sorted, in ns.
-    """
-    is_whole = all(part.dtype.kind == "i" for part in readings.values())
-    bits = np.int64 if is_whole else np.uint64
-    steps = {key: _step(part if is_whole else part.astype(np.float64).view(bits)) for key, part in readings.items()}
-    np.savez_compressed(folder / PACKED, **_name_parts(readings, texts=3, numbers=3), steps=_join(steps, bits))
-
-
-def _step(values: Array) -> Array:
-    return np.diff(values, prepend=values.dtype.type(0))
-
-
-def _name_parts(readings: Mapping[Any, Array], texts: int, numbers: int) -> dict[str, Any]:
+def name_parts(readings: Mapping[Any, Array], texts: int, numbers: int) -> dict[str, Any]:
     """Return what a file says of its parts: so many texts and numbers of each, the last of which is its count."""
     named = np.array([key[:texts] for key in readings], dtype=np.str_).reshape(-1, texts)
     words, places = np.unique(named, return_inverse=True)
@@ -113,25 +95,9 @@ def _name_parts(readings: Mapping[Any, Array], texts: int, numbers: int) -> dict
     return {"words": words, "parts": np.hstack([places.reshape(named.shape), table])}
 
 
-def _join(readings: Mapping[Any, Array], dtype: type) -> Array:
+def join(readings: Mapping[Any, Array], dtype: type) -> Array:
+    """Return the readings of all parts, one behind the other."""
     return np.concatenate([np.array([], dtype), *readings.values()], dtype=dtype)
-
-
-class _Rows:
-    """Count the rows that may still be read; a part and a word, which take time too, count as one each."""
-
-    def __init__(self, left: int | None = None) -> None:
-        self.left = MOST_ROWS if left is None else left
-
-    def take(self, count: int) -> None:
-        """Count rows as read.
-
-        Raises:
-            ValueError: there are more than may be read.
-        """
-        if count > self.left:
-            raise ValueError(f"more than {MOST_ROWS} rows")
-        self.left -= count
 
 
 class Samples:
@@ -140,7 +106,6 @@ class Samples:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._lost: set[str] = set()
-        self._rows = _Rows()
 
     @property
     def lost(self) -> tuple[str, ...]:
@@ -168,15 +133,16 @@ class Samples:
         Returns:
             Under None what an older version has packed: nothing tells its restarts apart.
         """
-        readings = dict(self._packed_readings.get((group, arm, scope), {}))
-        rows = _Rows(self._rows.left)
+        packed, taken = self._packed
+        readings, left = dict(packed.get((group, arm, scope), {})), MOST_ROWS - taken
         for restart, name in names.items():
             try:
-                own = _read_restart_file(self._folder, name, arm, scope, rows)
+                own, taken = _read_restart_file(self._folder, name, arm, scope, left)
             except _UNREADABLE:
                 if not self._has_restart(group, restart):
                     self._lost.add(name)
                 continue
+            left -= taken
             if own.size:
                 readings[restart] = own
         return readings
@@ -189,24 +155,24 @@ class Samples:
     @cached_property
     def _packed_restarts_by_group(self) -> dict[str, set[int | None]]:
         by_group: dict[str, set[int | None]] = {}
-        for (group, _, _), restarts in self._packed_readings.items():
+        for (group, _, _), restarts in self._packed[0].items():
             by_group.setdefault(group, set()).update(restarts)
         return by_group
 
     @cached_property
-    def _packed_readings(self) -> dict[tuple[str, str, str], dict[int | None, Array]]:
-        """Return what the one file of a packed run holds, by group, arm and scope, and by restart."""
+    def _packed(self) -> tuple[dict[tuple[str, str, str], dict[int | None, Array]], int]:
+        """Return what the one file of a packed run holds, by group, arm and scope, and by restart; and its rows."""
         try:
-            return _read_packed(self._folder, self._rows)
+            return _read_packed(self._folder)
         except _UNREADABLE:
             if (self._folder / PACKED).exists():
                 self._lost.add(PACKED)
-            return {}
+            return {}, 0
 
 
-def _read_packed(folder: Path, rows: _Rows) -> dict[tuple[str, str, str], dict[int | None, Array]]:
-    """Read what `Samples._packed_readings` holds; raises one of `_UNREADABLE`."""
-    words, parts, steps = _read_file(resolve_inside(folder, PACKED), rows, "steps", texts=3, numbers=3)
+def _read_packed(folder: Path) -> tuple[dict[tuple[str, str, str], dict[int | None, Array]], int]:
+    """Read what `Samples._packed` holds; raises one of `_UNREADABLE`."""
+    words, parts, steps = _read_file(resolve_inside(folder, PACKED), MOST_ROWS, "steps", texts=3, numbers=3)
     readings: dict[tuple[str, str, str], dict[int | None, list[Array]]] = {}
     if np.any(parts[:, -2] < 1):
         raise ValueError("no call shares a reading")
@@ -219,7 +185,10 @@ def _read_packed(folder: Path, rows: _Rows) -> dict[tuple[str, str, str], dict[i
         group, arm, scope = (words[place] for place in places)
         own = readings.setdefault((group, arm, scope), {})
         own.setdefault(None if restart == UNKNOWN else restart, []).append(reading_ns / calls)
-    return {key: {restart: np.concatenate(arrays) for restart, arrays in own.items()} for key, own in readings.items()}
+    joined = {
+        key: {restart: np.concatenate(arrays) for restart, arrays in own.items()} for key, own in readings.items()
+    }
+    return joined, steps.size + len(parts) + len(words)
 
 
 def read(folder: Path, name: str, arm: str, scope: str) -> Array:
@@ -230,19 +199,19 @@ def read(folder: Path, name: str, arm: str, scope: str) -> Array:
         name: the file's path inside it, as the journal has it; one that leads elsewhere counts as gone.
     """
     try:
-        return _read_restart_file(folder, name, arm, scope, _Rows())
+        return _read_restart_file(folder, name, arm, scope, MOST_ROWS)[0]
     except _UNREADABLE:
         return np.array([])
 
 
-def _read_restart_file(folder: Path, name: str, arm: str, scope: str, rows: _Rows) -> Array:
-    """Read as `read` does, but raise one of `_UNREADABLE`."""
-    words, parts, latency_ns = _read_file(resolve_inside(folder, name), rows, "latency_ns", texts=2, numbers=2)
+def _read_restart_file(folder: Path, name: str, arm: str, scope: str, most: int) -> tuple[Array, int]:
+    """Read as `read` does, with the rows of the whole file, at most so many; or raise one of `_UNREADABLE`."""
+    words, parts, latency_ns = _read_file(resolve_inside(folder, name), most, "latency_ns", texts=2, numbers=2)
     _refuse_no_times(latency_ns)
     is_arm, is_scope = (np.array([word == one for word in words], dtype=bool) for one in (arm, str(scope)))
     wanted = is_arm[parts[:, 0]] & is_scope[parts[:, 1]]
     readings_ns: Array = latency_ns[np.repeat(wanted, parts[:, -1])].astype(np.float64)
-    return readings_ns
+    return readings_ns, latency_ns.size + len(parts) + len(words)
 
 
 def _refuse_no_times(readings_ns: Array) -> None:
@@ -255,11 +224,11 @@ def _refuse_no_times(readings_ns: Array) -> None:
         raise ValueError("it holds readings that are no times")
 
 
-def _read_file(path: Path, rows: _Rows, name: str, texts: int, numbers: int) -> tuple[list[str], Array, Array]:
+def _read_file(path: Path, most: int, name: str, texts: int, numbers: int) -> tuple[list[str], Array, Array]:
     """Read a file's words, parts and readings.
 
     Args:
-        rows: how many may be read; those of this file, with its parts and words, are taken from them.
+        most: how many readings, parts and words it may have together.
         name: of the readings.
         texts, numbers: how many of each a part has.
 
@@ -267,7 +236,7 @@ def _read_file(path: Path, rows: _Rows, name: str, texts: int, numbers: int) -> 
         OSError, LookupError, ValueError, EOFError: one of `_UNREADABLE`: it isn't one of ours, or is too large.
     """
     columns = texts + numbers
-    most_bytes = {"words": _MOST_WORD_BYTES, "parts": 8 * columns * MOST_PARTS, name: 8 * rows.left}
+    most_bytes = {"words": _MOST_WORD_BYTES, "parts": 8 * columns * MOST_PARTS, name: 8 * most}
     words, parts, values = untrusted.read_arrays(path, most_bytes).values()
     if words.dtype.kind != "U" or words.ndim != 1 or parts.dtype != np.int64 or parts.shape[1:] != (columns,):
         raise ValueError("its parts have other columns")
@@ -278,5 +247,6 @@ def _read_file(path: Path, rows: _Rows, name: str, texts: int, numbers: int) -> 
         raise ValueError("it holds other numbers")
     if np.any(counts < 0) or np.any(counts > values.size) or counts.sum() != values.size:
         raise ValueError("its parts don't fill it")
-    rows.take(values.size + len(parts) + len(words))
+    if values.size + len(parts) + len(words) > most:
+        raise ValueError(f"more than {MOST_ROWS} rows")
     return words.tolist(), parts, values

@@ -11,14 +11,7 @@ from shootout.core.contract import SCALED, Arm, NotRun, NotRunKind, Precision
 from shootout.core.errors import TRIED_AGAIN
 from shootout.core.journal import samples
 from shootout.core.journal.journal import History, Journal
-from shootout.core.journal.records import (
-    Checked,
-    Failure,
-    Played,
-    Prepared,
-    Skip,
-    not_run,
-)
+from shootout.core.journal.records import Checked, Played, Prepared, Setback, not_run
 from shootout.core.messages import Loaded, Progress, Verified
 from shootout.core.race.race import Purpose
 from shootout.core.race.restart import Restart
@@ -62,7 +55,7 @@ class Recorder:
 
     def __post_init__(self) -> None:
         for line in self.history.lines:
-            if isinstance(line, Skip | Failure):
+            if isinstance(line, Setback):
                 if line.why.hung:
                     self._hung.add((line.group, line.arm.label))
                 if line.why.kind not in TRIED_AGAIN:

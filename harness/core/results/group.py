@@ -14,17 +14,7 @@ from shootout.core.constants import CONTROL_WITHIN
 from shootout.core.contract import Array, NotRun, NotRunKind
 from shootout.core.errors import NO_FAULT
 from shootout.core.journal.journal import History
-from shootout.core.journal.records import (
-    Checked,
-    Failure,
-    Header,
-    Line,
-    LoadTestResult,
-    Played,
-    Prepared,
-    Rounds,
-    Skip,
-)
+from shootout.core.journal.records import Checked, Header, Line, LoadTestResult, Played, Prepared, Rounds, Setback
 from shootout.core.messages import Scope
 from shootout.core.scenario import scenario_of
 from shootout.core.stats.group_evidence import GroupEvidence, Pair, Rules
@@ -207,7 +197,7 @@ def _setbacks(lines: Sequence[Line], played: Collection[str]) -> dict[str, NotRu
     """
     found: dict[str, NotRun] = {}
     for line in lines:
-        if isinstance(line, Skip | Failure):
+        if isinstance(line, Setback):
             if line.why.kind is not NotRunKind.NOT_REACHED or line.arm.label not in played:
                 found[line.arm.label] = line.why
         elif isinstance(line, Played) and line.arm in found and found[line.arm].kind in NO_FAULT:

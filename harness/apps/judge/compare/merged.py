@@ -152,7 +152,7 @@ def _pack_run(folder: Path, history: History, into: Path, *, raw: bool) -> None:
     is_plain = (folder / journal.NAME).exists()
     if raw and is_plain and not (folder / samples.PACKED).exists():
         if readings := readings_of(folder, history):  # none where all targets were skipped
-            samples.write_packed(into, readings)
+            _write_packed(into, readings)
     elif raw:  # packed before: its readings have lost their rounds, and what was measured since lies beside them
         inside = folder.resolve()
         for path in (folder / samples.PACKED, *folder.glob(f"{samples.FOLDER}/*.npz")):
@@ -163,6 +163,22 @@ def _pack_run(folder: Path, history: History, into: Path, *, raw: bool) -> None:
     data = (folder / (journal.NAME if is_plain else journal.PACKED)).read_bytes()
     # Last, since only then it is a run.
     (into / journal.PACKED).write_bytes(gzip.compress(data, mtime=0) if is_plain else data)
+
+
+def _write_packed(folder: Path, readings: Mapping[samples.Key, Array]) -> None:
+    """Write the one file of a packed run.
+
+    Sorted readings are small as differences; of computed ones, which aren't whole, those of their bits.
+
+    Args:
+        readings: of each part sorted, in ns.
+    """
+    is_whole = all(part.dtype.kind == "i" for part in readings.values())
+    bits = np.int64 if is_whole else np.uint64
+    exact = {key: part if is_whole else part.astype(np.float64).view(bits) for key, part in readings.items()}
+    steps = {key: np.diff(part, prepend=part.dtype.type(0)) for key, part in exact.items()}
+    parts = samples.name_parts(readings, texts=3, numbers=3)
+    np.savez_compressed(folder / samples.PACKED, **parts, steps=samples.join(steps, bits))
 
 
 def readings_of(folder: Path, history: History) -> dict[samples.Key, Array]:
