@@ -22,7 +22,7 @@ from shootout.core.contract import Arm, Array, Capabilities, NotRun
 from shootout.core.exported.model import ExportedModel, sha256
 from shootout.core.messages import Ask, Scope, TimeBin, Turn, Verified
 from shootout.core.units import duration, number
-from shootout.core.worker.blocks import Blocks, Caller, read_inputs
+from shootout.core.worker.blocks import Blocks, Caller
 from shootout.core.worker.verification import Claim, verify
 
 if TYPE_CHECKING:  # a worker doesn't load these
@@ -225,8 +225,9 @@ class Scenario:
             sessions: one for each instance.
             seed: of this arm in this restart.
         """
-        buffers, clips = read_inputs(built.exported)
-        return Blocks(sessions[0], buffers, on_gpu=built.arm.target.device.is_gpu, clips=clips)
+        exported, on_gpu = built.exported, built.arm.target.device.is_gpu
+        sets = exported.input_buffers()
+        return Blocks(sessions[0], exported.pick(sets), on_gpu=on_gpu, stream=exported.stream, sets=sets)
 
     def verify(self, claim: Claim, _caller: Caller, keep: Path | None) -> tuple[Verified, Claim]:
         """Verify what is called, and judge what the arm tells of itself.

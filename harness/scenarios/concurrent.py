@@ -26,9 +26,10 @@ from shootout.core.adapter import Built, Session
 from shootout.core.clock import Call
 from shootout.core.constants import BLOCK_CALLS, GPU_LEAD_IN_NS, LEAD_IN_CALLS, LONG_CALL_NS, SHORT_CALL_NS
 from shootout.core.contract import Arm, Array, Arrays
+from shootout.core.exported.calls import Stream
 from shootout.core.messages import Ask, Scope, Tuned, Turn
 from shootout.core.scenario import StudyOption
-from shootout.core.worker.blocks import Blocks, Clips, read_inputs
+from shootout.core.worker.blocks import Blocks
 
 T = TypeVar("T")
 _START_NS = 5_000_000
@@ -106,9 +107,10 @@ def spread_instances(arm: Arm, settings: Sequence[tuple[int, int]], words: str) 
 
 def open_instances(built: Built, sessions: Sequence[Session]) -> Instances:
     """Return what makes the calls of all of an arm's sessions, each on inputs of its own."""
-    exported, (buffers, clips) = built.exported, read_inputs(built.exported)
-    inputs = [buffers, *(exported.pick(exported.input_buffers()) for _ in sessions[1:])]
-    return Instances(sessions, inputs, built.arm.batch, on_gpu=built.arm.target.device.is_gpu, clips=clips)
+    exported, on_gpu = built.exported, built.arm.target.device.is_gpu
+    sets = exported.input_buffers()
+    inputs = [exported.pick(sets), *(exported.pick(exported.input_buffers()) for _ in sessions[1:])]
+    return Instances(sessions, inputs, built.arm.batch, on_gpu=on_gpu, stream=exported.stream, sets=sets)
 
 
 class Instances:
@@ -119,7 +121,7 @@ class Instances:
         inputs: each session's own input buffers.
         batch: items in one call.
         on_gpu: a window begins with calls until a GPU's clock has risen again.
-        clips: each session makes the calls of a stream of its own; None: calls on its buffers.
+        stream, sets: see `Blocks`; each session makes the calls of a stream of its own.
     """
 
     calls_alone = False
@@ -131,12 +133,14 @@ class Instances:
         batch: int,
         *,
         on_gpu: bool = False,
-        clips: Clips | None = None,
+        stream: Stream | None = None,
+        sets: Sequence[Arrays] = (),
     ) -> None:
         self._sessions, self._inputs, self._batch = sessions, inputs, batch
         self._lead_in_ns = GPU_LEAD_IN_NS if on_gpu else 0
         self._blocks = [
-            Blocks(session, buffers, clips=clips) for session, buffers in zip(sessions, inputs, strict=True)
+            Blocks(session, buffers, stream=stream, sets=sets)
+            for session, buffers in zip(sessions, inputs, strict=True)
         ]
         self._threads = [ThreadPoolExecutor(1) for _ in sessions[1:]]  # the first one runs in this thread
         self._tuned: Tuned | None = None

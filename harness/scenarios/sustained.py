@@ -17,12 +17,13 @@ from shootout.core.adapter import Built, Session
 from shootout.core.constants import BLOCK_TIMEOUT_FACTOR, BLOCK_TIMEOUT_S
 from shootout.core.contract import Arrays, Device
 from shootout.core.errors import UsageError
+from shootout.core.exported.calls import Stream
 from shootout.core.host.devices import accelerator
 from shootout.core.host.placement import current_bounds
 from shootout.core.messages import Ask, Scope, TimeBin, Turn
 from shootout.core.scenario import Scenario, StudyOption, Terms
 from shootout.core.units import span
-from shootout.core.worker.blocks import Blocks, Clips, read_inputs
+from shootout.core.worker.blocks import Blocks
 from shootout.scenarios.latency import CHUNK
 
 if TYPE_CHECKING:
@@ -118,8 +119,9 @@ class Sustained(Scenario):
 
     def open(self, built: Built, sessions: Sequence[Session], _seed: int) -> LongBlocks:
         """Return what calls without a pause."""
-        buffers, clips = read_inputs(built.exported)
-        return LongBlocks(sessions[0], buffers, device=built.arm.target.device, clips=clips)
+        exported, device = built.exported, built.arm.target.device
+        sets = exported.input_buffers()
+        return LongBlocks(sessions[0], exported.pick(sets), device=device, stream=exported.stream, sets=sets)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -162,11 +164,19 @@ class LongBlocks(Blocks):
 
     Args:
         device: whose clock is read after each bin.
-        clips: see `Blocks`.
+        stream, sets: see `Blocks`.
     """
 
-    def __init__(self, session: Session, buffers: Sequence[Arrays], *, device: Device, clips: Clips | None) -> None:
-        super().__init__(session, buffers, on_gpu=device.is_gpu, clips=clips)
+    def __init__(
+        self,
+        session: Session,
+        buffers: Sequence[Arrays],
+        *,
+        device: Device,
+        stream: Stream | None = None,
+        sets: Sequence[Arrays] = (),
+    ) -> None:
+        super().__init__(session, buffers, on_gpu=device.is_gpu, stream=stream, sets=sets)
         self._device, self._sensors = device, Sensors.of(current_bounds().cpus)
 
     def turn(self, ask: Ask) -> Turn:

@@ -16,7 +16,7 @@ from shootout.core.exported.client import Request
 from shootout.core.exported.model import ExportedModel
 from shootout.core.host.environment import libraries
 from shootout.core.messages import Scope
-from shootout.core.worker.blocks import Blocks, Clips
+from shootout.core.worker.blocks import Blocks
 from shootout.tell import registered
 
 BACKENDS = ("numpy", "onnxruntime", "openvino", "torch-eager", "jax-jit", "litert", "ncnn", "iree", "executorch")
@@ -54,7 +54,7 @@ def test_states_flow_through_the_session_that_is_timed(name: str, exports: list[
     session = runner.load(runner.build(exported, arm, tmp_path))
     assert exported.stream
     sets, reference = exported.input_buffers(), exported.reference_outputs()
-    blocks = Blocks(session, exported.pick(sets), clips=Clips(stream=exported.stream, sets=sets))
+    blocks = Blocks(session, exported.pick(sets), stream=exported.stream, sets=sets)
     call = blocks.calls[Scope.END_TO_END]
     for _ in range(2):  # from the last clip to the first one again
         outputs = [{output: array.copy() for output, array in call(0).items()} for _ in sets]  # type: ignore[attr-defined]

@@ -13,7 +13,7 @@ from shootout.core.contract import Arm, Arrays, Executed, Target, TensorSpec
 from shootout.core.exported.calls import Stream
 from shootout.core.exported.model import ExportedModel
 from shootout.core.messages import Scope
-from shootout.core.worker.blocks import Blocks, Clips
+from shootout.core.worker.blocks import Blocks
 from shootout.core.worker.verification import Claim, verify
 
 STREAM = Stream(steps=10, state={"h": "hn"})
@@ -60,7 +60,7 @@ def clips() -> list[dict[str, Any]]:
 
 def test_timed_calls_go_on_from_block_to_block_and_begin_anew_with_each_clip():
     session, sets = Session(), clips()
-    blocks = Blocks(session, STREAM.pick(sets), clips=Clips(stream=STREAM, sets=sets))
+    blocks = Blocks(session, STREAM.pick(sets), stream=STREAM, sets=sets)
     session.asked.clear()
     call = blocks.calls[Scope.END_TO_END]
     for buffer in (0, 1, 2, 0, 1, 2, 0):  # a block ends, and the next one begins with the first buffer again
@@ -75,7 +75,7 @@ def test_timed_calls_go_on_from_block_to_block_and_begin_anew_with_each_clip():
 
 def test_other_calls_leave_the_stream_alone():
     session, sets = Session(), clips()
-    blocks = Blocks(session, STREAM.pick(sets), clips=Clips(stream=STREAM, sets=sets))
+    blocks = Blocks(session, STREAM.pick(sets), stream=STREAM, sets=sets)
     call = blocks.calls[Scope.END_TO_END]
     call(0)
     before = session.slots[-1]
@@ -88,7 +88,7 @@ def test_other_calls_leave_the_stream_alone():
 
 def test_few_inputs_are_staged_for_the_rest():
     session = Session()
-    Blocks(session, STREAM.pick(clips()), clips=Clips(stream=STREAM, sets=clips()))
+    Blocks(session, STREAM.pick(clips()), stream=STREAM, sets=clips())
     assert len(session.slots) == 8
 
 

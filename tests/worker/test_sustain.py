@@ -28,7 +28,7 @@ class Paced:
         session: Any = SimpleNamespace(
             stage=lambda inputs, slot: slot, execute=self.execute, synchronize=lambda: None, fetch=lambda raw: raw
         )
-        blocks = LongBlocks(session, [{}, {}], device=Device.CPU, clips=None)
+        blocks = LongBlocks(session, [{}, {}], device=Device.CPU)
         blocks.tune()
         self.calls, self.began_ns = 0, self.ns
         return blocks
@@ -65,7 +65,7 @@ def test_calls_that_stall_now_and_then_count_in_the_mean(monkeypatch: pytest.Mon
         return original(staged)
 
     session: Any = SimpleNamespace(stage=lambda i, s: s, execute=stalling, synchronize=int, fetch=int)
-    blocks = LongBlocks(session, [{}], device=Device.CPU, clips=None)
+    blocks = LongBlocks(session, [{}], device=Device.CPU)
     blocks.tune()
     bins = blocks.sustain(3.0, lambda: NOT_TOLD)
     mean_s = sum(one.seconds for one in bins) / sum(one.calls for one in bins)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
@@ -31,7 +30,7 @@ from shootout.core.constants import (
 )
 from shootout.core.contract import Array, Arrays
 from shootout.core.exported.calls import Stream
-from shootout.core.exported.model import ExportedModel, aligned
+from shootout.core.exported.model import aligned
 from shootout.core.messages import Ask, Scope, Tuned, Turn
 
 T = TypeVar("T")
@@ -79,7 +78,8 @@ class Blocks:
 
     Args:
         on_gpu: each turn begins with calls until a GPU's clock has risen again.
-        clips: the calls that are timed end to end, if they are those of a stream; None: calls on the buffers.
+        stream: whose calls are timed end to end; None: calls on the buffers are.
+        sets: of a stream, those of all its clips, call by call; else the buffers.
 
     Attributes:
         cpu_ns: CPU time of a call in the last block end to end, see `Turn`.
@@ -94,14 +94,15 @@ class Blocks:
         buffers: Sequence[Arrays],
         *,
         on_gpu: bool = False,
-        clips: Clips | None = None,
+        stream: Stream | None = None,
+        sets: Sequence[Arrays] = (),
     ) -> None:
         self._session, self.buffers = session, buffers
-        self.sets = clips.sets if clips else buffers
+        self.sets = sets or buffers
         self._single = self._calls = make_timed_calls(session, buffers)
-        if clips:
-            stream = make_stream_call(session, clips, slot=len(buffers))
-            self._calls = {**self._single, Scope.END_TO_END: stream}
+        if stream:
+            call = make_stream_call(session, stream, sets, slot=len(buffers))
+            self._calls = {**self._single, Scope.END_TO_END: call}
         self._timed, self._count = self._calls, len(buffers)
         self._on_gpu = on_gpu
         self._readings = array("q", bytes(8 * _READINGS))
@@ -211,32 +212,19 @@ class Blocks:
         return np.frombuffer(readings, dtype=np.int64, count=count).copy()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Clips:
-    """Hold the calls of a stream: the sets of all its clips, call by call."""
-
-    stream: Stream
-    sets: Sequence[Arrays]
-
-
-def read_inputs(exported: ExportedModel) -> tuple[Sequence[Arrays], Clips | None]:
-    """Read the input buffers that calls rotate through, and the calls of a stream; None if the model has none."""
-    sets = exported.input_buffers()
-    return exported.pick(sets), Clips(stream=exported.stream, sets=sets) if exported.stream else None
-
-
-def make_stream_call(session: Session, clips: Clips, slot: int) -> clock.Call:
+def make_stream_call(session: Session, stream: Stream, sets: Sequence[Arrays], slot: int) -> clock.Call:
     """Return a function that makes the next call of a stream, whatever buffer it is given.
 
     The states have memory of their own, which each call stages, and into which its outputs are copied.
 
     Args:
+        sets: of all its clips, call by call.
         slot: for the inputs; no other call stages it meanwhile.
     """
     stage, execute, synchronize, fetch = session.stage, session.execute, session.synchronize, session.fetch
-    steps, count, sets = clips.stream.steps, len(clips.sets), clips.sets
-    memory = {name: aligned(sets[0][name]) for name in clips.stream.state}
-    handed = [(memory[name], made) for name, made in clips.stream.state.items()]
+    steps, count = stream.steps, len(sets)
+    memory = {name: aligned(sets[0][name]) for name in stream.state}
+    handed = [(memory[name], made) for name, made in stream.state.items()]
     called = [{**one, **memory} for one in sets]
     at = 0
 
