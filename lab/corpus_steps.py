@@ -25,7 +25,7 @@ from shootout.core import backends
 from shootout.core.build.preparation import expected_s
 from shootout.core.clock import Deadline
 from shootout.core.contract import Availability
-from shootout.core.exported.request import FileFacts, Request
+from shootout.core.exported.request import Content, Request
 from shootout.core.study.feasibility import Here
 from shootout.core.study.plan import PlannedGroup, plan_groups
 from shootout.core.study.points import describe
@@ -90,7 +90,7 @@ def _plan_group(model: str, size_bytes: int) -> PlannedGroup:
     available = {
         (name, target.device): Availability(version="1") for name in LOADS for target in parse_targets(name, describe)
     }
-    here = Here(available=available, threads=1, cpus=2, memory_bytes=10**12, facts={model: FileFacts(bytes=size_bytes)})
+    here = Here(available=available, threads=1, cpus=2, memory_bytes=10**12, facts={model: Content(bytes=size_bytes)})
     return plan_groups(study, here)[0]
 
 

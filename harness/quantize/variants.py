@@ -59,4 +59,5 @@ def quantized(plain: Path, variant: str, folder: Path, *, reduced: bool) -> Expo
         variant=variant,
         artifacts=(Artifact.ONNX,),
         notes=(*base.notes, *notes),
+        graph="",
     )

@@ -59,7 +59,7 @@ def _export_model(job: Request, effort: Effort) -> ExportedModel:
     if job.base and not (job.module or job.original):
         from shootout.quantize import variants
 
-        return variants.quantized(job.base.folder, job.variant, job.folder, reduced=job.reduced)
+        return variants.quantized(job.base.folder, job.variant, job.folder, reduced=bool(job.saturates))
     return job.source.export(job, effort)
 
 

@@ -54,7 +54,8 @@ def begin(request: Request) -> ExportedModel:
         versions=versions(request.source.packages),
         variant=request.variant,
         original=request.original,
-        source_sha256=request.source_sha256,
+        source_sha256=request.content.source_sha256,
+        origin=request.source.origin,
     )
 
 
@@ -107,7 +108,7 @@ def assemble(
     weights = request.opened.folder if found.shared and request.opened else folder
     return replace(
         found,
-        weights_sha256=_hash_contents(request) if request.file else sha256(weights / WEIGHTS),
+        weights_sha256=_hash_contents(request) if request.content.file else sha256(weights / WEIGHTS),
         notes=(*found.notes, *_note_infinite(reference_outputs)),
         spread=spread(reference_outputs),
     )
@@ -115,7 +116,7 @@ def assemble(
 
 def _hash_contents(request: Request) -> str:
     """Hash a user's file and its weights' contents."""
-    return hashlib.sha256(json.dumps(dict(request.contents)).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(dict(request.content.files)).encode()).hexdigest()
 
 
 def note_mixed_rows(

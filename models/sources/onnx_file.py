@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shootout.core.contract import Artifact, TensorSpec, Value
 from shootout.core.errors import ShootoutError, UsageError
-from shootout.core.exported.model import LABELS, ONNX_SUFFIX, ExportedModel, sha256
-from shootout.core.exported.request import FileFacts, Request, checked
+from shootout.core.exported.model import LABELS, ExportedModel, sha256
+from shootout.core.exported.request import Content, Request, checked
 from shootout.models.data import data_files
+from shootout.models.onnx import ONNX_SUFFIX
 from shootout.models.onnx.effort import Effort
 from shootout.models.sources import input_sets, trees, user_data
 from shootout.models.sources.onnx_sizes import (
@@ -22,9 +23,6 @@ from shootout.models.sources.onnx_sizes import (
     refuse_unreadable,
 )
 from shootout.models.sources.user_data import DataSource, settle, stream_of
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +61,7 @@ class FileModel:
 class OnnxFile(DataSource):
     """A user's ONNX file."""
 
-    is_file = True
+    origin = "file"
 
     def claims(self, word: str) -> bool:
         """Return whether a word is meant as such a file."""
@@ -83,9 +81,7 @@ class OnnxFile(DataSource):
         opened = Request(
             model=found.model,
             is_open=True,
-            file=found.file,
-            facts=found.facts,
-            contents=found.contents,
+            content=replace(found.content, data={}),
         )
         return replace(found, opened=opened.keyed())
 
@@ -109,7 +105,9 @@ class OnnxFile(DataSource):
             files |= {converted.file.name: converted.file} if converted else {}
             contents = {name: sha256(file) for name, file in files.items()}
             whole = whole_bytes(path) or sum(file.stat().st_size for file in files.values())
-        facts = FileFacts(
+        content = Content(
+            file=str(path),
+            files=contents,
             bytes=whole,
             holds=own_precisions(graph),
             classical=classical_operators(graph),
@@ -117,7 +115,7 @@ class OnnxFile(DataSource):
             native=converted.artifact if converted else None,
         )
         asked = replace(request, model=path.name, **self.labeling(request))
-        return replace(asked, file=str(path), contents=contents, facts=facts)
+        return replace(asked, content=content)
 
     def _check_beside(self, request: Request, known: dict[str, Any]) -> Request:
         """Check a request for a file that races its original: it is made from that one's exported model.

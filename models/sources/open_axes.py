@@ -24,8 +24,8 @@ from shootout.core.errors import ModelError, UsageError, explained
 from shootout.core.exported.model import (
     ALONE,
     FILES,
+    GRAPH_SUFFIX,
     MANIFEST,
-    ONNX_SUFFIX,
     OPEN_WEIGHTS,
     WEIGHTS,
     ExportedModel,
@@ -53,11 +53,11 @@ def take(request: Request) -> ExportedModel:
     """Make the export with open axes that all sizes of a sweep share; `unmade` says why there is none."""
     folder = request.folder
     why = ""
-    if request.file:
+    if request.content.file:
         from shootout.models.onnx import onnx_files, onnx_versions
 
-        model = onnx_files.load(Path(request.file))
-        onnx_versions.lower_versions(model, Path(request.file).name)
+        model = onnx_files.load(Path(request.content.file))
+        onnx_versions.lower_versions(model, Path(request.content.file).name)
         onnx_versions.inline_functions(model)
         onnx_files.save_apart(model, folder / FILES[Artifact.OPEN], OPEN_WEIGHTS)
     else:
@@ -88,13 +88,13 @@ def write_size(request: Request, module: nn.Module, example: Arrays) -> str | No
 def place_of_graph(request: Request) -> Path:
     """Return where the ONNX file of a size is that shares an open export."""
     assert request.opened, "it shares one"
-    return request.opened.folder / f"{request.key}{ONNX_SUFFIX}"
+    return request.opened.folder / f"{request.key}{GRAPH_SUFFIX}"
 
 
 def share(request: Request, found: ExportedModel) -> ExportedModel:
     """Return the exported model of a size whose graph and weights lie in the open export that it shares."""
     place = place_of_graph(request)
-    return replace(found, shared=place.parent.name, graph=place.name)
+    return replace(found, graph=f"{place.parent.name}/{place.name}")
 
 
 def write_file_size(request: Request, sizes: Mapping[str, int]) -> Path | None:
@@ -236,7 +236,7 @@ def _write_fixed(place: Path, example: Arrays) -> None:
 @contextmanager
 def _appearing(place: Path) -> Iterator[Path]:
     """Give a file that appears in its place as a whole, or not at all: other processes may read that folder."""
-    with tempfile.NamedTemporaryFile(dir=place.parent, suffix=ONNX_SUFFIX, delete=False) as part:
+    with tempfile.NamedTemporaryFile(dir=place.parent, suffix=GRAPH_SUFFIX, delete=False) as part:
         pass
     try:
         yield Path(part.name)

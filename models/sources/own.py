@@ -9,7 +9,7 @@ from shootout.core.constants import BATCH
 from shootout.core.contract import Artifact
 from shootout.core.errors import UsageError
 from shootout.core.exported.model import ExportedModel
-from shootout.core.exported.request import Request
+from shootout.core.exported.request import Content, Request
 from shootout.core.host.environment import installed
 from shootout.models.base import Called, Model, Parameters, SameType
 from shootout.models.onnx.effort import Effort
@@ -35,7 +35,7 @@ class OwnModel(DataSource):
         if model.name not in known:
             assert model.source, "a user's own model has a source"
             place = {"folder": str(model.folder or "")}
-            known[model.name] = {"source_sha256": model.source(), "runs_with": {**installed(), **place}}
+            known[model.name] = Content(source_sha256=model.source(), runs_with={**installed(), **place})
         weights = request.weights or model.weights
         own = replace(
             request,
@@ -45,9 +45,9 @@ class OwnModel(DataSource):
             **self.labeling(request),
             module=False,
             needs=(),
-            **known[model.name],
+            content=known[model.name],
         )
-        found = settle(replace(own, data=self.hash_weights(own)))
+        found = settle(replace(own, content=replace(own.content, data=self.hash_weights(own))))
         return replace(found, opened=open_sweep(found))
 
     def hash_weights(self, request: Request) -> dict[str, str]:

@@ -155,7 +155,7 @@ def foresee_export(
         limit: of a file's export: what doesn't fit is left out.
         takes_module: whether a file's torch module is made too.
     """
-    if not request.source.is_file:
+    if request.source.origin != "file":
         return EXPORT_S + module_s(size) + ALL_RUNS * size.sets * FLOAT64 * size.call_s, size.sets
     cost = export_of(size, needs, leading, limit, beside())
     return cost.seconds + (module_s(size) if takes_module and cost.sets else 0.0), cost.sets

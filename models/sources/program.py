@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from shootout.core.contract import Artifact
 from shootout.core.errors import UsageError, explained
-from shootout.core.exported.model import PROGRAM_SUFFIX, sha256
+from shootout.core.exported.model import sha256
 from shootout.core.host.scratch import scratch
 from shootout.core.host.store import cache_folder, mark_used
 from shootout.models.base import Called, Model, Parameters
@@ -24,6 +24,7 @@ from shootout.models.sources.own import OwnModel
 if TYPE_CHECKING:
     from torch import nn
 
+PROGRAM_SUFFIX = ".pt2"
 FACTS, INPUTS = "facts.json", "inputs.npz"
 KEPT = "kept of the module: the operators of a call at these shapes, and the weights (torch.export)"
 INSTEAD = "write a factory, as in net.py:make (docs/your-own-model.md)"
@@ -31,6 +32,8 @@ INSTEAD = "write a factory, as in net.py:make (docs/your-own-model.md)"
 
 class Program(OwnModel):
     """A torch module that a Python caller handed over, kept as an exported program."""
+
+    origin = "program"
 
     def claims(self, word: str) -> bool:
         """Return whether a word is meant as such a program."""

@@ -86,7 +86,7 @@ def settle(request: Request) -> Request:
     if request.labels_npz and request.inputs_npz is None:
         raise UsageError("--labels are the classes of your own inputs' rows: give those too, with --inputs data.npz")
     paths: dict[str, Any] = {name: path.absolute() for name in DATA if (path := getattr(request, name))}
-    found = dict(request.data)
+    found = dict(request.content.data)
     for name in ("inputs_npz", "labels_npz", "calibration_npz", "rows_by"):
         if path := paths.get(name):
             try:
@@ -98,7 +98,7 @@ def settle(request: Request) -> Request:
                     raise UsageError(f"can't read {path}: {tell_refusal(error)}") from error
                 else:
                     raise
-    return replace(request, **paths, data=found)
+    return replace(request, **paths, content=replace(request.content, data=found))
 
 
 def open_sweep(request: Request) -> Request | None:
@@ -111,7 +111,7 @@ def open_sweep(request: Request) -> Request | None:
     """
     if not request.sweep or request.training:
         return None
-    sizes = {name: most for name, (_, most) in request.sweep.items()}
+    sizes, data = {name: most for name, (_, most) in request.sweep.items()}, request.content.data
     return Request(
         model=request.model,
         batch=sizes.pop(BATCH, request.batch),
@@ -119,9 +119,7 @@ def open_sweep(request: Request) -> Request | None:
         weights=request.weights,
         sweep=request.sweep,
         is_open=True,
-        data={name: digest for name, digest in request.data.items() if name == "weights"},
-        source_sha256=request.source_sha256,
-        runs_with=request.runs_with,
+        content=replace(request.content, data={name: data[name] for name in ("weights",) if name in data}),
     ).keyed()
 
 

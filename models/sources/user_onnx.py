@@ -103,7 +103,7 @@ def take(asked: Request, effort: Effort) -> ExportedModel:
         UsageError: sizes, inputs or labels don't fit the file.
         ModelError: the file can't be run, not within the memory, not the same way twice, or its outputs prove nothing.
     """
-    effort.wait_for([name for one in asked.facts.holds for name in _bounds_behind(one)])
+    effort.wait_for([name for one in asked.content.holds for name in _bounds_behind(one)])
     export = FileExport(asked, effort)
     export.prepare()
     export.choose_calibration()
@@ -136,7 +136,7 @@ class FileExport:
     unseen: Unseen
 
     def __init__(self, asked: Request, effort: Effort) -> None:
-        self.asked, self.effort, self.path = asked, effort, Path(asked.file)
+        self.asked, self.effort, self.path = asked, effort, Path(asked.content.file)
         self.original = open_exported(asked.base.folder) if asked.original and asked.base else None
         self.native = trees.open_converted(self.path)
         self.found = begin(asked)
@@ -333,7 +333,7 @@ class FileExport:
         Raises:
             ModelError: its outputs prove nothing, or aren't those of the original.
         """
-        found, holds = self.found, self.asked.facts.holds
+        found, holds = self.found, self.asked.content.holds
         if self.original:
             _require_outputs(found.model, found.outputs, self.original)
         require_telling(found.model, found.outputs, self.reference_outputs)
@@ -388,7 +388,7 @@ class FileExport:
 
     def _make_notes(self) -> Iterator[str]:
         """Write the notes on the rows."""
-        found, holds, original, native = self.found, self.asked.facts.holds, self.original, self.native
+        found, holds, original, native = self.found, self.asked.content.holds, self.original, self.native
         yield from found.notes
         if self.split:
             yield from self.split.notes
@@ -430,7 +430,7 @@ def take_module(asked: Request, effort: Effort) -> ExportedModel:
     for name in SETS:
         if (base.folder / name).exists():
             copy_file(base.folder / name, folder / name)
-    here = replace(base, folder=folder, artifacts=(), versions=begin(asked).versions, shared="", graph="")
+    here = replace(base, folder=folder, artifacts=(), versions=begin(asked).versions, graph="")
     return _with_module(graph, here, buffers, base.reference_outputs())
 
 

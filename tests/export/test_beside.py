@@ -106,7 +106,7 @@ def test_other_inputs_are_refused_before_anything_is_made_with_both_files_told(t
             UsageError, match=rf"{other.name} can't race a\.onnx, it has other inputs: .*beside x float32"
         ):
             check(Request(model=str(other), original=original))
-    assert check(Request(model=str(half(tmp_path / "h.onnx")), original=original)).facts.holds == ("fp16",)
+    assert check(Request(model=str(half(tmp_path / "h.onnx")), original=original)).content.holds == ("fp16",)
 
 
 def test_other_outputs_are_refused(tmp_path: Path):

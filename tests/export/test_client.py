@@ -57,7 +57,7 @@ def test_a_job_crosses_into_the_export_process_whole(tmp_path: Path):
     job = checked(Request(model="digits", variant="shared", calibration_npz=tmp_path / "data.npz"))
     assert isinstance(job, Request), job
     assert job.base
-    assert job.base.data == job.data
+    assert job.base.content == job.content
     assert pickle.loads(pickle.dumps(job)) == job
 
 
@@ -205,7 +205,7 @@ def test_a_run_is_another_one_with_other_calibration_data(tmp_path: Path):
     path, hashes = tmp_path / "data.npz", []
     for value in (0.25, 0.5):
         np.savez(path, x=np.full((2, 1, 64), value, np.float32))
-        hashes.append(check(Request(model="digits", calibration_npz=path)).hashes)
+        hashes.append(check(Request(model="digits", calibration_npz=path)).content.hashes)
     assert hashes[0] != hashes[1]
     assert all(hashes)
 

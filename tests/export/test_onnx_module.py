@@ -21,7 +21,7 @@ from shootout.core.errors import ModelError, ShootoutError, SkippedArm
 from shootout.core.exported.client import obtain, obtain_all
 from shootout.core.exported.fidelity import compare, gate
 from shootout.core.exported.model import ExportedModel, open_exported, sha256
-from shootout.core.exported.request import Request, checked
+from shootout.core.exported.request import Content, Request, checked
 from shootout.core.install import install
 from shootout.core.study import feasibility
 from shootout.models.onnx import onnx_module
@@ -35,7 +35,7 @@ EAGER = Arm(target=Target(backend="torch-eager"), model="m.onnx")
 
 def taken(path: Path, folder: Path, batch: int = 1, *, module: bool = True) -> ExportedModel:
     (folder / "out").mkdir()
-    asked = Request(model=path.name, batch=batch, module=module, file=str(path), folder=folder / "out")
+    asked = Request(model=path.name, batch=batch, module=module, content=Content(file=str(path)), folder=folder / "out")
     user_onnx.take(asked, Effort()).seal()
     return open_exported(folder / "out")
 

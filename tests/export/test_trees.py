@@ -20,6 +20,7 @@ from shootout.core.errors import ModelError, NotRunKind, UsageError
 from shootout.core.exported.client import Request, obtain
 from shootout.core.exported.fidelity import compare
 from shootout.core.exported.model import FILES
+from shootout.core.exported.request import Content
 from shootout.core.host.store import cache_folder
 from shootout.core.study import feasibility
 from shootout.core.study.group import name_model
@@ -320,7 +321,7 @@ def test_a_conversion_that_decides_otherwise_has_no_wider_bound(tmp_path: Path):
     from shootout.models.sources.user_onnx import FileExport
 
     (tmp_path / "out").mkdir()
-    asked = Request(model=made.name, file=str(folder / made.name), folder=tmp_path / "out", batch=8)
+    asked = Request(model=made.name, content=Content(file=str(folder / made.name)), folder=tmp_path / "out", batch=8)
     export = FileExport(asked, Effort())
     export.native = found
     export.prepare()

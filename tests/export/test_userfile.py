@@ -19,6 +19,7 @@ from shootout.core.contract import Artifact, Precision, TensorSpec
 from shootout.core.errors import ModelError, ShootoutError, UsageError
 from shootout.core.exported.client import Request, obtain_all
 from shootout.core.exported.model import ExportedModel
+from shootout.core.exported.request import Content
 from shootout.models.onnx import onnx_files
 from shootout.models.onnx.effort import Effort
 from shootout.models.sources import input_sets, onnx_inputs, user_onnx
@@ -27,7 +28,7 @@ from shootout.models.sources.user_onnx import FileExport
 
 def prepare(path: Path, folder: Path, effort: Effort | None = None, **asked: Any) -> FileExport:
     (folder / "out").mkdir(exist_ok=True)
-    request = Request(model=str(path), file=str(path), folder=folder / "out", **asked)
+    request = Request(model=str(path), content=Content(file=str(path)), folder=folder / "out", **asked)
     export = FileExport(request, effort or Effort())
     export.prepare()
     return export

@@ -18,7 +18,7 @@ from shootout.core.contract import Artifact, Device, Precision, Target
 from shootout.core.errors import ModelError
 from shootout.core.exported.client import Request, obtain_all
 from shootout.core.exported.fidelity import compare, gate
-from shootout.core.exported.model import ExportedModel, open_exported
+from shootout.core.exported.model import ExportedModel, Origin, open_exported
 from shootout.models.onnx.effort import Effort
 from shootout.models.sources import __main__ as exporter
 from shootout.models.sources import input_sets
@@ -307,18 +307,18 @@ def test_one_that_lacks_what_no_target_reads_opens_where_that_is_expected(
 
 
 @pytest.mark.parametrize(
-    ("model", "module"),
+    ("origin", "module"),
     [
-        ("net.py:make", {"params.safetensors"}),
-        ("m.onnx", {"model.pt2"}),
-        ("/c/M.pt2", {"params.safetensors", "model.pt2"}),
+        ("code", {"params.safetensors"}),
+        ("file", {"model.pt2"}),
+        ("program", {"params.safetensors", "model.pt2"}),
     ],
 )
-def test_a_torch_module_is_read_from_weights_or_from_a_program(tmp_path: Path, model: str, module: set[str]):
+def test_a_torch_module_is_read_from_weights_or_from_a_program(tmp_path: Path, origin: Origin, module: set[str]):
     files = {"params.safetensors", "model.pt2", "model.onnx", "inputs.npz"}
     for name in files:
         (tmp_path / name).touch()
-    exported = bare_exported({}, folder=tmp_path, model=model)
+    exported = bare_exported({}, folder=tmp_path, origin=origin)
     assert {*exported.files_read({Artifact.MODULE})} == module | {"inputs.npz"}
 
 

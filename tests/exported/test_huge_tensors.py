@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from shootout.core.errors import ModelError
-from shootout.core.exported.request import Request
+from shootout.core.exported.request import Content, Request
 from shootout.core.host import environment
 from shootout.models.onnx.effort import Effort
 from shootout.models.onnx.onnx_graph import find_widest, refuse_huge
@@ -100,5 +100,6 @@ def test_a_body_is_looked_into_as_well():
 def test_it_is_refused_before_anything_is_drawn_or_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     onnx.save(HUGE["ConstantOfShape"], tmp_path / "x.onnx")
     monkeypatch.setattr(environment, "memory_available_bytes", lambda: MEMORY)
+    asked = Request(model="x.onnx", content=Content(file=str(tmp_path / "x.onnx")), folder=tmp_path)
     with pytest.raises(ModelError, match=r"more than half of the 524 kB that are free"):
-        FileExport(Request(model="x.onnx", file=str(tmp_path / "x.onnx"), folder=tmp_path), Effort()).prepare()
+        FileExport(asked, Effort()).prepare()

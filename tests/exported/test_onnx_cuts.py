@@ -16,7 +16,7 @@ from support.console import here
 from support.onnx_made import F32, I64, value, write
 
 from shootout.core.errors import ModelError
-from shootout.core.exported.request import Request
+from shootout.core.exported.request import Content, Request
 from shootout.models.onnx.effort import Effort
 from shootout.models.onnx.onnx_cuts import find_cut, tell_cut, tell_doubt
 from shootout.models.onnx.onnx_files import header
@@ -195,18 +195,23 @@ def test_a_selector_inside_a_function_is_found(tmp_path: Path):
     assert (cut.outputs, cut.operators) == (("x",), ("Compress",))
 
 
+def prepare(path: Path, folder: Path) -> None:
+    asked = Request(model=str(path), content=Content(file=str(path)), folder=folder)
+    user_onnx.FileExport(asked, Effort()).prepare()
+
+
 def test_an_export_names_the_output_and_the_cut(tmp_path: Path):
     (tmp_path / "out").mkdir()
     path = detector(tmp_path / "m.onnx", NMS)
     says = r"m\.onnx: the shape of output 'y' depends on the input values: .* to .*\. .* NonMaxSuppression .*python -c"
     with pytest.raises(ModelError, match=says):
-        user_onnx.FileExport(Request(model=str(path), file=str(path), folder=tmp_path / "out"), Effort()).prepare()
+        prepare(path, tmp_path / "out")
     never = detector(tmp_path / "n.onnx", [*HEADS, node("NonMaxSuppression", "boxes,scores,most,iou,never", "y")])
     model = onnx.load(never)
     model.graph.output[0].type.tensor_type.elem_type = I64
     onnx.save(model, never)
     with pytest.raises(ModelError, match=r"n\.onnx: output 'y' has no rows.* --inputs data\.npz\. .* python -c"):
-        user_onnx.FileExport(Request(model=str(never), file=str(never), folder=tmp_path / "out"), Effort()).prepare()
+        prepare(never, tmp_path / "out")
 
 
 def test_a_file_with_fixed_shapes_has_no_cut(tmp_path: Path):

@@ -14,7 +14,7 @@ from shootout import models
 from shootout.core.errors import ModelError, UsageError
 from shootout.core.exported import client
 from shootout.core.exported.client import Request, obtain_all
-from shootout.core.exported.request import FileFacts, checked, is_own
+from shootout.core.exported.request import checked, is_own
 from shootout.core.host import environment
 from shootout.models.sources import own, source
 
@@ -32,7 +32,7 @@ def test_parameters_are_read_and_nothing_is_run(tmp_path: Path, monkeypatch: pyt
         assert found.check({"rate": 1, "kind": 3})["rate"] == 1.0
         assert source.signature(source.find(name)).takes_batch
         found = client.check(Request(model=name))
-        assert (found.facts, len(found.hashes)) == (FileFacts(), 1)
+        assert (found.content.file, len(found.content.hashes)) == ("", 1)
     assert source.find("pack.sub.mod:make").root == tmp_path
     assert not {"pack", "pack.sub", "pack.sub.mod", "mod"} & set(sys.modules)
 

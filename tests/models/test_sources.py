@@ -37,7 +37,7 @@ class Remote(Source):
     """A third party's."""
 
     names = ("digits", "remote_net")
-    is_file = True
+    origin = "file"
 
 
 def test_a_package_adds_words_and_takes_none(monkeypatch: pytest.MonkeyPatch):

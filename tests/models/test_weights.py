@@ -67,12 +67,14 @@ def test_a_folder_has_them_in_one_file_or_in_several_that_an_index_names(tmp_pat
 def test_a_folder_is_a_model_and_its_weights_are_part_of_what_it_is(folder: Path):
     save_file({"a": np.zeros(2, np.float32)}, folder / "model.safetensors")
     first = check(Request(model=str(folder)))
-    assert len(first.hashes) == 2
+    assert len(first.content.hashes) == 2
     save_file({"a": np.ones(2, np.float32)}, folder / "model.safetensors")
-    assert check(Request(model=str(folder))).hashes != first.hashes
+    assert check(Request(model=str(folder))).content.hashes != first.content.hashes
     config = str(folder / "config.json")
-    assert len(check(Request(model=config)).hashes) == 1, "random weights, whatever lies beside it"
-    assert check(Request(model=config, weights=folder)).hashes == check(Request(model=str(folder))).hashes
+    assert len(check(Request(model=config)).content.hashes) == 1, "random weights, whatever lies beside it"
+    assert (
+        check(Request(model=config, weights=folder)).content.hashes == check(Request(model=str(folder))).content.hashes
+    )
 
 
 @pytest.mark.parametrize("model", ["residual_mlp", "model.onnx"])

@@ -24,7 +24,7 @@ from shootout.core.constants import USEFUL_BOUND
 from shootout.core.contract import Artifact, Precision, Target
 from shootout.core.exported.fidelity import compare, gate, widened
 from shootout.core.exported.model import ExportedModel
-from shootout.core.exported.request import Request
+from shootout.core.exported.request import Content, Request
 from shootout.core.host.environment import saturates
 from shootout.models.onnx.effort import Effort
 from shootout.models.sources import input_sets, torch_files, user_onnx
@@ -219,7 +219,7 @@ def reference_of(path: Path) -> tuple[onnx_error_bounds.ReferenceRun, tuple[floa
     """A file's reference outputs, and its FP32 error bounds."""
     folder = path.with_suffix(".made")
     folder.mkdir()
-    export = user_onnx.FileExport(Request(model=str(path), file=str(path), folder=folder), Effort())
+    export = user_onnx.FileExport(Request(model=str(path), content=Content(file=str(path)), folder=folder), Effort())
     export.prepare()
     reference_outputs = onnx_error_bounds.ReferenceRun(
         path=folder / "model.onnx",

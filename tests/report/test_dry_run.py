@@ -16,7 +16,7 @@ from support.onnx_made import value, write
 from shootout.apps.dry_run import screen as dry_run
 from shootout.core import backends
 from shootout.core.contract import Availability, Device, NotRun, NotRunKind
-from shootout.core.exported.request import FileFacts
+from shootout.core.exported.request import Content
 from shootout.core.host.placement import Placement
 from shootout.core.stats.verdicts import LEAST_RESTARTS
 from shootout.core.study.feasibility import Here
@@ -35,7 +35,7 @@ def planned(memory: int = 64 * GIB, **fields: Any) -> Plan:
     available["onnxruntime", Device.CPU] = Availability(
         why=NotRun(NotRunKind.UNAVAILABLE, "it is not installed", "get it")
     )
-    facts = dict.fromkeys(study.model, FileFacts(bytes=1_000))
+    facts = dict.fromkeys(study.model, Content(bytes=1_000))
     here = Here(available=available, threads=1, cpus=2, memory_bytes=memory, facts=facts)
     placement = Placement(parent=frozenset({0}), arms=frozenset({1}), threads=1)
     return Plan(study=study, groups=plan_groups(study, here), placement=placement, here=here, identity="")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shootout.core.contract import Artifact, Availability, Device, NotRun, NotRunKind, Precision
-from shootout.core.exported.request import FileFacts
+from shootout.core.exported.request import Content
 from shootout.core.study.feasibility import Here
 from shootout.core.study.plan import PlannedGroup, plan_groups
 from shootout.core.study.schema import Study, checked
@@ -44,7 +44,7 @@ def groups(
         memory_bytes=memory,
         disk_bytes=disk,
         facts={
-            model: FileFacts(
+            model: Content(
                 bytes=file_bytes,
                 holds=holds.get(model, ()) if isinstance(holds, Mapping) else holds,
                 classical=classical,

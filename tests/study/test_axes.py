@@ -228,5 +228,5 @@ def test_a_studys_shapes_are_text_or_lists_and_go_with_their_model():
     assert study.changed(batch=2).shapes == study.shapes
     with pytest.raises(UsageError, match=r"shapes\.x is '1by3'"):
         made(model="a.onnx", shapes={"x": "1by3"})
-    with pytest.raises(UsageError, match=r"--shape is for an \.onnx file; the sizes of residual_mlp are parameters"):
+    with pytest.raises(UsageError, match=r"--shape is for an ONNX file; the sizes of residual_mlp are parameters"):
         points.points(made(shapes={"x": "1x3"}))

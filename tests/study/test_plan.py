@@ -15,7 +15,7 @@ from planning import ALL, group, groups, labels, study
 from shootout.core.build.builder import probe_key
 from shootout.core.contract import Arm, Device, Precision, Target
 from shootout.core.errors import UsageError
-from shootout.core.exported.request import FileFacts
+from shootout.core.exported.request import Content
 from shootout.core.stats.readings import LEAST_TAILS
 from shootout.core.study.group import exact_of
 from shootout.core.study.plan import _refuse_lossy_original, identity
@@ -360,7 +360,7 @@ def test_a_lossy_file_is_no_reference_of_a_plain_one(first: str, other: str, is_
     """By its outputs the plain one would be wrong, and nothing would say what the lossy one loses."""
     point: Any = SimpleNamespace(model="quantized.onnx", others=("b.onnx",))
     files = (("quantized.onnx", first), ("b.onnx", other))
-    facts = {name: FileFacts(holds=(Precision[one],) if one else ()) for name, one in files}
+    facts = {name: Content(holds=(Precision[one],) if one else ()) for name, one in files}
     with (
         pytest.raises(UsageError, match=r"put b\.onnx first, as in b\.onnx,quantized\.onnx$")
         if is_refused

@@ -25,13 +25,8 @@ def bare_exported(error_bounds: Mapping[str, float | None], **facts: Any) -> Exp
         model="m",
         parameters={},
         batch=1,
-        inputs=(),
-        outputs=(),
-        artifacts=(),
         error_bounds=error_bounds,
-        parameter_count=0,
-        weights_sha256="",
         versions={},
-        export_s=0.0,
+        origin="file" if facts.get("model", "").endswith(".onnx") else "code",
     )
     return replace(made, **facts)

@@ -22,7 +22,7 @@ from shootout.core.clock import Deadline
 from shootout.core.constants import BUILD_TIMEOUT_S, LEAST_RUNS, MIN_INPUT_BUFFERS
 from shootout.core.contract import Device, NotRun
 from shootout.core.errors import ModelError, NotRunKind, ShootoutError, SkippedArm
-from shootout.core.exported.model import ERROR, MANIFEST, ONNX_SUFFIX, ExportedModel, key_in, open_exported
+from shootout.core.exported.model import ERROR, GRAPH_SUFFIX, MANIFEST, ExportedModel, key_in, open_exported
 from shootout.core.exported.request import JOBS, Request, brief_key, checked, error_from_json
 from shootout.core.host.child import ONE_THREAD, Ending, run
 from shootout.core.host.scratch import Scratch
@@ -316,7 +316,7 @@ def _by_process(jobs: Sequence[Request]) -> list[list[Request]]:
     """
     owners: dict[str, list[Request]] = {}
     for job in jobs:
-        owners.setdefault(job.model if job.source_sha256 else "", []).append(job)
+        owners.setdefault(job.model if job.content.source_sha256 else "", []).append(job)
     return list(owners.values())
 
 
@@ -403,7 +403,7 @@ def install(made: Path, name: str) -> ExportedModel:
     except OSError:
         if (theirs := lookup(name)) is None:
             raise
-        for graph in made.glob(f"*{ONNX_SUFFIX}"):  # of sizes that share it
+        for graph in made.glob(f"*{GRAPH_SUFFIX}"):  # of sizes that share it
             if not (place / graph.name).exists():
                 graph.rename(place / graph.name)
         return theirs

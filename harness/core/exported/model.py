@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
@@ -29,10 +29,12 @@ ALIGNMENT = 64
 """Every array begins at a multiple of so many bytes: a cache line and the widest vector. NumPy aligns to 16 bytes, to
 more only by luck, and that changes times: XLA reads an aligned array in place and copies another one in the call.
 """
-SCHEMA = 3
+SCHEMA = 4
 MANIFEST = "manifest.json"
-ONNX_SUFFIX, PROGRAM_SUFFIX = ".onnx", ".pt2"
-"""The endings of the names of a user's file, and of a module given in Python; no other model's name has one."""
+Origin = Literal["code", "program", "file"]
+"""Say where a model comes from: code makes its torch module, or libraries that take one find a program of it in
+`model.pt2`: of a module that was handed over, or of a user's file, which backends also read as it is.
+"""
 WEIGHTS = "params.safetensors"
 FILES = {
     Artifact.FORWARD: WEIGHTS,
@@ -45,6 +47,8 @@ FILES = {
     Artifact.XGBOOST: "model.ubj",
     Artifact.NONE: MANIFEST,
 }
+GRAPH_SUFFIX = Path(FILES[Artifact.ONNX]).suffix
+"""The ending of a graph's file, also of one size's beside the open export that it shares."""
 OPEN_WEIGHTS = f"{FILES[Artifact.OPEN]}.data"
 """The weights of a graph with open axes; those of the same graph at one size too."""
 ALONE = "exported for each size by itself"
@@ -141,12 +145,12 @@ class ExportedModel:
         whole_s: of an exported model that leaves things out for want of time, seconds that all of it would take; else
             None.
         unpredicted: keys of `error_bounds` that such an exported model left out, though the model may have them.
+        origin: what kind of model it is.
         drawn: whether the inputs are drawn numbers, which may be unlike anything that the model was made for.
         spread: of the reference outputs (see `fidelity.spread`).
         work: what one call takes; a variant has its plain model's. None: there is no graph that it could be counted in.
-        shared: of a size of a sweep, the key of the open export in whose folder its graph and weights lie; "" if all is
-            in its own.
-        graph: the name of its ONNX file there.
+        graph: of a size of a sweep, its ONNX file beside its own folder, in that of the open export where its weights
+            lie too; "" if all is in its own.
         varying: if sizes vary, all of them, the largest of which this is; never on disk.
         stream: how calls make clips, which the input buffers and `unseen`'s outputs then are; None for single calls.
         flips: by precision as `error_bounds`, the share of each whole-number output's elements that it may flip, margin
@@ -182,7 +186,7 @@ class ExportedModel:
     trained: tuple[str, ...] = ()
     whole_s: float | None = None
     unpredicted: tuple[str, ...] = ()
-    shared: str = ""
+    origin: Origin = "code"
     graph: str = ""
     varying: Sizes | None = None
     stream: Stream | None = None
@@ -195,7 +199,7 @@ class ExportedModel:
         """Return whether it is a user's ONNX file; the torch module, if the file has one, is the program in
         `model.pt2`.
         """
-        return self.model.endswith(ONNX_SUFFIX)
+        return self.origin == "file"
 
     @property
     def is_users(self) -> bool:
@@ -205,7 +209,12 @@ class ExportedModel:
     @property
     def is_program(self) -> bool:
         """Return whether libraries that take a torch module find a program of it in `model.pt2`."""
-        return self.model.endswith((ONNX_SUFFIX, PROGRAM_SUFFIX))
+        return self.origin != "code"
+
+    @property
+    def shared(self) -> str:
+        """Return the key of the open export in whose folder its graph and weights lie; "" if all is in its own."""
+        return self.graph.partition("/")[0]
 
     def error_bound(
         self, target: Target, rests: Rests = MappingProxyType({}), *, is_whole: bool = True
@@ -286,7 +295,7 @@ class ExportedModel:
         if artifact not in self.artifacts:
             raise ModelError(f"{self.model} has no {artifact} artifact; it has {', '.join(self.artifacts)}")
         if artifact is Artifact.ONNX and self.graph:
-            return self.folder.parent / self.shared / self.graph
+            return self.folder.parent / self.graph
         own = self.folder / FILES[artifact]
         return own if own.exists() or not self.shared else self.folder.parent / self.shared / FILES[artifact]
 
@@ -296,9 +305,16 @@ class ExportedModel:
         Args:
             quantizes: whether one of them is quantized as it is built.
         """
-        read = {name for artifact in artifacts for name in _files_of(artifact, self.model)}
+        read = {name for artifact in artifacts for name in self._files_of(artifact)}
         read |= {*QUANTIZING} if quantizes else set()
         return sorted(path.name for path in self.folder.iterdir() if not _is_of(path.name, SOME_READ - read))
+
+    def _files_of(self, artifact: Artifact) -> tuple[str, ...]:
+        """Return the files that an artifact is read from."""
+        if artifact is not Artifact.MODULE or not self.is_program:
+            return (FILES[artifact],)
+        program = FILES[Artifact.PT2]
+        return (program,) if self.is_file else (WEIGHTS, program)
 
     def weights(self, names: Collection[str] | None = None) -> dict[str, Array]:
         """Return the float32 weights by their names in the torch module; empty if the model has none.
@@ -439,7 +455,7 @@ class ExportedModel:
         del facts["folder"], facts["varying"], facts["on_selection"]
         files = {path.name: sha256(path) for path in sorted(self.folder.iterdir())}
         if self.graph:
-            files[f"{self.shared}/{self.graph}"] = sha256(self.path(Artifact.ONNX))
+            files[self.graph] = sha256(self.path(Artifact.ONNX))
         temporary = self.folder / f"{MANIFEST}.part"  # a folder with a manifest is taken for a whole exported model
         temporary.write_text(sealed({"schema": SCHEMA, **facts, "files": files}), encoding="utf-8")
         temporary.replace(self.folder / MANIFEST)
@@ -455,14 +471,6 @@ def _rest_of(target: Target, rests: Rests) -> Precision:
 def _is_of(name: str, files: Collection[str]) -> bool:
     """Return whether a file is one of these, or holds weights of one of them, such as `model.onnx.data`."""
     return any(name == one or name.startswith(f"{one}.") for one in files)
-
-
-def _files_of(artifact: Artifact, model: str) -> tuple[str, ...]:
-    """Return the files that an artifact of a model is read from."""
-    if artifact is not Artifact.MODULE or not model.endswith((ONNX_SUFFIX, PROGRAM_SUFFIX)):
-        return (FILES[artifact],)
-    program = FILES[Artifact.PT2]
-    return (program,) if model.endswith(ONNX_SUFFIX) else (WEIGHTS, program)
 
 
 def open_exported(folder: Path, *, is_whole: bool = True) -> ExportedModel:
@@ -481,9 +489,10 @@ def open_exported(folder: Path, *, is_whole: bool = True) -> ExportedModel:
             raise ModelError(f"{folder} was made by another version")
         is_open = stored["artifacts"] == [Artifact.OPEN]
         _check_files(folder, stored.pop("files"), is_whole=is_whole, is_open=is_open)
-        if stored["shared"]:
-            open_exported(folder.parent / stored["shared"])
-        return _from_facts(folder, stored)
+        exported = _from_facts(folder, stored)
+        if exported.shared:
+            open_exported(folder.parent / exported.shared)
+        return exported
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         reason = error if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
         raise ModelError(f"{folder} is not a whole exported model: {reason}") from error
@@ -494,7 +503,7 @@ def _check_files(folder: Path, expected: Mapping[str, str], *, is_whole: bool, i
     found = {path.name for path in folder.iterdir()} - {MANIFEST}
     own = {name for name in expected if "/" not in name}
     needed = own if is_whole else {name for name in own if not _is_of(name, SOME_READ)}
-    graphs = {name for name in found - own if is_open and name.endswith(ONNX_SUFFIX)}
+    graphs = {name for name in found - own if is_open and name.endswith(GRAPH_SUFFIX)}
     if not needed <= found - graphs <= own:
         raise ModelError(f"{folder} should hold {sorted(own)}, holds {sorted(found)}")
     for name, digest in expected.items():

@@ -19,7 +19,7 @@ from shootout.core import plugins, schemes
 from shootout.core.constants import BATCH
 from shootout.core.contract import Artifact, Device, NotRun, NotRunKind, Precision, TensorSpec, Value
 from shootout.core.errors import ModelError, ShootoutError, SkippedArm, UsageError, unknown
-from shootout.core.exported.model import ONNX_SUFFIX, ExportedModel
+from shootout.core.exported.model import ExportedModel, Origin
 from shootout.core.host import environment
 from shootout.core.host.environment import version_of
 
@@ -86,27 +86,44 @@ class Model(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FileFacts:
-    """Tell what planning goes by of a model that is a file.
+class Content:
+    """Identify what an exported model is made of, as a check of its request found it.
 
     Attributes:
+        file: the path of a model that is a file, "" for others; like the next five, which planning goes by.
         bytes: of the file and of those beside it that hold its weights.
         holds: the precisions other than FP32 that it holds itself.
-        classical: its operators of `ai.onnx.ml`.
+        classical: its operators for classical models.
         layers: how many layers its main graph has; 0: that isn't known before export.
         native: the library whose own file it was converted from here, if it was.
+        files: hashes of the files that hold the model, by name.
+        data: hashes of the user's data by field (see DATA); "" for calibration data that can't be read, which the
+            exported model says then.
+        source_sha256: of the source of a user's own model, whose code runs in the export; "" for other models.
+        runs_with: what else decides what that code does: the versions of installed packages, and `folder`, where it may
+            read data.
     """
 
+    file: str = ""
     bytes: int = 0
     holds: tuple[Precision, ...] = ()
     classical: tuple[str, ...] = ()
     layers: int = 0
     native: Artifact | None = None
+    files: Mapping[str, str] = field(default_factory=dict)
+    data: Mapping[str, str] = field(default_factory=dict)
+    source_sha256: str = ""
+    runs_with: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def hashes(self) -> tuple[str, ...]:
+        """Return the hashes of all the user's files, data included."""
+        return (*self.files.values(), *filter(None, (*self.data.values(), self.source_sha256)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """Describe what to export.
+    """Describe what to export; once checked, also what identifies it: from `content` on.
 
     Attributes:
         model: the word that a source claims; once checked, the name under which it is exported.
@@ -128,22 +145,14 @@ class Request:
             `outputs`; "" if there is no metric.
         rows_by: a file with what each row belongs to; the rows of one stay together.
         scores_all: whether all rows are scored: nothing is calibrated on any, or chosen by any (see `split_rows`).
-        saturates: whether the CPU that it is for overflows in INT8 products (see `environment.saturates`); None: asks
-            this machine's.
+        saturates: whether the CPU that it is for overflows in INT8 products (see `environment.saturates`), so that
+            quantized weights get 7 bits; None: as this machine's does.
         sweep: the least and the largest of each size that varies in the study, by parameter or `batch`: one export with
             these axes open is shared by all sizes, if there can be one (see `models.sources.open_axes`).
         is_open: it is that export, of no size by itself.
         state: by input of a user's model, the output that is its value in the next call; None: goes by their names.
         steps: calls of a clip, after which states begin anew; 0: the usual ones, or the data are no clips.
-        file: once checked, like all below: the path of a model that is a file, "" for others.
-        facts: of such a file.
-        contents: hashes of the files that hold the model, by name.
-        data: hashes of the user's data by field (see DATA); "" for calibration data that can't be read, which the
-            exported model says then.
-        source_sha256: of the source of a user's own model, whose code runs in the export; "" for other models.
-        runs_with: what else decides what that code does: the versions of installed packages, and `folder`, where it may
-            read data.
-        reduced: whether quantized weights get 7 bits.
+        content: what it is made of.
         base: what this is made from: of a variant with quantized weights the plain model, of a file that races its
             original that one, of another file's torch module the file.
         opened: the export with open axes that this size shares with others; None: it has its own.
@@ -172,13 +181,7 @@ class Request:
     is_open: bool = False
     state: Mapping[str, str] | None = None
     steps: int = 0
-    file: str = ""
-    facts: FileFacts = FileFacts()
-    contents: Mapping[str, str] = field(default_factory=dict)
-    data: Mapping[str, str] = field(default_factory=dict)
-    source_sha256: str = ""
-    runs_with: Mapping[str, str] = field(default_factory=dict)
-    reduced: bool = False
+    content: Content = Content()
     base: Request | None = None
     opened: Request | None = None
     key: str = ""
@@ -194,19 +197,15 @@ class Request:
         """Return the model's name for people; a user's own goes without its folder."""
         return Path(self.model).name
 
-    @property
-    def hashes(self) -> tuple[str, ...]:
-        """Return the hashes of all the user's files, data included."""
-        return (*self.contents.values(), *filter(None, (*self.data.values(), self.source_sha256)))
-
     def keyed(self) -> Request:
         """Return the request with its key: of the user's files the contents and the names count, and no folder."""
         asked = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
         asked |= {name: bool(asked[name]) for name in DATA}
         asked |= {name: Path(asked[name] or "").name for name in ("model", "original")}
-        asked |= {"weights": Path(self.weights or "").name, "facts": dataclasses.asdict(self.facts)}
+        content = dataclasses.asdict(replace(self.content, file=""))
+        asked |= {"weights": Path(self.weights or "").name, "content": content}
         asked |= {name: one.key if (one := asked[name]) else "" for name in ("base", "opened")}
-        asked |= {"file": "", "key": "", "folder": "", "versions": versions(self.source.packages)}
+        asked |= {"key": "", "folder": "", "versions": versions(self.source.packages)}
         return replace(self, key=hash_made(asked, self.source.code()))
 
 
@@ -216,15 +215,14 @@ class Source:
     Attributes:
         names: of its models, if they have fixed ones.
         is_hidden: whether only the harness itself names its models.
-        is_file: whether a model is a file that backends may read as it is, in precisions of its own too, and that may
-            race other files.
+        origin: what its models come from. A file may have precisions of its own, and race other files.
         runs_code: whether the user's code makes a model: its export has a process of its own, and may bring labels.
         packages: those whose versions decide what an export makes.
     """
 
     names: ClassVar[tuple[str, ...]] = ()
     is_hidden: ClassVar[bool] = False
-    is_file: ClassVar[bool] = False
+    origin: ClassVar[Origin] = "code"
     runs_code: ClassVar[bool] = False
     packages: ClassVar[tuple[str, ...]] = ()
 
@@ -291,7 +289,7 @@ class Source:
         del to_rows
         if shapes:
             theirs = f"the sizes of {request.model} are parameters, for --set"
-            raise UsageError(f"--shape is for an {ONNX_SUFFIX} file; {theirs}")
+            raise UsageError(f"--shape is for an ONNX file; {theirs}")
         return request
 
     def check_sizes(self, request: Request) -> int | None:
@@ -413,7 +411,7 @@ def model_names() -> tuple[str, ...]:
 
 def is_file(word: str) -> bool:
     """Return whether a model is a file that backends read as it is."""
-    return any(source.is_file and source.claims(word) for source in list_sources())
+    return any(source.origin == "file" and source.claims(word) for source in list_sources())
 
 
 def is_own(word: str) -> bool:
@@ -451,7 +449,7 @@ def checked(request: Request, known: dict[str, Any] | None = None) -> Request | 
         return error
     if scheme.is_quantized:
         saturates = environment.saturates() if request.saturates is None else request.saturates
-        found = replace(found, base=found.keyed(), reduced=request.device is Device.CPU and saturates)
+        found = replace(found, base=found.keyed(), saturates=request.device is Device.CPU and saturates)
     elif found.module and found.base is None:
         found = replace(found, base=replace(found, module=False).keyed())
     opened = None if request.variant else found.opened

@@ -25,7 +25,7 @@ from shootout.core.contract import (
 from shootout.core.exported.calls import buffer_count, set_bytes
 from shootout.core.exported.client import BYTES_PER_PARAMETER
 from shootout.core.exported.model import ALONE, ExportedModel
-from shootout.core.exported.request import FileFacts, find_model, is_file, is_own
+from shootout.core.exported.request import Content, find_model, is_file, is_own
 from shootout.core.host.placement import Threads
 from shootout.core.scenario import scenario_of
 from shootout.core.study.group import is_exact, name_model
@@ -66,11 +66,11 @@ class Here:
     cpus: int
     memory_bytes: int
     disk_bytes: int | None = None
-    facts: Mapping[str, FileFacts] = field(default_factory=dict)
+    facts: Mapping[str, Content] = field(default_factory=dict)
 
-    def facts_of(self, model: str) -> FileFacts:
+    def facts_of(self, model: str) -> Content:
         """Return what planning goes by of a model that is a file; of another one nothing is known."""
-        return self.facts.get(model, FileFacts())
+        return self.facts.get(model, Content())
 
     def first(self, model: str) -> Describe:
         """Return what a backend's bare name means for this model."""

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from shootout.core.constants import CONVERTED
 from shootout.core.contract import Arm, Device, Precision
-from shootout.core.exported.model import ONNX_SUFFIX
+from shootout.core.exported.model import GRAPH_SUFFIX
 from shootout.core.schemes import without_shapes
 from shootout.core.stats.goals import Goal
 
@@ -159,4 +159,4 @@ def name_model(model: str) -> str:
 def name_typed(model: str) -> str:
     """Return the name of a model's file; of a converted one, on any machine, that of the library's own file."""
     path = Path(model)
-    return path.stem if path.parent.name.startswith(CONVERTED) and path.suffix == ONNX_SUFFIX else path.name
+    return path.stem if path.parent.name.startswith(CONVERTED) and path.suffix == GRAPH_SUFFIX else path.name

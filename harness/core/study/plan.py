@@ -34,7 +34,7 @@ from shootout.core.contract import (
 from shootout.core.errors import UsageError, unknown
 from shootout.core.exported import client
 from shootout.core.exported.client import Delivery
-from shootout.core.exported.request import FileFacts, Request, find_model, is_file
+from shootout.core.exported.request import Content, Request, find_model, is_file
 from shootout.core.host import environment
 from shootout.core.host.placement import Placement, allowed_cpus, place, widest
 from shootout.core.host.store import cache_folder
@@ -230,10 +230,10 @@ def make_plan(
     for point in by_model.values():
         asked |= {other: replace(asked[point.model], model=other, original=point.model) for other in point.others}
     checked = {model: client.check(export) for model, export in asked.items()}
-    facts = {model: one.facts for model, one in checked.items()}
+    facts = {model: one.content for model, one in checked.items()}
     for point in by_model.values():
         _refuse_lossy_original(point, facts)
-    files = [digest for one in checked.values() for digest in one.hashes]
+    files = [digest for one in checked.values() for digest in one.content.hashes]
     requests = {model: asked[model] for model in by_model}
     files += scorer().check(study, rows, counts, requests, takes_few_rows=takes_few_rows)
     here = Here(
@@ -272,7 +272,7 @@ def make_plan(
     return made
 
 
-def _refuse_lossy_original(point: Point, facts: Mapping[str, FileFacts]) -> None:
+def _refuse_lossy_original(point: Point, facts: Mapping[str, Content]) -> None:
     """Refuse a first file of several that holds a lower precision if another is plain: the others are held to it.
 
     Raises:
