@@ -126,6 +126,17 @@ def test_no_files_import_each_other_in_a_circle():
     assert sorted(found) == [line for line in exceptions() if "<>" in line]
 
 
+HANDLE_FILES = {"apps.judge.compare.merged", "commands.fleet", "tell.run_folder"}
+"""What packs run folders, sends them, or looks for one that goes on."""
+
+
+def test_a_run_is_read_through_its_object():
+    """Apps and tellers read `core.results.run`, and the types of a journal's lines; not the files of the folder."""
+    files = {"core.journal.journal", "core.journal.samples"}
+    read = {module for module, targets in IMPORTS.items() if targets & files and place(module) != "core"}
+    assert {module for module in read if place(module) not in PLUGINS} == HANDLE_FILES
+
+
 def test_no_library_family_imports_another():
     """What two share lies beside them in `backends/`: a build's key covers that and the family's own folder."""
     families = {name for name in KNOWN if name.startswith("backends._")}

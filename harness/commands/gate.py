@@ -32,8 +32,8 @@ from shootout.commands.passed_on import pass_on
 from shootout.commands.run import command_of, measure
 from shootout.core.clock import Deadline
 from shootout.core.errors import NothingMeasured, ShootoutError, UsageError
-from shootout.core.journal import journal
 from shootout.core.journal.folder import CANDIDATE, START_OVER, refuse_foreign
+from shootout.core.results.run import begun, read_run
 from shootout.core.scoring import ACCURACY
 from shootout.core.study.plan import Plan
 from shootout.tell.formats.files import check_files
@@ -59,7 +59,7 @@ def gate(place: Path, options: GateOptions, *, as_json: bool, to: Sequence[Path]
     try:
         with github.muted(stream):
             judged = _run_gate(place, options)
-            document = analyse(Path(judged.run)) if journal.begun(Path(judged.run)) else None
+            document = analyse(Path(judged.run)) if begun(Path(judged.run)) else None
             write_gate(judged, document, to)
             print_answer(render(judged, width()), judged.model_dump(mode="json", by_alias=True), as_json=as_json)
     except ShootoutError as error:
@@ -120,15 +120,15 @@ def pack_candidate(
     refuse_foreign(out)
     place, plan, fresh = out / CANDIDATE, racing.plan_alone(contest), fresh or is_ci()
     folder = place.resolve() / racing.name_folder(contest)
-    if folder.exists() and not journal.begun(place / racing.RUN):
+    if folder.exists() and not begun(place / racing.RUN):
         raise UsageError(f"{str(folder)!r} was not made by `shootout gate`, so it stays as it is: choose another --out")
     progress.stage(f"packing the candidate {contest.candidate}, so that it runs by a load.py as the reference does")
     if fresh:
         shutil.rmtree(folder, ignore_errors=True)
     run = place / racing.RUN
     fresh = fresh or _starts_over(run, plan, contest.candidate)
-    if not fresh and journal.begun(run) and (history := journal.read(run)).complete:
-        refuse_stale(out, history)
+    if not fresh and begun(run) and (found := read_run(run)).complete:
+        refuse_stale(out, found)
     document = measure(
         plan, run, fresh=fresh, limit=limit, progress=progress, racing_s=racing.RACING_S, wait=limit.part()
     )
@@ -146,13 +146,13 @@ def refuse_earlier(out: Path) -> None:
     Raises:
         UsageError: it is such a folder.
     """
-    if journal.begun(out) and not journal.read(out).untouched:
+    if begun(out) and not read_run(out).history.untouched:
         raise UsageError(f"{str(out)!r} holds an earlier gate, which in CI can't stand for this one: {START_OVER}")
 
 
 def _starts_over(out: Path, plan: Plan, candidate: str) -> bool:
     """Return whether a folder's run is another one that never timed the candidate, which was mended since."""
-    return journal.begun(out) and not count_restarts(out, candidate) and not can_go_on(out, plan)
+    return begun(out) and not count_restarts(out, candidate) and not can_go_on(out, plan)
 
 
 def race(

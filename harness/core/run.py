@@ -58,9 +58,9 @@ def measure(
         UsageError: `out` can't be used: it isn't writable, is in use, or holds another study.
     """
     with open_folder(out, plan.identity, fresh=fresh) as history:
-        if history and history.complete and not purpose.goes_on(out, history):
-            purpose.greet(read_run(out), progress, goes_on=False)
-            return read_run(out)
+        if history and history.complete and not purpose.goes_on(run := read_run(out)):
+            purpose.greet(run, progress, goes_on=False)
+            return run
         with alone, open_journal(out, history) as file:
             if history is None:
                 file.append(begin())

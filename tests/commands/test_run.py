@@ -190,7 +190,7 @@ def test_a_finished_run_says_what_it_never_answers(
     document: Any = SimpleNamespace(open_questions=("g: the copy of the baseline failed",))
     finished: Any = SimpleNamespace(complete=True, header=header(study(1)))
     monkeypatch.setattr(core, "open_folder", lambda *_, **__: nullcontext(finished))
-    monkeypatch.setattr(core, "read_run", lambda out: SimpleNamespace(folder=out))
+    monkeypatch.setattr(core, "read_run", lambda out: SimpleNamespace(folder=out, history=finished))
     for module in (run, racing):
         monkeypatch.setattr(module, "analyse", lambda _: document)
     with ProgressDisplay(Console(stderr=True, width=200)) as progress:

@@ -23,8 +23,8 @@ from shootout.commands import run
 from shootout.core.clock import Deadline
 from shootout.core.errors import NothingMeasured, NotRun, NotRunKind, Unavailable, Undecided, UsageError
 from shootout.core.journal import journal
-from shootout.core.journal.journal import History
 from shootout.core.journal.records import Line, not_run
+from shootout.core.results.run import Run, read_run
 
 NAMES = made.A.label, made.B.label
 RECORDED = Reference(place="made", target=NAMES[0], again=NAMES[0], given={"model": "identity"})
@@ -48,7 +48,7 @@ def race(out: Path, limits: Limits, patch: pytest.MonkeyPatch, *, is_from_here: 
     asked: list[bool] = []
     patch.delenv("CI", raising=False)
     patch.setattr(verdict, "is_from_here", lambda _: is_from_here)
-    patch.setattr(command, "measure", lambda *_, purpose, **__: asked.append(purpose.goes_on(out, journal.read(out))))
+    patch.setattr(command, "measure", lambda *_, purpose, **__: asked.append(purpose.goes_on(read_run(out))))
     found = command.race(CONTEST, RECORDED, limits, out, limit=Deadline(None), progress=cast(Any, None))
     return found, asked
 
@@ -151,7 +151,7 @@ def test_a_finished_gate_is_none_of_another_machine_s_or_other_versions(
 class GoingOn(AnswerPurpose):
     """A purpose that takes each finished run up again."""
 
-    def goes_on(self, out: Path, history: History) -> bool:
+    def goes_on(self, run: Run) -> bool:
         return True
 
 

@@ -9,7 +9,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,12 +19,11 @@ from shootout.core.adapter import Built
 from shootout.core.constants import CONTENDING, LONG_CALL_NS
 from shootout.core.contract import Arm, NotRun
 from shootout.core.exported.request import find_model
-from shootout.core.journal.journal import History
 from shootout.core.journal.records import Line, Played
 from shootout.core.messages import Progress, Scope
 from shootout.core.race.live_arm import skip_slow, tell_seconds
 from shootout.core.race.race import Purpose, Race
-from shootout.core.results.run import Run
+from shootout.core.results.run import History, Run
 from shootout.core.scenario import scenario_of
 from shootout.core.stats.group_evidence import Pair
 from shootout.core.stats.leaders import copy_strays, is_unopposed, leader_sets
@@ -62,9 +60,9 @@ class AnswerPurpose(Purpose):
     extra: Counter[tuple[str, str]] = field(default_factory=Counter, init=False)
     answered: dict[str, bool] = field(default_factory=dict, init=False)
 
-    def goes_on(self, out: Path, history: History) -> bool:
+    def goes_on(self, run: Run) -> bool:
         """Tell whether a finished run is taken up again; for a trace it always is."""
-        return self.trace is not None or Purpose.goes_on(self, out, history)
+        return self.trace is not None or Purpose.goes_on(self, run)
 
     def greet(self, run: Run, progress: Progress, *, goes_on: bool) -> None:
         """Say what is open of a run that goes on, or what a finished one leaves open."""

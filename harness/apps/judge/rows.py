@@ -13,10 +13,9 @@ import numpy as np
 from shootout.core.constants import USEFUL_BOUND
 from shootout.core.contract import COULD_RUN, Arm, Array, Fidelity, NotRun, NotRunKind
 from shootout.core.journal.records import Checked, LoadTestResult, Played
-from shootout.core.journal.samples import SINGLE
 from shootout.core.messages import CPU, GpuCost, OnGpu, Scope
 from shootout.core.results.group import judged
-from shootout.core.results.run import Result, Run
+from shootout.core.results.run import SINGLE, Result, Run
 from shootout.core.scenario import LimitedTail, scenario_of
 from shootout.core.stats.readings import CONFIDENCE, LEAST_TAILS, largest_within, least_calls, own_calls
 from shootout.core.units import counted

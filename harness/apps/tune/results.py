@@ -21,9 +21,8 @@ from shootout.core.constants import SAME_WITHIN
 from shootout.core.contract import COULD_RUN, Arm
 from shootout.core.errors import NotRunKind, UsageError
 from shootout.core.host import environment
-from shootout.core.journal import journal
-from shootout.core.journal.journal import History
 from shootout.core.journal.records import Ended
+from shootout.core.results.run import Run, begun, read_run
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.study.group import GroupRecord
 from shootout.core.units import counted
@@ -93,7 +92,7 @@ class TuningStage:
         findings: how each timed row stands to the limits; none without limits.
     """
 
-    history: History
+    run: Run
     groups: Mapping[str, GroupRecord]
     document: Document
     findings: Findings = field(default_factory=dict)
@@ -101,12 +100,12 @@ class TuningStage:
     @property
     def fingerprint(self) -> str:
         """Return the fingerprint of the machine and the versions that it was begun on."""
-        return environment.fingerprint(self.history.header.environment)
+        return environment.fingerprint(self.run.facts.environment)
 
     @property
     def spent_s(self) -> float:
         """Return the seconds that it took, exports and builds included."""
-        ends = (line for line in self.history.lines if isinstance(line, Ended))
+        ends = (line for line in self.run.history.lines if isinstance(line, Ended))
         return math.fsum(line.planning_s + line.wall_s for line in ends)
 
     def limits_of(self, target: str, label: str) -> tuple[Finding, ...]:
@@ -116,7 +115,7 @@ class TuningStage:
 
     def standing(self, target: str, label: str) -> Standing:
         """Return how it stands to all of them; without limits all are met."""
-        return Standing.MET if self.history.header.limits is None else stand(self.limits_of(target, label))
+        return Standing.MET if self.run.facts.limits is None else stand(self.limits_of(target, label))
 
     def rows(self, target: str) -> dict[str, Row]:
         """Return the rows of the target's group by label."""
@@ -262,7 +261,7 @@ class TunedTarget:
         if gain.verdict is Verdict.FASTER:
             unknown = _find_limit(self.limits, Standing.UNKNOWN)
             why = tell_finding(unknown) if unknown else "what its precision costs isn't known"
-            rows = name_row_files(self.stages[ALONE].history.header.given)
+            rows = name_row_files(self.stages[ALONE].run.facts.given)
             fix = f"{MORE_ROWS} {rows} and add --fresh, or give a looser limit"
             return Conclusion(TuneOutcome.CANT_TELL, f"faster, but {why}", fix)
         if gain.verdict is Verdict.CANT_TELL:
@@ -317,12 +316,12 @@ class Tuning:
     @property
     def given(self) -> Mapping[str, Any]:
         """Return what no arm tells, as `Header.given`."""
-        return self.stages[ALONE].history.header.given
+        return self.stages[ALONE].run.facts.given
 
     @property
     def limits(self) -> Mapping[str, float] | None:
         """Return what settings must keep, by a policy's keys in their basic units; None without limits."""
-        return self.stages[ALONE].history.header.limits if ALONE in self.stages else None
+        return self.stages[ALONE].run.facts.limits if ALONE in self.stages else None
 
     @property
     def final(self) -> Document | None:
@@ -333,19 +332,19 @@ class Tuning:
     def complete(self) -> bool:
         """Return True if no stage is left to run."""
         if TUNED in self.stages:
-            return self.stages[TUNED].history.played_out
+            return self.stages[TUNED].run.history.played_out
         confirmed, together = self.stages.get(CONFIRMED), self.stages.get(TOGETHER)
-        if not confirmed and together and not together.history.played_out:
+        if not confirmed and together and not together.run.history.played_out:
             return False
-        if any(target.best for target in self.found.values()) and not (confirmed and confirmed.history.played_out):
+        if any(target.best for target in self.found.values()) and not (confirmed and confirmed.run.history.played_out):
             return False
         ready = {target.ship.label for target in self.found.values() if target.ready}
-        return len(ready) < 2 and (self.stages[ALONE].history.played_out or confirmed is not None)
+        return len(ready) < 2 and (self.stages[ALONE].run.history.played_out or confirmed is not None)
 
 
 def is_tuning(folder: Path) -> bool:
     """Return True if a folder holds a tuning run."""
-    return journal.begun(folder / ALONE)
+    return begun(folder / ALONE)
 
 
 def read_tuning(folder: Path, judge: JudgeStage) -> Tuning:
@@ -362,11 +361,11 @@ def read_tuning(folder: Path, judge: JudgeStage) -> Tuning:
 def read_stages(folder: Path, judge: JudgeStage) -> Tuning:
     """Read what `folder` holds of a tuning run, be it nothing."""
     stages = {}
-    for name in (stage for stage in STAGES if journal.begun(folder / stage)):
-        history = journal.read(folder / name)
-        groups = {"" if name == TUNED else str(group.arms[0].target): group for group in history.header.groups}
+    for name in (stage for stage in STAGES if begun(folder / stage)):
+        run = read_run(folder / name)
+        groups = {"" if name == TUNED else str(group.arms[0].target): group for group in run.facts.groups}
         document, findings = judge(folder / name)
-        stages[name] = TuningStage(history=history, groups=groups, document=document, findings=findings)
+        stages[name] = TuningStage(run=run, groups=groups, document=document, findings=findings)
     return Tuning(run=str(folder), stages=stages)
 
 

@@ -42,8 +42,8 @@ from shootout.core.errors import UsageError, tell_refusal, unknown
 from shootout.core.host import environment
 from shootout.core.host.placement import place
 from shootout.core.host.store import open_sealed, sealed
-from shootout.core.journal import journal
 from shootout.core.journal.folder import refuse_links
+from shootout.core.results.run import begun, read_run
 from shootout.core.scenario import find_scenario
 from shootout.core.stats.verdicts import LEAST_RESTARTS
 from shootout.core.study.feasibility import find_obstacles, needed_bytes
@@ -289,7 +289,7 @@ def with_mixes(
         return search
     if not fresh and (kept := _read_mixes(search, out)):
         return kept
-    if not fresh and journal.begun(out / ALONE):
+    if not fresh and begun(out / ALONE):
         raise UsageError(f"{str(out)!r} holds another tuning run: {START_OVER}")
     with Stopwatch() as watch:
         mixes = list(rank(search))
@@ -353,13 +353,13 @@ def choose_folder(search: TuningSearch, judge: JudgeStage, *, fresh: bool) -> Pa
     for folder in [] if fresh else sorted(parent.glob("*"), reverse=True):
         kept = _read_mixes(search, folder)
         try:
-            begun = read_tuning(folder, judge)
+            found = read_tuning(folder, judge)
         except UsageError:
             if kept:  # it was ended behind the ranking
                 return folder
             continue
-        first, wanted = begun.stages[ALONE], (kept or search).identity
-        if (first.history.header.identity, first.fingerprint) == (wanted, fingerprint) and not begun.complete:
+        first, wanted = found.stages[ALONE], (kept or search).identity
+        if (first.run.facts.identity, first.fingerprint) == (wanted, fingerprint) and not found.complete:
             return folder
     return new_folder(parent)
 
@@ -386,7 +386,7 @@ def tune(
         UsageError: `out` can't be used, or holds another tuning run.
     """
     for name in STAGES:
-        if fresh and journal.begun(out / name):
+        if fresh and begun(out / name):
             shutil.rmtree(out / name)
     for name in STAGES:
         before = read_stages(out, judge)
@@ -404,7 +404,7 @@ def tune(
         if name == ALONE and _found_nothing_yet(out, judge):
             say("no setting is measured well enough yet; run the same command again to go on")
             return
-        if name == CONFIRMED and not journal.read(out / name).played_out:
+        if name == CONFIRMED and not read_run(out / name).history.played_out:
             say("not every winner is confirmed yet; run the same command again to go on")
             return
 
@@ -417,7 +417,7 @@ def _measure_until(part: Deadline, limit: Deadline, measure: Measure, plan: Plan
 
 def _found_nothing_yet(out: Path, judge: JudgeStage) -> bool:
     """Return True if the first stage was cut short and no setting leads."""
-    if journal.read(out / ALONE).played_out:
+    if read_run(out / ALONE).history.played_out:
         return False
     return not any(one.best for one in read_stages(out, judge).found.values())
 
@@ -438,10 +438,10 @@ def _is_open(out: Path, name: str, plan: Plan, before: Tuning) -> bool:
         UsageError: its folder holds the stage of another request, or what it rests on was found elsewhere.
     """
     stage = before.stages.get(name)
-    if stage and stage.history.header.identity != plan.identity:
+    if stage and stage.run.facts.identity != plan.identity:
         raise UsageError(f"{str(out)!r} holds another tuning run: {START_OVER}")
     later = STAGES[STAGES.index(name) + 1 :]
-    if not plan.groups or (stage and (stage.history.played_out or not before.stages.keys().isdisjoint(later))):
+    if not plan.groups or (stage and (stage.run.history.played_out or not before.stages.keys().isdisjoint(later))):
         return False
     if before.stages and before.stages[ALONE].fingerprint != _take_fingerprint():
         raise UsageError(f"{str(out)!r} was begun on another machine or with other versions: {START_OVER}")

@@ -550,9 +550,9 @@ class Purpose:
         """Return what people are told of a race before targets that were held back are built; as `tell`."""
         return ""
 
-    def goes_on(self, out: Path, history: History) -> bool:
+    def goes_on(self, run: Run) -> bool:
         """Tell whether a finished run is taken up again."""
-        return is_from_here(history) and bool(self.find_unsettled(out))
+        return is_from_here(run.history) and bool(self.find_unsettled(run.folder))
 
     def greet(self, run: Run, progress: Progress, *, goes_on: bool) -> None:
         """Say what the folder holds already: a run that goes on now, or a finished one."""

@@ -39,8 +39,9 @@ from shootout.apps.judge.decide.objective import SESSION_FLOOR, learn_floor, sca
 from shootout.core.constants import ALPHA, BIAS_FLOOR, INDIFFERENT
 from shootout.core.contract import Array
 from shootout.core.errors import UsageError
-from shootout.core.journal import journal
+from shootout.core.journal.records import Header
 from shootout.core.messages import Scope
+from shootout.core.results.run import begun, read_run
 from shootout.core.scenario import scenario_of
 from shootout.core.stats.group_evidence import GroupEvidence, log_ratios
 from shootout.core.stats.verdicts import Verdict, judge, ratio_at
@@ -90,15 +91,15 @@ def read_beside(a: Path, b: Path) -> tuple[Sequence[Analysed], Sequence[str]]:
         The runs, and a warning for each folder there whose run can't be read.
     """
     mine = [folder.resolve() for folder in (a, b)]
-    asked = {_identify_session(journal.read(folder)) for folder in mine}
+    asked = {_identify_session(read_run(folder).facts) for folder in mine}
     found: dict[Path, str] = {}
     runs, unread = list[Analysed](), list[str]()
     for folder in (one for place in {folder.parent for folder in mine} for one in sorted(place.iterdir())):
         with suppress(OSError), _naming_unread(folder, unread):  # a folder that wasn't named may hold anything
-            if folder not in mine and folder.is_dir() and journal.begun(folder):
-                history = journal.read(folder)
-                if _identify_session(history) in asked:
-                    found[folder] = history.header.created
+            if folder not in mine and folder.is_dir() and begun(folder):
+                facts = read_run(folder).facts
+                if _identify_session(facts) in asked:
+                    found[folder] = facts.created
     for folder in sorted(found, key=lambda one: found[one], reverse=True)[:MOST_SESSIONS]:
         with _naming_unread(folder, unread):
             runs.append(analyse_cells(folder))
@@ -114,8 +115,8 @@ def _naming_unread(folder: Path, unread: list[str]) -> Iterator[None]:
         unread.append(f"the run beside these in {folder.name!r} is left out: {error}")
 
 
-def _identify_session(history: journal.History) -> tuple[str, str]:
-    return history.header.study, str(history.header.environment.get("machine"))
+def _identify_session(facts: Header) -> tuple[str, str]:
+    return facts.study, str(facts.environment.get("machine"))
 
 
 def compare(

@@ -14,7 +14,7 @@ from shootout.core.constants import SHIPPED
 from shootout.core.contract import Arm
 from shootout.core.errors import UsageError
 from shootout.core.exported.request import is_own
-from shootout.core.journal import journal
+from shootout.core.results.run import begun
 from shootout.core.scenario import scenario_of
 from shootout.models.sources import hfconfig
 from shootout.tell import reproduce
@@ -83,7 +83,7 @@ def read_reference(
         return _read_shipped(open_shipped(folder))
     if folder.is_file():
         raise UsageError(f"the reference {str(folder)!r} is a file: name a folder made by `shootout ship`, or a run's")
-    if not journal.begun(folder):
+    if not begun(folder):
         what = "is neither a shipped folder nor a run" if folder.exists() else "isn't there"
         raise UsageError(f"the reference {str(folder)!r} {what}: name a folder made by `shootout ship`, or a run's")
     if pinned is not None:

@@ -18,12 +18,11 @@ from shootout.apps.judge.racing import AnswerPurpose
 from shootout.core.constants import SHIPPED
 from shootout.core.contract import NotRun, NotRunKind
 from shootout.core.errors import ExitCode, Unavailable, UsageError
-from shootout.core.journal import journal
 from shootout.core.journal.folder import ELSEWHERE, START_OVER
-from shootout.core.journal.journal import History, is_from_here
 from shootout.core.journal.records import Played
 from shootout.core.messages import Scope
 from shootout.core.results.group import Group
+from shootout.core.results.run import Run, begun, is_from_here
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.units import counted, duration, span
 from shootout.tell.document import Part, Ratio, Row
@@ -118,19 +117,19 @@ class GatePurpose(AnswerPurpose):
         red = next((one for one in checks if one.standing is Standing.BROKEN), None)
         return NotRun(NotRunKind.OFF_LIMITS, tell_check(red)) if red else None
 
-    def goes_on(self, out: Path, history: History) -> bool:
+    def goes_on(self, run: Run) -> bool:
         """Go on with a finished gate for limits that it leaves open; it answers for this machine and versions alone."""
-        refuse_stale(out, history)
-        return judge_gate(out, self.names, self.recorded, self.limits, packed=self.packed).outcome == "undecided"
+        refuse_stale(self.out, run)
+        return judge_gate(self.out, self.names, self.recorded, self.limits, packed=self.packed).outcome == "undecided"
 
 
-def refuse_stale(out: Path, history: History) -> None:
+def refuse_stale(out: Path, run: Run) -> None:
     """Refuse what was measured on another machine or with other versions.
 
     Raises:
         UsageError: it was.
     """
-    if not is_from_here(history):
+    if not is_from_here(run.history):
         raise UsageError(f"{str(out)!r} {ELSEWHERE}: {START_OVER}")
 
 
@@ -277,7 +276,7 @@ def _more_time(run: Analysed) -> str:
 
 def count_restarts(folder: Path, candidate: str) -> int:
     """Count the restarts in which a candidate was timed, by what a run folder holds."""
-    rows = analyse_cells(folder).document.rows if journal.begun(folder) else ()
+    rows = analyse_cells(folder).document.rows if begun(folder) else ()
     return next((row.end_to_end.restarts for row in rows if row.arm == candidate and row.end_to_end), 0)
 
 
