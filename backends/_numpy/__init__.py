@@ -1,1 +1,4 @@
-"""NumPy: one adapter, `numpy`."""
+"""NumPy: one adapter, `numpy`.
+
+There is no `quantize`: NumPy multiplies integers without a BLAS, far slower than floats.
+"""

@@ -144,6 +144,8 @@ ENERGY_S = 2.0
 """Energy is counted over so many seconds of calls, since the counter moves in steps."""
 BATCH = "batch"
 """The size of axis 0, as a size of the model among others."""
+EMPTY = "a size of 0 can't be measured, since its tensor holds no values: give 1 or more (1 for an empty past)"
+"""The end of a sentence that refuses a size."""
 COPY = "#control"
 """The end of the label of the baseline's hidden copy."""
 USUAL_SCENARIO = "latency"

@@ -20,6 +20,7 @@ from typing import IO
 
 import numpy as np
 
+from shootout.core.constants import EMPTY
 from shootout.core.contract import Array, TensorSpec
 from shootout.core.errors import UsageError, tell_refusal
 from shootout.core.exported.calls import Stream
@@ -27,7 +28,6 @@ from shootout.core.exported.fidelity import rows
 from shootout.core.exported.model import LABELS, sha256
 from shootout.core.host import untrusted
 from shootout.core.host.store import READ_ROWS
-from shootout.core.study.axes import EMPTY
 from shootout.core.units import counted
 from shootout.models.data import table_files
 

@@ -33,10 +33,10 @@ from shootout.core.host.scratch import scratch
 from shootout.core.host.store import READ_ROWS, cache_folder, mark_used
 from shootout.core.messages import Progress
 from shootout.core.units import counted
+from shootout.models import source, user_code
 from shootout.models.data import table_files, truth_files
 from shootout.models.data.data_files import ROWS_FACTS
-from shootout.models.sources import source, user_code
-from shootout.models.sources.source import FactorySource
+from shootout.models.source import FactorySource
 
 INPUTS, TASK, FAULT = "inputs.npz", "task.json", "fault.json"
 TRUTHS = ("truth.npz", "truth.npy", truth_files.KEPT)

@@ -33,10 +33,10 @@ from shootout.core.study.plan import metric_of
 from shootout.core.study.points import RowFiles
 from shootout.core.study.schema import Study
 from shootout.core.units import round_limit
+from shootout.models import source
 from shootout.models.data import data_files, truth_files
 from shootout.models.metrics import count_scored, find_metric, refuse_drop_of_all, scoring
 from shootout.models.metrics.scoring import AUTO, FORM_OF_ANSWER, LABELS, SCORES, TASK, count_rows, find_fault_of_shapes
-from shootout.models.sources import source
 
 TRIAL_S = 30.0
 """A trial of a metric on one call takes no longer."""

@@ -29,11 +29,11 @@ from shootout.core.exported.model import ExportedModel, ReportRows, open_exporte
 from shootout.core.host import child
 from shootout.core.messages import MOST_SCORE, Scores
 from shootout.core.scoring import MetricSpec
+from shootout.models import source, user_code
 from shootout.models.data import truth_files
 from shootout.models.metrics import find_metric, metrics
 from shootout.models.metrics.metrics import WholeSet
 from shootout.models.metrics.set_metrics import find_pseudo_values
-from shootout.models.sources import source, user_code
 
 SCORES, TASK, LABELS = "scores.json", "task.json", "labels.npy"
 """Files of the folder with outputs: the answer, what to score by, a trial's labels."""

@@ -12,8 +12,8 @@ from fractions import Fraction
 from functools import lru_cache
 from math import ceil, floor
 
+from shootout.core.constants import EMPTY
 from shootout.core.errors import UsageError
-from shootout.core.study.axes import EMPTY
 
 MOST_LETTERS = 200
 MOST_POWER = 8

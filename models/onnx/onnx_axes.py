@@ -18,9 +18,9 @@ from dataclasses import dataclass
 import onnx
 from onnx import ModelProto, TensorProto, TensorShapeProto, ValueInfoProto
 
+from shootout.core.constants import EMPTY
 from shootout.core.contract import TensorSpec
 from shootout.core.errors import ModelError, UsageError, unknown
-from shootout.core.study.axes import EMPTY
 from shootout.models.onnx import axis_arithmetic
 
 BATCH_AXES = ("batch", "batch_size", "N")

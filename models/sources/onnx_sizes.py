@@ -9,11 +9,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from shootout.core.constants import EMPTY
 from shootout.core.contract import Value
 from shootout.core.errors import UsageError, tell_refusal
 from shootout.core.exported.request import Request, check_size
 from shootout.core.install import install
-from shootout.core.study.axes import EMPTY
 from shootout.models.data import data_files
 
 if TYPE_CHECKING:

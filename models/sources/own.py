@@ -11,9 +11,9 @@ from shootout.core.errors import UsageError
 from shootout.core.exported.model import ExportedModel
 from shootout.core.exported.request import Content, Request
 from shootout.core.host.environment import installed
+from shootout.models import source
 from shootout.models.base import Called, Model, Parameters, SameType
 from shootout.models.onnx.effort import Effort
-from shootout.models.sources import source
 from shootout.models.sources.user_data import DataSource, open_sweep, settle
 
 

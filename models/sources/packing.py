@@ -11,8 +11,9 @@ from typing import Any
 from shootout.core.exported.request import is_file, is_own
 from shootout.core.scoring import MetricSpec
 from shootout.core.study.schema import Study
+from shootout.models import source
 from shootout.models.data import data_files, reading
-from shootout.models.sources import hfconfig, source
+from shootout.models.sources import hfconfig
 
 OUTSIDE = "outside"
 """The folder of what doesn't lie below the current one."""

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from shootout import models
 from shootout.core.adapter import LOSS, RATE, TARGET
 from shootout.core.contract import Array, Arrays, Artifact, Precision, TensorSpec
 from shootout.core.errors import UsageError
@@ -23,7 +22,7 @@ from shootout.core.exported.calls import buffer_count
 from shootout.core.exported.fidelity import widened, worst_error
 from shootout.core.exported.model import GRADIENTS, ExportedModel
 from shootout.core.exported.request import Request
-from shootout.models.base import Model, Parameters, buffer_notes, draw
+from shootout.models.base import Model, Parameters, buffer_notes, draw, get
 from shootout.models.sources import torch_files
 from shootout.models.sources.assembly import assemble, begin, require_telling
 from shootout.quantize.error_bounds import with_floor
@@ -43,7 +42,7 @@ def take(request: Request) -> ExportedModel:
         UsageError: a model that has none: a user's own, a changed one, one without weights.
         ModelError: a loss or gradients that prove nothing.
     """
-    model, parameters, batch = models.get(request.model), request.parameters, request.batch
+    model, parameters, batch = get(request.model), request.parameters, request.batch
     if model.write or model.called or request.variant:
         raise UsageError(f"{request.variant} {model.name}: only a shipped model as it is has a training step".strip())
     if not model.parameter_count(parameters):

@@ -28,7 +28,7 @@ _OLD_OR_NEW = frozenset({"in", "out", "prev", "next", "old", "new", "input", "ou
 _WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 CODE = (
     *("backends/common.py", "scenarios/train_step.py"),
-    *("models/**/*.py", "quantize/**/*.py"),
+    *("models/**/*.py", "quantize/*.py"),
 )
 """The code that makes an exported model, as patterns below the package's folder."""
 

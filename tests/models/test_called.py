@@ -11,8 +11,8 @@ from support.factories import HEAD, apart, run, write  # noqa: F401 - a fixture 
 from torch import nn
 
 from shootout.core.errors import UsageError
+from shootout.models import source
 from shootout.models.native.programs import find_state
-from shootout.models.sources import source
 from shootout.models.sources.called import Flat
 
 OUTPUTS = f"""{HEAD}

@@ -16,7 +16,8 @@ from shootout.core.exported import client
 from shootout.core.exported.client import Request, obtain_all
 from shootout.core.exported.request import checked, is_own
 from shootout.core.host import environment
-from shootout.models.sources import own, source
+from shootout.models import source
+from shootout.models.sources import own
 
 
 def test_parameters_are_read_and_nothing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

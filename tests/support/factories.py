@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shootout.models.sources import source
+from shootout.models import source
 
 HEAD = "import torch\nfrom torch import nn\n"
 LINEAR = f"{HEAD}\ndef make(width=3, batch=1):\n    return nn.Linear(4, width), torch.randn(batch, 4)\n"

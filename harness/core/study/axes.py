@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from shootout.core.constants import BATCH
+from shootout.core.constants import BATCH, EMPTY
 from shootout.core.errors import UsageError
 
 WORDS = (BATCH, "threads", "scenario", "backend", "device", "precision")
 """The names that `--set` takes beside a model's parameters."""
-EMPTY = "a size of 0 can't be measured, since its tensor holds no values: give 1 or more (1 for an empty past)"
 MAX_CELLS = 100_000
 """More cells than this take weeks: such a grid is a mistake."""
 

@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from shootout.core.errors import UsageError, shorten, unknown
-from shootout.models.sources.source import FactorySource
+from shootout.models.source import FactorySource
 
 PACKAGES = {
     "Bio": "biopython",
