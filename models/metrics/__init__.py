@@ -19,6 +19,13 @@ SIGNED = "cosine"
 """The metric of which more is better that reaches as far below 0 as above."""
 HALF_ROWS = 16
 """If a half had fewer rows (or fewer than two batches), the same rows serve both purposes."""
+CONFIDENCE = 0.95
+UNSEEN = (1 - CONFIDENCE) / 2
+"""The chance that rows show nothing of a failure which is rare and costs a row all of its score."""
+DEFAULT_DROP = "1%"
+"""A metric may lose less than this of plain FP32's mean."""
+MOST_ROWS = 10_000_000
+"""More rows than that are not asked for."""
 METRICS: Mapping[str, MetricFamily] = MappingProxyType({**ROW_METRICS, **SET_METRICS})
 """By name."""
 
@@ -105,3 +112,34 @@ def tell_rows_to_bring(scored: int, *, scores_all: bool = False) -> str:
     if count_scored(scored, 1, scores_all=scores_all) == scored:
         return f"bring about {scored:,} rows to settle it"
     return f"bring about {2 * scored:,} rows to settle it: half are scored"
+
+
+def bound_rare(rows: int, unseen: float = UNSEEN) -> float:
+    """Return below which share a change of rows lies that none of so many shows.
+
+    Args:
+        unseen: the chance that they show none all the same.
+
+    Source: Clopper and Pearson 1934, Biometrika 26, of none: (1 - share)^rows = unseen.
+    """
+    return 1 - math.pow(unseen, 1 / rows)
+
+
+def count_rows_for_rare(worst: float, limit: float, loss: float = 0.0) -> int:
+    """Return how many rows show a rare failure that takes the mean from what it was seen to lose to a limit.
+
+    A failure of one row in a hundred, which loses all of the score, costs 1 % of the mean; fewer than 368 rows may well
+    hold none of them. Then no interval of the rows' changes knows of it. What the rows did lose comes on top: so a loss
+    that lies in few rows, some of which fail by halves, is missed in few of such sets of rows too.
+
+    Args:
+        worst: what a row may lose (`find_worst_loss`).
+        limit: on the loss of the mean, 0 or more.
+        loss: of the mean of the rows seen, below the limit; less than 0 counts as none.
+
+    Source: (1 - (limit - loss) / worst)^n <= 2.5 %.
+    """
+    room = limit - max(loss, 0.0)
+    if room >= worst:
+        return 1
+    return math.ceil(math.log(UNSEEN) / math.log1p(-room / worst)) if room else MOST_ROWS + 1

@@ -19,15 +19,7 @@ from shootout.core.host import child
 from shootout.core.host.scratch import scratch
 from shootout.core.messages import Scores
 from shootout.core.scoring import MetricSpec
-from shootout.core.stats.goals import (
-    DEFAULT_DROP,
-    MOST_ROWS,
-    bound_rare,
-    count_rows_for_rare,
-    find_max_drop,
-    read_share,
-    unit_of_drop,
-)
+from shootout.core.stats.goals import find_max_drop, read_share, unit_of_drop
 from shootout.core.study.group import is_exact, name_model
 from shootout.core.study.plan import metric_of
 from shootout.core.study.points import RowFiles
@@ -35,7 +27,16 @@ from shootout.core.study.schema import Study
 from shootout.core.units import round_limit
 from shootout.models import source
 from shootout.models.data import data_files, truth_files
-from shootout.models.metrics import count_scored, find_metric, refuse_drop_of_all, scoring
+from shootout.models.metrics import (
+    DEFAULT_DROP,
+    MOST_ROWS,
+    bound_rare,
+    count_rows_for_rare,
+    count_scored,
+    find_metric,
+    refuse_drop_of_all,
+    scoring,
+)
 from shootout.models.metrics.scoring import AUTO, FORM_OF_ANSWER, LABELS, SCORES, TASK, count_rows, find_fault_of_shapes
 
 TRIAL_S = 30.0

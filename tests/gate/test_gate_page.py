@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from shootout.core.stats.goals import count_rows_for_rare
+from shootout.models.metrics import count_rows_for_rare
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = " ".join((ROOT / "docs" / "gate.md").read_text().split())

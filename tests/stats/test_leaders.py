@@ -36,12 +36,11 @@ TIMES = {"slow": 4.0, "b": 1.03, "a": 1.0, "c": 1.2}
 def test_arms_that_none_is_known_to_beat_are_tied_the_fastest_first():
     found = find_leaders(TIMES, within(0.1, TIMES))
     assert found == Leaders(fastest="a", tied=("a", "b"), beaten={"slow": "a", "c": "a"}, undecided=(("a", "b"),))
-    assert not found.final
 
 
 def test_a_pair_that_is_the_same_within_the_indifference_is_decided():
     found = find_leaders(TIMES, within(0.015, {**TIMES, "b": 1.01}))
-    assert (found.tied, found.undecided, found.final) == (("a", "b"), (), True)
+    assert (found.tied, found.undecided) == (("a", "b"), ())
 
 
 def test_an_arm_is_beaten_by_the_fastest_of_those_known_to_be_faster():

@@ -27,11 +27,12 @@ from shootout.core.contract import INTEGERS, Array, Device, NotRunKind, Precisio
 from shootout.core.messages import Scope
 from shootout.core.results.group import Group, unfit_for, unvouched
 from shootout.core.scenario import find_scenario
-from shootout.core.stats.goals import Aim, count_rows_for_rare
+from shootout.core.stats.goals import Aim
 from shootout.core.stats.leaders import Compare, Leaders, find_leaders
 from shootout.core.stats.verdicts import Comparison, Verdict
 from shootout.core.study.group import family, is_exact, name_model, short
 from shootout.core.units import counted, read_seconds, round_limit
+from shootout.models.metrics import count_rows_for_rare
 from shootout.tell import registered, reproduce
 from shootout.tell.document import (
     Answer,

@@ -41,11 +41,6 @@ class Leaders:
     beaten: Mapping[str, str]
     undecided: tuple[tuple[str, str], ...]
 
-    @property
-    def final(self) -> bool:
-        """Tell whether more restarts would change nothing that matters: any arm of `tied` may be shipped."""
-        return not self.undecided
-
 
 def find_leaders(times: Mapping[str, float], compare: Compare) -> Leaders:
     """Find the arms that lead.

@@ -13,7 +13,7 @@ not assume a shape, and a tail percentile is given only where the sample can bea
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -38,8 +38,6 @@ LEAST_TAILS = 4
 """Fewer restarts bound no percentile: the highest of 4 is above their middle in 94 of 100 cases."""
 ABOVE_OWN = 1
 """A restart has a percentile of its own if so many of its calls lie above it: a p99 from 100 calls on."""
-_WINDOW_SD = 12.0
-"""Binomial probabilities further than this below the mean add up to less than any limit asked for here."""
 
 
 def median(values: Array) -> float:
@@ -85,24 +83,11 @@ def most_above(n: int, p: float) -> int:
 
 @lru_cache(maxsize=4_096)
 def largest_within(n: int, share: float, limit: float) -> tuple[int, float]:
-    """Return the largest t with P(Bin(n, share) ≤ t) ≤ limit, and that probability; −1 and 0 where there is none.
+    """Return the largest t with P(Bin(n, share) ≤ t) ≤ limit, and that probability; −1 and 0 where there is none."""
+    from scipy.special import bdtr  # scipy takes 0.1 s to import, and a worker needs none of it
 
-    Only a window around the mean is summed, so a million values take as long as a thousand. (scipy.special gives the
-    same to the last digit in every reference result, but its import would make `show` half as slow again.)
-    """
-    mean, sd = n * share, math.sqrt(n * share * (1 - share))
-    first = max(0, math.floor(mean - _WINDOW_SD * sd))
-    counts = np.arange(first, math.ceil(mean) + 1)
-    steps = np.log(n - counts[:-1]) - np.log(counts[1:]) + math.log(share) - math.log1p(-share)
-    log_chance = _log_binomial(n, first, share) + np.concatenate([[0.0], np.cumsum(steps)])
-    total = np.cumsum(np.exp(log_chance))
-    within = int(np.searchsorted(total, limit, side="right")) - 1
-    return (first + within, float(total[within])) if within >= 0 else (-1, 0.0)
-
-
-def _log_binomial(n: int, k: int, share: float) -> float:
-    ways = math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
-    return ways + k * math.log(share) + (n - k) * math.log1p(-share)
+    within = bisect_right(range(math.ceil(n * share) + 1), limit, key=lambda t: bdtr(t, n, share)) - 1
+    return (within, float(bdtr(within, n, share))) if within >= 0 else (-1, 0.0)
 
 
 def steady_from(latency_ns: Array) -> int | None:

@@ -26,12 +26,11 @@ from shootout.apps.judge.decide.objective import (
 from shootout.apps.judge.decide.policy import Policy
 from shootout.core.constants import TAIL_S, TOO_BUSY
 from shootout.core.scenario import find_scenario
-from shootout.core.stats.goals import CONFIDENCE, bound_rare, count_rows_for_rare
 from shootout.core.stats.readings import LEAST_TAILS, least_calls, own_calls
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.units import counted, number
 from shootout.models import metrics as named_metrics
-from shootout.models.metrics import tell_rows_to_bring
+from shootout.models.metrics import CONFIDENCE, bound_rare, count_rows_for_rare, tell_rows_to_bring
 from shootout.tell.document import Finding, Metric, Rate, Row, Timing
 from shootout.tell.limits import FIDELITY, LIMITS, Limit, Standing, judge_limit
 from shootout.tell.paired import count_rows_needed, quantile_of
