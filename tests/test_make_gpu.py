@@ -10,10 +10,10 @@ import pytest
 from typer.main import get_command
 
 from lab import gpu
+from shootout import studies
 from shootout.cli import app
 from shootout.core.clock import Deadline
 from shootout.core.errors import ExitCode, SkippedArm
-from shootout.core.study import schema
 from shootout.core.study.points import describe
 from shootout.core.study.target import parse_targets
 
@@ -32,7 +32,7 @@ sys.exit(name == "breaks")
 def test_a_race_is_a_command_that_can_be_parsed_and_has_a_gpu_in_it(command: list[str]):
     words = command[command.index("run") :]
     get_command(app).commands["run"].make_context("run", words[1:])
-    assert words[1] in schema.names()
+    assert words[1] in studies.names()
     targets = [one for text in words[words.index("--backends") + 1].split(",") for one in parse_targets(text, describe)]
     assert "cuda" in {str(target.device) for target in targets}
 

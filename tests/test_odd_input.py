@@ -35,7 +35,7 @@ from support import onnx_made
 from support.odd import ODD_TEXT, as_json, edited_bytes, edited_text, edited_values
 from support.races.made import COPY, GROUP, A, B, checked, ended, header, played, prepared, rounds
 
-from shootout import cli, models
+from shootout import cli, models, studies
 from shootout.apps import trace
 from shootout.apps.judge.analysis import analyse
 from shootout.commands import doctor, run, selftest, sensitivity, tune  # noqa: F401 - patched below
@@ -102,8 +102,8 @@ WORDS = (
 
 
 @cache
-def studies() -> tuple[str, ...]:
-    return tuple((files("shootout") / "studies" / f"{name}{schema.SUFFIX}").read_text() for name in schema.names())
+def study_files() -> tuple[str, ...]:
+    return tuple((files("shootout") / "studies" / f"{name}{studies.SUFFIX}").read_text() for name in studies.names())
 
 
 def read_study(data: bytes, folder: Path) -> None:
@@ -122,8 +122,8 @@ def read_study(data: bytes, folder: Path) -> None:
 
 @odd
 @given(
-    edited_text(studies(), WORDS).map(lambda one: one.encode(errors="surrogatepass"))
-    | edited_values([tomllib.loads(one) for one in studies()]).map(as_json)
+    edited_text(study_files(), WORDS).map(lambda one: one.encode(errors="surrogatepass"))
+    | edited_values([tomllib.loads(one) for one in study_files()]).map(as_json)
 )
 def test_a_study_file(data: bytes):
     refuse_or_read(read_study, data)
@@ -424,7 +424,18 @@ def command() -> Any:
 def command_lines(draw: st.DrawFn) -> list[str]:
     commands = command().commands
     name = draw(st.sampled_from(("run", "run", "run", *commands)))
-    words = (*models.names(), *schema.shipped(), *backends.names(), *NAMED, "5ms", "100/s", "5%", "1,8", "int8", "cuda")
+    words = (
+        *models.names(),
+        *studies.shipped(),
+        *backends.names(),
+        *NAMED,
+        "5ms",
+        "100/s",
+        "5%",
+        "1,8",
+        "int8",
+        "cuda",
+    )
     any_word = st.sampled_from(words) | st.sampled_from(ODD_TEXT) | st.text(max_size=12)
     line = [name, *draw(st.lists(st.sampled_from(words) | any_word, max_size=1))]
     options = [(flag, one.is_flag) for one in commands[name].params for flag in one.opts if flag.startswith("--")]

@@ -18,7 +18,7 @@ from docs.site.links import ELSEWHERE, ROOT, find_broken, find_origin, find_repo
 from docs.site.notebook import write_notebook
 from docs.site.prose import APART, find_faults, find_type
 from docs.site.studies import INDEX, write_studies
-from shootout.core.study import schema
+from shootout import studies
 
 EACH = "Each study"
 """The part of the nav that has a page for each."""
@@ -31,7 +31,7 @@ def on_config(config: Any) -> Any:
     config.extra["repository"] = find_repository()
     config.mdx_configs.setdefault("toc", {})["slugify"] = slugify(case="lower")
     (reference,) = (one["Reference"] for one in config.nav if "Reference" in one)
-    reference.append({EACH: [INDEX, *({name: f"studies/{name}.md"} for name in schema.shipped())]})
+    reference.append({EACH: [INDEX, *({name: f"studies/{name}.md"} for name in studies.shipped())]})
     return config
 
 

@@ -15,9 +15,10 @@ from docs.site.commands import write_commands
 from docs.site.keys import write_keys, write_schemas
 from docs.site.links import ROOT
 from docs.site.offers import write_matrix, write_options, write_schemes, write_support
+from shootout import studies
 from shootout.core.contract import Device
 from shootout.core.errors import ExitCode
-from shootout.core.study import points, schema
+from shootout.core.study import points
 from shootout.core.study.schema import Study
 from shootout.core.study.target import parse_targets
 
@@ -62,11 +63,11 @@ def write_exit_codes() -> str:
 
 def write_named_studies() -> str:
     """Write each study that ships: its question, and the keys that it sets."""
-    studies = {name: schema.load(name) for name in schema.shipped()}
-    index = "".join(f"| [{name}](#{name}) | {study.description} |\n" for name, study in studies.items())
+    named = {name: studies.load(name) for name in studies.shipped()}
+    index = "".join(f"| [{name}](#{name}) | {study.description} |\n" for name, study in named.items())
     sections = (
         f"\n## {name}\n\n{study.description}\n\n| key | value |\n|---|---|\n{''.join(_study_rows(study))}"
-        for name, study in studies.items()
+        for name, study in named.items()
     )
     return f"{STUDIES_HEAD}\n| study | question |\n|---|---|\n{index}{''.join(sections)}"
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from docs.site.links import ROOT
+from shootout import studies
 from shootout.apps.judge.analysis import analyse
-from shootout.core.study import schema
 from shootout.tell.page import page
 from shootout.tell.page.sources import read
 from shootout.tell.study_options import DEFAULT
@@ -24,7 +24,7 @@ INDEX = "studies/index.md"
 
 def find_runs() -> dict[str, list[str]]:
     """Return the reference runs of each named study; of the default one those of its own model, which bear its name."""
-    found: dict[str, list[str]] = {name: [] for name in schema.shipped()}
+    found: dict[str, list[str]] = {name: [] for name in studies.shipped()}
     for journal in sorted((ROOT / RUNS).glob("*/journal.jsonl.gz")):
         with gzip.open(journal) as lines:
             study, run = json.loads(lines.readline())["study"], journal.parent.name
@@ -35,7 +35,7 @@ def find_runs() -> dict[str, list[str]]:
 
 def write_studies() -> Iterator[tuple[str, str]]:
     """Yield the name and the text of each page: an index, every study, every run as `shootout report` has it."""
-    questions, found = schema.names(), find_runs()
+    questions, found = studies.names(), find_runs()
     yield INDEX, _index(questions, found)
     for study, runs in found.items():
         sections = {run: page.lay_out(read(RUNS / run, analyse(RUNS / run))) for run in runs}

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from shootout import models
+from shootout import models, studies
 from shootout.commands.output import print_answer
 from shootout.core import backends
 from shootout.core.contract import NotRun, Option, Precision
 from shootout.core.errors import unknown
-from shootout.core.study import schema
 from shootout.models.metrics import METRICS
 
 KINDS = ("studies", "models", "backends", "modes", "schemes", "options", "metrics")
@@ -31,7 +30,7 @@ def catalog(kind: str | None = None, *, as_json: bool) -> int:
         for option in backends.capabilities(name).settable().values()
     }
     known = {
-        "studies": schema.names(),
+        "studies": studies.names(),
         "models": {name: models.get(name).description for name in models.names()},
         "backends": {name: _describe_offer(name) for name in backends.names()},
         "modes": {name: modes for name in backends.names() if (modes := _list_modes(name))},

@@ -10,17 +10,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from shootout import models
+from shootout import models, studies
 from shootout.core.contract import SCALED, Artifact, Device, Precision, Value
 from shootout.core.errors import UsageError, unknown
 from shootout.core.exported.request import find_claim, find_model, is_file
 from shootout.core.scenario import find_scenario
-from shootout.core.study import axes, schema
+from shootout.core.study import axes
 from shootout.core.study.points import describe, points, request, targets_of
 from shootout.core.study.schema import Study
 from shootout.core.study.target import parse_targets
 from shootout.models.sources import hfconfig, trees
 from shootout.scenarios.mix import read_mix
+from shootout.tell.study_changes import change
 from shootout.tell.study_options import DEFAULT, StudyOptions, flags_of
 
 WEIGHTS = (".pt", ".pth", ".ckpt", ".safetensors", ".bin")
@@ -59,7 +60,7 @@ def choose(name: str, options: Mapping[str, object]) -> Study:
         first, *_ = map(str, axes.as_axis(given["model"] or own.model))
         source = find_claim(first)
         given["mix"] = read_mix(given["mix"], lambda: source.open_axes(first) if source else [])
-    study = _drop_missing_baseline(own.changed(**given), own, given["baseline"])
+    study = _drop_missing_baseline(change(own, **given), own, given["baseline"])
     for fault in _flags_without_effect(study, options):
         raise UsageError(fault)
     return study
@@ -136,13 +137,13 @@ def read_place(name: str, other: Any) -> Any:
 
 def is_meant(name: str) -> bool:
     """Return whether this is meant as a study or a model; a user's own need not exist."""
-    return schema.is_named(name) or name.endswith(schema.SUFFIX) or _is_model(name)
+    return studies.is_named(name) or name.endswith(studies.SUFFIX) or _is_model(name)
 
 
 def _is_model(name: str) -> bool:
     """Return whether a study's place holds a model; a study of the same name comes first."""
     parts = name.split(",")
-    if schema.is_named(name) or name.endswith(schema.SUFFIX):
+    if studies.is_named(name) or name.endswith(studies.SUFFIX):
         return False
     return all((source := find_claim(part)) and not source.is_hidden for part in parts)
 
@@ -151,10 +152,10 @@ def load_study(name: str) -> Study:
     """Load a named study, or one from a TOML file, whose names of models, parameters and targets are checked as well.
 
     Raises:
-        UsageError: as `schema.load`; or such a name is unknown.
+        UsageError: as `studies.load`; or such a name is unknown.
     """
-    study = schema.load(name)
-    for key, error in find_unknown_names(study) if name.endswith(schema.SUFFIX) else ():
+    study = studies.load(name)
+    for key, error in find_unknown_names(study) if name.endswith(studies.SUFFIX) else ():
         raise UsageError(f"{name}, {key}: {error}")
     return study
 
@@ -205,7 +206,7 @@ def _check_value(study: Study, name: str, value: Value) -> None:
 
 
 def _load_study(name: str) -> Study:
-    if schema.is_named(name) or name.endswith(schema.SUFFIX):
+    if studies.is_named(name) or name.endswith(studies.SUFFIX):
         return load_study(name)
     if name.endswith(WEIGHTS):
         raise UsageError(
@@ -223,7 +224,7 @@ def _load_study(name: str) -> Study:
         raise UsageError(f"{name!r} is neither a study nor a model:{near} {_FORMS}")
     if near:
         raise UsageError(f"unknown study or model {name!r}:{near} {_FORMS}")
-    raise UsageError(f"{unknown('study or model', name, {*schema.shipped(), *models.names()})}; {_FORMS}")
+    raise UsageError(f"{unknown('study or model', name, {*studies.shipped(), *models.names()})}; {_FORMS}")
 
 
 def _find_near_file(name: str) -> str:
@@ -240,7 +241,7 @@ def _find_near_file(name: str) -> str:
 def _refuse_studies(model: Any) -> None:
     """Refuse a study in place of a model."""
     for name in axes.as_axis(model) or ():
-        if name not in models.names() and schema.is_named(str(name)):
+        if name not in models.names() and studies.is_named(str(name)):
             raise UsageError(f"{name!r} is a study, not a model: shootout run {name}")
 
 

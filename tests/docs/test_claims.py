@@ -22,10 +22,11 @@ from lab.claims_page import (
     unpaired,
     written,
 )
-from shootout import models
+from shootout import models, studies
 from shootout.core.journal import journal
-from shootout.core.study import points, schema
+from shootout.core.study import points
 from shootout.core.study.target import parse_targets
+from shootout.tell.study_changes import change
 
 HOLDS, FAILS, OPEN = Standing
 
@@ -57,13 +58,13 @@ def test_each_run_asks_for_what_there_is(one: Kept):
     if one.words[0] == "--model":
         assert options["--model"] == ",".join(TREES)
         return
-    study = schema.load(str(ROOT / DEEP) if one.words[0] == DEEP else one.words[0])
+    study = studies.load(str(ROOT / DEEP) if one.words[0] == DEEP else one.words[0])
     given = {name: value.split(",") for name, _, value in [options.get("--set", "").partition("=")] if name}
-    assert points.points(study.changed({name: tuple(map(int, values)) for name, values in given.items()}, {}))
+    assert points.points(change(study, {name: tuple(map(int, values)) for name, values in given.items()}, {}))
 
 
 def test_the_deep_study_has_as_many_weights_at_each_of_its_points():
-    study = schema.load(str(ROOT / DEEP))
+    study = studies.load(str(ROOT / DEEP))
     assert {models.get(one.model).count_weights(one.parameters) for one in points.points(study)} == {2**28}
 
 

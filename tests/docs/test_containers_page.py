@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shootout.core.study import schema
+from shootout import studies
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "docs" / "examples" / "container"
@@ -38,7 +38,7 @@ def test_the_extras_are_those_of_the_project():
 
 def test_the_run_is_left_in_the_volume():
     assert COMMAND[:3] == ["shootout", "run", "container"]
-    assert "container" in schema.names()
+    assert "container" in studies.names()
     (volume,) = re.findall(r"^VOLUME (.*)$", JOINED, re.MULTILINE)
     assert COMMAND[COMMAND.index("--out") + 1].startswith(f"{volume}/")
 
@@ -54,6 +54,6 @@ def test_the_job_runs_the_same_command_under_one_limit():
 
 
 def test_the_page_runs_the_study_with_the_values_it_explains():
-    assert schema.load("container").threads == ("default", "all")
+    assert studies.load("container").threads == ("default", "all")
     told = re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE)
     assert told == ["default", "all"]

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from docs.site import keys, offers, reference
+from shootout import studies
 from shootout.apps.judge import analysis
 from shootout.core.contract import Device, Precision
 from shootout.core.errors import ExitCode
 from shootout.core.schemes import SHARED, WORDS
-from shootout.core.study import schema
 from shootout.core.study.schema import Study
 from shootout.tell.document import Document, Row, Timing
 
@@ -64,9 +64,9 @@ def test_every_exit_code_has_a_meaning():
 
 def test_every_study_tells_all_that_it_sets(pages: dict[str, str]):
     page = pages["reference/studies.md"]
-    for name in schema.shipped():
+    for name in studies.shipped():
         section = page.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
-        study = schema.load(name)
+        study = studies.load(name)
         assert all(f"`{target}`" in section for target in study.targets), name
         assert all(
             re.search(rf"^\| `{key}[`.]", section, re.MULTILINE)

@@ -12,8 +12,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from support.onnx_made import WEIGHT, linear
 
+from shootout import studies
 from shootout.core.errors import ModelError, UsageError
-from shootout.core.study import schema
 from shootout.models.data import data_files
 from shootout.models.onnx import onnx_files
 from shootout.models.sources import packing
@@ -59,7 +59,7 @@ def test_a_pipe_or_a_device_is_no_model_and_no_data(tmp_path: Path, device: str)
     study = tmp_path / "s.toml"
     study.symlink_to(device) if device else os.mkfifo(study)
     with pytest.raises(UsageError, match="is not a regular file"):
-        schema.load(str(study))
+        studies.load(str(study))
 
 
 @pytest.mark.parametrize("evil", ["\x1b]52;c;aGk=\x07", "a\nShip numpy", "\u202e"])

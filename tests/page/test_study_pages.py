@@ -8,7 +8,7 @@ import pytest
 from markupsafe import Markup
 
 from docs.site import studies
-from shootout.core.study import schema
+from shootout.studies import names, shipped
 from shootout.tell.page.page import DrawnFigure, Section, Table
 from shootout.tell.page.sources import Opening
 from shootout.tell.screen import bold
@@ -36,7 +36,7 @@ def section(*figures: str) -> Section:
 
 def test_every_study_has_its_runs_and_no_run_of_another_model():
     found = studies.find_runs()
-    assert sorted(found) == schema.shipped()
+    assert sorted(found) == shipped()
     assert found["shootout"] == ["shootout", "shootout-intel"]
     assert {"batch-sweep", "runtimes-batches", "h200-batch"} == set(found["batch-sweep"])
     assert "magika" not in {run for runs in found.values() for run in runs}
@@ -50,7 +50,7 @@ def test_a_study_s_page_has_question_answer_two_figures_and_the_file(monkeypatch
     monkeypatch.setattr(studies.page, "lay_out", lambda _: section("Intervals", "Sizes", "Order"))
     monkeypatch.setattr(studies.page, "write", lambda sections: f"{len(sections)} run")
     pages = dict(studies.write_studies())
-    told = schema.names()["attention"]
+    told = names()["attention"]
     page = pages["studies/attention.md"]
     assert f"| [attention](attention.md) | {told} | 1 |" in pages["studies/index.md"]
     assert page.startswith(f"# attention\n\n{told}\n\n```\nshootout run attention\n```")

@@ -20,8 +20,10 @@ from shootout.core.messages import Scope
 from shootout.core.plugins import SCENARIOS
 from shootout.core.scenario import find_scenario, scenario_names
 from shootout.core.study.points import points
-from shootout.core.study.schema import checked, load, options_model, study_options
+from shootout.core.study.schema import checked, options_model, study_options
+from shootout.studies import load
 from shootout.tell import reproduce
+from shootout.tell.study_changes import change
 
 OWN = '''
 """One call after the other, of which the slowest of each turn counts."""
@@ -85,12 +87,12 @@ def test_a_scenario_that_does_not_load_is_out_where_it_was_not_asked_for(
     monkeypatch.delitem(sys.modules, "half_scenario", raising=False)
     assert "half" not in scenario_names()
     study = load("digits")
-    assert study.changed(seed=1).scenario == study.scenario
+    assert change(study, seed=1).scenario == study.scenario
     told = capsys.readouterr().err
     assert told.count("left out: scenario 'half' of half-gone can't be loaded: ") == 1
     assert why in told
     with pytest.raises(UsageError, match="scenario 'half' of half-gone can't be loaded: "):
-        study.changed(scenario=("half",))
+        change(study, scenario=("half",))
     sys.modules.pop("half_scenario", None)
 
 
@@ -119,19 +121,19 @@ def burst(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.usefixtures("burst")
 def test_an_option_whose_name_is_taken_is_refused_where_its_scenario_is_asked_for():
     study = load("digits")
-    assert study.changed(seed=1).scenario == study.scenario
+    assert change(study, seed=1).scenario == study.scenario
     reason = "scenario 'burst' has an option '(rate|seed)', which is taken"
     with pytest.raises(UsageError, match=reason):
-        study.changed(scenario=("burst",))
+        change(study, scenario=("burst",))
     with pytest.raises(UsageError, match=reason):
-        points(study.changed(points=({"scenario": "burst"},)))
+        points(change(study, points=({"scenario": "burst"},)))
 
 
 @pytest.mark.usefixtures("burst")
 def test_an_option_is_read_from_a_file_and_from_set_and_written_again(tmp_path: Path):
-    study = load("digits").changed(scenario=("burst",))
+    study = change(load("digits"), scenario=("burst",))
     assert study.options_of(find_scenario("burst")) == {"calls": 4}
-    assert study.changed(parameters={"calls": (8,)}).value_of("calls") == 8
+    assert change(study, parameters={"calls": (8,)}).value_of("calls") == 8
     file = tmp_path / "own.toml"
     file.write_text('model = "digits"\ntargets = ["numpy"]\nscenario = "burst"\ncalls = 6\n')
     given = selection.choose(str(file), {}).given
@@ -150,7 +152,7 @@ def test_an_option_is_read_from_a_file_and_from_set_and_written_again(tmp_path: 
 @pytest.mark.usefixtures("burst")
 def test_what_an_option_can_not_be_is_refused(words: dict[str, Any], reason: str):
     with pytest.raises(UsageError, match=reason):
-        points(load("digits").changed(**words))
+        points(change(load("digits"), **words))
 
 
 @pytest.mark.usefixtures("burst")

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 from support.words import chosen
 
+from shootout import studies
 from shootout.core.errors import UsageError
 from shootout.core.exported.request import find_model
-from shootout.core.study import axes, points, schema
+from shootout.core.study import axes, points
 from shootout.core.study.schema import Study, checked
 from shootout.tell import option_values
+from shootout.tell.study_changes import change
 
 
 def made(**fields: Any) -> Study:
@@ -81,7 +83,7 @@ def test_ranges_stand_wherever_an_axis_does(tmp_path: Path):
         'model = "residual_mlp"\ntargets = ["numpy"]\nbatch = "1..8 x2"\nthreads = [1, "2..4 +1"]\n'
         '[parameters]\nd_model = [16, "64..256 x2"]\nn_layers = 2\n'
     )
-    found = schema.load(str(path))
+    found = studies.load(str(path))
     assert (found.batch, found.threads) == ((1, 2, 4, 8), (1, 2, 3, 4))
     assert found.parameters == {"d_model": (16, 64, 128, 256), "n_layers": (2,)}
     assert asked("d_model=8,16..64 x2", batch="1,4..6 +1", threads="all").parameters == {"d_model": (8, 16, 32, 64)}
@@ -134,9 +136,9 @@ def test_without_backends_they_replace_that_part_of_each_target():
 
 def test_named_targets_take_the_place_of_axes_and_axes_of_targets():
     first = checked({"name": "s", "model": "digits", "backend": ["numpy"], "precision": ["bf16"]}, "a test")
-    assert targets(first.changed({}, {}, targets=("openvino",))) == ["openvino:cpu:fp32"]
-    assert targets(first.changed({"backend": ("openvino",)}, {})) == ["openvino:cpu:bf16"]
-    assert targets(made().changed({"backend": ("openvino",)}, {})) == ["openvino:cpu:fp32"]
+    assert targets(change(first, {}, {}, targets=("openvino",))) == ["openvino:cpu:fp32"]
+    assert targets(change(first, {"backend": ("openvino",)}, {})) == ["openvino:cpu:bf16"]
+    assert targets(change(made(), {"backend": ("openvino",)}, {})) == ["openvino:cpu:fp32"]
 
 
 @pytest.mark.parametrize(
@@ -224,8 +226,8 @@ def test_what_is_no_shape_is_refused(text: str):
 def test_a_studys_shapes_are_text_or_lists_and_go_with_their_model():
     study = made(model="a.onnx", shapes={"x": "1x3x8x8", "y": [1, 4]})
     assert study.shapes == {"x": (1, 3, 8, 8), "y": (1, 4)}
-    assert study.changed(model="b.onnx").shapes == {}
-    assert study.changed(batch=2).shapes == study.shapes
+    assert change(study, model="b.onnx").shapes == {}
+    assert change(study, batch=2).shapes == study.shapes
     with pytest.raises(UsageError, match=r"shapes\.x is '1by3'"):
         made(model="a.onnx", shapes={"x": "1by3"})
     with pytest.raises(UsageError, match=r"--shape is for an ONNX file; the sizes of residual_mlp are parameters"):

@@ -11,6 +11,7 @@ from shootout.commands.selection import choose
 from shootout.core.errors import UsageError
 from shootout.core.study.schema import checked
 from shootout.scenarios.mix import ENOUGH_PADDING, MOST_BINS, read_mix
+from shootout.tell.study_changes import change
 
 
 def log(folder: Path, *lengths: int) -> str:
@@ -126,9 +127,9 @@ def test_a_mix_says_which_sizes_to_race():
 def test_another_mix_takes_the_place_of_a_studys_own_with_its_sizes():
     own = checked({"name": "s", "model": "residual_mlp", "targets": ["numpy"], "mix": "d_model=64:1,128:1"})
     assert own.parameters == {"d_model": (64, 128)}
-    assert own.changed(mix=read_mix("batch=1:1,4:1")).parameters == {}
-    assert own.changed(mix=read_mix("d_model=32:1")).parameters == {"d_model": (32,)}
-    assert own.changed(threads=(1,)).value_of("mix") == own.value_of("mix")
+    assert change(own, mix=read_mix("batch=1:1,4:1")).parameters == {}
+    assert change(own, mix=read_mix("d_model=32:1")).parameters == {"d_model": (32,)}
+    assert change(own, threads=(1,)).value_of("mix") == own.value_of("mix")
 
 
 @pytest.mark.parametrize(

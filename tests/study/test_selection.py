@@ -8,10 +8,12 @@ from typing import Any
 import planning
 import pytest
 
+from shootout import studies
 from shootout.commands import selection
 from shootout.core.errors import UsageError
-from shootout.core.study import points, schema
+from shootout.core.study import points
 from shootout.core.study.schema import Study
+from shootout.tell.study_changes import change
 
 ON_GPU = {"backends": ["onnxruntime:gpu"], "energy": True}
 
@@ -19,7 +21,7 @@ ON_GPU = {"backends": ["onnxruntime:gpu"], "energy": True}
 @pytest.mark.parametrize("name", ["linear", "net.onnx", "net.py:make", "package.net:make", "config.json"])
 def test_a_model_in_a_studys_place_is_the_default_study_of_it(name: str) -> None:
     found = selection.choose(name, {"batch": (2,)})
-    assert found == schema.load("shootout").changed(model=name, batch=(2,))
+    assert found == change(studies.load("shootout"), model=name, batch=(2,))
 
 
 @pytest.mark.parametrize("option", ["backends", "parameters"])
@@ -32,8 +34,8 @@ def test_several_files_race_first_on_what_runs_a_file_itself(option: str) -> Non
     named = {"backends": ["numpy", "torch-eager"]} if option == "backends" else {"parameters": {"backend": ("numpy",)}}
     asked = selection.choose("a.onnx,b.onnx,c.onnx", named)
     assert {target.backend for target in points.targets_of(asked)} <= {"numpy", "torch-eager"}, "as the user says"
-    assert selection.choose("a.onnx", {}).targets == schema.load("shootout").targets
-    assert selection.choose("linear,digits", {}).targets == schema.load("shootout").targets, "each races by itself"
+    assert selection.choose("a.onnx", {}).targets == studies.load("shootout").targets
+    assert selection.choose("linear,digits", {}).targets == studies.load("shootout").targets, "each races by itself"
 
 
 def test_a_study_comes_before_a_model_of_its_name() -> None:
@@ -78,10 +80,10 @@ def test_what_has_an_effect_is_not_refused() -> None:
 def test_another_scenario_silences_what_only_the_studys_own_was_asked() -> None:
     fields = {"name": "s", "model": "mlp", "targets": ("numpy",), "scenario": "serve", "rate": 10.0, "instances": (2,)}
     study = Study(**fields)  # type: ignore[arg-type]
-    latency, at_once = study.changed(scenario="latency"), study.changed(parameters={"scenario": ("throughput",)})
+    latency, at_once = change(study, scenario="latency"), change(study, parameters={"scenario": ("throughput",)})
     assert (latency.value_of("rate"), latency.value_of("instances")) == (None, ())
     long = Study(**{**fields, "scenario": "sustained", "rate": None, "instances": (), "sustained_s": 60.0})  # type: ignore[arg-type]
-    assert long.changed(scenario="latency").value_of("sustained_s") == 0.0
+    assert change(long, scenario="latency").value_of("sustained_s") == 0.0
     assert (at_once.value_of("rate"), at_once.value_of("instances")) == (None, (2,))
 
 
@@ -96,7 +98,7 @@ def test_a_studys_own_baseline_goes_with_the_target_that_it_names(tmp_path: Path
     own = "name = 's'\nmodel = 'linear'\ntargets = ['numpy', 'spin']\nbaseline = 'numpy:cpu:fp32{instances=1}#2'\n"
     (tmp_path / "s.toml").write_text(own)
     assert selection.choose(str(tmp_path / "s.toml"), {"backends": ["spin"]}).baseline is None
-    assert selection.choose("batch-sweep", {"batch": (2, 4)}) == schema.load("batch-sweep").changed(batch=(2, 4))
+    assert selection.choose("batch-sweep", {"batch": (2, 4)}) == change(studies.load("batch-sweep"), batch=(2, 4))
 
 
 def test_a_sweep_of_other_targets_can_be_planned() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from shootout import models
+from shootout import models, studies
 from shootout.commands.selection import find_unknown_names
 from shootout.core import backends
 from shootout.core.contract import Availability, Device, NotRun, NotRunKind, Precision, Target
@@ -10,8 +10,9 @@ from shootout.core.errors import UsageError
 from shootout.core.study import points, schema
 from shootout.core.study.feasibility import Here
 from shootout.core.study.plan import plan_groups
+from shootout.tell.study_changes import change
 
-ALL = sorted(schema.names())
+ALL = sorted(studies.names())
 NO_GPU = NotRun(NotRunKind.UNAVAILABLE, "no GPU", "get one")
 CPU_ONLY = Here(
     available={
@@ -35,14 +36,14 @@ def test_every_published_experiment_ships():
 
 
 def test_a_named_study_is_raced_for_its_verdicts_and_the_default_one_for_the_best():
-    assert {name: schema.load(name).aims_at for name in ALL} == {
+    assert {name: studies.load(name).aims_at for name in ALL} == {
         name: "best" if name == "shootout" else "baseline" for name in ALL
     }
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_a_named_study_plans_on_a_machine_without_a_gpu(name: str):
-    chosen = schema.load(name)
+    chosen = studies.load(name)
     assert chosen.description
     assert list(find_unknown_names(chosen)) == []
     groups = plan_groups(chosen, CPU_ONLY)
@@ -55,7 +56,7 @@ def test_a_named_study_plans_on_a_machine_without_a_gpu(name: str):
 
 @pytest.mark.parametrize("name", sorted(PUBLISHED - {"efficientnet-quantization"}))
 def test_it_has_a_row_for_a_gpu_too(name: str):
-    assert any(target.device is Device.CUDA for target in points.targets_of(schema.load(name)))
+    assert any(target.device is Device.CUDA for target in points.targets_of(studies.load(name)))
 
 
 CROSSING = ("batch-sweep", "width-sweep", "matmul-transfers", "nested-sin")
@@ -63,7 +64,7 @@ CROSSING = ("batch-sweep", "width-sweep", "matmul-transfers", "nested-sin")
 
 @pytest.mark.parametrize("name", CROSSING)
 def test_it_tells_where_the_gpu_begins_to_win(name: str):
-    chosen = schema.load(name)
+    chosen = studies.load(name)
     assert chosen.aims_at == "baseline"
     assert len({(point.batch, *point.parameters.values()) for point in points.points(chosen)}) > 2
     assert len([target for target in points.targets_of(chosen) if _on_cuda(target)]) >= 3
@@ -75,7 +76,7 @@ def _on_cuda(target: Target) -> bool:
 
 @pytest.mark.parametrize("name", [*CROSSING, "shootout", "linear-precision"])
 def test_it_races_every_backend_that_has_a_gpu_s_code(name: str):
-    chosen = points.targets_of(schema.load(name))
+    chosen = points.targets_of(studies.load(name))
     shipped = {"torch-eager", "torch-compile", "jax-jit", "onnxruntime", "tensorrt"}
     assert {target.backend for target in chosen if _on_cuda(target)} >= shipped
     assert "cudagraphs" in {target.mode for target in chosen}
@@ -83,7 +84,7 @@ def test_it_races_every_backend_that_has_a_gpu_s_code(name: str):
 
 
 def test_points_stand_for_the_combinations_that_they_name():
-    found = points.points(schema.load("fixed-parameters"))
+    found = points.points(studies.load("fixed-parameters"))
     sizes = [models.get("residual_mlp").parameter_count(point.parameters) for point in found]
     assert len(found) > 2
     assert set(sizes) == {2**24}
@@ -112,10 +113,10 @@ def test_a_point_may_name_its_model_batch_and_scenario():
 
 
 def test_the_command_line_wins_over_points():
-    base = schema.load("small-networks")
-    one = base.changed({"batch": (3,)}, {})
+    base = studies.load("small-networks")
+    one = change(base, {"batch": (3,)}, {})
     assert {point.batch for point in points.points(one)} == {3}
-    other = base.changed({}, {}, model=("matmul",))
+    other = change(base, {}, {}, model=("matmul",))
     assert {point.model for point in points.points(other)} == {"matmul"}
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from support.words import chosen
 
+from shootout import studies
 from shootout.commands.selection import load_study
 from shootout.core.errors import UsageError
 from shootout.core.study import schema
@@ -27,7 +28,7 @@ TOY = 'model = "residual_mlp"\ntargets = ["spin"]\n'
 
 
 def test_every_study_that_ships_can_be_read():
-    assert set(schema.names()) == {
+    assert set(studies.names()) == {
         "shootout",
         "digits",
         "quantization",
@@ -49,11 +50,11 @@ def test_every_study_that_ships_can_be_read():
         "runtimes",
         "container",
     }
-    assert all(schema.names().values()), "each says what it is for"
+    assert all(studies.names().values()), "each says what it is for"
 
 
 def test_a_file_is_a_study_named_after_it(tmp_path: Path):
-    found = schema.load(file(tmp_path, GOOD + "batch = [1, 8]\nthreads = 2\n"))
+    found = studies.load(file(tmp_path, GOOD + "batch = [1, 8]\nthreads = 2\n"))
     assert (found.name, found.model, found.batch, found.threads) == ("mine", ("identity",), (1, 8), (2,))
 
 
@@ -112,20 +113,20 @@ def test_a_wrong_file_is_refused_with_the_key(tmp_path: Path, text: str, says: s
 @pytest.mark.parametrize("name", ["shotout", "../studies/shootout", "shoot out", ""])
 def test_an_unknown_study_is_refused(name: str):
     with pytest.raises(UsageError, match=f"unknown study {re.escape(repr(name))}: .*known: .*digits, .*shootout"):
-        schema.load(name)
+        studies.load(name)
 
 
 def test_the_nearest_study_is_named():
     with pytest.raises(UsageError, match="did you mean 'shootout'"):
-        schema.load("shotout")
+        studies.load("shotout")
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path):
     with pytest.raises(UsageError, match=r"can't read the study file .*gone\.toml.*No such file"):
-        schema.load(str(tmp_path / "gone.toml"))
+        studies.load(str(tmp_path / "gone.toml"))
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UsageError, match=r"can't read the study file .*binary\.toml"):
-        schema.load(str(tmp_path / "binary.toml"))
+        studies.load(str(tmp_path / "binary.toml"))
 
 
 @pytest.mark.parametrize(
@@ -208,8 +209,8 @@ def test_what_is_looked_at_on_a_gpu_is_the_studys_unless_the_command_line_says_m
 
 @pytest.mark.parametrize("name", ["matmul-transfers", "nested-sin"])
 def test_only_the_studies_about_the_trap_set_it(name: str):
-    assert schema.load(name).unsynchronized
-    assert not schema.load("shootout").unsynchronized
+    assert studies.load(name).unsynchronized
+    assert not studies.load("shootout").unsynchronized
 
 
 def test_another_model_starts_without_the_old_ones_parameters(tmp_path: Path):

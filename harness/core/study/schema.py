@@ -1,14 +1,11 @@
-"""What to measure, as data: a named study, a TOML file, or a study with the command line's changes on top."""
+"""What to measure, as data."""
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from functools import cache, partial
-from importlib.resources import files
 from os import PathLike, fspath
-from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
@@ -24,7 +21,7 @@ from pydantic import (
 
 from shootout.core.constants import MAX_CALL_S, MAX_RESTARTS, MAX_RESTARTS_IN_TIME, USUAL_SCENARIO
 from shootout.core.contract import Device, Precision, Value
-from shootout.core.errors import UsageError, tell_refusal, unknown
+from shootout.core.errors import UsageError, unknown
 from shootout.core.exported.calls import OFF
 from shootout.core.host.store import without_home
 from shootout.core.scenario import Scenario, StudyOption, find_scenario, scenario_names
@@ -33,8 +30,6 @@ from shootout.core.study import axes
 from shootout.core.study.target import canonical
 
 MAX_BATCH = 2**20
-SUFFIX = ".toml"
-"""The ending of study files' names."""
 GIVEN = (
     *("inputs", "read", "labels", "truth", "rows_by", "calibration", "weights"),
     *("metric", "scores", "max_drop", "min_agreement", "pythons", "energy", "max_error"),
@@ -254,45 +249,6 @@ class Study(BaseModel):
         own = "max_restarts" in self.model_fields_set or any(find_scenario(one).selects for one in self.scenario)
         return self.max_restarts if own or self.aims_at == "baseline" else MAX_RESTARTS_IN_TIME
 
-    def changed(
-        self,
-        parameters: Mapping[str, Any] | None = None,
-        options: Mapping[str, Mapping[str, str]] | None = None,
-        **changes: Any,
-    ) -> Study:
-        """Return this study with changes on top, everything checked again.
-
-        Args:
-            parameters: added to the study's, or instead of them where `model` is another one; those with a name of
-                `axes.WORDS`, or of an option without a flag in a scenario that is asked for, are changes to that key.
-            options: added to the study's, knob by knob.
-            changes: fields to replace; None changes nothing.
-
-        Raises:
-            UsageError: a value that the study can't take, or two answers to one question.
-        """
-        parameters, options = parameters or {}, options or {}
-        given = {key: value for key, value in changes.items() if value is not None}
-        scenarios = axes.as_axis(given.get("scenario", parameters.get("scenario", self.all_scenarios)))
-        words = _take_words(parameters, scenarios)
-        for name in words:
-            if name in given or (name == "backend" and "targets" in given):
-                raise UsageError(f"{name} is given twice, by --set and by an option of its own: pass only one of them")
-        same_model = tuple(axes.as_axis(given.get("model", self.model))) == self.model
-        kept = dict(self.parameters) if same_model else {}
-        own = {name: values for name, values in parameters.items() if name not in words}
-        knobs = {name: {**self.options.get(name, {}), **options.get(name, {})} for name in {*self.options, *options}}
-        silenced = _find_silenced({**given, **words})
-        silenced |= set() if same_model else {"shapes"}
-        for name, option in study_options().items():  # a new value says the sizes of its axes
-            sized = {*option.sizes_of(self.value_of(name)), *option.sizes_of(given[name])} if name in given else ()
-            silenced |= {*sized} & {"batch"}
-            kept = {axis: sizes for axis, sizes in kept.items() if axis not in sized}
-        fields = {key: value for key, value in self.model_dump(exclude_unset=True).items() if key not in silenced}
-        if self.points:
-            fields["points"] = _drop_named(self.points if same_model else (), {*given, *words, *own})
-        return checked({**fields, **given, **words, "parameters": {**kept, **own}, "options": knobs})
-
 
 @cache
 def study_options() -> dict[str, StudyOption]:
@@ -339,37 +295,6 @@ def _read_by(read: Callable[[Any], Any], given: Any) -> Any:
         return read(given)
     except UsageError as error:
         raise ValueError(str(error)) from None
-
-
-def _drop_named(points: Sequence[dict[str, Value]], names: set[str]) -> list[dict[str, Value]]:
-    """Return the points without what the command line names, each once."""
-    left = [{name: value for name, value in point.items() if name not in names} for point in points]
-    return [point for index, point in enumerate(left) if point and point not in left[:index]]
-
-
-def _options_among(scenarios: Iterable[object]) -> dict[str, StudyOption]:
-    """Return the options of scenarios by name; none of one that there isn't."""
-    found = [find_scenario(name).options for name in scenario_names() if name in {*scenarios}]
-    return {name: option for options in found for name, option in options.items()}
-
-
-def _take_words(parameters: Mapping[str, Any], scenarios: Iterable[object]) -> dict[str, Any]:
-    """Return what `--set` says beside parameters of models: axes with words of their own, options without a flag."""
-    found = {name: values for name, values in parameters.items() if name in axes.WORDS}
-    for name, option in _options_among(scenarios).items():
-        if name in parameters and not option.flag:
-            values = parameters[name]
-            found[name] = values[0] if isinstance(values, list | tuple) and len(values) == 1 else values
-    return found
-
-
-def _find_silenced(changed: Mapping[str, Any]) -> set[str]:
-    """Return the fields of a study that have no meaning any more once others are changed."""
-    silenced = {"backend", "device", "precision"} if "targets" in changed else set[str]()
-    silenced |= {"targets"} if "backend" in changed else set()
-    asked = axes.as_axis(changed.get("scenario", ()))
-    dropped = {name for name, option in study_options().items() if option.is_dropped and asked}
-    return silenced | (dropped - {*_options_among(asked)})
 
 
 def checked(fields: dict[str, Any], source: str = "") -> Study:
@@ -480,52 +405,3 @@ def _find_unused_options(study: Study) -> Iterator[str]:
             how = f"add scenario {' or '.join(takers)} (--scenario {takers[0]})"
             them = "them" if option.use.startswith("are ") else "it"
             yield f"{name}{flag} {option.use}: {how}, or leave {them} out"
-
-
-def names() -> dict[str, str]:
-    """Return the studies that ship: name → description."""
-    return {name: load(name).description for name in shipped()}
-
-
-def shipped() -> list[str]:
-    """Return the names of the studies that ship."""
-    folder = files("shootout") / "studies"
-    return sorted(entry.name.removesuffix(SUFFIX) for entry in folder.iterdir() if entry.name.endswith(SUFFIX))
-
-
-def load(name: str) -> Study:
-    """Load a named study, or one from a TOML file.
-
-    Raises:
-        UsageError: no such study (with the nearest name), or a file that isn't a valid study (with the key).
-    """
-    if name.endswith(SUFFIX):
-        return _from_text(_read_file(Path(name)), Path(name).stem, name)
-    if not is_named(name):
-        raise unknown("study", name, names())
-    text = (files("shootout") / "studies" / f"{name}{SUFFIX}").read_text(encoding="utf-8")
-    return _from_text(text, name, name)
-
-
-def is_named(name: str) -> bool:
-    """Return whether a study of this name ships."""
-    return name in shipped()
-
-
-def _read_file(path: Path) -> str:
-    try:
-        if path.exists() and not path.is_file():  # a pipe would be waited for, a device has no end
-            raise UsageError(f"the study file {str(path)!r} is not a regular file: name a .toml")
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"can't read the study file {str(path)!r}: {tell_refusal(error)}") from None
-    except UnicodeDecodeError:
-        raise UsageError(f"can't read the study file {str(path)!r}: it is not a text file: save it as UTF-8") from None
-
-
-def _from_text(text: str, name: str, source: str) -> Study:
-    try:
-        fields = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{source} is not valid TOML: {error}") from None
-    return checked({"name": name, **fields}, source)

@@ -27,6 +27,7 @@ from shootout.core.study.plan import metric_of
 from shootout.core.study.schema import Study
 from shootout.tell.document import Finding, tell_finding
 from shootout.tell.limits import Limit, Standing
+from shootout.tell.study_changes import change
 
 BY_RATE_LIMITS = frozenset({Limit.RATE, Limit.COST})
 
@@ -81,7 +82,7 @@ def fit_study(policy: Policy, study: Study, asked: Collection[str]) -> Study:
         least = changes["least_restarts"] = max(least, LEAST_TAILS)
     if policy.objective in EXACT and not by_rate and "goal" in changes:
         changes["max_restarts"] = min(max(least, LEAST_TAILS), study.most_restarts)  # which is faster doesn't matter
-    return study.changed(**changes)
+    return change(study, **changes)
 
 
 def _is_by_rate(policy: Policy) -> bool:
