@@ -26,8 +26,8 @@ from lab.common import Bench, Table, Tables, say
 from shootout.commands.machine_lock import machine_lock
 from shootout.core.clock import Stopwatch
 from shootout.core.errors import UsageError, unknown
-from shootout.core.host import environment
 from shootout.core.host.placement import on_cpus, place
+from shootout.tell import this_machine
 
 SCHEMA = 1
 
@@ -229,7 +229,7 @@ def main() -> int:
                 "arms": sorted(placement.arms),
                 "threads": placement.threads,
             },
-            "environment": environment.facts(),
+            "environment": this_machine.facts(),
         }
 
         def keep(found: dict[str, Any]) -> None:

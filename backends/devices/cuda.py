@@ -12,12 +12,13 @@ from shootout.core import clock
 from shootout.core.messages import GpuCost, GpuState
 
 
+def facts() -> dict[str, Any]:
+    """Return the GPUs of this machine, and the newest CUDA that the driver knows."""
+    return {"gpus": nvml.gpu_facts(), "cuda_driver": cuda_driver.version()}
+
+
 class Cuda:
     """Ask the driver, and NVML where it is installed, of the GPU that is used."""
-
-    def facts(self) -> dict[str, Any]:
-        """Return the GPUs of this machine, and the newest CUDA that the driver knows."""
-        return {"gpus": nvml.gpu_facts(), "cuda_driver": cuda_driver.version()}
 
     def has_driver(self) -> bool:
         """Return whether NVIDIA's driver is installed."""

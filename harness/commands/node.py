@@ -18,12 +18,12 @@ from shootout.commands.passed_on import pass_on
 from shootout.commands.run import exit_code, measure
 from shootout.core.clock import Deadline
 from shootout.core.errors import ExitCode, ShootoutError
-from shootout.core.host import environment
 from shootout.core.host.child import leave_with
 from shootout.core.run import make_header
 from shootout.core.study import points
 from shootout.core.study.plan import Plan, make_plan
 from shootout.core.study.schema import checked
+from shootout.tell import this_machine
 from shootout.tell.delivery import read_delivery
 
 
@@ -47,7 +47,7 @@ def main() -> None:
 def _tell(plan: Plan) -> int:
     """Print what would be measured here: the journal's header, each group's targets, and the seconds it takes."""
     told = {
-        "header": make_header(plan, environment.facts()).model_dump(mode="json"),
+        "header": make_header(plan, this_machine.facts()).model_dump(mode="json"),
         "playing": {
             group.record.name: [arm.label for arm in group.building if not arm.control] for group in plan.groups
         },

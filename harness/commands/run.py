@@ -34,7 +34,6 @@ from shootout.core import run as core
 from shootout.core.adapter import Built
 from shootout.core.clock import Deadline
 from shootout.core.errors import ExitCode, Interrupted, ModelError, UsageError
-from shootout.core.host import environment
 from shootout.core.host.store import without_home
 from shootout.core.journal.records import Header
 from shootout.core.study import points
@@ -42,7 +41,7 @@ from shootout.core.study.group import family
 from shootout.core.study.plan import Plan, make_plan
 from shootout.core.study.schema import Study
 from shootout.core.study.target import parse_targets, with_twins
-from shootout.tell import reproduce
+from shootout.tell import reproduce, this_machine
 from shootout.tell.cache_limit import in_use
 from shootout.tell.document import Document
 from shootout.tell.formats.files import check_files, write_files
@@ -214,7 +213,7 @@ def measure(
         purpose.trace = partial(_trace, plan=plan, out=out, progress=progress, limit=limit)
 
     def begin() -> Header:
-        facts = environment.facts()
+        facts = this_machine.facts()
         wanted = plan.ceilings_at if limit.allows(CEILINGS_S * len(plan.ceilings_at)) else ()
         ceilings = known_ceilings(wanted, plan.placement, facts, progress.say)
         return core.make_header(

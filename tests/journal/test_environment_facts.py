@@ -9,8 +9,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from shootout.backends.devices import nvml
-from shootout.core.host import environment
+from shootout.backends.devices.cpu import cpu_facts
 from shootout.core.journal.records import ENVIRONMENT, GPU
+from shootout.tell import this_machine
 
 
 def untyped(facts: BaseModel, at: str = "") -> Iterator[str]:
@@ -22,8 +23,8 @@ def untyped(facts: BaseModel, at: str = "") -> Iterator[str]:
 
 
 def test_every_fact_of_a_machine_is_typed_in_its_journal():
-    assert [*untyped(ENVIRONMENT.model_validate(environment.facts()))] == []
-    unlike: Any = {**environment.facts(), "planted": 1, "cpu": {**environment.cpu_facts(), "planted": 1}}
+    assert [*untyped(ENVIRONMENT.model_validate(this_machine.facts()))] == []
+    unlike: Any = {**this_machine.facts(), "planted": 1, "cpu": {**cpu_facts(), "planted": 1}}
     assert [*untyped(ENVIRONMENT.model_validate(unlike))] == ["planted", "cpu.planted"]
 
 

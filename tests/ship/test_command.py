@@ -13,7 +13,7 @@ from support.races.shipping import let_numpy_ship, write_numpy_run
 from shootout.backends.shipped import open_shipped
 from shootout.commands.ship import check_folder, ship
 from shootout.core.errors import ArmFailed, UsageError
-from shootout.core.host import environment
+from shootout.tell import this_machine
 
 PARAMETERS = {"d_model": 64, "n_layers": 4}
 
@@ -22,7 +22,7 @@ PARAMETERS = {"d_model": 64, "n_layers": 4}
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """NumPy's arm was alone in a run on this machine."""
     let_numpy_ship(monkeypatch)
-    return write_numpy_run(tmp_path / "run", environment.facts(), PARAMETERS)
+    return write_numpy_run(tmp_path / "run", this_machine.facts(), PARAMETERS)
 
 
 PLACES = """

@@ -40,9 +40,10 @@ from shootout.core.errors import UsageError
 from shootout.core.exported.model import sha256
 from shootout.core.host import environment
 from shootout.core.study.target import parse_targets
+from shootout.tell import this_machine
 
 PARAMETERS = {"d_model": 64, "n_layers": 4}
-CPU = environment.cpu_facts()
+CPU = environment.facts()["cpu"]
 FLAGS = CPU["flags"]
 OLDER: dict[str, Any] = {**CPU, "model": "Older CPU", "kind": "Older CPU", "flags": FLAGS[:1]}
 NEWER: dict[str, Any] = {**CPU, "model": "Newer CPU", "kind": "Newer CPU", "flags": [*FLAGS, "another_set"]}
@@ -69,7 +70,9 @@ def copy(both: Path, tmp_path: Path) -> Path:
 
 def write_run(place: Path, name: str, on: str = "", restarts: int = 5, **changes: Any) -> Path:
     """A run made here, with other facts about the machine."""
-    return write_numpy_run(place / name, {**environment.facts(), "date_utc": name, **changes}, PARAMETERS, on, restarts)
+    return write_numpy_run(
+        place / name, {**this_machine.facts(), "date_utc": name, **changes}, PARAMETERS, on, restarts
+    )
 
 
 def ship_as(run: Path, mine: Path, folder: Path) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from itertools import cycle, islice
 from typing import Any, Protocol, TypeVar, cast
 
@@ -16,9 +17,6 @@ Lane = TypeVar("Lane")
 
 class Accelerator(Protocol):
     """Tell of the device of its kind that is used here. An answer is None, or empty, where the driver doesn't tell."""
-
-    def facts(self) -> dict[str, Any]:
-        """Return what the environment in a journal's header says of such devices, as JSON values by key."""
 
     def has_driver(self) -> bool:
         """Return whether a driver is installed; nothing is started."""
@@ -55,9 +53,9 @@ def accelerator(device: Device) -> Accelerator | None:
 
 
 def facts() -> dict[str, Any]:
-    """Return what the environment says of all kinds of devices."""
-    known = filter(None, map(accelerator, Device))
-    return {key: fact for one in known for key, fact in one.facts().items()}
+    """Return what the environment in a journal's header says of the CPU and of other devices, as JSON values by key."""
+    told = (plugins.load(place)() for place in import_module(plugins.DEVICES).FACTS)
+    return {key: fact for one in told for key, fact in one.items()}
 
 
 def lanes_on_gpu(lanes: Sequence[Lane], cpus: int, needs_bytes: Sequence[int]) -> list[Lane]:

@@ -14,36 +14,25 @@ import os
 import platform
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from importlib import import_module, metadata
 from pathlib import Path
-from time import get_clock_info
 from typing import Any
 
 from shootout.core import plugins
-from shootout.core.clock import utc_now
 from shootout.core.host import devices, placement
-from shootout.core.host.placement import CHANGING, SECRET, allowed_cpus, cpuset, read_text
+from shootout.core.host.placement import CHANGING, SECRET, read_text
 
 SYSTEM = Path("/sys")
 PROC = Path("/proc")
 _MACHINE_ID = (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id"))
-_BOARD = "device-tree/model"
-_CLOCK_SOURCE = "devices/system/clocksource/clocksource0/current_clocksource"
+BOARD = "device-tree/model"
 _SAME_RUN = ("machine", "os", "cpu", "gpus", "python", "libraries", "variables")
 _VOLATILE = frozenset({"microcode", "governor", "turbo", "persistence", "compute_mode"})
 _APART = re.compile(r"extra\s*==\s*['\"](cluster|dev|parquet|report|site|testing)['\"]")
 """Our extras that take no part in a measurement: developers' tools, Ray, pages and tables. All others are recorded."""
-_GIT_TIMEOUT_S = 10
-FLAGS = (
-    *("sse4_2", "f16c", "fma", "avx", "avx2", "avx_vnni"),
-    *("avx512f", "avx512bw", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16", "amx_int8"),
-    *("neon", "asimd", "asimddp", "asimdhp", "bf16", "i8mm", "sve", "sve2", "sme"),
-)
-"""The instruction sets that decide which kernels a runtime picks (x86, then ARM)."""
 ARM_CORES = {
     ("0x41", "0xd03"): "Cortex-A53",
     ("0x41", "0xd04"): "Cortex-A35",
@@ -77,21 +66,15 @@ _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
 
 
 def facts() -> dict[str, Any]:
-    """Return the environment as JSON values; a value is None (or empty) if the system doesn't tell it."""
-    import psutil
-
+    """Return the facts that a run is bound to, as JSON values; None (or empty) if the system doesn't tell."""
+    told = devices.facts()
     return {
-        "date_utc": utc_now(),
-        "shootout": {"version": version_of("shootout") or None, "commit": commit()},
         "machine": machine_key(),
         "os": {"name": _os_name(), "system": platform.system(), "kernel": platform.release()},
-        "cpu": cpu_facts(),
-        "memory": {"total_bytes": psutil.virtual_memory().total, "limit_bytes": _memory_limit_bytes()},
-        **devices.facts(),
-        "virtualisation": virtualisation(),
+        **told,
+        "cpu": told["cpu"] | placement.facts(),
         "python": {"version": platform.python_version(), "implementation": sys.implementation.name},
         "libraries": libraries(),
-        "clock": clock(),
         "variables": variables(os.environ),
     }
 
@@ -165,45 +148,6 @@ def version_of(package: str) -> str:
         return ""
 
 
-def commit() -> str | None:
-    """Return the commit of this package's own checkout, with "-dirty" if files differ; None outside of a checkout."""
-    here = Path(__file__).resolve()
-    # Tracked, or it would be the commit of a project that merely keeps its virtual environment inside.
-    if _run_git(here.parent, "ls-files", "--error-unmatch", here.name) is None:
-        return None
-    head = _run_git(here.parent, "rev-parse", "HEAD")
-    # Not `describe --dirty`, which writes the index.
-    is_dirty = _run_git(here.parent, "status", "--porcelain", "--untracked-files=no")
-    return f"{head}-dirty" if head and is_dirty else head
-
-
-def _run_git(folder: Path, *arguments: str) -> str | None:
-    command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
-    try:
-        done = subprocess.run(  # noqa: S603
-            command,
-            capture_output=True,
-            text=True,
-            timeout=_GIT_TIMEOUT_S,
-            check=True,
-            encoding="utf-8",
-            errors="replace",
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip() or None
-
-
-def clock() -> dict[str, Any]:
-    """Describe the clock that this package reads: its kind, its resolution, and the hardware behind it."""
-    info = get_clock_info("perf_counter")
-    return {
-        "implementation": info.implementation,
-        "resolution_ns": info.resolution * 1e9,
-        "source": first_line([SYSTEM / _CLOCK_SOURCE]) or None,
-    }
-
-
 def variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that change how the libraries run, without secrets and without the ids of GPUs."""
     used = (name for name in sorted(environment) if CHANGING.fullmatch(name) and not SECRET.search(name))
@@ -213,13 +157,6 @@ def variables(environment: Mapping[str, str]) -> dict[str, str]:
 def nameless(text: str) -> str:
     """Return a text without the ids of GPUs, because they identify the machine."""
     return re.sub(r"\b(GPU|MIG)-[0-9A-Fa-f][\w/-]*", r"\1-…", text)
-
-
-def _memory_limit_bytes() -> int | None:
-    import psutil
-
-    limit = placement.memory_limit_bytes(placement.control_groups("memory"))
-    return limit if limit is not None and limit < psutil.virtual_memory().total else None
 
 
 def _os_name() -> str:
@@ -233,37 +170,9 @@ def _hash_text(text: str) -> str:
     return hashlib.sha256(f"shootout:{text}".encode()).hexdigest()[:16]
 
 
-def cpu_facts() -> dict[str, Any]:
-    """Describe the processor, its cores and caches, and how its clock is governed; None if the system doesn't tell."""
-    import psutil
-    from archspec import cpu as archspec
-
-    host = archspec.host()
-    table = parse_cpuinfo(read_text(PROC / "cpuinfo") or "")
-    flags = cpu_flags()
-    allowed = allowed_cpus()
-    return {
-        "model": cpu_model(),
-        "kind": cpu_kind(read_text(PROC / "cpuinfo") or "", read_text(PROC / _BOARD) or "") or platform.machine(),
-        "vendor": table.get("vendor_id") or host.vendor,
-        "microarchitecture": host.name,
-        "microcode": table.get("microcode"),
-        "flags": [flag for flag in FLAGS if flag in flags],
-        "physical_cores": psutil.cpu_count(logical=False),
-        "logical_cpus": os.cpu_count(),
-        "cpuset": list(cpuset()),
-        "allowed_cpus": list(allowed),
-        "quota_cpus": placement.cpu_quota(placement.control_groups("cpu")),
-        "smt": _read_switch(SYSTEM / "devices/system/cpu/smt/active"),
-        "numa_nodes": len(list((SYSTEM / "devices/system/node").glob("node[0-9]*"))) or None,
-        "cache_bytes": caches(SYSTEM / f"devices/system/cpu/cpu{allowed[0]}/cache"),
-        **clock_facts(SYSTEM / "devices/system/cpu", allowed[0]),
-    }
-
-
 def cpu_flags() -> frozenset[str]:
     """Return the CPU's instruction sets by their names in Linux."""
-    table = parse_cpuinfo(read_text(PROC / "cpuinfo") or "")
+    table = parse_cpuinfo(cpuinfo())
     if flags := (table.get("flags") or table.get("Features") or "").split():
         return frozenset(flags)
     from archspec import cpu as archspec  # which another interpreter need not have
@@ -278,7 +187,7 @@ def saturates() -> bool:
 
 def cpu_model() -> str:
     """Return the processor's own name, or at least its architecture."""
-    text = read_text(PROC / "cpuinfo") or ""
+    text = cpuinfo()
     return parse_cpuinfo(text).get("model name") or arm_model(text) or platform.processor() or platform.machine()
 
 
@@ -293,7 +202,7 @@ def arm_model(text: str) -> str:
     tables = [parse_cpuinfo(table) for table in text.strip().split("\n\n")]
     parts = {(table.get("CPU implementer", ""), table.get("CPU part", "")) for table in tables if "CPU part" in table}
     names = sorted({ARM_CORES.get(part, "") for part in parts})
-    board = (read_text(PROC / _BOARD) or "").strip("\0\n ")
+    board = (read_text(PROC / BOARD) or "").strip("\0\n ")
     return f"{' + '.join(names)}{f' ({board})' if board else ''}" if names and all(names) else board
 
 
@@ -315,6 +224,11 @@ def cpu_kind(cpuinfo: str, board: str) -> str:
     return next((value for name, value in facts if name == "model name"), "")
 
 
+def cpuinfo() -> str:
+    """Return the text of /proc/cpuinfo; "" without one."""
+    return read_text(PROC / "cpuinfo") or ""
+
+
 def parse_cpuinfo(text: str) -> dict[str, str]:
     """Read the first processor's table from the text of /proc/cpuinfo."""
     first = text.strip().split("\n\n")[0]
@@ -322,16 +236,11 @@ def parse_cpuinfo(text: str) -> dict[str, str]:
     return {name.strip(): value.strip() for name, colon, value in pairs if colon}
 
 
-def caches(folder: Path) -> dict[str, int]:
-    """Return the size in bytes of each cache that one CPU sees, by name: L1d, L1i, L2, L3."""
-    return {name: count for name, count, _ in list_caches(folder)}
-
-
 def list_caches(folder: Path) -> Iterator[tuple[str, int, str]]:
     """Yield name, bytes and sharing CPUs of each cache that one CPU sees."""
     for index in sorted(folder.glob("index[0-9]*")):
         level, kind, size, sharers = (
-            _read_line(index / name) or "" for name in ("level", "type", "size", "shared_cpu_list")
+            read_line(index / name) or "" for name in ("level", "type", "size", "shared_cpu_list")
         )
         letter = {"Data": "d", "Instruction": "i"}.get(kind, "")
         if (count := parse_size(size)) is not None:
@@ -342,16 +251,6 @@ def parse_size(text: str) -> int | None:
     """Read bytes from "48K", "2M" or "512"; None from anything else."""
     digits, unit = (text[:-1], text[-1:]) if text[-1:] in _UNITS else (text, "")
     return int(digits) * _UNITS.get(unit, 1) if digits.isdecimal() else None
-
-
-def clock_facts(folder: Path, cpu: int) -> dict[str, str | bool | None]:
-    """Return the frequency governor, and whether turbo may raise the clock; None in most virtual machines."""
-    turbo = _read_switch(folder / "cpufreq/boost")
-    no_turbo = _read_switch(folder / "intel_pstate/no_turbo")
-    return {
-        "governor": _read_line(folder / f"cpu{cpu}/cpufreq/scaling_governor"),
-        "turbo": turbo if no_turbo is None else not no_turbo,
-    }
 
 
 @functools.cache
@@ -367,29 +266,12 @@ def emulator() -> str:
     return ""
 
 
-def virtualisation() -> list[str]:
-    """Return "emulated CPU (program)", "virtual machine (product)" and "container" if there are signs of them; empty on
-    bare metal.
-    """
-    flags = (parse_cpuinfo(read_text(PROC / "cpuinfo") or "").get("flags") or "").split()
-    signs = [f"emulated CPU ({name})"] if (name := emulator()) else []
-    if "hypervisor" in flags or read_text(SYSTEM / "hypervisor/type") is not None:
-        product = _read_line(SYSTEM / "class/dmi/id/product_name")
-        signs.append(f"virtual machine ({product})" if product else "virtual machine")
-    if any(Path(mark).exists() for mark in ("/.dockerenv", "/run/.containerenv", "/run/systemd/container")):
-        signs.append("container")
-    return signs
-
-
-def _read_line(path: Path) -> str | None:
+def read_line(path: Path) -> str | None:
+    """Return the text of a one-line file; None if it has none."""
     text = read_text(path)
     return text.strip() if text and text.strip() else None
 
 
-def _read_switch(path: Path) -> bool | None:
-    return {"0": False, "1": True}.get(_read_line(path) or "")
-
-
 def first_line(paths: Iterable[Path]) -> str:
     """Return the text of the first of these one-line files that has any, or ""."""
-    return next((text for path in paths if (text := _read_line(path))), "")
+    return next((text for path in paths if (text := read_line(path))), "")

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from shootout.core.contract import is_among
 from shootout.core.errors import UsageError
@@ -114,6 +114,12 @@ def cpuset() -> tuple[int, ...]:
     """Return the CPUs that a library sees: the affinity mask, whatever the quota, in the order to use them."""
     mask = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
     return one_per_core_first(mask, core_of)
+
+
+def facts() -> dict[str, Any]:
+    """Return the CPUs that we may use, as the environment tells them."""
+    quota = cpu_quota(control_groups("cpu"))
+    return {"cpuset": list(cpuset()), "allowed_cpus": list(allowed_cpus()), "quota_cpus": quota}
 
 
 def core_of(cpu: int) -> str:

@@ -75,7 +75,7 @@ def ship_target(target: Target, place: Path) -> Made:
 def source_of(arm: Arm, **changes: Any) -> RacedArm:
     """What is known of an arm after a run on this machine, in which it took a millisecond."""
     row = cells.row(arm.label, 1e6, fidelity=cells.fidelity(error_bound=1e-5), **changes)
-    facts = {"machine": "key", "cpu": environment.cpu_facts(), "variables": {}}
+    facts = {"machine": "key", "cpu": environment.facts()["cpu"], "variables": {}}
     document = cells.document(cells.cell(row), environment=facts)
     return RacedArm(
         run=Mock(folder=Path("made")),

@@ -1,0 +1,67 @@
+"""Tell of the processor: its cores and caches, its instruction sets, and how its clock is governed."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+import psutil
+from archspec import cpu as archspec
+
+from shootout.core.host import environment
+
+FLAGS = (
+    *("sse4_2", "f16c", "fma", "avx", "avx2", "avx_vnni"),
+    *("avx512f", "avx512bw", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16", "amx_int8"),
+    *("neon", "asimd", "asimddp", "asimdhp", "bf16", "i8mm", "sve", "sve2", "sme"),
+)
+"""The instruction sets that decide which kernels a runtime picks (x86, then ARM)."""
+
+
+def facts() -> dict[str, Any]:
+    """Return the processor's facts under their key."""
+    return {"cpu": cpu_facts()}
+
+
+def cpu_facts() -> dict[str, Any]:
+    """Describe the processor, its cores and caches, and how its clock is governed; None if the system doesn't tell."""
+    host = archspec.host()
+    text, board = environment.cpuinfo(), environment.read_line(environment.PROC / environment.BOARD) or ""
+    table = environment.parse_cpuinfo(text)
+    flags = environment.cpu_flags()
+    first = min(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
+    return {
+        "model": environment.cpu_model(),
+        "kind": environment.cpu_kind(text, board) or platform.machine(),
+        "vendor": table.get("vendor_id") or host.vendor,
+        "microarchitecture": host.name,
+        "microcode": table.get("microcode"),
+        "flags": [flag for flag in FLAGS if flag in flags],
+        "physical_cores": psutil.cpu_count(logical=False),
+        "logical_cpus": os.cpu_count(),
+        "smt": _read_switch(environment.SYSTEM / "devices/system/cpu/smt/active"),
+        "numa_nodes": len(list((environment.SYSTEM / "devices/system/node").glob("node[0-9]*"))) or None,
+        "cache_bytes": caches(environment.SYSTEM / f"devices/system/cpu/cpu{first}/cache"),
+        **clock_facts(environment.SYSTEM / "devices/system/cpu", first),
+    }
+
+
+def caches(folder: Path) -> dict[str, int]:
+    """Return the size in bytes of each cache that one CPU sees, by name: L1d, L1i, L2, L3."""
+    return {name: count for name, count, _ in environment.list_caches(folder)}
+
+
+def clock_facts(folder: Path, cpu: int) -> dict[str, str | bool | None]:
+    """Return the frequency governor, and whether turbo may raise the clock; None in most virtual machines."""
+    turbo = _read_switch(folder / "cpufreq/boost")
+    no_turbo = _read_switch(folder / "intel_pstate/no_turbo")
+    return {
+        "governor": environment.read_line(folder / f"cpu{cpu}/cpufreq/scaling_governor"),
+        "turbo": turbo if no_turbo is None else not no_turbo,
+    }
+
+
+def _read_switch(path: Path) -> bool | None:
+    return {"0": False, "1": True}.get(environment.read_line(path) or "")
