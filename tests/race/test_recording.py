@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from support.exports import bare_exported
 from support.races.fakes import FakePlayer, World
-from support.races.made import EXACT, EXECUTED, GROUP, A, header, write
+from support.races.groups import group_of_rules
+from support.races.made import EXACT, EXECUTED, GROUP, A, header, played, rounds, write
 
 from shootout.core.constants import TAIL_S
 from shootout.core.contract import Arm, Array, Device, Precision, Target
@@ -25,6 +26,7 @@ from shootout.core.messages import Loaded, Scope, Scores, Tuned, Turn, Verified
 from shootout.core.race.recording import NO_TIME, UNKNOWN, Recorder, _find_doubts, _prepared_line
 from shootout.core.race.restart import Restart
 from shootout.core.results.group import group_of
+from shootout.core.stats.group_evidence import Rules
 
 LITTLE = (
     "weak check: int4 rounding alone may err by {} on this model, and an answer that ignores its inputs errs by only "
@@ -202,8 +204,10 @@ def test_who_was_killed_is_tried_again_by_the_same_command_and_in_once_it_has_pl
     found.note("g", arms[0], killed)
     assert (written[-1].cause, found.lacks) == (NotRunKind.KILLED, True)
     monkeypatch.setattr(samples, "write", lambda *_: None)
-    line, closing = SimpleNamespace(group="g", arm=arms[0].label), SimpleNamespace(killed=("a",))
-    group: Any = SimpleNamespace(played={arms[0].label: [line]}, rounds=[closing])
+    rules = Rules(baseline=None, control=None, comparisons=1, max_restarts=9, bias_floor=0.005)
+    line, closing = played(arms[0], 0, 1.0), rounds(0)
+    group = replace(group_of_rules(rules, arms), setbacks=found.of_group("g"))
+    group.take([line], closing)
     playing = [SimpleNamespace(arm=arms[0], turns=[], single_ns=np.array([]))]
     found.restart(group, cast("Any", SimpleNamespace(samples="", playing=playing)))
     assert written[-2:] == [line, closing]

@@ -23,13 +23,14 @@ from shootout.core.journal.records import Line, Played
 from shootout.core.messages import Progress, Scope
 from shootout.core.race.live_arm import skip_slow, tell_seconds
 from shootout.core.race.race import Purpose, Race
-from shootout.core.results.run import History, Run
+from shootout.core.results.group import Group
+from shootout.core.results.run import Run
 from shootout.core.scenario import scenario_of
 from shootout.core.stats.group_evidence import Pair
 from shootout.core.stats.leaders import copy_strays, is_unopposed, leader_sets
 from shootout.core.stats.verdicts import Comparison
 from shootout.core.study.group import GroupRecord, short
-from shootout.core.study.plan import Plan
+from shootout.core.study.schema import Study
 from shootout.tell.notes import tell_nearest
 from shootout.tell.screen import NAMED, fold
 
@@ -43,7 +44,6 @@ class AnswerPurpose(Purpose):
     """A run that ends with an answer: which target is fastest, and how each row compares with it.
 
     Attributes:
-        caps: leaves out cells of a grid whose calls would take too long.
         extra: how often a row was called once more because that nearly settles it, by group and label.
         answered: the groups whose first answer was told, in an earlier process of the run, too.
         trace: looks, when all is measured, where the time of the calls of what was built goes; None: nothing does.
@@ -56,7 +56,6 @@ class AnswerPurpose(Purpose):
         """Return whether a policy decides on the run."""
         return False
 
-    caps: Caps = field(default_factory=lambda: Caps(0.0), init=False)
     extra: Counter[tuple[str, str]] = field(default_factory=Counter, init=False)
     answered: dict[str, bool] = field(default_factory=dict, init=False)
 
@@ -78,18 +77,14 @@ class AnswerPurpose(Purpose):
         if self.trace:
             self.trace(built)
 
-    def begin(self, plan: Plan, history: History) -> None:
-        """Take over how long calls took."""
-        self.caps = Caps(plan.study.max_call_s)
-        self.caps.recall(history.groups, history.lines)
-
-    def find_obstacle(self, arm: Arm) -> NotRun | None:
+    def find_obstacle(self, arm: Arm, study: Study, groups: Sequence[Group]) -> NotRun | None:
         """Return why a cell of a grid is left out, by what smaller ones took."""
-        return self.caps.setback(arm)
-
-    def note(self, arm: Arm, line: Played) -> None:
-        """Remember how long an arm's calls took."""
-        self.caps.note(arm, line)
+        if not study.max_call_s:
+            return None
+        caps = Caps(study.max_call_s)
+        lines = [line for group in groups for played in group.played.values() for line in played]
+        caps.recall([group.record for group in groups], lines)
+        return caps.setback(arm)
 
     def call_wanted(self, race: Race, has_time: Callable[[float], bool]) -> Sequence[Pair]:
         """Call the rows beside the fastest without a verdict that few restarts more would bring, the cheapest first.
@@ -116,8 +111,15 @@ class AnswerPurpose(Purpose):
         self.extra.update((race.name, label) for label, _ in called)
         return called
 
-    def tell(self, race: Race, coming: int) -> str:
-        """Return once what is settled among the contenders, while others have yet to play; "" if that isn't so."""
+    def tell(self, race: Race, coming: int, *, builds: bool = False) -> str:
+        """Return once what is settled among the contenders, while others have yet to play; "" if that isn't so.
+
+        Before others are built, return which target leads if that wasn't told.
+        """
+        if builds:
+            leaders = race.find_leaders()
+            is_told = self.answered.get(race.name) or not coming or not leaders
+            return "" if is_told else f"so far {short(leaders[0])} leads; {_tell_coming(coming)}"
         if race.name not in self.answered:
             self.answered[race.name] = race.recalled > 0 and not race.lacks_answer
         is_for_best = race.rules.goal.aim == "best" and not is_unopposed(race.labels, race.rules)
@@ -139,13 +141,6 @@ class AnswerPurpose(Purpose):
         if coming:
             parts.append(_tell_coming(coming))
         return "; ".join(parts)
-
-    def tell_before_builds(self, race: Race, coming: int) -> str:
-        """Return which target leads before others are built, unless the first answer was told."""
-        leaders = race.find_leaders()
-        if self.answered.get(race.name) or not coming or not leaders:
-            return ""
-        return f"so far {short(leaders[0])} leads; {_tell_coming(coming)}"
 
 
 def _tell_coming(coming: int) -> str:

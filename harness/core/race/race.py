@@ -29,7 +29,7 @@ from shootout.core.constants import (
     LIMIT_RESTARTS,
 )
 from shootout.core.contract import Arm, Array, NotRun, NotRunKind
-from shootout.core.journal.journal import History, is_from_here
+from shootout.core.journal.journal import is_from_here
 from shootout.core.journal.records import Played
 from shootout.core.messages import Loaded, Progress, Scope, Verified
 from shootout.core.race.live_arm import Launcher
@@ -49,7 +49,7 @@ from shootout.core.stats.leaders import (
 from shootout.core.stats.readings import LEAST_TAILS
 from shootout.core.stats.verdicts import LEAST_RESTARTS
 from shootout.core.study.group import GroupRecord, short
-from shootout.core.study.plan import Plan
+from shootout.core.study.schema import Study
 
 FIRST_ANSWER_RESTARTS = 3
 """Targets that take long to build are built after so many restarts of the others, though these aren't settled."""
@@ -63,12 +63,12 @@ class Race:
 
     Attributes:
         arms: by label, the control among them.
-        group: what the journal holds of it: each restart's lines, and why arms are out. One that was killed once isn't.
+        group: what the journal holds of it: each restart's lines, and why arms are out.
         index: of its group in the run; the index begins with 0.
         rule: chooses the arms of each restart in place of the goal, as a scenario has it.
         barred: labels that break a limit by what is known so far, so that no restart is spent on ranking them.
         hung: labels of arms that gave no answer in an earlier process of the run, and have not played since.
-        killed: labels that left the last restart because they were killed: once more, and they are out.
+        killed: labels that left the last restart because they were killed: they play once more.
         contenders_first: whether contenders may go first; not if there would be no time for the others behind them.
         terms: what the arms are asked; the first restart sets a limit left open.
         called: pairs that play the next restart, whatever the goal still needs.
@@ -124,7 +124,8 @@ class Race:
     @property
     def labels(self) -> list[str]:
         """Return the arms that have not failed, the control included."""
-        return [label for label in self.arms if label not in self.group.setbacks]
+        again = {label for label in self.killed if self.group.setbacks[label].kind is NotRunKind.KILLED}
+        return [label for label in self.arms if label not in self.group.setbacks or label in again]
 
     @property
     def sound(self) -> dict[str, dict[int, Array]]:
@@ -292,9 +293,8 @@ class Race:
         def note(arm: Arm, why: NotRun) -> None:
             if why.kind is NotRunKind.KILLED and arm.label not in self.killed:
                 killed.add(arm.label)
-            else:
-                self.group.setbacks[arm.label] = why
             setback(arm, why)
+            self.group.setbacks.setdefault(arm.label, why)
 
         restart = Restart(
             index=self.played,
@@ -503,14 +503,12 @@ class Purpose:
         """Return after how many restarts arms may be barred; None: after as many as a verdict takes."""
         return None
 
-    def begin(self, plan: Plan, history: History) -> None:
-        """Begin a run, or go on with what its journal holds."""
+    def find_obstacle(self, arm: Arm, study: Study, groups: Sequence[Group]) -> NotRun | None:
+        """Return why an arm that hasn't played yet is left out; None: it plays.
 
-    def find_obstacle(self, arm: Arm) -> NotRun | None:
-        """Return why an arm that hasn't played yet is left out; None: it plays."""
-
-    def note(self, arm: Arm, line: Played) -> None:
-        """Note what an arm showed in a restart."""
+        Args:
+            groups: what all races have shown so far.
+        """
 
     def find_breach(self, line: Played, install_bytes: int | None) -> NotRun | None:
         """Return why an arm need play no more, by what one restart shows; None: it goes on.
@@ -538,16 +536,13 @@ class Purpose:
         """
         return ()
 
-    def tell(self, race: Race, coming: int) -> str:  # noqa: ARG002
+    def tell(self, race: Race, coming: int, *, builds: bool = False) -> str:  # noqa: ARG002
         """Return what people are told of a race after a restart; "" for nothing.
 
         Args:
             coming: how many of its targets have yet to be built.
+            builds: whether these are built next.
         """
-        return ""
-
-    def tell_before_builds(self, race: Race, coming: int) -> str:  # noqa: ARG002
-        """Return what people are told of a race before targets that were held back are built; as `tell`."""
         return ""
 
     def goes_on(self, run: Run) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -47,7 +48,7 @@ class Recorder:
     history: History
     progress: Progress
     purpose: Purpose = field(default_factory=Purpose)
-    _gone: dict[tuple[str, str], NotRun] = field(default_factory=dict, init=False)
+    _gone: defaultdict[str, dict[str, NotRun]] = field(default_factory=lambda: defaultdict(dict), init=False)
     _hung: set[tuple[str, str]] = field(default_factory=set, init=False)
     _prepared_line: set[tuple[str, str]] = field(default_factory=set, init=False)
     _checked: set[tuple[str, str]] = field(default_factory=set, init=False)
@@ -59,7 +60,7 @@ class Recorder:
                 if line.why.hung:
                     self._hung.add((line.group, line.arm.label))
                 if line.why.kind not in TRIED_AGAIN:
-                    self._gone[line.group, line.arm.label] = line.why
+                    self._gone[line.group][line.arm.label] = line.why
             elif isinstance(line, Prepared):
                 self._prepared_line.add((line.group, line.arm))
                 self.installed[line.group, line.arm] = line.install_bytes
@@ -71,16 +72,21 @@ class Recorder:
 
     def _readmit_arms(self) -> None:
         """Take back the arms that left because of limits that are no more."""
-        left = {key: False for key, why in self._gone.items() if why.kind is NotRunKind.OFF_LIMITS}
+        left = {
+            (group, label): False
+            for group, out in self._gone.items()
+            for label, why in out.items()
+            if why.kind is NotRunKind.OFF_LIMITS
+        }
         for line in self.history.lines if left else ():
             if isinstance(line, Played) and (key := (line.group, line.arm)) in left:
                 left[key] |= self.purpose.find_breach(line, self.installed.get(key)) is not None
-        for key in (key for key, breaks in left.items() if not breaks):
-            del self._gone[key]
+        for group, label in (key for key, breaks in left.items() if not breaks):
+            del self._gone[group][label]
 
     def is_out(self, group: str, arm: Arm) -> bool:
         """Tell whether this arm of a group was skipped or failed."""
-        return (group, arm.label) in self._gone
+        return arm.label in self._gone[group]
 
     def hung(self, group: str, arm: Arm) -> bool:
         """Return whether this arm gave no answer within its part of `--max-time` in an earlier process of the run."""
@@ -97,22 +103,22 @@ class Recorder:
     @property
     def lacks(self) -> bool:
         """Tell whether an arm is out for want of time or was killed: the same command tries it again."""
-        return any(why.kind in TRIED_AGAIN for why in self._gone.values())
+        return any(why.kind in TRIED_AGAIN for out in self._gone.values() for why in out.values())
 
     def of_group(self, group: str) -> dict[str, NotRun]:
-        """Return the arms of one group that are out, by label."""
-        return {label: why for (name, label), why in self._gone.items() if name == group}
+        """Return why arms of one group are out, by label; what is noted later is added to it."""
+        return self._gone[group]
 
     def note(self, group: str, arm: Arm, why: NotRun) -> None:
         """Note that an arm is out; only the first reason counts, unless it was killed and tried again."""
-        before = self._gone.get((group, arm.label))
+        before = self._gone[group].get(arm.label)
         if before and before.kind is not NotRunKind.KILLED:
             return
         if why.failed:
             self.progress.say(f"failed: {arm.label}: {why.reason}")
             if why.during in BACKEND_STEPS:
                 availability.forget([provider(arm.target)[0]])
-        self._gone[group, arm.label] = why
+        self._gone[group][arm.label] = why
         self.file.append(not_run(group, arm, why))
 
     def built(self, group: str, arm: Arm, found: BuiltArm, *, runs: bool) -> None:
@@ -147,8 +153,6 @@ class Recorder:
         samples.write(self.out, played.samples, turns, [(p.arm.label, p.single_ns) for p in played.playing])
         lines = [group.played[p.arm.label][-1] for p in played.playing]
         self.file.append(*lines, group.rounds[-1])
-        for line in lines:
-            self._gone.pop((line.group, line.arm), None)  # it was killed before, and has played now
         return lines
 
 

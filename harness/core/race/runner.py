@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -77,7 +77,6 @@ class RaceRunner:
             planning_s=self.plan.planning_s,
             has_later=lambda: self.preparation.has_next,
         )
-        self.purpose.begin(self.plan, self.history)
         self.preparation = Preparation(
             plan=self.plan,
             machine=environment.fingerprint(self.history.header.environment),
@@ -165,7 +164,6 @@ class RaceRunner:
             if restart.is_cut:
                 return False
             for live, line in zip(restart.playing, self.recorder.restart(race.group, restart), strict=True):
-                self.purpose.note(live.arm, line)
                 self._drop_if_limit_broken(race, live.arm, line)
         self._replace_baseline(race)
         self._look([race])
@@ -175,9 +173,8 @@ class RaceRunner:
         """Skip the arms that the run's purpose lets not play."""
         new = [arm for arm in race.players if arm.label not in race.group.played]
         for arm in new:
-            if why := self.purpose.find_obstacle(arm):
+            if why := self.purpose.find_obstacle(arm, self.plan.study, [each.group for each in self.races]):
                 self.recorder.note(race.name, arm, why)
-                race.group.setbacks[arm.label] = why
         if new:
             race.look()
 
@@ -194,12 +191,11 @@ class RaceRunner:
         installed = self.recorder.installed.get((line.group, line.arm))
         if not arm.control and arm.label != race.rules.baseline and (why := self.purpose.find_breach(line, installed)):
             self.recorder.note(line.group, arm, why)
-            race.group.setbacks[arm.label] = why
 
     def _replace_baseline(self, race: Race) -> None:
         """Let the next plain target be the baseline if the group's own was refused: its copy vouches for no verdict."""
         group = self.groups[race.name]
-        record = with_next_baseline(group.record, find_faulty(self.recorder.of_group(race.name)), race.group.played)
+        record = with_next_baseline(group.record, find_faulty(race.group.setbacks), race.group.played)
         if record.baseline == group.record.baseline:
             return
         self.progress.say(f"{group.record.baseline} is refused, so {record.baseline} is the baseline now")
@@ -218,10 +214,10 @@ class RaceRunner:
                 race.barred_at = race.played
                 race.barred = {*self.purpose.find_barred(self.out).get(race.name, ())}
             race.look()
-            self._tell(race, self.purpose.tell)
+            self._tell(race)
 
-    def _tell(self, race: Race, teller: Callable[[Race, int], str]) -> None:
-        if told := teller(race, self.preparation.count_held(race.name)):
+    def _tell(self, race: Race, *, builds: bool = False) -> None:
+        if told := self.purpose.tell(race, self.preparation.count_held(race.name), builds=builds):
             self.progress.say(told if len(self.races) == 1 else f"{race.name}: {told}")
 
     # What joins, and what plays once more.
@@ -275,7 +271,7 @@ class RaceRunner:
         if not (jobs := self.preparation.find_next(is_idle=is_in_time)):
             return False
         for race in self.races:
-            self._tell(race, self.purpose.tell_before_builds)
+            self._tell(race, builds=True)
         with Stopwatch() as watch:
             ready = self.preparation.build(jobs)
         self.time.note_builds(watch.seconds)
@@ -311,7 +307,7 @@ class RaceRunner:
         if pairs or race.called:
             race.called = pairs
             race.look()
-            self._tell(race, self.purpose.tell)
+            self._tell(race)
 
     def _call_unsettled(self) -> bool:
         """Call the arms once more that the run's purpose waits for; return False if none can play."""

@@ -61,9 +61,10 @@ class Group:
     _evidence: dict[Hashable, GroupEvidence] = field(default_factory=dict, init=False, compare=False)
 
     def take(self, lines: Iterable[Played], rounds: Rounds) -> None:
-        """Add the lines of one more restart."""
+        """Add the lines of one more restart; an arm that was killed before, and plays, is in again."""
         for line in lines:
             self.played.setdefault(line.arm, []).append(line)
+            self.setbacks.pop(line.arm, None)
         self.rounds.append(rounds)
         self._blocks.clear()
         self._evidence.clear()
