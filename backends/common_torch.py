@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from shootout.core.contract import Artifact
 from shootout.core.exported.model import ExportedModel
-from shootout.core.exported.request import find_code, source_now
+from shootout.core.exported.request import find_model, source_now
 
 if TYPE_CHECKING:
     import torch
@@ -39,7 +39,7 @@ def architecture(exported: ExportedModel) -> torch.nn.Module:
         return _as_module(exported_program(exported))
     if exported.source_sha256 and source_now(exported.model) != exported.source_sha256:
         raise ValueError(f"{exported.model} was changed after it was exported; run again")
-    module: torch.nn.Module = find_code(exported.model).module(exported.parameters)
+    module: torch.nn.Module = find_model(exported.model).module(exported.parameters)
     return module
 
 

@@ -21,7 +21,7 @@ from shootout.backends.common_torch import core_module
 from shootout.backends.cuda_memory import STAGED
 from shootout.core.adapter import GpuSide
 from shootout.core.contract import Arm, Array, Arrays, Artifact, Device, Option, Precision, TensorSpec
-from shootout.core.exported.request import find_code
+from shootout.core.exported.request import find_model
 
 if TYPE_CHECKING:
     from shootout.core.exported.model import ExportedModel
@@ -91,7 +91,7 @@ def from_forward(exported: ExportedModel) -> Program:
     """Make a program of the model's own `forward` in jax.numpy."""
     import jax.numpy as jnp
 
-    forward, names = find_code(exported.model).forward, tuple(exported.weights())
+    forward, names = find_model(exported.model).forward, tuple(exported.weights())
     assert forward is not None, f"{exported.model} has a FORWARD artifact but no forward"
 
     def run(weights: Sequence[Any], inputs: Sequence[Any]) -> tuple[Any, ...]:

@@ -22,7 +22,7 @@ from shootout.backends.optional import Gemm, Gemms, Shipment
 from shootout.core.adapter import Built, check_options
 from shootout.core.contract import Arm, Artifact, Availability, Capabilities, Device, Precision
 from shootout.core.errors import SkippedArm
-from shootout.core.exported.request import find_code
+from shootout.core.exported.request import find_model
 
 if TYPE_CHECKING:
     from shootout.core.exported.model import ExportedModel
@@ -78,7 +78,7 @@ def gemms(threads: int) -> Gemms:  # noqa: ARG001 - its BLAS reads a variable
 
 
 def _forward_of(exported: ExportedModel) -> Callable[..., Any]:
-    forward = find_code(exported.model).forward
+    forward = find_model(exported.model).forward
     assert forward is not None, f"{exported.model} has a FORWARD artifact but no forward"
     return forward
 

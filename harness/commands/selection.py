@@ -196,13 +196,13 @@ def _check_points(study: Study) -> None:
 def _check_value(study: Study, name: str, value: Value) -> None:
     if name in axes.WORDS:
         raise UsageError(f"{name} is an axis of its own: write it at the top level, not under [parameters]")
-    having = [find_model(model).parameters for model in study.model]
-    known = {parameter for parameters in having for parameter in parameters}
+    having = [find_model(model) for model in study.model]
+    known = {parameter for model in having for parameter in model.parameters}
     if name not in known:
         raise unknown("parameter", name, known | set(axes.WORDS))
-    for parameters in having:
-        if name in parameters:
-            parameters[name].check(name, value)
+    for model in having:
+        if name in model.parameters:
+            model.check({name: value})
 
 
 def _load_study(name: str) -> Study:

@@ -29,7 +29,7 @@ from shootout.core.exported.model import LABELS, sha256
 from shootout.core.host import untrusted
 from shootout.core.host.store import READ_ROWS
 from shootout.core.units import counted
-from shootout.models.data import table_files
+from shootout.models.data import clips, table_files
 
 TAKEN = "data are taken as .npz, .npy, .parquet or a folder of .npy files"
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
@@ -145,7 +145,7 @@ def check(
         forms = _match_forms(path, specs, read_headers(path), stream)
     count = next((form.rows for form in forms.values() if form.rows is not None), None)
     if stream and count is not None:
-        stream.require_rows(count, _rows_of_call(specs, stream))
+        clips.require_rows(stream, count, _rows_of_call(specs, stream))
     return count
 
 
@@ -251,7 +251,7 @@ def _order_clips(forms: dict[str, _Form], arrays: dict[str, Array], stream: Stre
     """Put rows in the order in which calls of a stream take them."""
     for name, form in forms.items():
         if form.is_rows and form.rows is not None:
-            arrays[name] = arrays[name][stream.in_order(np.arange(form.rows), batch)]
+            arrays[name] = arrays[name][clips.in_order(stream, np.arange(form.rows), batch)]
             forms[name] = replace(form, count=len(arrays[name]) // batch)
 
 

@@ -144,8 +144,7 @@ def score_report(spec: MetricSpec, folder: Path, exported: ExportedModel) -> Sco
     """Score the report split in the process that runs the metric; raise as `score_rows`."""
     report = exported.report()
     assert report is not None, "outputs were kept of its report split"
-    is_of_own = not spec.truth and exported.has_own_report_outputs
-    return score_rows(spec, folder, exported, report, exported.report_outputs() if is_of_own else None)
+    return score_rows(spec, folder, exported, report, None if spec.truth else exported.report_outputs())
 
 
 def score_rows(

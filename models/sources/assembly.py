@@ -16,7 +16,7 @@ import numpy as np
 from shootout.core.contract import Array, Arrays, TensorSpec
 from shootout.core.errors import ModelError
 from shootout.core.exported.calls import can_mix, mix_sets
-from shootout.core.exported.fidelity import spread
+from shootout.core.exported.fidelity import ALIKE, sizes
 from shootout.core.exported.model import (
     CALIBRATION,
     INPUTS,
@@ -112,6 +112,21 @@ def assemble(
         notes=(*found.notes, *_note_infinite(reference_outputs)),
         spread=spread(reference_outputs),
     )
+
+
+def spread(reference_outputs: Sequence[Arrays]) -> float:
+    """Return the least share of any float output's size (RMS norm over the input sets) that different inputs move.
+
+    So far from the reference outputs are an answer that ignores its inputs. An output that no input moves doesn't
+    count.
+    """
+    if len(reference_outputs) < 2:
+        return 1.0
+    known = sizes(reference_outputs)
+    finite = [{name: np.nan_to_num(one[name], posinf=0.0, neginf=0.0) for name in known} for one in reference_outputs]
+    middle = {name: sum(one[name] for one in finite) / len(finite) for name in known}
+    moved = sizes([{name: one[name] - middle[name] for name in known} for one in finite])
+    return min((moved[name] / known[name] for name in known if moved[name] > ALIKE * known[name]), default=1.0)
 
 
 def _hash_contents(request: Request) -> str:

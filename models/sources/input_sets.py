@@ -29,7 +29,7 @@ from shootout.core.exported.model import (
 )
 from shootout.core.exported.request import Request
 from shootout.models.base import LabeledTask, Model, Parameters, draw
-from shootout.models.data import truth_files
+from shootout.models.data import clips, truth_files
 from shootout.models.data.data_files import read_labels, read_rows, read_sets
 from shootout.models.drawing import InputWay
 from shootout.models.metrics import HALF_ROWS
@@ -72,7 +72,7 @@ class GivenSets:
 
 def count_sets(specs: Sequence[TensorSpec], stream: Stream | None) -> int:
     """Return how many input sets calls rotate through: whole clips of a stream."""
-    return stream.count_clips(set_bytes(specs)) * stream.steps if stream else buffer_count(specs)
+    return clips.count_clips(stream, set_bytes(specs)) * stream.steps if stream else buffer_count(specs)
 
 
 def read_given(
@@ -351,7 +351,7 @@ def split_rows(
     if scores_all or min(len(report), len(other)) < least or places.max() + 1 < 2 * HALF_ROWS:
         report, other = numbers, numbers
     if stream:
-        report, other = stream.in_order(report, batch), stream.in_order(other, batch)
+        report, other = clips.in_order(stream, report, batch), clips.in_order(stream, other, batch)
     if len(report) < len(numbers):
         uses = "calibration, `tune` and timing" if stream else "calibration and `tune`"
         note = f"the metric is of {len(report)} of your {count} rows; the other {len(other)} are for {uses}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Never
 
 from shootout.core.contract import Artifact, TensorSpec, Value
 from shootout.core.errors import ShootoutError, UsageError
@@ -34,6 +34,11 @@ class FileModel:
     takes_batch: bool = True
     artifacts: tuple[Artifact, ...] = (Artifact.ONNX, Artifact.MODULE)
     source: None = None
+    forward: None = None
+
+    def module(self, _: Mapping[str, Value]) -> Never:
+        """Refuse: no code makes it."""
+        raise UsageError(f"{self.name} is a file, which no code makes")
 
     @property
     def parameters(self) -> dict[str, Any]:

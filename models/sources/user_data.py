@@ -15,15 +15,17 @@ import numpy as np
 from shootout.core.constants import BATCH
 from shootout.core.contract import TensorSpec
 from shootout.core.errors import UsageError, tell_refusal, unknown
-from shootout.core.exported.calls import CLIPS, OFF, STEPS, Stream, set_bytes
+from shootout.core.exported.calls import CLIPS, OFF, Stream, set_bytes
 from shootout.core.exported.request import DATA, Request, Source
-from shootout.models.data import data_files
+from shootout.models.data import clips, data_files
 from shootout.models.sources import input_sets
 
 Forms = Mapping[str, tuple[str, tuple[int, ...] | None]]
 """The dtype and shape of each output as far as a file's header tells: -1 for an open axis, None for no shape at all."""
 GUESSED_BYTES, GUESSED_FLOPS, LEAST_STEPS = 64 << 20, 2e10, 10
 """All clips of a stream that the user didn't ask for have no more bytes and operations, but clips of ten calls."""
+STEPS = 100
+"""Calls of a clip if the user doesn't say."""
 _OLD_OR_NEW = frozenset({"in", "out", "prev", "next", "old", "new", "input", "output", "past", "present", "i", "o"})
 _WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 CODE = (
@@ -138,10 +140,10 @@ def stream_of(
         return None
     has_data = bool(request.inputs_npz or request.calibration_npz)
     found = choose(inputs, outputs, request.state, request.steps, has_data=has_data, flops=flops)
-    if found and request.state is None and not request.steps and not found.fits(set_bytes(inputs)):
+    if found and request.state is None and not request.steps and not clips.fits(found, set_bytes(inputs)):
         return None  # a guess is no reason to refuse a model
     if found:
-        found.count_clips(set_bytes(inputs))
+        clips.count_clips(found, set_bytes(inputs))
     return found
 
 

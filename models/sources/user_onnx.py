@@ -41,6 +41,7 @@ from shootout.core.host import environment
 from shootout.core.install import UNINSTALLED, install, pip_install
 from shootout.core.messages import FIRST_CALL
 from shootout.models.base import buffer_notes, draw
+from shootout.models.data import clips
 from shootout.models.data.data_files import note_renamed, note_repeated
 from shootout.models.drawing import InputWay
 from shootout.models.onnx import onnx_axes, onnx_cuts, onnx_files, onnx_graph, onnx_versions
@@ -218,7 +219,7 @@ class FileExport:
         onnx_cuts.require_fixed_shapes(raw, self.path)
         self.reference_outputs = _check_repeated(raw, self.path.name, self.model)
         if stream and not self.original:
-            self.buffers = stream.fill(buffers, raw)
+            self.buffers = clips.fill(stream, buffers, raw)
         count = onnx_files.parameter_count(self.model)
         self.found = replace(self.found, outputs=_output_specs(raw), parameter_count=count)
         self.found = replace(self.found, notes=tuple(self._note_inputs()))
@@ -269,7 +270,7 @@ class FileExport:
         if not self.original:
             yield from tell_row_sizes(self.asked, first, self.axes.sizes)
         if stream:
-            yield stream.note
+            yield clips.note(stream)
         else:
             yield from _note_rows(first, self.axes, self.buffers[0], self.reference_outputs[0], self.call)
         yield from _note_input_weights(self.model)
@@ -324,7 +325,7 @@ class FileExport:
         own = own[: self.effort.most_sets]
         if stream and (self.split or not asked.inputs_npz):  # else they are the buffers, which have their states
             own = own[:CALIBRATION_ROWS]
-            own = stream.fill(own, onnx_files.run(self.graph, own, asked.model, stream))
+            own = clips.fill(stream, own, onnx_files.run(self.graph, own, asked.model, stream))
         return own
 
     def predict_errors(self) -> None:

@@ -148,9 +148,9 @@ def test_clips_stay_whole_where_a_metric_scores_them(tmp_path: Path):
     assert (call["x"][0].tolist(), call["h"].shape) == (rows[3].tolist(), (1, 4))
     wanted = states_of([{"x": rows[row : row + 1]} for row in report.rows], 0.5, 10, np.zeros((1, 4)))
     after = [0.5 * state + rows[row : row + 1] @ WEIGHTS["w"] for state, row in zip(wanted, report.rows, strict=True)]
-    np.testing.assert_allclose(
-        exported.report_outputs()["y"], np.concatenate(after) @ WEIGHTS["v"], rtol=1e-3, atol=1e-4
-    )
+    own = exported.report_outputs()
+    assert own
+    np.testing.assert_allclose(own["y"], np.concatenate(after) @ WEIGHTS["v"], rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -15,13 +15,12 @@ from shootout.core.exported.fidelity import (
     compare,
     disagreement,
     gate,
-    spread,
     standing,
     useful_flips,
     with_shared,
     worst_error,
 )
-from shootout.models.sources.assembly import require_telling
+from shootout.models.sources.assembly import require_telling, spread
 from shootout.quantize.error_bounds import find_errors
 
 Y = (TensorSpec(name="y", shape=(2, 3), dtype="float32"),)

@@ -24,8 +24,6 @@ import numpy as np
 
 from shootout.core.constants import BUFFERS_BYTES, INPUT_BUFFERS, MIN_INPUT_BUFFERS
 from shootout.core.contract import Array, Arrays, TensorSpec
-from shootout.core.errors import UsageError
-from shootout.core.units import counted, size
 
 T = TypeVar("T")
 Outputs = TypeVar("Outputs", bound=Arrays)
@@ -33,12 +31,8 @@ NAMES, CALLS = "names.json", "*.npz"
 """Files of a folder with outputs: the outputs' names, and one for some calls each."""
 FILE_BYTES = 8 << 20
 """A file of calls holds about so much, or one call."""
-STEPS = 100
-"""Calls of a clip if the user doesn't say."""
 CLIPS = 2
 """The error is measured on so many clips, since only a second one shows that a stream begins anew."""
-MOST_BYTES = 1 << 30
-"""All clips of these take no more memory, which every arm needs."""
 OFF = "none"
 """In place of a state: there is none, whatever the names."""
 NUDGES = (1e-3, 1e-2, 1e-1)
@@ -76,12 +70,6 @@ class Stream:
     state: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def note(self) -> str:
-        """Return what rows should say of it."""
-        told = ", ".join(f"{name} is {made} of the call before" for name, made in self.state.items())
-        return f"calls are clips of {self.steps}{f': {told}, and begins anew with each clip' if told else ''}"
-
-    @property
     def marks(self) -> tuple[int, ...]:
         """Return the calls of a clip up to which errors are told: 1, 10, 100 … and all."""
         return (*(10**power for power in range(len(str(self.steps))) if 10**power < self.steps), self.steps)
@@ -100,19 +88,6 @@ class Stream:
 
         return step
 
-    def fill(self, sets: Sequence[Arrays], outputs: Sequence[Arrays]) -> list[dict[str, Array]]:
-        """Return the sets with the states that each call got.
-
-        Args:
-            outputs: of all of these calls, made one after the other.
-        """
-        return [
-            {**one, **{name: outputs[at - 1][made].astype(one[name].dtype) for name, made in self.state.items()}}
-            if at % self.steps
-            else dict(one)
-            for at, one in enumerate(sets)
-        ]
-
     def pick(self, sets: Sequence[T]) -> list[T]:
         """Return a few of all clips' sets, from all over them, to call outside of the stream."""
         return list(sets[:: max(1, len(sets) // INPUT_BUFFERS)][:INPUT_BUFFERS])
@@ -120,48 +95,6 @@ class Stream:
     def shared(self, specs: Sequence[TensorSpec]) -> frozenset[str]:
         """Return the inputs that are no rows of a user's data: states, and what has no axes, such as a sample rate."""
         return frozenset(spec.name for spec in specs if spec.name in self.state or not spec.shape)
-
-    def in_order(self, rows: Array, batch: int) -> Array:
-        """Return rows in the order in which calls take them: each call takes the next row of each of `batch` clips.
-
-        Args:
-            rows: the numbers of rows, clip by clip. Those that fill no clip, or clips that fill no call, are left out.
-        """
-        groups = len(rows) // (self.steps * batch)
-        whole = rows[: groups * batch * self.steps].reshape(groups, batch, self.steps)
-        return np.ascontiguousarray(whole.transpose(0, 2, 1)).reshape(-1)
-
-    def require_rows(self, count: int, batch: int) -> None:
-        """Refuse data that hold no whole clip for each row of a call.
-
-        Raises:
-            UsageError: they are too few.
-        """
-        if count < self.steps * batch:
-            clips = "" if batch == 1 else f" for each of the {batch} rows of a call"
-            raise UsageError(
-                f"--stream {self.steps} takes a clip of {counted(self.steps, 'row')}{clips}, "
-                f"{self.steps * batch:,} in all; the data hold {counted(count, 'row')}: give more, or shorter clips"
-            )
-
-    def fits(self, set_bytes: int) -> bool:
-        """Tell whether the inputs of one clip fit in memory, at so many bytes a call."""
-        return self.steps * set_bytes <= MOST_BYTES
-
-    def count_clips(self, set_bytes: int) -> int:
-        """Return on how many clips the error is measured, as far as memory allows.
-
-        Raises:
-            UsageError: not even one fits.
-        """
-        needed = self.steps * set_bytes
-        if not self.fits(set_bytes):
-            most = max(MOST_BYTES // max(set_bytes, 1), 1)
-            raise UsageError(
-                f"--stream {self.steps} takes {size(needed)} of inputs for each target, and {size(MOST_BYTES)} is the "
-                f"most: give --stream {most} or less"
-            )
-        return CLIPS if CLIPS * needed <= MOST_BYTES else 1
 
 
 def _as_input(made: Array, given: Array) -> Array:

@@ -173,25 +173,6 @@ def set_error(got: Arrays, wanted: Arrays, known: Mapping[str, float]) -> float 
     return max((_relative_error(error, known[name]) for name, error in errors.items()), default=0.0)
 
 
-def spread(reference_outputs: Sequence[Arrays]) -> float:
-    """Return the least share of any float output's size (RMS norm over the input sets) that different inputs move.
-
-    So far from the reference outputs are an answer that ignores its inputs. An output that no input moves doesn't
-    count.
-    """
-    if len(reference_outputs) < 2:
-        return 1.0
-    shares = []
-    for name in _float_outputs(reference_outputs):
-        size, middle = (
-            _root_mean_square([_l2_norm(_finite(one[name])) for one in reference_outputs]),
-            sum(_finite(one[name]) for one in reference_outputs) / len(reference_outputs),
-        )
-        moved = _root_mean_square([_l2_norm(_finite(one[name]) - middle) for one in reference_outputs])
-        shares += [moved / size] if moved > ALIKE * size else []
-    return min(shares, default=1.0)
-
-
 def count_flips(got: Arrays, wanted: Arrays) -> dict[str, int]:
     """Count the elements that differ, of each output of one input set that holds no floats."""
     wholes = ((name, right) for name, right in wanted.items() if right.dtype.kind != "f")

@@ -147,7 +147,7 @@ class ExportedModel:
         unpredicted: keys of `error_bounds` that such an exported model left out, though the model may have them.
         origin: what kind of model it is.
         drawn: whether the inputs are drawn numbers, which may be unlike anything that the model was made for.
-        spread: of the reference outputs (see `fidelity.spread`).
+        spread: of the reference outputs (see `models.sources.assembly.spread`).
         work: what one call takes; a variant has its plain model's. None: there is no graph that it could be counted in.
         graph: of a size of a sweep, its ONNX file beside its own folder, in that of the open export where its weights
             lie too; "" if all is in its own.
@@ -200,11 +200,6 @@ class ExportedModel:
         `model.pt2`.
         """
         return self.origin == "file"
-
-    @property
-    def is_users(self) -> bool:
-        """Return whether it is a user's own model, for which they can give inputs."""
-        return self.is_file or bool(self.source_sha256)
 
     @property
     def is_program(self) -> bool:
@@ -403,13 +398,13 @@ class ExportedModel:
         numbers = np.load(self.folder / BUFFER_ROWS, allow_pickle=False)
         return int(numbers[row % len(numbers)])  # a stream's first rows fill up its last buffer
 
-    @property
-    def has_own_report_outputs(self) -> bool:
-        """Return whether the model's own outputs for the report split are there, for a metric without truth."""
-        return (self.folder / REPORT_OUTPUTS).exists()
+    def report_outputs(self) -> Arrays | None:
+        """Return the model's own FP32 outputs for the report split, by name; rows along axis 0 of each.
 
-    def report_outputs(self) -> Arrays:
-        """Return the model's own FP32 outputs for the report split, by name; rows along axis 0 of each."""
+        None where no metric without truth asked for them.
+        """
+        if not (self.folder / REPORT_OUTPUTS).exists():
+            return None
         with np.load(self.folder / REPORT_OUTPUTS, allow_pickle=False) as stored:
             return {spec.name: stored[str(index)] for index, spec in enumerate(self.outputs)}
 

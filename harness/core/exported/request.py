@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, cast
+from typing import Any, ClassVar, Literal, Protocol
 
 from shootout.core import plugins, schemes
 from shootout.core.constants import BATCH
@@ -33,17 +33,6 @@ DATA = ("inputs_npz", "labels_npz", "calibration_npz", "rows_by", "weights")
 """The fields of a request that name a user's own files."""
 
 
-class Parameter(Protocol):
-    """One parameter of a model."""
-
-    @property
-    def default(self) -> Value:
-        """Return its value where none is given."""
-
-    def check(self, name: str, value: Value) -> Value:
-        """Return the value in its own type, or raise a UsageError that says what is allowed."""
-
-
 class Model(Protocol):
     """Hold what is known of a model without running any of its code."""
 
@@ -56,7 +45,7 @@ class Model(Protocol):
         """Return what people call it, "" if that is the name."""
 
     @property
-    def parameters(self) -> Mapping[str, Parameter]:
+    def parameters(self) -> Mapping[str, object]:
         """Return its parameters; none of a file, whose free axes have any size."""
 
     @property
@@ -77,6 +66,14 @@ class Model(Protocol):
 
     def check(self, parameters: Mapping[str, Value]) -> dict[str, Value]:
         """Return the parameters, complete; a UsageError says what is wrong with one."""
+
+    @property
+    def forward(self) -> Callable[..., Any] | None:
+        """Return what makes the model in NumPy or jax.numpy; None where there is no such code."""
+
+    @property
+    def module(self) -> Callable[[Mapping[str, Value]], Any]:
+        """Return what makes its torch module, of these parameters; the code of a user's own runs then."""
 
     def inputs(self, parameters: Mapping[str, Value], batch: int, /) -> tuple[TensorSpec, ...]:
         """Return the inputs of a call, () if they aren't known yet; a UsageError refuses sizes."""
@@ -377,23 +374,6 @@ def find_model(word: str) -> Model:
         UsageError: there is none.
     """
     return find_source(word).model(word)
-
-
-class CodedModel(Model, Protocol):
-    """Make a model by code: a zoo's, or a user's own."""
-
-    @property
-    def forward(self) -> Callable[..., Any] | None:
-        """Return what makes the model in NumPy or jax.numpy; None where there is no such code."""
-
-    @property
-    def module(self) -> Callable[[Mapping[str, Value]], Any]:
-        """Return what makes its torch module, of these parameters."""
-
-
-def find_code(word: str) -> CodedModel:
-    """Return a model that isn't a file; a user's own code runs when its module is made."""
-    return cast("CodedModel", find_model(word))
 
 
 @cache

@@ -186,7 +186,7 @@ def _find_doubts(arm: Arm, found: BuiltArm, *, runs: bool) -> tuple[str, ...]:
         elif error_bound is None and target.precision is Precision.NATIVE:
             lines.append(UNKNOWN)
         else:
-            lines.append(NOT_JUDGED + ("; give --inputs" if exported.is_users else ""))
+            lines.append(NOT_JUDGED + ("; give --inputs" if exported.is_file or exported.source_sha256 else ""))
     elif error_bound is not None and not exported.is_telling(error_bound) and not exported.has_report:
         lines.append(PROVES_LITTLE.format(precision=target.precision, error_bound=error_bound, spread=exported.spread))
     if target.precision in SCALED and runs and not found.probe:

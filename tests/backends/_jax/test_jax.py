@@ -90,7 +90,7 @@ def stored_orders(case: ConformanceCase, folder: Path) -> tuple[list[bool], floa
     original = models.get(case.exported.model)
     adapter, weights, inputs = backends.get("jax-jit"), case.exported.weights(), case.exported.input_buffers()[0]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jax_session, "find_code", lambda name: replace(original, forward=filtered))
+        patch.setattr(jax_session, "find_model", lambda name: replace(original, forward=filtered))
         built = adapter.build(case.exported, case.arm, folder)
     wanted = np.asarray(filtered(jnp, weights, {})(inputs)["y"])
     got = call(adapter.load(built), inputs)["y"]
@@ -324,7 +324,7 @@ def with_forward(case: ConformanceCase, forward: Callable[..., Any], folder: Pat
 
     original = models.get(case.exported.model)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(common_torch, "find_code", lambda name: replace(original, module=module))
+        patch.setattr(common_torch, "find_model", lambda name: replace(original, module=module))
         built = backends.get("jax-jit").build(case.exported, case.arm, folder)
     eager = module(case.exported.parameters)
     eager.load_state_dict({name: torch.from_numpy(array) for name, array in case.exported.weights().items()})

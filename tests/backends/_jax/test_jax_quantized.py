@@ -198,7 +198,7 @@ def hidden_products(case: ConformanceCase, folder: Path) -> tuple[Executed, tupl
         return partial(awkward, xp, weights)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jax_session, "find_code", lambda name: replace(original, forward=bound))
+        patch.setattr(jax_session, "find_model", lambda name: replace(original, forward=bound))
         adapter = backends.get("jax-jit")
         built = adapter.build(case.exported, case.arm, folder)
         inputs = case.exported.input_buffers()[0]
