@@ -27,8 +27,8 @@ import numpy as np
 from shootout.backends.common import widen
 from shootout.core import backends
 from shootout.core.adapter import Built, Event, GpuSide, check_inputs
-from shootout.core.contract import Arm, Arrays, Device, Executed, Precision, Target, TensorSpec
-from shootout.core.errors import NotRunKind, SkippedArm, UsageError, tell_refusal
+from shootout.core.contract import Arm, Arrays, Device, Executed, NotRun, NotRunKind, Precision, Target, TensorSpec
+from shootout.core.errors import SkippedArm, UsageError, tell_refusal
 from shootout.core.exported.model import ExportedModel, sha256
 from shootout.core.host.untrusted import open_inside, read_inside, resolve_inside
 from shootout.core.units import size
@@ -138,19 +138,29 @@ class ShippedFolder:
         )
 
     @property
-    def threads(self) -> int:
-        """Return how many the arm was measured on, and sets."""
-        return self.arm.threads
-
-    @property
-    def batch(self) -> int:
-        """Return the rows of a call."""
-        return self.arm.batch
-
-    @property
     def manifest(self) -> Path:
         """Return the file that holds the hashes of all others."""
         return self.folder / MANIFEST
+
+    def find_obstacle(self, arm: Arm) -> NotRun | None:
+        """Return why the arm that races it can't run here: it sets its threads itself. None if it can."""
+        own = self.arm.threads
+        if own == arm.threads:
+            return None
+        reason = f"{arm.target} was measured on {own} threads, and sets them itself; this race is on {arm.threads}"
+        return NotRun(NotRunKind.UNFIT, reason, f"--threads {own}")
+
+    def find_other_shapes(self, arm: Arm, exported: ExportedModel) -> NotRun | None:
+        """Return why it doesn't take the inputs of an exported model; None if it does."""
+        if self.inputs == exported.inputs:
+            return None
+        theirs, ours = (
+            ", ".join(f"{spec.name} {spec.dtype}{[*spec.shape]}" for spec in specs)
+            for specs in (self.inputs, exported.inputs)
+        )
+        batch = self.arm.batch
+        fix = f"--batch {batch}" if batch != arm.batch else "give the model the sizes that it was shipped with"
+        return NotRun(NotRunKind.UNFIT, f"{arm.target} takes {theirs}; this race is of {ours}", fix)
 
     def misfit(self, exported: ExportedModel) -> str:
         """Return why this isn't a folder of the model in an exported model; "" if it is.

@@ -29,7 +29,6 @@ CONTRACT = {
 """The modules of core that plug-ins of several kinds may use."""
 CONTRACT_OF = {
     "scenarios": {"scenario", "study.axes", "study.group", "worker.blocks", "worker.verification"},
-    "models.metrics": {"study.points"},
 }
 """Those that plug-ins of one kind may use besides: what their protocols take or give."""
 LIBRARIES = (

@@ -214,7 +214,8 @@ def measure(
 
     def begin() -> Header:
         facts = this_machine.facts()
-        wanted = plan.ceilings_at if limit.allows(CEILINGS_S * len(plan.ceilings_at)) else ()
+        wanted = find_threads_of_ceilings(plan)
+        wanted = wanted if limit.allows(CEILINGS_S * len(wanted)) else []
         ceilings = known_ceilings(wanted, plan.placement, facts, progress.say)
         return core.make_header(
             plan,
@@ -238,6 +239,12 @@ def measure(
             begin=begin,
         )
     return analyse(out)
+
+
+def find_threads_of_ceilings(plan: Plan) -> list[int]:
+    """Return the thread counts at which to measure this machine's ceilings; none if the study doesn't ask."""
+    playing = (arm for group in plan.groups for arm in group.playing)
+    return sorted({arm.threads for arm in playing} - {0}) if plan.study.ceilings else []
 
 
 @contextmanager

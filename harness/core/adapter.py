@@ -20,6 +20,7 @@ from shootout.core.contract import (
     Capabilities,
     Device,
     Executed,
+    NotRun,
     Option,
     Precision,
     Target,
@@ -155,24 +156,18 @@ class Shipped(Protocol):
         """Return the target that runs it."""
 
     @property
-    def inputs(self) -> tuple[TensorSpec, ...]:
-        """Return what a call takes."""
-
-    @property
     def model(self) -> Mapping[str, str]:
         """Return the `name` of its model, and the `sha256` of the weights."""
 
     @property
-    def threads(self) -> int:
-        """Return how many it was measured on, and sets."""
-
-    @property
-    def batch(self) -> int:
-        """Return the rows of a call."""
-
-    @property
     def manifest(self) -> Path:
         """Return the file that holds the hashes of all others."""
+
+    def find_obstacle(self, arm: Arm) -> NotRun | None:
+        """Return why the arm that races it can't run here; None if it can."""
+
+    def find_other_shapes(self, arm: Arm, exported: ExportedModel) -> NotRun | None:
+        """Return why it doesn't take the inputs of an exported model; None if it does."""
 
     def misfit(self, exported: ExportedModel) -> str:
         """Return why this isn't a folder of the model in an exported model; "" if it is."""

@@ -15,11 +15,23 @@ if TYPE_CHECKING:
     from shootout.core.exported.model import ExportedModel
     from shootout.core.exported.request import Request
     from shootout.core.messages import Scores
-    from shootout.core.study.points import RowFiles
     from shootout.core.study.schema import Study
 
 ACCURACY = "accuracy"
 """What labels are scored by unless a metric is named."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowFiles:
+    """Say where the rows of a user's inputs are, and what is right for them.
+
+    Attributes:
+        inputs: see `models.data.data_files`; None: there are none.
+        truth: see `models.data.truth_files`; None: that isn't known.
+    """
+
+    inputs: Path | None = None
+    truth: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,6 +32,7 @@ from shootout.core.host.environment import installed
 from shootout.core.host.scratch import scratch
 from shootout.core.host.store import READ_ROWS, cache_folder, mark_used
 from shootout.core.messages import Progress
+from shootout.core.scoring import RowFiles
 from shootout.core.units import counted
 from shootout.models import source, user_code
 from shootout.models.data import table_files, truth_files
@@ -51,21 +52,8 @@ FORMAT = 2
 """Goes up if the same files and function would be kept in another way."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadRows:
-    """Say where the rows of a user's files are kept.
-
-    Attributes:
-        inputs: an .npz of them, see `models.data.data_files`.
-        truth: see `models.data.truth_files`; None if the function gives none.
-    """
-
-    inputs: Path
-    truth: Path | None
-
-
-def read_rows(given: Path, reader: str, progress: Progress | None = None) -> ReadRows:
-    """Return the rows of a user's files, from the cache or read now.
+def read_rows(given: Path, reader: str, progress: Progress | None = None) -> RowFiles:
+    """Return where the rows of a user's files are kept, in the cache or read now.
 
     Args:
         given: a file, or a folder of them, which are read in the order of their names.
@@ -88,7 +76,7 @@ def read_rows(given: Path, reader: str, progress: Progress | None = None) -> Rea
         _read_now(place, files, given if given.is_dir() else given.parent, told, folder)
     mark_used(folder)
     truths = (folder / name for name in TRUTHS)
-    return ReadRows(inputs=folder / INPUTS, truth=next((path for path in truths if path.exists()), None))
+    return RowFiles(inputs=folder / INPUTS, truth=next((path for path in truths if path.exists()), None))
 
 
 def list_files(given: Path) -> list[Path]:

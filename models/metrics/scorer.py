@@ -18,11 +18,10 @@ from shootout.core.exported.request import Request, find_source
 from shootout.core.host import child
 from shootout.core.host.scratch import scratch
 from shootout.core.messages import Scores
-from shootout.core.scoring import MetricSpec
+from shootout.core.scoring import MetricSpec, RowFiles
 from shootout.core.stats.goals import find_max_drop, read_share, unit_of_drop
 from shootout.core.study.group import is_exact, name_model
 from shootout.core.study.plan import metric_of
-from shootout.core.study.points import RowFiles
 from shootout.core.study.schema import Study
 from shootout.core.units import round_limit
 from shootout.models import source

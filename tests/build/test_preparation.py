@@ -181,8 +181,9 @@ def planned(
         groups=[group],
         placement=place(1, range(max(2, cpus))),
         interpreters={},
-        available={provider(arm.target): Availability(version="1") for arm in arms},
-        here=SimpleNamespace(memory_bytes=0),
+        here=SimpleNamespace(
+            memory_bytes=0, available={provider(arm.target): Availability(version="1") for arm in arms}
+        ),
         study=Study(name="s", model=("m",), targets=("numpy",), max_error=max_error),
         delivery=None,
         on_selection=False,

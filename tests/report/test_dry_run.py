@@ -14,6 +14,7 @@ from rich.console import Console
 from support.onnx_made import value, write
 
 from shootout.apps.dry_run import screen as dry_run
+from shootout.commands.run import find_threads_of_ceilings
 from shootout.core import backends
 from shootout.core.contract import Availability, Device, NotRun, NotRunKind
 from shootout.core.exported.request import Content
@@ -237,8 +238,8 @@ def test_memory_is_that_of_the_largest_group_that_runs():
 
 
 def test_ceilings_are_measured_at_the_threads_of_all_arms_and_only_where_a_study_asks():
-    assert planned(threads=[1, 2]).ceilings_at == []
-    assert planned(threads=[1, 2], ceilings=True).ceilings_at == [1, 2]
+    assert find_threads_of_ceilings(planned(threads=[1, 2])) == []
+    assert find_threads_of_ceilings(planned(threads=[1, 2], ceilings=True)) == [1, 2]
 
 
 def test_the_time_that_was_given_is_what_there_is():

@@ -19,7 +19,6 @@ from shootout.core.contract import (
     NotRunKind,
     Precision,
     Target,
-    TensorSpec,
     Value,
 )
 from shootout.core.exported.calls import buffer_count, set_bytes
@@ -246,13 +245,9 @@ def _check_shipped(arm: Arm) -> NotRun | None:
     """Explain why a shipped folder can't run this; None for other targets."""
     if not arm.target.folder:
         return None
-    threads = backends.open_shipped(arm.target.folder).threads
-    if threads != arm.threads:
-        reason = f"{arm.target} was measured on {threads} threads, and sets them itself; this race is on {arm.threads}"
-        return NotRun(NotRunKind.UNFIT, reason, f"--threads {threads}")
     if scenario_of(arm).trains:
         return NotRun(NotRunKind.UNSUPPORTED, f"{arm.target} has no {arm.scenario}", "it was shipped for inference")
-    return None
+    return backends.open_shipped(arm.target.folder).find_obstacle(arm)
 
 
 def check_export(arm: Arm, exported: ExportedModel) -> NotRun | None:
@@ -260,7 +255,7 @@ def check_export(arm: Arm, exported: ExportedModel) -> NotRun | None:
     if uncounted := _check_item_count(arm, exported):
         return uncounted
     if arm.target.folder:
-        return _check_shapes(backends.open_shipped(arm.target.folder).inputs, arm, exported)
+        return backends.open_shipped(arm.target.folder).find_other_shapes(arm, exported)
     consumes = backends.capabilities(arm.target.backend).consumes
     if exported.varying and exported.varying.is_open and Artifact.ONNX in consumes:
         consumes = (Artifact.OPEN,)
@@ -281,18 +276,6 @@ def _tell_unmade(exported: ExportedModel) -> tuple[str, str]:
         return exported.unmade, "change the module so that torch can export it"
     own = {*exported.artifacts} - {*FROM_FILE}  # of a library whose file can't be converted
     return exported.unmade, exported.unmade_fix or ("" if own else BRING_MODULE)
-
-
-def _check_shapes(shipped: Sequence[TensorSpec], arm: Arm, exported: ExportedModel) -> NotRun | None:
-    """Explain why a shipped folder doesn't take this model's inputs; None if it does."""
-    if tuple(shipped) == exported.inputs:
-        return None
-    theirs, ours = (
-        ", ".join(f"{spec.name} {spec.dtype}{[*spec.shape]}" for spec in specs) for specs in (shipped, exported.inputs)
-    )
-    batch = backends.open_shipped(arm.target.folder).batch
-    fix = f"--batch {batch}" if batch != arm.batch else "give the model the sizes that it was shipped with"
-    return NotRun(NotRunKind.UNFIT, f"{arm.target} takes {theirs}; this race is of {ours}", fix)
 
 
 def _check_item_count(arm: Arm, exported: ExportedModel) -> NotRun | None:

@@ -193,12 +193,6 @@ class Plan:
         """Return how many groups share that time, 1 at least."""
         return max(sum(bool(group.playing) for group in self.groups), 1)
 
-    @property
-    def ceilings_at(self) -> list[int]:
-        """Return the thread counts at which to measure this machine's ceilings; none if the study doesn't ask."""
-        playing = (arm for group in self.groups for arm in group.playing)
-        return sorted({arm.threads for arm in playing} - {0}) if self.study.ceilings else []
-
 
 def make_plan(
     study: Study,

@@ -17,6 +17,7 @@ from shootout.core.exported.request import Request, find_model, is_file, is_own
 from shootout.core.host.placement import Threads
 from shootout.core.messages import Progress
 from shootout.core.scenario import Arrivals, find_scenario
+from shootout.core.scoring import RowFiles
 from shootout.core.study import axes
 from shootout.core.study.group import name_model
 from shootout.core.study.schema import Study, checked, study_options
@@ -223,14 +224,6 @@ def _combine_parameters(study: Study, model: str) -> list[dict[str, Value]]:
 def find_scored(metric: str | None, truth: Path | None) -> Literal["", "truth", "outputs"]:
     """Return what the rows of a user's inputs are scored against; see `Request.scored`."""
     return "" if not metric else "truth" if truth else "outputs"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowFiles:
-    """Where the rows of a user's inputs are, and what is right for them."""
-
-    inputs: Path | None = None
-    truth: Path | None = None
 
 
 def find_rows(inputs: str | None, read: str | None, truth: str | None, progress: Progress | None = None) -> RowFiles:
