@@ -1,14 +1,18 @@
-"""Choose the folder of a run: a new one, or one that goes on."""
+"""Choose the folder of a run: a new one, or one that goes on; tell what of one could not be read."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from shootout.core.clock import utc_now
 from shootout.core.errors import UsageError
-from shootout.core.journal import journal
+from shootout.core.journal import journal, samples
 from shootout.core.journal.folder import find_obstacle
 from shootout.core.study.plan import Plan
+
+MOST_DAMAGED = 20
+"""So many damaged lines of a journal are named; of the others there is a count."""
 
 
 def choose_folder(plan: Plan, *, fresh: bool) -> Path:
@@ -38,3 +42,24 @@ def new_folder(parent: Path) -> Path:
 def can_go_on(out: Path, plan: Plan) -> bool:
     """Return whether a plan can go on with the run in a folder."""
     return not find_obstacle(journal.read(out), plan.identity)
+
+
+def tell_damaged(folder: Path, lines: Sequence[int]) -> Iterator[str]:
+    """Yield a warning for each line of the journal that was left out, and of many a count."""
+    path = folder / (journal.NAME if (folder / journal.NAME).exists() else journal.PACKED)
+    for number in lines[:MOST_DAMAGED]:
+        yield f"line {number} of {path} is not as this program wrote it; it is left out"
+    if more := len(lines[MOST_DAMAGED:]):
+        yield f"{more} more lines of {path} are not as this program wrote them; they are left out"
+
+
+def tell_lost(folder: Path, files: Sequence[str]) -> Iterator[str]:
+    """Yield a warning if files of samples couldn't be read."""
+    if files and (folder / journal.PACKED).exists() and not (folder / samples.PACKED).exists():
+        yield "packed without its samples, so p99 and counts of samples are missing: `pack --raw` keeps them"
+    elif files:
+        gone = f"{files[0]} is" if len(files) == 1 else f"{files[0]} and {len(files) - 1} more files are"
+        yield (
+            f"{gone} gone or damaged, or larger than any run's: their readings are missing from p99 and from the "
+            "counts of samples"
+        )

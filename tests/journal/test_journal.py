@@ -134,7 +134,7 @@ def test_a_foreign_line_in_the_middle_is_left_out_and_told(tmp_path: Path, forei
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines[:3], foreign, *lines[3:]]))
     found = journal.read(tmp_path)
-    assert found.damaged == (f"line 4 of {path} is not as this program wrote it; it is left out",)
+    assert found.damaged == (4,)
     assert len(found.lines) == len(lines)
     assert found.complete
     assert found.sound_bytes == path.stat().st_size

@@ -51,7 +51,7 @@ def fuzz(place: Path, name: str, each: int) -> None:
 
 def is_refused(folder: Path, count: int, number: int) -> bool:
     """Tell whether a line isn't taken; the last one may be torn, and is then no damage."""
-    return number < count and any(f"line {number} of" in one for one in journal.read(folder).damaged)
+    return number < count and number in journal.read(folder).damaged
 
 
 @pytest.mark.parametrize("name", ["trees", "h200-linear", "bert-quantization"])
@@ -75,7 +75,7 @@ def test_no_count_size_or_time_is_negative_or_without_end(tmp_path: Path, field:
     mutations.write_lines(whole, tmp_path)
     found = journal.read(tmp_path)
     assert [line.kind for line in found.lines] == ["header", "prepared", "rounds", "played", "rounds"]
-    assert found.damaged[0].startswith("line 3 of ")
+    assert found.damaged[0] == 3
 
 
 @pytest.mark.parametrize(

@@ -167,5 +167,5 @@ def test_a_changed_figure_is_no_line_of_ours(tmp_path: Path):
     for edit in (text.replace(b"91.0", b"19.0", 1), text.replace(b"91.0", b"91.00", 1)):
         path.write_bytes(edit)
         found = journal.read(tmp_path)
-        assert found.damaged == (f"line 7 of {path} is not as this program wrote it; it is left out",)
+        assert found.damaged == (7,)
         assert len(found.lines) == len([line for fact in FACTS for line in fact]) - 1

@@ -28,6 +28,7 @@ from shootout.core.study.group import confirming_name, short
 from shootout.tell import reproduce
 from shootout.tell.document import SCHEMA, Answer, Control, Document, GroupSummary, NearestOpen, Ratio, Row, ratio_of
 from shootout.tell.notes import find_time_spent
+from shootout.tell.run_folder import tell_damaged, tell_lost
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +98,7 @@ def analyse_cells(folder: Path) -> Analysed:
         void_share=max(summary.void_share for summary in summaries),
         wall_s=sum(line.wall_s for line in history.lines if isinstance(line, Ended)),
         spent_s=find_time_spent(history.lines),
-        warnings=(*history.damaged, *run.readings.lost),
+        warnings=(*tell_damaged(folder, history.damaged), *tell_lost(folder, run.readings.lost)),
         crossovers=find_crossovers(run.groups, cells, answers),
         pareto=find_fronts(summaries, rows, run.groups),
     )

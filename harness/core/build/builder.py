@@ -135,8 +135,10 @@ def open_delivery(delivery: Delivery) -> Exports:
     Raises:
         ShootoutError: there is none that could be measured.
     """
+    gone = ModelError("what was exported on another machine and sent here is gone: run again")
     models = {
-        key: made if isinstance(made, ShootoutError) else _open_sent(made) for key, made in delivery.models.items()
+        key: made if isinstance(made, ShootoutError) else client.lookup(made, is_whole=False) or gone
+        for key, made in delivery.models.items()
     }
     _require_one(models.values())
     probes = {key: client.lookup(made, is_whole=False) for key, made in delivery.probes.items()}
@@ -152,12 +154,6 @@ def _require_one(made: Collection[Exported]) -> None:
     errors = [one for one in made if isinstance(one, ShootoutError) and not isinstance(one, SkippedArm)]
     if errors and not any(isinstance(one, ExportedModel) for one in made):
         raise errors[0]
-
-
-def _open_sent(key: str) -> Exported:
-    return client.lookup(key, is_whole=False) or ModelError(
-        "what was exported on another machine and sent here is gone: run again"
-    )
 
 
 def needs_of(groups: Iterable[PlannedGroup]) -> set[str]:

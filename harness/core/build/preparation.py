@@ -405,16 +405,12 @@ class Preparation:
             if why := refused.get(arm.label):
                 self.recorder.note(group.record.name, arm, why)
                 continue
-            model, version = models[arm.label], self._version_of(arm)
+            model, other = models[arm.label], self.plan.interpreters.get(arm.target.python)
+            version = self.plan.here.available[provider(arm.target)].version
+            version = f"{version} {other.digest}" if other else version
             kept = builder.holds(arm, model, version, arm.label not in group.skips)
             jobs.append(BuildJob(group, arm, model, version, kept))
         return jobs
-
-    def _version_of(self, arm: Arm) -> str:
-        """Return the library's version, part of what a build is kept by."""
-        version = self.plan.here.available[provider(arm.target)].version
-        other = self.plan.interpreters.get(arm.target.python)
-        return f"{version} {other.digest}" if other else version
 
     def _build_arm(self, job: BuildJob, cpus: frozenset[int], builder: Builder, limit: Deadline) -> BuiltArm:
         """Build one arm in a part of the time, or in all of it if the builds that wait have a lane of their own."""
@@ -440,13 +436,17 @@ class Preparation:
             if was_stopped and not isinstance(error, SkippedArm):
                 self._leave_out([job])
             elif not isinstance(error, CancelledError):
-                self.recorder.note(job.key[0], job.arm, _why_unbuilt(job, error.why))
+                why = replace(error.why, during="build")
+                if job.skip and error.why.failed:  # it can't run here anyway, so it is a skip though its build failed
+                    reason = f"{job.skip.reason}; its build failed too: {error.why.reason}"
+                    why = replace(job.skip, kind=NotRunKind.UNAVAILABLE, reason=reason)
+                self.recorder.note(job.key[0], job.arm, why)
             return None  # called off otherwise: its model can't be had, as the recorder knows
-        why = job.skip or build.elsewhere
-        self.recorder.built(job.key[0], job.arm, build, runs=why is None)
-        if why:
-            self.recorder.note(job.key[0], job.arm, why)
-        return None if why else build.built
+        cant_run = job.skip or build.elsewhere
+        self.recorder.built(job.key[0], job.arm, build, runs=cant_run is None)
+        if cant_run:
+            self.recorder.note(job.key[0], job.arm, cant_run)
+        return None if cant_run else build.built
 
     def _show_progress(self, waiting: Sequence[BuildJob], count: int) -> None:
         """Show what is being built: the first jobs that wait, since the order is first come, first served."""
@@ -518,11 +518,3 @@ def _is_quick(job: BuildJob, leading: Collection[str]) -> bool:
     loads_s = backends.entry(job.arm.target.backend).ready_s
     may_lead = str(job.arm.target.precision) in leading
     return may_lead and job.expected_s <= QUICK_BUILD_S and loads_s <= QUICK_LOAD_S
-
-
-def _why_unbuilt(job: BuildJob, why: NotRun) -> NotRun:
-    """Return why an arm has no build; if it can't run here anyway, it is a skip though its build failed."""
-    if job.skip is None or not why.failed:
-        return replace(why, during="build")
-    reason = f"{job.skip.reason}; its build failed too: {why.reason}"
-    return replace(job.skip, kind=NotRunKind.UNAVAILABLE, reason=reason)

@@ -42,8 +42,6 @@ NAME, PACKED, UNPACKING = "journal.jsonl", "journal.jsonl.gz", "journal.jsonl.tm
 MOST_BYTES, MOST_LINE_BYTES = 1 << 26, 1 << 25
 """The most of a journal, without its compression, and of a line. The largest in `results/reference` has an 80th of it.
 As Python's objects a journal may take twenty times its size: 1.3 GB at most."""
-MOST_DAMAGED = 20
-"""So many damaged lines are named; of the others there is a count."""
 _BEGINNING = b'{"kind":"header"'
 _SUM = re.compile(rb',"sum":"([0-9a-f]{8})"}\n\Z')
 
@@ -53,13 +51,13 @@ class History:
     """A journal as read: complete facts only.
 
     Attributes:
-        damaged: lines in the middle that aren't as they were written, by number and why; they are left out.
+        damaged: lines in the middle that aren't as they were written, by number; they are left out.
         sound_bytes: length of the part that ends with a complete fact; a resumed run goes on from there.
     """
 
     header: Header
     lines: tuple[Line, ...]
-    damaged: tuple[str, ...]
+    damaged: tuple[int, ...]
     sound_bytes: int
     _by_group: dict[str, list[Line]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -180,14 +178,7 @@ def _read_history(path: Path, texts: Iterator[bytes]) -> History:
         else:
             lines += [*doubtful, *fact]
             sound, doubtful = position, []
-    return History(header=header, lines=tuple(lines), damaged=tuple(_say_damaged(path, damaged)), sound_bytes=sound)
-
-
-def _say_damaged(path: Path, numbers: Sequence[int]) -> Iterator[str]:
-    for number in numbers[:MOST_DAMAGED]:
-        yield f"line {number} of {path} is not as this program wrote it; it is left out"
-    if more := len(numbers[MOST_DAMAGED:]):
-        yield f"{more} more lines of {path} are not as this program wrote them; they are left out"
+    return History(header=header, lines=tuple(lines), damaged=tuple(damaged), sound_bytes=sound)
 
 
 def _read_lines(path: Path) -> Iterator[bytes]:

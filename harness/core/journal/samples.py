@@ -22,7 +22,6 @@ from shootout.core.contract import Array
 from shootout.core.errors import ShootoutError, tell_refusal
 from shootout.core.host import untrusted
 from shootout.core.host.untrusted import resolve_inside
-from shootout.core.journal.journal import PACKED as PACKED_JOURNAL
 from shootout.core.journal.journal import sync_folder
 from shootout.core.messages import Turn
 
@@ -109,17 +108,8 @@ class Samples:
 
     @property
     def lost(self) -> tuple[str, ...]:
-        """Return a warning if files are gone or can't be read: their readings are in no percentile."""
-        if not self._lost:
-            return ()
-        if (self._folder / PACKED_JOURNAL).exists() and not (self._folder / PACKED).exists():
-            return ("packed without its samples, so p99 and counts of samples are missing: `pack --raw` keeps them",)
-        first, count = min(self._lost), len(self._lost)
-        files = f"{first} is" if count == 1 else f"{first} and {count - 1} more files are"
-        return (
-            f"{files} gone or damaged, or larger than any run's: their readings are missing from p99 and from the "
-            "counts of samples",
-        )
+        """Return the files that are gone or can't be read, in order: their readings are in no percentile."""
+        return tuple(sorted(self._lost))
 
     def of(self, group: str, arm: str, scope: str, names: Mapping[int, str]) -> dict[int | None, Array]:
         """Return one arm's readings (ns) in one scope by restart; files that are gone or damaged count as empty.

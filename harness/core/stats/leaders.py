@@ -16,7 +16,6 @@ from itertools import combinations
 import numpy as np
 
 from shootout.core.constants import INDIFFERENT
-from shootout.core.stats.goals import Aim
 from shootout.core.stats.group_evidence import Blocks, GroupEvidence, Pair, Rules
 from shootout.core.stats.verdicts import Comparison, Verdict
 
@@ -55,8 +54,10 @@ def find_leaders(times: Mapping[str, float], compare: Compare) -> Leaders:
     if not times:
         raise ValueError("expected at least one arm, received none")
     order = sorted(times, key=lambda label: (times[label], label))
-    found = {(one, other): compare(one, other) for one, other in combinations(order, 2)}
-    faster = {label: [one for one in order if _is_faster(found, one, label)] for label in order}
+    found = {pair: compare(*pair) for pair in combinations(order, 2)}
+    beats = {pair for pair, one in found.items() if one and one.verdict is Verdict.FASTER}
+    beats |= {pair[::-1] for pair, one in found.items() if one and one.verdict is Verdict.SLOWER}
+    faster = {label: [one for one in order if (one, label) in beats] for label in order}
     tied = [label for label in order if not faster[label]] or order[:1]  # in a circle one still has the least time
     return Leaders(
         fastest=tied[0],
@@ -64,13 +65,6 @@ def find_leaders(times: Mapping[str, float], compare: Compare) -> Leaders:
         beaten={label: faster[label][0] for label in order if label not in tied},
         undecided=tuple(pair for pair in combinations(tied, 2) if not is_indifferent(found[pair])),
     )
-
-
-def _is_faster(found: Mapping[tuple[str, str], Comparison | None], one: str, other: str) -> bool:
-    """Tell whether `one` is known to be faster than `other`."""
-    if (pair := found.get((one, other))) is not None:
-        return pair.verdict is Verdict.FASTER
-    return (pair := found.get((other, one))) is not None and pair.verdict is Verdict.SLOWER
 
 
 def leader_sets(evidence: GroupEvidence, labels: Collection[str]) -> list[Leaders]:
@@ -131,9 +125,16 @@ def _select_asked(evidence: GroupEvidence, labels: Collection[str], unsteady: Co
         return []
     excluded = {rules.control, *(evidence.out_of_question if rules.goal.aim == "best" else ())}
     arms = [label for label in labels if label not in excluded]
-    if rules.goal.aim == "limit":
-        return _near_limit(evidence, arms, unsteady)
-    return _OPEN[rules.goal.aim](evidence, arms)
+    pairs = [(label, rules.baseline) for label in arms if rules.baseline and label != rules.baseline]
+    match rules.goal.aim:
+        case "baseline":
+            return find_untold(evidence, pairs)
+        case "best":
+            return _unsettled_leaders(evidence, arms, pairs)
+        case "resolve":
+            return _wide_ratios(evidence, pairs)
+        case "limit":
+            return _near_limit(evidence, pairs, unsteady)
 
 
 def _untold_own_fp32(evidence: GroupEvidence, labels: Collection[str]) -> list[Pair]:
@@ -190,33 +191,27 @@ def precision(found: Comparison) -> float:
     return math.sqrt(found.high / found.low) - 1 if found.low and found.high else math.inf
 
 
-def _untold_baseline(evidence: GroupEvidence, arms: Sequence[str]) -> list[Pair]:
-    """Return arms without a verdict against the baseline."""
-    return find_untold(evidence, _beside_baseline(arms, evidence.rules))
-
-
-def _unsettled_leaders(evidence: GroupEvidence, arms: Sequence[str]) -> list[Pair]:
+def _unsettled_leaders(evidence: GroupEvidence, arms: Sequence[str], pairs: Iterable[Pair]) -> list[Pair]:
     """Return leaders that are neither distinguished nor as good as each other, and arms that have not played yet."""
     new = [label for label in arms if not evidence.blocks.get(label)]
     leaders = leader_sets(evidence, arms)
-    beside = [*_beside_baseline(new, evidence.rules), *((label, one.fastest) for label in new for one in leaders)]
+    beside = [*(pair for pair in pairs if pair[0] in new), *((label, one.fastest) for label in new for one in leaders)]
     return list(dict.fromkeys([*beside, *(pair for one in leaders for pair in one.undecided)]))
 
 
-def _wide_ratios(evidence: GroupEvidence, arms: Sequence[str]) -> list[Pair]:
-    """Return arms whose ratio to the baseline is not known as closely as asked."""
+def _wide_ratios(evidence: GroupEvidence, pairs: Iterable[Pair]) -> list[Pair]:
+    """Return those whose ratio is not known as closely as asked."""
     within = evidence.rules.goal.within or 0.0
-    found = {pair: evidence.compare(*pair) for pair in _beside_baseline(arms, evidence.rules)}
+    found = {pair: evidence.compare(*pair) for pair in pairs}
     return [pair for pair, known in found.items() if known is None or precision(known) > within]
 
 
-def _near_limit(evidence: GroupEvidence, arms: Sequence[str], unsteady: Collection[str]) -> list[Pair]:
-    """Return arms of which it isn't known on which side of the limit they are, or may not be said yet.
+def _near_limit(evidence: GroupEvidence, pairs: Iterable[Pair], unsteady: Collection[str]) -> list[Pair]:
+    """Return those of which it isn't known on which side of the limit they are, or may not be said yet.
 
     While the baseline's copy comes out different nothing is said, and a few more restarts may bring it back.
     """
     limit = evidence.rules.goal.within or 0.0
-    pairs = _beside_baseline(arms, evidence.rules)
     known = {pair: evidence.compare(*pair, limit=limit) for pair in pairs}
     found = [pair for pair, one in known.items() if {*pair} & {*unsteady} or one is None or not one.decided]
     return [*known] if len(found) < len(known) and copy_strays(evidence) else found
@@ -229,14 +224,3 @@ def copy_strays(evidence: GroupEvidence) -> bool:
         return False
     copy = evidence.compare(rules.control, rules.baseline)
     return copy is not None and copy.verdict in (Verdict.FASTER, Verdict.SLOWER)
-
-
-def _beside_baseline(arms: Sequence[str], rules: Rules) -> list[Pair]:
-    return [(label, rules.baseline) for label in arms if rules.baseline and label != rules.baseline]
-
-
-_OPEN: Mapping[Aim, Callable[[GroupEvidence, Sequence[str]], list[Pair]]] = {
-    "baseline": _untold_baseline,
-    "best": _unsettled_leaders,
-    "resolve": _wide_ratios,
-}
