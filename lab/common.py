@@ -32,6 +32,7 @@ from shootout.core.race.live_arm import Launcher, LiveArm
 from shootout.core.race.restart import Restart, block_medians
 from shootout.core.stats.group_evidence import log_ratios
 from shootout.core.study.points import describe
+from shootout.core.study.schema import checked
 from shootout.core.study.target import parse_targets
 
 T = TypeVar("T")
@@ -125,7 +126,8 @@ class Bench:
         """Return what a launcher of these artifacts is made of."""
         logs, unwatched = self.folder / "logs", cast("NoiseMeter", None)
         named = {one.arm.label: one for one in built}
-        return {"built": named, "placement": self.placement, "logs": logs, "watch": unwatched}
+        study = checked({"name": "lab", "model": TOY, "targets": ["numpy"]}, "the lab")
+        return {"built": named, "placement": self.placement, "logs": logs, "study": study, "watch": unwatched}
 
 
 def say(text: str) -> None:

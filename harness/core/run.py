@@ -19,6 +19,7 @@ from shootout.core.journal import journal
 from shootout.core.journal.folder import open_folder, open_journal
 from shootout.core.journal.records import Ended, Header
 from shootout.core.messages import Progress
+from shootout.core.race.pace import RaceTime
 from shootout.core.race.race import Purpose
 from shootout.core.race.runner import RaceRunner
 from shootout.core.results.run import Run, read_run
@@ -71,9 +72,12 @@ def measure(
                 out=out,
                 file=file,
                 history=history or journal.read(out),
-                deadline=limit.part(),
+                time=RaceTime(
+                    run=limit.part(),
+                    most_s=plan.racing_s if racing_s is None and limit.seconds is None else racing_s,
+                    planning_s=plan.planning_s,
+                ),
                 progress=progress,
-                racing_s=plan.racing_s if racing_s is None and limit.seconds is None else racing_s,
                 purpose=purpose,
             )
             with _note_interrupts(runner):
@@ -136,7 +140,7 @@ def _end(runner: RaceRunner, limit: Deadline, *, played: bool) -> None:
     complete = played and not runner.recorder.lacks
     is_open = any(group.restarts_left(runner.barred.get(name, ())) for name, group in groups.items())
     why = "nothing is left to measure" if complete else "--max-time"
-    if (killed := played and not complete) and runner.deadline.seconds is None:
+    if (killed := played and not complete) and runner.time.run.seconds is None:
         why = "a target was killed"
     budget_s = None if complete or killed or runner.time.racing.seconds is None else runner.time.racing.elapsed_s
     if budget_s is not None:
@@ -145,8 +149,8 @@ def _end(runner: RaceRunner, limit: Deadline, *, played: bool) -> None:
         complete=complete,
         settled=not runner.is_short and not is_open,
         why=why,
-        wall_s=runner.deadline.elapsed_s,
-        planning_s=runner.plan.planning_s,
+        wall_s=runner.time.run.elapsed_s,
+        planning_s=runner.time.planning_s,
         budget_s=budget_s,
     )
     runner.file.append(ended)
@@ -165,6 +169,6 @@ def _note_interrupts(runner: RaceRunner) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        wall_s, planning_s = runner.deadline.elapsed_s, runner.plan.planning_s
+        wall_s, planning_s = runner.time.run.elapsed_s, runner.time.planning_s
         runner.file.append(Ended(complete=False, why="interrupted", wall_s=wall_s, planning_s=planning_s))
         raise Interrupted("interrupted; run the same command again to resume") from None

@@ -81,7 +81,7 @@ def test_the_wait_for_the_machine_is_no_part_of_the_time(
     with pytest.raises(Seen), ProgressDisplay(Console(quiet=True)) as progress:
         run.measure(planned(study(1)), tmp_path / "out", progress=progress, **how)
     assert given["limit"] is how["wait"], "else it is waited for until it is free"
-    assert given["deadline"].seconds == pytest.approx(left_s, abs=8)
+    assert given["time"].run.seconds == pytest.approx(left_s, abs=8)
 
 
 @pytest.mark.parametrize("before", [False, True])
@@ -132,8 +132,8 @@ def test_a_race_for_the_best_gets_its_budget_where_nobody_gives_a_time(
     monkeypatch.setattr(run, "machine_lock", lambda *_, **__: nullcontext(0.0))
     with pytest.raises(Seen), ProgressDisplay(Console(quiet=True)) as progress:
         run.measure(planned(asked), tmp_path / "out", fresh=False, limit=Deadline(max_time_s), progress=progress)
-    assert given["racing_s"] == racing_s
-    assert given["deadline"].seconds == (max_time_s and pytest.approx(max_time_s, abs=10))
+    assert given["time"].most_s == racing_s
+    assert given["time"].run.seconds == (max_time_s and pytest.approx(max_time_s, abs=10))
 
 
 @pytest.mark.parametrize(
@@ -159,9 +159,12 @@ def test_how_a_run_ended_is_written_down(
     runner: Any = SimpleNamespace(
         out=write(tmp_path / "run", header(study(1))),
         file=SimpleNamespace(append=made.append),
-        time=SimpleNamespace(racing=SimpleNamespace(seconds=racing_s, elapsed_s=41.2), preparing_s=0.0),
-        deadline=Deadline(max_time_s),
-        plan=SimpleNamespace(planning_s=0.0),
+        time=SimpleNamespace(
+            racing=SimpleNamespace(seconds=racing_s, elapsed_s=41.2),
+            preparing_s=0.0,
+            run=Deadline(max_time_s),
+            planning_s=0.0,
+        ),
         recorder=SimpleNamespace(lacks=not complete),
         is_short=False,
         barred={},

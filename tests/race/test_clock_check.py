@@ -141,7 +141,7 @@ def test_calls_that_are_read_alone_come_to_no_more_than_the_harness_waited():
 
 
 def test_an_arm_whose_single_calls_take_longer_than_the_harness_waited_fails():
-    stage: Any = SimpleNamespace(time=RaceTime(), max_call_s=0.0)
+    stage: Any = SimpleNamespace(time=RaceTime())
     built: Any = SimpleNamespace(arm=fakes.arm("a"))
     for call_ns, fails in [(1.0, False), (3.6e12, True)]:
         process: Any = SimpleNamespace(ask=lambda *_, told=call_ns, **__: np.array([told]))

@@ -57,6 +57,9 @@ class Told(Deadline):
         return self._left()
 
 
+UNCAPPED = SimpleNamespace(max_call_s=0.0, max_error=0.0)
+
+
 def ending(left: Callable[[], float]) -> RaceTime:
     """The time of a run, and of its loading, of which so much is left."""
     time = RaceTime(run=Told(left))
@@ -281,7 +284,7 @@ def test_no_arm_is_waited_for_beyond_its_part_of_the_time(left_s: float, asked_s
         asked.append(min(most_s, part_s))
         raise no_answer(command, part_s, had_part=part_s < most_s)
 
-    stage: Any = SimpleNamespace(time=ending(lambda: left_s), max_call_s=0.0)
+    stage: Any = SimpleNamespace(time=ending(lambda: left_s), study=UNCAPPED)
     process: Any = SimpleNamespace(ask=ask)
     built: Any = None
     with pytest.raises(ArmFailed if left_s > 0 else SkippedArm) as found:
@@ -291,7 +294,7 @@ def test_no_arm_is_waited_for_beyond_its_part_of_the_time(left_s: float, asked_s
 
 
 def test_an_answer_that_takes_most_of_the_time_is_waited_for() -> None:
-    stage: Any = SimpleNamespace(time=ending(lambda: 100.0), max_call_s=0.0)
+    stage: Any = SimpleNamespace(time=ending(lambda: 100.0), study=UNCAPPED)
     limits: list[float] = []
     process: Any = SimpleNamespace(ask=lambda command, *limits_s: limits.append(min(limits_s)))
     built: Any = None
@@ -323,7 +326,7 @@ def test_an_arm_that_hangs_costs_no_other_its_row(command: str, monkeypatch: pyt
     time = ending(left)
     time.loaded_by = Told(lambda: 30.0 - gone[0])
     process, built = SimpleNamespace(ask=hang), SimpleNamespace()
-    live: Any = fakes.Answering(process, built, SimpleNamespace(time=time, max_call_s=0.0), first=False)  # type: ignore[arg-type]
+    live: Any = fakes.Answering(process, built, SimpleNamespace(time=time, study=UNCAPPED), first=False)  # type: ignore[arg-type]
 
     class Hangs(fakes.FakePlayer):
         def _command(self, name: str) -> None:
@@ -331,7 +334,7 @@ def test_an_arm_that_hangs_costs_no_other_its_row(command: str, monkeypatch: pyt
             if self.arm.label[0] == "b" and name == command:
                 calls[0] += 1
                 if calls[0] > (command == "turn"):  # in its second round
-                    live._ask_in_time(name, 300.0)
+                    live._ask_in_time(name, 0.0, 300.0)
 
     monkeypatch.setattr(fakes, "FakePlayer", Hangs)
     monkeypatch.setattr(restart, "Stopwatch", Watch)
@@ -387,7 +390,7 @@ def test_nor_is_a_metric(left_s: float, limit_s: float, monkeypatch: pytest.Monk
         return Scores(name=spec.metric, fault=f"{spec.metric} hung")
 
     monkeypatch.setattr("shootout.models.metrics.scorer.score", score)
-    stage: Any = SimpleNamespace(time=ending(lambda: left_s), max_call_s=0.0, hung=None)
+    stage: Any = SimpleNamespace(time=ending(lambda: left_s), study=UNCAPPED, hung=None)
     process: Any = None
     built: Any = SimpleNamespace(exported=None)
     player = fakes.Answering(process, built, stage, first=True)
@@ -413,7 +416,7 @@ def test_a_metric_that_hangs_costs_its_column_and_is_not_tried_again(
 
     monkeypatch.setattr("shootout.models.metrics.scorer.score", score)
     monkeypatch.setattr("shootout.core.race.live_arm.Deadline", lambda part_s: Told(lambda: part_s - 301.0))
-    stage: Any = SimpleNamespace(time=ending(lambda: left_s), max_call_s=0.0, hung=None)
+    stage: Any = SimpleNamespace(time=ending(lambda: left_s), study=UNCAPPED, hung=None)
     absent: Any = None
     built: Any = SimpleNamespace(exported=None)
     arms = [fakes.Answering(absent, built, stage, first=True) for _ in range(2)]
@@ -423,7 +426,7 @@ def test_a_metric_that_hangs_costs_its_column_and_is_not_tried_again(
 
 @pytest.mark.parametrize(("first", "calls"), [(True, 8 + 30), (False, 8)])
 def test_the_calls_of_the_report_split_are_waited_for(first: bool, calls: int) -> None:
-    stage: Any = SimpleNamespace(time=ending(lambda: 100.0), max_call_s=0.0, max_error=0.0, metric=None)
+    stage: Any = SimpleNamespace(time=ending(lambda: 100.0), study=UNCAPPED)
     limits: list[float] = []
 
     def ask(command: str, *limits_s: float, **_: object) -> None:

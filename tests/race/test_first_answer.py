@@ -47,7 +47,7 @@ class InSteps:
         return {group.record.name: self._pick(group, lambda name: name not in self.later) for group in groups}
 
     def find_next(self, *, is_idle: bool) -> list[str]:
-        if (is_idle or self.has_next) and self.runner.deadline.allows(0.0):
+        if (is_idle or self.has_next) and self.runner.time.run.allows(0.0):
             return self.later
         for group in self.runner.groups.values():
             for arm in group.playing:

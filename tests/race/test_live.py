@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from support.gpus import queued
-from support.races import fakes
+from support.races import fakes, planted
 from support.races.fakes import FakeWatch
 
 from shootout.backends.devices.cuda_driver import MPS_PIPES
@@ -126,7 +126,7 @@ class InProcessStage(Launcher):
 def launcher(logs: Path) -> Launcher:
     """One that asks for energy."""
     unwatched: Any = None
-    return Launcher(placement=place(1), logs=logs, energy=True, watch=unwatched)
+    return Launcher(placement=place(1), logs=logs, study=planted.study(1, energy=True), watch=unwatched)
 
 
 NO_REPORT = SimpleNamespace(report_calls=0, stream=None, is_scored=False)
@@ -151,7 +151,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> queued.Device:
 def alive(tmp_path: Path, workers: dict[str, InProcess], **asked: Any) -> list[Any]:
     """A restart of live players over these workers ("c" on the CPU, the others on the GPU); who failed."""
     arms = {name: fakes.arm(name, device=Device.CPU if name == "c" else Device.CUDA) for name in workers}
-    stage = InProcessStage(placement=place(1), logs=tmp_path, watch=FakeWatch(), **asked)  # type: ignore[arg-type]
+    stage = InProcessStage(placement=place(1), logs=tmp_path, study=planted.study(1, **asked), watch=FakeWatch())  # type: ignore[arg-type]
     stage.workers = {arms[name].label: worker for name, worker in workers.items()}
     heard: list[Any] = []
     events = dict[str, Any](setback=lambda *left: heard.append(left))

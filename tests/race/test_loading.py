@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import pytest
 from support.exports import obtain
-from support.races import fakes
+from support.races import fakes, planted
 from support.races.fakes import FakePlayer, World
 
 from shootout.core import backends
@@ -336,7 +336,7 @@ def started(
     monkeypatch.setattr(live_arm, "ForkServer", Recorded)
     monkeypatch.setattr(live_arm, "can_fork", lambda: True)
     place = Placement(parent=frozenset({0}), arms=frozenset({1, 2}), threads=2)
-    stage = Launcher(placement=place, logs=tmp_path, watch=cast(Any, None), **how)
+    stage = Launcher(placement=place, logs=tmp_path, study=cast(Any, None), watch=cast(Any, None), **how)
     starters = stage._servers
     for number, arm in enumerate(group):
         stage.prepare(arm, number % stage.lanes, 0)
@@ -395,6 +395,7 @@ def test_real_workers_live_on_with_all_their_threads_on_the_arms_cpus(monkeypatc
         built={one.arm.label: one for one in built},
         placement=place,
         logs=tmp_path / "logs",
+        study=planted.study(1),
         watch=cast(Any, None),
         beside=[frozenset({first})],
     )

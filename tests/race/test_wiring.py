@@ -129,7 +129,7 @@ class InProcess(FakePlayer):
         worker._session, worker._sessions = session, [session]  # type: ignore[assignment]
         worker._caller, session.staged = Blocks(session, [{}, {}]), False  # type: ignore[arg-type]
         process = SimpleNamespace(ask=lambda command, *_, **given: worker_main.answer(worker, command, given))
-        stage: Any = SimpleNamespace(time=RaceTime(), max_call_s=0.0)
+        stage: Any = SimpleNamespace(time=RaceTime())
         self.player = Answering(process, built, stage)
 
     def tune(self) -> Tuned:
@@ -199,7 +199,9 @@ def test_an_arm_is_started_on_the_arms_cpus(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(WorkerProcess, "__init__", lambda _, __, cpus, *rest: started.append(cpus))
     arm = Arm(target=Target(backend="numpy"), model="m")
     built = {arm.label: cast(Any, None)}
-    Launcher(built=built, placement=placement, logs=tmp_path, watch=cast(Any, None)).take(arm, 0).start()
+    Launcher(built=built, placement=placement, logs=tmp_path, study=cast(Any, None), watch=cast(Any, None)).take(
+        arm, 0
+    ).start()
     assert started == [placement.arms]
 
 
@@ -357,8 +359,8 @@ def test_the_users_own_metric_scores_the_labeled_rows_in_the_first_restart(
 
     monkeypatch.setattr(scorer, "score", score)
     process: Any = SimpleNamespace(ask=lambda command, *_, **given: worker_main.answer(worker, command, given))
-    metric, unwatched = MetricSpec(metric="m.py:f"), cast(Any, None)
-    stage = Launcher(built={}, placement=place(1), logs=tmp_path, metric=metric, watch=unwatched)
+    study, unwatched = planted.study(1, metric="m.py:f"), cast(Any, None)
+    stage = Launcher(placement=place(1), logs=tmp_path, study=study, watch=unwatched)
     verified = Answering(process, built, stage, first=first).verify()
     assert kept == ([[[0, 1]], [[2, 3]], [[5, 4]]] if first else [])
     told: list[Any] = []
@@ -385,4 +387,4 @@ def test_a_metric_goes_to_the_launcher_and_is_refused_without_rows_of_the_user_s
     )
     with nullcontext() if has_report else pytest.raises(UsageError, match="and digits has none here: give --inputs"):
         planted.run(tmp_path / "run", planted.study(1, metric="m.py:f"))
-    assert [given["metric"] for given in stages] == ([MetricSpec(metric="m.py:f")] if has_report else [])
+    assert [given["study"].metric for given in stages] == (["m.py:f"] if has_report else [])

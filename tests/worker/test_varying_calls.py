@@ -241,7 +241,13 @@ def test_which_size_is_checked_again_is_drawn_by_the_runs_seed(tmp_path: Path, m
     monkeypatch.setattr(WorkerProcess, "__init__", lambda *_: None)
     monkeypatch.setattr(LiveArm, "ask", ask)
     numpy = replace(arm(), target=Target(backend="numpy"))
-    stage = Launcher(placement=place(1), logs=tmp_path, watch=None, built={numpy.label: replace(built, arm=numpy)})
+    stage = Launcher(
+        placement=place(1),
+        logs=tmp_path,
+        watch=None,
+        study=SimpleNamespace(max_call_s=0.0),
+        built={numpy.label: replace(built, arm=numpy)},
+    )
     for padding in (7, 4_000):  # which the run's seed draws for each arm and restart
         stage.take(numpy, padding).load()
     assert sent == [("load", numpy.label, 7), ("load", numpy.label, 4_000)]

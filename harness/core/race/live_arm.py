@@ -61,6 +61,8 @@ from shootout.core.scenario import scenario_of
 from shootout.core.scoring import MetricSpec, scorer
 from shootout.core.stats.readings import LEAST_TAILS, least_calls, own_calls, steady_from
 from shootout.core.study.feasibility import device_bytes
+from shootout.core.study.plan import metric_of
+from shootout.core.study.schema import Study
 from shootout.core.units import duration
 from shootout.core.worker import reported
 from shootout.core.worker.fork_server import ForkServer, ForkServers, can_fork
@@ -96,12 +98,9 @@ class Launcher:
     share a lane. What arms are forked from is ready before the first one begins, so that the drawn order holds.
 
     Attributes:
+        study: what is asked of every arm; how long a call may take, its energy and its score are looked at in the first
+            restart.
         interpreters: by the name that targets give them.
-        max_call_s: how long a call may take (0: any time), looked at in the first restart.
-        max_error: the error that the user allows any arm, whatever its label explains.
-        metric: what the first restart scores the report split by; None for nothing.
-        unsynchronized: whether arms on the GPU also show what a timer sees that doesn't wait for the device.
-        energy: whether they count a call's energy, in the first restart.
         beside: sets of CPUs, as large as the arms' own, on which arms may be loaded meanwhile.
         time: of the run's races.
         watch: looks for what disturbs rounds.
@@ -113,12 +112,8 @@ class Launcher:
 
     placement: Placement
     logs: Path
+    study: Study
     interpreters: Mapping[str, PythonInterpreter] = field(default_factory=dict)
-    max_call_s: float = 0.0
-    max_error: float = 0.0
-    metric: MetricSpec | None = None
-    unsynchronized: bool = False
-    energy: bool = False
     beside: Sequence[frozenset[int]] = ()
     time: RaceTime = field(default_factory=RaceTime)
     watch: NoiseMeter
@@ -354,12 +349,12 @@ class LiveArm(WorkerProcess):
         )
         self.is_started = True
 
-    def _ask_in_time(self, command: str, limit_s: float, takes_s: float = 0.0, **arguments: Any) -> Any:
+    def _ask_in_time(self, command: str, takes_s: float, limit_s: float | None = None, **arguments: Any) -> Any:
         """Ask the worker; if the run's time is short, no arm takes all of it from the others.
 
         Args:
-            limit_s: the most seconds to wait in a run without end.
             takes_s: about what the answer takes.
+            limit_s: the most seconds to wait in a run without end; None: by what it takes.
 
         Raises:
             ArmFailed: it hung: the arm's part of the run's time was over, and there was no answer.
@@ -367,6 +362,7 @@ class LiveArm(WorkerProcess):
         """
         time, loads = self.launcher.time, command in ("load", "verify")
         part_s = time.answer_s(takes_s, loads=loads)
+        limit_s = BLOCK_TIMEOUT_FACTOR * takes_s + BLOCK_TIMEOUT_S if limit_s is None else limit_s
         try:
             return self.ask(command, limit_s, part_s, **arguments)
         except ArmFailed as error:
@@ -374,19 +370,14 @@ class LiveArm(WorkerProcess):
                 raise SkippedArm(*TOO_LATE) from None
             raise
 
-    @property
-    def _most_s(self) -> float:
-        """Return the most seconds to wait for a call in a run without end."""
-        return BLOCK_TIMEOUT_FACTOR * self._call_s + BLOCK_TIMEOUT_S
-
     def load(self) -> Loaded:
         """Load and call once; where that takes far too long, a second call decides, since the first may compile.
 
         Raises:
             SkippedArm: a call takes far longer than the study's cap.
         """
-        loaded: Loaded = self._ask_in_time("load", LOAD_TIMEOUT_S, built=self.built, seed=self.padding)
-        self._call_s, most_s = loaded.first_call_s, self.launcher.max_call_s if self.is_first else 0.0
+        loaded: Loaded = self._ask_in_time("load", 0.0, LOAD_TIMEOUT_S, built=self.built, seed=self.padding)
+        self._call_s, most_s = loaded.first_call_s, self.launcher.study.max_call_s if self.is_first else 0.0
         if too_slow(self._call_s, most_s):
             self._call_s = float(self.warm(1, WARM_UP_NS)[0]) / 1e9
         if why := too_slow(self._call_s, most_s):
@@ -399,9 +390,9 @@ class LiveArm(WorkerProcess):
         sets = CLIPS * exported.stream.steps if exported.stream else INPUT_BUFFERS
         calls_s = (sets + (exported.report_calls if self.is_first else 0)) * self._call_s
         limit_s = LOAD_TIMEOUT_S + BLOCK_TIMEOUT_FACTOR * calls_s
-        allowed = self.launcher.max_error
-        ask = partial(self._ask_in_time, "verify", limit_s, calls_s, max_error=allowed, is_scored=exported.is_scored)
-        metric = self.launcher.metric if self.is_first and exported.is_scored else None
+        study, is_scored = self.launcher.study, exported.is_scored
+        ask = partial(self._ask_in_time, "verify", calls_s, limit_s, max_error=study.max_error, is_scored=is_scored)
+        metric = metric_of(study) if self.is_first and is_scored else None
         with scratch() if metric else nullcontext() as keep:
             verified: Verified = ask(keep=keep)
             scores = self._score_outputs(keep, metric) if keep and metric and not verified.fault else None
@@ -433,16 +424,16 @@ class LiveArm(WorkerProcess):
         Raises:
             ArmFailed: its clock is wrong.
         """
-        limit_s = WARM_UP_NS / 1e9 + self._most_s
+        limit_s = WARM_UP_NS / 1e9 + BLOCK_TIMEOUT_FACTOR * self._call_s + BLOCK_TIMEOUT_S
         with Stopwatch() as watch:
-            latency_ns: Array = self._ask_in_time("warm", limit_s, self._call_s, calls=calls, ns=ns)
+            latency_ns: Array = self._ask_in_time("warm", self._call_s, limit_s, calls=calls, ns=ns)
         if fault := longer_than(float(latency_ns.sum()), watch):
             raise ArmFailed(fault)
         return latency_ns
 
     def tune(self) -> Tuned:
         """Fix the calls per reading."""
-        tuned: Tuned = self._ask_in_time("tune", self._most_s, self._call_s)
+        tuned: Tuned = self._ask_in_time("tune", self._call_s)
         for of in (tuned.per_reading, tuned.call_ns):
             if set(of) != set(Scope) or min(of.values()) <= 0:
                 raise ArmFailed("it did not report how long its calls take")
@@ -456,7 +447,7 @@ class LiveArm(WorkerProcess):
             ArmFailed: its answers are wrong, now that it is timed, or its clock is.
         """
         with Stopwatch() as watch:
-            turn: Turn = self._ask_in_time("turn", ask.most_s(self._call_s), ask.takes_s(self._call_s), ask=ask)
+            turn: Turn = self._ask_in_time("turn", ask.takes_s(self._call_s), ask.most_s(self._call_s), ask=ask)
         if set(turn.latency_ns) != set(ask.scopes):
             raise ArmFailed("it timed something else than it was to")
         if fault := self.find_clock_fault(turn, watch) or turn.fault:
@@ -471,7 +462,7 @@ class LiveArm(WorkerProcess):
             ArmFailed: one of them may run elsewhere.
         """
         own = ProcessBounds(cpus=self.launcher.place(self.arm, OWN), os_threads=0, variables={})
-        now: ProcessBounds = self._ask_in_time("bounds", BLOCK_TIMEOUT_S)
+        now: ProcessBounds = self._ask_in_time("bounds", 0.0)
         if stray := own.left(now):
             raise ArmFailed(stray)
         return now
@@ -481,14 +472,14 @@ class LiveArm(WorkerProcess):
         if not self.arm.target.device.is_gpu:
             return None
         is_counted = accelerator(self.arm.target.device) is not None  # by the device's own driver
-        energy_s = ENERGY_S if is_counted and self.launcher.energy and self.is_first else 0.0
-        asked = {"unsynchronized": self.launcher.unsynchronized, "energy_s": energy_s}
-        found: OnGpu = self._ask_in_time("on_gpu", energy_s + self._most_s, energy_s + self._call_s, **asked)
+        energy_s = ENERGY_S if is_counted and self.launcher.study.energy and self.is_first else 0.0
+        asked = {"unsynchronized": self.launcher.study.unsynchronized, "energy_s": energy_s}
+        found: OnGpu = self._ask_in_time("on_gpu", energy_s + self._call_s, **asked)
         return found
 
     def peak_memory(self) -> int:
         """Return the most bytes that the process had resident."""
-        peak: int = self._ask_in_time("memory", BLOCK_TIMEOUT_S)
+        peak: int = self._ask_in_time("memory", 0.0)
         return peak
 
     def recheck(self) -> None:
@@ -497,7 +488,7 @@ class LiveArm(WorkerProcess):
         Raises:
             ArmFailed: its answer is wrong.
         """
-        if fault := self._ask_in_time("recheck", self._most_s, self._call_s):
+        if fault := self._ask_in_time("recheck", self._call_s):
             raise ArmFailed(fault)
 
     def hold(self) -> None:

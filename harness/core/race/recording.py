@@ -50,7 +50,6 @@ class Recorder:
     purpose: Purpose = field(default_factory=Purpose)
     _gone: defaultdict[str, dict[str, NotRun]] = field(default_factory=lambda: defaultdict(dict), init=False)
     _hung: set[tuple[str, str]] = field(default_factory=set, init=False)
-    _prepared_line: set[tuple[str, str]] = field(default_factory=set, init=False)
     _checked: set[tuple[str, str]] = field(default_factory=set, init=False)
     installed: dict[tuple[str, str], int | None] = field(default_factory=dict, init=False)
 
@@ -62,7 +61,6 @@ class Recorder:
                 if line.why.kind not in TRIED_AGAIN:
                     self._gone[line.group][line.arm.label] = line.why
             elif isinstance(line, Prepared):
-                self._prepared_line.add((line.group, line.arm))
                 self.installed[line.group, line.arm] = line.install_bytes
             elif isinstance(line, Checked):
                 self._checked.add((line.group, line.arm))
@@ -123,9 +121,9 @@ class Recorder:
 
     def built(self, group: str, arm: Arm, found: BuiltArm, *, runs: bool) -> None:
         """Note that an arm was built; a process that goes on with the run doesn't note it again."""
-        self.installed[group, arm.label] = found.install_bytes
-        if (group, arm.label) not in self._prepared_line:
+        if (group, arm.label) not in self.installed:
             self.file.append(_prepared_line(group, arm, found, runs=runs))
+        self.installed[group, arm.label] = found.install_bytes
 
     def checked(self, group: str, arm: Arm, loaded: Loaded, verified: Verified) -> None:
         """Note that an arm was loaded and verified; only once, and not of a copy, which has no row."""

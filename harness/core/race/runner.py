@@ -9,7 +9,7 @@ from pathlib import Path
 
 from shootout.core.adapter import Built
 from shootout.core.build.preparation import Preparation
-from shootout.core.clock import Deadline, Stopwatch
+from shootout.core.clock import Stopwatch
 from shootout.core.contract import Arm
 from shootout.core.errors import UsageError
 from shootout.core.host import environment
@@ -29,7 +29,7 @@ from shootout.core.scenario import scenario_of
 from shootout.core.stats.group_evidence import Pair
 from shootout.core.study import points
 from shootout.core.study.group import GroupRecord, with_next_baseline
-from shootout.core.study.plan import Plan, PlannedGroup, metric_of
+from shootout.core.study.plan import Plan, PlannedGroup
 from shootout.core.study.points import Point
 from shootout.core.study.schema import Study
 
@@ -43,10 +43,8 @@ class RaceRunner:
         history: what the journal held when this process took over.
         groups: by name, all there are by now: those planned, and those that joined on the way.
         built: by group and label, each arm that can be loaded.
-        racing_s: the most seconds that the racing may take; None: no limit of its own.
         purpose: what bars arms, or calls them once more, beside the goals of the groups.
         is_short: whether the race ended at the most restarts while some arms waited for more.
-        time: of the races.
         launcher: starts the arms' processes, in every restart.
     """
 
@@ -54,28 +52,20 @@ class RaceRunner:
     out: Path
     file: Journal
     history: History
-    deadline: Deadline
+    time: RaceTime
     progress: Progress
-    racing_s: float | None = None
     purpose: Purpose = field(default_factory=Purpose)
     is_short: bool = field(default=False, init=False)
     groups: dict[str, PlannedGroup] = field(default_factory=dict)
     built: dict[str, dict[str, Built]] = field(default_factory=dict)
     races: list[Race] = field(default_factory=list)
     recorder: Recorder = field(init=False)
-    time: RaceTime = field(init=False)
     preparation: Preparation = field(init=False)
     launcher: Launcher = field(init=False)
 
     def __post_init__(self) -> None:
         self.recorder = Recorder(
             out=self.out, file=self.file, history=self.history, progress=self.progress, purpose=self.purpose
-        )
-        self.time = RaceTime(
-            run=self.deadline,
-            most_s=self.racing_s,
-            planning_s=self.plan.planning_s,
-            has_later=lambda: self.preparation.has_next,
         )
         self.preparation = Preparation(
             plan=self.plan,
@@ -84,8 +74,9 @@ class RaceRunner:
             recorder=self.recorder,
             begun_on=self.recorder.begun_on,
             progress=self.progress,
-            deadline=self.deadline,
+            deadline=self.time.run,
         )
+        self.time.has_later = lambda: self.preparation.has_next
 
     def prepare(self) -> None:
         """Export every group's model and build every arm; groups that an earlier process added are among them.
@@ -127,18 +118,14 @@ class RaceRunner:
 
     def _begin(self) -> None:
         """Get ready to start processes and to watch the machine, and let each group's race go on from its journal."""
-        place, study = self.plan.placement, self.plan.study
+        place = self.plan.placement
         used = {arm.target.device for group in self.groups.values() for arm in group.playing}
         gpu = next(filter(None, map(accelerator, sorted(used))), None)
         self.launcher = Launcher(
             placement=place,
             logs=self.out / "logs",
             interpreters=self.plan.interpreters,
-            max_call_s=study.max_call_s,
-            max_error=study.max_error,
-            metric=metric_of(study),
-            unsynchronized=study.unsynchronized,
-            energy=study.energy,
+            study=self.plan.study,
             beside=lanes_near(place)[1:],  # of all CPUs: while it plays, this thread is bound to a few
             time=self.time,
             watch=NoiseMeter(place.arms, gpu=gpu, parent=place.parent),

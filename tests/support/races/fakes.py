@@ -99,6 +99,7 @@ class World(Launcher):
     _: KW_ONLY
     placement: Any = None
     logs: Any = None
+    study: Any = None
     watch: Any = field(default_factory=FakeWatch)
 
     def __post_init__(self) -> None:

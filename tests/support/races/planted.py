@@ -121,9 +121,8 @@ def run(
         out=out,
         file=file,
         history=journal.read(out),
-        deadline=allowed or Deadline(None),
+        time=RaceTime(run=allowed or Deadline(None), most_s=racing_s),
         progress=ProgressDisplay(Console(quiet=True)),
-        racing_s=racing_s,
         purpose=more.pop("purpose", None) or AnswerPurpose(),
         **more,
     )
