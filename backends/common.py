@@ -26,11 +26,10 @@ from shootout.core.contract import (
     TensorSpec,
 )
 from shootout.core.errors import SkippedArm, explained
-from shootout.core.exported.calls import is_scaled
 from shootout.core.host.environment import cpu_flags
 from shootout.core.host.placement import TASKS
 from shootout.core.install import install
-from shootout.core.schemes import Scheme
+from shootout.core.schemes import Scheme, is_scaled
 
 if TYPE_CHECKING:
     from shootout.core.exported.model import ExportedModel

@@ -20,9 +20,9 @@ from shootout.core.contract import (
     Executed,
 )
 from shootout.core.errors import NotRunKind, SkippedArm
-from shootout.core.exported.calls import flops_by_precision
 from shootout.core.exported.model import aligned
 from shootout.core.install import install
+from shootout.quantize.operations import flops_by_precision
 
 if TYPE_CHECKING:
     from shootout.core.exported.model import ExportedModel

@@ -29,11 +29,11 @@ from shootout.backends import common_onnx
 from shootout.backends.common import calibration_of, prefers_signed
 from shootout.core.contract import Arm, Arrays, Device, Option, Precision
 from shootout.core.errors import SkippedArm
-from shootout.core.exported.calls import is_product
 from shootout.core.host.environment import SEVEN_BITS, machine_key, saturates, version_of
 from shootout.core.host.store import RANGES, cache_folder, mark_used
 from shootout.core.schemes import Scheme, parse
 from shootout.quantize import ort
+from shootout.quantize.operations import is_product
 from shootout.quantize.ort import CalibrationReader, quietly
 
 if TYPE_CHECKING:

@@ -219,6 +219,11 @@ def shown_as(precision: str, scheme: str = "") -> str:
     return SHOWN_AS.get(promised(precision, scheme), precision.partition("-")[0])
 
 
+def is_scaled(precision: str) -> bool:
+    """Return whether a product's precision, as accounts name it, is a quantizer's: integers or FP8."""
+    return precision.startswith(("int", "fp8"))
+
+
 def rest_of(target: Target) -> Precision:
     """Return what a static INT8 target computes in if a part isn't quantized.
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from shootout.core.errors import ModelError, UsageError
-from shootout.core.exported.calls import is_product
 from shootout.core.units import counted
+from shootout.quantize.operations import is_product
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from shootout.core.constants import INPUT_BUFFERS, MOST_INPUT_SETS
 from shootout.core.contract import TensorSpec
 from shootout.core.errors import UsageError
-from shootout.core.exported.calls import Work, buffer_count, set_bytes
+from shootout.core.exported.calls import Work, buffer_count
 from shootout.core.exported.request import Request, is_file, is_own
 from shootout.models.base import Model, draw, get
-from shootout.models.data import clips, data_files, table_files
+from shootout.models.data import data_files, table_files
 from shootout.models.drawing import InputWay, usual
 from shootout.models.onnx.effort import ALL_RUNS, ModelSize, beside, export_of, module_s
 from shootout.models.sources import input_sets, trees
@@ -119,7 +119,7 @@ def size_of(request: Request, weight_bytes: int) -> ModelSize:
             request.model, status.st_mtime_ns, status.st_size, request.batch, sizes
         )
         stream = stream_of(request, specs, outputs, work.flops if work else None)
-        sets = stream.steps * clips.count_clips(stream, set_bytes(specs)) if stream else _count_sets(request, specs)
+        sets = input_sets.count_sets(specs, stream) if stream else _count_sets(request, specs)
         return ModelSize(weight_bytes=weight_bytes, work=work, nodes=nodes, sets=sets)
     if is_own(request.model):
         return ModelSize(weight_bytes=weight_bytes)
@@ -241,11 +241,7 @@ def _preview_file(request: Request, calibration: str) -> Preview:
             )
             for spec in specs
         ),
-        buffers=None
-        if given
-        else stream.steps * clips.count_clips(stream, set_bytes(specs))
-        if stream
-        else buffer_count(specs),
+        buffers=None if given else input_sets.count_sets(specs, stream) if stream else buffer_count(specs),
         steps=stream.steps if stream else None,
         calibration=""
         if trees.is_converted(path_of(request.model))

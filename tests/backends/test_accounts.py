@@ -15,10 +15,10 @@ from shootout.backends._onnxruntime import account as onnxruntime_account
 from shootout.backends.common_numpy import blas_threads, counts, products_of
 from shootout.core import backends
 from shootout.core.contract import Arm, Arrays, Device, Target
-from shootout.core.exported.calls import COMPUTE_OPS
 from shootout.core.exported.model import ExportedModel
 from shootout.models import probes
 from shootout.models.onnx import onnx_files
+from shootout.quantize.operations import COMPUTE_OPS
 from shootout.testing.cases import ConformanceCase, case_of, warm_of
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shootout.core.contract import SCALED, Device
-from shootout.core.exported.calls import is_scaled
-from shootout.core.schemes import shown_as
+from shootout.core.schemes import is_scaled, shown_as
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.units import duration, size
 from shootout.tell.document import Cause, Ceiling, Ratio, Row, Why

@@ -1,20 +1,17 @@
-"""Lay out the input sets of calls, mix new ones of them, and count what one call takes on any runtime.
+"""Lay out the input sets of calls, mix new ones of them, and hold what one call takes on any runtime.
 
 A stream is calls in a row, each of which gets the state that the one before gave. NumPy only (workers).
 
 A clip is so many calls of one stream, and each clip begins with a state of its own. An exported model's input sets are
 whole clips then, one call after the other. Each set holds the state that the reference had at that call. So a set is
 right by itself, too: for calibration, for checks between timed blocks, for `compute`, which hands nothing on.
-
-All counts of operations use the functions here, two for each multiply-add; bias and activation don't count.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -39,8 +36,6 @@ NUDGES = (1e-3, 1e-2, 1e-1)
 """Move each number by up to such a share of itself: the inputs are new, and branches and inner shapes hardly change. A
 larger share is for inputs that get the same answers.
 """
-COMPUTE_OPS = r"(?i)mm$|matmul|gemm|conv(?!ert)|einsum|(?<!quantize)linear$|attention|rnn|lstm|gru|dot$|mv$"
-"""Matches the names, in ATen and in ONNX, of operations that multiply matrices or convolve; QuantizeLinear doesn't."""
 
 
 def set_bytes(specs: Sequence[TensorSpec]) -> int:
@@ -186,36 +181,6 @@ class Work:
     widest_bytes: int
     weight_flops: float | None = None
     uncounted: tuple[str, ...] = ()
-
-
-def is_product(operation: str) -> bool:
-    """Return whether an operation of this name, in ATen or in ONNX, multiplies matrices or convolves."""
-    return re.search(COMPUTE_OPS, operation) is not None
-
-
-def is_scaled(precision: str) -> bool:
-    """Return whether a product's precision, as accounts name it, is a quantizer's: integers or FP8."""
-    return precision.startswith(("int", "fp8"))
-
-
-def product_flops(output: Sequence[int], inner: int) -> float:
-    """Count a (batched) matrix product with the output shape `output`, summing over `inner` terms."""
-    return 2.0 * math.prod(output) * inner
-
-
-def convolution_flops(output: Sequence[int], weight: Sequence[int]) -> float:
-    """Count a convolution; `output` is its shape, `weight` is (out channels, in channels ÷ groups, *window)."""
-    return 2.0 * math.prod(output) * math.prod(weight[1:])
-
-
-def flops_by_precision(products: Iterable[tuple[str, float | None]]) -> dict[str, float]:
-    """Sum (precision, operations) pairs by precision; empty as soon as one pair's operations are unknown."""
-    found: dict[str, float] = {}
-    for precision, operations in products:
-        if operations is None:
-            return {}
-        found[precision] = found.get(precision, 0.0) + operations
-    return found
 
 
 def saving(run: Callable[[Arrays], Arrays], folder: Path, calls: int = 1) -> Callable[[Arrays], Arrays]:

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from shootout.core.exported.calls import is_product
 from shootout.models.onnx.layers import Layer, find_owners, innermost_module, layers_of
 from shootout.models.onnx.onnx_graph import MOVES
+from shootout.quantize.operations import is_product
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto

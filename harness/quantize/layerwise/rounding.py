@@ -21,7 +21,6 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, inliner
 
 from shootout.core.contract import Array, Arrays, Artifact, Precision
 from shootout.core.errors import ModelError
-from shootout.core.exported.calls import is_product
 from shootout.core.exported.model import ExportedModel
 from shootout.models.onnx import onnx_files
 from shootout.models.onnx.layers import Layer, layers_of
@@ -43,6 +42,7 @@ from shootout.quantize.onnx_error_bounds import (
     to_grid,
     to_own_grid,
 )
+from shootout.quantize.operations import is_product
 
 SEVEN_BIT_LEVELS = 64
 """The levels above zero of weights with 7 bits, as ONNX Runtime's quantizer has them."""
