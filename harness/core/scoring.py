@@ -59,6 +59,9 @@ class MetricSpec:
 class Scorer(Protocol):
     """Check what rows are scored by, and score them; the module `plugins.SCORER` does."""
 
+    def find_faults(self, study: Study) -> Iterator[str]:
+        """Yield what makes no sense of truth, metric and their limits."""
+
     def find_counts(self, rows: RowFiles) -> set[int]:
         """Return each number of rows that the inputs' file may hold; none without a file."""
 

@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
-from shootout.core.stats.goals import find_max_drop
 from shootout.core.units import round_limit
-from shootout.models.metrics import CONFIDENCE, DEFAULT_DROP, MOST_ROWS, bound_rare, count_rows_for_rare
+from shootout.models.metrics import CONFIDENCE, DEFAULT_DROP, MOST_ROWS, bound_rare, count_rows_for_rare, find_max_drop
 
 
 def quantile_of(confidence: float) -> float:

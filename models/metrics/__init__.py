@@ -67,6 +67,43 @@ def find_range(word: str) -> tuple[float, float]:
     return -1.0 if metric.name == SIGNED else 0.0, 1.0
 
 
+def find_max_drop(text: str, before: float) -> float:
+    """Return how much a mean score may lose, in its own unit.
+
+    Args:
+        text: `0.005`, `0.5pp`, which is the same, or `1%` of the mean before.
+        before: that mean.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    number, unit = text.strip(), unit_of_drop(text)
+    try:
+        value = float(number.removesuffix(unit))
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise ValueError("expected a drop in the metric's own unit (0.005, or 0.5pp) or a share of FP32's mean (1%)")
+    return value / 100 * (abs(before) if unit == "%" else 1) if unit else value
+
+
+def unit_of_drop(text: str) -> str:
+    """Return in which unit a drop is written: `pp`, `%` of the mean before, or "" for the metric's own."""
+    return next((one for one in ("pp", "%") if text.strip().endswith(one)), "")
+
+
+def read_share(text: str, _before: float = 1.0) -> float:
+    """Return a share from 0 to 1, of `99%` or `0.99`.
+
+    Raises:
+        ValueError: it is none.
+    """
+    value = find_max_drop(text, 1.0)
+    if value > 1:
+        raise ValueError("expected a share from 0 to 1, such as 99% or 0.99")
+    return value
+
+
 def refuse_drop_of_all(option: str, limit: float, word: str) -> None:
     """Refuse a limit on a loss as large as the whole score, of a metric whose scores are 1 at most.
 

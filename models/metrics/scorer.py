@@ -19,7 +19,6 @@ from shootout.core.host import child
 from shootout.core.host.scratch import scratch
 from shootout.core.messages import Scores
 from shootout.core.scoring import MetricSpec, RowFiles
-from shootout.core.stats.goals import find_max_drop, read_share, unit_of_drop
 from shootout.core.study.group import is_exact, name_model
 from shootout.core.study.plan import metric_of
 from shootout.core.study.schema import Study
@@ -32,9 +31,12 @@ from shootout.models.metrics import (
     bound_rare,
     count_rows_for_rare,
     count_scored,
+    find_max_drop,
     find_metric,
+    read_share,
     refuse_drop_of_all,
     scoring,
+    unit_of_drop,
 )
 from shootout.models.metrics.scoring import AUTO, FORM_OF_ANSWER, LABELS, SCORES, TASK, count_rows, find_fault_of_shapes
 
@@ -42,6 +44,36 @@ TRIAL_S = 30.0
 """A trial of a metric on one call takes no longer."""
 MOST_TRIED = 4_000_000
 """A trial on made-up outputs takes one row if the call has more elements, and is left out if one row has more."""
+
+
+def find_faults(study: Study) -> Iterator[str]:
+    """Yield what makes no sense of truth, metric and their limits."""
+    words = {"truth (--truth)": study.truth, "rows_by (--rows-by)": study.rows_by}
+    words |= {"min_agreement (--min-agreement)": study.min_agreement}
+    has_metric = study.metric or study.labels  # of labels alone it is the accuracy
+    for word in (name for name, value in words.items() if value is not None and not has_metric):
+        yield f"{word} is for a metric: add one (--metric auto proposes one), or leave it out"
+    if study.scores and not has_metric:
+        yield "scores (--scores) names the output that labels or a metric go by: add --labels or --metric"
+    if study.read and not study.inputs:
+        yield "read (--read) reads your own files: give these too, with --inputs images/"
+    if study.truth and study.labels:
+        yield "truth (--truth) and labels (--labels) both say what is right: give one of them"
+    if study.truth and not study.inputs:
+        yield "truth (--truth) is that of your own inputs' rows: give those too, with --inputs data.npz"
+    if study.rows_by and not study.inputs:
+        yield "rows_by (--rows-by) is what your own inputs' rows belong to: give those too, with --inputs data.npz"
+    if study.min_agreement and (study.truth or study.labels):
+        yield "min_agreement (--min-agreement) is for rows without truth: with truth, use --max-drop"
+    for name, text, read in (
+        ("max_drop", study.max_drop, find_max_drop),
+        ("min_agreement", study.min_agreement, read_share),
+    ):
+        try:
+            if text is not None:
+                read(text, 1.0)
+        except ValueError as error:
+            yield f"{name} {text!r}: {error}"
 
 
 def find_counts(rows: RowFiles) -> set[int]:

@@ -8,7 +8,7 @@ import pytest
 
 from shootout.apps.judge.decide.policy import KEYS, Objective, read_policy
 from shootout.core.errors import UsageError
-from shootout.core.stats.goals import read_share
+from shootout.models.metrics import read_share
 from shootout.tell.limits import LIMITS, Limit, PolicyOptions
 from shootout.tell.study_options import flags_of
 

@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from shootout.core.stats.goals import find_max_drop, read_share
-from shootout.models.metrics import MOST_ROWS, bound_rare, count_rows_for_rare
+from shootout.models.metrics import MOST_ROWS, bound_rare, count_rows_for_rare, find_max_drop, read_share
 from shootout.tell.paired import (
     ask_drop,
     bound_mean,

@@ -1,8 +1,7 @@
-"""What a race is for, and how much a metric may lose, as people say it."""
+"""What a race is for, as people say it."""
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
 from typing import Literal, cast
@@ -50,40 +49,3 @@ def read_goal(text: str) -> Goal:
         why = f"differences below {least} could be the harness's own" if percent < 1 else "that says next to nothing"
         raise UsageError(f"invalid goal {text!r}: {why}; use a value from {least} to {MOST_PERCENT}%")
     return Goal(aim=cast("Aim", match[1]), within=percent / 100)
-
-
-def find_max_drop(text: str, before: float) -> float:
-    """Return how much a mean score may lose, in its own unit.
-
-    Args:
-        text: `0.005`, `0.5pp`, which is the same, or `1%` of the mean before.
-        before: that mean.
-
-    Raises:
-        ValueError: it is none of these.
-    """
-    number, unit = text.strip(), unit_of_drop(text)
-    try:
-        value = float(number.removesuffix(unit))
-    except ValueError:
-        value = math.nan
-    if not 0 <= value < math.inf:
-        raise ValueError("expected a drop in the metric's own unit (0.005, or 0.5pp) or a share of FP32's mean (1%)")
-    return value / 100 * (abs(before) if unit == "%" else 1) if unit else value
-
-
-def unit_of_drop(text: str) -> str:
-    """Return in which unit a drop is written: `pp`, `%` of the mean before, or "" for the metric's own."""
-    return next((one for one in ("pp", "%") if text.strip().endswith(one)), "")
-
-
-def read_share(text: str, _before: float = 1.0) -> float:
-    """Return a share from 0 to 1, of `99%` or `0.99`.
-
-    Raises:
-        ValueError: it is none.
-    """
-    value = find_max_drop(text, 1.0)
-    if value > 1:
-        raise ValueError("expected a share from 0 to 1, such as 99% or 0.99")
-    return value

@@ -33,13 +33,10 @@ def read_axis(given: Any) -> tuple[Any, ...]:
     """Read an axis that a file or a caller gave: one value or several, with ranges written out.
 
     Raises:
-        ValueError: a range that makes no sense; pydantic, which calls this, adds the place.
+        UsageError: a range that makes no sense.
     """
     parts = given if isinstance(given, list | tuple) else (given,)
-    try:
-        return tuple(value for part in parts for value in (expand_range(part) if isinstance(part, str) else (part,)))
-    except UsageError as error:
-        raise ValueError(str(error)) from None
+    return tuple(value for part in parts for value in (expand_range(part) if isinstance(part, str) else (part,)))
 
 
 def expand_range(text: str) -> tuple[int | float | str, ...]:
@@ -79,17 +76,19 @@ def _check_range(text: str, first: Decimal, last: Decimal, step: Decimal, *, tim
         raise UsageError(f"range {text!r} leads nowhere: + adds more than 0")
 
 
-def read_shape(text: str) -> tuple[int, ...]:
-    """Read `1x3x320x320` as sizes; `N` leaves an axis as it is, which is size 0.
+def read_shape(given: Any) -> Any:
+    """Read `1x3x320x320` as sizes; `N` leaves an axis as it is, which is size 0. What is no text stays.
 
     Raises:
         UsageError: it is of another form, or a size is 0.
     """
-    if not SHAPE.fullmatch(text):
-        raise UsageError(f"shape {text!r} is not of the form 1x3x320x320 (N for a batch given by --batch)")
-    if any(size != "N" and not int(size) for size in text.split("x")):
-        raise UsageError(f"shape {text!r}: {EMPTY}")
-    return tuple(0 if size == "N" else int(size) for size in text.split("x"))
+    if not isinstance(given, str):
+        return given
+    if not SHAPE.fullmatch(given):
+        raise UsageError(f"shape {given!r} is not of the form 1x3x320x320 (N for a batch given by --batch)")
+    if any(size != "N" and not int(size) for size in given.split("x")):
+        raise UsageError(f"shape {given!r}: {EMPTY}")
+    return tuple(0 if size == "N" else int(size) for size in given.split("x"))
 
 
 def find_repeated(values: Sequence[object]) -> int | None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from enum import StrEnum
-from functools import cache, partial
+from functools import cache
+from importlib import import_module
 from os import PathLike, fspath
 from typing import Annotated, Any, Literal, get_args
 
@@ -19,13 +20,14 @@ from pydantic import (
     model_validator,
 )
 
+from shootout.core import plugins
 from shootout.core.constants import MAX_CALL_S, MAX_RESTARTS, MAX_RESTARTS_IN_TIME, USUAL_SCENARIO
 from shootout.core.contract import Device, Precision, Value
 from shootout.core.errors import UsageError, unknown
 from shootout.core.exported.calls import OFF
 from shootout.core.host.store import without_home
 from shootout.core.scenario import Scenario, StudyOption, find_scenario, scenario_names
-from shootout.core.stats.goals import find_max_drop, read_goal, read_share
+from shootout.core.stats.goals import read_goal
 from shootout.core.study import axes
 from shootout.core.study.target import canonical
 
@@ -36,36 +38,27 @@ GIVEN = (
     *("state", "stream"),
 )
 """The fields that a run's journal keeps beside its arms, in the order of the words of a command; see `told_keys`."""
+SCORING = {"truth", "rows_by", "scores", "read", "max_drop", "min_agreement"}
+"""The fields that say how rows are scored, which the scorer checks."""
 _CHOICES: dict[str, type[StrEnum]] = {"device": Device, "precision": Precision}
+
+
+def _refusing(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a reader that refuses as pydantic wants it, by a ValueError, to which it adds the place."""
+
+    def read_or_refuse(given: Any) -> Any:
+        try:
+            return read(given)
+        except UsageError as error:
+            raise ValueError(str(error)) from None
+
+    return read_or_refuse
+
+
 _Words = BeforeValidator(axes.as_axis)
-_Axis = BeforeValidator(axes.read_axis)
+_Axis = BeforeValidator(_refusing(axes.read_axis))
+_Shape = BeforeValidator(_refusing(axes.read_shape))
 _Some = Field(min_length=1)
-
-
-def _read_goal(text: str | None) -> str | None:
-    """Read the goal in its plain form.
-
-    Raises:
-        ValueError: it is none; pydantic, which calls this, adds the place.
-    """
-    try:
-        return None if text is None else str(read_goal(text))
-    except UsageError as error:
-        raise ValueError(str(error)) from None
-
-
-def _read_shape(given: Any) -> Any:
-    """Read a shape as sizes if it is text.
-
-    Raises:
-        ValueError: it is none; pydantic, which calls this, adds the place.
-    """
-    try:
-        return axes.read_shape(given) if isinstance(given, str) else given
-    except UsageError as error:
-        raise ValueError(str(error)) from None
-
-
 _Size = Annotated[int, Field(ge=0, le=MAX_BATCH)]
 _Path = Annotated[str, BeforeValidator(lambda given: fspath(given) if isinstance(given, PathLike) else given)]
 
@@ -74,16 +67,15 @@ def _read_scenario(name: str) -> str:
     """Read the name of a scenario.
 
     Raises:
-        ValueError: there is none, or another has an option of that name; pydantic, which calls this, adds the place.
+        UsageError: there is none, or another has an option of that name.
     """
-    try:
-        found = find_scenario(name)
-    except UsageError as error:
-        raise ValueError(str(error)) from None
-    every = study_options()
+    found, every = find_scenario(name), study_options()
     if taken := [option for option, own in found.options.items() if every.get(option) is not own]:
-        raise ValueError(f"scenario {name!r} has an option {taken[0]!r}, which is taken: it needs another name")
+        raise UsageError(f"scenario {name!r} has an option {taken[0]!r}, which is taken: it needs another name")
     return found.name
+
+
+_Scenario = Annotated[str, AfterValidator(_refusing(_read_scenario))]
 
 
 class Study(BaseModel):
@@ -145,8 +137,8 @@ class Study(BaseModel):
     description: str = ""
     model: Annotated[tuple[str, ...], _Words, _Some]
     parameters: dict[str, Annotated[tuple[Value, ...], _Axis, _Some]] = Field(default_factory=dict)
-    shapes: dict[str, Annotated[tuple[_Size, ...], BeforeValidator(_read_shape), _Some]] = Field(default_factory=dict)
-    scenario: Annotated[tuple[Annotated[str, AfterValidator(_read_scenario)], ...], _Words, _Some] = (USUAL_SCENARIO,)
+    shapes: dict[str, Annotated[tuple[_Size, ...], _Shape, _Some]] = Field(default_factory=dict)
+    scenario: Annotated[tuple[_Scenario, ...], _Words, _Some] = (USUAL_SCENARIO,)
     targets: Annotated[tuple[str, ...], _Some] = ()
     backend: Annotated[tuple[str, ...], _Words, _Some] = ()
     device: Annotated[tuple[Device, ...], _Words, _Some] = ()
@@ -170,7 +162,7 @@ class Study(BaseModel):
     stream: int | None = Field(default=None, ge=1)
     calibration: _Path | None = None
     weights: _Path | None = None
-    goal: Annotated[str | None, AfterValidator(_read_goal)] = None
+    goal: Annotated[str, AfterValidator(_refusing(lambda text: str(read_goal(text))))] | None = None
     against_own_fp32: bool = False
     ceilings: bool = False
     energy: bool = False
@@ -277,24 +269,12 @@ def options_model() -> type[BaseModel]:
 def _type_of(option: StudyOption) -> Any:
     """Return the type of an option's value in pydantic's terms."""
     if (read := option.read) is not None:
-        return Annotated[Any, BeforeValidator(partial(_read_by, read))] | None
+        return Annotated[Any, BeforeValidator(_refusing(read))] | None
     kind: Any = option.kind
     one: Any = Annotated[kind, Field(gt=option.above, ge=option.least, le=option.most)]
     if isinstance(option.default, tuple):
         return Annotated[tuple[one, ...], _Axis]
     return one | None if option.default is None else one
-
-
-def _read_by(read: Callable[[Any], Any], given: Any) -> Any:
-    """Read an option as its scenario does.
-
-    Raises:
-        ValueError: it is none; pydantic, which calls this, adds the place.
-    """
-    try:
-        return read(given)
-    except UsageError as error:
-        raise ValueError(str(error)) from None
 
 
 def checked(fields: dict[str, Any], source: str = "") -> Study:
@@ -359,41 +339,12 @@ def _find_faults(study: Study) -> Iterator[str]:
         why = f"scenario {at_once[0]} divides a number"
         yield f"threads 'default' leaves the number to each library, and {why}: leave one of the two out"
     yield from _find_unused_options(study)
-    yield from _find_metric_faults(study)
+    if study.model_fields_set & SCORING:
+        yield from import_module(plugins.SCORER).find_faults(study)
     axes_given = [(name, getattr(study, name)) for name in ("model", *axes.WORDS)]
     for name, values in [*axes_given, *study.parameters.items()]:
         if (again := axes.find_repeated(values)) is not None:
             yield f"{name} {values[again]} is asked for 2 times: name each value once"
-
-
-def _find_metric_faults(study: Study) -> Iterator[str]:
-    """Yield what makes no sense of truth, metric and their limits."""
-    words = {"truth (--truth)": study.truth, "rows_by (--rows-by)": study.rows_by}
-    words |= {"min_agreement (--min-agreement)": study.min_agreement}
-    has_metric = study.metric or study.labels  # of labels alone it is the accuracy
-    for word in (name for name, value in words.items() if value is not None and not has_metric):
-        yield f"{word} is for a metric: add one (--metric auto proposes one), or leave it out"
-    if study.scores and not has_metric:
-        yield "scores (--scores) names the output that labels or a metric go by: add --labels or --metric"
-    if study.read and not study.inputs:
-        yield "read (--read) reads your own files: give these too, with --inputs images/"
-    if study.truth and study.labels:
-        yield "truth (--truth) and labels (--labels) both say what is right: give one of them"
-    if study.truth and not study.inputs:
-        yield "truth (--truth) is that of your own inputs' rows: give those too, with --inputs data.npz"
-    if study.rows_by and not study.inputs:
-        yield "rows_by (--rows-by) is what your own inputs' rows belong to: give those too, with --inputs data.npz"
-    if study.min_agreement and (study.truth or study.labels):
-        yield "min_agreement (--min-agreement) is for rows without truth: with truth, use --max-drop"
-    for name, text, read in (
-        ("max_drop", study.max_drop, find_max_drop),
-        ("min_agreement", study.min_agreement, read_share),
-    ):
-        try:
-            if text is not None:
-                read(text, 1.0)
-        except ValueError as error:
-            yield f"{name} {text!r}: {error}"
 
 
 def _find_unused_options(study: Study) -> Iterator[str]:

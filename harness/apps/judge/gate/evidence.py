@@ -26,9 +26,9 @@ from shootout.core.constants import (
 from shootout.core.contract import NotRunKind, Precision
 from shootout.core.errors import UsageError
 from shootout.core.messages import Scores
-from shootout.core.stats.goals import MOST_PERCENT, Goal, find_max_drop, read_share
+from shootout.core.stats.goals import MOST_PERCENT, Goal
 from shootout.core.units import counted, limit_digits, round_limit, size
-from shootout.models.metrics import DEFAULT_DROP, tell_rows_to_bring
+from shootout.models.metrics import DEFAULT_DROP, find_max_drop, read_share, tell_rows_to_bring
 from shootout.tell.columns import error
 from shootout.tell.document import Part, Row
 from shootout.tell.limits import LIMITS, SHARE, Limit, Standing, judge_limit
