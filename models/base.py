@@ -20,6 +20,12 @@ from shootout.models.drawing import InputWay, usual
 if TYPE_CHECKING:
     from torch import nn
 
+MOST_INPUT_SETS = 64
+"""So many sets of a user's inputs are verified and timed, from all over them: every target holds them all."""
+CALIBRATION_ROWS = 256
+"""About so many drawn rows give quantizers their ranges, or rows of a user's inputs without labels or a metric."""
+CALIBRATION_BYTES = 64 << 20
+"""Drawn calibration sets together stay below this, but are at least as many as input buffers."""
 WEIGHTS_PARAMETER = "weights"
 """The parameter of a call that says where its weights are; random ones without it."""
 Parameters = Mapping[str, Value]

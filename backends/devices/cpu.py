@@ -7,9 +7,6 @@ import platform
 from pathlib import Path
 from typing import Any
 
-import psutil
-from archspec import cpu as archspec
-
 from shootout.core.host import environment
 
 FLAGS = (
@@ -18,6 +15,29 @@ FLAGS = (
     *("neon", "asimd", "asimddp", "asimdhp", "bf16", "i8mm", "sve", "sve2", "sme"),
 )
 """The instruction sets that decide which kernels a runtime picks (x86, then ARM)."""
+ARM_CORES = {
+    ("0x41", "0xd03"): "Cortex-A53",
+    ("0x41", "0xd04"): "Cortex-A35",
+    ("0x41", "0xd05"): "Cortex-A55",
+    ("0x41", "0xd07"): "Cortex-A57",
+    ("0x41", "0xd08"): "Cortex-A72",
+    ("0x41", "0xd09"): "Cortex-A73",
+    ("0x41", "0xd0a"): "Cortex-A75",
+    ("0x41", "0xd0b"): "Cortex-A76",
+    ("0x41", "0xd0c"): "Neoverse-N1",
+    ("0x41", "0xd40"): "Neoverse-V1",
+    ("0x41", "0xd41"): "Cortex-A78",
+    ("0x41", "0xd42"): "Cortex-A78AE",
+    ("0x41", "0xd44"): "Cortex-X1",
+    ("0x41", "0xd46"): "Cortex-A510",
+    ("0x41", "0xd47"): "Cortex-A710",
+    ("0x41", "0xd49"): "Neoverse-N2",
+    ("0x41", "0xd4b"): "Cortex-A78C",
+    ("0x41", "0xd4f"): "Neoverse-V2",
+    ("0x4e", "0x004"): "NVIDIA Carmel",
+    ("0xc0", "0xac3"): "Ampere-1",
+}
+"""Names of ARM cores by the numbers of their maker and part, as `lscpu` has them."""
 
 
 def facts() -> dict[str, Any]:
@@ -25,15 +45,44 @@ def facts() -> dict[str, Any]:
     return {"cpu": cpu_facts()}
 
 
+def cpu_model() -> str:
+    """Return the processor's own name, or at least its architecture."""
+    text = environment.cpuinfo()
+    return (
+        environment.parse_cpuinfo(text).get("model name")
+        or arm_model(text)
+        or platform.processor()
+        or platform.machine()
+    )
+
+
+def arm_model(text: str) -> str:
+    """Name an ARM processor's kinds of cores, and its board if the kernel knows that; "" of a core that isn't known.
+
+    For example `Cortex-A55 + Cortex-A76 (Rock 5B)`. ARM has numbers for names in /proc/cpuinfo.
+
+    Args:
+        text: of /proc/cpuinfo.
+    """
+    tables = [environment.parse_cpuinfo(table) for table in text.strip().split("\n\n")]
+    parts = {(table.get("CPU implementer", ""), table.get("CPU part", "")) for table in tables if "CPU part" in table}
+    names = sorted({ARM_CORES.get(part, "") for part in parts})
+    board = (environment.read_line(environment.PROC / environment.BOARD) or "").strip("\0\n ")
+    return f"{' + '.join(names)}{f' ({board})' if board else ''}" if names and all(names) else board
+
+
 def cpu_facts() -> dict[str, Any]:
     """Describe the processor, its cores and caches, and how its clock is governed; None if the system doesn't tell."""
+    import psutil
+    from archspec import cpu as archspec  # which another interpreter need not have, where builds read the name alone
+
     host = archspec.host()
     text, board = environment.cpuinfo(), environment.read_line(environment.PROC / environment.BOARD) or ""
     table = environment.parse_cpuinfo(text)
     flags = environment.cpu_flags()
     first = min(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
     return {
-        "model": environment.cpu_model(),
+        "model": cpu_model(),
         "kind": environment.cpu_kind(text, board) or platform.machine(),
         "vendor": table.get("vendor_id") or host.vendor,
         "microarchitecture": host.name,

@@ -66,7 +66,7 @@ def machine_lock(
         os.close(descriptor)
 
 
-def machine_lock_holder(path: Path | None = None) -> locks.LockHolder | None:
+def machine_lock_holder(path: Path | None = None) -> str | None:
     """Return the process that measures on this machine now; None if there is none, or the lock file can't be used."""
     path = path or machine_lock_path()
     try:

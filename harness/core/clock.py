@@ -20,8 +20,6 @@ sleep = time.sleep
 """Wait for so many seconds; the CPU is free meanwhile."""
 RARE_OBJECTS = 50_000
 """The number of new objects between two garbage collections: at most about 10 MB of them."""
-SPIN_NS = 200_000
-"""Spend the last part of a wait awake, since a sleeper wakes up too late by up to this much."""
 
 _SCHEDULED = 2
 """The kind of a process's clock that counts the time for which it ran (CPUCLOCK_SCHED)."""
@@ -234,9 +232,3 @@ def seconds_to_call(call: Call, buffer: int) -> float:
     with Stopwatch() as watch:
         call(buffer)
     return watch.seconds
-
-
-def wait_until(due_ns: int) -> None:
-    """Sleep while there is time, then look at the clock until it is `due_ns`; other threads may run all along."""
-    while (left := due_ns - now_ns()) > 0:
-        sleep((left - SPIN_NS) / 1e9 if left > SPIN_NS else 0)

@@ -101,17 +101,11 @@ SM_CLOCK_SHARE = 0.75
 """Below so much of the highest clock that a GPU arm had, its round is flagged."""
 
 INPUT_BUFFERS = 8
-MOST_INPUT_SETS = 64
-"""So many sets of a user's inputs are verified and timed, from all over them: every target holds them all."""
 MIN_INPUT_BUFFERS = 2
 BUFFERS_BYTES = 64 << 20
 """All input buffers together stay below this where fewer of them do: eight of a large input show no more than two, and
 every arm holds them all.
 """
-CALIBRATION_ROWS = 256
-"""About so many drawn rows give quantizers their ranges, or rows of a user's inputs without labels or a metric."""
-CALIBRATION_BYTES = 64 << 20
-"""Drawn calibration sets together stay below this, but are at least as many as input buffers."""
 FIDELITY_MARGIN = 4.0
 FP32_BOUND_FLOOR = 1e-5
 USEFUL_BOUND = 0.5
@@ -123,16 +117,6 @@ WIDE_BOUND = 1e-3
 """About what rounding one product's operands to BF16 costs: an FP32 error bound above it proves little, and no
 conversion.
 """
-INT8_LEVELS = 127
-"""Steps on each side of zero of a symmetric 8-bit grid."""
-INT4_LEVELS = 7
-"""Likewise of a 4-bit grid."""
-E4M3_MAX = 448.0
-"""FP8's largest number."""
-INT4_GROUP = 128
-"""So many inputs of a channel share a scale in the predicted INT4; vendors' groups are as large or smaller."""
-RANGE_SETS = 64
-"""So many calibration sets, and the input buffers, give the predicted INT8 its ranges."""
 
 LOAD_TIMEOUT_S = 300.0
 BUILD_TIMEOUT_S = 1_800.0

@@ -2,3 +2,16 @@
 
 In: a model's graph and calibration data. Out: quantized files, and the error that they predict.
 """
+
+from __future__ import annotations
+
+INT8_LEVELS = 127
+"""Steps on each side of zero of a symmetric 8-bit grid."""
+INT4_LEVELS = 7
+"""Likewise of a 4-bit grid."""
+E4M3_MAX = 448.0
+"""FP8's largest number."""
+INT4_GROUP = 128
+"""So many inputs of a channel share a scale in the predicted INT4; vendors' groups are as large or smaller."""
+RANGE_SETS = 64
+"""So many calibration sets, and the input buffers, give the predicted INT8 its ranges."""

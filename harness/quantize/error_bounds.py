@@ -14,10 +14,11 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from shootout.core.constants import E4M3_MAX, FIDELITY_MARGIN, INT4_GROUP, INT4_LEVELS, INT8_LEVELS
+from shootout.core.constants import FIDELITY_MARGIN
 from shootout.core.contract import Array, Arrays, Precision
 from shootout.core.exported.calls import Stream
 from shootout.core.exported.fidelity import count_flips, errors_by_mark, flipped_share, widened
+from shootout.quantize import E4M3_MAX, INT4_GROUP, INT4_LEVELS, INT8_LEVELS
 
 Weights = Callable[[Array, int], Array]
 """Puts a weight, with the axis of its output channels, on a grid."""

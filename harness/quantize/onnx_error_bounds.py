@@ -56,12 +56,13 @@ from onnx import (
 )
 from onnx.external_data_helper import uses_external_data
 
-from shootout.core.constants import E4M3_MAX, FP32_BOUND_FLOOR, INT8_LEVELS, RANGE_SETS
+from shootout.core.constants import FP32_BOUND_FLOOR
 from shootout.core.contract import Array, Arrays, Precision
 from shootout.core.exported.calls import Stream
 from shootout.models.onnx import onnx_files
 from shootout.models.onnx.effort import Effort
 from shootout.models.onnx.onnx_graph import FLOATS, PRODUCTS, OnnxGraph, read_graph, read_scope
+from shootout.quantize import E4M3_MAX, INT8_LEVELS, RANGE_SETS
 from shootout.quantize.error_bounds import (
     MASKED,
     Errors,

@@ -32,13 +32,12 @@ from onnxruntime.quantization.calibrate import MinMaxCalibrater, TensorsData
 from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
 from onnxruntime.quantization.quant_utils import load_model_with_shape_infer
 
-from shootout.core.constants import E4M3_MAX, INT8_LEVELS
 from shootout.core.contract import Array, Arrays
 from shootout.core.errors import ModelError
 from shootout.core.schemes import write_floats
 from shootout.models.onnx import onnx_files
 from shootout.models.onnx.layers import QUANTIZABLE, find_nodes, layers_of
-from shootout.quantize import ort
+from shootout.quantize import E4M3_MAX, INT8_LEVELS, ort
 from shootout.quantize.ort import CalibrationReader, quietly
 
 SUMS = ("Add", "Mul")

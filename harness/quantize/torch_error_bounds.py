@@ -31,11 +31,12 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
-from shootout.core.constants import E4M3_MAX, FP32_BOUND_FLOOR, INPUT_BUFFERS, INT8_LEVELS, RANGE_SETS
+from shootout.core.constants import FP32_BOUND_FLOOR, INPUT_BUFFERS
 from shootout.core.contract import Array, Arrays, Precision
 from shootout.core.exported.calls import Stream
 from shootout.core.exported.fidelity import widened
 from shootout.models.onnx.effort import Effort
+from shootout.quantize import E4M3_MAX, INT8_LEVELS, RANGE_SETS
 from shootout.quantize.error_bounds import (
     MASKED,
     Errors,

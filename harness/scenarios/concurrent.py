@@ -60,6 +60,8 @@ class RateStep(Ask):
         return (self.requests + self.lead_in) * max(1 / self.rate_per_s, call_s)
 
 
+SPIN_NS = 200_000
+"""Spend the last part of a wait awake, since a sleeper wakes up too late by up to this much."""
 WINDOW_NS = 50_000_000
 """Several instances at once are read for at least so long, and `BLOCK_CALLS` calls each."""
 SERVE_REQUESTS = 1_000
@@ -398,7 +400,7 @@ def serve_stream(call: Call, buffers: int, service: Service) -> None:
     of their arrival, each by the server that was free first, and no thread in between costs time.
     """
     due_ns, begun_ns, ended_ns, late = service.due_ns, service.begun_ns, service.ended_ns, service.late
-    now_ns, wait = clock.now_ns, clock.wait_until
+    now_ns, wait = clock.now_ns, wait_until
     while len(late) <= service.most_late and (ticket := next(service.tickets)) < len(due_ns):
         due = due_ns[ticket]
         wait(due)
@@ -407,3 +409,9 @@ def serve_stream(call: Call, buffers: int, service: Service) -> None:
         ended_ns[ticket] = ended = now_ns()
         if ended - due > service.limit_ns and ticket >= service.counted:
             late.append(ticket)
+
+
+def wait_until(due_ns: int) -> None:
+    """Sleep while there is time, then look at the clock until it is `due_ns`; other threads may run all along."""
+    while (left := due_ns - clock.now_ns()) > 0:
+        clock.sleep((left - SPIN_NS) / 1e9 if left > SPIN_NS else 0)

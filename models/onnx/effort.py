@@ -26,7 +26,7 @@ import numpy as np
 
 from shootout.core import budget
 from shootout.core.clock import Deadline, Stopwatch, cpu_ns
-from shootout.core.constants import INPUT_BUFFERS, LEAST_RUNS, MIN_INPUT_BUFFERS, RANGE_SETS
+from shootout.core.constants import INPUT_BUFFERS, LEAST_RUNS, MIN_INPUT_BUFFERS
 from shootout.core.contract import SCALED, Precision
 from shootout.core.errors import NotRunKind, SkippedArm, UsageError
 from shootout.core.exported.calls import Work
@@ -34,6 +34,7 @@ from shootout.core.exported.model import INLINE_BYTES
 from shootout.core.host import child, environment, store
 from shootout.core.messages import MORE_TIME, ExportProgress
 from shootout.core.units import span
+from shootout.quantize import RANGE_SETS
 from shootout.quantize.operations import product_flops
 
 T = TypeVar("T")

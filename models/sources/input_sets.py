@@ -12,7 +12,6 @@ from typing import TypeVar
 
 import numpy as np
 
-from shootout.core.constants import CALIBRATION_BYTES, CALIBRATION_ROWS, MOST_INPUT_SETS
 from shootout.core.contract import Array, Arrays, TensorSpec
 from shootout.core.errors import UsageError
 from shootout.core.exported.calls import Stream, buffer_count, set_bytes
@@ -28,7 +27,15 @@ from shootout.core.exported.model import (
     TOO_FEW,
 )
 from shootout.core.exported.request import Request
-from shootout.models.base import LabeledTask, Model, Parameters, draw
+from shootout.models.base import (
+    CALIBRATION_BYTES,
+    CALIBRATION_ROWS,
+    MOST_INPUT_SETS,
+    LabeledTask,
+    Model,
+    Parameters,
+    draw,
+)
 from shootout.models.data import clips, truth_files
 from shootout.models.data.data_files import read_labels, read_rows, read_sets
 from shootout.models.drawing import InputWay

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from shootout.core.constants import INPUT_BUFFERS, MOST_INPUT_SETS
+from shootout.core.constants import INPUT_BUFFERS
 from shootout.core.contract import TensorSpec
 from shootout.core.errors import UsageError
 from shootout.core.exported.calls import Work, buffer_count
 from shootout.core.exported.request import Request, is_file, is_own
-from shootout.models.base import Model, draw, get
+from shootout.models.base import MOST_INPUT_SETS, Model, draw, get
 from shootout.models.data import data_files, table_files
 from shootout.models.drawing import InputWay, usual
 from shootout.models.onnx.effort import ALL_RUNS, ModelSize, beside, export_of, module_s

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shootout.core.clock import Stopwatch
-from shootout.core.constants import CALIBRATION_ROWS, FP32_BOUND_FLOOR, LEAST_RUNS, MIN_INPUT_BUFFERS, WIDE_BOUND
+from shootout.core.constants import FP32_BOUND_FLOOR, LEAST_RUNS, MIN_INPUT_BUFFERS, WIDE_BOUND
 from shootout.core.contract import Array, Arrays, Artifact, Precision, TensorSpec
 from shootout.core.errors import ModelError, UsageError, explained
 from shootout.core.exported.calls import Stream, buffer_count
@@ -40,7 +40,7 @@ from shootout.core.exported.request import Request
 from shootout.core.host import environment
 from shootout.core.install import UNINSTALLED, install, pip_install
 from shootout.core.messages import FIRST_CALL
-from shootout.models.base import buffer_notes, draw
+from shootout.models.base import CALIBRATION_ROWS, buffer_notes, draw
 from shootout.models.data import clips
 from shootout.models.data.data_files import note_renamed, note_repeated
 from shootout.models.drawing import InputWay

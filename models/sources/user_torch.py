@@ -17,13 +17,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from shootout.core.constants import BATCH, CALIBRATION_ROWS
+from shootout.core.constants import BATCH
 from shootout.core.contract import Array, Arrays, Artifact, TensorSpec
 from shootout.core.errors import ModelError, UsageError, explained
 from shootout.core.exported.calls import Stream
 from shootout.core.exported.model import ExportedModel
 from shootout.core.exported.request import Request
-from shootout.models.base import WEIGHTS_PARAMETER, Called, get, set_count
+from shootout.models.base import CALIBRATION_ROWS, WEIGHTS_PARAMETER, Called, get, set_count
 from shootout.models.data import clips
 from shootout.models.data.data_files import note_repeated
 from shootout.models.native.programs import find_state

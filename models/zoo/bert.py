@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shootout.core.constants import CALIBRATION_ROWS
 from shootout.core.contract import Array, Artifact, TensorSpec
 from shootout.core.errors import UsageError
 from shootout.core.exported.calls import buffer_count
-from shootout.models.base import SEED, IntRange, Model, Parameters, set_count
+from shootout.models.base import CALIBRATION_ROWS, SEED, IntRange, Model, Parameters, set_count
 from shootout.models.seeding import seeded
 
 if TYPE_CHECKING:

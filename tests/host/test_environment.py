@@ -355,13 +355,13 @@ def test_without_git_there_is_no_commit(checkout: Path, monkeypatch: pytest.Monk
 
 def test_an_arm_cpu_is_named_by_its_cores_and_its_board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(environment, "PROC", tmp_path)
-    assert environment.arm_model(PI) == "Cortex-A55 + Cortex-A76"
+    assert cpu.arm_model(PI) == "Cortex-A55 + Cortex-A76"
     write(tmp_path, {"device-tree/model": "Some Board 5\0"})
-    assert environment.arm_model(PI) == "Cortex-A55 + Cortex-A76 (Some Board 5)"
-    assert environment.arm_model(PI.replace("0xd05", "0xfff")) == "Some Board 5", "a core without a name"
-    assert environment.arm_model(X86) == "Some Board 5"
+    assert cpu.arm_model(PI) == "Cortex-A55 + Cortex-A76 (Some Board 5)"
+    assert cpu.arm_model(PI.replace("0xd05", "0xfff")) == "Some Board 5", "a core without a name"
+    assert cpu.arm_model(X86) == "Some Board 5"
     write(tmp_path, {"cpuinfo": PI})
-    assert environment.cpu_model() == "Cortex-A55 + Cortex-A76 (Some Board 5)"
+    assert cpu.cpu_model() == "Cortex-A55 + Cortex-A76 (Some Board 5)"
 
 
 def test_a_kind_of_cpu_is_what_the_system_says_without_a_table():

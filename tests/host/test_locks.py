@@ -23,7 +23,7 @@ from shootout.commands.machine_lock import machine_lock, machine_lock_holder, ma
 from shootout.core.clock import Deadline
 from shootout.core.errors import NothingMeasured, UsageError
 from shootout.core.host import locks
-from shootout.core.host.locks import LockHolder, folder_lock
+from shootout.core.host.locks import folder_lock
 
 HOLD = """
 import sys
@@ -62,7 +62,7 @@ def path(tmp_path: Path) -> Path:
 
 def test_a_free_machine_is_taken_without_waiting_and_given_back(path: Path):
     with machine_lock("results/a", never, path):
-        assert machine_lock_holder(path) == LockHolder(pid=os.getpid(), owner="results/a")
+        assert machine_lock_holder(path) == f"process {os.getpid()} (results/a)"
     assert machine_lock_holder(path) is None
     assert path.read_bytes() == b""
     with machine_lock("results/b", never, path):
@@ -88,7 +88,7 @@ def test_the_second_waits_and_is_told_who_holds_it(path: Path):
             holder.stdin.close()  # lets it finish
 
         with machine_lock("results/second", on_wait, path):
-            assert machine_lock_holder(path) == LockHolder(pid=os.getpid(), owner="results/second")
+            assert machine_lock_holder(path) == f"process {os.getpid()} (results/second)"
     assert told[0] == f"waiting for another run on this machine: process {holder.pid} (results/first)"
 
 
@@ -97,7 +97,7 @@ def test_several_measurements_of_one_command_keep_the_machine_between_them(path:
         for measurement in ("alone", "race"):
             with machine_lock(measurement, never, path) as waited_s:
                 assert waited_s == 0
-            assert machine_lock_holder(path) == LockHolder(pid=os.getpid(), owner="gate")
+            assert machine_lock_holder(path) == f"process {os.getpid()} (gate)"
         told: list[str] = []
 
         def give_up() -> None:
@@ -113,7 +113,7 @@ def test_several_measurements_of_one_command_keep_the_machine_between_them(path:
 
 def test_a_killed_holder_frees_the_lock(path: Path):
     with another_process("machine", path) as holder:
-        assert machine_lock_holder(path) == LockHolder(pid=holder.pid, owner="results/first")
+        assert machine_lock_holder(path) == f"process {holder.pid} (results/first)"
         holder.send_signal(signal.SIGKILL)
         holder.wait()
         assert machine_lock_holder(path) is None
@@ -137,7 +137,7 @@ def test_a_lock_file_removed_while_waiting_does_not_let_two_in(path: Path):
 
         with machine_lock("results/second", on_wait, path):
             # Had we kept the removed file's lock, a third process would find a new, free file here.
-            assert machine_lock_holder(path) == LockHolder(pid=os.getpid(), owner="results/second")
+            assert machine_lock_holder(path) == f"process {os.getpid()} (results/second)"
 
 
 def test_who_waits_is_told_again_and_gives_up_when_the_time_is_over(path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -256,13 +256,13 @@ def test_a_forbidden_lock_file_is_an_error_that_names_it(path: Path, monkeypatch
 def test_whatever_a_stranger_wrote_is_survived(path: Path, said: bytes):
     with another_process("machine", path):
         path.write_bytes(said)
-        assert machine_lock_holder(path) == LockHolder(pid=0, owner="")
+        assert machine_lock_holder(path) == "process unknown (unknown)"
 
 
 def test_a_strangers_text_cannot_steer_the_terminal(path: Path):
     with another_process("machine", path):
         path.write_text(json.dumps({"pid": 7, "owner": "a\x1b[2J\nb"}))
-        assert str(machine_lock_holder(path)) == "process 7 (a[2Jb)"
+        assert machine_lock_holder(path) == "process 7 (a[2Jb)"
 
 
 def test_a_folder_takes_one_run_and_names_it(tmp_path: Path):

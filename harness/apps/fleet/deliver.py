@@ -14,7 +14,7 @@ from shootout.core.contract import Arm, NotRun
 from shootout.core.errors import ArmFailed, ShootoutError, SkippedArm
 from shootout.core.exported.client import Delivery
 from shootout.core.exported.model import ExportedModel
-from shootout.core.host import environment
+from shootout.core.host import devices, environment
 from shootout.core.host.placement import place
 from shootout.core.host.scratch import scratch
 from shootout.core.host.store import cache_folder
@@ -48,7 +48,7 @@ def deliver(groups: Sequence[PlannedGroup], needs: Collection[str], progress: Pr
     left = [one for name, one in pairs.items() if name not in builds]
     exported = [one for one in (*exports.models.values(), *exports.probes.values()) if isinstance(one, ExportedModel)]
     return Delivery(
-        made_on=f"{environment.cpu_model()} ({platform.machine()})",
+        made_on=f"{devices.cpu_model()} ({platform.machine()})",
         models={key: made if isinstance(made, ShootoutError) else made.key for key, made in exports.models.items()},
         probes={key: made.key for key, made in exports.probes.items()},
         builds=builds,

@@ -58,6 +58,12 @@ def facts() -> dict[str, Any]:
     return {key: fact for one in told for key, fact in one.items()}
 
 
+def cpu_model() -> str:
+    """Return the processor's own name, or at least its architecture."""
+    model: str = plugins.load(import_module(plugins.DEVICES).CPU_MODEL)()
+    return model
+
+
 def lanes_on_gpu(lanes: Sequence[Lane], cpus: int, needs_bytes: Sequence[int]) -> list[Lane]:
     """Return a lane for each target on a GPU that is worked on at once: as many as fit its free memory.
 

@@ -33,29 +33,6 @@ _SAME_RUN = ("machine", "os", "cpu", "gpus", "python", "libraries", "variables")
 _VOLATILE = frozenset({"microcode", "governor", "turbo", "persistence", "compute_mode"})
 _APART = re.compile(r"extra\s*==\s*['\"](cluster|dev|parquet|report|site|testing)['\"]")
 """Our extras that take no part in a measurement: developers' tools, Ray, pages and tables. All others are recorded."""
-ARM_CORES = {
-    ("0x41", "0xd03"): "Cortex-A53",
-    ("0x41", "0xd04"): "Cortex-A35",
-    ("0x41", "0xd05"): "Cortex-A55",
-    ("0x41", "0xd07"): "Cortex-A57",
-    ("0x41", "0xd08"): "Cortex-A72",
-    ("0x41", "0xd09"): "Cortex-A73",
-    ("0x41", "0xd0a"): "Cortex-A75",
-    ("0x41", "0xd0b"): "Cortex-A76",
-    ("0x41", "0xd0c"): "Neoverse-N1",
-    ("0x41", "0xd40"): "Neoverse-V1",
-    ("0x41", "0xd41"): "Cortex-A78",
-    ("0x41", "0xd42"): "Cortex-A78AE",
-    ("0x41", "0xd44"): "Cortex-X1",
-    ("0x41", "0xd46"): "Cortex-A510",
-    ("0x41", "0xd47"): "Cortex-A710",
-    ("0x41", "0xd49"): "Neoverse-N2",
-    ("0x41", "0xd4b"): "Cortex-A78C",
-    ("0x41", "0xd4f"): "Neoverse-V2",
-    ("0x4e", "0x004"): "NVIDIA Carmel",
-    ("0xc0", "0xac3"): "Ampere-1",
-}
-"""Names of ARM cores by the numbers of their maker and part, as `lscpu` has them."""
 VNNI = frozenset({"avx512_vnni", "avx_vnni", "amx_int8"})
 """Any of them multiplies 8-bit integers and adds up in 32 bits."""
 SEVEN_BITS = "7-bit {}: this CPU has no VNNI, and without it a sum of two 8-bit products may overflow"
@@ -99,7 +76,7 @@ def machine_key() -> str:
     The processor is part of it because images share their machine id. Two machines of one image with the same processor
     and as many CPUs share a name.
     """
-    return _hash_text(f"{first_line(_MACHINE_ID)}|{cpu_model()}|{os.cpu_count()}")
+    return _hash_text(f"{first_line(_MACHINE_ID)}|{devices.cpu_model()}|{os.cpu_count()}")
 
 
 def memory_available_bytes() -> int:
@@ -183,27 +160,6 @@ def cpu_flags() -> frozenset[str]:
 def saturates() -> bool:
     """Return whether INT8 products of 8-bit weights overflow: an x86 CPU without VNNI adds two of them in 16 bits."""
     return platform.machine().lower() in {"x86_64", "amd64"} and not VNNI & cpu_flags()
-
-
-def cpu_model() -> str:
-    """Return the processor's own name, or at least its architecture."""
-    text = cpuinfo()
-    return parse_cpuinfo(text).get("model name") or arm_model(text) or platform.processor() or platform.machine()
-
-
-def arm_model(text: str) -> str:
-    """Name an ARM processor's kinds of cores, and its board if the kernel knows that; "" of a core that isn't known.
-
-    For example `Cortex-A55 + Cortex-A76 (Rock 5B)`. ARM has numbers for names in /proc/cpuinfo.
-
-    Args:
-        text: of /proc/cpuinfo.
-    """
-    tables = [parse_cpuinfo(table) for table in text.strip().split("\n\n")]
-    parts = {(table.get("CPU implementer", ""), table.get("CPU part", "")) for table in tables if "CPU part" in table}
-    names = sorted({ARM_CORES.get(part, "") for part in parts})
-    board = (read_text(PROC / BOARD) or "").strip("\0\n ")
-    return f"{' + '.join(names)}{f' ({board})' if board else ''}" if names and all(names) else board
 
 
 def cpu_kind(cpuinfo: str, board: str) -> str:

@@ -15,7 +15,6 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from shootout.core.errors import UsageError, tell_refusal
@@ -23,17 +22,6 @@ from shootout.core.errors import UsageError, tell_refusal
 FOLDER_LOCK = ".lock"
 _MOST_BYTES = 4_096
 FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LockHolder:
-    """Name the process that holds a lock, by its id (0 if unknown), and what it is doing."""
-
-    pid: int
-    owner: str
-
-    def __str__(self) -> str:
-        return f"process {self.pid or 'unknown'} ({self.owner or 'unknown'})"
 
 
 @contextmanager
@@ -135,11 +123,11 @@ def _write_text(descriptor: int, text: bytes) -> None:
         pass  # a full disk: the lock holds all the same, it only can't say whose it is
 
 
-def read_holder(descriptor: int) -> LockHolder:
-    """Return the process that a lock file names."""
+def read_holder(descriptor: int) -> str:
+    """Return the process that a lock file names, and what it is doing: `process 7 (a run)`."""
     try:
         content = json.loads(os.pread(descriptor, _MOST_BYTES, 0))
         pid, owner = int(content["pid"]), str(content["owner"])
     except (OSError, ValueError, KeyError, TypeError):
-        return LockHolder(pid=0, owner="")
-    return LockHolder(pid=pid, owner="".join(letter for letter in owner if letter.isprintable()))
+        pid, owner = 0, ""
+    return f"process {pid or 'unknown'} ({''.join(filter(str.isprintable, owner)) or 'unknown'})"

@@ -20,11 +20,12 @@ import numpy as np
 
 from shootout.backends.optional import Inside
 from shootout.core.adapter import Built
-from shootout.core.constants import FIDELITY_MARGIN, FP32_BOUND_FLOOR, INT8_LEVELS
+from shootout.core.constants import FIDELITY_MARGIN, FP32_BOUND_FLOOR
 from shootout.core.contract import Array, Arrays, Artifact, Precision
 from shootout.core.exported.fidelity import worst_error
 from shootout.models.onnx import onnx_files
 from shootout.models.onnx.onnx_graph import read_graph
+from shootout.quantize import INT8_LEVELS
 from shootout.quantize import onnx_error_bounds as bounds
 from shootout.quantize.layerwise.outline import Outline, read_outline
 
