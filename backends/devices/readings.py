@@ -19,9 +19,7 @@ from shootout.core.adapter import GpuSide, Session
 from shootout.core.constants import LEAD_IN_CALLS, LEAD_IN_NS
 from shootout.core.contract import Arrays
 from shootout.core.errors import ArmFailed, explained
-from shootout.core.messages import Energy, OnGpu, Scope
-from shootout.core.worker import reported
-from shootout.core.worker.blocks import make_timed_calls
+from shootout.core.messages import Energy, OnGpu
 
 T = TypeVar("T")
 CALLS = 30
@@ -89,9 +87,9 @@ def check_amounts(given: Iterable[Any]) -> list[float]:
     """Return numbers that a session tells.
 
     Raises:
-        ArmFailed: one is no finite amount, or negative.
+        ArmFailed, TypeError, ValueError: one is no finite amount, or negative.
     """
-    numbers: list[float] = reported.check_type(list[float], list(given), "")
+    numbers = [float(one) for one in given]
     if wrong := [one for one in numbers if not math.isfinite(one) or one < 0]:
         raise ArmFailed(f"{wrong[0]} is not an amount")
     return numbers
@@ -102,7 +100,12 @@ class _Readings:
 
     def __init__(self, session: Session, buffers: Sequence[Arrays]) -> None:
         self._session, self._buffers = session, buffers
-        self.call = make_timed_calls(session, buffers)[Scope.END_TO_END]
+
+    def call(self, slot: int) -> Arrays:
+        """Call end to end on an input buffer."""
+        raw = self._session.execute(self._stage_inputs(slot))
+        self._session.synchronize()
+        return self._session.fetch(raw)
 
     def steps_ns(self) -> tuple[float, ...]:
         """Return the nanoseconds of staging, computing and fetching, waiting for the device after each."""

@@ -18,7 +18,7 @@ from shootout.core.errors import UsageError, unknown
 from shootout.core.host import environment
 from shootout.core.scoring import scorer
 from shootout.core.study import points
-from shootout.core.study.plan import metric_of
+from shootout.core.study.points import metric_of
 from shootout.core.study.schema import Study
 from shootout.core.units import round_limit
 from shootout.tell import registered, reproduce

@@ -50,6 +50,12 @@ class MetricSpec:
     scores: str = ""
     rows_by: str = ""
 
+    @classmethod
+    def of(cls, study: Study, rows: RowFiles) -> MetricSpec:
+        """Return what rows are scored by, if there are some; of labels without a metric it is the accuracy."""
+        truth, rows_by = str(rows.truth or ""), study.rows_by or ""
+        return cls(metric=study.metric or ACCURACY, truth=truth, scores=study.scores or "", rows_by=rows_by)
+
     @property
     def is_own(self) -> bool:
         """Return whether the metric is meant as a function of the user's own, not as a name."""

@@ -18,9 +18,8 @@ from shootout.core.exported.request import Request, find_source
 from shootout.core.host import child
 from shootout.core.host.scratch import scratch
 from shootout.core.messages import Scores
-from shootout.core.scoring import MetricSpec, RowFiles
+from shootout.core.scoring import ACCURACY, MetricSpec, RowFiles
 from shootout.core.study.group import is_exact, name_model
-from shootout.core.study.plan import metric_of
 from shootout.core.study.schema import Study
 from shootout.core.units import round_limit
 from shootout.models import source
@@ -99,14 +98,13 @@ def check(
     Raises:
         UsageError: it doesn't fit.
     """
-    files: list[str] = []
+    files, spec = list[str](), MetricSpec.of(study, rows)
     scored = {model: one for model, one in requests.items() if one.source.may_be_scored(one)}
     given = next((name for name, value in (("--metric", study.metric), ("--max-drop", study.max_drop)) if value), "")
     if given and not scored:
         names = ", ".join(map(name_model, requests))
         raise UsageError(f"{given} is for rows of your own, and {names} has none here: give --inputs and --labels")
     if scored:
-        spec = metric_of(study)
         files.append(check_metric(spec.metric, scores=spec.scores, min_agreement=study.min_agreement or ""))
         if (drop := study.max_drop) and unit_of_drop(drop) != "%":
             refuse_drop_of_all("--max-drop", find_max_drop(drop, 1.0), spec.metric)
@@ -117,7 +115,7 @@ def check(
     files += _check_units(Path(study.rows_by), counts) if study.rows_by else []
     if rows.inputs and not study.stream:
         for request_of_model in scored.values():
-            _try_metric(metric_of(study), request_of_model)
+            _try_metric(spec, request_of_model)
     return files
 
 
@@ -130,7 +128,7 @@ def refuse_unshown(study: Study, counts: Collection[int], request: Request) -> N
     drop, agreement = (study.max_drop or "").strip(), (study.min_agreement or "").strip()
     if len(counts) != 1 or study.stream or study.rows_by:
         return
-    (rows,), place, metric = counts, str(study.inputs), metric_of(study).metric
+    (rows,), place, metric = counts, str(study.inputs), study.metric or ACCURACY
     if drop:  # of shares the mean is 1 at most, so that no unit allows more than another
         refuse_few_rows(f"--max-drop {{}}{unit_of_drop(drop)}", find_max_drop(drop, 1.0), metric, rows, request, place)
     if agreement:
@@ -148,8 +146,8 @@ def find_doubts(
         requests: one for each group.
         arms: those that will be measured.
     """
-    scored, spec = [one for one in requests if one.source.may_be_scored(one)], metric_of(study)
-    metric, is_own = spec.metric, spec.is_own
+    scored, metric = [one for one in requests if one.source.may_be_scored(one)], study.metric or ACCURACY
+    is_own = MetricSpec(metric=metric).is_own
     if not scored or metric == AUTO or not (study.max_drop or scored[0].scored == "truth" or not study.metric):
         return
     if all(is_exact(arm.target.precision, arm.target.scheme, arm.file) for arm in arms):

@@ -36,8 +36,8 @@ from shootout.core.contract import Arm, Artifact, Value
 from shootout.core.host.placement import lanes, lanes_near
 from shootout.core.scenario import Terms, scenario_of
 from shootout.core.stats.verdicts import LEAST_RESTARTS
-from shootout.core.study.plan import Plan, PlannedGroup, metric_of
-from shootout.core.study.points import describe, rows_of
+from shootout.core.study.plan import Plan, PlannedGroup
+from shootout.core.study.points import describe, metric_of, rows_of
 from shootout.core.units import counted, size, span
 from shootout.tell.notes import Reason, fold_reasons
 

@@ -27,7 +27,8 @@ from shootout.core.messages import Progress
 from shootout.core.race.recording import Recorder
 from shootout.core.scoring import scorer
 from shootout.core.study.feasibility import check_export, check_memory_of_exports, device_bytes
-from shootout.core.study.plan import Plan, PlannedGroup, metric_of
+from shootout.core.study.plan import Plan, PlannedGroup
+from shootout.core.study.points import metric_of
 from shootout.core.study.target import provider
 from shootout.core.units import counted, span
 

@@ -61,7 +61,7 @@ from shootout.core.scenario import scenario_of
 from shootout.core.scoring import MetricSpec, scorer
 from shootout.core.stats.readings import LEAST_TAILS, least_calls, own_calls, steady_from
 from shootout.core.study.feasibility import device_bytes
-from shootout.core.study.plan import metric_of
+from shootout.core.study.points import metric_of
 from shootout.core.study.schema import Study
 from shootout.core.units import duration
 from shootout.core.worker import reported

@@ -40,7 +40,7 @@ from shootout.core.host.placement import Placement, allowed_cpus, place, widest
 from shootout.core.host.store import cache_folder
 from shootout.core.messages import Progress
 from shootout.core.scenario import Arrivals, find_scenario
-from shootout.core.scoring import ACCURACY, MetricSpec, scorer
+from shootout.core.scoring import scorer
 from shootout.core.stats.goals import read_goal
 from shootout.core.stats.readings import LEAST_TAILS
 from shootout.core.study.feasibility import Here, find_obstacles, needed_bytes, needed_disk_bytes, weight_bytes
@@ -280,12 +280,6 @@ def _refuse_lossy_original(point: Point, facts: Mapping[str, Content]) -> None:
             f"{name_model(point.model)} holds {kinds}, and the first file is the reference of the others: "
             f"put {name_model(plain)} first, as in {shlex.quote(files)}"
         )
-
-
-def metric_of(study: Study) -> MetricSpec:
-    """Return what rows are scored by, if there are some; of labels without a metric it is the accuracy."""
-    truth, rows_by = str(rows_of(study).truth or ""), study.rows_by or ""
-    return MetricSpec(metric=study.metric or ACCURACY, truth=truth, scores=study.scores or "", rows_by=rows_by)
 
 
 def refuse_unknown_names(study: Study, point: Point, here: Here) -> None:

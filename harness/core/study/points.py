@@ -17,7 +17,7 @@ from shootout.core.exported.request import Request, find_model, is_file, is_own
 from shootout.core.host.placement import Threads
 from shootout.core.messages import Progress
 from shootout.core.scenario import Arrivals, find_scenario
-from shootout.core.scoring import RowFiles
+from shootout.core.scoring import MetricSpec, RowFiles
 from shootout.core.study import axes
 from shootout.core.study.group import name_model
 from shootout.core.study.schema import Study, checked, study_options
@@ -235,10 +235,10 @@ def find_rows(inputs: str | None, read: str | None, truth: str | None, progress:
     given = RowFiles(inputs=Path(inputs) if inputs else None, truth=Path(truth).expanduser() if truth else None)
     if given.inputs is None or read is None:
         return given
-    found = plugins.load(plugins.ROWS)(given.inputs, read, progress)
+    found: RowFiles = plugins.load(plugins.ROWS)(given.inputs, read, progress)
     if given.truth and found.truth:
         raise UsageError(f"--truth {truth} and {read} both say what is right: pass only one of them")
-    return RowFiles(inputs=found.inputs, truth=given.truth or found.truth)
+    return replace(found, truth=given.truth or found.truth)
 
 
 def rows_of(study: Study, progress: Progress | None = None) -> RowFiles:
@@ -253,6 +253,11 @@ def rows_of(study: Study, progress: Progress | None = None) -> RowFiles:
             if given:
                 raise UsageError(f"{study.read} gives truth already: leave {name} out")
     return found
+
+
+def metric_of(study: Study) -> MetricSpec:
+    """Return what a study's rows are scored by, as `MetricSpec.of`."""
+    return MetricSpec.of(study, rows_of(study))
 
 
 def request(study: Study, point: Point) -> Request:

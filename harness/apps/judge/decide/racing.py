@@ -23,7 +23,7 @@ from shootout.core.scoring import scorer
 from shootout.core.stats.readings import LEAST_TAILS
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.study.group import GroupRecord
-from shootout.core.study.plan import metric_of
+from shootout.core.study.points import metric_of
 from shootout.core.study.schema import Study
 from shootout.tell.document import Finding, tell_finding
 from shootout.tell.limits import Limit, Standing

@@ -32,8 +32,8 @@ from shootout.core.install import install
 from shootout.core.messages import Progress
 from shootout.core.scoring import ACCURACY
 from shootout.core.stats.readings import LEAST_TAILS
-from shootout.core.study.plan import Plan, make_plan, metric_of
-from shootout.core.study.points import describe, points, request
+from shootout.core.study.plan import Plan, make_plan
+from shootout.core.study.points import describe, metric_of, points, request
 from shootout.core.study.schema import Study, checked
 from shootout.core.study.target import parse_targets, provider
 from shootout.core.worker.availability import known_available
