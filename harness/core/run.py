@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 from shootout.core.clock import Deadline, utc_now
 from shootout.core.constants import BIAS_FLOOR
+from shootout.core.contract import NotRun, NotRunKind
 from shootout.core.errors import Interrupted
 from shootout.core.host.environment import machine_key
 from shootout.core.host.store import read_facts
@@ -155,8 +156,21 @@ def _end(runner: RaceRunner, limit: Deadline, *, played: bool) -> None:
     )
     runner.file.append(ended)
     if limit.seconds is not None and not complete and not any(group.rounds for group in groups.values()):
-        told = f"--max-time {span(limit.seconds)} was too short for a figure"
-        runner.progress.say(f"{told}: exports and builds took {span(runner.time.preparing_s)}")
+        late = [why for group in groups.values() for why in group.setbacks.values()]
+        runner.progress.say(tell_shortage(limit.seconds, runner.time.preparing_s, late))
+
+
+def tell_shortage(limit_s: float, preparing_s: float, setbacks: Iterable[NotRun]) -> str:
+    """Tell what a time was too short for: exports and builds, or restarts where these took less than half of it.
+
+    Args:
+        setbacks: why arms are out.
+    """
+    late = [why.reason for why in setbacks if why.kind is NotRunKind.NOT_REACHED]
+    cause = f"exports and builds took {span(preparing_s)}"
+    if late and preparing_s < limit_s / 2:
+        cause = late[0]
+    return f"--max-time {span(limit_s)} was too short for a figure: {cause}"
 
 
 @contextmanager

@@ -35,6 +35,7 @@ from shootout.core.race.race import Race, find_next
 from shootout.core.race.recording import Recorder
 from shootout.core.race.restart import Restart
 from shootout.core.results.group import group_of
+from shootout.core.run import tell_shortage
 from shootout.core.scenario import Terms
 from shootout.core.scoring import MetricSpec
 from shootout.core.stats.group_evidence import Rules
@@ -234,6 +235,19 @@ def test_arms_whose_steps_at_a_given_rate_can_not_all_end_in_time_stay_out_at_on
     found = Restart(index=0, arms=(), **given, rng=random.Random(0), terms=terms)._arms_that_fit_the_time(arms)
     assert found == [arms[1]]
     assert "takes 33 s at least, and --max-time leaves 20 s" in out["b:cpu:fp32"].reason
+
+
+@pytest.mark.parametrize(
+    ("preparing_s", "told"),
+    [
+        (1.0, "--max-time 10 s was too short for a figure: a restart with it takes 6 min at least"),
+        (9.0, "--max-time 10 s was too short for a figure: exports and builds took 9 s"),
+    ],
+)
+def test_a_time_that_was_too_short_tells_for_what(preparing_s: float, told: str) -> None:
+    failed = NotRun(NotRunKind.KILLED, "segmentation fault", "")
+    late = NotRun(NotRunKind.NOT_REACHED, "a restart with it takes 6 min at least", "")
+    assert tell_shortage(10.0, preparing_s, [failed, late]) == told
 
 
 def test_a_step_of_a_search_for_a_rate_is_not_begun_where_it_does_not_fit() -> None:
