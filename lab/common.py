@@ -17,7 +17,7 @@ import numpy as np
 
 from shootout import models
 from shootout.core.adapter import Built
-from shootout.core.build.builder import Builder, BuiltArm
+from shootout.core.build.builder import Builder
 from shootout.core.clock import Stopwatch
 from shootout.core.contract import Arm, Array, NotRun, Value
 from shootout.core.errors import ArmFailed, SkippedArm
@@ -103,10 +103,6 @@ class Bench:
         return Arm(target=parse_targets(target, describe)[0], model=model, parameters=complete, **fields)
 
     def built(self, arm: Arm) -> Built:
-        """Build the arm's artifact; see `prepared`."""
-        return self.prepared(arm).built
-
-    def prepared(self, arm: Arm) -> BuiltArm:
         """Export and build the arm as a run does (without the permutation probe), and return what that took."""
         builder = Builder(
             cache=cache_folder(),

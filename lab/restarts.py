@@ -64,8 +64,8 @@ def figures(bench: Bench) -> Tables:
 
 def _measure_arm(bench: Bench, target: str) -> dict[str, Any]:
     say(f"  {target}: building")
-    prepared, count = bench.prepared(bench.arm(target)), bench.size(10, 2)
-    built = copies(prepared.built, 2)
+    prepared, count = bench.built(bench.arm(target)), bench.size(10, 2)
+    built = copies(prepared, 2)
     ledger, eye, rng = Ledger(), watch(bench.placement), bench.rng(f"restarts {target}")
     stage = TimedLauncher(**bench.staged(built), ledger=ledger)
     played = []

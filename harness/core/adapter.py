@@ -122,7 +122,7 @@ def check_inputs(specs: Sequence[TensorSpec], inputs: Arrays) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
-    """An arm's artifact on disk: all that `load` needs, in any later process.
+    """An arm's artifact on disk: all that `load` needs, in any later process; and, for the record, what it took.
 
     Attributes:
         exported: the model it was built from.
@@ -130,12 +130,20 @@ class Built:
         facts: what `build` wants to tell `load` or the record (JSON values). `compute_nodes_by_precision` and
             `artifact_bytes`, where they are among them, go into the row of an arm that is built here but can't run;
             `elsewhere` is why, where its options and not the device make it so: a row that is built only.
+        build_s: seconds of the first, uncached build; like all below it is filled in by what calls `build`.
+        cached: whether it came from the cache.
+        probe: the permutation probe's finding, or for integers the grid probe's; None if neither applies (spin).
+        install_bytes: of its runtime; None if not known.
     """
 
     arm: Arm
     exported: ExportedModel
     folder: Path
     facts: Mapping[str, Any] = field(default_factory=dict)
+    build_s: float = 0.0
+    cached: bool = False
+    probe: str | None = None
+    install_bytes: int | None = None
 
 
 class Runner(Protocol):

@@ -13,7 +13,8 @@ from support.building import built_by
 from support.exports import bare_exported
 
 from shootout.apps.fleet import deliver
-from shootout.core.build.builder import Builder, BuiltArm, Exports, as_probe, name_build, open_delivery, probe_key
+from shootout.core.adapter import Built
+from shootout.core.build.builder import Builder, Exports, as_probe, name_build, open_delivery, probe_key
 from shootout.core.clock import Deadline
 from shootout.core.contract import Arm, Artifact, Availability, Device, Precision, Target
 from shootout.core.errors import ArmFailed, ModelError, NotRun, NotRunKind, SkippedArm, UsageError
@@ -98,7 +99,7 @@ def folders_of(delivery: Delivery) -> list[Path]:
     return [made for made in delivery.builds.values() if isinstance(made, Path)]
 
 
-def prepared(folder: Path, maker: Maker, delivery: Delivery | None) -> BuiltArm:
+def prepared(folder: Path, maker: Maker, delivery: Delivery | None) -> Built:
     """The arm, as the other machine makes it ready."""
     builder = Builder(
         cache=folder,
@@ -156,9 +157,9 @@ def test_the_other_machine_builds_nothing_and_says_where_it_was_built(monkeypatc
     found = prepared(tmp_path / "there", maker, made)
     assert maker.built == []
     assert maker.probed == [b"permutation_probe"], "on the probe's build that was sent"
-    assert (found.built.folder / "engine").read_bytes() == b"m"
+    assert (found.folder / "engine").read_bytes() == b"m"
     assert (found.probe, found.build_s, found.cached) == ("fp32", 0.5, False)
-    assert found.built.facts == {"kernels": "theirs", "notes": [f"built on {made.made_on}, and sent"]}
+    assert found.facts == {"kernels": "theirs", "notes": [f"built on {made.made_on}, and sent"]}
     assert prepared(tmp_path / "there", maker, made).cached
 
 
@@ -169,7 +170,7 @@ def test_another_delivery_is_another_build_and_none_is_one_of_its_own(monkeypatc
         made_on="a newer converter", models={}, builds={**made.builds, OWN: folders_of(made)[0].with_name("c" * 64)}
     )
     folders_of(made)[0].rename(folders_of(made)[0].with_name("c" * 64))
-    assert prepared(tmp_path / "there", maker, other).built.folder != first.built.folder
+    assert prepared(tmp_path / "there", maker, other).folder != first.folder
     assert maker.built == []
     prepared(tmp_path / "elsewhere", maker, None)
     assert sorted(maker.built) == ["m", "permutation_probe"]

@@ -15,7 +15,7 @@ from support.exports import bare_exported
 
 from shootout.core.adapter import Built
 from shootout.core.build import preparation
-from shootout.core.build.builder import BuiltArm, Exports
+from shootout.core.build.builder import Exports
 from shootout.core.clock import Deadline
 from shootout.core.constants import BUILD_TIMEOUT_S
 from shootout.core.contract import Arm, Availability, Device, NotRun, NotRunKind, Precision, Target
@@ -61,7 +61,7 @@ class Ledger:
     def note(self, group: str, arm: Arm, why: NotRun) -> None:
         self.out.setdefault(arm.label, why)
 
-    def built(self, group: str, arm: Arm, found: BuiltArm, *, runs: bool) -> None:
+    def built(self, group: str, arm: Arm, found: Built, *, runs: bool) -> None:
         self.made.append(arm.label)
 
 
@@ -92,7 +92,7 @@ class Shop:
 
     def prepare(
         self, arm: Arm, model: Any, version: str, *, runs: bool, cpus: frozenset[int], limit: Deadline
-    ) -> BuiltArm:
+    ) -> Built:
         self.begun.append(arm.label)
         if arm.label == self.hangs:
             hanging(self).ask("build", BUILD_TIMEOUT_S, limit.left_s)
@@ -105,9 +105,7 @@ class Shop:
             self.late = True
             raise SkippedArm("no such build", "none")
         facts = {"elsewhere": "it is for a phone"} if arm.label == self.foreign else {}
-        return BuiltArm(
-            built=Built(arm=arm, exported=model, folder=Path(), facts=facts), build_s=0.0, cached=False, probe=None
-        )
+        return Built(arm=arm, exported=model, folder=Path(), facts=facts)
 
 
 def hanging(shop: Shop) -> Any:

@@ -146,7 +146,7 @@ def test_a_forked_build_writes_the_same_bytes(tmp_path: Path, monkeypatch: pytes
         if not forks:
             monkeypatch.setattr(builder, "can_fork", lambda: False)
         own = Builder(cache=tmp_path / str(forks), placement=PLACE, probes={}, machine="this", logs=tmp_path)
-        built = own.prepare(arm, model, "1").built
+        built = own.prepare(arm, model, "1")
         own.close()
         files = {file.name: sha256(file) for file in built.folder.iterdir() if file.name != "built.json"}
         written.append((files, {key: value for key, value in built.facts.items() if not key.endswith("_ns")}))

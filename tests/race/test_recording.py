@@ -60,7 +60,7 @@ def performance(call_ns: float, known: int, *, arm: Arm = ARM, per_reading: int 
 
 def doubts(target: Target, *, drawn: bool = True, **error_bounds: float) -> tuple[str, ...]:
     exported = bare_exported({"fp32": 1e-5, "fp16": 2e-3, "bf16": 2e-2, **error_bounds}, model="mine.onnx", drawn=drawn)
-    found: Any = SimpleNamespace(built=SimpleNamespace(exported=exported), probe="int4")
+    found: Any = SimpleNamespace(exported=exported, probe="int4")
     return _find_doubts(Arm(target=target, model="m"), found, runs=True)
 
 
@@ -108,7 +108,7 @@ def test_a_row_whose_labels_or_truth_are_scored_is_not_told_to_bring_labels(tmp_
             (tmp_path / REPORT).touch()
         wide: Any = {"fp32": 1e-5, "fp16": 0.9, "bf16": 0.9, "int4": 0.9}
         exported = bare_exported(wide, model="mine.onnx", folder=tmp_path)
-        made: Any = SimpleNamespace(built=SimpleNamespace(exported=exported), probe="int4")
+        made: Any = SimpleNamespace(exported=exported, probe="int4")
         target = Target(backend="onnxruntime", precision=precision)
         found.append(any("weak check" in line for line in _find_doubts(Arm(target=target, model="m"), made, runs=True)))
     assert found == [True, False]
@@ -121,7 +121,7 @@ def test_what_there_was_no_time_to_predict_refuses_nothing():
         target = Target(backend="onnxruntime", device=Device.CUDA, precision=Precision.INT8, scheme=scheme)
         assert made.error_bound(target)[0] is None
         assert not made.is_judged(target)
-        found: Any = SimpleNamespace(built=SimpleNamespace(exported=made), probe="int8")
+        found: Any = SimpleNamespace(exported=made, probe="int8")
         assert NO_TIME in _find_doubts(Arm(target=target, model="m"), found, runs=True)
     assert made.is_judged(Target(backend="onnxruntime", precision=Precision.INT8))
     assert made.is_judged(Target(backend="onnxruntime", precision=Precision.BF16)), "no time would have told it"
@@ -129,7 +129,7 @@ def test_what_there_was_no_time_to_predict_refuses_nothing():
 
 def test_a_files_own_precisions_that_nothing_can_be_predicted_of_are_not_judged():
     native, made = Target(backend="onnxruntime", precision=Precision.NATIVE), bare_exported({"fp32": 1e-5})
-    found: Any = SimpleNamespace(built=SimpleNamespace(exported=made), probe=None)
+    found: Any = SimpleNamespace(exported=made, probe=None)
     assert not made.is_judged(native)
     assert _find_doubts(Arm(target=native, model="m"), found, runs=True) == (UNKNOWN,)
 
@@ -142,7 +142,7 @@ def test_a_wide_error_bound_of_fp32_shows_no_integers_to_be_floats():
 def test_an_error_above_what_inputs_move_proves_little_and_is_held_all_the_same():
     exported = bare_exported({"fp32": 1e-5, "int4": 0.2}, drawn=True, spread=0.3)
     int4 = Target(backend="onnxruntime", precision=Precision.INT4)
-    found: Any = SimpleNamespace(built=SimpleNamespace(exported=exported), probe="int4")
+    found: Any = SimpleNamespace(exported=exported, probe="int4")
     assert exported.is_judged(int4)
     assert _find_doubts(Arm(target=int4, model="m"), found, runs=True) == (LITTLE.format(0.2, 0.3),)
 
@@ -151,7 +151,7 @@ def test_a_float_row_says_it_too_and_a_model_of_ours_takes_no_inputs():
     fp16 = Target(backend="onnxruntime", precision=Precision.FP16)
     assert doubts(fp16, fp16=0.6) == ("error not checked: the inputs are random; give --inputs",)
     assert doubts(fp16) == ()
-    found: Any = SimpleNamespace(built=SimpleNamespace(exported=bare_exported({"fp16": 0.6}, drawn=True)), probe="fp16")
+    found: Any = SimpleNamespace(exported=bare_exported({"fp16": 0.6}, drawn=True), probe="fp16")
     assert _find_doubts(Arm(target=fp16, model="m"), found, runs=True) == ("error not checked: the inputs are random",)
 
 
@@ -220,14 +220,14 @@ def test_who_was_killed_is_tried_again_by_the_same_command_and_in_once_it_has_pl
 
 def test_a_run_knows_which_exports_it_was_begun_on(tmp_path):
     built: Any = SimpleNamespace(
-        built=SimpleNamespace(exported=replace(bare_exported({"fp32": 1e-5}), key="brief"), facts={}),
+        exported=replace(bare_exported({"fp32": 1e-5}), key="brief"),
+        facts={},
         build_s=1.0,
         cached=False,
         probe="fp32",
         install_bytes=None,
     )
-    old = replace(built.built.exported, key="")
-    before: Any = SimpleNamespace(**{**vars(built), "built": SimpleNamespace(exported=old, facts={})})
+    before: Any = SimpleNamespace(**{**vars(built), "exported": replace(built.exported, key="")})
     arms = [Arm(target=Target(backend=name), model="m") for name in ("numpy", "onnxruntime")]
     lines = [_prepared_line("g", arm, one, runs=True) for arm, one in zip(arms, (built, before), strict=True)]
     for complete, keys in ((False, {("g", "numpy:cpu:fp32"): "brief"}), (True, {})):

@@ -98,7 +98,7 @@ def test_what_is_built_is_shipped_under_other_variables_and_what_is_gone_is_not(
     monkeypatch.setattr(artifact, "Builder", Mock(return_value=builder))
     monkeypatch.setattr(artifact.availability, "find_available", lambda pairs: dict.fromkeys(pairs, Availability()))
     source = raced(ARM, here | {"variables": {"OMP_WAIT_POLICY": "active"}})
-    assert artifact.find_built(source, Mock()) is builder.prepare.return_value.built
+    assert artifact.find_built(source, Mock()) is builder.prepare.return_value
     builder.holds.return_value = False
     with pytest.raises(UsageError, match=r"gone from the cache, and it was measured with .*OMP_WAIT_POLICY=active"):
         artifact.find_built(source, Mock())

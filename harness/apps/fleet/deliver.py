@@ -77,7 +77,7 @@ def _build_all(
             progress.detail(f"{number} of {len(asked)} built, now {arm.label}")
             version = available[provider(arm.target)].version
             try:
-                made[name] = builder.prepare(arm, model, version, runs=False, limit=limit.part()).built.folder
+                made[name] = builder.prepare(arm, model, version, runs=False, limit=limit.part()).folder
             except (ArmFailed, SkippedArm) as out:
                 made[name] = replace(out.why, during="build")
     return made

@@ -104,7 +104,7 @@ def find_built(source: RacedArm, progress: Progress, *, to: str = SHIP, limit: D
             changed := _describe_surroundings(here, there)
         ):
             raise UsageError(f"its build is gone from the cache, and {changed}: {again}")
-        return builder.prepare(source.arm, model, found.version, limit=limit).built
+        return builder.prepare(source.arm, model, found.version, limit=limit)
 
 
 def _export_probe(arm: Arm) -> dict[ProbeKey, ExportedModel]:

@@ -228,28 +228,6 @@ _RECORD = "built.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BuiltArm:
-    """Hold an arm that is ready to be loaded, and what making it ready took.
-
-    Attributes:
-        probe: the permutation probe's finding, or for integers the grid probe's; None if neither applies (spin).
-        install_bytes: of its runtime; None if not known.
-    """
-
-    built: Built
-    build_s: float
-    cached: bool
-    probe: str | None
-    install_bytes: int | None = None
-
-    @property
-    def elsewhere(self) -> NotRun | None:
-        """Return why it can't run on this machine, if its own options make it so."""
-        reason = self.built.facts.get("elsewhere")
-        return NotRun(NotRunKind.BUILT_ONLY, reason) if reason else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Builder:
     """Build arms for one cache, machine and set of interpreters, with the probes' own models."""
 
@@ -286,7 +264,7 @@ class Builder:
         runs: bool = True,
         cpus: frozenset[int] | None = None,
         limit: Deadline | None = None,
-    ) -> BuiltArm:
+    ) -> Built:
         """Build `arm` on `model`, or take it from the cache; a corrupted cache entry is rebuilt.
 
         Args:
@@ -404,14 +382,14 @@ class Builder:
         lane = self.placement if cpus is None else replace(self.placement, arms=cpus, threads=len(cpus))
         return lane.narrowed(arm.threads).arms
 
-    def _open_cached(self, folder: Path, arm: Arm, model: ExportedModel) -> BuiltArm | None:
+    def _open_cached(self, folder: Path, arm: Arm, model: ExportedModel) -> Built | None:
         """Open an entry of the cache; None if there is none, or if it is damaged."""
         if not folder.exists():
             return None
         try:
             record = _read_record(folder)
             mark_used(folder)
-            return _make_built_arm(folder, arm, model, record, cached=True)
+            return _open_build(folder, arm, model, record, cached=True)
         except (OSError, ValueError, KeyError) as error:
             if self.progress:
                 reason = error if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
@@ -426,7 +404,7 @@ class Builder:
         runs: bool,
         place: AbstractContextManager[WorkerProcess],
         limit: Deadline,
-    ) -> BuiltArm:
+    ) -> Built:
         folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with scratch(self.cache) as fresh:
             with place as worker:
@@ -437,7 +415,7 @@ class Builder:
             (fresh / _RECORD).write_text(sealed(record), encoding="utf-8")
             shutil.rmtree(folder, ignore_errors=True)
             fresh.rename(folder)
-        return _make_built_arm(folder, arm, model, record, cached=False)
+        return _open_build(folder, arm, model, record, cached=False)
 
     def _make(
         self, worker: WorkerProcess, arm: Arm, model: ExportedModel, folder: Path, limit: Deadline
@@ -553,12 +531,6 @@ def _read_record(folder: Path) -> dict[str, Any]:
     return record
 
 
-def _make_built_arm(
-    folder: Path, arm: Arm, model: ExportedModel, record: Mapping[str, Any], *, cached: bool
-) -> BuiltArm:
-    return BuiltArm(
-        built=Built(arm=arm, exported=model, folder=folder, facts=record["facts"]),
-        build_s=record["build_s"],
-        cached=cached,
-        probe=record["probe"],
-    )
+def _open_build(folder: Path, arm: Arm, model: ExportedModel, record: Mapping[str, Any], *, cached: bool) -> Built:
+    told = {name: record[name] for name in ("facts", "build_s", "probe")}
+    return Built(arm=arm, exported=model, folder=folder, cached=cached, **told)

@@ -13,7 +13,7 @@ from threading import Event
 
 from shootout.core import backends, budget
 from shootout.core.adapter import Built
-from shootout.core.build.builder import Builder, BuiltArm, Exports, export_all, leading_of, needs_of, open_delivery
+from shootout.core.build.builder import Builder, Exports, export_all, leading_of, needs_of, open_delivery
 from shootout.core.clock import Deadline
 from shootout.core.contract import Arm, NotRun, NotRunKind
 from shootout.core.errors import ArmFailed, ModelError, ShootoutError, SkippedArm, UsageError
@@ -413,7 +413,7 @@ class Preparation:
             jobs.append(BuildJob(group, arm, model, version, kept))
         return jobs
 
-    def _build_arm(self, job: BuildJob, cpus: frozenset[int], builder: Builder, limit: Deadline) -> BuiltArm:
+    def _build_arm(self, job: BuildJob, cpus: frozenset[int], builder: Builder, limit: Deadline) -> Built:
         """Build one arm in a part of the time, or in all of it if the builds that wait have a lane of their own."""
         self._waiting.discard(job)
         if limit.seconds is not None and len(self._waiting) >= len(lanes(self.plan.placement)):
@@ -428,7 +428,7 @@ class Preparation:
         controls = copies if group.record.baseline in own else []
         return own | {arm.label: replace(own[str(group.record.baseline)], arm=arm) for arm in controls}
 
-    def _take_result(self, job: BuildJob, future: Future[BuiltArm], *, was_stopped: bool) -> Built | None:
+    def _take_result(self, job: BuildJob, future: Future[Built], *, was_stopped: bool) -> Built | None:
         """Report a build that ended to the recorder; return it if it can run here."""
         try:
             build = future.result()
@@ -443,11 +443,12 @@ class Preparation:
                     why = replace(job.skip, kind=NotRunKind.UNAVAILABLE, reason=reason)
                 self.recorder.note(job.key[0], job.arm, why)
             return None  # called off otherwise: its model can't be had, as the recorder knows
-        cant_run = job.skip or build.elsewhere
+        other = build.facts.get("elsewhere")
+        cant_run = job.skip or (NotRun(NotRunKind.BUILT_ONLY, other) if other else None)
         self.recorder.built(job.key[0], job.arm, build, runs=cant_run is None)
         if cant_run:
             self.recorder.note(job.key[0], job.arm, cant_run)
-        return None if cant_run else build.built
+        return None if cant_run else build
 
     def _show_progress(self, waiting: Sequence[BuildJob], count: int) -> None:
         """Show what is being built: the first jobs that wait, since the order is first come, first served."""
@@ -459,10 +460,10 @@ class Preparation:
 def run_on_lanes(
     jobs: Sequence[BuildJob],
     lanes: Sequence[frozenset[int]],
-    build: Callable[[BuildJob, frozenset[int]], BuiltArm],
+    build: Callable[[BuildJob, frozenset[int]], Built],
     stop: Callable[[], None],
     look: Callable[[], bool],
-) -> Generator[tuple[BuildJob, Future[BuiltArm], bool]]:
+) -> Generator[tuple[BuildJob, Future[Built], bool]]:
     """Run jobs side by side, one per lane at a time, first come, first served; closed early, it leaves nothing running.
 
     A compiler sees the machine that its arm will see, and no two builds share a CPU. They still share caches and
@@ -481,7 +482,7 @@ def run_on_lanes(
     for lane in lanes:
         free.put(lane)
 
-    def run(job: BuildJob) -> BuiltArm:
+    def run(job: BuildJob) -> Built:
         lane = free.get()
         try:
             return build(job, lane)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from shootout.core import backends
-from shootout.core.build.builder import BuiltArm
+from shootout.core.adapter import Built
 from shootout.core.contract import SCALED, Arm, NotRun, NotRunKind, Precision
 from shootout.core.errors import TRIED_AGAIN
 from shootout.core.journal import samples
@@ -119,7 +119,7 @@ class Recorder:
         self._gone[group][arm.label] = why
         self.file.append(not_run(group, arm, why))
 
-    def built(self, group: str, arm: Arm, found: BuiltArm, *, runs: bool) -> None:
+    def built(self, group: str, arm: Arm, found: Built, *, runs: bool) -> None:
         """Note that an arm was built; a process that goes on with the run doesn't note it again."""
         if (group, arm.label) not in self.installed:
             self.file.append(_prepared_line(group, arm, found, runs=runs))
@@ -154,27 +154,27 @@ class Recorder:
         return lines
 
 
-def _prepared_line(group: str, arm: Arm, found: BuiltArm, *, runs: bool) -> Prepared:
-    facts = found.built.facts
+def _prepared_line(group: str, arm: Arm, found: Built, *, runs: bool) -> Prepared:
+    facts = found.facts
     return Prepared(
         group=group,
         arm=arm.label,
-        export_s=found.built.exported.export_s,
+        export_s=found.exported.export_s,
         build_s=found.build_s,
         build_cached=found.cached,
         probe=found.probe,
         artifact_bytes=None if runs else facts.get("artifact_bytes"),
         built_nodes_by_precision=None if runs else facts.get("compute_nodes_by_precision"),
-        notes=(*found.built.exported.notes, *facts.get("notes", ()), *_find_doubts(arm, found, runs=runs)),
-        work=found.built.exported.work,
-        exported=found.built.exported.key,
+        notes=(*found.exported.notes, *facts.get("notes", ()), *_find_doubts(arm, found, runs=runs)),
+        work=found.exported.work,
+        exported=found.exported.key,
         install_bytes=found.install_bytes,
     )
 
 
-def _find_doubts(arm: Arm, found: BuiltArm, *, runs: bool) -> tuple[str, ...]:
+def _find_doubts(arm: Arm, found: Built, *, runs: bool) -> tuple[str, ...]:
     """Return what a reader must know: what isn't quantized in a quantized model, and which proof is missing or weak."""
-    target, exported = arm.target, found.built.exported
+    target, exported = arm.target, found.exported
     rests = backends.capabilities(target.backend).rest
     rest, error_bound = rests.get((target.device, target.precision)), exported.error_bound(target, rests)[0]
     lines = [f"what isn't quantized computes in {rest}"] if rest else []
