@@ -26,7 +26,6 @@ from shootout.core.host import environment
 from shootout.core.journal.records import (
     LINE,
     SCHEMA,
-    SCHEMAS,
     Confirming,
     Ended,
     Header,
@@ -222,7 +221,7 @@ def _parse_header(path: Path, text: bytes) -> Header:
         raise UsageError(
             f"{path} does not begin with a shootout header; name a folder made by `shootout run`"
         ) from None
-    if version not in SCHEMAS:
+    if version != SCHEMA:
         raise UsageError(
             f"{path} was written by another version of shootout (schema {version}, this one reads {SCHEMA}): "
             "read it with that version, or measure again with another --out"

@@ -6,8 +6,7 @@ is listed has its type, and is checked: a stranger may have written it, and ever
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from functools import partial
+from collections.abc import Collection
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -20,23 +19,18 @@ from pydantic import (
     TypeAdapter,
     create_model,
     model_serializer,
-    model_validator,
 )
 
 from shootout.core.contract import Arm, Executed, Fidelity, NotRun, NotRunKind
 from shootout.core.errors import UsageError
-from shootout.core.exported.calls import OFF, Work
+from shootout.core.exported.calls import Work
 from shootout.core.host.noise import Disturbance
 from shootout.core.messages import GpuCost, OnGpu, Scores, TimeBin
 from shootout.core.study.group import GroupRecord
-from shootout.core.study.schema import Study, study_options, told_keys
-from shootout.core.units import read_milliseconds, read_seconds
+from shootout.core.study.schema import Study
 
 SCHEMA = 5
 """The version of the journal and its lines; each line ends with a checksum."""
-SCHEMAS = (4, SCHEMA)
-"""Those that are read: in the first the header's `given` is the words of a command."""
-
 
 Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 Words = list[str] | tuple[str, ...]
@@ -103,40 +97,16 @@ class Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-_OLD_WORDS: dict[str, tuple[str, Callable[[str], Any]]] = {
-    "--python": ("pythons", lambda text: dict([text.split("=", 1)])),
-    "--state": ("state", lambda text: {} if text == OFF else dict(pair.split("=", 1) for pair in text.split(","))),
-    "--energy": ("energy", lambda _: True),
-}
-"""The options of older journals whose field has another name or isn't the text itself, but for those of scenarios."""
-_UNITS = {"ms": read_milliseconds, "s": read_seconds}
-
-
 def _read_given(given: Any) -> dict[str, Any]:
-    """Check the fields of a study; read them of the words of an older journal, options and values in turn.
+    """Check the fields of a study.
 
     Raises:
-        ValueError: they are neither, or no study has such values.
+        ValueError: no study has such values.
     """
     try:
-        return _read_fields(given)
-    except (UsageError, TypeError, AttributeError) as error:
+        return Study.model_validate({"name": "given", "model": "given", **given}).given
+    except (UsageError, TypeError) as error:
         raise ValueError(str(error)) from error
-
-
-def _read_fields(given: Any) -> dict[str, Any]:
-    if not isinstance(given, Mapping):
-        words, given = given, dict[str, Any]()
-        of_scenarios = {
-            one.flag: (name, partial(_UNITS[one.unit], one.flag)) for name, one in study_options().items() if one.unit
-        }
-        known = {**_OLD_WORDS, **of_scenarios}
-        for option, text in zip(words[::2], words[1::2], strict=True):
-            name, read = known.get(option, (option.removeprefix("--").replace("-", "_"), str))
-            value = read(text)
-            given[name] = {**given.get(name, {}), **value} if isinstance(value, dict) else value
-        given = {name: value for name, value in given.items() if name in told_keys()}
-    return Study.model_validate({"name": "given", "model": "given", **given}).given
 
 
 class Header(Record):
@@ -175,15 +145,6 @@ class Header(Record):
     on: str = ""
     limits: dict[str, Annotated[float, Field(allow_inf_nan=False)]] | None = None
     has_policy: bool = False
-
-    @model_validator(mode="before")
-    @classmethod
-    def _read_policy(cls, fields: Any) -> Any:
-        """Add whether there was a policy, which older journals told by their command alone."""
-        if isinstance(fields, dict) and "has_policy" not in fields:
-            words = {str(word).partition("=")[0] for word in fields.get("command", ())}
-            return {**fields, "has_policy": "--policy" in words}
-        return fields
 
 
 class Confirming(Record):
