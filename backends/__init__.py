@@ -46,5 +46,16 @@ OTHER_PACKAGES = (
     *("nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "jax-cuda12-plugin", "jax-cuda13-plugin"),
 )
 """Distributions that may stand in for one of our requirements, and what our requirements bring for a GPU."""
+CHANGING = (
+    r"(?!NVIDIA_(REQUIRE_\w+|DRIVER_CAPABILITIES|PRODUCT_NAME))"  # these tell a container's starter what to mount
+    r"(?:(OMP|KMP|GOMP|MKL|NPY|OPENBLAS|BLIS|VECLIB|ONEDNN|DNNL|XLA|JAX|PJRT|TORCH\w*|PYTORCH|ORT|OV|CUDA|NVIDIA|MALLOC|QEMU)_\w+"
+    r"|LD_PRELOAD|GLIBC_TUNABLES|SHOOTOUT_GPU|VK_(ICD_FILENAMES|(ADD_)?DRIVER_FILES)|MESA_VK_DEVICE_SELECT\w*)"
+)
+"""Variables that change how the libraries run, and which GPU they find, as a regular expression."""
+NEEDED = (
+    r"(GOTO|NUMEXPR|ATEN|AOT_INDUCTOR|TRITON|TBB|TF|TFLITE|LITERT|NCNN|OPENVINO|NNCF|TENSORRT|TRT|HF_HUB|TRANSFORMERS"
+    r"|CUDNN|CUBLAS|NCCL|NV|VK|MESA|LP|HIP|HSA|ROCM?)_\w+|HF_HOME|TORCHINDUCTOR\w*"
+)
+"""Other variables that a library may need to work at all, likewise."""
 EXAMPLES = "numpy, openvino:cpu:int8, 'onnxruntime:cpu:*'"
 """Targets as a command line names them, for its help."""

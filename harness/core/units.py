@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 
 from shootout.core.errors import UsageError
 
@@ -61,16 +61,6 @@ def round_limit(value: float, *, up: bool = True) -> str:
     # in decimals, since the binary 1.9e-3 ÷ 1e-4 is more than 19
     limit = Context(prec=2, rounding=ROUND_CEILING if up else ROUND_FLOOR).create_decimal(repr(value)).normalize()
     return f"{limit:f}" if float(limit) >= 0.01 else f"{limit:e}"
-
-
-MOST_DIGITS = 6
-"""A limit with more digits was computed, as from a share of a mean, and is rounded."""
-
-
-def limit_digits(value: float, least: int = 3) -> int:
-    """Return in how many digits a limit is written as it was given: 4 for 99.95 %, whose last digit counts."""
-    digits = len(Decimal(f"{value:.12g}").normalize().as_tuple().digits)
-    return max(digits, least) if digits <= MOST_DIGITS else least
 
 
 def points(share: float) -> str:

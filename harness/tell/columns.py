@@ -19,8 +19,9 @@ from rich.text import Text
 from shootout.core.contract import SCALED, Precision
 from shootout.core.schemes import shown_as
 from shootout.core.study.group import short
-from shootout.core.units import duration, limit_digits, number, seconds, size
+from shootout.core.units import duration, number, seconds, size
 from shootout.tell.document import Ceiling, FidelityFigures, Rate, Ratio, Row, Serving, Timing
+from shootout.tell.limits import limit_digits
 from shootout.tell.ratios import NEVER_TOGETHER, STYLES, tell_ratio
 from shootout.tell.wording import tell_metric_change
 

@@ -12,8 +12,8 @@ from shootout.core.constants import BIAS_FLOOR, INDIFFERENT
 from shootout.core.contract import Fidelity, NotRunKind, Value
 from shootout.core.exported.calls import Work
 from shootout.core.stats.verdicts import Comparison, Verdict
-from shootout.core.units import counted, duration, limit_digits
-from shootout.tell.limits import LIMITS, Limit, Standing
+from shootout.core.units import counted, duration
+from shootout.tell.limits import LIMITS, Limit, Standing, limit_digits
 from shootout.tell.paired import MeanChange
 from shootout.tell.ratios import tell_ratio
 

@@ -9,15 +9,18 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from enum import StrEnum
 from typing import Annotated, Any, Literal, TypedDict
 
 from shootout.core.constants import INDIFFERENT
 from shootout.core.errors import UsageError
-from shootout.core.units import duration, limit_digits, number, round_limit, size
+from shootout.core.units import duration, number, round_limit, size
 from shootout.tell.study_options import Flag, HelpGroup
 
 _QUANTITY = re.compile(r"\s*(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*([a-zA-Z%/]*)\s*")
+MOST_DIGITS = 6
+"""A limit with more digits was computed, as from a share of a mean, and is rounded."""
 
 
 class Standing(StrEnum):
@@ -291,3 +294,9 @@ class PolicyOptions(TypedDict, total=False):
 
 FIDELITY = frozenset({Limit.METRIC, Limit.MOST_METRIC, Limit.DROP, Limit.ERROR, Limit.AGREEMENT})
 """The limits of what a precision costs."""
+
+
+def limit_digits(value: float, least: int = 3) -> int:
+    """Return in how many digits a limit is written as it was given: 4 for 99.95 %, whose last digit counts."""
+    digits = len(Decimal(f"{value:.12g}").normalize().as_tuple().digits)
+    return max(digits, least) if digits <= MOST_DIGITS else least

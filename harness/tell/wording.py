@@ -9,9 +9,9 @@ from typing import Any
 
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.study.group import short
-from shootout.core.units import counted, limit_digits, number
+from shootout.core.units import counted, number
 from shootout.tell.document import Control, GroupSummary, Metric, MetricChange, Ratio, Why
-from shootout.tell.limits import Standing
+from shootout.tell.limits import Standing, limit_digits
 from shootout.tell.paired import admits_any_loss
 from shootout.tell.ratios import tell_ratio
 

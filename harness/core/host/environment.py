@@ -13,7 +13,6 @@ import json
 import os
 import platform
 import re
-import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -23,7 +22,7 @@ from typing import Any
 
 from shootout.core import plugins
 from shootout.core.host import devices, placement
-from shootout.core.host.placement import CHANGING, SECRET, read_text
+from shootout.core.host.placement import is_changing, read_text
 
 SYSTEM = Path("/sys")
 PROC = Path("/proc")
@@ -88,11 +87,6 @@ def memory_available_bytes() -> int:
     return available if free is None else min(available, free)
 
 
-def disk_available_bytes(folder: Path) -> int:
-    """Return what is free on the disk that holds a folder."""
-    return shutil.disk_usage(folder).free
-
-
 def libraries() -> dict[str, str]:
     """Return the version of every installed package that shootout can use, and of those that bring further backends."""
     try:
@@ -127,8 +121,7 @@ def version_of(package: str) -> str:
 
 def variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that change how the libraries run, without secrets and without the ids of GPUs."""
-    used = (name for name in sorted(environment) if CHANGING.fullmatch(name) and not SECRET.search(name))
-    return {name: nameless(environment[name]) for name in used}
+    return {name: nameless(environment[name]) for name in sorted(environment) if is_changing(name)}
 
 
 def nameless(text: str) -> str:

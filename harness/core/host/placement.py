@@ -15,25 +15,21 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
 from shootout.core.contract import is_among
 from shootout.core.errors import UsageError
+from shootout.core.plugins import BACKENDS
 
-CHANGING = re.compile(
-    r"(?!NVIDIA_(REQUIRE_\w+|DRIVER_CAPABILITIES|PRODUCT_NAME))"  # these tell a container's starter what to mount
-    r"(?:(OMP|KMP|GOMP|MKL|NPY|OPENBLAS|BLIS|VECLIB|ONEDNN|DNNL|XLA|JAX|PJRT|TORCH\w*|PYTORCH|ORT|OV|CUDA|NVIDIA|MALLOC|QEMU)_\w+"
-    r"|LD_PRELOAD|GLIBC_TUNABLES|SHOOTOUT_GPU|VK_(ICD_FILENAMES|(ADD_)?DRIVER_FILES)|MESA_VK_DEVICE_SELECT\w*)"
-)
-"""Variables that change how the libraries run, and which GPU they find."""
-_PASSED = re.compile(
+_PASSED = (
     r"PATH|HOME|USER|LOGNAME|SHELL|PWD|TERM|TZ|LANG|LANGUAGE|LC_\w+|TMPDIR|TEMP|TMP|XDG_\w+|SSL_CERT_\w+"
     r"|PYTHON\w*|VIRTUAL_ENV|CONDA_\w+|LD_\w+|CC|CXX|CPATH|LIBRARY_PATH|\w+_INCLUDE_PATH|C(XX|PP)?FLAGS|LDFLAGS"
-    r"|(GOTO|NUMEXPR|ATEN|AOT_INDUCTOR|TRITON|TBB|TF|TFLITE|LITERT|NCNN|OPENVINO|NNCF|TENSORRT|TRT|HF_HUB|TRANSFORMERS"
-    r"|CUDNN|CUBLAS|NCCL|NV|VK|MESA|LP|HIP|HSA|ROCM?|SHOOTOUT)_\w+|HF_HOME|TORCHINDUCTOR\w*"
+    r"|SHOOTOUT_\w+"
 )
-"""Other variables that a library or a compiler may need to work at all."""
+"""Variables that any process, library or compiler may need to work at all."""
 SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE", re.IGNORECASE)
 """In names of variables that are never passed on by themselves."""
 MORE = "SHOOTOUT_ENV"
@@ -215,8 +211,19 @@ def passed_on(own: Mapping[str, str], more: Collection[str] = ()) -> dict[str, s
 
 
 def _is_passed_on(name: str, named: Collection[str]) -> bool:
-    known = CHANGING.fullmatch(name) or _PASSED.fullmatch(name) or is_among(name, named)
-    return bool(known) and not SECRET.search(name)
+    needed = _variables("CHANGING").fullmatch(name) or _variables("NEEDED", _PASSED).fullmatch(name)
+    return bool(needed or is_among(name, named)) and not SECRET.search(name)
+
+
+def is_changing(name: str) -> bool:
+    """Return whether a variable changes how libraries run, or which GPU they find; a secret never counts."""
+    return bool(_variables("CHANGING").fullmatch(name)) and not SECRET.search(name)
+
+
+@cache
+def _variables(table: str, also: str = "") -> re.Pattern[str]:
+    """Return what matches the names of variables in a table of the backends."""
+    return re.compile("|".join(filter(None, [getattr(import_module(BACKENDS), table), also])))
 
 
 def hint(name: str) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
+import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -235,7 +236,7 @@ def make_plan(
         threads=place(None).threads,
         cpus=len(allowed_cpus()),
         memory_bytes=environment.memory_available_bytes(),
-        disk_bytes=environment.disk_available_bytes(cache_folder()),
+        disk_bytes=shutil.disk_usage(cache_folder()).free,
         facts=facts,
     )
     refuse_unknown_names(study, every[0], here)  # which takes no time; to look whether a backend works takes seconds

@@ -27,11 +27,11 @@ from shootout.core.contract import NotRunKind, Precision
 from shootout.core.errors import UsageError
 from shootout.core.messages import Scores
 from shootout.core.stats.goals import MOST_PERCENT, Goal
-from shootout.core.units import counted, limit_digits, round_limit, size
+from shootout.core.units import counted, round_limit, size
 from shootout.models.metrics import DEFAULT_DROP, find_max_drop, read_share, tell_rows_to_bring
 from shootout.tell.columns import error
 from shootout.tell.document import Part, Row
-from shootout.tell.limits import LIMITS, SHARE, Limit, Standing, judge_limit
+from shootout.tell.limits import LIMITS, SHARE, Limit, Standing, judge_limit, limit_digits
 from shootout.tell.paired import admits_any_loss, bound_mean, compare_means
 
 NOT_RACED = frozenset({Limit.RATE, Limit.COST})
