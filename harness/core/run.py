@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -81,10 +81,14 @@ def measure(
                 progress=progress,
                 purpose=purpose,
             )
-            with _note_interrupts(runner):
+            try:
                 runner.prepare()
                 _end(runner, limit, played=runner.race())
                 purpose.finish(runner.built)
+            except KeyboardInterrupt:
+                wall_s, planning_s = runner.time.run.elapsed_s, plan.planning_s
+                file.append(Ended(complete=False, why="interrupted", wall_s=wall_s, planning_s=planning_s))
+                raise Interrupted("interrupted; run the same command again to resume") from None
     return read_run(out)
 
 
@@ -171,18 +175,3 @@ def tell_shortage(limit_s: float, preparing_s: float, setbacks: Iterable[NotRun]
     if late and preparing_s < limit_s / 2:
         cause = late[0]
     return f"--max-time {span(limit_s)} was too short for a figure: {cause}"
-
-
-@contextmanager
-def _note_interrupts(runner: RaceRunner) -> Iterator[None]:
-    """Note in the journal how long this process measured when it is interrupted.
-
-    Raises:
-        Interrupted: in place of KeyboardInterrupt.
-    """
-    try:
-        yield
-    except KeyboardInterrupt:
-        wall_s, planning_s = runner.time.run.elapsed_s, runner.time.planning_s
-        runner.file.append(Ended(complete=False, why="interrupted", wall_s=wall_s, planning_s=planning_s))
-        raise Interrupted("interrupted; run the same command again to resume") from None

@@ -27,7 +27,7 @@ from shootout.core.exported.model import ALONE, ExportedModel
 from shootout.core.exported.request import Content, find_model, is_file, is_own
 from shootout.core.host.placement import Threads
 from shootout.core.scenario import scenario_of
-from shootout.core.study.group import is_exact, name_model
+from shootout.core.study.group import exact_of, name_model
 from shootout.core.study.points import describe, describe_native
 from shootout.core.study.target import Describe, provider, scheme_of
 from shootout.core.units import counted, size
@@ -93,7 +93,8 @@ def _find_crowded_out(arms: Sequence[Arm], here: Here) -> dict[str, NotRun]:
 
     Those in full precision that read the model as it is stay longest.
     """
-    order = sorted(arms, key=lambda arm: (not _is_full(arm), Artifact.ONNX not in _consumes(arm)))
+    exact = exact_of(arms)
+    order = sorted(arms, key=lambda arm: (arm.label not in exact, Artifact.ONNX not in _consumes(arm)))
     fitting = len(order)
     while fitting and (_lack_memory(order[:fitting], here) or _lack_disk(order[:fitting], here)):
         fitting -= 1
@@ -108,10 +109,6 @@ def _find_crowded_out(arms: Sequence[Arm], here: Here) -> dict[str, NotRun]:
     others = f"{counted(fitting, 'other target')}"
     why = NotRun(NotRunKind.TOO_BIG, f"beside {others} it {lack}", "race it with fewer others: name them in --backends")
     return {arm.label: why for arm in order[fitting:]}
-
-
-def _is_full(arm: Arm) -> bool:
-    return is_exact(arm.target.precision, arm.target.scheme, arm.file)
 
 
 def _consumes(arm: Arm) -> tuple[Artifact, ...]:

@@ -323,11 +323,6 @@ def find_sweep(study: Study) -> dict[str, tuple[int, int]]:
     return {name: (min(some), max(some)) for name, some in sizes.items() if len({*some}) > 1}
 
 
-def _make_title(model: str) -> str:
-    """Name a model as people do: a file by its name, a config by its architecture."""
-    return find_model(model).title or name_model(model)
-
-
 def group_name(point: Point) -> str:
     """Name the group for people: the model, what isn't the default of it, and the batch; of sizes that vary all."""
     defaults = find_model(point.model).defaults
@@ -337,6 +332,7 @@ def group_name(point: Point) -> str:
     scenario = "" if point.scenario == USUAL_SCENARIO else f", {point.scenario}"
     threads = "" if point.threads is None else f", threads {point.threads}"
     batch = "" if find_scenario(point.scenario).selects else f", batch {varied.get(BATCH, point.batch)}"
-    titles = [_make_title(model) for model in (point.model, *point.others)]
+    # As people name a model: a file by its name, a config by its architecture.
+    titles = [find_model(model).title or name_model(model) for model in (point.model, *point.others)]
     names = " and ".join(titles if len(titles) < 3 else [titles[0], f"{len(titles) - 1} other files"])
     return f"{names}{f' ({special})' if special else ''}{batch}{threads}{scenario}"
