@@ -17,10 +17,10 @@ import numpy as np
 
 from shootout.core import plugins
 from shootout.core.adapter import Built, Runner, Session
-from shootout.core.constants import BLOCK_NS, COMPUTE_ROUNDS, ROUNDS, SHORT_CALL_NS, SINGLE_CALLS, SINGLE_LEAD_IN
+from shootout.core.constants import BLOCK_NS, COMPUTE_ROUNDS, ROUNDS
 from shootout.core.contract import Arm, Array, Capabilities, NotRun
 from shootout.core.exported.model import ExportedModel, sha256
-from shootout.core.messages import Ask, Scope, TimeBin, Turn, Verified
+from shootout.core.messages import Ask, Scope, TimeBin, Tuned, Turn, Verified
 from shootout.core.units import duration, number
 from shootout.core.worker.blocks import Blocks, Caller
 from shootout.core.worker.verification import Claim, verify
@@ -91,8 +91,6 @@ class Scenario:
         selects: whether the settings of a target compete, batches among them, and the best is measured again in a group
             of its own; else each batch is a group.
         fills_turns: whether calls one after the other from one session make up nearly all of a turn.
-        single_ns: nanoseconds that calls may take which are read one by one after the rounds, where a reading of these
-            holds several; 0: none are.
         is_by_call: whether its end-to-end time is that of a call; else it is the time of an item, or a tail.
         is_one_call: whether that time is of one call of one size by itself, as gates, ceilings and searches take it;
             more calls are read where a p99 is asked for and the rounds of long calls brought too few.
@@ -111,7 +109,6 @@ class Scenario:
     trains: ClassVar[bool] = False
     selects: ClassVar[bool] = False
     fills_turns: ClassVar[bool] = True
-    single_ns: ClassVar[int] = 2 * (SINGLE_LEAD_IN + SINGLE_CALLS) * SHORT_CALL_NS
     is_by_call: ClassVar[bool] = True
     is_one_call: ClassVar[bool] = True
     objective: ClassVar[str] = "latency"
@@ -258,6 +255,15 @@ class Scenario:
         """
         return None
 
+    def read_after(self, live: Player, left_s: float, tail: tuple[int, int]) -> Array:  # noqa: ARG002
+        """Return calls end to end (ns) that are read one by one after the rounds: as it stands here, none.
+
+        Args:
+            left_s: what is left of the run's time.
+            tail: how many calls, those of the rounds among them, have a p99, and how many are wanted for it; 0: none.
+        """
+        return np.array([])
+
     def counts_rounds(self, turns: Sequence[Turn]) -> bool:  # noqa: ARG002
         """Tell whether each of these times is of one round, so that it doesn't count if its round is flagged."""
         return True
@@ -324,10 +330,14 @@ class Player(Protocol):
 
     arm: Arm
     turns: list[Turn]
+    tuned: Tuned
 
     @property
     def call_ns(self) -> float:
         """Return the nanoseconds of a call end to end, as measured when it was warm."""
+
+    def warm(self, calls: int, ns: int) -> Array:
+        """Make so many calls one after the other, or for so long; return the nanoseconds of each."""
 
 
 @dataclass(slots=True, kw_only=True)

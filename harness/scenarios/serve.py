@@ -68,7 +68,6 @@ class Serve(Scenario):
     divides_threads = True
     scopes = (Scope.END_TO_END,)
     fills_turns = is_by_call = is_one_call = False
-    single_ns = 0
     objective = ""
 
     def tell_time(self, row: Any) -> str:

@@ -68,7 +68,6 @@ class Sustained(Scenario):
     divides_threads = True
     scopes = (Scope.END_TO_END,)
     is_one_call = False
-    single_ns = 0
     objective = ""
 
     def explain_times(self, rows: Sequence[Any]) -> str:

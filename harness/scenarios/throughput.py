@@ -24,7 +24,6 @@ class Throughput(Scenario):
     options: ClassVar = {"instances": INSTANCES}
     selects = divides_threads = True
     fills_turns = is_by_call = is_one_call = False
-    single_ns = 0
     objective = "rate"
     block_ns = WINDOW_NS
 

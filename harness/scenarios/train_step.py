@@ -59,7 +59,6 @@ class TrainStep(Scenario):
     measures = "the time of a training step"
     trains = True
     fills_turns = is_one_call = False
-    single_ns = 0
     objective = ""
     unshippable = (
         "a training step can't be shipped, since a shipped folder answers calls: race those with --scenario latency"

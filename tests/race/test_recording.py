@@ -24,8 +24,9 @@ from shootout.core.journal import journal, samples
 from shootout.core.journal.records import not_run
 from shootout.core.messages import Loaded, Scope, Scores, Tuned, Turn, Verified
 from shootout.core.race.recording import NO_TIME, UNKNOWN, Recorder, _find_doubts, _prepared_line
-from shootout.core.race.restart import Restart
+from shootout.core.race.restart import TAIL, Restart
 from shootout.core.results.group import group_of
+from shootout.core.scenario import scenario_of
 from shootout.core.stats.group_evidence import Rules
 
 LITTLE = (
@@ -249,23 +250,22 @@ def test_a_run_knows_which_exports_it_was_begun_on(tmp_path):
 )
 def test_long_calls_are_read_as_often_as_a_p99_takes(call_ns: float, known: int, left_s: float, asked: int | None):
     found = performance(call_ns, known)
-    found.read_tail(left_s)
+    single_ns = scenario_of(found.arm).read_after(found, left_s, TAIL)
     assert found.asked == ([(asked, int(1e9 * min(left_s, TAIL_S)))] if asked else [])
-    assert found.single_ns.size == (asked - 3 if asked else 0), "the lead-in doesn't count"
+    assert single_ns.size == (asked - 3 if asked else 0), "the lead-in doesn't count"
 
 
 @pytest.mark.parametrize(
     ("arm", "per_reading"),
-    [(replace(ARM, scenario="throughput"), 1), (ARM, 2)],
-    ids=["several sessions", "short"],
+    [(replace(ARM, scenario="throughput"), 1), (replace(ARM, scenario="train-step"), 1)],
+    ids=["several sessions", "training"],
 )
 def test_no_tail_is_read_of_calls_that_are_not_those_of_the_rounds(arm: Arm, per_reading: int):
     found = performance(5e6, 60, arm=arm, per_reading=per_reading)
-    found.read_tail(1e9)
-    assert not found.single_ns.size
+    assert not scenario_of(arm).read_after(found, 1e9, TAIL).size
 
 
 def test_a_gpus_clock_rises_before_its_tail_is_read():
     found = performance(5e6, 60, arm=replace(ARM, target=Target(backend="numpy", device=Device.CUDA)))
-    found.read_tail(1e9)
+    scenario_of(found.arm).read_after(found, 1e9, TAIL)
     assert found.asked[0][0] == 10 + 106

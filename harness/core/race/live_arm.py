@@ -30,16 +30,11 @@ from shootout.core.constants import (
     BLOCK_TIMEOUT_S,
     ENERGY_S,
     FIRST_CALL_FACTOR,
-    GPU_LEAD_IN_NS,
     INPUT_BUFFERS,
-    LEAD_IN_CALLS,
     LOAD_TIMEOUT_S,
     LONG_CALL_NS,
     LONG_WARM_UP_CALLS,
     MIN_ROUNDS,
-    SINGLE_CALLS,
-    SINGLE_LEAD_IN,
-    TAIL_S,
     WARM_UP_CALLS,
     WARM_UP_LONG_CALL_NS,
     WARM_UP_LONG_CALLS,
@@ -59,7 +54,7 @@ from shootout.core.messages import Ask, GpuState, Loaded, OnGpu, Scope, Scores, 
 from shootout.core.race.pace import MORE_TIME, RaceTime
 from shootout.core.scenario import scenario_of
 from shootout.core.scoring import MetricSpec, scorer
-from shootout.core.stats.readings import LEAST_TAILS, least_calls, own_calls, steady_from
+from shootout.core.stats.readings import steady_from
 from shootout.core.study.feasibility import device_bytes
 from shootout.core.study.points import metric_of
 from shootout.core.study.schema import Study
@@ -517,26 +512,6 @@ class LiveArm(WorkerProcess):
             self.tuned = self.tune()
         self.placed = self.check_cpus()
         self.spent_s["warm_up"] = watch.seconds
-
-    def read_singly(self) -> None:
-        """Read some calls one by one if a reading of the rounds holds several."""
-        most_ns = scenario_of(self.arm).single_ns
-        if most_ns and self.tuned.per_reading[Scope.END_TO_END] > 1:
-            self.single_ns = self.warm(SINGLE_LEAD_IN + SINGLE_CALLS, most_ns)[SINGLE_LEAD_IN:]
-
-    def read_tail(self, left_s: float) -> None:
-        """Read as many calls more as a p99 takes if the rounds of long calls brought fewer and there is time."""
-        if not scenario_of(self.arm).is_one_call:
-            return
-        if self.tuned.per_reading[Scope.END_TO_END] > 1:
-            return
-        known = sum(turn.latency_ns[Scope.END_TO_END].size for turn in self.turns)
-        is_on_gpu = self.arm.target.device.is_gpu
-        lead_in = max(LEAD_IN_CALLS, round(GPU_LEAD_IN_NS / self.call_ns) if is_on_gpu else 0)
-        most_ns = int(1e9 * min(TAIL_S, left_s))
-        wanted = max(own_calls(0.99), math.ceil(least_calls(0.99) / LEAST_TAILS))
-        if known < wanted and known + most_ns / self.call_ns - lead_in >= own_calls(0.99):
-            self.single_ns = self.warm(lead_in + wanted - known, most_ns)[lead_in:]
 
     def look_at_gpu(self) -> tuple[int | None, GpuState] | None:
         """Note its highest clock so far (a first turn's own).

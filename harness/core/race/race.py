@@ -37,7 +37,7 @@ from shootout.core.race.pace import RaceTime, thinned
 from shootout.core.race.restart import Restart
 from shootout.core.results.group import Group
 from shootout.core.results.run import Run
-from shootout.core.scenario import StoppingRule, Terms, scenario_of
+from shootout.core.scenario import StoppingRule, Terms
 from shootout.core.stats.group_evidence import GroupEvidence, Pair, Rules
 from shootout.core.stats.leaders import (
     find_open,
@@ -124,8 +124,9 @@ class Race:
     @property
     def labels(self) -> list[str]:
         """Return the arms that have not failed, the control included."""
-        again = {label for label in self.killed if self.group.setbacks[label].kind is NotRunKind.KILLED}
-        return [label for label in self.arms if label not in self.group.setbacks or label in again]
+        setbacks, killed = self.group.setbacks.items(), self.killed
+        out = {label for label, why in setbacks if label not in killed or why.kind is not NotRunKind.KILLED}
+        return [label for label in self.arms if label not in out]
 
     @property
     def sound(self) -> dict[str, dict[int, Array]]:
@@ -306,13 +307,13 @@ class Race:
             terms=self.terms,
             baseline=self.rules.baseline,
             tails=self.rules.least_restarts >= LEAST_TAILS,
-            compute_rounds=scenario_of(self.players[0]).compute_rounds,
             hung=self.hung,
             samples=f"samples/g{self.index}-{self.played:03}.npz",
         )
         with Stopwatch() as watch:
             found = restart.run()
         if found.is_cut:
+            self.killed |= killed
             return found
         self.killed, self.called = killed, ()
         self.hung = {*self.hung} - {live.arm.label for live in found.playing}

@@ -11,13 +11,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import ceil
 from statistics import median
 from typing import TypeVar
 
 import numpy as np
 
 from shootout.core.clock import Stopwatch, sleep
-from shootout.core.constants import COMPUTE_ROUNDS, MIN_ROUNDS, ROUNDS, ROUNDS_BUDGET_NS
+from shootout.core.constants import MIN_ROUNDS, ROUNDS, ROUNDS_BUDGET_NS
 from shootout.core.contract import Arm, NotRun
 from shootout.core.errors import ArmFailed, NotRunKind, SkippedArm
 from shootout.core.host.devices import accelerator
@@ -29,9 +30,12 @@ from shootout.core.messages import CPU, Ask, Loaded, OnGpu, Scope, Verified
 from shootout.core.race.live_arm import Launcher, LiveArm, total_cpu_ns
 from shootout.core.race.pace import least_calls_s, least_compute_rounds, least_rounds, least_rounds_s
 from shootout.core.scenario import Terms, scenario_of
+from shootout.core.stats.readings import LEAST_TAILS, least_calls, own_calls
 
 _MAX_PADDING_BYTES = 4096
 _LEAVING = "leaving"
+TAIL = (own_calls(0.99), max(own_calls(0.99), ceil(least_calls(0.99) / LEAST_TAILS)))
+"""The fewest calls of a restart that have a p99, and so many that those of all restarts together tell it."""
 T = TypeVar("T")
 
 
@@ -48,7 +52,6 @@ class Restart:
         terms: what the arms are asked in every restart.
         baseline: the label of the arm whose calls may set a limit.
         tails: whether each arm is read as often as a p99 takes, however long its calls.
-        compute_rounds: `compute` is read in so many rounds, the first.
         hung: labels of arms that gave no answer in an earlier process of the run: they are loaded behind the others.
         samples: the .npz file of its raw readings, relative to the run folder.
         playing: the arms that have not left, in spawn order.
@@ -71,7 +74,6 @@ class Restart:
     terms: Terms = field(default_factory=Terms)
     baseline: str | None = None
     tails: bool = False
-    compute_rounds: int = COMPUTE_ROUNDS
     hung: Collection[str] = ()
     samples: str = ""
     playing: list[LiveArm] = field(default_factory=list, init=False)
@@ -233,7 +235,8 @@ class Restart:
 
     def _play_round(self, wanted: int) -> bool:
         """Run a turn of every arm; return False if the time is over before all have had theirs."""
-        computes = least_compute_rounds((live.tuned for live in self.playing), self.compute_rounds)
+        computes = scenario_of(self.playing[0].arm).compute_rounds
+        computes = least_compute_rounds((live.tuned for live in self.playing), computes)
         read = list(Scope) if self.rounds < computes else [Scope.END_TO_END]
         rest_s = self.asked.rest_s(len(self.playing))
         asks = self._next_asks(tuple(_shuffle(read, self.rng)))
@@ -303,9 +306,8 @@ class Restart:
         def take(live: LiveArm) -> None:
             live.release()
             live.peak_rss_bytes = live.peak_memory()
-            live.read_singly()
-            if self.tails:
-                live.read_tail(self.launcher.time.run.left_s)
+            tail, left_s = TAIL if self.tails else (0, 0), self.launcher.time.run.left_s
+            live.single_ns = scenario_of(live.arm).read_after(live, left_s, tail)
             if live.arm.target.device.is_gpu:
                 disturbances = self._watch_machine()
                 live.on_gpu = undisturbed(live.read_gpu(), partial(disturbances, {}))
