@@ -1,0 +1,128 @@
+"""Ask another Python interpreter what it has, and lend it our own package (`--python new=path/to/python`).
+
+Such an interpreter needs NumPy and the backend's library. Our own package is lent to it through a private folder that
+holds nothing else. The folder where the package is installed would bring all of our libraries along.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import subprocess
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from shootout.core.errors import UsageError, tell_refusal
+from shootout.core.host import store
+from shootout.core.install import pip_install
+from shootout.core.worker.interpreters import PythonInterpreter
+
+OLDEST_PYTHON = (3, 11)
+OLDEST_NUMPY = (1, 26)
+"""Arrays that cross the pipe are named by modules that older ones don't have."""
+ASK_TIMEOUT_S = 60.0
+_NAME = re.compile(r"[A-Za-z0-9_-]+")
+_ASK = """
+import json, sys
+sys.path[:] = [place for place in sys.path if place]  # not the folder we happen to be in
+found = {"version": list(sys.version_info[:3]), "folders": sys.path, "libraries": {}, "numpy": None}
+if sys.version_info >= (3, 8):
+    from importlib.metadata import PackageNotFoundError, version
+    for name in sys.argv[1:]:
+        try:
+            found["libraries"][name] = version(name)
+        except PackageNotFoundError:
+            pass
+    try:
+        import numpy
+        found["numpy"] = numpy.__version__
+    except ImportError as error:
+        found["why"] = str(error).strip().splitlines()[0]
+sys.stdout.write(json.dumps(found))
+"""
+
+
+def examine_python(
+    name: str, path: str, *, needs: Collection[str], libraries: Collection[str], variables: Mapping[str, str]
+) -> PythonInterpreter:
+    """Examine an interpreter: its version and its libraries.
+
+    Args:
+        needs: the packages to install there, for a message.
+        libraries: those to look for.
+        variables: its environment.
+
+    Raises:
+        UsageError: it can't be used; says why and what to do.
+    """
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"--python: the name {name!r} may have letters, digits, - and _ only")
+    executable = Path(path).expanduser().absolute()
+    what = f"--python {name}={path}"
+    if executable.is_dir():
+        raise UsageError(f"{what} is a folder: name the interpreter in it, e.g. {Path(path) / 'bin' / 'python'}")
+    answer = _ask_interpreter(what, executable, libraries, variables)
+    version = tuple(answer["version"])
+    if version < OLDEST_PYTHON:
+        raise UsageError(
+            f"{what} is Python {_join_version(version)}; backends need {_join_version(OLDEST_PYTHON)} or later"
+        )
+    if answer["numpy"] is None:
+        install = pip_install(*sorted(needs), pip=f"{executable} -m pip")
+        raise UsageError(f"{what} has no NumPy ({answer['why']}): {install}")
+    if tuple(int(part) for part in re.findall(r"\d+", answer["numpy"])[:2]) < OLDEST_NUMPY:
+        needs = _join_version(OLDEST_NUMPY)
+        raise UsageError(
+            f"{what} has NumPy {answer['numpy']}: {pip_install(f'numpy>={needs}', pip=f'{executable} -m pip')}"
+        )
+    return PythonInterpreter(
+        name=name,
+        path=str(executable),
+        version=_join_version(version),
+        libraries=answer["libraries"],
+        lent=str(_lend_package()),
+        folders=tuple(answer["folders"]),
+    )
+
+
+def _ask_interpreter(what: str, path: Path, libraries: Collection[str], variables: Mapping[str, str]) -> dict[str, Any]:
+    own = {key: value for key, value in variables.items() if key != "PYTHONHOME"}
+    try:
+        done = subprocess.run(  # noqa: S603 - the user named it to be run
+            [str(path), "-c", _ASK, *sorted(libraries)],
+            capture_output=True,
+            env=own,
+            timeout=ASK_TIMEOUT_S,
+            stdin=subprocess.DEVNULL,
+        )
+    except subprocess.TimeoutExpired:
+        raise UsageError(f"{what} gave no answer within {ASK_TIMEOUT_S:.0f} s; name a Python interpreter") from None
+    except OSError as error:
+        raise UsageError(f"{what} can't be started: {tell_refusal(error, 'name a Python interpreter')}") from None
+    try:
+        answer: dict[str, Any] = json.loads(done.stdout)
+        answer["version"], answer["folders"], answer["libraries"], answer["numpy"]
+    except (ValueError, KeyError, TypeError):
+        raise UsageError(f"{what} doesn't answer as Python does; name a Python interpreter") from None
+    return answer
+
+
+def _lend_package() -> Path:
+    """Make a folder with nothing but a link to this package; it lies in the cache, which is closed to other users."""
+    source = Path(__file__).parents[1].absolute()
+    folder = store.cache_folder() / "lent" / hashlib.sha256(str(source).encode()).hexdigest()[:16]
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not (folder / "shootout").is_symlink():  # in a checkout its own folder has another name
+            (folder / "shootout").symlink_to(source)
+    except FileExistsError:
+        pass  # another run was faster
+    except OSError as error:
+        raise store.unwritable(folder, error) from None
+    return folder
+
+
+def _join_version(version: Iterable[int]) -> str:
+    return ".".join(map(str, version))
