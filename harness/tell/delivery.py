@@ -13,7 +13,7 @@ from shootout.core import backends
 from shootout.core.contract import SCALED, Arm, Artifact, Device, NotRun, NotRunKind
 from shootout.core.errors import UsageError, one_line, tell_refusal
 from shootout.core.exported.client import Delivery
-from shootout.core.exported.model import ExportedModel
+from shootout.core.exported.model import FILES, QUANTIZING, SOME_READ, WEIGHTS, ExportedModel, is_of
 from shootout.core.exported.request import error_from_json, error_to_json
 from shootout.core.host.store import cache_folder
 from shootout.core.host.untrusted import read_inside
@@ -49,7 +49,18 @@ def files_read(exported: ExportedModel, arms: Iterable[Arm]) -> list[str]:
         consumed = backends.capabilities(arm.target.backend).consumes
         artifacts |= {*[one for one in consumed if one in exported.artifacts][:1]}
         quantizes |= arm.target.precision in SCALED
-    return exported.files_read(artifacts, quantizes=quantizes)
+    read = {name for artifact in artifacts for name in _files_of(exported, artifact)} | (
+        {*QUANTIZING} if quantizes else set()
+    )
+    return sorted(path.name for path in exported.folder.iterdir() if not is_of(path.name, SOME_READ - read))
+
+
+def _files_of(exported: ExportedModel, artifact: Artifact) -> tuple[str, ...]:
+    """Return the files that an artifact of a model is read from."""
+    if artifact is not Artifact.MODULE or not exported.is_program:
+        return (FILES[artifact],)
+    program = FILES[Artifact.PT2]
+    return (program,) if exported.is_file else (WEIGHTS, program)
 
 
 def list_files(folder: Path) -> dict[str, Path]:

@@ -2,3 +2,7 @@
 
 ONNX_SUFFIX = ".onnx"
 """The ending of the name of a user's file; no other model's name has it."""
+INLINE_BYTES = 1 << 28
+"""Larger weights lie beside the ONNX file: what is in it is parsed, copied and written each time that anything of the
+graph changes, and a protobuf holds at most 2 GiB.
+"""

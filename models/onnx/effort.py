@@ -30,10 +30,10 @@ from shootout.core.constants import INPUT_BUFFERS, LEAST_RUNS, MIN_INPUT_BUFFERS
 from shootout.core.contract import SCALED, Precision
 from shootout.core.errors import NotRunKind, SkippedArm, UsageError
 from shootout.core.exported.calls import Work
-from shootout.core.exported.model import INLINE_BYTES
 from shootout.core.host import child, environment, store
 from shootout.core.messages import MORE_TIME, ExportProgress
 from shootout.core.units import span
+from shootout.models.onnx import INLINE_BYTES
 from shootout.quantize import RANGE_SETS
 from shootout.quantize.operations import product_flops
 

@@ -38,7 +38,8 @@ from shootout.core.constants import CLASSICAL_DOMAIN
 from shootout.core.contract import Array, Arrays, Precision
 from shootout.core.errors import ModelError, UsageError, tell_refusal, tell_words
 from shootout.core.exported.calls import Stream
-from shootout.core.exported.model import INLINE_BYTES, sha256
+from shootout.core.exported.model import sha256
+from shootout.models.onnx import INLINE_BYTES
 from shootout.models.onnx.effort import beside
 
 WHOLE = "shootout.whole"

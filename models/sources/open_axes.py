@@ -26,7 +26,6 @@ from shootout.core.exported.model import (
     FILES,
     GRAPH_SUFFIX,
     MANIFEST,
-    OPEN_WEIGHTS,
     WEIGHTS,
     ExportedModel,
     open_exported,
@@ -38,6 +37,9 @@ from shootout.models.sources.assembly import ROUNDING, begin
 if TYPE_CHECKING:
     import torch
     from torch import nn
+
+OPEN_WEIGHTS = f"{FILES[Artifact.OPEN]}.data"
+"""The weights of a graph with open axes; those of the same graph at one size too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

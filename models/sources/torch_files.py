@@ -21,7 +21,8 @@ from shootout.core.clock import Stopwatch
 from shootout.core.constants import MIN_INPUT_BUFFERS
 from shootout.core.contract import Arrays, Artifact
 from shootout.core.exported.calls import Stream
-from shootout.core.exported.model import FILES, INLINE_BYTES, WEIGHTS
+from shootout.core.exported.model import FILES, WEIGHTS
+from shootout.models.onnx import INLINE_BYTES
 from shootout.models.onnx.effort import SHORT_CALL_S, Effort
 from shootout.models.sources.assembly import Unseen, make_unseen
 from shootout.models.sources.called import open_shapes

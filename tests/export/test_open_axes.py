@@ -18,7 +18,8 @@ from support.factories import HEAD, write
 from shootout.core.contract import Artifact, Value
 from shootout.core.errors import ModelError, ShootoutError
 from shootout.core.exported.client import Request, obtain_all
-from shootout.core.exported.model import ALONE, OPEN_WEIGHTS, ExportedModel, open_exported
+from shootout.core.exported.model import ALONE, ExportedModel, open_exported
+from shootout.models.sources.open_axes import OPEN_WEIGHTS
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 

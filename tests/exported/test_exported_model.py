@@ -14,7 +14,7 @@ from support.exports import bare_exported, obtain
 
 from shootout import models
 from shootout.backends.common_torch import exported_program
-from shootout.core.contract import Artifact, Device, Precision, Target
+from shootout.core.contract import Arm, Artifact, Device, Precision, Target
 from shootout.core.errors import ModelError
 from shootout.core.exported.client import Request, obtain_all
 from shootout.core.exported.fidelity import compare, gate
@@ -24,6 +24,7 @@ from shootout.models.sources import __main__ as exporter
 from shootout.models.sources import input_sets
 from shootout.models.sources.assembly import UNSEEN_SETS, UNSEEN_WHOLE_SETS, make_unseen
 from shootout.quantize import torch_error_bounds
+from shootout.tell.delivery import files_read
 
 REQUESTS = {
     "residual_mlp": Request(model="residual_mlp", parameters={"d_model": 16, "n_layers": 3}, batch=2),
@@ -291,7 +292,7 @@ def test_one_that_lacks_what_no_target_reads_opens_where_that_is_expected(
     exported_models: ExportedByName, tmp_path: Path
 ):
     whole, sent = exported_models["digits"], tmp_path / "sent"
-    read = whole.files_read({Artifact.ONNX}, quantizes=False)
+    read = files_read(whole, [Arm(target=Target(backend="onnxruntime"), model="digits")])
     assert {"inputs.npz", "reference.npz", "report.npz", "model.onnx"} <= {*read}
     assert not {"model.pt2", "params.safetensors", "calibration.npz", "selection.npz"} & {*read}
     sent.mkdir()
@@ -318,8 +319,8 @@ def test_a_torch_module_is_read_from_weights_or_from_a_program(tmp_path: Path, o
     files = {"params.safetensors", "model.pt2", "model.onnx", "inputs.npz"}
     for name in files:
         (tmp_path / name).touch()
-    exported = bare_exported({}, folder=tmp_path, origin=origin)
-    assert {*exported.files_read({Artifact.MODULE})} == module | {"inputs.npz"}
+    exported = bare_exported({}, folder=tmp_path, origin=origin, artifacts=(Artifact.MODULE,))
+    assert {*files_read(exported, [Arm(target=Target(backend="torch-eager"), model="m")])} == module | {"inputs.npz"}
 
 
 def test_big_weights_lie_beside_the_onnx_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

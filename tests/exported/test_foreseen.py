@@ -8,9 +8,8 @@ import pytest
 
 from shootout.core.clock import Deadline
 from shootout.core.exported.calls import Work
-from shootout.core.exported.model import INLINE_BYTES
 from shootout.core.host import store
-from shootout.models.onnx import effort
+from shootout.models.onnx import INLINE_BYTES, effort
 from shootout.models.onnx.effort import ModelSize, export_of, known_rate, module_s
 
 WORK = Work(

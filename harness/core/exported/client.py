@@ -152,16 +152,12 @@ def obtain_all(
     for one in wanted.values():
         look_up(one)
     if missing:
-        watched = WatchedExport(progress, limit, is_needed=not found.keys() & _measurable(wanted.values()))
+        real = [one for one in wanted.values() if not one.source.is_hidden]
+        measurable = {one.key for request in real for one in (request, request.base) if one}
+        watched = WatchedExport(progress, limit, is_needed=not found.keys() & measurable)
         in_order = sorted(missing.values(), key=lambda one: one.module)  # which may be cut, and all else is there then
         found |= _make_missing(in_order, found, watched, needs)
     return [one if isinstance(one, ShootoutError) else _named(found[one.key], one) for one in asked]
-
-
-def _measurable(requests: Iterable[Request]) -> set[str]:
-    """Return the keys of exported models that something can be measured on, or is made from."""
-    real = [one for one in requests if not one.source.is_hidden]
-    return {one.key for request in real for one in (request, request.base) if one}
 
 
 def _named(made: ExportedModel | ShootoutError, request: Request) -> ExportedModel | ShootoutError:

@@ -49,8 +49,6 @@ FILES = {
 }
 GRAPH_SUFFIX = Path(FILES[Artifact.ONNX]).suffix
 """The ending of a graph's file, also of one size's beside the open export that it shares."""
-OPEN_WEIGHTS = f"{FILES[Artifact.OPEN]}.data"
-"""The weights of a graph with open axes; those of the same graph at one size too."""
 ALONE = "exported for each size by itself"
 """The beginning of a note on why sizes share no export."""
 GRADIENTS = "gradients.npz"
@@ -75,10 +73,6 @@ was quantized.
 """
 CHOOSES_LAYERS = "ratio-|accuracy-control|float-"
 """Words of schemes that leave out the layers whose rounding would cost most."""
-INLINE_BYTES = 1 << 28
-"""Larger weights lie beside the ONNX file: what is in it is parsed, copied and written each time that anything of the
-graph changes, and a protobuf holds at most 2 GiB.
-"""
 
 
 class Sizes(Protocol):
@@ -294,23 +288,6 @@ class ExportedModel:
         own = self.folder / FILES[artifact]
         return own if own.exists() or not self.shared else self.folder.parent / self.shared / FILES[artifact]
 
-    def files_read(self, artifacts: Collection[Artifact], *, quantizes: bool = True) -> list[str]:
-        """List the files that targets which load these artifacts read, or all targets do.
-
-        Args:
-            quantizes: whether one of them is quantized as it is built.
-        """
-        read = {name for artifact in artifacts for name in self._files_of(artifact)}
-        read |= {*QUANTIZING} if quantizes else set()
-        return sorted(path.name for path in self.folder.iterdir() if not _is_of(path.name, SOME_READ - read))
-
-    def _files_of(self, artifact: Artifact) -> tuple[str, ...]:
-        """Return the files that an artifact is read from."""
-        if artifact is not Artifact.MODULE or not self.is_program:
-            return (FILES[artifact],)
-        program = FILES[Artifact.PT2]
-        return (program,) if self.is_file else (WEIGHTS, program)
-
     def weights(self, names: Collection[str] | None = None) -> dict[str, Array]:
         """Return the float32 weights by their names in the torch module; empty if the model has none.
 
@@ -463,7 +440,7 @@ def _rest_of(target: Target, rests: Rests) -> Precision:
     return rests.get((target.device, target.precision), usual)
 
 
-def _is_of(name: str, files: Collection[str]) -> bool:
+def is_of(name: str, files: Collection[str]) -> bool:
     """Return whether a file is one of these, or holds weights of one of them, such as `model.onnx.data`."""
     return any(name == one or name.startswith(f"{one}.") for one in files)
 
@@ -497,7 +474,7 @@ def _check_files(folder: Path, expected: Mapping[str, str], *, is_whole: bool, i
     """Refuse missing, foreign and changed files; beside an open export lie its sizes' graphs, which these hold."""
     found = {path.name for path in folder.iterdir()} - {MANIFEST}
     own = {name for name in expected if "/" not in name}
-    needed = own if is_whole else {name for name in own if not _is_of(name, SOME_READ)}
+    needed = own if is_whole else {name for name in own if not is_of(name, SOME_READ)}
     graphs = {name for name in found - own if is_open and name.endswith(GRAPH_SUFFIX)}
     if not needed <= found - graphs <= own:
         raise ModelError(f"{folder} should hold {sorted(own)}, holds {sorted(found)}")
