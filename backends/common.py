@@ -11,6 +11,7 @@ import platform
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,13 +28,14 @@ from shootout.core.contract import (
 )
 from shootout.core.errors import SkippedArm, explained
 from shootout.core.host.environment import cpu_flags
-from shootout.core.host.placement import TASKS
 from shootout.core.install import install
 from shootout.core.schemes import Scheme, is_scaled
 
 if TYPE_CHECKING:
     from shootout.core.exported.model import ExportedModel
 
+TASKS = Path("/proc/self/task")
+"""The folder of a process's own threads, on Linux."""
 DTYPES = {Precision.FP32: "float32", Precision.TF32: "float32", Precision.BF16: "bfloat16", Precision.FP16: "float16"}
 """The dtype in which an arm of a float precision holds its weights; TF32 is a way to multiply, not to store."""
 

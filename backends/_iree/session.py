@@ -25,7 +25,7 @@ from shootout.backends import chosen_gpu
 from shootout.backends._iree.account import COUNTS
 from shootout.backends._iree.compiler import MODULE, SCOPE, WEIGHTS
 from shootout.backends.chosen_gpu import VulkanDevice
-from shootout.backends.common import is_handed_out, is_shared, widen
+from shootout.backends.common import TASKS, is_handed_out, is_shared, widen
 from shootout.core import clock
 from shootout.core.adapter import Built, Event, GpuSide, check_inputs
 from shootout.core.contract import Arm, Array, Arrays, Device, Executed, Option, TensorSpec
@@ -33,7 +33,6 @@ from shootout.core.exported.model import ALIGNMENT
 from shootout.core.host.environment import version_of
 
 PACKAGE = "iree-base-runtime"
-TASKS = Path("/proc/self/task")
 WORKER = "iree-worker-"
 NAMED_S, LOOK_S = 1.0, 0.01
 """A thread gets its name once it runs, on a busy machine a moment after it was made."""

@@ -11,6 +11,8 @@ from shootout.core.errors import UsageError
 from shootout.core.exported.calls import CLIPS, Stream
 from shootout.core.units import counted, size
 
+HALF_ROWS = 16
+"""If a half of the rows had fewer (or fewer than two batches), the same ones serve both purposes."""
 MOST_BYTES = 1 << 30
 """All clips of these take no more memory, which every arm needs."""
 

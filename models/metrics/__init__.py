@@ -12,13 +12,12 @@ from functools import partial
 from types import MappingProxyType
 
 from shootout.core.errors import UsageError, unknown
+from shootout.models.data.clips import HALF_ROWS
 from shootout.models.metrics.metrics import ROW_METRICS, TOP, MetricFamily, NamedMetric, score_rows, split_rows
 from shootout.models.metrics.set_metrics import SET_METRICS, WER
 
 SIGNED = "cosine"
 """The metric of which more is better that reaches as far below 0 as above."""
-HALF_ROWS = 16
-"""If a half had fewer rows (or fewer than two batches), the same rows serve both purposes."""
 CONFIDENCE = 0.95
 UNSEEN = (1 - CONFIDENCE) / 2
 """The chance that rows show nothing of a failure which is rare and costs a row all of its score."""

@@ -39,7 +39,6 @@ from shootout.models.base import (
 from shootout.models.data import clips, truth_files
 from shootout.models.data.data_files import read_labels, read_rows, read_sets
 from shootout.models.drawing import InputWay
-from shootout.models.metrics import HALF_ROWS
 
 CALIBRATION_SEED = 2
 CALIBRATION_SETS = 2
@@ -354,8 +353,8 @@ def split_rows(
         units = numbers // stream.steps if units is None else units[numbers - numbers % stream.steps]
     places = numbers if units is None else np.unique(units, return_inverse=True)[1]
     report, other = numbers[places % 2 == 0], numbers[places % 2 == 1]
-    least = max(HALF_ROWS, 2 * batch, stream.steps * batch if stream else 0)
-    if scores_all or min(len(report), len(other)) < least or places.max() + 1 < 2 * HALF_ROWS:
+    least = max(clips.HALF_ROWS, 2 * batch, stream.steps * batch if stream else 0)
+    if scores_all or min(len(report), len(other)) < least or places.max() + 1 < 2 * clips.HALF_ROWS:
         report, other = numbers, numbers
     if stream:
         report, other = clips.in_order(stream, report, batch), clips.in_order(stream, other, batch)

@@ -20,8 +20,9 @@ from shootout.core.exported.client import Request, obtain_all
 from shootout.core.exported.model import BUFFER_ROWS, ExportedModel
 from shootout.core.scoring import MetricSpec
 from shootout.core.study import plan
+from shootout.models.data.clips import HALF_ROWS
 from shootout.models.data.data_files import read_sets
-from shootout.models.metrics import HALF_ROWS, count_scored, scorer, tell_rows_to_bring
+from shootout.models.metrics import count_scored, scorer, tell_rows_to_bring
 from shootout.models.sources import input_sets
 
 SPECS = (TensorSpec(name="x", shape=(2, 4), dtype="float32"),)
