@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -59,9 +60,9 @@ class AnswerPurpose(Purpose):
     extra: Counter[tuple[str, str]] = field(default_factory=Counter, init=False)
     answered: dict[str, bool] = field(default_factory=dict, init=False)
 
-    def goes_on(self, run: Run) -> bool:
+    def goes_on(self, run: Run) -> bool:  # noqa: ARG002
         """Tell whether a finished run is taken up again; for a trace it always is."""
-        return self.trace is not None or Purpose.goes_on(self, run)
+        return self.trace is not None
 
     def greet(self, run: Run, progress: Progress, *, goes_on: bool) -> None:
         """Say what is open of a run that goes on, or what a finished one leaves open."""
@@ -86,12 +87,12 @@ class AnswerPurpose(Purpose):
         caps.recall([group.record for group in groups], lines)
         return caps.setback(arm)
 
-    def call_wanted(self, race: Race, has_time: Callable[[float], bool]) -> Sequence[Pair]:
+    def call_wanted(self, race: Race, out: Path, has_time: Callable[[float], bool]) -> Sequence[Pair]:  # noqa: ARG002
         """Call the rows beside the fastest without a verdict that few restarts more would bring, the cheapest first.
 
         Only in a race for the best: others go on until each row is settled.
         """
-        if not race.may_thin:
+        if not race.may_thin or race.played >= race.rules.max_restarts:
             return []
         evidence = race.evidence
         arms = {label for label in race.labels if race.blocks.get(label)} - {race.rules.control}

@@ -29,7 +29,6 @@ from shootout.core.constants import (
     LIMIT_RESTARTS,
 )
 from shootout.core.contract import Arm, Array, NotRun, NotRunKind
-from shootout.core.journal.journal import is_from_here
 from shootout.core.journal.records import Played
 from shootout.core.messages import Loaded, Progress, Scope, Verified
 from shootout.core.race.live_arm import Launcher
@@ -525,14 +524,11 @@ class Purpose:
         """
         return {}
 
-    def find_unsettled(self, out: Path) -> Mapping[str, Collection[str]]:  # noqa: ARG002
-        """Return by group the arms that need further restarts though every verdict is in, when the race would end."""
-        return {}
-
-    def call_wanted(self, race: Race, has_time: Callable[[float], bool]) -> Sequence[Pair]:  # noqa: ARG002
-        """Call the pairs of a race that play once more when all else is settled, and again after those have played.
+    def call_wanted(self, race: Race, out: Path, has_time: Callable[[float], bool]) -> Sequence[Pair]:  # noqa: ARG002
+        """Call the pairs of a race that play once more when nothing is open, and again after those have played.
 
         Args:
+            out: the run folder, with all that the run holds so far.
             has_time: whether so many seconds of racing still end in time.
         """
         return ()
@@ -546,9 +542,9 @@ class Purpose:
         """
         return ""
 
-    def goes_on(self, run: Run) -> bool:
+    def goes_on(self, run: Run) -> bool:  # noqa: ARG002
         """Tell whether a finished run is taken up again."""
-        return is_from_here(run.history) and bool(self.find_unsettled(run.folder))
+        return False
 
     def greet(self, run: Run, progress: Progress, *, goes_on: bool) -> None:
         """Say what the folder holds already: a run that goes on now, or a finished one."""

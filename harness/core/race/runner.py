@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,6 @@ from shootout.core.race.recording import Recorder
 from shootout.core.race.restart import Restart
 from shootout.core.results.group import find_faulty, group_of
 from shootout.core.scenario import scenario_of
-from shootout.core.stats.group_evidence import Pair
 from shootout.core.study import points
 from shootout.core.study.group import GroupRecord, with_next_baseline
 from shootout.core.study.plan import Plan, PlannedGroup
@@ -273,8 +272,7 @@ class RaceRunner:
     def _find_more(self) -> bool:
         """Find what is still to be measured when nothing is open; False if there is nothing.
 
-        First the groups that come behind others; then arms that the run's purpose waits for; then pairs that it wants
-        to know of as far as there is time.
+        First the groups that come behind others, then what the run's purpose wants to know.
         """
         found = []
         for race in self.races:
@@ -287,35 +285,21 @@ class RaceRunner:
             self.groups[group.record.name] = group
             self.built |= self._prepare_groups([group])
             self._add_races([group])
-        return bool(found) or self._call_unsettled() or self._call_wanted()
-
-    def _call(self, race: Race, pairs: Collection[Pair]) -> None:
-        """Let these pairs play once more, instead of those called before."""
-        if pairs or race.called:
-            race.called = pairs
-            race.look()
-            self._tell(race)
-
-    def _call_unsettled(self) -> bool:
-        """Call the arms once more that the run's purpose waits for; return False if none can play."""
-        waits = self.purpose.find_unsettled(self.out)
-        for race in self.races:
-            rules = race.rules
-            pairs = [
-                (label, rules.control if label == rules.baseline else rules.baseline)
-                for label in waits.get(race.name, ())
-            ]
-            self._call(race, [(label, other) for label, other in pairs if other])
-        can_play = any(race.players for race in self.races)
-        ended = any(waits.get(race.name) and race.played >= race.rules.max_restarts for race in self.races)
-        self.is_short = not can_play and ended
-        return can_play
+        return bool(found) or self._call_wanted()
 
     def _call_wanted(self) -> bool:
-        """Call once more what the run's purpose wants to know, as far as there is time; False if none has time."""
+        """Call once more what the run's purpose wants to know, instead of what was called before; False if none can."""
         for race in self.races:
-            self._call(race, self.purpose.call_wanted(race, self.time.allows))
-        return any(race.players for race in self.races)
+            pairs = self.purpose.call_wanted(race, self.out, self.time.allows)
+            if pairs or race.called:
+                race.called = pairs
+                race.look()
+                self._tell(race)
+        can_play = any(race.players for race in self.races)
+        self.is_short = not can_play and any(
+            race.called and race.played >= race.rules.max_restarts for race in self.races
+        )
+        return can_play
 
     @property
     def barred(self) -> dict[str, set[str]]:

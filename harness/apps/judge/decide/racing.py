@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,11 @@ from shootout.core.contract import NotRun, NotRunKind
 from shootout.core.errors import UsageError
 from shootout.core.exported.request import Request
 from shootout.core.journal.records import Played
+from shootout.core.race.race import Race
+from shootout.core.results.run import Run, is_from_here
 from shootout.core.scenario import Scenario, find_scenario, scenario_names
 from shootout.core.scoring import scorer
+from shootout.core.stats.group_evidence import Pair
 from shootout.core.stats.readings import LEAST_TAILS
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.study.group import GroupRecord
@@ -208,6 +211,17 @@ class PolicyPurpose(AnswerPurpose):
         return _by_group(
             one for one in candidates if any(found.standing is Standing.BROKEN for found in findings[one.label])
         )
+
+    def goes_on(self, run: Run) -> bool:
+        """Tell whether a finished run is taken up again."""
+        return AnswerPurpose.goes_on(self, run) or (is_from_here(run.history) and bool(self.find_unsettled(run.folder)))
+
+    def call_wanted(self, race: Race, out: Path, has_time: Callable[[float], bool]) -> Sequence[Pair]:
+        """Call the arms that may yet be shown to meet the limits, beside the baseline; then as for any answer."""
+        baseline, control = race.rules.baseline, race.rules.control
+        unsettled = self.find_unsettled(out).get(race.name, ())
+        pairs = [(label, other) for label in unsettled if (other := control if label == baseline else baseline)]
+        return pairs or AnswerPurpose.call_wanted(self, race, out, has_time)
 
     def find_unsettled(self, out: Path) -> Mapping[str, Collection[str]]:
         """Return by group the arms that further restarts may show to meet the limits, and that may be chosen then.
