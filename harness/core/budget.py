@@ -50,30 +50,9 @@ def is_export_whole(whole_s: float, run: Deadline, plan: Deadline) -> bool:
     return takes_little(whole_s, run) or plan.allows(whole_s)
 
 
-def export_s(run: Deadline, plan: Deadline) -> float:
-    """Return the seconds in which an export is made that isn't whole; arguments as in `is_export_whole`."""
-    return LONGEST_EXPORT_S if run.seconds is None else max(plan.left_s, 0.0)
-
-
 def takes_little(whole_s: float, run: Deadline) -> bool:
     """Return whether an export takes so little of what is left of the run that nothing is gained by less of it."""
     return whole_s < LITTLE * run.left_s
-
-
-def small_export(run: Deadline) -> Deadline:
-    """Return when an export that `takes_little` should end: in twice the time that counts as little."""
-    return run.part(2 * LITTLE)
-
-
-def next_export(plan: Deadline, models: int, others_s: float) -> Deadline:
-    """Return when the next of several exports should end; each model left gets as much.
-
-    Args:
-        models: how many are left, this one included.
-        others_s: seconds that go to short exports, which the harness makes of models of its own.
-    """
-    left_s = max(plan.left_s, others_s, 1e-9)
-    return plan.part((1 - others_s / left_s) / models)
 
 
 def builds(run: Deadline) -> Deadline:
@@ -84,11 +63,6 @@ def builds(run: Deadline) -> Deadline:
 def last_builds(run: Deadline) -> Deadline:
     """Return when builds must end that begin when all else is settled, so that two restarts of theirs have time."""
     return run.part(LAST_BUILD_SHARE)
-
-
-def run_s(builds_s: float, race_s: float) -> float:
-    """Return the seconds of a run whose builds end in their share of it, and which has so much left for the race."""
-    return max(builds_s / BUILD_SHARE, builds_s + race_s)
 
 
 def one_arm_s(step: Deadline, takes_s: float = 0.0) -> float:

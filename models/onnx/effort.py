@@ -232,7 +232,7 @@ class Effort:
         kept = fewest
         if count > INPUT_BUFFERS:  # a user's own: more of them show more
             whole_s = [self._foresee_whole(sets, call_s, load_s, scored) for sets in range(count)]
-            within_s = budget.export_s(self.limit, self.plan)
+            within_s = budget.LONGEST_EXPORT_S if self.limit.seconds is None else max(self.plan.left_s, 0.0)
             kept = max([fewest, *(sets for sets in range(0, count, least) if whole_s[sets] <= within_s)])
         self._longest_s = 2 * (call_s * kept + load_s)
         if kept < count:
@@ -260,7 +260,7 @@ class Effort:
         self._tell_outputs(count, call_s)
         is_whole = budget.is_export_whole(self.whole_s, self.limit, self.plan)
         if budget.takes_little(self.whole_s, self.limit):
-            self.plan = budget.small_export(self.limit)
+            self.plan = self.limit.part(2 * budget.LITTLE)  # twice the time that counts as little
         return is_whole
 
     @property

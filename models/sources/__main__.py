@@ -16,7 +16,6 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from shootout.core import budget
 from shootout.core.clock import Deadline, Stopwatch, rare_collector
 from shootout.core.contract import Artifact
 from shootout.core.errors import ModelError, ShootoutError, UsageError, explained
@@ -101,7 +100,9 @@ def _plan_of_next(jobs: Sequence[Request], plan: Deadline) -> Deadline:
     others = [job for job in jobs if not (job.source.is_hidden or job.module)]
     if not others or jobs[0] not in others:
         return plan
-    return budget.next_export(plan, len(others), PROBE_S * (len(jobs) - len(others)))
+    others_s = PROBE_S * (len(jobs) - len(others))
+    left_s = max(plan.left_s, others_s, 1e-9)
+    return plan.part((1 - others_s / left_s) / len(others))
 
 
 def main() -> None:

@@ -169,6 +169,11 @@ def _limit_words(time: str) -> list[str]:
     return ["--max-time", time] if time else []
 
 
+def _run_s(builds_s: float, race_s: float) -> float:
+    """Return the seconds of a run whose builds end in their share of it, and which has so much left for the race."""
+    return max(builds_s / budget.BUILD_SHARE, builds_s + race_s)
+
+
 def _goes_on(aim: Aim, *, complete: bool) -> bool:
     return not complete and aim == "best"
 
@@ -463,9 +468,7 @@ def more_time(rows: Sequence[Row]) -> str:
     """
     if any(find_scenario(row.scenario).restarts for row in rows[:1]):
         return ""
-    return write_minutes(
-        max(read_seconds("", reproduce.MORE_TIME), budget.run_s(waiting_builds_s(rows), budget.RACING_S))
-    )
+    return write_minutes(max(read_seconds("", reproduce.MORE_TIME), _run_s(waiting_builds_s(rows), budget.RACING_S)))
 
 
 def write_minutes(seconds: float) -> str:
@@ -681,7 +684,7 @@ def _command_to_settle(cell: Cell, shipped: str, rival: Row, played: int, needed
         return None
     left = max(needed - played, 1) if cell.goes_on else needed
     builds_s = waiting_builds_s(cell.rows) if cell.goes_on else 0.0
-    time = write_minutes(budget.run_s(builds_s, left * cell.restart_s))
+    time = write_minutes(_run_s(builds_s, left * cell.restart_s))
     if cell.goes_on:
         return cell.resume(time)
     if rival.setting:

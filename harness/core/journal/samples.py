@@ -40,9 +40,6 @@ _MOST_WORD_BYTES = 1 << 24
 UNKNOWN = -1
 """In place of a restart: an older version packed these readings, and didn't keep restarts apart."""
 
-Key = tuple[str, str, str, int, int]
-"""Group, arm, scope, restart, and how many calls share a reading."""
-
 
 def write(
     folder: Path, name: str, turns: Iterable[tuple[str, Sequence[Turn]]], single_ns: Iterable[tuple[str, Array]] = ()

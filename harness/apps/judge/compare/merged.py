@@ -35,6 +35,9 @@ SCHEMA = "shootout.merged/1"
 MOST_BYTES = 1 << 20
 """The size limit of an index; one of a thousand runs has a twentieth."""
 
+Key = tuple[str, str, str, int, int]
+"""Group, arm, scope, restart, and how many calls share a reading."""
+
 
 class Index(BaseModel):
     """What a merged folder holds; `runs` are folders in it."""
@@ -165,7 +168,7 @@ def _pack_run(folder: Path, history: History, into: Path, *, raw: bool) -> None:
     (into / journal.PACKED).write_bytes(gzip.compress(data, mtime=0) if is_plain else data)
 
 
-def _write_packed(folder: Path, readings: Mapping[samples.Key, Array]) -> None:
+def _write_packed(folder: Path, readings: Mapping[Key, Array]) -> None:
     """Write the one file of a packed run.
 
     Sorted readings are small as differences; of computed ones, which aren't whole, those of their bits.
@@ -181,7 +184,7 @@ def _write_packed(folder: Path, readings: Mapping[samples.Key, Array]) -> None:
     np.savez_compressed(folder / samples.PACKED, **parts, steps=samples.join(steps, bits))
 
 
-def readings_of(folder: Path, history: History) -> dict[samples.Key, Array]:
+def readings_of(folder: Path, history: History) -> dict[Key, Array]:
     """Read what the clock read, sorted, in ns; a call's latency is that ÷ the calls that share it.
 
     Readings are whole numbers unless a latency is none (one that was made up, or counts from a computed arrival).
@@ -189,7 +192,7 @@ def readings_of(folder: Path, history: History) -> dict[samples.Key, Array]:
     Raises:
         UsageError: there are more than a packed run may have.
     """
-    readings: dict[samples.Key, list[Array]] = {}
+    readings: dict[Key, list[Array]] = {}
     count = 0
     for line in (line for line in history.lines if isinstance(line, Played)):
         for scope, calls in line.per_reading.items():
