@@ -17,7 +17,7 @@ from typing import Any
 from shootout.core.errors import UsageError, tell_refusal
 from shootout.core.host import store
 from shootout.core.install import pip_install
-from shootout.core.worker.interpreters import PythonInterpreter
+from shootout.core.worker.availability import PythonInterpreter
 
 OLDEST_PYTHON = (3, 11)
 OLDEST_NUMPY = (1, 26)

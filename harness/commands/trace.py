@@ -18,7 +18,7 @@ from shootout.core.errors import ArmFailed, SkippedArm
 from shootout.core.host.placement import Placement, child_environment, on_cpus
 from shootout.core.journal.folder import LOGS, TRACES
 from shootout.core.units import duration
-from shootout.core.worker.interpreters import PythonInterpreter
+from shootout.core.worker.availability import PythonInterpreter
 from shootout.core.worker.process import WorkerProcess, log_name
 from shootout.tell.progress import ProgressDisplay
 

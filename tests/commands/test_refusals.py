@@ -22,7 +22,7 @@ from shootout.commands import cache, doctor
 from shootout.core.errors import ShootoutError, UsageError, tell_refusal
 from shootout.core.journal import journal, samples
 from shootout.core.journal.records import SCHEMA
-from shootout.core.worker import interpreters
+from shootout.core.worker import availability
 from shootout.scenarios import mix
 from shootout.tell import document
 from shootout.tell.formats.files import write_file
@@ -130,7 +130,7 @@ def test_the_documents_tell_today_s_versions():
             f"or unset {github.SUMMARY}",
         ),
         (Path, "open", lambda: samples.write(Path("/"), "tmp/none/a.npz", [], []), "run the same command again"),
-        (subprocess, "run", lambda: interpreters.examine({"a": sys.executable}), "or name a Python interpreter"),
+        (subprocess, "run", lambda: availability.examine({"a": sys.executable}), "or name a Python interpreter"),
     ],
     ids=["cache", "mix", "summary", "samples", "interpreter"],
 )

@@ -39,7 +39,7 @@ from shootout.core.study.plan import Plan, plan_groups
 from shootout.core.study.points import describe
 from shootout.core.study.schema import Study, checked
 from shootout.core.study.target import parse_targets
-from shootout.core.worker.interpreters import PythonInterpreter
+from shootout.core.worker.availability import PythonInterpreter
 
 RUN = Path(__file__).parents[2] / "results" / "reference" / "decide-digits"
 DIGITS = Reference(

@@ -22,8 +22,7 @@ from shootout import cli
 from shootout.core import backends
 from shootout.core.contract import Availability
 from shootout.core.study import plan
-from shootout.core.worker.availability import Pair, known_available
-from shootout.core.worker.interpreters import PythonInterpreter
+from shootout.core.worker.availability import Pair, PythonInterpreter, known_available
 from support.deaf import FORKED, STOPS_IN, deafen
 from support.forked_workers import fork_workers
 

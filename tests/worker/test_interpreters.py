@@ -24,8 +24,7 @@ from shootout.core.study.plan import plan_groups
 from shootout.core.study.points import describe, targets_of
 from shootout.core.study.schema import Study
 from shootout.core.study.target import parse_targets, provider, with_twins
-from shootout.core.worker.availability import find_available
-from shootout.core.worker.interpreters import PythonInterpreter, examine, packages_of
+from shootout.core.worker.availability import PythonInterpreter, examine, find_available, packages_of
 from shootout.core.worker.process import WorkerProcess
 from shootout.tell.study_options import read_pythons
 from shootout.tell.table import describe_interpreters

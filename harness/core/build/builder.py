@@ -42,8 +42,8 @@ from shootout.core.study.group import FULL
 from shootout.core.study.plan import PlannedGroup
 from shootout.core.study.target import scheme_of
 from shootout.core.worker import reported, verification
+from shootout.core.worker.availability import PythonInterpreter
 from shootout.core.worker.fork_server import ForkServer, ForkServers, can_fork
-from shootout.core.worker.interpreters import PythonInterpreter
 from shootout.core.worker.process import WorkerProcess, log_name
 from shootout.core.worker.verification import probe_fault, probe_name
 

@@ -60,8 +60,8 @@ from shootout.core.study.points import metric_of
 from shootout.core.study.schema import Study
 from shootout.core.units import duration
 from shootout.core.worker import reported
+from shootout.core.worker.availability import PythonInterpreter
 from shootout.core.worker.fork_server import ForkServer, ForkServers, can_fork
-from shootout.core.worker.interpreters import PythonInterpreter
 from shootout.core.worker.process import WorkerProcess, log_name
 
 SLACK_NS = 1_000_000

@@ -65,9 +65,7 @@ from shootout.core.study.points import (
 )
 from shootout.core.study.schema import Study, study_options
 from shootout.core.study.target import parse_targets, provider, refuse_other_models, scheme_of, shipped_hashes
-from shootout.core.worker import interpreters
-from shootout.core.worker.availability import known_available
-from shootout.core.worker.interpreters import PythonInterpreter
+from shootout.core.worker.availability import PythonInterpreter, examine, known_available
 
 BATCHES = (1, 8, 64)
 """The candidates where the study names no batch."""
@@ -242,7 +240,7 @@ def make_plan(
     refuse_unknown_names(study, every[0], here)  # which takes no time; to look whether a backend works takes seconds
     with Stopwatch() as watch:
         asked_for = {provider(target) for target in targets}
-        others = interpreters.examine(study.pythons, {name for name, _ in asked_for})
+        others = examine(study.pythons, {name for name, _ in asked_for})
         available = known_available(asked_for, others, fresh=fresh)
     here = replace(here, available=available)
     groups = plan_groups(study, here)

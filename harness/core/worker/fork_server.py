@@ -52,7 +52,7 @@ from shootout.core.host.placement import TASKS
 from shootout.core.messages import Loaded
 
 if TYPE_CHECKING:
-    from shootout.core.worker.interpreters import PythonInterpreter
+    from shootout.core.worker.availability import PythonInterpreter
 
 WORKER, SERVER = "shootout.core.worker.worker", "shootout.core.worker.fork_server"
 BINDING_VARIABLES = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")

@@ -27,8 +27,8 @@ from shootout.core.worker.fork_server import WORKER
 from shootout.core.worker.worker import Worker
 
 if TYPE_CHECKING:
+    from shootout.core.worker.availability import PythonInterpreter
     from shootout.core.worker.fork_server import ForkServer
-    from shootout.core.worker.interpreters import PythonInterpreter
 
 _GOODBYE_S = 5.0
 _MOST_STALLED_S = 30.0
