@@ -257,13 +257,6 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path):
         Journal(tmp_path / "gone")
 
 
-OLDER = (
-    *("--inputs", "x.npz", "--rows-by", "who.npz", "--metric", "m.py:f", "--max-drop", "1pp"),
-    *("--python", "new=~/venv/bin/python", "--python", "old=/usr/bin/python3", "--energy", "", "--max-error", "0.1"),
-    *("--state", "h=hn,c=cn", "--stream", "50", "--chunk", "32ms", "--for", "1800s"),
-)
-
-
 @pytest.mark.parametrize(
     "given",
     [("--inputs",), {"chunk_ms": "fast"}, {"inputs": 7}, {"nothing": "known"}, 5, None, [1, 2], ["--chunk", "x"]],

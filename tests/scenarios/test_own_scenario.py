@@ -57,15 +57,17 @@ class Untold(Blocks):
 '''
 
 
+def look_up_again() -> None:
+    """Forget the scenarios that were found: a process looks them up once."""
+    for cached in (find_scenario, scenario_names, study_options, options_model):
+        cached.cache_clear()
+
+
 @pytest.fixture(autouse=True)
-def _look_up_again() -> Iterator[None]:
-    """Look names up once for each test: a process does so once."""
-    looked_up = (find_scenario, scenario_names, study_options, options_model)
-    for cached in looked_up:
-        cached.cache_clear()
+def _own_look_up() -> Iterator[None]:
+    look_up_again()
     yield
-    for cached in looked_up:
-        cached.cache_clear()
+    look_up_again()
 
 
 @pytest.mark.parametrize(
@@ -180,3 +182,7 @@ def test_a_scenario_of_one_file_runs_by_an_entry_point(tmp_path: Path):
     for line in played:
         read = Samples(tmp_path / "out").of(line.group, line.arm, Scope.END_TO_END, {0: line.samples})[0]
         assert max(line.block_median_ns[Scope.END_TO_END]) == pytest.approx(read.max())
+    look_up_again()
+    elsewhere = deaf_here("show", "out", cwd=tmp_path)
+    assert elsewhere.code == 2
+    assert "its header, has 'turns', which no scenario that is installed here takes" in elsewhere.err

@@ -36,6 +36,7 @@ from shootout.core.journal.records import (
     is_possible,
 )
 from shootout.core.study.group import GroupRecord
+from shootout.core.study.schema import told_keys
 
 NAME, PACKED, UNPACKING = "journal.jsonl", "journal.jsonl.gz", "journal.jsonl.tmp"
 MOST_BYTES, MOST_LINE_BYTES = 1 << 26, 1 << 25
@@ -228,10 +229,12 @@ def _parse_header(path: Path, text: bytes) -> Header:
         )
     line = _parse_line(text + b"\n")
     if not isinstance(line, Header):
-        raise UsageError(
-            f"line 1 of {path}, its header, is not as this program wrote it: copy the run again, or measure again with "
-            "--fresh"
-        )
+        given = raw.get("given")
+        strange = sorted({*given} - {*told_keys()}) if isinstance(given, dict) else []
+        why = "is not as this program wrote it: copy the run again, or measure again with --fresh"
+        if strange:
+            why = f"has {strange[0]!r}, which no scenario that is installed here takes: install the package of its own"
+        raise UsageError(f"line 1 of {path}, its header, {why}")
     return line
 
 
