@@ -23,7 +23,7 @@ from shootout.core.exported.request import Request
 from shootout.core.study.group import GroupRecord, with_control
 from shootout.core.study.plan import PlannedGroup, make_plan
 from shootout.core.study.schema import Study
-from shootout.core.units import read_seconds
+from shootout.tell.option_values import read_seconds
 
 STEPS = 200
 """The steps of a call that lasts about 0.2 ms."""

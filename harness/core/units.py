@@ -1,16 +1,8 @@
-"""Write and read figures by their unit: durations, sizes, counts a second."""
+"""Write figures by their unit: durations, sizes, counts a second."""
 
 from __future__ import annotations
 
-import re
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
-
-from shootout.core.errors import UsageError
-
-_TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h)?")
-_UNIT_S = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
-_LIMIT = re.compile(r"(\d+(?:\.\d+)?)\s*(us|ms|s)")
-_UNIT_MS = {"us": 1e-3, "ms": 1.0, "s": 1e3}
 
 
 def duration(ns: float, digits: int = 3) -> str:
@@ -61,34 +53,3 @@ def round_limit(value: float, *, up: bool = True) -> str:
     # in decimals, since the binary 1.9e-3 ÷ 1e-4 is more than 19
     limit = Context(prec=2, rounding=ROUND_CEILING if up else ROUND_FLOOR).create_decimal(repr(value)).normalize()
     return f"{limit:f}" if float(limit) >= 0.01 else f"{limit:e}"
-
-
-def points(share: float) -> str:
-    """Write a change of a share in percentage points, with its sign."""
-    return f"{100 * share:+.1f}"
-
-
-def read_seconds(flag: str, text: str) -> float:
-    """Read `90s`, `2m`, `1h` or plain seconds → seconds.
-
-    Raises:
-        UsageError: it is none of these, or no time at all.
-    """
-    match = _TIME.fullmatch(text.strip())
-    if not match:
-        raise UsageError(f"{flag} {text!r} is not a time: write 90s, 2m or 1h")
-    if not float(match[1]):
-        raise UsageError(f"{flag} {text!r} leaves no time to measure anything; --dry-run shows what a run would do")
-    return float(match[1]) * _UNIT_S[match[2] or "s"]
-
-
-def read_milliseconds(flag: str, text: str) -> float:
-    """Read `5ms`, `800us` or `1s` → milliseconds.
-
-    Raises:
-        UsageError: it is none of these.
-    """
-    match = _LIMIT.fullmatch(text.strip())
-    if match is None or not float(match[1]):
-        raise UsageError(f"{flag} {text!r} is not a time: write 5ms, 800us or 1s")
-    return float(match[1]) * _UNIT_MS[match[2]]

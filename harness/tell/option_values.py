@@ -1,4 +1,4 @@
-"""Read the values of options as they are typed: counts, names, shapes, axes of parameters."""
+"""Read the values of options as they are typed: counts, times, names, shapes, axes of parameters."""
 
 from __future__ import annotations
 
@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 
 _NEXT_AXIS = re.compile(r",(?=(?:[^,=()]|\((?:[^=()]|\([^=()]*\))*\))*=)")
 """A comma before the next `key=`; a key may be arithmetic with commas in parentheses, such as `Max(1, s0)`."""
+_TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h)?")
+_UNIT_S = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_LIMIT = re.compile(r"(\d+(?:\.\d+)?)\s*(us|ms|s)")
+_UNIT_MS = {"us": 1e-3, "ms": 1.0, "s": 1e3}
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:/\s*s)?")
 
 
@@ -173,3 +177,29 @@ def read_options(flag: str, texts: Iterable[str]) -> dict[str, dict[str, str]]:
             raise UsageError(f"{flag} {text!r} is not of the form backend.KEY=value")
         options.setdefault(backend, {})[key] = value
     return options
+
+
+def read_seconds(flag: str, text: str) -> float:
+    """Read `90s`, `2m`, `1h` or plain seconds → seconds.
+
+    Raises:
+        UsageError: it is none of these, or no time at all.
+    """
+    match = _TIME.fullmatch(text.strip())
+    if not match:
+        raise UsageError(f"{flag} {text!r} is not a time: write 90s, 2m or 1h")
+    if not float(match[1]):
+        raise UsageError(f"{flag} {text!r} leaves no time to measure anything; --dry-run shows what a run would do")
+    return float(match[1]) * _UNIT_S[match[2] or "s"]
+
+
+def read_milliseconds(flag: str, text: str) -> float:
+    """Read `5ms`, `800us` or `1s` → milliseconds.
+
+    Raises:
+        UsageError: it is none of these.
+    """
+    match = _LIMIT.fullmatch(text.strip())
+    if match is None or not float(match[1]):
+        raise UsageError(f"{flag} {text!r} is not a time: write 5ms, 800us or 1s")
+    return float(match[1]) * _UNIT_MS[match[2]]

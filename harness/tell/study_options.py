@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict, get_origin, get_type_hints
 
 from shootout.backends import BASELINE, BASELINE_OF_FILES, EXAMPLES
-from shootout.core import units
 from shootout.core.errors import UsageError, unknown
 from shootout.core.stats.goals import read_goal
 from shootout.tell import option_values
@@ -301,7 +300,7 @@ class StreamOptions(StateOptions, total=False):
             word="TIME",
             name="--chunk",
             help="Time that the input of one call lasts, 32ms; shows the real-time factor.",
-            read=units.read_milliseconds,
+            read=option_values.read_milliseconds,
         ),
     ]
 
@@ -343,7 +342,7 @@ class StudyOptions(TargetOptions, MetricOptions, StreamOptions, total=False):
             word="TIME",
             name="--p99",
             help="serve: limit on the 99th percentile of latency, 5ms. Default: 5 x an idle call.",
-            read=units.read_milliseconds,
+            read=option_values.read_milliseconds,
         ),
     ]
     instances: Annotated[
@@ -362,7 +361,7 @@ class StudyOptions(TargetOptions, MetricOptions, StreamOptions, total=False):
             word="TIME",
             name="--for",
             help="sustained: time that the turns of all targets share, 30m (default). Shows a ranking that changes.",
-            read=units.read_seconds,
+            read=option_values.read_seconds,
         ),
     ]
     max_error: Annotated[
@@ -432,7 +431,7 @@ class TimeOptions(TypedDict, total=False):
             name="--max-time",
             help="Stop after 90s, 2m or 1h, exports and builds included; a wait for another run on this machine isn't. "
             "Default: 90s of racing for --goal best.",
-            read=units.read_seconds,
+            read=option_values.read_seconds,
         ),
     ]
 

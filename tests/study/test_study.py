@@ -13,8 +13,8 @@ from shootout import studies
 from shootout.commands.selection import load_study
 from shootout.core.errors import UsageError
 from shootout.core.study import schema
-from shootout.core.units import read_seconds
 from shootout.tell import option_values
+from shootout.tell.option_values import read_seconds
 
 
 def file(folder: Path, text: str, name: str = "mine.toml") -> str:

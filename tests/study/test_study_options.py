@@ -14,8 +14,7 @@ from shootout import cli
 from shootout.commands import selection
 from shootout.core.errors import UsageError
 from shootout.core.study.schema import Study, study_options
-from shootout.core.units import read_milliseconds
-from shootout.tell.option_values import read_positive, read_rate
+from shootout.tell.option_values import read_milliseconds, read_positive, read_rate
 from shootout.tell.study_options import RunOptions, StudyOptions, TuneOptions, flags_of, read_words
 
 

@@ -31,7 +31,7 @@ from shootout.core.stats.goals import Aim
 from shootout.core.stats.leaders import Compare, Leaders, find_leaders
 from shootout.core.stats.verdicts import Comparison, Verdict
 from shootout.core.study.group import family, is_exact, name_model, short
-from shootout.core.units import counted, read_seconds, round_limit
+from shootout.core.units import counted, round_limit
 from shootout.models.metrics import count_rows_for_rare
 from shootout.tell import registered, reproduce
 from shootout.tell.document import (
@@ -53,6 +53,7 @@ from shootout.tell.document import (
     ratio_of,
 )
 from shootout.tell.limits import Standing
+from shootout.tell.option_values import read_seconds
 from shootout.tell.paired import ask_drop, quantile_of
 from shootout.tell.wording import NO_LABELS, RANDOM_INPUTS, tell_lost_part, tell_metric_limit, tell_threads
 

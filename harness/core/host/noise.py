@@ -192,26 +192,20 @@ def steal_share(before: NoiseMark, after: NoiseMark) -> float | None:
     return None if stolen is None or not total else stolen / total
 
 
-def foreign_ns(before: NoiseMark, after: NoiseMark, own_ns: int | None) -> int | None:
-    """Return the watched CPUs' time that other programs took between two marks; None if it isn't known.
+def foreign_share(before: NoiseMark, after: NoiseMark, own_ns: int | None) -> float | None:
+    """Return the share of the watched CPUs' time that other programs took between two marks; None if it isn't known.
 
     Args:
         own_ns: what our own processes took of them, apart from this one.
     """
-    idle = _count_growth(before.idle_jiffies, after.idle_jiffies)
-    if idle is None or own_ns is None or before.harness_ns is None or after.harness_ns is None:
+    idle, all_ns = _count_growth(before.idle_jiffies, after.idle_jiffies), _cpu_time_ns(before, after)
+    if idle is None or own_ns is None or before.harness_ns is None or after.harness_ns is None or all_ns <= 0:
         return None
-    if 2 * (_count_growth(before.total_jiffies, after.total_jiffies) or 0) * _JIFFY_NS < _cpu_time_ns(before, after):
+    if 2 * (_count_growth(before.total_jiffies, after.total_jiffies) or 0) * _JIFFY_NS < all_ns:
         return None  # a sandbox that shows the file but doesn't keep it
     stolen = _count_growth(before.steal_jiffies, after.steal_jiffies) or 0
     ours_ns = own_ns + after.harness_ns - before.harness_ns
-    return max(0, _cpu_time_ns(before, after) - (idle + stolen) * _JIFFY_NS - ours_ns)
-
-
-def foreign_share(before: NoiseMark, after: NoiseMark, own_ns: int | None) -> float | None:
-    """Return `foreign_ns` as a share of the CPUs' time."""
-    foreign, all_ns = foreign_ns(before, after, own_ns), _cpu_time_ns(before, after)
-    return None if foreign is None or all_ns <= 0 else foreign / all_ns
+    return max(0, all_ns - (idle + stolen) * _JIFFY_NS - ours_ns) / all_ns
 
 
 def _cpu_time_ns(before: NoiseMark, after: NoiseMark) -> int:
@@ -246,9 +240,12 @@ def disturbances(
     """
     reasons: list[Disturbance] = []
     stolen = _count_growth(before.steal_jiffies, after.steal_jiffies) or 0
-    if stolen >= STEAL_JIFFIES and (share := steal_share(before, after) or 0.0) > STEAL_SHARE:
-        reasons.append(Disturbance("steal", share))
-    reasons += _foreign_cpu(before, after, own_ns)
+    if stolen >= STEAL_JIFFIES and (taken := steal_share(before, after) or 0.0) > STEAL_SHARE:
+        reasons.append(Disturbance("steal", taken))
+    rounding_ns = FOREIGN_JIFFIES * _JIFFY_NS * math.sqrt(after.cpus)
+    share = foreign_share(before, after, own_ns) or 0.0
+    if share > FOREIGN_SHARE and round(share * _cpu_time_ns(before, after)) >= rounding_ns:
+        reasons.append(Disturbance("foreign CPU time", share))
     if times := throttle_count(before, after):
         reasons.append(Disturbance("cgroup throttled", times))
     reasons += [reason for label, (usual, seen) in gpus.items() for reason in _gpu_reasons(label, usual, seen)]
@@ -257,14 +254,6 @@ def disturbances(
     if foreign > 0:
         reasons.append(Disturbance("foreign GPU process", foreign))
     return tuple(reasons)
-
-
-def _foreign_cpu(before: NoiseMark, after: NoiseMark, own_ns: int | None) -> list[Disturbance]:
-    foreign, share = foreign_ns(before, after, own_ns), foreign_share(before, after, own_ns)
-    if foreign is None or share is None or share <= FOREIGN_SHARE:
-        return []
-    proven = foreign >= FOREIGN_JIFFIES * _JIFFY_NS * math.sqrt(after.cpus)
-    return [Disturbance("foreign CPU time", share)] if proven else []
 
 
 def _gpu_reasons(label: str, usual_mhz: float | None, seen: GpuState) -> Iterator[Disturbance]:

@@ -7,8 +7,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Annotated
 
-from shootout.core import units
 from shootout.core.constants import INDIFFERENT
+from shootout.tell import option_values
 from shootout.tell.study_options import (
     Flag,
     FolderOptions,
@@ -106,7 +106,7 @@ class GateOptions(ModelOptions, MetricOptions, StreamOptions, FolderOptions, tot
             name="--max-time",
             help="Stop after this time, exports and builds included; what isn't known then is undecided. The gate "
             "waits as long at most for another run on this machine. Default: 8m.",
-            read=units.read_seconds,
+            read=option_values.read_seconds,
         ),
     ]
     out: Annotated[
