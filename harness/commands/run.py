@@ -33,11 +33,11 @@ from shootout.commands.trace import trace_arms
 from shootout.core import run as core
 from shootout.core.adapter import Built
 from shootout.core.clock import Deadline
+from shootout.core.contract import family
 from shootout.core.errors import ExitCode, Interrupted, ModelError, UsageError
 from shootout.core.host.store import without_home
 from shootout.core.journal.records import Header
 from shootout.core.study import points
-from shootout.core.study.group import family
 from shootout.core.study.plan import Plan, make_plan
 from shootout.core.study.schema import Study
 from shootout.core.study.target import parse_targets, with_twins

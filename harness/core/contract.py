@@ -169,6 +169,22 @@ class Arm:
         return told + (COPY if self.control else f"#{self.ordinal}" if self.ordinal > 1 else "")
 
 
+PLAIN = f":{Device.CPU}:{Precision.FP32}"
+"""The target that a bare backend name means, if the backend has code for it."""
+
+
+def family(label: str) -> str:
+    """Return a label without its setting: what is alike in all settings of a target."""
+    head, brace, rest = label.partition("{")
+    return head + rest.rpartition("}")[2] if brace else label
+
+
+def short(label: str) -> str:
+    """Shorten a label, or a target, by what a bare backend name means anyway."""
+    head, plain, rest = label.partition(PLAIN)
+    return head + rest if plain and not rest.startswith("/") else label
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Availability:
     """Say whether a backend works on a device here.

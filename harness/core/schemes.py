@@ -250,3 +250,11 @@ def _family_of(word: str, own: frozenset[str]) -> str:
     if word.startswith("bucket-"):
         raise UsageError(f"scheme {word!r}: inputs are padded to a multiple of a whole number above 0, as in bucket-32")
     raise unknown("scheme", word, {*WORDS, *(name for name in own if "*" not in name)})
+
+
+FULL = (Precision.FP32, Precision.NATIVE)
+
+
+def is_exact(precision: str, scheme: str, file: str) -> bool:
+    """Return whether this is the model as it was given: in full precision, without a scheme, from the first file."""
+    return precision in FULL and not without_shapes(scheme) and not file

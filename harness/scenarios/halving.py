@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from shootout.core.constants import INDIFFERENT
-from shootout.core.contract import Array
+from shootout.core.contract import Array, family
 from shootout.core.stats.leaders import time_ns
-from shootout.core.study.group import GroupRecord, confirming_name, count_comparisons, family, with_control
+from shootout.core.study.group import GroupRecord, confirming_name, count_comparisons, with_control
 
 CLOSE_RESTARTS = 3
 """Settings within `INDIFFERENT` of their target's best stay in for so many restarts."""

@@ -43,7 +43,7 @@ class Throughput(Scenario):
 
     def shape(self, record: GroupRecord, runnable: Sequence[Arm]) -> GroupRecord:
         """Return a group that only selects, if some target has several settings to choose from; else the same."""
-        from shootout.core.study.group import family
+        from shootout.core.contract import family
 
         if len({family(arm.label) for arm in runnable}) == len(runnable):
             return record

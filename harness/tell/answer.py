@@ -15,14 +15,15 @@ from rich.text import Text
 from shootout import models
 from shootout.backends import USUAL
 from shootout.core import backends
-from shootout.core.contract import Device, NotRunKind, Precision, Value
+from shootout.core.contract import Device, NotRunKind, Precision, Value, short
 from shootout.core.errors import FAILURES
+from shootout.core.exported.request import name_model
 from shootout.core.install import install
 from shootout.core.messages import Scope
 from shootout.core.scenario import find_scenario
+from shootout.core.schemes import FULL
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.study.feasibility import FROM_FILE
-from shootout.core.study.group import FULL, name_model, short
 from shootout.core.units import counted, duration, seconds, size
 from shootout.tell import registered
 from shootout.tell.columns import Cell, error, fits, make_table

@@ -16,9 +16,8 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from shootout.core.contract import SCALED, Precision
+from shootout.core.contract import SCALED, Precision, short
 from shootout.core.schemes import shown_as
-from shootout.core.study.group import short
 from shootout.core.units import duration, number, seconds, size
 from shootout.tell.document import Ceiling, FidelityFigures, Rate, Ratio, Row, Serving, Timing
 from shootout.tell.limits import limit_digits

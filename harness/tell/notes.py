@@ -13,12 +13,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from shootout.core.contract import Device, NotRunKind, OutputError
+from shootout.core.contract import Device, NotRunKind, OutputError, short
 from shootout.core.host.noise import DisturbanceKind
 from shootout.core.journal.records import Ended, Line, Rounds
 from shootout.core.scenario import find_scenario
 from shootout.core.stats.verdicts import MAX_ESTIMATE, Verdict
-from shootout.core.study.group import short
 from shootout.core.units import counted, duration, size, span
 from shootout.tell.answer import list_next
 from shootout.tell.ceilings import Ceilings, ceilings_of_run

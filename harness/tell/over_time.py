@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from statistics import median
 
+from shootout.core.contract import short
 from shootout.core.stats.verdicts import Verdict
-from shootout.core.study.group import short
 from shootout.core.units import span
 from shootout.tell.document import OverTime, Ranking, Row
 from shootout.tell.ratios import tell_ratio

@@ -11,9 +11,8 @@ from rich.console import Console, RenderableType
 from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
-from shootout.core.contract import Device
+from shootout.core.contract import Device, short
 from shootout.core.errors import printable
-from shootout.core.study.group import short
 
 INDENT = 8
 ANY_WIDTH = 100_000

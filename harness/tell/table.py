@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from shootout.core.contract import Device, NotRunKind, Value
+from shootout.core.contract import Device, NotRunKind, Value, short
+from shootout.core.exported.request import name_model
 from shootout.core.scenario import find_scenario, scenario_names
 from shootout.core.stats.verdicts import Verdict
-from shootout.core.study.group import name_model, short
 from shootout.core.units import counted, duration, seconds, size
 from shootout.tell import notes
 from shootout.tell.answer import (

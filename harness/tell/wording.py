@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from shootout.core.contract import short
 from shootout.core.stats.verdicts import Verdict
-from shootout.core.study.group import short
 from shootout.core.units import counted, number
 from shootout.tell.document import Control, GroupSummary, Metric, MetricChange, Ratio, Why
 from shootout.tell.limits import Standing, limit_digits

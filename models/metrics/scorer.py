@@ -14,12 +14,12 @@ import numpy as np
 from shootout.core.contract import Arm, Array, TensorSpec
 from shootout.core.errors import UsageError, unknown
 from shootout.core.exported.model import ExportedModel
-from shootout.core.exported.request import Request, find_source
+from shootout.core.exported.request import Request, find_source, name_model
 from shootout.core.host import child
 from shootout.core.host.scratch import scratch
 from shootout.core.messages import Scores
+from shootout.core.schemes import is_exact
 from shootout.core.scoring import ACCURACY, MetricSpec, RowFiles
-from shootout.core.study.group import is_exact, name_model
 from shootout.core.study.schema import Study
 from shootout.core.units import round_limit
 from shootout.models import source

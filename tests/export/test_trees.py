@@ -20,10 +20,9 @@ from shootout.core.errors import ModelError, NotRunKind, UsageError
 from shootout.core.exported.client import Request, obtain
 from shootout.core.exported.fidelity import compare
 from shootout.core.exported.model import FILES
-from shootout.core.exported.request import Content
+from shootout.core.exported.request import Content, name_model
 from shootout.core.host.store import cache_folder
 from shootout.core.study import feasibility
-from shootout.core.study.group import name_model
 from shootout.core.study.plan import make_plan
 from shootout.models.native.trees import _with_names, open_native
 from shootout.models.onnx import onnx_files

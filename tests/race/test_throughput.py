@@ -22,7 +22,7 @@ from shootout.apps.judge import rows
 from shootout.commands import run
 from shootout.core import clock
 from shootout.core.clock import Deadline
-from shootout.core.contract import Arm, Availability, Device, Target
+from shootout.core.contract import Arm, Availability, Device, Target, family
 from shootout.core.host import noise
 from shootout.core.messages import Scope
 from shootout.core.race import live_arm, pace, restart
@@ -31,7 +31,6 @@ from shootout.core.scenario import StoppingRule
 from shootout.core.stats.group_evidence import Rules
 from shootout.core.study import plan as search_space
 from shootout.core.study.feasibility import Here
-from shootout.core.study.group import family
 from shootout.core.study.plan import PlannedGroup, make_plan, plan_groups
 from shootout.core.study.schema import Study, checked
 from shootout.scenarios import halving

@@ -9,7 +9,7 @@ import pytest
 from support.plain import as_plain
 from support.reference_runs import read
 
-from shootout.core.study.group import short
+from shootout.core.contract import short
 from shootout.tell.ratios import tell_ratio
 from shootout.tell.table import render
 

@@ -19,8 +19,8 @@ from shootout.apps.explain.explanation import (
     SideSummary,
 )
 from shootout.core.constants import FP32_BOUND_FLOOR, USEFUL_BOUND
+from shootout.core.contract import short
 from shootout.core.schemes import write_floats
-from shootout.core.study.group import short
 from shootout.core.units import counted, duration
 from shootout.tell.columns import Cell, make_table
 from shootout.tell.screen import INDENT, fold, labeled, typed

@@ -6,11 +6,12 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from shootout.core.contract import Precision
+from shootout.core.contract import Precision, short
 from shootout.core.errors import UsageError, unknown
 from shootout.core.results.run import Run
 from shootout.core.scenario import scenario_of
-from shootout.core.study.group import is_exact, own_fp32, short
+from shootout.core.schemes import is_exact
+from shootout.core.study.group import own_fp32
 from shootout.tell import registered
 from shootout.tell.document import Document, Row
 from shootout.tell.raced import RacedArm, find_groups

@@ -18,8 +18,8 @@ from shootout.core.journal.records import Checked, Header
 from shootout.core.messages import MOST_SCORE, Scope, Scores
 from shootout.core.results.group import Group, judged
 from shootout.core.scenario import find_scenario
-from shootout.core.schemes import shown_as
-from shootout.core.study.group import GroupRecord, is_exact, own_fp32
+from shootout.core.schemes import is_exact, shown_as
+from shootout.core.study.group import GroupRecord, own_fp32
 from shootout.models.metrics import DEFAULT_DROP, count_rows_for_rare, find_max_drop, read_share
 from shootout.tell.document import FrontRow, GroupSummary, Metric, MetricChange, MetricPart, Quantized, Row, ratio_of
 from shootout.tell.limits import Standing, judge_limit

@@ -17,6 +17,7 @@ from shootout.apps.judge.crossovers import find_crossovers
 from shootout.apps.judge.roofline import with_ceilings
 from shootout.apps.judge.rows import make_row
 from shootout.apps.judge.turns import describe_arms, rank
+from shootout.core.contract import short
 from shootout.core.host.store import without_home
 from shootout.core.journal.records import Ended, Header
 from shootout.core.messages import Scope
@@ -24,7 +25,7 @@ from shootout.core.results.group import Group, against, copy_holds
 from shootout.core.results.run import Run, read_run
 from shootout.core.scenario import find_scenario
 from shootout.core.stats.group_evidence import log_ratios
-from shootout.core.study.group import confirming_name, short
+from shootout.core.study.group import confirming_name
 from shootout.tell import reproduce
 from shootout.tell.document import SCHEMA, Answer, Control, Document, GroupSummary, NearestOpen, Ratio, Row, ratio_of
 from shootout.tell.notes import find_time_spent

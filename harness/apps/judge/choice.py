@@ -23,14 +23,15 @@ from shootout import models
 from shootout.backends import USUAL
 from shootout.core import backends, budget
 from shootout.core.constants import ALPHA, INDIFFERENT, MAX_RESTARTS_IN_TIME
-from shootout.core.contract import INTEGERS, Array, Device, NotRunKind, Precision
+from shootout.core.contract import INTEGERS, Array, Device, NotRunKind, Precision, family, short
+from shootout.core.exported.request import name_model
 from shootout.core.messages import Scope
 from shootout.core.results.group import Group, unfit_for, unvouched
 from shootout.core.scenario import find_scenario
+from shootout.core.schemes import is_exact
 from shootout.core.stats.goals import Aim
 from shootout.core.stats.leaders import Compare, Leaders, find_leaders
 from shootout.core.stats.verdicts import Comparison, Verdict
-from shootout.core.study.group import family, is_exact, name_model, short
 from shootout.core.units import counted, round_limit
 from shootout.models.metrics import count_rows_for_rare
 from shootout.tell import registered, reproduce

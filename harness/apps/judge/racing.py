@@ -18,7 +18,7 @@ from shootout.apps.judge.analysis import analyse, find_nearest
 from shootout.core import units
 from shootout.core.adapter import Built
 from shootout.core.constants import CONTENDING, LONG_CALL_NS
-from shootout.core.contract import Arm, NotRun
+from shootout.core.contract import Arm, NotRun, short
 from shootout.core.exported.request import find_model
 from shootout.core.journal.records import Line, Played
 from shootout.core.messages import Progress, Scope
@@ -30,7 +30,7 @@ from shootout.core.scenario import scenario_of
 from shootout.core.stats.group_evidence import Pair
 from shootout.core.stats.leaders import copy_strays, is_unopposed, leader_sets
 from shootout.core.stats.verdicts import Comparison
-from shootout.core.study.group import GroupRecord, short
+from shootout.core.study.group import GroupRecord
 from shootout.core.study.schema import Study
 from shootout.tell.notes import tell_nearest
 from shootout.tell.screen import NAMED, fold

@@ -9,9 +9,9 @@ from pathlib import Path
 from shootout.apps.judge.analysis import analyse_cells
 from shootout.apps.judge.choice import why_no_folder
 from shootout.apps.judge.decide.page import PolicyAnswer
+from shootout.core.contract import short
 from shootout.core.errors import NothingMeasured, NotRunKind, SkippedArm, Undecided, UsageError, unknown
 from shootout.core.scenario import scenario_of
-from shootout.core.study.group import short
 from shootout.tell.document import Answer, Row
 from shootout.tell.raced import RacedArm, find_groups
 from shootout.tell.reproduce import quote

@@ -22,7 +22,7 @@ from shootout.core.errors import ModelError, SkippedArm, UsageError
 from shootout.core.exported import client
 from shootout.core.exported.client import ProbeKey
 from shootout.core.exported.model import ExportedModel
-from shootout.core.exported.request import Request, brief_key, find_source
+from shootout.core.exported.request import Request, brief_key, find_source, name_typed
 from shootout.core.host import environment
 from shootout.core.host.placement import place
 from shootout.core.host.scratch import scratch
@@ -30,7 +30,6 @@ from shootout.core.host.store import cache_folder
 from shootout.core.install import find_closure
 from shootout.core.journal.records import Setback
 from shootout.core.messages import Progress
-from shootout.core.study.group import name_typed
 from shootout.core.study.plan import PlannedGroup
 from shootout.core.study.points import find_rows, find_scored
 from shootout.core.study.target import provider

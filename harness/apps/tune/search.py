@@ -45,9 +45,10 @@ from shootout.core.host.store import open_sealed, sealed
 from shootout.core.journal.folder import refuse_links
 from shootout.core.results.run import begun, read_run
 from shootout.core.scenario import find_scenario
+from shootout.core.schemes import is_exact
 from shootout.core.stats.verdicts import LEAST_RESTARTS
 from shootout.core.study.feasibility import find_obstacles, needed_bytes
-from shootout.core.study.group import GroupRecord, is_exact, with_control
+from shootout.core.study.group import GroupRecord, with_control
 from shootout.core.study.plan import Plan, PlannedGroup, make_plan
 from shootout.core.study.points import group_name, points, request, targets_of
 from shootout.core.study.schema import Study

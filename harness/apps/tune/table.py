@@ -25,9 +25,8 @@ from shootout.apps.tune.results import (
     was_refused,
 )
 from shootout.apps.tune.settings import describe_setting
-from shootout.core.contract import Arm, NotRunKind
+from shootout.core.contract import Arm, NotRunKind, short
 from shootout.core.exported.model import TOO_FEW
-from shootout.core.study.group import short
 from shootout.core.units import duration, size, span
 from shootout.models import names_in_notes
 from shootout.tell import reproduce, table

@@ -38,7 +38,7 @@ from shootout.core.install import install_bytes
 from shootout.core.messages import Progress
 from shootout.core.plugins import PROBES
 from shootout.core.scenario import own_build
-from shootout.core.study.group import FULL
+from shootout.core.schemes import FULL
 from shootout.core.study.plan import PlannedGroup
 from shootout.core.study.target import scheme_of
 from shootout.core.worker import reported, verification

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
 
 from shootout.core import plugins, schemes
-from shootout.core.constants import BATCH
+from shootout.core.constants import BATCH, CONVERTED
 from shootout.core.contract import Artifact, Device, NotRun, NotRunKind, Precision, TensorSpec, Value
 from shootout.core.errors import ModelError, ShootoutError, SkippedArm, UsageError, unknown
-from shootout.core.exported.model import ExportedModel, Origin
+from shootout.core.exported.model import GRAPH_SUFFIX, ExportedModel, Origin
 from shootout.core.host import environment
 from shootout.core.host.environment import version_of
 
@@ -481,3 +481,15 @@ def hash_made(ingredients: Mapping[str, Any], code: Iterable[Path]) -> str:
 @cache
 def _hash_files(files: tuple[Path, ...]) -> str:
     return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()
+
+
+def name_model(model: str) -> str:
+    """Name a model as people do: a file, a factory or a folder by its own name, a config.json by its folder's."""
+    path = Path(model)
+    return path.parent.name if path.name == "config.json" and path.parent.name else name_typed(model)
+
+
+def name_typed(model: str) -> str:
+    """Return the name of a model's file; of a converted one, on any machine, that of the library's own file."""
+    path = Path(model)
+    return path.stem if path.parent.name.startswith(CONVERTED) and path.suffix == GRAPH_SUFFIX else path.name

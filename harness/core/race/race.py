@@ -28,7 +28,7 @@ from shootout.core.constants import (
     HOPELESS,
     LIMIT_RESTARTS,
 )
-from shootout.core.contract import Arm, Array, NotRun, NotRunKind
+from shootout.core.contract import Arm, Array, NotRun, NotRunKind, short
 from shootout.core.journal.records import Played
 from shootout.core.messages import Loaded, Progress, Scope, Verified
 from shootout.core.race.live_arm import Launcher
@@ -47,7 +47,7 @@ from shootout.core.stats.leaders import (
 )
 from shootout.core.stats.readings import LEAST_TAILS
 from shootout.core.stats.verdicts import LEAST_RESTARTS
-from shootout.core.study.group import GroupRecord, short
+from shootout.core.study.group import GroupRecord
 from shootout.core.study.schema import Study
 
 FIRST_ANSWER_RESTARTS = 3

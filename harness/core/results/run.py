@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from shootout.core.contract import Arm, Array, NotRun
+from shootout.core.contract import Arm, Array, NotRun, short
 from shootout.core.errors import UsageError, unknown
 from shootout.core.journal import journal
 from shootout.core.journal.journal import History, begun, is_from_here
@@ -16,7 +16,6 @@ from shootout.core.journal.samples import SINGLE, Samples
 from shootout.core.messages import Scope
 from shootout.core.results.group import Group, group_of, judged
 from shootout.core.stats.verdicts import Comparison
-from shootout.core.study.group import short
 
 __all__ = ["SINGLE", "History", "Result", "Run", "begun", "is_from_here", "read_run"]
 

@@ -24,10 +24,10 @@ from shootout.core.contract import (
 from shootout.core.exported.calls import buffer_count, set_bytes
 from shootout.core.exported.client import BYTES_PER_PARAMETER
 from shootout.core.exported.model import ALONE, ExportedModel
-from shootout.core.exported.request import Content, find_model, is_file, is_own
+from shootout.core.exported.request import Content, find_model, is_file, is_own, name_model
 from shootout.core.host.placement import Threads
 from shootout.core.scenario import scenario_of
-from shootout.core.study.group import exact_of, name_model
+from shootout.core.study.group import exact_of
 from shootout.core.study.points import describe, describe_native
 from shootout.core.study.target import Describe, provider, scheme_of
 from shootout.core.units import counted, size

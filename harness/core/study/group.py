@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from shootout.core.constants import CONVERTED
-from shootout.core.contract import Arm, Device, Precision
-from shootout.core.exported.model import GRAPH_SUFFIX
-from shootout.core.schemes import without_shapes
+from shootout.core.contract import Arm
+from shootout.core.schemes import FULL, is_exact
 from shootout.core.stats.goals import Goal
-
-FULL = (Precision.FP32, Precision.NATIVE)
-PLAIN = f":{Device.CPU}:{Precision.FP32}"
-"""The target that a bare backend name means, if the backend has code for it."""
 
 
 class GroupRecord(BaseModel):
@@ -97,11 +90,6 @@ def exact_of(arms: Iterable[Arm]) -> frozenset[str]:
     return frozenset(arm.label for arm in arms if is_exact(arm.target.precision, arm.target.scheme, arm.file))
 
 
-def is_exact(precision: str, scheme: str, file: str) -> bool:
-    """Return whether this is the model as it was given: in full precision, without a scheme, from the first file."""
-    return precision in FULL and not without_shapes(scheme) and not file
-
-
 def own_fp32(arms: Sequence[Arm], arm: Arm) -> Arm | None:
     """Return the group's full-precision arm of the same backend, mode and device, on its first file.
 
@@ -136,27 +124,3 @@ def count_comparisons(
     if goal.aim != "best":
         return known
     return known + max(len(there) - 1 - (baseline in there), 0)
-
-
-def family(label: str) -> str:
-    """Return a label without its setting: what is alike in all settings of a target."""
-    head, brace, rest = label.partition("{")
-    return head + rest.rpartition("}")[2] if brace else label
-
-
-def short(label: str) -> str:
-    """Shorten a label, or a target, by what a bare backend name means anyway."""
-    head, plain, rest = label.partition(PLAIN)
-    return head + rest if plain and not rest.startswith("/") else label
-
-
-def name_model(model: str) -> str:
-    """Name a model as people do: a file, a factory or a folder by its own name, a config.json by its folder's."""
-    path = Path(model)
-    return path.parent.name if path.name == "config.json" and path.parent.name else name_typed(model)
-
-
-def name_typed(model: str) -> str:
-    """Return the name of a model's file; of a converted one, on any machine, that of the library's own file."""
-    path = Path(model)
-    return path.stem if path.parent.name.startswith(CONVERTED) and path.suffix == GRAPH_SUFFIX else path.name

@@ -35,7 +35,7 @@ from shootout.core.contract import (
 from shootout.core.errors import UsageError, unknown
 from shootout.core.exported import client
 from shootout.core.exported.client import Delivery
-from shootout.core.exported.request import Content, Request, find_model, is_file
+from shootout.core.exported.request import Content, Request, find_model, is_file, name_model
 from shootout.core.host import environment
 from shootout.core.host.placement import Placement, allowed_cpus, place, widest
 from shootout.core.host.store import cache_folder
@@ -45,13 +45,7 @@ from shootout.core.scoring import scorer
 from shootout.core.stats.goals import read_goal
 from shootout.core.stats.readings import LEAST_TAILS
 from shootout.core.study.feasibility import Here, find_obstacles, needed_bytes, needed_disk_bytes, weight_bytes
-from shootout.core.study.group import (
-    GroupRecord,
-    count_comparisons,
-    name_model,
-    own_fp32,
-    with_control,
-)
+from shootout.core.study.group import GroupRecord, count_comparisons, own_fp32, with_control
 from shootout.core.study.points import (
     Point,
     at_size,

@@ -13,13 +13,12 @@ from shootout.core import backends, plugins, schemes
 from shootout.core.constants import BATCH, USUAL_SCENARIO
 from shootout.core.contract import SCALED, Capabilities, Device, Precision, Target, Value
 from shootout.core.errors import UsageError, unknown
-from shootout.core.exported.request import Request, find_model, is_file, is_own
+from shootout.core.exported.request import Request, find_model, is_file, is_own, name_model
 from shootout.core.host.placement import Threads
 from shootout.core.messages import Progress
 from shootout.core.scenario import Arrivals, find_scenario
 from shootout.core.scoring import MetricSpec, RowFiles
 from shootout.core.study import axes
-from shootout.core.study.group import name_model
 from shootout.core.study.schema import Study, checked, study_options
 from shootout.core.study.target import Describe, parse_targets, refuse_namesakes, scheme_of, with_twins
 

@@ -14,8 +14,7 @@ from shootout.core.constants import SHIPPED
 from shootout.core.contract import Capabilities, Device, Precision, Target, is_among
 from shootout.core.errors import UsageError, unknown
 from shootout.core.exported.model import sha256
-from shootout.core.exported.request import is_file, is_own
-from shootout.core.study.group import name_model
+from shootout.core.exported.request import is_file, is_own, name_model
 
 _SHAPE = re.compile(
     r"(?P<backend>[^+@:/]+)(\+(?P<mode>[^@:/]+))?(@(?P<python>[^:/]+))?"

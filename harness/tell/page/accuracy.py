@@ -8,9 +8,9 @@ from typing import Any
 
 import altair as alt
 
-from shootout.core.contract import Precision
+from shootout.core.contract import Precision, short
+from shootout.core.schemes import is_exact
 from shootout.core.stats.readings import CONFIDENCE
-from shootout.core.study.group import is_exact, short
 from shootout.core.units import counted
 from shootout.tell.document import Document, Row
 from shootout.tell.page.charts import WIDTH, Chart, can_show, color_names, cut, layer, marks, stack

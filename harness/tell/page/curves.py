@@ -10,10 +10,10 @@ from typing import Any
 
 import altair as alt
 
+from shootout.core.contract import short
 from shootout.core.journal.records import Played
 from shootout.core.messages import Scope
 from shootout.core.stats.readings import CONFIDENCE
-from shootout.core.study.group import short
 from shootout.core.units import counted, duration
 from shootout.tell.document import Crossover, Document, Row
 from shootout.tell.limits import limit_digits

@@ -37,7 +37,7 @@ from shootout.apps.judge.compare.merge import (
 from shootout.apps.judge.compare.merged import expand_merged
 from shootout.apps.judge.decide.objective import SESSION_FLOOR, learn_floor, scale_floor
 from shootout.core.constants import ALPHA, BIAS_FLOOR, INDIFFERENT
-from shootout.core.contract import Array
+from shootout.core.contract import Array, short
 from shootout.core.errors import UsageError
 from shootout.core.journal.records import Header
 from shootout.core.messages import Scope
@@ -45,7 +45,6 @@ from shootout.core.results.run import begun, read_run
 from shootout.core.scenario import scenario_of
 from shootout.core.stats.group_evidence import GroupEvidence, log_ratios
 from shootout.core.stats.verdicts import Verdict, judge, ratio_at
-from shootout.core.study.group import short
 from shootout.core.units import size
 from shootout.tell import reproduce
 from shootout.tell.document import Ratio, Row

@@ -10,8 +10,8 @@ from typing import Any
 from shootout.apps.judge.analysis import Analysed
 from shootout.apps.judge.choice import Cell
 from shootout.core.errors import UsageError
+from shootout.core.exported.request import name_model
 from shootout.core.scenario import scenario_of
-from shootout.core.study.group import name_model
 
 Asked = Mapping[str, Any]
 """The facts that must be the same in all runs, by the names that people know."""

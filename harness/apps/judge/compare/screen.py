@@ -24,7 +24,7 @@ from shootout.apps.judge.compare.document import (
     RunChange,
     SessionComparison,
 )
-from shootout.core.study.group import short
+from shootout.core.contract import short
 from shootout.core.units import counted, duration
 from shootout.tell.answer import (
     LONGEST_REASON,

@@ -16,11 +16,10 @@ from shootout.apps.judge.analysis import analyse_cells
 from shootout.apps.judge.choice import Cell
 from shootout.apps.judge.compare.matching import read_asked, refuse_strangers
 from shootout.apps.judge.compare.merged import expand_merged
-from shootout.core.contract import Device
+from shootout.core.contract import Device, family
 from shootout.core.errors import UsageError
 from shootout.core.results.group import Group
 from shootout.core.scenario import find_scenario
-from shootout.core.study.group import family
 from shootout.core.units import counted
 from shootout.tell.document import Answer, Document, Row
 from shootout.tell.machines import Machine, machine_of, name_machines, whole_machine

@@ -31,12 +31,11 @@ from shootout.apps.judge.decide.limits import MORE, SPREAD, judge_limits, list_m
 from shootout.apps.judge.decide.objective import ObjectiveValue, compare, measure, order
 from shootout.apps.judge.decide.policy import Policy
 from shootout.core.constants import TOO_BUSY
-from shootout.core.contract import Array
+from shootout.core.contract import Array, short
 from shootout.core.errors import ExitCode, UsageError
 from shootout.core.messages import Scope
 from shootout.core.stats.readings import LEAST_TAILS, median
 from shootout.core.stats.verdicts import Comparison, Verdict
-from shootout.core.study.group import short
 from shootout.tell import reproduce
 from shootout.tell.document import Chosen, Document, Finding, Part, Ratio, Rival, Row, ratio_of
 from shootout.tell.limits import Limit, Standing

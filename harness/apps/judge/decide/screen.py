@@ -14,10 +14,9 @@ from shootout.apps.judge.decide.decision import Decision, Judged
 from shootout.apps.judge.decide.limits import judge_limits
 from shootout.apps.judge.decide.objective import BY_RATE, EXACT
 from shootout.apps.judge.decide.policy import Objective, Policy, read_policy, write_policy
-from shootout.core.contract import Precision
+from shootout.core.contract import Precision, short
 from shootout.core.scenario import find_scenario
 from shootout.core.stats.verdicts import Verdict
-from shootout.core.study.group import short
 from shootout.core.units import counted, duration, number, seconds, size
 from shootout.tell import reproduce
 from shootout.tell.answer import (
