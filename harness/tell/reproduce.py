@@ -11,11 +11,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from shootout.core.constants import CONVERTED, SHIPPED
+from shootout.core.constants import CONVERTED, SHIPPED, USUAL_SCENARIO
 from shootout.core.contract import Arm, Artifact, Device, Precision, Value
 from shootout.core.exported.calls import OFF
 from shootout.core.host.store import without_home
-from shootout.core.scenario import StudyOption, find_scenario, scenario_names
+from shootout.core.scenario import StudyOption, find_scenario
 from shootout.core.study.schema import study_options, told_keys
 from shootout.tell.study_options import RunOptions, SensitivityOptions, StudyOptions, TuneOptions, flags_of
 
@@ -210,7 +210,7 @@ def options(arms: Sequence[Arm], also: Mapping[str, Any] = MappingProxyType({}))
         ("threads", arm.threads or "default"),
     ]
     values += [("options", option) for option in dict.fromkeys(option for each in arms for option in _list_knobs(each))]
-    values += [("scenario", arm.scenario)] if arm.scenario != scenario_names()[0] else []
+    values += [("scenario", arm.scenario)] if arm.scenario != USUAL_SCENARIO else []
     own = [(_FLAGS[keyword], str(value)) for keyword, value in values]
     return [*own, *(option for option in write_given(also) if any(_is_needed(arm, *option) for arm in arms))]
 

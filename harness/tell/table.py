@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from shootout.core.constants import USUAL_SCENARIO
 from shootout.core.contract import Device, NotRunKind, Value, short
 from shootout.core.exported.request import name_model
-from shootout.core.scenario import find_scenario, scenario_names
+from shootout.core.scenario import find_scenario
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.units import counted, duration, seconds, size
 from shootout.tell import notes
@@ -103,7 +104,7 @@ def _size_along(row: Row, axis: str) -> int | None:
 def _name_fixed(row: Row, axis: str) -> str:
     everything: dict[str, Value] = {**row.parameters, "batch": row.batch, "threads": row.threads}
     told = ", ".join(f"{name}={value}" for name, value in everything.items() if name != axis)
-    return f"{name_model(row.model)} ({told})" + ("" if row.scenario == scenario_names()[0] else f", {row.scenario}")
+    return f"{name_model(row.model)} ({told})" + ("" if row.scenario == USUAL_SCENARIO else f", {row.scenario}")
 
 
 def render_sweep(line: Sweep, document: Document, width: int) -> list[RenderableType]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -89,11 +89,6 @@ def read_shape(given: Any) -> Any:
     if any(size != "N" and not int(size) for size in given.split("x")):
         raise UsageError(f"shape {given!r}: {EMPTY}")
     return tuple(0 if size == "N" else int(size) for size in given.split("x"))
-
-
-def find_repeated(values: Sequence[object]) -> int | None:
-    """Return the index of the first value that the axis already holds; None if all differ."""
-    return next((index for index, value in enumerate(values) if value in values[:index]), None)
 
 
 def make_grid_error(cells: int, lengths: Mapping[str, int]) -> UsageError:

@@ -343,8 +343,8 @@ def _find_faults(study: Study) -> Iterator[str]:
         yield from import_module(plugins.SCORER).find_faults(study)
     axes_given = [(name, getattr(study, name)) for name in ("model", *axes.WORDS)]
     for name, values in [*axes_given, *study.parameters.items()]:
-        if (again := axes.find_repeated(values)) is not None:
-            yield f"{name} {values[again]} is asked for 2 times: name each value once"
+        for again in [value for at, value in enumerate(values) if value in values[:at]][:1]:
+            yield f"{name} {again} is asked for 2 times: name each value once"
 
 
 def _find_unused_options(study: Study) -> Iterator[str]:
