@@ -52,8 +52,8 @@ from shootout.core.host import store
 from shootout.core.host.store import sealed
 from shootout.core.journal import journal, samples
 from shootout.core.journal.journal import NAME, PACKED
-from shootout.core.journal.records import LINE, LoadTestResult, TriedRate, not_run
-from shootout.core.messages import Scope, Scores, Turn
+from shootout.core.journal.records import LINE, not_run
+from shootout.core.messages import LoadTestResult, Scope, Scores, TriedRate, Turn
 from shootout.core.run import BIAS_FLOORS, bias_floor
 from shootout.core.study import plan, points, schema
 from shootout.core.worker import reported

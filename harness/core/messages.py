@@ -216,6 +216,46 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TriedRate:
+    """Hold one rate that an arm was offered.
+
+    Attributes:
+        rate_per_s: requests a second that were offered.
+        requests: how many were sent.
+        held: whether p99 stayed within the limit.
+        bound_ns: p99's 99 % upper bound; None if it was given up early.
+        counts: whether its round was undisturbed, so that the arm's failure there bounds a search and breaks a limit.
+    """
+
+    rate_per_s: float
+    requests: int
+    bound_ns: float | None
+    held: bool
+    counts: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadTestResult:
+    """Hold what an arm did in a restart under requests that arrived by themselves.
+
+    Attributes:
+        given_per_s: the rate that was given; None where the highest that holds the limit was searched.
+        enough_per_s: the highest rate that the search tried if it held; None if it took no rate for enough.
+        limit_ns: what p99 must keep to.
+        steps: each rate that was offered.
+        unloaded_ns: the median of its calls without load.
+        start_late_ns: how much later than it arrived the harness began a request that found a free instance.
+    """
+
+    given_per_s: float | None = None
+    enough_per_s: float | None = None
+    limit_ns: float
+    unloaded_ns: float
+    start_late_ns: float
+    steps: tuple[TriedRate, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TimeBin:
     """Hold what calls end to end, one after the other, came to in one part of a long turn.
 

@@ -23,8 +23,7 @@ import numpy as np
 
 from shootout.core.contract import NotRunKind
 from shootout.core.errors import SkippedArm
-from shootout.core.journal.records import LoadTestResult, TriedRate
-from shootout.core.messages import Ask, Scope, Turn
+from shootout.core.messages import Ask, LoadTestResult, Scope, TriedRate, Turn
 from shootout.core.results.group import counting
 from shootout.core.scenario import Player, Terms
 from shootout.core.stats import readings

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from shootout.core.constants import TOO_BUSY
-from shootout.core.journal.records import LoadTestResult, TriedRate
+from shootout.core.messages import LoadTestResult, TriedRate
 from shootout.core.scenario import LimitedTail
 from shootout.core.stats.readings import LEAST_TAILS
 
@@ -130,7 +131,7 @@ def explain_unknown(done: Sequence[LoadTestResult]) -> str:
 def _telling(done: Sequence[LoadTestResult]) -> list[LoadTestResult]:
     """Return the restarts that tell of an arm; of a disturbed one, the steps that held, since no other tells."""
     told = ((one, [step for step in one.steps if step.held or not _is_disturbed(one)]) for one in done)
-    return [one.model_copy(update={"steps": tuple(steps)}) for one, steps in told if steps or not _is_disturbed(one)]
+    return [replace(one, steps=tuple(steps)) for one, steps in told if steps or not _is_disturbed(one)]
 
 
 def _restart_p99_ns(one: LoadTestResult) -> float:

@@ -18,7 +18,7 @@ from shootout.scenarios.concurrent import (
 )
 
 if TYPE_CHECKING:
-    from shootout.core.journal.records import LoadTestResult
+    from shootout.core.messages import LoadTestResult
     from shootout.scenarios.load_search import LoadTest
 
 

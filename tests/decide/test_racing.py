@@ -24,8 +24,8 @@ from shootout.core.contract import Fidelity, NotRun, NotRunKind, Precision
 from shootout.core.errors import UsageError
 from shootout.core.exported.client import Request
 from shootout.core.journal import journal, samples
-from shootout.core.journal.records import Line, LoadTestResult, Played, TriedRate, not_run
-from shootout.core.messages import Scores
+from shootout.core.journal.records import Line, Played, not_run
+from shootout.core.messages import LoadTestResult, Scores, TriedRate
 from shootout.core.race.race import Purpose
 from shootout.core.race.recording import Recorder
 from shootout.core.results.group import group_of

@@ -10,7 +10,8 @@ from support import reference_runs
 from support.races.cells import cell, document, fidelity, row
 
 from shootout.core.contract import short
-from shootout.core.journal.records import LoadTestResult, Played, TriedRate
+from shootout.core.journal.records import Played
+from shootout.core.messages import LoadTestResult, TriedRate
 from shootout.tell.document import Rate, Row, Serving
 from shootout.tell.page import accuracy, curves, intervals, sources
 from shootout.tell.page.charts import DARK, cut, to_svg

@@ -14,7 +14,7 @@ from support.races.goal_races import CLOSE, DEFAULT, race_for
 from support.races.groups import group_of_rules
 
 from shootout.core.errors import NotRun, NotRunKind
-from shootout.core.journal.records import LoadTestResult, TriedRate
+from shootout.core.messages import LoadTestResult, TriedRate
 from shootout.core.race.race import Race
 from shootout.core.stats.goals import Goal
 from shootout.core.stats.group_evidence import Rules

@@ -33,8 +33,8 @@ from shootout.core.contract import NotRunKind, StepError
 from shootout.core.errors import NotRun
 from shootout.core.exported.fidelity import NOTHING
 from shootout.core.journal.journal import Journal, read
-from shootout.core.journal.records import Checked, Line, LoadTestResult, Played, TriedRate, not_run
-from shootout.core.messages import Loaded, Verified
+from shootout.core.journal.records import Checked, Line, Played, not_run
+from shootout.core.messages import Loaded, LoadTestResult, TriedRate, Verified
 from shootout.core.race.recording import Recorder
 from shootout.core.stats.verdicts import Verdict
 from shootout.tell import table

@@ -11,7 +11,8 @@ from support.races.made import header, played, rounds, write
 
 from shootout.apps.judge import rows
 from shootout.core.contract import Arm, NotRunKind
-from shootout.core.journal.records import Line, LoadTestResult, TriedRate
+from shootout.core.journal.records import Line
+from shootout.core.messages import LoadTestResult, TriedRate
 from shootout.core.race.race import Race
 from shootout.core.results.run import read_run
 from shootout.scenarios import p99_limit

@@ -12,8 +12,7 @@ from support.races.made import A, B, ended, header, played, rounds, write
 from shootout.apps.judge.analysis import analyse
 from shootout.apps.judge.compare.merged import pack
 from shootout.core.journal import samples
-from shootout.core.journal.records import LoadTestResult, TriedRate
-from shootout.core.messages import Scope, TimeBin, Turn
+from shootout.core.messages import LoadTestResult, Scope, TimeBin, TriedRate, Turn
 from shootout.tell.document import Timing
 
 SHARED = {"end_to_end": 4, "compute": 4}

@@ -12,8 +12,8 @@ import numpy as np
 
 from shootout.core.constants import USEFUL_BOUND
 from shootout.core.contract import COULD_RUN, Arm, Array, Fidelity, NotRun, NotRunKind
-from shootout.core.journal.records import Checked, LoadTestResult, Played
-from shootout.core.messages import CPU, GpuCost, OnGpu, Scope
+from shootout.core.journal.records import Checked, Played
+from shootout.core.messages import CPU, GpuCost, LoadTestResult, OnGpu, Scope
 from shootout.core.results.group import judged
 from shootout.core.results.run import SINGLE, Result, Run
 from shootout.core.scenario import LimitedTail, scenario_of

@@ -25,7 +25,7 @@ from shootout.core.contract import Arm, Executed, Fidelity, NotRun, NotRunKind
 from shootout.core.errors import UsageError
 from shootout.core.exported.calls import Work
 from shootout.core.host.noise import Disturbance
-from shootout.core.messages import GpuCost, OnGpu, Scores, TimeBin
+from shootout.core.messages import GpuCost, LoadTestResult, OnGpu, Scores, TimeBin
 from shootout.core.study.group import GroupRecord
 from shootout.core.study.schema import Study
 
@@ -201,44 +201,6 @@ class Checked(Record):
     executed: Executed
     fidelity: Fidelity
     scores: Scores | None = None
-
-
-class TriedRate(Record):
-    """One rate that an arm was offered.
-
-    Attributes:
-        rate_per_s: requests a second that were offered.
-        requests: how many were sent.
-        held: whether p99 stayed within the limit.
-        bound_ns: p99's 99 % upper bound; null if it was given up early.
-        counts: whether its round was undisturbed, so that the arm's failure there bounds a search and breaks a limit.
-    """
-
-    rate_per_s: float
-    requests: int
-    bound_ns: float | None
-    held: bool
-    counts: bool = True
-
-
-class LoadTestResult(Record):
-    """What an arm did under requests that arrived by themselves.
-
-    Attributes:
-        given_per_s: the rate that was given; null where the highest that holds the limit was searched.
-        enough_per_s: the highest rate that the search tried if it held; null if it took no rate for enough.
-        limit_ns: what p99 must keep to.
-        steps: each rate that was offered.
-        unloaded_ns: the median of its calls without load.
-        start_late_ns: how much later than it arrived the harness began a request that found a free instance.
-    """
-
-    given_per_s: float | None = None
-    enough_per_s: float | None = None
-    limit_ns: float
-    unloaded_ns: float
-    start_late_ns: float
-    steps: tuple[TriedRate, ...]
 
 
 class PlayedOnGpu(Record):

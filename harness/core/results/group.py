@@ -14,8 +14,8 @@ from shootout.core.constants import CONTROL_WITHIN
 from shootout.core.contract import Array, NotRun, NotRunKind
 from shootout.core.errors import NO_FAULT
 from shootout.core.journal.journal import History
-from shootout.core.journal.records import Checked, Header, Line, LoadTestResult, Played, Prepared, Rounds, Setback
-from shootout.core.messages import Scope
+from shootout.core.journal.records import Checked, Header, Line, Played, Prepared, Rounds, Setback
+from shootout.core.messages import LoadTestResult, Scope
 from shootout.core.scenario import scenario_of
 from shootout.core.stats.group_evidence import GroupEvidence, Pair, Rules
 from shootout.core.stats.leaders import restarts_left, time_ns

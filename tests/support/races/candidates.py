@@ -15,7 +15,8 @@ from shootout.apps.judge.choice import Cell
 from shootout.apps.judge.decide.candidates import Candidate, Play, Question, read_question
 from shootout.core.constants import BIAS_FLOOR
 from shootout.core.contract import Arm, Target
-from shootout.core.journal.records import Line, LoadTestResult, TriedRate
+from shootout.core.journal.records import Line
+from shootout.core.messages import LoadTestResult, TriedRate
 from shootout.core.results.group import Group
 from shootout.core.stats.group_evidence import GroupEvidence, Rules
 from shootout.tell.document import Rate, Row, Serving

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from shootout.core.contract import Arm, Array
-from shootout.core.journal.records import LoadTestResult, Played, Rounds
-from shootout.core.messages import Scope
+from shootout.core.journal.records import Played, Rounds
+from shootout.core.messages import LoadTestResult, Scope
 from shootout.core.results.group import Group
 from shootout.core.stats.group_evidence import Blocks, Rules
 from shootout.core.study.group import GroupRecord
