@@ -20,19 +20,8 @@ The last two are of calls longer than `LONG_CALL_NS` and `SLOW_CALL_NS`.
 AIMED_RESTARTS = 4
 """Into so many the time of a race is parted. By then one of nine arms that is a tenth slower is mostly known to be, if
 restarts spread by 2 %."""
-LIMIT_RESTARTS = 60
-"""Likewise where a limit is asked for, which is far nearer: 5 % from an arm that is as fast. By then that is known, and
-10 % slower likewise, where restarts spread by 6 %."""
 CONTENDING = 1.6
 """In a race for the best, arms within so many times the best of their class in its first restart play on first."""
-CONTENDERS_SHARE = 0.4
-"""If a larger share of the arms is that near, all play on: standing back would put the end off and bring little."""
-CONTENDERS_RESTARTS = 6
-"""After so many restarts the others go on in any case: contenders that aren't distinguished by then are nearly tied."""
-FORESEEING = 3
-"""From so many restarts of a run on, how many more a verdict takes can be foreseen, roughly."""
-HOPELESS = 2.0
-"""A race that would take so many times what is left of that time ends: an answer soon is worth more."""
 
 ROUNDS = 12
 MIN_ROUNDS = 4
@@ -48,8 +37,6 @@ MAX_RESTARTS_IN_TIME = 60
 """The most restarts of a race that ends by its own time, or at a closeness that was asked for."""
 MAX_CALL_S = 5.0
 """Cells whose call would take longer are left out, unless a study says otherwise."""
-FIRST_CALL_FACTOR = 4.0
-"""The multiple of the cap on a call's time at which an arm that was not foreseen is left out."""
 
 LEAD_IN_CALLS = 3
 LEAD_IN_NS = 2_000_000
@@ -62,8 +49,8 @@ LONG_CALL_NS = 200_000_000
 no long warm-up, since those that verified the arm came before.
 """
 LONG_ROUNDS, LONG_COMPUTE_ROUNDS, LONG_WARM_UP_CALLS = 2, 1, 1
-"""In place of `MIN_ROUNDS`, `COMPUTE_ROUNDS` and `WARM_UP_LONG_CALLS`, for such calls. The replicates are restarts, so
-fewer readings in each make its figure noisier, and the intervals wider, but no verdict wrong.
+"""In place of `MIN_ROUNDS`, `COMPUTE_ROUNDS` and of a warm-up's fewest calls, for such calls. The replicates are
+restarts, so fewer readings in each make its figure noisier, and the intervals wider, but no verdict wrong.
 """
 SLOW_CALL_NS = 1_000_000_000
 """Calls longer than this need no lead-in: to fill a cache of 32 MB anew takes half a percent of one. Of shorter ones
@@ -84,12 +71,6 @@ TOO_BUSY = 0.25
 """Where a larger share of a group's rounds was disturbed, what its arms failed at tells nothing of them."""
 
 WARM_UP_CALLS = 60
-WARM_UP_LONG_CALLS = 10
-WARM_UP_LONG_CALL_NS = 50_000_000
-WARM_UP_NS = 10_000_000_000
-WARM_UP_SHORT_CALL_NS = 20_000_000
-WARM_UP_SHORT_NS = 2_000_000_000
-"""Calls shorter than that get no longer than this: a hundred of them that found no steady state won't find one."""
 WARM_UP_POINTS = 1_000
 CHANGE_PENALTY = 15.0
 CHANGE_JUMP = 5
@@ -124,8 +105,6 @@ BLOCK_TIMEOUT_FACTOR = 20.0
 BLOCK_TIMEOUT_S = 60.0
 LAST_WORDS_LINES = 3
 
-ENERGY_S = 2.0
-"""Energy is counted over so many seconds of calls, since the counter moves in steps."""
 BATCH = "batch"
 """The size of axis 0, as a size of the model among others."""
 EMPTY = "a size of 0 can't be measured, since its tensor holds no values: give 1 or more (1 for an empty past)"

@@ -16,10 +16,9 @@ from support.races.planted import ByBatch, on_stage, run, study
 
 from shootout.apps.judge.analysis import analyse
 from shootout.apps.judge.racing import AnswerPurpose
-from shootout.core.constants import CONTENDERS_RESTARTS, CONTENDERS_SHARE
 from shootout.core.journal import journal
 from shootout.core.journal.records import Played, Rounds
-from shootout.core.race.race import Race
+from shootout.core.race.race import CONTENDERS_RESTARTS, CONTENDERS_SHARE, Race
 from shootout.core.stats.goals import Goal
 from shootout.core.stats.group_evidence import Rules
 from shootout.core.stats.leaders import find_untold

@@ -17,14 +17,13 @@ from support.races.fakes import FakeWatch
 from shootout.backends.devices.cuda_driver import MPS_PIPES
 from shootout.core import clock
 from shootout.core.adapter import Built
-from shootout.core.constants import ENERGY_S
 from shootout.core.contract import Arm, Array, Device
 from shootout.core.errors import ArmFailed
 from shootout.core.exported.fidelity import NOTHING
 from shootout.core.host.placement import ProcessBounds, place
 from shootout.core.messages import Ask, GpuState, Loaded, OnGpu, Turn, Verified
 from shootout.core.race import live_arm, pace, restart
-from shootout.core.race.live_arm import Launcher, LiveArm
+from shootout.core.race.live_arm import ENERGY_S, Launcher, LiveArm
 from shootout.core.race.restart import Restart
 from shootout.core.worker.blocks import Blocks
 from shootout.core.worker.worker import Worker

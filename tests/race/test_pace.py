@@ -19,12 +19,17 @@ from support.races.made import played
 
 from shootout.apps.judge.racing import STEEPEST, Caps, predicted_s, work_of
 from shootout.core.clock import Deadline
-from shootout.core.constants import LONG_ROUNDS, MIN_ROUNDS, ROUNDS, WARM_UP_CALLS, WARM_UP_LONG_CALLS
+from shootout.core.constants import (
+    LONG_ROUNDS,
+    MIN_ROUNDS,
+    ROUNDS,
+    WARM_UP_CALLS,
+)
 from shootout.core.contract import Arm, Array, NotRun, Precision, Target
 from shootout.core.journal.records import Played
 from shootout.core.messages import Loaded, Tuned, Verified
 from shootout.core.race import pace
-from shootout.core.race.live_arm import too_slow
+from shootout.core.race.live_arm import WARM_UP_LONG_CALLS, too_slow
 from shootout.core.race.pace import RaceTime
 from shootout.core.race.restart import Restart
 from shootout.core.stats.goals import Goal

@@ -22,14 +22,11 @@ from shootout.core.constants import (
     ROUNDS,
     SINGLE_CALLS,
     WARM_UP_CALLS,
-    WARM_UP_LONG_CALLS,
-    WARM_UP_NS,
-    WARM_UP_SHORT_NS,
 )
 from shootout.core.contract import Arm, Array, Device, NotRun, NotRunKind
 from shootout.core.host.noise import Disturbance, Gpus, NoiseMark, NoiseMeter
 from shootout.core.messages import Energy, GpuState, Loaded, OnGpu, Scope, Verified
-from shootout.core.race.live_arm import warm_up
+from shootout.core.race.live_arm import WARM_UP_LONG_CALLS, WARM_UP_NS, WARM_UP_SHORT_NS, warm_up
 from shootout.core.race.race import Race
 from shootout.core.race.restart import Restart, block_medians, rounds_for, undisturbed
 from shootout.core.results.group import counted, counting

@@ -28,19 +28,12 @@ from shootout.core.clock import Deadline, Stopwatch
 from shootout.core.constants import (
     BLOCK_TIMEOUT_FACTOR,
     BLOCK_TIMEOUT_S,
-    ENERGY_S,
-    FIRST_CALL_FACTOR,
     INPUT_BUFFERS,
     LOAD_TIMEOUT_S,
     LONG_CALL_NS,
     LONG_WARM_UP_CALLS,
     MIN_ROUNDS,
     WARM_UP_CALLS,
-    WARM_UP_LONG_CALL_NS,
-    WARM_UP_LONG_CALLS,
-    WARM_UP_NS,
-    WARM_UP_SHORT_CALL_NS,
-    WARM_UP_SHORT_NS,
 )
 from shootout.core.contract import Arm, Array, Device, NotRun
 from shootout.core.errors import ArmFailed, NotRunKind, SkippedArm
@@ -64,6 +57,16 @@ from shootout.core.worker.availability import PythonInterpreter
 from shootout.core.worker.fork_server import ForkServer, ForkServers, can_fork
 from shootout.core.worker.process import WorkerProcess, log_name
 
+FIRST_CALL_FACTOR = 4.0
+"""The multiple of the cap on a call's time at which an arm that was not foreseen is left out."""
+ENERGY_S = 2.0
+"""Energy is counted over so many seconds of calls, since the counter moves in steps."""
+WARM_UP_LONG_CALLS, WARM_UP_LONG_CALL_NS = 10, 50_000_000
+"""Calls as long as that are warm after so few."""
+WARM_UP_SHORT_CALL_NS = 20_000_000
+WARM_UP_SHORT_NS = 2_000_000_000
+"""Calls shorter than that get no longer than this: a hundred of them that found no steady state won't find one."""
+WARM_UP_NS = 10_000_000_000
 SLACK_NS = 1_000_000
 """Allow so much between two clocks. All processes of a machine read one clock, so a worker's readings lie between two
 of the harness's; the CPUs of some machines don't quite agree.
