@@ -115,8 +115,6 @@ USUAL_SCENARIO = "latency"
 """How a model is measured unless a study says otherwise."""
 SHIPPED = "shipped"
 """In a backend's place in a target: what follows is a shipped folder."""
-CLASSICAL_DOMAIN = "ai.onnx.ml"
-"""The domain of ONNX's operators for classical models, such as ensembles of trees."""
 CONVERTED = "trees-"
 """The folder of a tree model's converted file begins so, in the cache of the machine that converted it."""
 LEAST_RUNS = 5.0

@@ -34,12 +34,11 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_model, uses_external_data
 
-from shootout.core.constants import CLASSICAL_DOMAIN
 from shootout.core.contract import Array, Arrays, Precision
 from shootout.core.errors import ModelError, UsageError, tell_refusal, tell_words
 from shootout.core.exported.calls import Stream
 from shootout.core.exported.model import sha256
-from shootout.models.onnx import INLINE_BYTES
+from shootout.models.onnx import CLASSICAL_DOMAIN, INLINE_BYTES
 from shootout.models.onnx.effort import beside
 
 WHOLE = "shootout.whole"
@@ -538,9 +537,12 @@ def _main_nodes(model: ModelProto) -> Iterator[Iterable[NodeProto]]:
         yield function.node
 
 
-def classical_operators(model: ModelProto) -> tuple[str, ...]:
-    """Return the operators of ONNX's classical models (`ai.onnx.ml`: trees, scalers, encoders), in the nodes' order."""
-    return tuple(dict.fromkeys(node.op_type for node in every_node(model) if node.domain == CLASSICAL_DOMAIN))
+def name_classical(model: ModelProto) -> str:
+    """Name what of ONNX's classical models a file holds (`ai.onnx.ml`: trees, scalers, encoders); "" if nothing."""
+    operators = dict.fromkeys(node.op_type for node in every_node(model) if node.domain == CLASSICAL_DOMAIN)
+    trees = any(name.startswith("TreeEnsemble") for name in operators)
+    what = "tree models" if trees else f"the operators {', '.join(operators)}"
+    return f"{what} ({CLASSICAL_DOMAIN})" if operators else ""
 
 
 def takes_nan(model: ModelProto) -> bool:

@@ -12,8 +12,8 @@ from functools import lru_cache
 
 from onnx import ModelProto, OperatorSetIdProto, TensorProto, defs, helper, inliner
 
-from shootout.core.constants import CLASSICAL_DOMAIN
 from shootout.core.errors import ModelError
+from shootout.models.onnx import CLASSICAL_DOMAIN
 from shootout.models.onnx.onnx_files import every_node, tensors
 
 LEAST_IR = 10

@@ -97,9 +97,9 @@ class OnnxFile(DataSource):
         with explaining_errors(path := path_of(request.model)):
             from shootout.models.onnx.layers import layers_of
             from shootout.models.onnx.onnx_files import (
-                classical_operators,
                 external_files,
                 header,
+                name_classical,
                 own_precisions,
                 whole_bytes,
             )
@@ -115,7 +115,7 @@ class OnnxFile(DataSource):
             files=contents,
             bytes=whole,
             holds=own_precisions(graph),
-            classical=classical_operators(graph),
+            classical=name_classical(graph),
             layers=0 if graph.functions else len(layers_of(graph)),  # functions are put into the main graph later
             native=converted.artifact if converted else None,
         )

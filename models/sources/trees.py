@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shootout.core.constants import BUILD_TIMEOUT_S, CLASSICAL_DOMAIN, CONVERTED
+from shootout.core.constants import BUILD_TIMEOUT_S, CONVERTED
 from shootout.core.contract import Artifact
 from shootout.core.errors import ModelError, UsageError, explained, tell_refusal
 from shootout.core.exported.model import FILES, sha256
@@ -38,7 +38,7 @@ from shootout.core.host.environment import version_of
 from shootout.core.host.scratch import scratch
 from shootout.core.host.store import cache_folder, mark_used, open_sealed, sealed, without_home
 from shootout.core.install import install
-from shootout.models.onnx import ONNX_SUFFIX
+from shootout.models.onnx import CLASSICAL_DOMAIN, ONNX_SUFFIX
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -8,8 +8,8 @@ import onnxruntime as ort
 import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from shootout.core.constants import CLASSICAL_DOMAIN
 from shootout.core.errors import ModelError
+from shootout.models.onnx import CLASSICAL_DOMAIN
 from shootout.models.onnx.onnx_versions import LEAST_IR, inline_functions, lower_versions
 
 NEWEST = onnx.defs.onnx_opset_version()

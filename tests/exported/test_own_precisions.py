@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 from support.onnx_made import WEIGHT, half, linear, quantized, value, write
 
-from shootout.models.onnx.onnx_files import classical_operators, own_precisions
+from shootout.models.onnx.onnx_files import name_classical, own_precisions
 
 
 def of(path: Path) -> tuple[str, ...]:
@@ -92,11 +92,21 @@ def test_a_constant_node_counts_as_a_stored_value(tmp_path: Path):
     assert of(write(tmp_path / "c.onnx", nodes, *half_)) == ("fp16",)
 
 
-def test_operators_of_classical_models_are_told_apart_from_onnx_s_own(tmp_path: Path):
+@pytest.mark.parametrize(
+    ("second", "what"),
+    [
+        (("Relu", ""), "the operators Scaler (ai.onnx.ml)"),
+        (("SVMRegressor", "ai.onnx.ml"), "the operators Scaler, SVMRegressor (ai.onnx.ml)"),
+        (("TreeEnsembleClassifier", "ai.onnx.ml"), "tree models (ai.onnx.ml)"),
+    ],
+)
+def test_operators_of_classical_models_are_told_apart_from_onnx_s_own(
+    tmp_path: Path, second: tuple[str, str], what: str
+):
     scaled = helper.make_node("Scaler", ["x"], ["h"], domain="ai.onnx.ml", offset=[0.0], scale=[2.0])
-    nodes = [scaled, helper.make_node("Relu", ["h"], ["y"])]
+    nodes = [scaled, helper.make_node(second[0], ["h"], ["y"], domain=second[1])]
     domains = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
     inputs, outputs = ([value(name, (1, 1))] for name in "xy")
     model = helper.make_model(helper.make_graph(nodes, "g", inputs, outputs), opset_imports=domains)
-    assert classical_operators(model) == ("Scaler",)
-    assert classical_operators(onnx.load(linear(tmp_path / "a.onnx"))) == ()
+    assert name_classical(model) == what
+    assert name_classical(onnx.load(linear(tmp_path / "a.onnx"))) == ""

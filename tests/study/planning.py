@@ -28,7 +28,7 @@ def groups(
     disk: int | None = None,
     file_bytes: int = 0,
     holds: tuple[Precision, ...] | Mapping[str, tuple[Precision, ...]] = (),
-    classical: tuple[str, ...] = (),
+    classical: str = "",
     native: Artifact | None = None,
     layers: int = 0,
 ) -> list[PlannedGroup]:

@@ -194,16 +194,9 @@ def test_what_is_missing_here_is_the_one_reason_of_all_targets_that_need_it():
     assert not any(arm.target.backend == "tensorrt" for arm in found.building), "its label would promise too much"
 
 
-@pytest.mark.parametrize(
-    ("operators", "what"),
-    [
-        (("Scaler", "TreeEnsembleClassifier"), "tree models (ai.onnx.ml)"),
-        (("Scaler", "SVMClassifier"), "the operators Scaler, SVMClassifier (ai.onnx.ml)"),
-    ],
-)
-def test_a_file_of_a_classical_model_is_skipped_in_the_same_words_by_all_that_do_not_read_it(operators, what):
-    others = ("openvino:cpu:int8", "ncnn", "torch-eager", "tensorrt:cuda:fp16")
-    (found,) = groups(study("onnxruntime", "numpy", *others, model="forest.onnx"), classical=operators)
+def test_a_file_of_a_classical_model_is_skipped_in_the_same_words_by_all_that_do_not_read_it():
+    others, what = ("openvino:cpu:int8", "ncnn", "torch-eager", "tensorrt:cuda:fp16"), "tree models (ai.onnx.ml)"
+    (found,) = groups(study("onnxruntime", "numpy", *others, model="forest.onnx"), classical=what)
     assert [arm.target.backend for arm in found.building] == ["onnxruntime", "numpy", "onnxruntime"]
     assert {why.reason for why in found.skips.values()} == {f"{what} need numpy or onnxruntime"}
     assert not found.request_of(found.playing[0]).module, "no torch program is tried"
@@ -240,7 +233,7 @@ def test_native_is_for_files_and_for_devices_that_can():
 
 def test_a_library_of_trees_is_skipped_where_it_has_no_file_of_its_own():
     asked = study("onnxruntime", "sklearn", "lightgbm", model="forest.onnx")
-    (found,) = groups(asked, classical=("TreeEnsembleClassifier",), native=Artifact.LIGHTGBM)
+    (found,) = groups(asked, classical="tree models", native=Artifact.LIGHTGBM)
     assert [arm.label for arm in found.playing][:2] == ["onnxruntime:cpu:fp32", "lightgbm:cpu:fp32"]
     told = "sklearn takes a scikit-learn model (.joblib), which forest.onnx isn't"
     assert found.skips["sklearn:cpu:fp32"].reason == told

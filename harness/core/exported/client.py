@@ -227,22 +227,16 @@ class WatchedExport:
     def report(self, folder: Path) -> ExportProgress | None:
         """Read the process's last report from its folder and show it; the time of a long export is shown once."""
         last = read_progress(folder / PROGRESS)
-        if self._progress and last:
-            if last.whole_s and last.whole_s > LONG_S and last.model != self._told:
-                self._told = last.model
-                self._progress.say(
-                    f"exporting {last.model} takes about {span(last.whole_s)} in all{self._note_on_left_out(last)}"
-                )
-            self._progress.detail(f"{last.model}: {last.doing}, {span(self._began.elapsed_s)}{self._of_the_limit()}")
-        elif self._progress:
-            self._progress.detail(f"starting the export, {span(self._began.elapsed_s)}{self._of_the_limit()}")
+        if not self._progress:
+            return last
+        if last and (whole_s := last.whole_s or 0.0) > LONG_S and last.model != self._told:
+            self._told, left_out = last.model, ""
+            if self.share.seconds is not None and whole_s >= self.share.left_s:
+                left_out = f", and --max-time has {span(self.share.seconds)} for it: what doesn't fit is left out"
+            self._progress.say(f"exporting {last.model} takes about {span(whole_s)} in all{left_out}")
+        step = f"{last.model}: {last.doing}" if last else "starting the export"
+        self._progress.detail(f"{step}, {span(self._began.elapsed_s)}{self._of_the_limit()}")
         return last
-
-    def _note_on_left_out(self, last: ExportProgress) -> str:
-        """Say what a long export leaves out if there is less time for it."""
-        if self.share.seconds is None or last.whole_s is None or last.whole_s < self.share.left_s:
-            return ""
-        return f", and --max-time has {span(self.share.seconds)} for it: what doesn't fit is left out"
 
     def _of_the_limit(self) -> str:
         if self.share.seconds is None:

@@ -90,7 +90,7 @@ class Content:
         file: the path of a model that is a file, "" for others; like the next five, which planning goes by.
         bytes: of the file and of those beside it that hold its weights.
         holds: the precisions other than FP32 that it holds itself.
-        classical: its operators for classical models.
+        classical: what in it only backends for classical models read, in words; "" for nothing.
         layers: how many layers its main graph has; 0: that isn't known before export.
         native: the library whose own file it was converted from here, if it was.
         files: hashes of the files that hold the model, by name.
@@ -104,7 +104,7 @@ class Content:
     file: str = ""
     bytes: int = 0
     holds: tuple[Precision, ...] = ()
-    classical: tuple[str, ...] = ()
+    classical: str = ""
     layers: int = 0
     native: Artifact | None = None
     files: Mapping[str, str] = field(default_factory=dict)

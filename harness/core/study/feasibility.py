@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from shootout.core import backends, schemes
-from shootout.core.constants import CLASSICAL_DOMAIN
 from shootout.core.contract import (
     Arm,
     Artifact,
@@ -151,7 +150,7 @@ def _check_arm(arm: Arm, here: Here) -> NotRun | None:
         return why
     if why := scenario_of(arm).find_obstacle(arm, capabilities, partial(_count_weights, arm.model, arm.parameters)):
         return why
-    if (operators := here.facts_of(arm.model).classical) and (why := _check_classical(capabilities, operators)):
+    if why := _check_classical(capabilities, here.facts_of(arm.model).classical):
         return why
     scheme = scheme_of(arm.target)
     if scheme.variant and arm.file:
@@ -224,18 +223,13 @@ def _list_offered(arm: Arm, here: Here, *, quantized: bool) -> tuple[Artifact, .
     return (*find_model(arm.model).artifacts, *([native] if native else []))
 
 
-def _check_classical(can: Capabilities, operators: Sequence[str]) -> NotRun | None:
-    """Explain why a backend can't read a file with these operators of `ai.onnx.ml`, in the same words for each."""
-    if can.classical or not set(can.consumes) & {*FROM_FILE}:
+def _check_classical(can: Capabilities, what: str) -> NotRun | None:
+    """Explain why a backend can't read a file of a classical model, in the same words for each."""
+    if not what or can.classical or not set(can.consumes) & {*FROM_FILE}:
         return None
-    trees = any(name.startswith("TreeEnsemble") for name in operators)
-    what = "tree models" if trees else f"the operators {', '.join(operators)}"
-    able = " or ".join(name for name in backends.names() if backends.capabilities(name).classical)
-    return NotRun(
-        NotRunKind.UNFIT,
-        f"{what} ({CLASSICAL_DOMAIN}) need {able}",
-        f"race it with --backends {able.replace(' or ', ',')}",
-    )
+    able = [name for name in backends.names() if backends.capabilities(name).classical]
+    needs, fix = f"{what} need {' or '.join(able)}", f"race it with --backends {','.join(able)}"
+    return NotRun(NotRunKind.UNFIT, needs, fix)
 
 
 def _check_shipped(arm: Arm) -> NotRun | None:
