@@ -38,6 +38,7 @@ from support.races.made import COPY, GROUP, A, B, checked, ended, header, played
 from shootout import cli, models, studies
 from shootout.apps import trace
 from shootout.apps.judge.analysis import analyse
+from shootout.backends.devices.readings import check_amounts
 from shootout.commands import doctor, run, selftest, sensitivity, tune  # noqa: F401 - patched below
 from shootout.commands.output import PlainConsole
 from shootout.commands.selection import load_study
@@ -372,7 +373,8 @@ def make_capabilities(said: Any) -> Any:
 
 def read_reports(data: bytes, _: Path) -> None:
     readers: dict[str, Callable[[Any], object]] = {
-        **{name: getattr(reported, f"check_{name}") for name in ("facts", "amounts")},
+        "facts": reported.check_facts,
+        "amounts": check_amounts,
         "events": trace.check_events,
         "capabilities": lambda said: reported.check_capabilities(make_capabilities(said)),
     }
@@ -488,9 +490,7 @@ def nothing_runs(folder: Path) -> Iterator[None]:
             patch.object(plan, "known_available", lambda pairs, *_, **__: dict.fromkeys(pairs, available))
         )
         examined = SimpleNamespace(digest="0", facts=dict)
-        stack.enter_context(
-            patch.object(plan.interpreters, "examine", lambda pythons, *_: dict.fromkeys(pythons, examined))
-        )
+        stack.enter_context(patch.object(plan, "examine", lambda pythons, *_: dict.fromkeys(pythons, examined)))
         yield
 
 

@@ -87,9 +87,12 @@ def check_amounts(given: Iterable[Any]) -> list[float]:
     """Return numbers that a session tells.
 
     Raises:
-        ArmFailed, TypeError, ValueError: one is no finite amount, or negative.
+        ArmFailed: one is no finite amount, or negative.
     """
-    numbers = [float(one) for one in given]
+    try:
+        numbers = [float(one) for one in given]
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ArmFailed(f"it tells no amounts: {explained(error)}") from None
     if wrong := [one for one in numbers if not math.isfinite(one) or one < 0]:
         raise ArmFailed(f"{wrong[0]} is not an amount")
     return numbers

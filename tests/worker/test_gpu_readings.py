@@ -143,5 +143,5 @@ def test_without_nvml_time_is_told_and_nothing_else(device: Device, monkeypatch:
 @pytest.mark.parametrize("wrong", [math.inf, -1.0, "soon", None])
 def test_what_is_no_amount_is_none(wrong: Any):
     assert readings.check_amounts(iter([1, 2.5])) == [1.0, 2.5]
-    with pytest.raises((ArmFailed, TypeError, ValueError)):
+    with pytest.raises(ArmFailed):
         readings.check_amounts([1.0, wrong])

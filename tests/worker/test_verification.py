@@ -143,7 +143,7 @@ def test_real_inputs_show_an_answer_like_zeros_though_nothing_was_predicted(
     found = verify(made)
     assert (found.fault or "").endswith("(outputs of zeros alone would err by 1)" if is_refused else "")
     assert bool(found.fault) is is_refused
-    assert found.fidelity.standing is ("refused" if is_refused else "not judged")
+    assert found.fidelity.standing == ("refused" if is_refused else "not judged")
 
 
 def test_a_row_that_a_metric_scores_may_err_as_much_as_its_precision_explains():
@@ -202,7 +202,7 @@ def test_a_metric_judges_a_row_for_which_nothing_could_be_predicted(is_scored: b
     made.exported.error_bound = lambda *_, **__: (None, 0.0)
     found = verify(made)
     assert ("no error bound is known" not in str(found.fault)) is is_scored
-    assert found.fidelity.standing is ("tolerated" if is_scored else "refused")
+    assert found.fidelity.standing == ("tolerated" if is_scored else "refused")
 
 
 FAULTS: dict[str, tuple[dict[str, Any], str]] = {
