@@ -27,7 +27,7 @@ from shootout.apps.judge.analysis import analyse
 from shootout.core.clock import Stopwatch
 from shootout.core.errors import ShootoutError
 from shootout.core.exported.model import open_exported
-from shootout.core.host.scratch import NAME
+from shootout.core.host.folders import NAME
 from shootout.core.journal import journal
 from shootout.core.journal.journal import History
 from shootout.core.journal.records import Header, Line, Played, Rounds, Setback

@@ -23,7 +23,7 @@ REGISTRIES = {"backends", "backends.optional", "backends.shipped", "models", "mo
 CONTRACT = {
     *("adapter", "clock", "constants", "contract", "errors", "install", "messages", "schemes", "units"),
     *("exported.calls", "exported.fidelity", "exported.model", "exported.request"),
-    *("host.child", "host.environment", "host.scratch", "host.store", "host.untrusted"),
+    *("host.child", "host.environment", "host.folders", "host.store", "host.untrusted"),
     *("scoring", "study.schema"),
 }
 """The modules of core that plug-ins of several kinds may use."""

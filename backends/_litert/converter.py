@@ -24,7 +24,7 @@ from shootout.backends.common_torch import float32_module
 from shootout.core.clock import Stopwatch
 from shootout.core.errors import NotRunKind, SkippedArm
 from shootout.core.host.environment import version_of
-from shootout.core.host.scratch import scratch
+from shootout.core.host.folders import scratch
 from shootout.core.host.store import CONVERTER, KEY_DIGITS, RUNTIME_FORMS, cache_folder, mark_used, open_sealed, sealed
 from shootout.core.install import pip_install
 from shootout.core.units import span

@@ -38,7 +38,7 @@ from shootout.core.errors import ExitCode, UsageError, one_line
 from shootout.core.exported.client import Delivery
 from shootout.core.exported.request import Request
 from shootout.core.host.environment import VNNI
-from shootout.core.host.locks import FOLDER_LOCK, folder_lock
+from shootout.core.host.folders import FOLDER_LOCK, folder_lock
 from shootout.core.journal import journal
 from shootout.core.journal.folder import DELIVERY, find_foreign
 from shootout.core.journal.records import Header

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from shootout.core.clock import Deadline, sleep
 from shootout.core.errors import NothingMeasured, UsageError
-from shootout.core.host import locks
+from shootout.core.host import folders
 from shootout.core.units import span
 
 _LOOKING_S = 1.0
@@ -59,7 +59,7 @@ def machine_lock(
     descriptor = _wait_for_lock(path, on_wait, limit or Deadline(None), waiting)
     _held.add(mine)
     try:
-        with locks.sign_lock(descriptor, owner):
+        with folders.sign_lock(descriptor, owner):
             yield waiting.elapsed_s
     finally:
         _held.discard(mine)
@@ -70,11 +70,11 @@ def machine_lock_holder(path: Path | None = None) -> str | None:
     """Return the process that measures on this machine now; None if there is none, or the lock file can't be used."""
     path = path or machine_lock_path()
     try:
-        descriptor = os.open(path, locks.FLAGS)
+        descriptor = os.open(path, folders.FLAGS)
     except OSError:
         return None
     try:
-        return None if locks.try_lock(descriptor, fcntl.LOCK_SH, path) else locks.read_holder(descriptor)
+        return None if folders.try_lock(descriptor, fcntl.LOCK_SH, path) else folders.read_holder(descriptor)
     except UsageError:
         return None
     finally:
@@ -84,14 +84,14 @@ def machine_lock_holder(path: Path | None = None) -> str | None:
 def _wait_for_lock(path: Path, on_wait: OnWait, limit: Deadline, waiting: Deadline) -> int:
     waits = False
     while True:
-        descriptor = locks.open_lock_file(path, 0o666)
+        descriptor = folders.open_lock_file(path, 0o666)
         try:
-            if locks.try_lock(descriptor, fcntl.LOCK_EX, path):
+            if folders.try_lock(descriptor, fcntl.LOCK_EX, path):
                 holder = None
-                if locks.is_still_there(descriptor, path):
+                if folders.is_still_there(descriptor, path):
                     return descriptor
             else:
-                holder = locks.read_holder(descriptor)
+                holder = folders.read_holder(descriptor)
                 if not limit.allows(0.0):
                     raise NothingMeasured(
                         f"--max-time {span(limit.seconds or 0.0)} was over before this machine was free: {holder} "

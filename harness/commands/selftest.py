@@ -28,7 +28,7 @@ from shootout.core.contract import Arm, Device, Target
 from shootout.core.errors import ExitCode, NothingMeasured, ShootoutError, Unavailable, unknown
 from shootout.core.exported.request import Request
 from shootout.core.host.environment import machine_key
-from shootout.core.host.scratch import scratch
+from shootout.core.host.folders import scratch
 from shootout.core.host.store import write_facts
 from shootout.core.run import BIAS_FLOORS
 from shootout.core.stats.verdicts import Verdict, find_reach

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shootout.core.errors import UsageError
-from shootout.core.host.scratch import scratch
+from shootout.core.host.folders import scratch
 from shootout.core.host.store import CONVERTER, KEY_DIGITS, RANGES, READ_ROWS, RUNTIME_FORMS, cache_folder, unwritable
 
 _LOCK = ".lock"

@@ -29,7 +29,7 @@ from shootout.core.errors import UsageError
 from shootout.core.exported.model import sha256
 from shootout.core.host import child
 from shootout.core.host.environment import installed
-from shootout.core.host.scratch import scratch
+from shootout.core.host.folders import scratch
 from shootout.core.host.store import READ_ROWS, cache_folder, mark_used
 from shootout.core.messages import Progress
 from shootout.core.scoring import RowFiles

@@ -16,7 +16,7 @@ from shootout.core.errors import UsageError, unknown
 from shootout.core.exported.model import ExportedModel
 from shootout.core.exported.request import Request, find_source, name_model
 from shootout.core.host import child
-from shootout.core.host.scratch import scratch
+from shootout.core.host.folders import scratch
 from shootout.core.messages import Scores
 from shootout.core.schemes import is_exact
 from shootout.core.scoring import ACCURACY, MetricSpec, RowFiles

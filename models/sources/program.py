@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from shootout.core.contract import Artifact
 from shootout.core.errors import UsageError, explained
 from shootout.core.exported.model import sha256
-from shootout.core.host.scratch import scratch
+from shootout.core.host.folders import scratch
 from shootout.core.host.store import cache_folder, mark_used
 from shootout.models.base import Called, Model, Parameters
 from shootout.models.sources.own import OwnModel

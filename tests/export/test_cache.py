@@ -184,7 +184,7 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(own_cache: Path, monkeypatch
     def full(*_: Any, **__: Any) -> str:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("shootout.core.host.scratch.tempfile.mkdtemp", full)
+    monkeypatch.setattr("shootout.core.host.folders.tempfile.mkdtemp", full)
     with pytest.raises(UsageError, match="No space left on device; make room there, or set SHOOTOUT_CACHE"):
         obtain("identity", {}, 1)
     assert list((own_cache / "exported").iterdir()) == []

@@ -22,14 +22,14 @@ from shootout.commands import machine_lock as machine_lock_module
 from shootout.commands.machine_lock import machine_lock, machine_lock_holder, machine_lock_path
 from shootout.core.clock import Deadline
 from shootout.core.errors import NothingMeasured, UsageError
-from shootout.core.host import locks
-from shootout.core.host.locks import folder_lock
+from shootout.core.host import folders
+from shootout.core.host.folders import folder_lock
 
 HOLD = """
 import sys
 from pathlib import Path
 from shootout.commands.machine_lock import machine_lock
-from shootout.core.host.locks import folder_lock
+from shootout.core.host.folders import folder_lock
 path = Path(sys.argv[2])
 lock = folder_lock(path) if sys.argv[1] == "folder" else machine_lock("results/first", print, path)
 with lock:
@@ -180,13 +180,13 @@ def test_a_folder_whose_lock_file_was_removed_meanwhile_is_held_by_nobody_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """The run that had the folder took it away with its lock file."""
-    try_lock = locks.try_lock
+    try_lock = folders.try_lock
 
     def slow(descriptor: int, kind: int, path: Path) -> bool:
-        (tmp_path / locks.FOLDER_LOCK).unlink()
+        (tmp_path / folders.FOLDER_LOCK).unlink()
         return try_lock(descriptor, kind, path)
 
-    monkeypatch.setattr(locks, "try_lock", slow)
+    monkeypatch.setattr(folders, "try_lock", slow)
     with pytest.raises(UsageError, match="is writing there"), folder_lock(tmp_path):
         pytest.fail("it guards nothing")
 
@@ -244,7 +244,7 @@ def test_a_forbidden_lock_file_is_an_error_that_names_it(path: Path, monkeypatch
         raise PermissionError(13, "Permission denied")
 
     path.touch()
-    monkeypatch.setattr(locks.os, "open", refuse)
+    monkeypatch.setattr(folders.os, "open", refuse)
     with pytest.raises(UsageError, match=f"{path}: Permission denied; remove it"), machine_lock("a", never, path):
         pass
     assert machine_lock_holder(path) is None
@@ -279,7 +279,7 @@ def test_two_folders_do_not_disturb_each_other(tmp_path: Path):
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     with folder_lock(tmp_path / "a"), folder_lock(tmp_path / "b"):
-        assert locks.FOLDER_LOCK in {path.name for path in (tmp_path / "a").iterdir()}
+        assert folders.FOLDER_LOCK in {path.name for path in (tmp_path / "a").iterdir()}
 
 
 def test_every_user_shares_one_machine_lock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

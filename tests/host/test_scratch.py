@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from shootout.core.host import scratch
-from shootout.core.host.scratch import Scratch, collect
+from shootout.core.host import folders
+from shootout.core.host.folders import Scratch, collect
 
 OWNER = """
 import sys
 from pathlib import Path
-from shootout.core.host.scratch import Scratch
+from shootout.core.host.folders import Scratch
 folder = Scratch(Path(sys.argv[1])).path
 (folder / "part").mkdir()
 print(folder.name, flush=True)
@@ -35,8 +35,8 @@ def test_what_a_killed_process_left_is_removed_and_what_is_in_use_stays(tmp_path
     running, used = owner(tmp_path)
     killed, left = owner(tmp_path)
     mine = Scratch(tmp_path)
-    (tmp_path / f"{scratch.NAME}a-file").touch()
-    (tmp_path / f"{scratch.NAME}a-link").symlink_to(tmp_path)
+    (tmp_path / f"{folders.NAME}a-file").touch()
+    (tmp_path / f"{folders.NAME}a-link").symlink_to(tmp_path)
     (tmp_path / "another's").mkdir()
     try:
         killed.kill()
@@ -44,8 +44,8 @@ def test_what_a_killed_process_left_is_removed_and_what_is_in_use_stays(tmp_path
         assert left.is_dir()
         collect(tmp_path)
         assert not left.exists()
-        kept = {used, mine.path, *(tmp_path / name for name in ("another's", f"{scratch.NAME}a-file"))}
-        assert {*tmp_path.iterdir()} - {tmp_path / f"{scratch.NAME}a-link"} == kept
+        kept = {used, mine.path, *(tmp_path / name for name in ("another's", f"{folders.NAME}a-file"))}
+        assert {*tmp_path.iterdir()} - {tmp_path / f"{folders.NAME}a-link"} == kept
     finally:
         running.communicate()
         collect(tmp_path)
@@ -53,10 +53,10 @@ def test_what_a_killed_process_left_is_removed_and_what_is_in_use_stays(tmp_path
 
 
 def test_a_process_collects_where_it_makes_its_first_one(tmp_path: Path):
-    (tmp_path / f"{scratch.NAME}left").mkdir()
+    (tmp_path / f"{folders.NAME}left").mkdir()
     first = Scratch(tmp_path)
     assert [*tmp_path.iterdir()] == [first.path]
-    (tmp_path / f"{scratch.NAME}later").mkdir()
+    (tmp_path / f"{folders.NAME}later").mkdir()
     Scratch(tmp_path).close()
     assert len([*tmp_path.iterdir()]) == 2
     first.close()
@@ -65,16 +65,16 @@ def test_a_process_collects_where_it_makes_its_first_one(tmp_path: Path):
 
 def test_one_that_vanishes_meanwhile_keeps_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     class Vanished:
-        name = f"{scratch.NAME}vanished"
+        name = f"{folders.NAME}vanished"
 
         def stat(self, **_: object) -> os.stat_result:
             raise FileNotFoundError
 
-    (tmp_path / f"{scratch.NAME}left").mkdir()
+    (tmp_path / f"{folders.NAME}left").mkdir()
     with os.scandir(tmp_path) as entries:
         found = [Vanished(), *entries]
     scandir = os.scandir
-    monkeypatch.setattr(scratch.os, "scandir", lambda at: nullcontext(found) if at == tmp_path else scandir(at))
+    monkeypatch.setattr(folders.os, "scandir", lambda at: nullcontext(found) if at == tmp_path else scandir(at))
     collect(tmp_path)
     assert not [*tmp_path.iterdir()]
 
@@ -86,7 +86,7 @@ def test_what_another_host_works_with_stays(tmp_path: Path):
     collect(tmp_path)
     assert theirs.is_dir()
     mine = Scratch(tmp_path)
-    assert mine.path.name.startswith(scratch.NAME)
+    assert mine.path.name.startswith(folders.NAME)
     mine.close()
 
 
@@ -94,7 +94,7 @@ def test_one_that_was_taken_between_its_making_and_its_lock_is_made_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     made = []
-    real = scratch.tempfile.mkdtemp
+    real = folders.tempfile.mkdtemp
 
     def hasty(**how: object) -> str:
         found = str(real(**how))
@@ -103,7 +103,7 @@ def test_one_that_was_taken_between_its_making_and_its_lock_is_made_anew(
             collect(tmp_path)
         return found
 
-    monkeypatch.setattr(scratch.tempfile, "mkdtemp", hasty)
+    monkeypatch.setattr(folders.tempfile, "mkdtemp", hasty)
     found = Scratch(tmp_path)
     assert len(made) == 2
     assert [*tmp_path.iterdir()] == [found.path]
@@ -114,7 +114,7 @@ def test_where_a_disk_has_no_such_locks_nothing_is_collected(tmp_path: Path, mon
     def refuse(*_: object) -> None:
         raise OSError(38, "not implemented")
 
-    monkeypatch.setattr(scratch.fcntl, "flock", refuse)
+    monkeypatch.setattr(folders.fcntl, "flock", refuse)
     found = Scratch(tmp_path)
     collect(tmp_path)
     assert found.path.is_dir()

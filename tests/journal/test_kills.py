@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lab.kills import ENDED, PARENT, WORKER, Drill, Found, as_row, drill
-from shootout.core.host.scratch import NAME
+from shootout.core.host.folders import NAME
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -15,8 +15,8 @@ from shootout.apps.ceilings import worker as figures
 from shootout.core.clock import Deadline, utc_now
 from shootout.core.errors import ArmFailed, NothingMeasured, ShootoutError
 from shootout.core.host import environment
+from shootout.core.host.folders import scratch
 from shootout.core.host.placement import Placement, child_environment
-from shootout.core.host.scratch import scratch
 from shootout.core.host.store import read_facts, write_facts
 from shootout.core.units import span
 from shootout.core.worker import reported

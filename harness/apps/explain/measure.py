@@ -31,8 +31,8 @@ from shootout.core.constants import BUILD_TIMEOUT_S
 from shootout.core.contract import INTEGERS, Arm, Artifact, Device, OutputError, TensorSpec
 from shootout.core.errors import ArmFailed, NothingMeasured, SkippedArm, UsageError
 from shootout.core.exported.model import ExportedModel
+from shootout.core.host.folders import scratch
 from shootout.core.host.placement import Placement, allowed_cpus, child_environment, place
-from shootout.core.host.scratch import scratch
 from shootout.core.host.store import cache_folder
 from shootout.core.messages import Progress
 from shootout.core.scenario import scenario_of

@@ -15,8 +15,8 @@ from shootout.core.errors import ArmFailed, ShootoutError, SkippedArm
 from shootout.core.exported.client import Delivery
 from shootout.core.exported.model import ExportedModel
 from shootout.core.host import devices, environment
+from shootout.core.host.folders import scratch
 from shootout.core.host.placement import place
-from shootout.core.host.scratch import scratch
 from shootout.core.host.store import cache_folder
 from shootout.core.messages import Progress
 from shootout.core.study.plan import PlannedGroup

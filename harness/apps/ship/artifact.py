@@ -24,8 +24,8 @@ from shootout.core.exported.client import ProbeKey
 from shootout.core.exported.model import ExportedModel
 from shootout.core.exported.request import Request, brief_key, find_source, name_typed
 from shootout.core.host import environment
+from shootout.core.host.folders import scratch
 from shootout.core.host.placement import place
-from shootout.core.host.scratch import scratch
 from shootout.core.host.store import cache_folder
 from shootout.core.install import find_closure
 from shootout.core.journal.records import Setback

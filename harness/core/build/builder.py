@@ -31,8 +31,8 @@ from shootout.core.exported.model import INPUTS, ExportedModel, sha256
 from shootout.core.exported.request import Request
 from shootout.core.host.devices import accelerator
 from shootout.core.host.environment import version_of
+from shootout.core.host.folders import scratch
 from shootout.core.host.placement import Placement, child_environment
-from shootout.core.host.scratch import scratch
 from shootout.core.host.store import mark_used, open_sealed, sealed
 from shootout.core.install import install_bytes
 from shootout.core.messages import Progress

@@ -21,8 +21,8 @@ from shootout.core.exported.client import ProbeKey
 from shootout.core.exported.model import ExportedModel
 from shootout.core.host import store
 from shootout.core.host.devices import lanes_on_gpu
+from shootout.core.host.folders import collect
 from shootout.core.host.placement import lanes
-from shootout.core.host.scratch import collect
 from shootout.core.messages import Progress
 from shootout.core.race.recording import Recorder
 from shootout.core.scoring import scorer

@@ -25,7 +25,7 @@ from shootout.core.errors import ModelError, NotRunKind, ShootoutError, SkippedA
 from shootout.core.exported.model import ERROR, GRAPH_SUFFIX, MANIFEST, ExportedModel, key_in, open_exported
 from shootout.core.exported.request import JOBS, Request, brief_key, checked, error_from_json
 from shootout.core.host.child import ONE_THREAD, Ending, run
-from shootout.core.host.scratch import Scratch
+from shootout.core.host.folders import Scratch
 from shootout.core.host.store import cache_folder, mark_used, unwritable
 from shootout.core.messages import FIRST_CALL, MORE_TIME, PROGRESS, ExportProgress, Progress
 from shootout.core.units import span

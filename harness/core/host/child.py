@@ -24,8 +24,8 @@ from typing import IO, Self
 from shootout.core import clock
 from shootout.core.constants import LAST_WORDS_LINES
 from shootout.core.errors import one_line
+from shootout.core.host.folders import Scratch
 from shootout.core.host.placement import move_threads, on_cpus, passed_on
-from shootout.core.host.scratch import Scratch
 
 PROC = Path("/proc")
 _LONGEST_WORDS_BYTES = 10_000

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from shootout.core.errors import UsageError, tell_refusal
-from shootout.core.host.scratch import scratch
+from shootout.core.host.folders import scratch
 from shootout.core.host.untrusted import read_inside
 
 CONVERTER = "converter-"

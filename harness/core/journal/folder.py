@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from shootout.core.errors import UsageError, tell_refusal
-from shootout.core.host.locks import FOLDER_LOCK, folder_lock
+from shootout.core.host.folders import FOLDER_LOCK, folder_lock
 from shootout.core.journal import journal, samples
 from shootout.core.journal.journal import History, Journal, is_from_here
 from shootout.core.journal.records import Played

@@ -40,9 +40,9 @@ from shootout.core.errors import ArmFailed, NotRunKind, SkippedArm
 from shootout.core.exported.calls import CLIPS
 from shootout.core.host import environment
 from shootout.core.host.devices import accelerator, lanes_on_gpu
+from shootout.core.host.folders import scratch
 from shootout.core.host.noise import NoiseMeter
 from shootout.core.host.placement import Placement, ProcessBounds, child_environment
-from shootout.core.host.scratch import scratch
 from shootout.core.messages import Ask, GpuState, Loaded, OnGpu, Scope, Scores, Tuned, Turn, Verified
 from shootout.core.race.pace import MORE_TIME, RaceTime
 from shootout.core.scenario import scenario_of

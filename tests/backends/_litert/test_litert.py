@@ -21,8 +21,8 @@ from shootout.core.backends import code_of
 from shootout.core.contract import Arm, Precision, Target
 from shootout.core.errors import NotRunKind, SkippedArm
 from shootout.core.host import store
+from shootout.core.host.folders import NAME
 from shootout.core.host.placement import passed_on
-from shootout.core.host.scratch import NAME
 from shootout.core.schemes import parse
 from shootout.models.onnx.layers import layers_of
 from shootout.tell import cache_limit

@@ -1,27 +1,124 @@
-"""Lock files, and the lock by which one run writes into a folder.
+"""Hold folders by locks: a temporary one while its maker lives, and a run's, into which one process alone writes.
 
-The locks are flocks: the kernel frees them when the holder dies, however it dies. A lock file may lie where every user
-can write, so the file found there is distrusted: no links, regular files only, and what it says is shown as data. It is
-first opened without O_CREAT, because kernels refuse O_CREAT on another user's file in a sticky folder
-(fs.protected_regular).
+All locks are flocks: the kernel frees them when the holder dies, however it dies.
+
+A temporary folder is locked itself, by its maker. An unlocked one belongs to a dead process, and the next process that
+needs one beside it removes it. Hosts on a network's disk don't see each other's locks, so a folder's name includes its
+host, and no other host removes it.
+
+A lock file may lie where every user can write, so the file found there is distrusted: no links, regular files only, and
+what it says is shown as data. It is first opened without O_CREAT, because kernels refuse O_CREAT on another user's file
+in a sticky folder (fs.protected_regular).
 """
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import json
 import os
+import shutil
 import stat
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Lock
 
 from shootout.core.errors import UsageError, tell_refusal
 
+NAME = f"shootout-scratch-{hashlib.sha256(os.uname().nodename.encode()).hexdigest()[:8]}-"
+_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_collected: set[Path] = set()
+_collecting = Lock()
 FOLDER_LOCK = ".lock"
 _MOST_BYTES = 4_096
 FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class Scratch:
+    """Own an empty folder until it is closed.
+
+    Args:
+        parent: where it is made; None: where temporary files are.
+
+    Raises:
+        OSError: it can't be made there.
+    """
+
+    def __init__(self, parent: Path | None = None) -> None:
+        parent = (parent or Path(tempfile.gettempdir())).absolute()
+        _collect_once(parent)
+        self._lock: int | None = None
+        while self._lock is None:
+            self.path = Path(tempfile.mkdtemp(prefix=NAME, dir=parent))
+            self._lock = _lock_folder(self.path, fcntl.LOCK_SH)
+
+    def close(self) -> None:
+        """Remove the folder; harmless if that is done."""
+        if self._lock is None:
+            return
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)
+        self._lock = None
+
+
+@contextmanager
+def scratch(parent: Path | None = None) -> Iterator[Path]:
+    """Yield the path of a `Scratch`, which is gone on exit."""
+    folder = Scratch(parent)
+    try:
+        yield folder.path
+    finally:
+        folder.close()
+
+
+def collect(parent: Path) -> None:
+    """Remove the folders of dead processes there; others' and held ones stay."""
+    with suppress(OSError), os.scandir(parent) as entries:
+        for entry in entries:
+            with suppress(OSError):  # it is gone by now
+                if entry.name.startswith(NAME) and entry.stat(follow_symlinks=False).st_uid == os.getuid():
+                    _remove_dead(Path(entry.path))
+
+
+def _collect_once(parent: Path) -> None:
+    with _collecting:
+        if parent in _collected:
+            return
+        _collected.add(parent)
+        collect(parent)
+
+
+def _remove_dead(folder: Path) -> None:
+    with suppress(OSError):  # one that is held, or gone by now, or on a disk that has no such locks
+        if (lock := _lock_folder(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)) is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+            os.close(lock)
+
+
+def _lock_folder(folder: Path, kind: int) -> int | None:
+    """Lock the folder and return the descriptor; None if the folder is gone meanwhile.
+
+    Raises:
+        BlockingIOError: another process holds it, and `kind` doesn't wait.
+    """
+    try:
+        descriptor = os.open(folder, _FLAGS)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(descriptor, kind)
+    except OSError as error:
+        if kind == fcntl.LOCK_SH and not isinstance(error, BlockingIOError):
+            return descriptor  # a disk without locks: no process can take it from us either
+        os.close(descriptor)
+        raise
+    if is_still_there(descriptor, folder):
+        return descriptor
+    os.close(descriptor)
+    return None
 
 
 @contextmanager
