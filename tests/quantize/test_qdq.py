@@ -211,10 +211,10 @@ def test_the_cpu_settles_the_weights_bits_of_a_quantized_variant_alone(
 ):
     monkeypatch.setattr(environment, "saturates", lambda: saturates)
     jobs = [checked(Request(model="digits", variant=one)) for one in ("", "shared")]
-    assert [isinstance(one, Request) and one.reduced for one in jobs] == [False, saturates]
+    assert [isinstance(one, Request) and bool(one.saturates) for one in jobs] == [False, saturates]
     on_gpu = checked(Request(model="digits", variant="shared", device=Device.CUDA))
     assert isinstance(on_gpu, Request)
-    assert not on_gpu.reduced, "a GPU has no such kernels"
+    assert not on_gpu.saturates, "a GPU has no such kernels"
     assert (on_gpu.key == jobs[1].key) is not saturates  # type: ignore[union-attr]
 
 
@@ -223,7 +223,7 @@ def test_for_another_machine_its_own_cpu_settles_them(there: bool, monkeypatch: 
     monkeypatch.setattr(environment, "saturates", lambda: not there)
     job = checked(Request(model="digits", variant="shared", saturates=there))
     assert isinstance(job, Request)
-    assert job.reduced is there
+    assert job.saturates is there
     plain = [checked(Request(model="digits", saturates=one)) for one in (True, False, None)]
     assert len({one.key for one in plain if isinstance(one, Request)}) == 1, "a model as it is, is one for all"
 

@@ -24,7 +24,7 @@ from shootout.core.journal import journal, samples
 from shootout.core.journal.records import not_run
 from shootout.core.messages import Loaded, Scope, Scores, Tuned, Turn, Verified
 from shootout.core.race.recording import NO_TIME, UNKNOWN, Recorder, _find_doubts, _prepared_line
-from shootout.core.race.restart import TAIL, Restart
+from shootout.core.race.restart import Restart, tail_calls
 from shootout.core.results.group import group_of
 from shootout.core.scenario import scenario_of
 from shootout.core.stats.group_evidence import Rules
@@ -250,7 +250,7 @@ def test_a_run_knows_which_exports_it_was_begun_on(tmp_path):
 )
 def test_long_calls_are_read_as_often_as_a_p99_takes(call_ns: float, known: int, left_s: float, asked: int | None):
     found = performance(call_ns, known)
-    single_ns = scenario_of(found.arm).read_after(found, left_s, TAIL)
+    single_ns = scenario_of(found.arm).read_after(found, left_s, tail_calls())
     assert found.asked == ([(asked, int(1e9 * min(left_s, TAIL_S)))] if asked else [])
     assert single_ns.size == (asked - 3 if asked else 0), "the lead-in doesn't count"
 
@@ -262,10 +262,10 @@ def test_long_calls_are_read_as_often_as_a_p99_takes(call_ns: float, known: int,
 )
 def test_no_tail_is_read_of_calls_that_are_not_those_of_the_rounds(arm: Arm, per_reading: int):
     found = performance(5e6, 60, arm=arm, per_reading=per_reading)
-    assert not scenario_of(arm).read_after(found, 1e9, TAIL).size
+    assert not scenario_of(arm).read_after(found, 1e9, tail_calls()).size
 
 
 def test_a_gpus_clock_rises_before_its_tail_is_read():
     found = performance(5e6, 60, arm=replace(ARM, target=Target(backend="numpy", device=Device.CUDA)))
-    scenario_of(found.arm).read_after(found, 1e9, TAIL)
+    scenario_of(found.arm).read_after(found, 1e9, tail_calls())
     assert found.asked[0][0] == 10 + 106

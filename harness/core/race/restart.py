@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from math import ceil
 from statistics import median
 from typing import TypeVar
@@ -34,9 +34,14 @@ from shootout.core.stats.readings import LEAST_TAILS, least_calls, own_calls
 
 _MAX_PADDING_BYTES = 4096
 _LEAVING = "leaving"
-TAIL = (own_calls(0.99), max(own_calls(0.99), ceil(least_calls(0.99) / LEAST_TAILS)))
-"""The fewest calls of a restart that have a p99, and so many that those of all restarts together tell it."""
 T = TypeVar("T")
+
+
+@cache
+def tail_calls() -> tuple[int, int]:
+    """Return the fewest calls of a restart that have a p99, and so many that those of all restarts together tell it."""
+    least = own_calls(0.99)
+    return least, max(least, ceil(least_calls(0.99) / LEAST_TAILS))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -306,7 +311,7 @@ class Restart:
         def take(live: LiveArm) -> None:
             live.release()
             live.peak_rss_bytes = live.peak_memory()
-            tail, left_s = TAIL if self.tails else (0, 0), self.launcher.time.run.left_s
+            tail, left_s = tail_calls() if self.tails else (0, 0), self.launcher.time.run.left_s
             live.single_ns = scenario_of(live.arm).read_after(live, left_s, tail)
             if live.arm.target.device.is_gpu:
                 disturbances = self._watch_machine()
