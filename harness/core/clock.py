@@ -21,6 +21,7 @@ sleep = time.sleep
 RARE_OBJECTS = 50_000
 """The number of new objects between two garbage collections: at most about 10 MB of them."""
 
+ONE_ARM_SHARE = 0.5
 _SCHEDULED = 2
 """The kind of a process's clock that counts the time for which it ran (CPUCLOCK_SCHED)."""
 
@@ -79,6 +80,14 @@ class Deadline:
     def part(self, share: float = 1.0) -> Deadline:
         """Return a deadline after this share of the seconds left, at once if none are left."""
         return Deadline(None if self.seconds is None else max(0.0, share * self.left_s))
+
+    def one_arm_s(self, takes_s: float = 0.0) -> float:
+        """Return the most seconds that one arm may take of a step that ends then, so that the other arms get the rest.
+
+        Args:
+            takes_s: the foreseen seconds; the arm may take twice as long, if so much is left.
+        """
+        return min(self.left_s, max(ONE_ARM_SHARE * self.left_s, 2 * takes_s))
 
 
 def cpu_ns(pid: int) -> int | None:

@@ -99,6 +99,12 @@ WIDE_BOUND = 1e-3
 conversion.
 """
 
+RACING_S = 90.0
+"""The longest race for the best target of one group, if no `--max-time` is given."""
+BUILD_SHARE, LAST_BUILD_SHARE = 0.5, 0.75
+"""Builds must end in these parts of the time left, so that what is ready can be raced: the second where they begin when
+all else is settled, so that two restarts of theirs have time.
+"""
 LOAD_TIMEOUT_S = 300.0
 BUILD_TIMEOUT_S = 1_800.0
 BLOCK_TIMEOUT_FACTOR = 20.0

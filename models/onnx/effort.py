@@ -24,12 +24,18 @@ from typing import TypeVar
 
 import numpy as np
 
-from shootout.core import budget
 from shootout.core.clock import Deadline, Stopwatch, cpu_ns
 from shootout.core.constants import INPUT_BUFFERS, LEAST_RUNS, MIN_INPUT_BUFFERS
 from shootout.core.contract import SCALED, Precision
 from shootout.core.errors import NotRunKind, SkippedArm, UsageError
 from shootout.core.exported.calls import Work
+from shootout.core.exported.request import (
+    LITTLE,
+    LONGEST_EXPORT_S,
+    is_export_whole,
+    planned_exports,
+    takes_little,
+)
 from shootout.core.host import child, environment, store
 from shootout.core.messages import MORE_TIME, ExportProgress
 from shootout.core.units import span
@@ -232,7 +238,7 @@ class Effort:
         kept = fewest
         if count > INPUT_BUFFERS:  # a user's own: more of them show more
             whole_s = [self._foresee_whole(sets, call_s, load_s, scored) for sets in range(count)]
-            within_s = budget.LONGEST_EXPORT_S if self.limit.seconds is None else max(self.plan.left_s, 0.0)
+            within_s = LONGEST_EXPORT_S if self.limit.seconds is None else max(self.plan.left_s, 0.0)
             kept = max([fewest, *(sets for sets in range(0, count, least) if whole_s[sets] <= within_s)])
         self._longest_s = 2 * (call_s * kept + load_s)
         if kept < count:
@@ -258,9 +264,9 @@ class Effort:
         """
         self.whole_s = self._foresee_whole(count, call_s, load_s, scored)
         self._tell_outputs(count, call_s)
-        is_whole = budget.is_export_whole(self.whole_s, self.limit, self.plan)
-        if budget.takes_little(self.whole_s, self.limit):
-            self.plan = self.limit.part(2 * budget.LITTLE)  # twice the time that counts as little
+        is_whole = is_export_whole(self.whole_s, self.limit, self.plan)
+        if takes_little(self.whole_s, self.limit):
+            self.plan = self.limit.part(2 * LITTLE)  # twice the time that counts as little
         return is_whole
 
     @property
@@ -387,7 +393,7 @@ def export_of(
         limit: when the run ends.
         lanes: how many calls run side by side.
     """
-    effort = Effort(limit=limit, plan=budget.planned_exports(limit), needs=needs, leading=leading)
+    effort = Effort(limit=limit, plan=planned_exports(limit), needs=needs, leading=leading)
     call_s = size.call_s / lanes
     fixed_s = EXPORT_S + size.gb * (EXPORT_GB_S if size.weight_bytes > INLINE_BYTES else INLINE_GB_S)
     try:

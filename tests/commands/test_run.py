@@ -16,8 +16,8 @@ from support.races.planted import header, here, study
 from shootout.apps.judge import racing
 from shootout.commands import run
 from shootout.core import run as core
-from shootout.core.budget import RACING_S
 from shootout.core.clock import Deadline
+from shootout.core.constants import RACING_S
 from shootout.core.host.placement import place
 from shootout.core.journal import journal
 from shootout.core.journal.folder import open_folder

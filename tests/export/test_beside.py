@@ -11,7 +11,6 @@ import pytest
 from onnx import TensorProto, helper
 from support.onnx_made import F32, WEIGHT, half, linear, quantized, value, write
 
-from shootout.core import budget
 from shootout.core.clock import Deadline
 from shootout.core.contract import Precision, Target
 from shootout.core.errors import ModelError, UsageError
@@ -71,7 +70,7 @@ def test_a_file_of_half_floats_gets_the_same_values_in_its_own_type_and_the_same
 def test_after_a_hurried_original_it_is_kept_as_hurried_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_hurried: bool
 ):
-    monkeypatch.setattr(budget, "LITTLE", 0.0)
+    monkeypatch.setattr("shootout.core.exported.request.LITTLE", 0.0)
     first = str(linear(tmp_path / "a.onnx"))
     second = checked(Request(model=str(quantized(tmp_path / "q.onnx")), original=first))
     assert isinstance(second, Request), second

@@ -18,7 +18,7 @@ from onnx import helper, numpy_helper
 from support.exports import obtain
 from support.onnx_made import linear
 
-from shootout.core import budget, constants, messages
+from shootout.core import constants, messages
 from shootout.core.clock import Deadline
 from shootout.core.contract import Precision, Target
 from shootout.core.errors import ModelError, NotRunKind, SkippedArm, UsageError
@@ -223,7 +223,7 @@ class Left(Deadline):
 
 @pytest.mark.usefixtures("own_cache")
 def test_an_export_in_a_hurry_is_kept_under_a_key_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(budget, "LITTLE", 0.0)
+    monkeypatch.setattr("shootout.core.exported.request.LITTLE", 0.0)
     request = Request(model=str(linear(tmp_path / "m.onnx")))
     job, needs = checked(request), ["fp32", "int8"]
     assert isinstance(job, Request), job

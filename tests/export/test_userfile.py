@@ -13,13 +13,12 @@ from onnx import TensorProto, helper, numpy_helper
 from support.exports import obtain
 from support.onnx_made import F32, I64, WEIGHT, Shape, linear, value, write
 
-from shootout.core import budget
 from shootout.core.clock import Deadline
 from shootout.core.contract import Artifact, Precision, TensorSpec
 from shootout.core.errors import ModelError, ShootoutError, UsageError
 from shootout.core.exported.client import Request, obtain_all
 from shootout.core.exported.model import ExportedModel
-from shootout.core.exported.request import Content
+from shootout.core.exported.request import Content, planned_exports
 from shootout.models.onnx import onnx_files
 from shootout.models.onnx.effort import Effort
 from shootout.models.sources import input_sets, onnx_inputs, user_onnx
@@ -449,7 +448,7 @@ def test_of_many_rows_a_sample_is_verified_and_calibrates(tmp_path: Path, monkey
         first(loaded, *where, **how)
 
     monkeypatch.setattr(onnx_files.LoadedFile, "__init__", slow_to_load)
-    effort = Effort("mine.onnx", limit=Deadline(60.0), plan=budget.planned_exports(Deadline(60.0)), needs=["fp32"])
+    effort = Effort("mine.onnx", limit=Deadline(60.0), plan=planned_exports(Deadline(60.0)), needs=["fp32"])
     prepared = prepare(path, tmp_path, effort, inputs_npz=npz)
     assert not effort.is_brief, "loading isn't counted for each set"
     assert (effort.whole_s or 60.0) < 2.0

@@ -17,8 +17,7 @@ from support.races import fakes, planted
 from support.races.fakes import FakePlayer, World
 
 from shootout.core import backends
-from shootout.core.budget import ONE_ARM_SHARE
-from shootout.core.clock import Deadline
+from shootout.core.clock import ONE_ARM_SHARE, Deadline
 from shootout.core.constants import LOAD_TIMEOUT_S
 from shootout.core.contract import Arm, Device, Target
 from shootout.core.errors import ArmFailed, NotRun, NotRunKind

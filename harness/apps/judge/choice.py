@@ -21,8 +21,8 @@ import numpy as np
 
 from shootout import models
 from shootout.backends import USUAL
-from shootout.core import backends, budget
-from shootout.core.constants import ALPHA, INDIFFERENT, MAX_RESTARTS_IN_TIME
+from shootout.core import backends
+from shootout.core.constants import ALPHA, BUILD_SHARE, INDIFFERENT, MAX_RESTARTS_IN_TIME, RACING_S
 from shootout.core.contract import INTEGERS, Array, Device, NotRunKind, Precision, family, short
 from shootout.core.exported.request import name_model
 from shootout.core.messages import Scope
@@ -173,7 +173,7 @@ def _limit_words(time: str) -> list[str]:
 
 def _run_s(builds_s: float, race_s: float) -> float:
     """Return the seconds of a run whose builds end in their share of it, and which has so much left for the race."""
-    return max(builds_s / budget.BUILD_SHARE, builds_s + race_s)
+    return max(builds_s / BUILD_SHARE, builds_s + race_s)
 
 
 def _goes_on(aim: Aim, *, complete: bool) -> bool:
@@ -470,7 +470,7 @@ def more_time(rows: Sequence[Row]) -> str:
     """
     if any(find_scenario(row.scenario).restarts for row in rows[:1]):
         return ""
-    return write_minutes(max(read_seconds("", reproduce.MORE_TIME), _run_s(waiting_builds_s(rows), budget.RACING_S)))
+    return write_minutes(max(read_seconds("", reproduce.MORE_TIME), _run_s(waiting_builds_s(rows), RACING_S)))
 
 
 def write_minutes(seconds: float) -> str:

@@ -11,10 +11,11 @@ from pathlib import Path
 from queue import SimpleQueue
 from threading import Event
 
-from shootout.core import backends, budget
+from shootout.core import backends
 from shootout.core.adapter import Built
 from shootout.core.build.builder import Builder, Exports, export_all, leading_of, needs_of, open_delivery
 from shootout.core.clock import Deadline
+from shootout.core.constants import BUILD_SHARE, LAST_BUILD_SHARE
 from shootout.core.contract import Arm, NotRun, NotRunKind
 from shootout.core.errors import ArmFailed, ModelError, ShootoutError, SkippedArm, UsageError
 from shootout.core.exported.client import ProbeKey
@@ -134,7 +135,7 @@ class Preparation:
                 exports = self._obtain_exports([*wanted.values()])
             self._try_metric([*wanted.values()], exports)
             self._probes.update(exports.probes)
-            limit, first = budget.builds(self.deadline), list[BuildJob]()
+            limit, first = self.deadline.part(BUILD_SHARE), list[BuildJob]()
             for name, group in wanted.items():
                 jobs = self._hand_out(group, arms[name], exports, builder)
                 held = self._hold_back(group, jobs, limit)
@@ -148,7 +149,7 @@ class Preparation:
     @property
     def has_next(self) -> bool:
         """Tell whether a build that waits for the first answer would end in time."""
-        limit = budget.builds(self.deadline)
+        limit = self.deadline.part(BUILD_SHARE)
         return any(limit.allows(job.expected_s) for job in self._later)
 
     def count_held(self, group: str) -> int:
@@ -164,7 +165,7 @@ class Preparation:
         Args:
             is_idle: whether nothing else is left to do.
         """
-        limit, last = budget.builds(self.deadline), budget.last_builds(self.deadline)
+        limit, last = self.deadline.part(BUILD_SHARE), self.deadline.part(LAST_BUILD_SHARE)
         jobs = [job for job in self._later if limit.allows(job.expected_s)]
         if is_idle and not jobs:
             shortest = sorted(self._later, key=lambda job: job.expected_s)[:1]
@@ -178,9 +179,9 @@ class Preparation:
 
     def build(self, jobs: Sequence[BuildJob]) -> dict[str, dict[str, Built]]:
         """Build what `find_next` found; returns as `run`."""
-        limit = budget.builds(self.deadline)
+        limit = self.deadline.part(BUILD_SHARE)
         if not all(limit.allows(job.expected_s) for job in jobs):
-            limit = budget.last_builds(self.deadline)
+            limit = self.deadline.part(LAST_BUILD_SHARE)
         self._later[:] = [job for job in self._later if job not in jobs]
         count = sum(job.skip is None for job in jobs)
         self.progress.stage(f"building {counted(count or len(jobs), 'more target')}")
@@ -417,7 +418,7 @@ class Preparation:
         """Build one arm in a part of the time, or in all of it if the builds that wait have a lane of their own."""
         self._waiting.discard(job)
         if limit.seconds is not None and len(self._waiting) >= len(lanes(self.plan.placement)):
-            limit = Deadline(budget.one_arm_s(limit, job.expected_s))
+            limit = Deadline(limit.one_arm_s(job.expected_s))
         return builder.prepare(job.arm, job.model, job.version, runs=job.skip is None, cpus=cpus, limit=limit)
 
     def _of_group(self, group: PlannedGroup, ready: Mapping[tuple[str, str], Built]) -> dict[str, Built]:

@@ -17,13 +17,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from shootout.core import budget, plugins
+from shootout.core import plugins
 from shootout.core.clock import Deadline
 from shootout.core.constants import BUILD_TIMEOUT_S, LEAST_RUNS, MIN_INPUT_BUFFERS
 from shootout.core.contract import Device, NotRun
 from shootout.core.errors import ModelError, NotRunKind, ShootoutError, SkippedArm
 from shootout.core.exported.model import ERROR, GRAPH_SUFFIX, MANIFEST, ExportedModel, key_in, open_exported
-from shootout.core.exported.request import JOBS, Request, brief_key, checked, error_from_json
+from shootout.core.exported.request import (
+    EXPORT_PLANS,
+    EXPORT_SHARE,
+    JOBS,
+    Request,
+    brief_key,
+    checked,
+    error_from_json,
+    is_export_whole,
+    planned_exports,
+)
 from shootout.core.host.child import ONE_THREAD, Ending, run
 from shootout.core.host.folders import Scratch
 from shootout.core.host.store import cache_folder, mark_used, unwritable
@@ -189,7 +199,7 @@ def _find_cached(
     found = look_up(brief_key(key, needs))
     if is_brief or found is None:
         return found
-    fits = budget.is_export_whole(found.whole_s or 0.0, limit, budget.planned_exports(limit))
+    fits = is_export_whole(found.whole_s or 0.0, limit, planned_exports(limit))
     return None if fits else found
 
 
@@ -203,7 +213,7 @@ class WatchedExport:
     """
 
     def __init__(self, progress: Progress | None, limit: Deadline, *, is_needed: bool) -> None:
-        self.limit, self.share, self._progress = limit, budget.exports(limit), progress
+        self.limit, self.share, self._progress = limit, limit.part(EXPORT_SHARE), progress
         self._is_needed = is_needed
         self._began = Deadline(None)
         self._told = ""
@@ -289,7 +299,7 @@ def _run_export(jobs: Sequence[Request], place: Path, watched: WatchedExport, ne
     """Do some jobs in one process, in whose folder stands what it is asked."""
     place.mkdir()
     limit_s, share_s = watched.limit.left_s, watched.share.left_s
-    plan_s = budget.EXPORT_PLANS * share_s
+    plan_s = EXPORT_PLANS * share_s
     limits = {} if limit_s == math.inf else {"limit_s": limit_s, "share_s": share_s, "plan_s": plan_s}
     (place / JOBS).write_bytes(pickle.dumps({"jobs": jobs, "needs": sorted(needs), **limits}))
     timeout_s = min(BUILD_TIMEOUT_S * len(jobs), max(0.0, limit_s))

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
 
 from shootout.core import plugins, schemes
+from shootout.core.clock import Deadline
 from shootout.core.constants import BATCH, CONVERTED
 from shootout.core.contract import Artifact, Device, NotRun, NotRunKind, Precision, TensorSpec, Value
 from shootout.core.errors import ModelError, ShootoutError, SkippedArm, UsageError, unknown
@@ -31,6 +32,16 @@ LARGEST = 1 << 20
 """The limit of a batch or a free axis."""
 DATA = ("inputs_npz", "labels_npz", "calibration_npz", "rows_by", "weights")
 """The fields of a request that name a user's own files."""
+
+
+EXPORT_SHARE = 0.6
+EXPORT_PLANS = 0.4
+"""An export plans with this part of its share: a torch module of a user's file takes some 7 s that are not foreseen,
+and the race tells more with the rest than six more sets of inputs do.
+"""
+LONGEST_EXPORT_S = 60.0
+LITTLE = 0.2
+"""An export that takes less than this part of the time left is made whole."""
 
 
 class Model(Protocol):
@@ -493,3 +504,26 @@ def name_typed(model: str) -> str:
     """Return the name of a model's file; of a converted one, on any machine, that of the library's own file."""
     path = Path(model)
     return path.stem if path.parent.name.startswith(CONVERTED) and path.suffix == GRAPH_SUFFIX else path.name
+
+
+def planned_exports(run: Deadline) -> Deadline:
+    """Return when a run's exports should end: what doesn't fit before is left out."""
+    return run.part(EXPORT_SHARE * EXPORT_PLANS)
+
+
+def is_export_whole(whole_s: float, run: Deadline, plan: Deadline) -> bool:
+    """Return whether an export is made whole: it ends by `plan`, or takes little of what is left of the run.
+
+    In a run without a limit that is an export of a minute: what a longer one adds is never waited for.
+
+    Args:
+        whole_s: seconds that the whole export takes.
+    """
+    if run.seconds is None:
+        return whole_s <= LONGEST_EXPORT_S
+    return takes_little(whole_s, run) or plan.allows(whole_s)
+
+
+def takes_little(whole_s: float, run: Deadline) -> bool:
+    """Return whether an export takes so little of what is left of the run that nothing is gained by less of it."""
+    return whole_s < LITTLE * run.left_s

@@ -6,10 +6,13 @@ slowest stay out: a verdict takes two restarts of the fastest ones, and one of e
 
 | step | gets at most |
 |---|---|
+| exports (`exported.request`) | 60 % of the run's time, and plan with 40 % of that; each model left gets as much |
+| builds (`build.preparation`) | 50 % of what is left; 75 % if all that was built before is settled |
 | racing | what exports and builds leave; 90 s a group without `--max-time`, less what they took beyond 25 s |
 | a first restart | 60 % of the racing, if not every target fits |
 | loading, in each restart | 50 % of what is left |
 | warming up, in each restart | 25 % of that restart's time; 50 % of the run's if the calls aren't steady by then |
+| one target, in any step | 50 % of what that step has left, or twice its foreseen time |
 """
 
 from __future__ import annotations
@@ -17,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from shootout.core import budget
 from shootout.core.clock import Deadline
 from shootout.core.constants import (
     BLOCK_CALLS,
@@ -128,7 +130,7 @@ class RaceTime:
             takes_s: about what the answer takes.
             loads: whether it is a step of loading.
         """
-        return max(0.0, budget.one_arm_s(self.loaded_by if loads else self.run, takes_s) + GRACE_S)
+        return max(0.0, (self.loaded_by if loads else self.run).one_arm_s(takes_s) + GRACE_S)
 
     def is_over(self, *, loads: bool = False) -> bool:
         """Tell whether the run's time is over, or that of loading."""

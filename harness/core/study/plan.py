@@ -19,9 +19,8 @@ from dataclasses import dataclass, field, replace
 
 from shootout.core import backends
 from shootout.core.adapter import check_options
-from shootout.core.budget import RACING_S
 from shootout.core.clock import Stopwatch
-from shootout.core.constants import BATCH
+from shootout.core.constants import BATCH, RACING_S
 from shootout.core.contract import (
     SCALED,
     Arm,
