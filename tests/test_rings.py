@@ -29,7 +29,7 @@ CONTRACT = {
 """The modules of core that plug-ins of several kinds may use."""
 CONTRACT_OF = {
     "backends": {"worker.availability"},
-    "scenarios": {"scenario", "study.axes", "study.group", "worker.blocks", "worker.verification"},
+    "scenarios": {"scenario", "study.group", "worker.blocks", "worker.verification"},
 }
 """Those that plug-ins of one kind may use besides: what their protocols take or give."""
 LIBRARIES = (

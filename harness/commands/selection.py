@@ -15,9 +15,8 @@ from shootout.core.contract import SCALED, Artifact, Device, Precision, Value
 from shootout.core.errors import UsageError, unknown
 from shootout.core.exported.request import find_claim, find_model, is_file
 from shootout.core.scenario import find_scenario
-from shootout.core.study import axes
 from shootout.core.study.points import describe, points, request, targets_of
-from shootout.core.study.schema import Study
+from shootout.core.study.schema import WORDS, Study, as_axis
 from shootout.core.study.target import parse_targets
 from shootout.models.sources import hfconfig, trees
 from shootout.scenarios.mix import read_mix
@@ -48,7 +47,7 @@ def choose(name: str, options: Mapping[str, object]) -> Study:
         raise UsageError(f"backends takes a list of targets, got the text {targets!r}")
     given: dict[str, Any] = {keyword: options.get(keyword) for keyword in StudyOptions.__annotations__}
     given["targets"] = given.pop("backends")
-    _refuse_patterns([name, *map(str, axes.as_axis(given["model"]) or ())])
+    _refuse_patterns([name, *map(str, as_axis(given["model"]) or ())])
     if _is_model(name):
         name, given["model"] = DEFAULT, read_place(name, given["model"])
     _refuse_studies(given["model"])
@@ -57,7 +56,7 @@ def choose(name: str, options: Mapping[str, object]) -> Study:
     if name == DEFAULT:
         given |= _choose_targets_of_files(given, own)
     if given["mix"]:
-        first, *_ = map(str, axes.as_axis(given["model"] or own.model))
+        first, *_ = map(str, as_axis(given["model"] or own.model))
         source = find_claim(first)
         given["mix"] = read_mix(given["mix"], lambda: source.open_axes(first) if source else [])
     study = _drop_missing_baseline(change(own, **given), own, given["baseline"])
@@ -75,7 +74,7 @@ def _convert_trees(given: Mapping[str, Any], own: Study | None) -> dict[str, Any
     Raises:
         UsageError, ModelError: a file can't be read or converted.
     """
-    named = axes.as_axis(given["model"] or (own.model if own else ()))
+    named = as_axis(given["model"] or (own.model if own else ()))
     models_there = tuple(source.resolve(one) if (source := find_claim(one)) else one for one in map(str, named))
     if models_there == tuple(map(str, named)):
         return {}
@@ -90,7 +89,7 @@ def _choose_targets_of_files(given: Mapping[str, Any], own: Study) -> dict[str, 
 
     They run the files themselves in plain FP32. Every other runtime, on each file, would take the time of that answer.
     """
-    files = [str(one) for one in axes.as_axis(given["model"] or own.model) if is_file(str(one))]
+    files = [str(one) for one in as_axis(given["model"] or own.model) if is_file(str(one))]
     named = {name for name in ("targets", "backend") if given.get(name)} | {*(given.get("parameters") or {})} & {
         "backend"
     }
@@ -129,7 +128,7 @@ def read_place(name: str, other: Any) -> Any:
         UsageError: that gives another.
     """
     if other:
-        models_given = ",".join(map(str, axes.as_axis(other)))
+        models_given = ",".join(map(str, as_axis(other)))
         raise UsageError(f"two models are given, {name!r} and --model {models_given}: pass only one of them")
     flag = flags_of(StudyOptions)["model"]
     return flag.read(flag.name, name) if flag.read else name
@@ -194,12 +193,12 @@ def _check_points(study: Study) -> None:
 
 
 def _check_value(study: Study, name: str, value: Value) -> None:
-    if name in axes.WORDS:
+    if name in WORDS:
         raise UsageError(f"{name} is an axis of its own: write it at the top level, not under [parameters]")
     having = [find_model(model) for model in study.model]
     known = {parameter for model in having for parameter in model.parameters}
     if name not in known:
-        raise unknown("parameter", name, known | set(axes.WORDS))
+        raise unknown("parameter", name, known | set(WORDS))
     for model in having:
         if name in model.parameters:
             model.check({name: value})
@@ -240,7 +239,7 @@ def _find_near_file(name: str) -> str:
 
 def _refuse_studies(model: Any) -> None:
     """Refuse a study in place of a model."""
-    for name in axes.as_axis(model) or ():
+    for name in as_axis(model) or ():
         if name not in models.names() and studies.is_named(str(name)):
             raise UsageError(f"{name!r} is a study, not a model: shootout run {name}")
 

@@ -8,8 +8,7 @@ from typing import Any
 from shootout.core.contract import Value
 from shootout.core.errors import UsageError
 from shootout.core.scenario import StudyOption, find_scenario, scenario_names
-from shootout.core.study import axes
-from shootout.core.study.schema import Study, checked, study_options
+from shootout.core.study.schema import WORDS, Study, as_axis, checked, study_options
 
 
 def change(
@@ -22,7 +21,7 @@ def change(
 
     Args:
         parameters: added to the study's, or instead of them where `model` is another one; those with a name of
-            `axes.WORDS`, or of an option without a flag in a scenario that is asked for, are changes to that key.
+            `WORDS`, or of an option without a flag in a scenario that is asked for, are changes to that key.
         options: added to the study's, knob by knob.
         changes: fields to replace; None changes nothing.
 
@@ -31,12 +30,12 @@ def change(
     """
     parameters, options = parameters or {}, options or {}
     given = {key: value for key, value in changes.items() if value is not None}
-    scenarios = axes.as_axis(given.get("scenario", parameters.get("scenario", study.all_scenarios)))
+    scenarios = as_axis(given.get("scenario", parameters.get("scenario", study.all_scenarios)))
     words = _take_words(parameters, scenarios)
     for name in words:
         if name in given or (name == "backend" and "targets" in given):
             raise UsageError(f"{name} is given twice, by --set and by an option of its own: pass only one of them")
-    same_model = tuple(axes.as_axis(given.get("model", study.model))) == study.model
+    same_model = tuple(as_axis(given.get("model", study.model))) == study.model
     kept = dict(study.parameters) if same_model else {}
     own = {name: values for name, values in parameters.items() if name not in words}
     knobs = {name: {**study.options.get(name, {}), **options.get(name, {})} for name in {*study.options, *options}}
@@ -66,7 +65,7 @@ def _options_among(scenarios: Iterable[object]) -> dict[str, StudyOption]:
 
 def _take_words(parameters: Mapping[str, Any], scenarios: Iterable[object]) -> dict[str, Any]:
     """Return what `--set` says beside parameters of models: axes with words of their own, options without a flag."""
-    found = {name: values for name, values in parameters.items() if name in axes.WORDS}
+    found = {name: values for name, values in parameters.items() if name in WORDS}
     for name, option in _options_among(scenarios).items():
         if name in parameters and not option.flag:
             values = parameters[name]
@@ -78,6 +77,6 @@ def _find_silenced(changed: Mapping[str, Any]) -> set[str]:
     """Return the fields of a study that have no meaning any more once others are changed."""
     silenced = {"backend", "device", "precision"} if "targets" in changed else set[str]()
     silenced |= {"targets"} if "backend" in changed else set()
-    asked = axes.as_axis(changed.get("scenario", ()))
+    asked = as_axis(changed.get("scenario", ()))
     dropped = {name for name, option in study_options().items() if option.is_dropped and asked}
     return silenced | (dropped - {*_options_among(asked)})

@@ -12,7 +12,7 @@ from support.words import chosen
 from shootout import studies
 from shootout.core.errors import UsageError
 from shootout.core.exported.request import find_model
-from shootout.core.study import axes, points
+from shootout.core.study import points, schema
 from shootout.core.study.schema import Study, checked
 from shootout.tell import option_values
 from shootout.tell.study_changes import change
@@ -49,7 +49,7 @@ def targets(chosen: Study) -> list[str]:
     ],
 )
 def test_a_range_is_written_out(text: str, values: tuple[object, ...]):
-    found = axes.expand_range(text)
+    found = schema.expand_range(text)
     assert found == values
     assert [type(value) for value in found] == [type(value) for value in values]
 
@@ -72,7 +72,7 @@ def test_a_range_is_written_out(text: str, values: tuple[object, ...]):
 )
 def test_a_range_that_makes_no_sense_is_refused(text: str, says: str):
     with pytest.raises(UsageError, match=re.escape(says)):
-        axes.expand_range(text)
+        schema.expand_range(text)
     with pytest.raises(UsageError, match=re.escape(says)):
         asked(f"d_model={text}")
 

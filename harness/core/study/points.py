@@ -18,8 +18,7 @@ from shootout.core.host.placement import Threads
 from shootout.core.messages import Progress
 from shootout.core.scenario import Arrivals, find_scenario
 from shootout.core.scoring import MetricSpec, RowFiles
-from shootout.core.study import axes
-from shootout.core.study.schema import Study, checked, study_options
+from shootout.core.study.schema import MAX_CELLS, WORDS, Study, checked, study_options
 from shootout.core.study.target import Describe, parse_targets, refuse_namesakes, scheme_of, with_twins
 
 POINT_WORDS = ("model", "batch", "scenario", "threads")
@@ -145,7 +144,7 @@ def _make_points(study: Study) -> list[Point]:
             if name not in known and name in option.sizes_of(study.value_of(field)):
                 raise unknown(f"axis in {option.flag}", name, known | {BATCH})
         if name not in known:
-            raise unknown("parameter", name, known | set(axes.WORDS))
+            raise unknown("parameter", name, known | set(WORDS))
     files = [model for model in study.model if is_file(model)][1:]
     if files and study.pythons:
         raise UsageError("--python looks at one file: leave the others out")
@@ -203,8 +202,13 @@ def _refuse_too_many(parts: Sequence[Study]) -> None:
         cells += sum(math.prod(lengths_of_model.values()) for lengths_of_model in own) * math.prod(common.values())
         for lengths_of_model in (*own, common):
             lengths |= lengths_of_model
-    if cells > axes.MAX_CELLS:
-        raise axes.make_grid_error(cells, lengths)
+    if cells > MAX_CELLS:
+        largest = sorted(lengths.items(), key=lambda axis: -axis[1])[:3]
+        named = ", ".join(f"{name} has {length:,} values" for name, length in largest if length > 1)
+        raise UsageError(
+            f"the grid has {cells:,} cells, {MAX_CELLS:,} at most: {named}; "
+            "give fewer values (a range such as 1..2048 x2 spans much with few), or split the study"
+        )
 
 
 def _select_axes(study: Study, model: str) -> dict[str, tuple[Value, ...]]:
