@@ -30,6 +30,8 @@ READINGS = "shootout.backends.devices.readings:read_gpu"
 """The function that looks at a loaded session's calls from its device's side."""
 PYTHONS = "shootout.backends.pythons:examine_python"
 """The function that asks another Python interpreter what it has."""
+INSTALLED = "shootout.backends.optional:install_bytes"
+"""The function that tells how large the packages are that an artifact needs where it runs."""
 PROBES = "shootout.models.probes"
 """The module of the probes: by a probe's name, `READERS` has what names the precision that its outputs show, `BATCHES`
 the rows of its one set of inputs.

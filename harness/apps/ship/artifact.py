@@ -12,6 +12,7 @@ from typing import Any
 from packaging.utils import canonicalize_name
 
 from shootout import models
+from shootout.backends.optional import find_closure
 from shootout.core import backends
 from shootout.core.adapter import Built
 from shootout.core.build.builder import Builder, leading_of, needs_of, open_delivery, probe_key, probe_request
@@ -27,7 +28,6 @@ from shootout.core.host import environment
 from shootout.core.host.folders import scratch
 from shootout.core.host.placement import place
 from shootout.core.host.store import cache_folder
-from shootout.core.install import find_closure
 from shootout.core.journal.records import Setback
 from shootout.core.messages import Progress
 from shootout.core.study.plan import PlannedGroup

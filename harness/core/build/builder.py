@@ -19,7 +19,7 @@ from pathlib import Path
 from threading import Event, Lock
 from typing import Any
 
-from shootout.core import backends
+from shootout.core import backends, plugins
 from shootout.core.adapter import Built
 from shootout.core.clock import Deadline
 from shootout.core.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
@@ -34,9 +34,7 @@ from shootout.core.host.environment import version_of
 from shootout.core.host.folders import scratch
 from shootout.core.host.placement import Placement, child_environment
 from shootout.core.host.store import mark_used, open_sealed, sealed
-from shootout.core.install import install_bytes
 from shootout.core.messages import Progress
-from shootout.core.plugins import PROBES
 from shootout.core.scenario import own_build
 from shootout.core.schemes import FULL
 from shootout.core.study.plan import PlannedGroup
@@ -197,7 +195,7 @@ def probe_key(arm: Arm) -> ProbeKey | None:
 
 def probe_request(name: str, variant: str = "", device: Device = Device.CPU) -> Request:
     """Return the export request of a probe."""
-    return Request(model=name, batch=import_module(PROBES).BATCHES[name], variant=variant, device=device)
+    return Request(model=name, batch=import_module(plugins.PROBES).BATCHES[name], variant=variant, device=device)
 
 
 def _list_requests(group: PlannedGroup, arms: Sequence[Arm]) -> dict[ModelKey, Request]:
@@ -295,7 +293,7 @@ class Builder:
         other = self.interpreters.get(arm.target.python)
         there = (other.folders, other.version) if other else ()
         wanted = backends.entry(arm.target.backend).installed(arm.target)
-        return replace(build, install_bytes=install_bytes(wanted, *there))
+        return replace(build, install_bytes=plugins.load(plugins.INSTALLED)(wanted, *there))
 
     def holds(self, arm: Arm, model: ExportedModel, version: str, runs: bool) -> bool:
         """Return whether this build seems to be in the cache, or was delivered; it isn't read."""
@@ -467,7 +465,10 @@ class Builder:
         A shipped folder's manifest stands for its code: it hashes all other files.
         """
         backend, probe = arm.target.backend, self._probe_exported(arm)
-        code = [*_code_of(arm.target), *(Path(str(one.__file__)) for one in (verification, import_module(PROBES)))]
+        code = [
+            *_code_of(arm.target),
+            *(Path(str(one.__file__)) for one in (verification, import_module(plugins.PROBES))),
+        ]
         content = [
             model.key,
             str(arm.target),

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from shootout.backends import TABLE
+from shootout.backends.optional import install_bytes
 from shootout.core import backends
 from shootout.core.adapter import Entry
 from shootout.core.contract import Device, Precision, Target
-from shootout.core.install import install_bytes
 
 ROW = Entry(path="made:Made", installs={"": ("gpu-runtime|runtime",), "old": None, "cuda": ("runtime[cuda]",)})
 
