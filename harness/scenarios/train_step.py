@@ -11,7 +11,6 @@ only (workers).
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,20 +19,17 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from shootout.core.adapter import MOMENTUM, RATE, Session
-from shootout.core.contract import Arm, Array, Arrays, Capabilities, Fidelity, NotRun, NotRunKind, Precision, Target
+from shootout.core.contract import Arm, Arrays, Capabilities, Fidelity, NotRun, NotRunKind, Precision, Target
 from shootout.core.exported.model import ExportedModel
 from shootout.core.messages import Verified
 from shootout.core.scenario import Scenario, find_scenario, scenario_names
 from shootout.core.units import duration
 from shootout.core.worker.blocks import Caller
 from shootout.core.worker.verification import Claim
+from shootout.quantize.sketches import as_float64, off, sketch
 
 PRECISIONS = (Precision.FP32, Precision.TF32, Precision.BF16)
 """BF16 is mixed: products are rounded to it, weights, gradients and momenta stay in float32."""
-BUCKETS = 64
-"""So many numbers stand for one gradient; they show a wrong gradient's relative error to within about a fifth."""
-SMALLEST = 1e-3
-"""Judge a gradient that is smaller than this share of the largest one as if it were so large: zero is never exact."""
 MOVE = 0.1
 """The share of their own norm by which the one moving step moves the weights: float32 shows it."""
 STEP_TOLERANCE = 1e-2
@@ -99,35 +95,6 @@ def obstacle(target: Target) -> tuple[str, str] | None:
     return None
 
 
-def sketch(tensors: Arrays) -> dict[str, Array]:
-    """Return BUCKETS float64 numbers for each tensor: sums of its elements with signs that its name seeds.
-
-    The sketch of a difference has the difference's own norm on average (Charikar, Chen and Farach-Colton, "Finding
-    frequent items in data streams", 2002), so sketches are compared as the tensors would be, and take no room.
-    """
-    return {name: _sum_buckets(name, array) for name, array in tensors.items()}
-
-
-def _sum_buckets(name: str, array: Array) -> Array:
-    flat = np.asarray(array, dtype=np.float64).ravel()
-    signs = np.unpackbits(
-        np.frombuffer(np.random.default_rng(zlib.crc32(name.encode())).bytes(flat.size // 8 + 1), "u1")
-    )
-    padded = np.zeros(-(-flat.size // BUCKETS) * BUCKETS)
-    np.copyto(padded[: flat.size], np.where(signs[: flat.size], flat, -flat))
-    return np.asarray(padded.reshape(-1, BUCKETS).sum(axis=0))
-
-
-def off(got: Arrays, wanted: Arrays) -> float | None:
-    """Return the largest relative L2 error of any tensor (see SMALLEST); None if one isn't finite."""
-    least = SMALLEST * max(float(np.linalg.norm(array)) for array in wanted.values())
-    found = [
-        float(np.linalg.norm(_as_float64(got[name]) - _as_float64(array))) / max(float(np.linalg.norm(array)), least)
-        for name, array in wanted.items()
-    ]
-    return max(found) if np.isfinite(found).all() else None
-
-
 def judged(
     found: Fidelity, session: TrainingSession, exported: ExportedModel, buffers: Sequence[Arrays]
 ) -> tuple[Fidelity, str | None]:
@@ -187,13 +154,13 @@ def _moved_at_rest(weights: Arrays, at_rest: Arrays) -> str | None:
 
 def _step_fault(session: TrainingSession, inputs: Arrays, slot: int, weights: Arrays, gradients: Arrays) -> str | None:
     """Take a second step, on the same inputs, which moves the weights: m is (1 + MOMENTUM) g, w moves by -rate m."""
-    wanted = {name: (1 + MOMENTUM) * _as_float64(gradient) for name, gradient in gradients.items()}
+    wanted = {name: (1 + MOMENTUM) * as_float64(gradient) for name, gradient in gradients.items()}
     size, length = _whole_norm(weights), _whole_norm(wanted)
     rate = np.float32(MOVE * (size or 1.0) / length) if length else np.float32(MOVE)
     moved, momenta = _state_after(session, {**inputs, RATE: np.asarray(rate)}, slot)
     if not _is_near(momenta, wanted):
         return f"a second step on the same inputs should leave {1 + MOMENTUM} gradients in the momentum, it doesn't"
-    moves = {name: _as_float64(moved[name]) - _as_float64(array) for name, array in weights.items()}
+    moves = {name: as_float64(moved[name]) - as_float64(array) for name, array in weights.items()}
     if not _is_near(moves, {name: -float(rate) * array for name, array in wanted.items()}):
         return f"a step with a learning rate of {rate:.3g} doesn't move the weights by that times the momentum"
     return None
@@ -206,10 +173,6 @@ def _is_near(got: Arrays, wanted: Arrays) -> bool:
 
 def _whole_norm(tensors: Arrays) -> float:
     return float(np.sqrt(sum(float(np.linalg.norm(array)) ** 2 for array in tensors.values())))
-
-
-def _as_float64(array: Any) -> Array:
-    return np.asarray(array, dtype=np.float64)
 
 
 def _name_some(tensors: Mapping[str, Any]) -> str:

@@ -26,8 +26,8 @@ from shootout.models.base import Model, Parameters, buffer_notes, draw, get
 from shootout.models.sources import torch_files
 from shootout.models.sources.assembly import assemble, begin, require_telling
 from shootout.quantize.error_bounds import with_floor
+from shootout.quantize.sketches import off, sketch
 from shootout.quantize.torch_error_bounds import Rounded, fp32_floor, to_dtype, to_tf32
-from shootout.scenarios.train_step import off, sketch
 
 INPUT_SEED, TARGET_SEED = 1, 3
 ARTIFACTS = (Artifact.FORWARD, Artifact.MODULE)

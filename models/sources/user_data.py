@@ -28,10 +28,7 @@ STEPS = 100
 """Calls of a clip if the user doesn't say."""
 _OLD_OR_NEW = frozenset({"in", "out", "prev", "next", "old", "new", "input", "output", "past", "present", "i", "o"})
 _WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
-CODE = (
-    *("backends/common.py", "scenarios/train_step.py"),
-    *("models/**/*.py", "quantize/*.py"),
-)
+CODE = ("backends/common.py", "models/**/*.py", "quantize/*.py")
 """The code that makes an exported model, as patterns below the package's folder."""
 
 

@@ -19,8 +19,9 @@ from shootout.core.errors import ShootoutError, UsageError
 from shootout.core.exported.client import Request, obtain_all
 from shootout.core.exported.model import ExportedModel
 from shootout.core.exported.request import checked
+from shootout.quantize import sketches
+from shootout.quantize.sketches import off, sketch
 from shootout.scenarios import train_step
-from shootout.scenarios.train_step import off, sketch
 
 BATCH = 3
 
@@ -119,10 +120,10 @@ def test_a_sketch_keeps_sums_and_the_norm_of_a_difference():
     left, right = sketch(a), sketch(b)
     both = sketch({name: a[name] + b[name] for name in a})
     for name in a:
-        assert left[name].shape == (train_step.BUCKETS,)
+        assert left[name].shape == (sketches.BUCKETS,)
         np.testing.assert_allclose(both[name], left[name] + right[name], atol=1e-9)
         ratio = np.linalg.norm(left[name] - right[name]) / np.linalg.norm(a[name] - b[name])
-        assert ratio == pytest.approx(1, abs=0.5 if a[name].size > train_step.BUCKETS else 1e-9)
+        assert ratio == pytest.approx(1, abs=0.5 if a[name].size > sketches.BUCKETS else 1e-9)
 
 
 def test_sketches_estimate_without_bias():
@@ -132,7 +133,7 @@ def test_sketches_estimate_without_bias():
         (found,) = sketch({f"weight {seed}": array}).values()
         ratios.append((found**2).sum() / (array**2).sum())
     assert np.mean(ratios) == pytest.approx(1, abs=0.05)
-    assert np.std(ratios) == pytest.approx((2 / train_step.BUCKETS) ** 0.5, rel=0.2)
+    assert np.std(ratios) == pytest.approx((2 / sketches.BUCKETS) ** 0.5, rel=0.2)
 
 
 def test_two_rows_that_changed_places_show_in_a_sketch():
