@@ -16,7 +16,7 @@ from shootout.core.errors import UsageError, unknown
 from shootout.core.exported.request import find_claim, find_model, is_file
 from shootout.core.scenario import find_scenario
 from shootout.core.study.points import describe, points, request, targets_of
-from shootout.core.study.schema import WORDS, Study, as_axis
+from shootout.core.study.schema import AXES, Study, as_axis
 from shootout.core.study.target import parse_targets
 from shootout.models.sources import hfconfig, trees
 from shootout.scenarios.mix import read_mix
@@ -193,12 +193,12 @@ def _check_points(study: Study) -> None:
 
 
 def _check_value(study: Study, name: str, value: Value) -> None:
-    if name in WORDS:
+    if name in AXES:
         raise UsageError(f"{name} is an axis of its own: write it at the top level, not under [parameters]")
     having = [find_model(model) for model in study.model]
     known = {parameter for model in having for parameter in model.parameters}
     if name not in known:
-        raise unknown("parameter", name, known | set(WORDS))
+        raise unknown("parameter", name, known | set(AXES))
     for model in having:
         if name in model.parameters:
             model.check({name: value})

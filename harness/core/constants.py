@@ -113,6 +113,8 @@ LAST_WORDS_LINES = 3
 
 BATCH = "batch"
 """The size of axis 0, as a size of the model among others."""
+MAX_CELLS = 100_000
+"""More cells of a grid than this take weeks: it is a mistake."""
 EMPTY = "a size of 0 can't be measured, since its tensor holds no values: give 1 or more (1 for an empty past)"
 """The end of a sentence that refuses a size."""
 COPY = "#control"

@@ -18,7 +18,7 @@ import numpy as np
 
 from shootout.core.contract import Arm, Array, Artifact, Capabilities, NotRun, NotRunKind
 from shootout.core.errors import UsageError, tell_refusal
-from shootout.core.study.schema import WORDS
+from shootout.core.study.schema import AXES
 from shootout.core.units import counted
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def find_faults(study: Study, mix: Mix) -> Iterator[str]:
     for other in (name for name, given in of_one_size.items() if given):
         one = f"--batch {mix.sizes[-1]}" if mix.axis == "batch" else f"--set {mix.axis}={mix.sizes[-1]}"
         yield f"{other} is for one size at a time, and a mix has several: leave one out, or race one size with {one}"
-    if mix.axis in ("model", *WORDS) and mix.axis != "batch":
+    if mix.axis in ("model", *AXES) and mix.axis != "batch":
         yield f"a mix is over batch or an axis of the model, such as sequence, not over {mix.axis}"
     given = {**study.parameters, **({"batch": study.batch} if "batch" in study.model_fields_set else {})}
     if given.get(mix.axis, mix.sizes) != mix.sizes:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from shootout.core.errors import UsageError, tell_refusal, unknown
 from shootout.core.study.schema import Study, checked
+from shootout.tell.axes import read_axes
 
 SUFFIX = ".toml"
 """The ending of study files' names."""
@@ -59,4 +60,4 @@ def _from_text(text: str, name: str, source: str) -> Study:
         fields = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{source} is not valid TOML: {error}") from None
-    return checked({"name": name, **fields}, source)
+    return checked(read_axes({"name": name, **fields}, f"{source}: "), source)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from shootout.core.errors import UsageError
-from shootout.core.study.schema import SHAPE, expand_range, read_shape
+from shootout.tell.axes import SHAPE, expand_range, read_shape
 
 if TYPE_CHECKING:
     from shootout.core.contract import Value

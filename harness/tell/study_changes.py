@@ -8,7 +8,8 @@ from typing import Any
 from shootout.core.contract import Value
 from shootout.core.errors import UsageError
 from shootout.core.scenario import StudyOption, find_scenario, scenario_names
-from shootout.core.study.schema import WORDS, Study, as_axis, checked, study_options
+from shootout.core.study.schema import AXES, Study, as_axis, checked, study_options
+from shootout.tell.axes import read_axes
 
 
 def change(
@@ -21,7 +22,7 @@ def change(
 
     Args:
         parameters: added to the study's, or instead of them where `model` is another one; those with a name of
-            `WORDS`, or of an option without a flag in a scenario that is asked for, are changes to that key.
+            `AXES`, or of an option without a flag in a scenario that is asked for, are changes to that key.
         options: added to the study's, knob by knob.
         changes: fields to replace; None changes nothing.
 
@@ -48,7 +49,7 @@ def change(
     fields = {key: value for key, value in study.model_dump(exclude_unset=True).items() if key not in silenced}
     if study.points:
         fields["points"] = _drop_named(study.points if same_model else (), {*given, *words, *own})
-    return checked({**fields, **given, **words, "parameters": {**kept, **own}, "options": knobs})
+    return checked(read_axes({**fields, **given, **words, "parameters": {**kept, **own}, "options": knobs}))
 
 
 def _drop_named(points: Sequence[dict[str, Value]], names: set[str]) -> list[dict[str, Value]]:
@@ -65,7 +66,7 @@ def _options_among(scenarios: Iterable[object]) -> dict[str, StudyOption]:
 
 def _take_words(parameters: Mapping[str, Any], scenarios: Iterable[object]) -> dict[str, Any]:
     """Return what `--set` says beside parameters of models: axes with words of their own, options without a flag."""
-    found = {name: values for name, values in parameters.items() if name in WORDS}
+    found = {name: values for name, values in parameters.items() if name in AXES}
     for name, option in _options_among(scenarios).items():
         if name in parameters and not option.flag:
             values = parameters[name]

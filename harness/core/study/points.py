@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from shootout.core import backends, plugins, schemes
-from shootout.core.constants import BATCH, USUAL_SCENARIO
+from shootout.core.constants import BATCH, MAX_CELLS, USUAL_SCENARIO
 from shootout.core.contract import SCALED, Capabilities, Device, Precision, Target, Value
 from shootout.core.errors import UsageError, unknown
 from shootout.core.exported.request import Request, find_model, is_file, is_own, name_model
@@ -18,7 +18,7 @@ from shootout.core.host.placement import Threads
 from shootout.core.messages import Progress
 from shootout.core.scenario import Arrivals, find_scenario
 from shootout.core.scoring import MetricSpec, RowFiles
-from shootout.core.study.schema import MAX_CELLS, WORDS, Study, checked, study_options
+from shootout.core.study.schema import AXES, Study, checked, study_options
 from shootout.core.study.target import Describe, parse_targets, refuse_namesakes, scheme_of, with_twins
 
 POINT_WORDS = ("model", "batch", "scenario", "threads")
@@ -144,7 +144,7 @@ def _make_points(study: Study) -> list[Point]:
             if name not in known and name in option.sizes_of(study.value_of(field)):
                 raise unknown(f"axis in {option.flag}", name, known | {BATCH})
         if name not in known:
-            raise unknown("parameter", name, known | set(WORDS))
+            raise unknown("parameter", name, known | set(AXES))
     files = [model for model in study.model if is_file(model)][1:]
     if files and study.pythons:
         raise UsageError("--python looks at one file: leave the others out")

@@ -1,10 +1,8 @@
-"""What to measure, as data, and the axes of a grid as people write them: single values, lists, ranges."""
+"""What to measure, as data."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
-from decimal import Decimal
 from enum import StrEnum
 from functools import cache
 from importlib import import_module
@@ -23,7 +21,7 @@ from pydantic import (
 )
 
 from shootout.core import plugins
-from shootout.core.constants import BATCH, EMPTY, MAX_CALL_S, MAX_RESTARTS, MAX_RESTARTS_IN_TIME, USUAL_SCENARIO
+from shootout.core.constants import BATCH, MAX_CALL_S, MAX_RESTARTS, MAX_RESTARTS_IN_TIME, USUAL_SCENARIO
 from shootout.core.contract import Device, Precision, Value
 from shootout.core.errors import UsageError, unknown
 from shootout.core.exported.calls import OFF
@@ -32,18 +30,8 @@ from shootout.core.scenario import Scenario, StudyOption, find_scenario, scenari
 from shootout.core.stats.goals import read_goal
 from shootout.core.study.target import canonical
 
-WORDS = (BATCH, "threads", "scenario", "backend", "device", "precision")
-"""The names that `--set` takes beside a model's parameters."""
-MAX_CELLS = 100_000
-"""More cells than this take weeks: such a grid is a mistake."""
-
-_NUMBER = r"[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d{1,3})?"
-_RANGE = re.compile(rf"\s*({_NUMBER})\s*\.\.\s*({_NUMBER})\s*([x+])\s*({_NUMBER})\s*")
-_LOOKS_LIKE_ONE = re.compile(rf"\s*{_NUMBER}\s*\.\.")
-SHAPE = re.compile(r"(?:N|0|[1-9]\d*)(?:x(?:N|0|[1-9]\d*))*")
-_WHOLE = re.compile(r"[+-]?\d+")
-_SLACK = Decimal("1e-9")
-"""Logarithms are rounded, and the last value of a range must not be lost to that."""
+AXES = (BATCH, "threads", "scenario", "backend", "device", "precision")
+"""The axes beside a model's parameters."""
 MAX_BATCH = 2**20
 GIVEN = (
     *("inputs", "read", "labels", "truth", "rows_by", "calibration", "weights"),
@@ -61,68 +49,6 @@ def as_axis(given: Any) -> Any:
     return (given,) if isinstance(given, str) else given
 
 
-def read_axis(given: Any) -> tuple[Any, ...]:
-    """Read an axis that a file or a caller gave: one value or several, with ranges written out.
-
-    Raises:
-        UsageError: a range that makes no sense.
-    """
-    parts = given if isinstance(given, list | tuple) else (given,)
-    return tuple(value for part in parts for value in (expand_range(part) if isinstance(part, str) else (part,)))
-
-
-def expand_range(text: str) -> tuple[int | float | str, ...]:
-    """Write a range out: `1..2048 x2` → 1, 2, 4 … 2048; `128..3840 +128` → 128, 256 … 3840. Any other text is itself.
-
-    Values are whole if both ends are, and the step of a `+`; whole ones of an `x` range are rounded.
-
-    Raises:
-        UsageError: a range of another form, one that leads nowhere, or one that is longer than a grid may be.
-    """
-    if not _LOOKS_LIKE_ONE.match(text):
-        return (text,)
-    match = _RANGE.fullmatch(text)
-    if not match:
-        raise UsageError(f"range {text!r} is not of the form 1..2048 x2 or 128..3840 +128")
-    first, last, step = (Decimal(match[part]) for part in (1, 2, 4))
-    times = match[3] == "x"
-    _check_range(text, first, last, step, times=times)
-    steps = (last / first).ln() / step.ln() + _SLACK if times else (last - first) / step
-    if steps >= MAX_CELLS:
-        raise UsageError(
-            f"range {text!r} has {int(steps) + 1:,} values; a grid has {MAX_CELLS:,} cells at most: take larger steps"
-        )
-    count = int(steps) + 1
-    values = [first * step**index if times else first + step * index for index in range(count)]
-    if all(_WHOLE.fullmatch(match[part]) for part in ((1, 2) if times else (1, 2, 4))):
-        return tuple(dict.fromkeys(round(value) for value in values))
-    return tuple(float(value) for value in values)
-
-
-def _check_range(text: str, first: Decimal, last: Decimal, step: Decimal, *, times: bool) -> None:
-    if last < first:
-        raise UsageError(f"range {text!r} must go up: write {last}..{first}")
-    if times and (first <= 0 or step <= 1):
-        raise UsageError(f"range {text!r} leads nowhere: x multiplies, from above 0 and by more than 1")
-    if not times and step <= 0:
-        raise UsageError(f"range {text!r} leads nowhere: + adds more than 0")
-
-
-def read_shape(given: Any) -> Any:
-    """Read `1x3x320x320` as sizes; `N` leaves an axis as it is, which is size 0. What is no text stays.
-
-    Raises:
-        UsageError: it is of another form, or a size is 0.
-    """
-    if not isinstance(given, str):
-        return given
-    if not SHAPE.fullmatch(given):
-        raise UsageError(f"shape {given!r} is not of the form 1x3x320x320 (N for a batch given by --batch)")
-    if any(size != "N" and not int(size) for size in given.split("x")):
-        raise UsageError(f"shape {given!r}: {EMPTY}")
-    return tuple(0 if size == "N" else int(size) for size in given.split("x"))
-
-
 def _refusing(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Return a reader that refuses as pydantic wants it, by a ValueError, to which it adds the place."""
 
@@ -136,8 +62,7 @@ def _refusing(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 _Words = BeforeValidator(as_axis)
-_Axis = BeforeValidator(_refusing(read_axis))
-_Shape = BeforeValidator(_refusing(read_shape))
+_Axis = BeforeValidator(lambda given: given if isinstance(given, list | tuple) else (given,))
 _Some = Field(min_length=1)
 _Size = Annotated[int, Field(ge=0, le=MAX_BATCH)]
 _Path = Annotated[str, BeforeValidator(lambda given: fspath(given) if isinstance(given, PathLike) else given)]
@@ -217,7 +142,7 @@ class Study(BaseModel):
     description: str = ""
     model: Annotated[tuple[str, ...], _Words, _Some]
     parameters: dict[str, Annotated[tuple[Value, ...], _Axis, _Some]] = Field(default_factory=dict)
-    shapes: dict[str, Annotated[tuple[_Size, ...], _Shape, _Some]] = Field(default_factory=dict)
+    shapes: dict[str, Annotated[tuple[_Size, ...], _Some]] = Field(default_factory=dict)
     scenario: Annotated[tuple[_Scenario, ...], _Words, _Some] = (USUAL_SCENARIO,)
     targets: Annotated[tuple[str, ...], _Some] = ()
     backend: Annotated[tuple[str, ...], _Words, _Some] = ()
@@ -421,7 +346,7 @@ def _find_faults(study: Study) -> Iterator[str]:
     yield from _find_unused_options(study)
     if study.model_fields_set & SCORING:
         yield from import_module(plugins.SCORER).find_faults(study)
-    axes_given = [(name, getattr(study, name)) for name in ("model", *WORDS)]
+    axes_given = [(name, getattr(study, name)) for name in ("model", *AXES)]
     for name, values in [*axes_given, *study.parameters.items()]:
         for again in [value for at, value in enumerate(values) if value in values[:at]][:1]:
             yield f"{name} {again} is asked for 2 times: name each value once"

@@ -38,6 +38,7 @@ from shootout.core.study.schema import Study, checked
 from shootout.core.study.target import parse_targets, provider
 from shootout.core.worker.availability import known_available
 from shootout.tell import reproduce
+from shootout.tell.axes import read_axes
 from shootout.tell.limits import Limit
 from shootout.tell.study_options import MetricOptions, ModelOptions, StreamOptions
 
@@ -185,7 +186,7 @@ def make_study(reference: Reference, candidate: str | None, limits: Limits, opti
     if "max_error" in options:
         fields["max_error"] = options["max_error"]
     # An empty state says that there is none; anything else that is empty says nothing.
-    study = checked({key: value for key, value in fields.items() if value or key == "state"})
+    study = checked(read_axes({key: value for key, value in fields.items() if value or key == "state"}))
     _refuse_sizes(study, reference)
     return study
 
