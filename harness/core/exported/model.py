@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -73,14 +73,6 @@ was quantized.
 """
 CHOOSES_LAYERS = "ratio-|accuracy-control|float-"
 """Words of schemes that leave out the layers whose rounding would cost most."""
-
-
-class Sizes(Protocol):
-    """The model at the sizes that calls have, where these vary; a scenario knows more of it."""
-
-    @property
-    def is_open(self) -> bool:
-        """Return whether one session takes all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +137,7 @@ class ExportedModel:
         work: what one call takes; a variant has its plain model's. None: there is no graph that it could be counted in.
         graph: of a size of a sweep, its ONNX file beside its own folder, in that of the open export where its weights
             lie too; "" if all is in its own.
-        varying: if sizes vary, all of them, the largest of which this is; never on disk.
+        varying: if sizes vary, what the scenario knows of all of them, the largest of which this is; never on disk.
         stream: how calls make clips, which the input buffers and `unseen`'s outputs then are; None for single calls.
         flips: by precision as `error_bounds`, the share of each whole-number output's elements that it may flip, margin
             included: where two scores are as good as equal, rounding decides which index comes out.
@@ -182,7 +174,7 @@ class ExportedModel:
     unpredicted: tuple[str, ...] = ()
     origin: Origin = "code"
     graph: str = ""
-    varying: Sizes | None = None
+    varying: object | None = None
     stream: Stream | None = None
     bounds_by_step: Mapping[int, Mapping[str, float | None]] = dataclasses.field(default_factory=dict)
     flips: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)

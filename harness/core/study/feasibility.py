@@ -248,7 +248,7 @@ def check_export(arm: Arm, exported: ExportedModel) -> NotRun | None:
     if arm.target.folder:
         return backends.open_shipped(arm.target.folder).find_other_shapes(arm, exported)
     consumes = backends.capabilities(arm.target.backend).consumes
-    if exported.varying and exported.varying.is_open and Artifact.ONNX in consumes:
+    if exported.varying and scheme_of(arm.target).is_dynamic and Artifact.ONNX in consumes:
         consumes = (Artifact.OPEN,)
     if Artifact.NONE in consumes or set(consumes) & set(exported.artifacts):
         return None
