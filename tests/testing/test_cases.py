@@ -17,7 +17,8 @@ from shootout.testing.test_conformance import cache_in_use  # noqa: F401 - a fix
 
 def test_a_backend_that_can_t_say_what_it_can_do_gets_no_case(monkeypatch: pytest.MonkeyPatch):
     """What is assumed of it would leave out the probe and the counts, and the rest might pass."""
-    monkeypatch.setattr(backends, "describe", lambda name: backends.broken("its capabilities: modes is 7", "mend it"))
+    why = NotRun(NotRunKind.BROKEN, "its capabilities: modes is 7", "mend it")
+    monkeypatch.setattr(backends, "describe", lambda name: why)
     target = Target(backend="numpy")
     for ask in (lambda: cases.targets(["numpy"]), lambda: cases.case_of.__wrapped__(target)):
         with pytest.raises(SkippedArm, match="modes is 7") as told:
