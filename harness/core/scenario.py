@@ -20,7 +20,7 @@ from shootout.core.adapter import Built, Runner, Session
 from shootout.core.constants import BLOCK_NS, COMPUTE_ROUNDS, ROUNDS
 from shootout.core.contract import Arm, Array, Capabilities, NotRun
 from shootout.core.exported.model import ExportedModel, sha256
-from shootout.core.messages import Ask, Scope, TimeBin, Tuned, Turn, Verified
+from shootout.core.messages import Ask, LoadTestResult, Scope, TimeBin, Tuned, Turn, Verified
 from shootout.core.units import duration, number
 from shootout.core.worker.blocks import Blocks, Caller
 from shootout.core.worker.verification import Claim, verify
@@ -184,7 +184,7 @@ class Scenario:
 
     def tail(
         self,
-        done: Sequence[Any],  # noqa: ARG002
+        done: Sequence[LoadTestResult],  # noqa: ARG002
         time_ns: float,  # noqa: ARG002
         disturbed_share: float = 0.0,  # noqa: ARG002
     ) -> LimitedTail | None:
@@ -197,7 +197,13 @@ class Scenario:
         """
         return None
 
-    def terms(self, options: Mapping[str, Any], served: Sequence[Any], restart_s: float) -> Terms:  # noqa: ARG002
+    def terms(
+        self,
+        record: GroupRecord,  # noqa: ARG002
+        options: Mapping[str, Any],  # noqa: ARG002
+        served: Sequence[LoadTestResult],  # noqa: ARG002
+        restart_s: float,  # noqa: ARG002
+    ) -> Terms:
         """Return what the arms of a group are asked in each of its restarts.
 
         Args:
@@ -238,10 +244,6 @@ class Scenario:
         """Return what the turns of a restart come to end to end: a time for each, or one for all; shorter is better."""
         readings = (turn.latency_ns.get(Scope.END_TO_END) for turn in turns)
         return tuple(float(np.median(ns)) for ns in readings if ns is not None)
-
-    def find_stopping_rule(self, record: GroupRecord) -> StoppingRule | None:  # noqa: ARG002
-        """Return what chooses the arms of a group's restarts in place of its goal; None: the goal does."""
-        return None
 
     def find_next_group(
         self,
@@ -347,11 +349,13 @@ class Terms:
     Attributes:
         least, most: rounds with which a restart counts, and after which it ends; None: by how long calls take.
         round_s: seconds of a round, where that is set or has no meaning; None: as long as the one before.
+        rule: chooses the arms of each restart in place of the group's goal; None: the goal does.
     """
 
     least: int | None = None
     most: int | None = None
     round_s: float | None = None
+    rule: StoppingRule | None = None
 
     @property
     def fewest(self) -> int:
@@ -412,8 +416,8 @@ class Terms:
         """Tell whether further rounds would tell nothing of any arm."""
         return False
 
-    def result(self, live: Player, flagged: Collection[int]) -> Any:  # noqa: ARG002
-        """Return what an arm did under requests (`LoadTestResult`), for the journal; None where there were none."""
+    def result(self, live: Player, flagged: Collection[int]) -> LoadTestResult | None:  # noqa: ARG002
+        """Return what an arm did under requests, for the journal; None where there were none."""
         return None
 
 

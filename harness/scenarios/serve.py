@@ -105,7 +105,9 @@ class Serve(Scenario):
 
         return hold(done, time_ns, disturbed_share)
 
-    def terms(self, options: Mapping[str, Any], served: Sequence[LoadTestResult], _restart_s: float) -> LoadTest:
+    def terms(
+        self, _record: object, options: Mapping[str, Any], served: Sequence[LoadTestResult], _restart_s: float
+    ) -> LoadTest:
         """Return the rate that requests come at, or the limit under which the highest is searched.
 
         Args:

@@ -100,7 +100,7 @@ class Sustained(Scenario):
                 f"--for {needed_s}s or more, or name fewer targets"
             )
 
-    def terms(self, _options: Mapping[str, Any], _served: object, restart_s: float) -> LongTurns:
+    def terms(self, _record: object, _options: Mapping[str, Any], _served: object, restart_s: float) -> LongTurns:
         """Return the time that the arms of each restart share."""
         return LongTurns(round_s=restart_s)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from shootout.core.adapter import Built, Session
 from shootout.core.contract import Arm, Array
-from shootout.core.scenario import Scenario, StoppingRule
+from shootout.core.scenario import Scenario, Terms
 from shootout.core.worker.blocks import Caller
 from shootout.scenarios.concurrent import INSTANCES, WINDOW_NS, open_instances, spread_instances
 
@@ -54,11 +54,11 @@ class Throughput(Scenario):
         """Return what calls with all sessions at once."""
         return open_instances(built, sessions)
 
-    def find_stopping_rule(self, record: GroupRecord) -> StoppingRule | None:
+    def terms(self, record: GroupRecord, _options: object, _served: object, _restart_s: float) -> Terms:
         """Return successive halving for a group that looks for the best settings."""
         from shootout.scenarios.halving import survivors
 
-        return survivors if record.selects_for is not None else None
+        return Terms(rule=survivors if record.selects_for is not None else None)
 
     def find_next_group(self, record: GroupRecord, blocks: Mapping[str, Mapping[int, Array]]) -> GroupRecord | None:
         """Return the group that measures the best settings again."""

@@ -27,7 +27,7 @@ from shootout.core.host import noise
 from shootout.core.messages import Scope
 from shootout.core.race import live_arm, pace, restart
 from shootout.core.race.race import Race
-from shootout.core.scenario import StoppingRule
+from shootout.core.scenario import StoppingRule, Terms
 from shootout.core.stats.group_evidence import Rules
 from shootout.core.study import plan as search_space
 from shootout.core.study.feasibility import Here
@@ -136,9 +136,8 @@ def _selected(monkeypatch: pytest.MonkeyPatch) -> Race:
     monkeypatch.setattr("shootout.core.race.live_arm.steady_from", lambda _: 0)
     arms = [setting(name, batch, count) for name in "ab" for batch in (1, 4, 16, 64) for count in (1, 2)]
     rules = Rules(baseline=None, control=None, comparisons=0, max_restarts=20, bias_floor=0.005)
-    race = Race(
-        arms={arm.label: arm for arm in arms}, group=group_of_rules(rules, arms), seed="3", rule=halving.survivors
-    )
+    group, terms = group_of_rules(rules, arms), Terms(rule=halving.survivors)
+    race = Race(arms={arm.label: arm for arm in arms}, group=group, seed="3", terms=terms)
     while race.look():
         world = Settings({"a": 1e5, "b": 3e5})
         race.play(**fakes.on(world))
@@ -175,7 +174,7 @@ def test_restarts_without_data_halve_nothing() -> None:
     labels = [setting("a", 1, count).label for count in range(1, 9)]
     rules = Rules(baseline=None, control=None, comparisons=0, max_restarts=20, bias_floor=0)
     group, arms = group_of_rules(rules, restarts=3), dict.fromkeys(labels)
-    race = Race(arms=arms, group=group, seed="0", rule=halving.survivors)  # type: ignore[arg-type]
+    race = Race(arms=arms, group=group, seed="0", terms=Terms(rule=halving.survivors))  # type: ignore[arg-type]
     assert race.find_players() == labels
     take(group, {label: np.array([float(2**index)]) for index, label in enumerate(labels)})
     assert race.find_players() == labels[:4], "one restart halves once, three brought no figure"
@@ -185,7 +184,7 @@ def raced(arms: list[Arm], seed: int, rule: StoppingRule | None = None, **rules:
     """A whole race of arms whose time is the same whatever their setting, but noisy."""
     given = {"baseline": None, "control": None, "comparisons": 0, "max_restarts": 8, "bias_floor": 0.005, **rules}
     group = group_of_rules(Rules(**given), arms)
-    race = Race(arms={arm.label: arm for arm in arms}, group=group, seed=str(seed), rule=rule)
+    race = Race(arms={arm.label: arm for arm in arms}, group=group, seed=str(seed), terms=Terms(rule=rule))
     world = World({"a": 1e5}, seed=seed, restart_sd=0.05)
     while race.look():
         race.play(**fakes.on(world))

@@ -41,7 +41,7 @@ class Slowest(Scenario):
     options = {"turns": StudyOption(kind=int, default=4, least=1, help="how many turns a restart has.")}
     scopes = (Scope.END_TO_END,)
 
-    def terms(self, options, served, restart_s):
+    def terms(self, record, options, served, restart_s):
         return Terms(least=options["turns"], most=options["turns"])
 
     def open(self, built, sessions, seed):

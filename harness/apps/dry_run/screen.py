@@ -184,7 +184,7 @@ def _count_fewest(planned: Plan, group: PlannedGroup) -> int:
 def _terms_of(planned: Plan, group: PlannedGroup) -> Terms:
     """Return what the arms of a group do in its restarts."""
     scenario = scenario_of(group.record.arms[0])
-    return scenario.terms(planned.study.options_of(scenario), (), planned.restart_s)
+    return scenario.terms(group.record, planned.study.options_of(scenario), (), planned.restart_s)
 
 
 def _rounds_s(arm: Arm, terms: Terms, call_s: float, rounds: int) -> float:

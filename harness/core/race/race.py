@@ -28,7 +28,7 @@ from shootout.core.race.pace import RaceTime, thinned
 from shootout.core.race.restart import Restart
 from shootout.core.results.group import Group
 from shootout.core.results.run import Run
-from shootout.core.scenario import StoppingRule, Terms
+from shootout.core.scenario import Terms
 from shootout.core.stats.group_evidence import GroupEvidence, Pair, Rules
 from shootout.core.stats.leaders import (
     find_open,
@@ -67,7 +67,6 @@ class Race:
         arms: by label, the control among them.
         group: what the journal holds of it: each restart's lines, and why arms are out.
         index: of its group in the run; the index begins with 0.
-        rule: chooses the arms of each restart in place of the goal, as a scenario has it.
         barred: labels that break a limit by what is known so far, so that no restart is spent on ranking them.
         hung: labels of arms that gave no answer in an earlier process of the run, and have not played since.
         killed: labels that left the last restart because they were killed: they play once more.
@@ -85,7 +84,6 @@ class Race:
     group: Group
     seed: str
     index: int = 0
-    rule: StoppingRule | None = None
     barred: set[str] = field(default_factory=set)
     hung: Collection[str] = ()
     killed: set[str] = field(default_factory=set)
@@ -179,8 +177,8 @@ class Race:
         """
         if self.played >= self.rules.max_restarts:
             return []
-        if self.rule:
-            return list(self.rule(self.labels, self.blocks))
+        if self.terms.rule:
+            return list(self.terms.rule(self.labels, self.blocks))
         if self._is_pointless:
             return []
         labels = self._find_focus()
@@ -432,7 +430,7 @@ class Race:
     @property
     def may_thin(self) -> bool:
         """Tell whether it is a race for the best whose restarts take as long as the calls of their arms."""
-        return self.rules.goal.aim == "best" and not self.rule and self.terms.is_by_calls
+        return self.rules.goal.aim == "best" and not self.terms.rule and self.terms.is_by_calls
 
     def thin(self, left_s: float) -> None:
         """Leave the time that is left to the fastest where a race for the best arm can't have all play on."""

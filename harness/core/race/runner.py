@@ -227,14 +227,13 @@ class RaceRunner:
         built = self._add_control(group)
         arms = [arm for arm in group.playing if arm.label in built and not self.recorder.is_out(name, arm)]
         scenario, served = scenario_of(group.record.arms[0]), [one for done in known.served.values() for one in done]
-        terms = scenario.terms(self.plan.study.options_of(scenario), served, self.plan.restart_s)
+        terms = scenario.terms(known.record, self.plan.study.options_of(scenario), served, self.plan.restart_s)
         seed, index = f"{self.plan.study.seed} {name}", list(self.groups).index(name)
         race = Race(
             arms={arm.label: arm for arm in arms},
             group=known,
             seed=seed,
             index=index,
-            rule=scenario.find_stopping_rule(known.record),
             terms=terms,
         )
         race.hung = [arm.label for arm in arms if self.recorder.hung(name, arm)]
