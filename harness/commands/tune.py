@@ -28,6 +28,7 @@ from shootout.core.contract import NotRun
 from shootout.core.errors import ExitCode, Interrupted, ModelError, NothingMeasured, ShootoutError, SkippedArm
 from shootout.core.exported.client import obtain_all
 from shootout.core.journal.records import Played
+from shootout.core.race.race import Race
 from shootout.core.study import points
 from shootout.core.study.plan import Plan
 from shootout.core.units import span
@@ -49,17 +50,16 @@ class StagePurpose(AnswerPurpose):
     plan: Plan
     limits: Mapping[str, float]
 
-    @property
-    def barred_from(self) -> int | None:
+    def bars_from(self, race: Race) -> int:
         """Return 1 in a search."""
-        return 1 if self.plan.on_selection else None
+        return 1 if self.plan.on_selection else AnswerPurpose.bars_from(self, race)
 
     def find_breach(self, line: Played, install_bytes: int | None) -> NotRun | None:
         """Return the limit that one restart shows to be broken."""
         purpose = PolicyPurpose(policy_of(self.limits), self.plan.study.metric is not None)
         return purpose.find_breach(line, install_bytes)
 
-    def find_barred(self, out: Path) -> Mapping[str, Collection[str]]:
+    def find_broken(self, out: Path) -> Mapping[str, Collection[str]]:
         """Return by group the settings that are known to break a limit."""
         return find_over_limits(self.limits, out)
 

@@ -133,7 +133,7 @@ def test_an_arm_that_failed_in_disturbed_rounds_alone_is_not_known_to_break_the_
     assert (calm.outcome, calm.exit_code) == ("infeasible", 3)
     found = decide(policy, searched(tmp_path / "busy", {"a": fails}, disturbed=True))
     assert (found.outcome, found.exit_code) == ("undecided", 7)
-    assert PolicyPurpose(policy, False).find_barred(tmp_path / "busy") == {}, "it plays on"
+    assert PolicyPurpose(policy, False).find_broken(tmp_path / "busy") == {}, "it plays on"
 
 
 @pytest.mark.usefixtures("no_samples")

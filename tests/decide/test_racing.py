@@ -18,6 +18,7 @@ from shootout.apps.judge.decide.candidates import read_question
 from shootout.apps.judge.decide.limits import judge_limits
 from shootout.apps.judge.decide.policy import Policy, read_policy
 from shootout.apps.judge.decide.racing import PolicyPurpose, fit_study, refuse_several, refuse_unshown
+from shootout.apps.judge.racing import AnswerPurpose
 from shootout.commands import selection
 from shootout.commands.run import choose_study_for
 from shootout.core.contract import Fidelity, NotRun, NotRunKind, Precision
@@ -179,7 +180,7 @@ def test_an_arm_that_is_proven_to_break_a_limit_is_barred(tmp_path: Path, monkey
         lines += [made.played(made.COPY, restart, 100.0), made.rounds(restart)]
     folder = made.write(tmp_path / "run", made.header(), *lines)
     for share, barred in ("0.9", {made.GROUP: {made.B.label}}), ("0.4", {}), ("0.5", {}):
-        assert PolicyPurpose(policy(min_metric=share), True).find_barred(folder) == barred
+        assert PolicyPurpose(policy(min_metric=share), True).find_broken(folder) == barred
 
 
 @pytest.mark.parametrize(
@@ -280,8 +281,8 @@ def test_nobody_waits_for_who_is_faster_than_a_barred_arm(
     monkeypatch.setattr(planted, "LINES", dict.fromkeys(planted.LINES, (2e4, 0.0)))
     out, seen = tmp_path / "run", list[int]()
 
-    class Barring(Purpose):
-        def find_barred(self, out: Path) -> dict[str, set[str]]:
+    class Barring(AnswerPurpose):
+        def find_broken(self, out: Path) -> dict[str, set[str]]:
             history = journal.read(out)
             (group,) = (group_of(history, record) for record in history.groups)
             seen.append(group.next_restart)

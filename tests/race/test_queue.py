@@ -15,6 +15,7 @@ from support.races.groups import group_of_rules
 from support.races.planted import TRUTH, Budget, ByBatch, on_stage, run, study
 
 from shootout.apps.judge.analysis import analyse
+from shootout.apps.judge.racing import AnswerPurpose
 from shootout.core.clock import Deadline
 from shootout.core.errors import NotRun, NotRunKind
 from shootout.core.journal import journal
@@ -177,10 +178,10 @@ def test_the_fewest_restarts_come_group_by_group_before_any_further_one():
 def test_the_standing_is_who_leads_and_how_many_still_play():
     raced = fakes.race(World({"a": 2e5, "b": 1e5}), ["a", "b"])
     raced.players = [fakes.arm("a"), fakes.arm("b"), fakes.arm("a", control=True)]
-    assert raced.standing == "b leads, 2 targets open"
+    assert AnswerPurpose().tell_standing(raced) == "b leads, 2 targets open"
     raced.group.setbacks["b:cpu:fp32"] = NotRun(NotRunKind.FAILED, "")
-    assert raced.standing == "a leads, 2 targets open"
-    assert entrant(0, played=0).standing == ""
+    assert AnswerPurpose().tell_standing(raced) == "a leads, 2 targets open"
+    assert AnswerPurpose().tell_standing(entrant(0, played=0)) == ""
 
 
 @pytest.mark.parametrize(

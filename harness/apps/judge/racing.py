@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,7 @@ class AnswerPurpose(Purpose):
     Attributes:
         extra: how often a row was called once more because that nearly settles it, by group and label.
         answered: the groups whose first answer was told, in an earlier process of the run, too.
+        looked_at: by group, how many restarts had been played when arms to bar were last looked for.
         trace: looks, when all is measured, where the time of the calls of what was built goes; None: nothing does.
     """
 
@@ -59,6 +60,7 @@ class AnswerPurpose(Purpose):
 
     extra: Counter[tuple[str, str]] = field(default_factory=Counter, init=False)
     answered: dict[str, bool] = field(default_factory=dict, init=False)
+    looked_at: dict[str, int] = field(default_factory=dict, init=False)
 
     def goes_on(self, run: Run) -> bool:  # noqa: ARG002
         """Tell whether a finished run is taken up again; for a trace it always is."""
@@ -87,6 +89,21 @@ class AnswerPurpose(Purpose):
         caps.recall([group.record for group in groups], lines)
         return caps.setback(arm)
 
+    def find_barred(self, race: Race, out: Path) -> Collection[str]:
+        """Look for arms to bar before the first verdict and then ever more rarely: it takes a while."""
+        if race.played >= max(self.bars_from(race), 2 * self.looked_at.get(race.name, 0)):
+            self.looked_at[race.name] = race.played
+            return self.find_broken(out).get(race.name, ())
+        return race.barred
+
+    def bars_from(self, race: Race) -> int:
+        """Return after how many restarts arms may be barred: as many as a verdict takes."""
+        return race.fewest
+
+    def find_broken(self, out: Path) -> Mapping[str, Collection[str]]:  # noqa: ARG002
+        """Return by group the arms that need no verdict, by all that a run folder holds so far: none without limits."""
+        return {}
+
     def call_wanted(self, race: Race, out: Path, has_time: Callable[[float], bool]) -> Sequence[Pair]:  # noqa: ARG002
         """Call the rows beside the fastest without a verdict that few restarts more would bring, the cheapest first.
 
@@ -97,7 +114,9 @@ class AnswerPurpose(Purpose):
         evidence = race.evidence
         arms = {label for label in race.labels if race.blocks.get(label)} - {race.rules.control}
         arms -= evidence.out_of_question
-        pairs = [(label, fastest) for fastest in race.find_leaders()[-1:] for label in race.arms if label in arms]
+        pairs = [
+            (label, fastest) for fastest in race.find_leaders(race.labels)[-1:] for label in race.arms if label in arms
+        ]
         near = [
             (label, fastest)
             for label, fastest in pairs
@@ -112,13 +131,19 @@ class AnswerPurpose(Purpose):
         self.extra.update((race.name, label) for label, _ in called)
         return called
 
+    def tell_standing(self, race: Race) -> str:
+        """Return which arm leads so far, and how many are still in the race; "" before the first restart."""
+        waiting = units.counted(sum(not arm.control for arm in race.players), "target")
+        leaders = race.find_leaders(race.labels)
+        return f"{short(leaders[0])} leads, {waiting} open" if leaders else ""
+
     def tell(self, race: Race, coming: int, *, builds: bool = False) -> str:
         """Return once what is settled among the contenders, while others have yet to play; "" if that isn't so.
 
         Before others are built, return which target leads if that wasn't told.
         """
         if builds:
-            leaders = race.find_leaders()
+            leaders = race.find_leaders(race.labels)
             is_told = self.answered.get(race.name) or not coming or not leaders
             return "" if is_told else f"so far {short(leaders[0])} leads; {_tell_coming(coming)}"
         if race.name not in self.answered:

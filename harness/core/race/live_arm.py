@@ -43,7 +43,7 @@ from shootout.core.host.devices import accelerator, lanes_on_gpu
 from shootout.core.host.folders import scratch
 from shootout.core.host.noise import NoiseMeter
 from shootout.core.host.placement import Placement, ProcessBounds, child_environment
-from shootout.core.messages import Ask, GpuState, Loaded, OnGpu, Scope, Scores, Tuned, Turn, Verified
+from shootout.core.messages import Ask, Loaded, OnGpu, Scope, Scores, Tuned, Turn, Verified
 from shootout.core.race.pace import MORE_TIME, RaceTime
 from shootout.core.scenario import scenario_of
 from shootout.core.scoring import MetricSpec, scorer
@@ -291,7 +291,6 @@ class LiveArm(WorkerProcess):
             found.
         spent_s: seconds of the steps before the rounds, by name; `load` begins with the process.
         turns: one per round, flagged ones too.
-        sm_clock_mhz: the highest SM clock after any of its turns: its reference.
         peak_rss_bytes: the most that was ever resident, asked after the rounds; None if no time was left for it.
         on_gpu: its figures beside the verdict, likewise.
         single_ns: calls end to end read one by one, likewise; empty if its rounds have told enough of them, or are
@@ -313,7 +312,6 @@ class LiveArm(WorkerProcess):
     placed: ProcessBounds = field(init=False)
     spent_s: dict[str, float] = field(default_factory=dict, init=False)
     turns: list[Turn] = field(default_factory=list, init=False)
-    sm_clock_mhz: int | None = field(default=None, init=False)
     peak_rss_bytes: int | None = field(default=None, init=False)
     on_gpu: OnGpu | None = field(default=None, init=False)
     single_ns: Array = field(default_factory=lambda: np.array([]), init=False)
@@ -516,17 +514,10 @@ class LiveArm(WorkerProcess):
         self.placed = self.check_cpus()
         self.spent_s["warm_up"] = watch.seconds
 
-    def look_at_gpu(self) -> tuple[int | None, GpuState] | None:
-        """Note its highest clock so far (a first turn's own).
-
-        Returns:
-            That clock in MHz, and the GPU after its last turn; None on a CPU.
-        """
-        if not (self.turns and (gpu := self.turns[-1].gpu)):
-            return None
-        clocks = (self.sm_clock_mhz, gpu.sm_clock_mhz)
-        self.sm_clock_mhz = max((mhz for mhz in clocks if mhz is not None), default=None)
-        return self.sm_clock_mhz, gpu
+    @property
+    def sm_clocks_mhz(self) -> list[int]:
+        """Return the GPU's SM clock after each of its turns, where that is told; the highest is its reference."""
+        return [mhz for turn in self.turns if turn.gpu and (mhz := turn.gpu.sm_clock_mhz) is not None]
 
     def find_clock_fault(self, turn: Turn, asked: Stopwatch) -> str:
         """Return why a turn's times can't be believed, "" if they can.

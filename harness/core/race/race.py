@@ -16,11 +16,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from shootout.core import units
 from shootout.core.adapter import Built
 from shootout.core.clock import Stopwatch
 from shootout.core.constants import AIMED_RESTARTS, CONTENDING
-from shootout.core.contract import Arm, Array, NotRun, NotRunKind, short
+from shootout.core.contract import Arm, Array, NotRun, NotRunKind
 from shootout.core.journal.records import Played
 from shootout.core.messages import Loaded, Progress, Scope, Verified
 from shootout.core.race.live_arm import Launcher
@@ -77,7 +76,6 @@ class Race:
         parts_s: what each arm takes of the shortest restart, by label (`Restart.took_s`); empty before this process's
             first.
         recalled: restarts that had been played when this process began.
-        barred_at: how many restarts had been played when barred arms were last looked for.
     """
 
     arms: Mapping[str, Arm]
@@ -93,7 +91,6 @@ class Race:
     players: list[Arm] = field(default_factory=list)
     parts_s: dict[str, float] = field(default_factory=dict)
     recalled: int = field(init=False)
-    barred_at: int = 0
     _left: Sequence[float] | None = None
 
     def __post_init__(self) -> None:
@@ -152,10 +149,10 @@ class Race:
         """Count the restarts that both have played."""
         return len(set(self.blocks.get(pair[0], ())) & set(self.blocks.get(pair[1], ())))
 
-    def find_leaders(self) -> list[str]:
-        """Return the fastest arm of those that may be the answer, then that in full precision if not all are."""
-        labels = {*self.labels} - {self.rules.control, *self.evidence.out_of_question}
-        return [one.fastest for one in leader_sets(self.evidence, labels)]
+    def find_leaders(self, labels: Collection[str]) -> list[str]:
+        """Return the fastest of these arms that may be the answer, then that in full precision if not all are."""
+        arms = {*labels} - {self.rules.control, *self.evidence.out_of_question}
+        return [one.fastest for one in leader_sets(self.evidence, arms)]
 
     # Which arms play next.
 
@@ -214,8 +211,7 @@ class Race:
         pairs = [*find_open(self.evidence, labels, self.group.unsteady), *self.called]
         waiting = late | {label for pair in pairs if {*pair} <= {*labels} for label in pair}
         if late & self._joined:  # an answer compares the fastest with those
-            arms = {*labels} - {self.rules.control, *self.evidence.out_of_question}
-            waiting |= {one.fastest for one in leader_sets(self.evidence, arms)}
+            waiting |= {*self.find_leaders(labels)}
         copies = {*labels} & {self.rules.control}  # another baseline's copy joined later than the others
         return waiting | {label for label in copies if self._count(label) < self.fewest}
 
@@ -448,13 +444,6 @@ class Race:
             nearest |= {label: min(restarts, nearest.get(label, math.inf)) for label in pair}
         return {label for label, restarts in nearest.items() if restarts > FAR_RESTARTS}
 
-    @property
-    def standing(self) -> str:
-        """Tell which arm leads so far, and how many are still in the race; "" before the first restart."""
-        waiting = units.counted(sum(not arm.control for arm in self.players), "target")
-        leaders = self.find_leaders()
-        return f"{short(leaders[0])} leads, {waiting} open" if leaders else ""
-
 
 def find_waiting(playing: Sequence[Race], time: RaceTime) -> list[Race]:
     """Return the races that may play next, after arms have come in or left for want of time.
@@ -499,11 +488,6 @@ def first_of(waiting: Iterable[Race], allows: Callable[[float], bool]) -> Race |
 class Purpose:
     """Tell what a run is for: as it stands here, its groups' goals alone, so no arm leaves and none is waited for."""
 
-    @property
-    def barred_from(self) -> int | None:
-        """Return after how many restarts arms may be barred; None: after as many as a verdict takes."""
-        return None
-
     def find_obstacle(self, arm: Arm, study: Study, groups: Sequence[Group]) -> NotRun | None:
         """Return why an arm that hasn't played yet is left out; None: it plays.
 
@@ -518,12 +502,13 @@ class Purpose:
             install_bytes: what the arm's runtime takes on disk, if that is known.
         """
 
-    def find_barred(self, out: Path) -> Mapping[str, Collection[str]]:  # noqa: ARG002
-        """Return by group the arms that need no verdict against the others, by all that a run folder holds so far.
+    def find_barred(self, race: Race, out: Path) -> Collection[str]:  # noqa: ARG002
+        """Return a race's arms that need no verdict against the others; called after each restart of it.
 
-        It is called whenever a group has played twice as long.
+        Args:
+            out: the run folder, with all that the run holds so far.
         """
-        return {}
+        return race.barred
 
     def call_wanted(self, race: Race, out: Path, has_time: Callable[[float], bool]) -> Sequence[Pair]:  # noqa: ARG002
         """Call the pairs of a race that play once more when nothing is open, and again after those have played.
@@ -533,6 +518,10 @@ class Purpose:
             has_time: whether so many seconds of racing still end in time.
         """
         return ()
+
+    def tell_standing(self, race: Race) -> str:  # noqa: ARG002
+        """Return how a race stands, for the progress of its next restart; "" for nothing."""
+        return ""
 
     def tell(self, race: Race, coming: int, *, builds: bool = False) -> str:  # noqa: ARG002
         """Return what people are told of a race after a restart; "" for nothing.

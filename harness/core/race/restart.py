@@ -223,7 +223,11 @@ class Restart:
                 continue
             if not is_whole:
                 break
-            gpus = {live.arm.label: seen for live in self.playing if (seen := live.look_at_gpu())}
+            gpus = {
+                live.arm.label: (max(live.sm_clocks_mhz, default=None), gpu)
+                for live in self.playing
+                if (gpu := live.turns[-1].gpu)
+            }
             if found := disturbances(gpus):
                 self.disturbed.append((self.rounds, found))
             self.rounds += 1
@@ -446,11 +450,11 @@ def played_on_gpu(live: LiveArm) -> PlayedOnGpu | None:
     """Return what one restart tells of the GPU, for the journal; None for an arm on the CPU."""
     if not live.arm.target.device.is_gpu:
         return None
-    clocks = [mhz for turn in live.turns if turn.gpu and (mhz := turn.gpu.sm_clock_mhz) is not None]
+    clocks = live.sm_clocks_mhz
     return PlayedOnGpu(
         cost=live.loaded.gpu,
         sm_clock_mhz=round(median(clocks)) if clocks else None,
-        reference_mhz=live.sm_clock_mhz,
+        reference_mhz=max(clocks, default=None),
         on_gpu=live.on_gpu,
     )
 

@@ -168,7 +168,8 @@ class RaceRunner:
         self.launcher.begin_restart(self.built.get(race.name, {}), race.group.played)
         self.time.begin_restart([each.owed for each in waiting])
         goal_s = sum(each.left_s for each in waiting)
-        self.progress.restart(race.name, race.played, race.fewest, goal_s, self.time.left_s, race.standing)
+        standing = self.purpose.tell_standing(race)
+        self.progress.restart(race.name, race.played, race.fewest, goal_s, self.time.left_s, standing)
         setback, checked = partial(self.recorder.note, race.name), partial(self.recorder.checked, race.name)
         return race.play(self.launcher, setback, checked)
 
@@ -190,15 +191,9 @@ class RaceRunner:
         race.take_baseline(record)
 
     def _look(self, changed: Iterable[Race]) -> None:
-        """Find the next players of the races that changed, and tell their first answers.
-
-        Arms to bar are looked for before the first verdict and then ever more rarely: it takes a while.
-        """
+        """Find the next players of the races that changed, and tell their first answers."""
         for race in changed:
-            earliest = race.fewest if self.purpose.barred_from is None else self.purpose.barred_from
-            if race.played >= max(earliest, 2 * race.barred_at):
-                race.barred_at = race.played
-                race.barred = {*self.purpose.find_barred(self.out).get(race.name, ())}
+            race.barred = {*self.purpose.find_barred(race, self.out)}
             race.look()
             self._tell(race)
 

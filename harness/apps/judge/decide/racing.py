@@ -173,7 +173,7 @@ class PolicyPurpose(AnswerPurpose):
     """A run that a policy decides on: arms that break a limit leave, and what may yet meet all of them plays on.
 
     Attributes:
-        by_metric: a metric tells the agreement, whose interval `find_barred` judges, and not the first class.
+        by_metric: a metric tells the agreement, whose interval `find_broken` judges, and not the first class.
     """
 
     policy: Policy
@@ -200,7 +200,7 @@ class PolicyPurpose(AnswerPurpose):
                     return NotRun(NotRunKind.OFF_LIMITS, f"{tell_finding(found)}, the policy's limit")
         return None
 
-    def find_barred(self, out: Path) -> Mapping[str, Collection[str]]:
+    def find_broken(self, out: Path) -> Mapping[str, Collection[str]]:
         """Return by group the arms of a run in progress that are proven to break a limit.
 
         Raises:
