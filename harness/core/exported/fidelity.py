@@ -100,7 +100,7 @@ def _compare_output(name: str, outputs: Sequence[Array], reference: Sequence[Arr
         misplaced += int(np.count_nonzero(~np.isfinite(wrong)))
     worst = next((at for at, norm in enumerate(norms) if not math.isfinite(norm)), int(np.argmax(norms)))
     row = worst * batch + _find_worst_row(_difference(outputs[worst], reference[worst]), batch)
-    size = _root_mean_square([_l2_norm(_finite(one)) for one in reference])
+    size = sizes([{name: one} for one in reference])[name]
     error = _relative_error(norms[worst], size) if all(map(math.isfinite, norms)) else None
     return OutputError(name=name, relative_l2=error, mismatches=misplaced, row=row, elements=elements)
 
@@ -155,10 +155,9 @@ def larger(one: float | None, other: float | None) -> float | None:
 
 def sizes(reference_outputs: Sequence[Arrays]) -> dict[str, float]:
     """Return the RMS norm of each float output over all input sets."""
-    return {
-        name: _root_mean_square([_l2_norm(_finite(one[name])) for one in reference_outputs])
-        for name in _float_outputs(reference_outputs)
-    }
+    floats = [name for name, first in reference_outputs[0].items() if first.dtype.kind == "f"]
+    squares = {name: math.fsum(_l2_norm(_finite(one[name])) ** 2 for one in reference_outputs) for name in floats}
+    return {name: math.sqrt(square / len(reference_outputs)) for name, square in squares.items()}
 
 
 def set_error(got: Arrays, wanted: Arrays, known: Mapping[str, float]) -> float | None:
@@ -346,13 +345,9 @@ def rows(array: Array, first: int, batch: int) -> Array:
     return np.take(array, range(first, first + batch), axis=0, mode="wrap")
 
 
-def _flat_float64(array: Array) -> Array:
-    return np.asarray(array, dtype=np.float64).ravel()
-
-
 def _finite(array: Array) -> Array:
     """Return an output's numbers in a row, with 0 for NaN and infinity."""
-    return np.nan_to_num(_flat_float64(array), nan=0.0, posinf=0.0, neginf=0.0)
+    return np.nan_to_num(np.asarray(array, dtype=np.float64).ravel(), nan=0.0, posinf=0.0, neginf=0.0)
 
 
 def _difference(got: Array, right: Array) -> Array:
@@ -364,20 +359,12 @@ def _difference(got: Array, right: Array) -> Array:
     return wrong
 
 
-def _float_outputs(reference_outputs: Sequence[Arrays]) -> list[str]:
-    return [name for name, right in reference_outputs[0].items() if right.dtype.kind == "f"]
-
-
 def _l2_norm(array: Array) -> float:
-    return float(np.linalg.norm(_flat_float64(array)))
+    return float(np.linalg.norm(np.asarray(array, dtype=np.float64).ravel()))
 
 
 def _relative_error(error: float, size: float) -> float:
     return error / size if size else math.inf if error else 0.0
-
-
-def _root_mean_square(numbers: Sequence[float]) -> float:
-    return math.sqrt(math.fsum(number**2 for number in numbers) / len(numbers))
 
 
 def _sqnr_db(pairs: Sequence[tuple[Array, Array]]) -> float | None:
