@@ -17,7 +17,7 @@ from support.races import fakes
 from support.races.fakes import World
 from support.races.made import played
 
-from shootout.apps.judge.racing import STEEPEST, Caps, predicted_s, work_of
+from shootout.apps.judge.racing import STEEPEST, Caps, predicted_s, thinned, work_of
 from shootout.core.clock import Deadline
 from shootout.core.constants import (
     LONG_ROUNDS,
@@ -304,8 +304,8 @@ def test_the_fastest_so_far_play_on_the_first_in_full_precision_whatever_is_fast
         exact=(B.label, C.label, BASE.label),
     )
     times = blocks(a=1.0, b=2.0, c=3.0, base=4.0)
-    assert labels(pace.thinned(ALL, NEEDS, times, rules, left_s)) == labels(stay)
-    assert pace.thinned(ALL, {}, times, rules, left_s) == ALL
+    assert labels(thinned(ALL, NEEDS, times, rules, left_s)) == labels(stay)
+    assert thinned(ALL, {}, times, rules, left_s) == ALL
 
 
 def test_who_is_left_out_says_that_a_verdict_takes_two_restarts():

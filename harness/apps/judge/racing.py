@@ -18,7 +18,7 @@ from shootout.apps.judge.analysis import analyse, find_nearest
 from shootout.core import units
 from shootout.core.adapter import Built
 from shootout.core.constants import CONTENDING, LONG_CALL_NS
-from shootout.core.contract import Arm, NotRun, short
+from shootout.core.contract import Arm, Array, NotRun, short
 from shootout.core.exported.request import find_model
 from shootout.core.journal.records import Line, Played
 from shootout.core.messages import Progress, Scope
@@ -27,8 +27,8 @@ from shootout.core.race.race import Purpose, Race
 from shootout.core.results.group import Group
 from shootout.core.results.run import Run
 from shootout.core.scenario import scenario_of
-from shootout.core.stats.group_evidence import Pair
-from shootout.core.stats.leaders import copy_strays, is_unopposed, leader_sets
+from shootout.core.stats.group_evidence import Pair, Rules
+from shootout.core.stats.leaders import copy_strays, is_unopposed, leader_sets, time_ns
 from shootout.core.stats.verdicts import Comparison
 from shootout.core.study.group import GroupRecord
 from shootout.core.study.schema import Study
@@ -38,6 +38,8 @@ from shootout.tell.screen import NAMED, fold
 Trace = Callable[[Mapping[str, Mapping[str, Built]]], None]
 MOST_EXTRA = 2
 """A row may play so many restarts more when the race would end, if they bring its verdict."""
+FAR_RESTARTS = 2
+"""Where time is short, arms leave first whose verdict takes more restarts than that."""
 
 
 @dataclass(slots=True)
@@ -104,12 +106,19 @@ class AnswerPurpose(Purpose):
         """Return by group the arms that need no verdict, by all that a run folder holds so far: none without limits."""
         return {}
 
+    def thin(self, race: Race, left_s: float) -> list[Arm]:
+        """Leave the time that is left to the fastest where a race for the best arm can't have all play on."""
+        if not _may_thin(race):
+            return race.players
+        share_s = left_s / max(1, race.fewest - race.played)
+        return thinned(race.players, race.parts_s, race.blocks, race.rules, share_s, _find_far_from_told(race))
+
     def call_wanted(self, race: Race, out: Path, has_time: Callable[[float], bool]) -> Sequence[Pair]:  # noqa: ARG002
         """Call the rows beside the fastest without a verdict that few restarts more would bring, the cheapest first.
 
         Only in a race for the best: others go on until each row is settled.
         """
-        if not race.may_thin or race.played >= race.rules.max_restarts:
+        if not _may_thin(race) or race.played >= race.rules.max_restarts:
             return []
         evidence = race.evidence
         arms = {label for label in race.labels if race.blocks.get(label)} - {race.rules.control}
@@ -167,6 +176,51 @@ class AnswerPurpose(Purpose):
         if coming:
             parts.append(_tell_coming(coming))
         return "; ".join(parts)
+
+
+def _may_thin(race: Race) -> bool:
+    """Tell whether it is a race for the best whose restarts take as long as the calls of their arms."""
+    return race.rules.goal.aim == "best" and not race.terms.rule and race.terms.is_by_calls
+
+
+def _find_far_from_told(race: Race) -> set[str]:
+    """Return the arms that a restart or two more bring no verdict, as far as that is known."""
+    if race.played < race.fewest:
+        return set()
+    nearest: dict[str, float] = {}
+    for pair, restarts in race.open_pairs().items():
+        nearest |= {label: min(restarts, nearest.get(label, math.inf)) for label in pair}
+    return {label for label, restarts in nearest.items() if restarts > FAR_RESTARTS}
+
+
+def thinned(
+    players: Sequence[Arm],
+    needs_s: Mapping[str, float],
+    blocks: Mapping[str, Mapping[int, Array]],
+    rules: Rules,
+    left_s: float,
+    last: Collection[str] = (),
+) -> list[Arm]:
+    """Return the arms that have time for their next restart: the baseline, its copy and the fastest so far.
+
+    The fastest one in full precision is the last to go, whatever is faster. Where it isn't known of all what they take,
+    all play.
+
+    Args:
+        needs_s: by label, see `Race.parts_s`.
+        blocks: end-to-end block medians by label and restart.
+        last: those that go first, however fast: a restart brings them nothing.
+    """
+    if not all(arm.label in needs_s for arm in players):
+        return list(players)
+    rivals = [arm for arm in players if not arm.control and arm.label != rules.baseline]
+    rivals.sort(key=lambda arm: time_ns(blocks.get(arm.label, {})))
+    first = next((arm for arm in rivals if arm.label in rules.exact), None)
+    rivals.sort(key=lambda arm: (arm is not first, arm.label in last))
+    out = list[str]()
+    while len(rivals) > 1 and sum(needs_s[arm.label] for arm in players if arm.label not in out) > left_s:
+        out.append(rivals.pop().label)
+    return [arm for arm in players if arm.label not in out]
 
 
 def _tell_coming(coming: int) -> str:

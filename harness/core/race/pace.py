@@ -1,4 +1,4 @@
-"""Own the time of a run's races: nothing else decides by seconds how long a step may take, or which arms have time.
+"""Own the time of a run's races: nothing else in core decides by seconds how long a step takes, or which arms have it.
 
 Restarts are the replicates, so a race that is short of time plays several short ones rather than a long one: fewer
 calls to warm up and fewer rounds, never fewer than a restart counts with. Where not even those of all arms fit, the
@@ -17,7 +17,7 @@ slowest stay out: a verdict takes two restarts of the fastest ones, and one of e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shootout.core.clock import Deadline
@@ -34,10 +34,8 @@ from shootout.core.constants import (
     MIN_ROUNDS,
     SLOW_CALL_NS,
 )
-from shootout.core.contract import Arm, Array, NotRun, NotRunKind
+from shootout.core.contract import Arm, NotRun, NotRunKind
 from shootout.core.messages import Scope, Tuned
-from shootout.core.stats.group_evidence import Rules
-from shootout.core.stats.leaders import time_ns
 from shootout.core.study.group import exact_of
 from shootout.core.units import span
 
@@ -215,33 +213,3 @@ def _block_ns(call_ns: float) -> float:
     if call_ns > LONG_CALL_NS:
         return (1 if call_ns > SLOW_CALL_NS else 2) * call_ns
     return max((LEAD_IN_CALLS + BLOCK_CALLS) * call_ns, BLOCK_NS)
-
-
-def thinned(
-    players: Sequence[Arm],
-    needs_s: Mapping[str, float],
-    blocks: Mapping[str, Mapping[int, Array]],
-    rules: Rules,
-    left_s: float,
-    last: Collection[str] = (),
-) -> list[Arm]:
-    """Return the arms that have time for their next restart: the baseline, its copy and the fastest so far.
-
-    The fastest one in full precision is the last to go, whatever is faster. Where it isn't known of all what they take,
-    all play.
-
-    Args:
-        needs_s: by label, see `took_s`.
-        blocks: end-to-end block medians by label and restart.
-        last: those that go first, however fast: a restart brings them nothing.
-    """
-    if not all(arm.label in needs_s for arm in players):
-        return list(players)
-    rivals = [arm for arm in players if not arm.control and arm.label != rules.baseline]
-    rivals.sort(key=lambda arm: time_ns(blocks.get(arm.label, {})))
-    first = next((arm for arm in rivals if arm.label in rules.exact), None)
-    rivals.sort(key=lambda arm: (arm is not first, arm.label in last))
-    out = list[str]()
-    while len(rivals) > 1 and sum(needs_s[arm.label] for arm in players if arm.label not in out) > left_s:
-        out.append(rivals.pop().label)
-    return [arm for arm in players if arm.label not in out]

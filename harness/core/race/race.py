@@ -23,7 +23,7 @@ from shootout.core.contract import Arm, Array, NotRun, NotRunKind
 from shootout.core.journal.records import Played
 from shootout.core.messages import Loaded, Progress, Scope, Verified
 from shootout.core.race.live_arm import Launcher
-from shootout.core.race.pace import RaceTime, thinned
+from shootout.core.race.pace import RaceTime
 from shootout.core.race.restart import Restart
 from shootout.core.results.group import Group
 from shootout.core.results.run import Run
@@ -54,8 +54,6 @@ HOPELESS = 2.0
 """A race that would take so many times what is left of a default budget ends: an answer soon is worth more."""
 FIRST_ANSWER_RESTARTS = 3
 """Targets that take long to build are built after so many restarts of the others, though these aren't settled."""
-FAR_RESTARTS = 2
-"""Where time is short, arms leave first whose verdict takes more restarts than that."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -423,29 +421,8 @@ class Race:
         if not self.contenders_first:
             self.look()
 
-    @property
-    def may_thin(self) -> bool:
-        """Tell whether it is a race for the best whose restarts take as long as the calls of their arms."""
-        return self.rules.goal.aim == "best" and not self.terms.rule and self.terms.is_by_calls
 
-    def thin(self, left_s: float) -> None:
-        """Leave the time that is left to the fastest where a race for the best arm can't have all play on."""
-        if self.may_thin:
-            share_s = left_s / max(1, self.fewest - self.played)
-            last = self._find_far_from_told()
-            self.players = thinned(self.players, self.parts_s, self.blocks, self.rules, share_s, last)
-
-    def _find_far_from_told(self) -> set[str]:
-        """Return the arms that a restart or two more bring no verdict, as far as that is known."""
-        if self.played < self.fewest:
-            return set()
-        nearest: dict[str, float] = {}
-        for pair, restarts in self.open_pairs().items():
-            nearest |= {label: min(restarts, nearest.get(label, math.inf)) for label in pair}
-        return {label for label, restarts in nearest.items() if restarts > FAR_RESTARTS}
-
-
-def find_waiting(playing: Sequence[Race], time: RaceTime) -> list[Race]:
+def find_waiting(playing: Sequence[Race], time: RaceTime, purpose: Purpose) -> list[Race]:
     """Return the races that may play next, after arms have come in or left for want of time.
 
     A race that its budget can't settle by far is left out, but for arms that stood back.
@@ -454,7 +431,7 @@ def find_waiting(playing: Sequence[Race], time: RaceTime) -> list[Race]:
         race.call_all(0.0 if race.is_hopeless(time.racing.left_s) else time.left_s)
     if len(playing) == 1:  # a budget ends no race before a verdict
         race = playing[0]
-        race.thin(time.run.left_s if race.played < race.fewest else time.left_s)
+        race.players = purpose.thin(race, time.run.left_s if race.played < race.fewest else time.left_s)
     return [race for race in playing if race.owes or not race.is_hopeless(time.racing.left_s)]
 
 
@@ -509,6 +486,10 @@ class Purpose:
             out: the run folder, with all that the run holds so far.
         """
         return race.barred
+
+    def thin(self, race: Race, left_s: float) -> list[Arm]:  # noqa: ARG002
+        """Return those of the players that play the next restart, with so many seconds left for the race: all."""
+        return race.players
 
     def call_wanted(self, race: Race, out: Path, has_time: Callable[[float], bool]) -> Sequence[Pair]:  # noqa: ARG002
         """Call the pairs of a race that play once more when nothing is open, and again after those have played.
