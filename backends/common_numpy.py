@@ -16,7 +16,7 @@ import numpy as np
 
 from shootout.backends.common import precision_of
 from shootout.core.contract import Array, Arrays
-from shootout.quantize.operations import product_flops
+from shootout.models.onnx.operations import product_flops
 
 BLAS_THREAD_SYMBOLS = (
     "scipy_openblas_get_num_threads64_",

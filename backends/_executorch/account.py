@@ -15,7 +15,7 @@ from typing import Any
 
 from shootout.backends._executorch.runtime import MethodStep, Operand, record_calls, steps_of
 from shootout.core.contract import Precision
-from shootout.quantize.operations import convolution_flops, flops_by_precision, is_product, product_flops
+from shootout.models.onnx.operations import convolution_flops, flops_by_precision, is_product, product_flops
 
 PRODUCT = re.compile(
     r"(?:Dynamic )?(?:Fully Connected|Batch Matrix Multiply|Convolution|Deconvolution) \(\w+, (?P<types>[^)]*)\)"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from shootout.core.contract import Precision
-from shootout.quantize.operations import flops_by_precision
+from shootout.models.onnx.operations import flops_by_precision
 
 LABELS = {
     "f64": "fp64",

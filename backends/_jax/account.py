@@ -20,7 +20,7 @@ from typing import Any
 from shootout.backends.common import precision_of
 from shootout.core.adapter import Event
 from shootout.core.contract import Device, Executed, Precision
-from shootout.quantize.operations import flops_by_precision, product_flops
+from shootout.models.onnx.operations import flops_by_precision, product_flops
 
 INSTRUCTION = re.compile(r"^\s*(?:ROOT )?%?([\w.-]+) = (\(.*?\)|\S+) ([\w-]+)\((.*)$", re.MULTILINE)
 """Name, type, operation, and the rest of the line: operands and attributes."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from shootout.core.contract import Precision
-from shootout.quantize.operations import convolution_flops, flops_by_precision, product_flops
+from shootout.models.onnx.operations import convolution_flops, flops_by_precision, product_flops
 
 PRODUCTS: Mapping[str, tuple[int, int]] = {
     "FULLY_CONNECTED": (0, 1),

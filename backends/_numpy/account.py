@@ -16,7 +16,7 @@ from shootout.backends.common_numpy import Product
 from shootout.core.adapter import Event
 from shootout.core.clock import now_ns
 from shootout.core.contract import Array, Arrays
-from shootout.quantize.operations import is_product
+from shootout.models.onnx.operations import is_product
 
 
 def nodes_of(evaluator: Any, inputs: Arrays) -> list[Product]:

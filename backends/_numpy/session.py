@@ -22,7 +22,7 @@ from shootout.core.contract import (
 from shootout.core.errors import NotRunKind, SkippedArm
 from shootout.core.exported.model import aligned
 from shootout.core.install import install
-from shootout.quantize.operations import flops_by_precision
+from shootout.models.onnx.operations import flops_by_precision
 
 if TYPE_CHECKING:
     from shootout.core.exported.model import ExportedModel

@@ -27,7 +27,7 @@ from shootout.core.adapter import Event
 from shootout.core.clock import Stopwatch
 from shootout.core.contract import Arm, Arrays, Device, Precision
 from shootout.models.onnx.layers import find_owner
-from shootout.quantize.operations import convolution_flops, flops_by_precision, is_product, product_flops
+from shootout.models.onnx.operations import convolution_flops, flops_by_precision, is_product, product_flops
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -32,8 +32,8 @@ from shootout.core.errors import SkippedArm
 from shootout.core.host.environment import SEVEN_BITS, machine_key, saturates, version_of
 from shootout.core.host.store import RANGES, cache_folder, mark_used
 from shootout.core.schemes import Scheme, parse
+from shootout.models.onnx.operations import is_product
 from shootout.quantize import ort
-from shootout.quantize.operations import is_product
 from shootout.quantize.ort import CalibrationReader, quietly
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from shootout.backends.trace_events import in_a_row
 from shootout.core.adapter import Event
 from shootout.core.contract import Arm, Arrays, Device, Precision
 from shootout.models.onnx.layers import find_owner
-from shootout.quantize.operations import COMPUTE_OPS, convolution_flops, product_flops
+from shootout.models.onnx.operations import COMPUTE_OPS, convolution_flops, product_flops
 
 LABELS: Mapping[str, str] = {
     "f64": "fp64", "f32": "fp32", "bf16": "bf16", "f16": "fp16", "i8": "int8", "u8": "int8", "i4": "int4", "u4": "int4",

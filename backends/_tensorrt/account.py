@@ -23,7 +23,7 @@ from types import ModuleType
 from typing import Any
 
 from shootout.core.contract import Precision
-from shootout.quantize.operations import convolution_flops, product_flops
+from shootout.models.onnx.operations import convolution_flops, product_flops
 
 PRECISIONS = {"FLOAT": "fp32", "HALF": "fp16", "BF16": "bf16", "FP8": "fp8", "FP4": "fp4"}
 """TensorRT's names of types, where they aren't their own in lower case."""

@@ -20,7 +20,7 @@ from weakref import WeakSet
 
 from shootout.backends.common import precision_of
 from shootout.core.contract import Device, Precision
-from shootout.quantize.operations import COMPUTE_OPS, convolution_flops, product_flops
+from shootout.models.onnx.operations import COMPUTE_OPS, convolution_flops, product_flops
 
 if TYPE_CHECKING:
     import torch

@@ -17,7 +17,7 @@ from shootout.backends.optional import Inside, RanNode
 from shootout.backends.trace_events import spans
 from shootout.core.adapter import Event, Session
 from shootout.core.contract import SCALED, Array, Arrays
-from shootout.quantize.operations import is_product
+from shootout.models.onnx.operations import is_product
 
 if TYPE_CHECKING:
     import torch

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from shootout.apps.tune.settings import find_offered
 from shootout.core import backends
 from shootout.core.contract import Artifact, Capabilities, Device, Option, Precision, Target
-from shootout.core.schemes import find_offered
 from shootout.tell.registered import why_unshippable
 
 OPTIONS_HEAD = """# Every backend's own options

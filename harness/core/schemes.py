@@ -200,14 +200,6 @@ def unoffered(scheme: Scheme, offered: Iterable[str]) -> str | None:
     return next((word for word in scheme.words if not any(fnmatchcase(word, one) for one in known)), None)
 
 
-def find_offered(offered: Iterable[str], word: str) -> str | None:
-    """Return the scheme by which a backend that offers these words (as `unoffered`) has a word.
-
-    That is the word itself, or `shared+` and the word if only the shared file has it; None if neither is offered.
-    """
-    return next((one for one in (word, SHARED + word) if any(fnmatchcase(one, known) for known in offered)), None)
-
-
 def promised(precision: str, scheme: str) -> str:
     """Return the precision and, behind a slash, the word on activations, if the scheme has one."""
     words = (word for word in scheme.split("+") if re.fullmatch(PATTERNS["activations"], word))

@@ -26,7 +26,6 @@ from shootout.core.scenario import Scenario, find_scenario, scenario_names
 from shootout.core.units import duration
 from shootout.core.worker.blocks import Caller
 from shootout.core.worker.verification import Claim
-from shootout.quantize.sketches import as_float64, off, sketch
 
 PRECISIONS = (Precision.FP32, Precision.TF32, Precision.BF16)
 """BF16 is mixed: products are rounded to it, weights, gradients and momenta stay in float32."""
@@ -109,6 +108,8 @@ def judged(
         exported: of the training step.
         buffers: its input buffers.
     """
+    from shootout.quantize.sketches import off, sketch  # reading a run loads scenarios, not this
+
     at_rest = {name: array for name, array in exported.weights().items() if name in exported.trained}
     errors = []
     for slot, (inputs, wanted) in enumerate(zip(buffers, exported.gradients(), strict=True)):
@@ -154,6 +155,8 @@ def _moved_at_rest(weights: Arrays, at_rest: Arrays) -> str | None:
 
 def _step_fault(session: TrainingSession, inputs: Arrays, slot: int, weights: Arrays, gradients: Arrays) -> str | None:
     """Take a second step, on the same inputs, which moves the weights: m is (1 + MOMENTUM) g, w moves by -rate m."""
+    from shootout.quantize.sketches import as_float64
+
     wanted = {name: (1 + MOMENTUM) * as_float64(gradient) for name, gradient in gradients.items()}
     size, length = _whole_norm(weights), _whole_norm(wanted)
     rate = np.float32(MOVE * (size or 1.0) / length) if length else np.float32(MOVE)
@@ -167,6 +170,8 @@ def _step_fault(session: TrainingSession, inputs: Arrays, slot: int, weights: Ar
 
 
 def _is_near(got: Arrays, wanted: Arrays) -> bool:
+    from shootout.quantize.sketches import off
+
     error = off(got, wanted) if _whole_norm(wanted) else 0.0
     return error is not None and error <= STEP_TOLERANCE
 

@@ -40,8 +40,7 @@ from shootout.core.host import child, environment, store
 from shootout.core.messages import MORE_TIME, ExportProgress
 from shootout.core.units import span
 from shootout.models.onnx import INLINE_BYTES
-from shootout.quantize import RANGE_SETS
-from shootout.quantize.operations import product_flops
+from shootout.models.onnx.operations import product_flops
 
 T = TypeVar("T")
 ALL_RUNS = 42.0
@@ -249,6 +248,8 @@ class Effort:
 
     def _foresee_whole(self, count: int, call_s: float, load_s: float, scored: int) -> float:
         """Return the seconds of an export that leaves nothing out, of so many input buffers."""
+        from shootout.quantize import RANGE_SETS  # reading a run loads this file, not that
+
         runs = LEAST_RUNS + (ALL_RUNS - LEAST_RUNS) * len(self.predicted) / len(PREDICTED)
         ranges = RANGE_SETS * bool(self.predicted.intersection(SCALED))
         return runs * (count * call_s + load_s) + (ranges + scored) * call_s

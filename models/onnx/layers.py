@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from shootout.core.errors import ModelError, UsageError
 from shootout.core.units import counted
-from shootout.quantize.operations import is_product
+from shootout.models.onnx.operations import is_product
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto

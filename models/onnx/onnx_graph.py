@@ -16,7 +16,7 @@ from shootout.core.errors import ModelError
 from shootout.core.exported.calls import Work
 from shootout.core.units import size
 from shootout.models.onnx.onnx_files import graphs_inside, parse
-from shootout.quantize.operations import convolution_flops, is_product, product_flops
+from shootout.models.onnx.operations import convolution_flops, is_product, product_flops
 
 Shape = tuple[int, ...]
 Count = Callable[[NodeProto, Sequence[Shape], Shape], float]

@@ -18,7 +18,7 @@ from shootout.core.contract import Arm, Arrays, Device, Target
 from shootout.core.exported.model import ExportedModel
 from shootout.models import probes
 from shootout.models.onnx import onnx_files
-from shootout.quantize.operations import COMPUTE_OPS
+from shootout.models.onnx.operations import COMPUTE_OPS
 from shootout.testing.cases import ConformanceCase, case_of, warm_of
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh

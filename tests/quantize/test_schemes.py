@@ -6,6 +6,7 @@ from dataclasses import fields
 
 import pytest
 
+from shootout.apps.tune.settings import find_offered
 from shootout.core import schemes
 from shootout.core.contract import Device, Precision, Target
 from shootout.core.errors import UsageError
@@ -111,9 +112,9 @@ def test_a_word_may_be_offered_for_the_shared_file_alone():
     assert schemes.unoffered(schemes.parse("float-3"), shared_alone) == "float-3"
     for offered in (shared_alone, both):
         assert schemes.unoffered(schemes.parse("float-3+shared"), offered) is None
-    assert schemes.find_offered(shared_alone, "float-3") == "shared+float-3"
-    assert schemes.find_offered(both, "float-3") == "float-3"
-    assert schemes.find_offered({"samples-*"}, "float-3") is None
+    assert find_offered(shared_alone, "float-3") == "shared+float-3"
+    assert find_offered(both, "float-3") == "float-3"
+    assert find_offered({"samples-*"}, "float-3") is None
 
 
 def test_a_probe_is_asked_without_what_needs_data_or_layers():

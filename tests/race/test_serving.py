@@ -19,7 +19,6 @@ from shootout.core.contract import Arm, Array
 from shootout.core.messages import Scope, Turn
 from shootout.core.race.race import Race
 from shootout.core.race.restart import Restart, flagged_blocks
-from shootout.core.stats import readings
 from shootout.core.stats.goals import Goal
 from shootout.core.stats.group_evidence import GroupEvidence, Rules
 from shootout.core.stats.readings import LEAST_TAILS
@@ -27,7 +26,7 @@ from shootout.core.stats.verdicts import Verdict
 from shootout.scenarios import load_search as serving
 from shootout.scenarios import p99_limit
 from shootout.scenarios.concurrent import GIVEN_ROUNDS, SERVE_ROUNDS, RateStep, Service, schedule_ns, serve_stream
-from shootout.scenarios.load_search import P99, LoadTest, next_rate
+from shootout.scenarios.load_search import P99, LoadTest, next_rate, tail_bound
 
 SERVICE_NS = 20_000_000
 REQUESTS = 40_000
@@ -120,7 +119,7 @@ def test_waits_and_p99_are_those_of_queueing_theory(clock: Clock, kind: str, loa
     queue = served(clock, load, service(1), seed=2)
     assert waits(queue).mean() == pytest.approx(mean_wait(load, variation), rel=WITHIN)
     assert np.quantile(latencies(queue), P99) == pytest.approx(p99(load), rel=WITHIN)
-    bound = readings.tail_bound(latencies(queue), P99)
+    bound = tail_bound(latencies(queue), P99)
     assert np.quantile(latencies(queue), P99) < bound == pytest.approx(p99(load), rel=2 * WITHIN)
 
 

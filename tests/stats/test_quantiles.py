@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.special import bdtr as binomial_cdf  # scipy.stats takes a second to import
 
 from shootout.apps.judge.rows import PercentileBounds, median_interval, percentile, percentile_bounds
-from shootout.core.stats.readings import tail_bound
+from shootout.scenarios.load_search import tail_bound
 
 values = st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=200).map(np.array)
 

@@ -18,7 +18,7 @@ from shootout.backends.trace_events import in_a_row
 from shootout.core.adapter import Built, Event, check_inputs, check_options
 from shootout.core.contract import Arm, Arrays, Artifact, Availability, Capabilities, Device, Executed, Precision
 from shootout.core.errors import NotRunKind, SkippedArm, one_line
-from shootout.quantize.operations import flops_by_precision, is_product
+from shootout.models.onnx.operations import flops_by_precision, is_product
 
 if TYPE_CHECKING:
     from shootout.core.exported.model import ExportedModel

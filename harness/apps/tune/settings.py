@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from itertools import chain
 from operator import itemgetter
 
 from shootout.apps.sensitivity.rounded import LayerSensitivity
 from shootout.core import backends
 from shootout.core.contract import Arm, Device, Precision, Target
-from shootout.core.schemes import SHARED, find_offered, parse, write_floats
+from shootout.core.schemes import SHARED, parse, write_floats
 from shootout.core.study.plan import name_quantizer
 
 FEW_THREADS = 8
@@ -83,6 +84,14 @@ def _list_schemes(offered: Collection[str], words: Iterable[str]) -> list[str]:
     """
     plain = "shared" if any(one.startswith(SHARED) for one in offered) else ""
     return [*dict.fromkeys([plain, *filter(None, (find_offered(offered, word) for word in words))])]
+
+
+def find_offered(offered: Iterable[str], word: str) -> str | None:
+    """Return the scheme by which a backend that offers these words (as `schemes.unoffered`) has a word.
+
+    That is the word itself, or `shared+` and the word if only the shared file has it; None if neither is offered.
+    """
+    return next((one for one in (word, SHARED + word) if any(fnmatchcase(one, known) for known in offered)), None)
 
 
 def list_mixes(order: Sequence[LayerSensitivity], most_error: float | None = None) -> list[str]:

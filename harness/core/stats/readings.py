@@ -51,25 +51,6 @@ def own_calls(p: float) -> int:
     return math.ceil(round(ABOVE_OWN / (1 - p), 9))
 
 
-def tail_bound(values: Array, p: float) -> float | None:
-    """Return the bound below which the `p` percentile lies with 99 % confidence; None if there are too few values.
-
-    It is the (n−t)-th order statistic with the largest t for which P(Bin(n, 1−p) ≤ t) ≤ 1 %. At least one value must
-    lie above it (t ≥ 1), which takes 64, 130 and 662 values for p = 0.90, 0.95 and 0.99.
-
-    Args:
-        values: shape (n,), any unit.
-        p: the percentile as a share, 0.9 for p90.
-
-    Source: the sample sizes of MLPerf's LoadGen for a tail-latency limit, with c = 0.99.
-    """
-    n = values.size
-    if n < least_calls(p):
-        return None
-    above = most_above(n, p)
-    return float(np.partition(values, n - 1 - above)[n - 1 - above])
-
-
 @lru_cache(maxsize=64)
 def least_calls(p: float) -> int:
     """Return how many values a bound of the `p` percentile takes in all: 64, 130 and 662 for p90, p95 and p99."""
@@ -77,7 +58,7 @@ def least_calls(p: float) -> int:
 
 
 def most_above(n: int, p: float) -> int:
-    """Return how many of `n` values may lie above the limit of `tail_bound`; below 1 there is no bound."""
+    """Return how many of `n` values may lie above a 99 % bound of the `p` percentile; below 1 there is no bound."""
     return largest_within(n, 1 - p, 1 - TAIL_CONFIDENCE)[0]
 
 

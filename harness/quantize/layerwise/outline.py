@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from shootout.models.onnx.layers import Layer, find_owners, innermost_module, layers_of
 from shootout.models.onnx.onnx_graph import MOVES
-from shootout.quantize.operations import is_product
+from shootout.models.onnx.operations import is_product
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto

@@ -25,6 +25,7 @@ from shootout.core.exported.model import ExportedModel
 from shootout.models.onnx import onnx_files
 from shootout.models.onnx.layers import Layer, layers_of
 from shootout.models.onnx.onnx_graph import OnnxGraph, read_graph
+from shootout.models.onnx.operations import is_product
 from shootout.quantize import error_bounds, onnx_error_bounds
 from shootout.quantize.error_bounds import Weights, by_channel, by_group
 from shootout.quantize.onnx_error_bounds import (
@@ -42,7 +43,6 @@ from shootout.quantize.onnx_error_bounds import (
     to_grid,
     to_own_grid,
 )
-from shootout.quantize.operations import is_product
 
 SEVEN_BIT_LEVELS = 64
 """The levels above zero of weights with 7 bits, as ONNX Runtime's quantizer has them."""
