@@ -24,7 +24,6 @@ from shootout.apps.judge.analysis import Analysed, analyse_cells
 from shootout.core.constants import ALPHA
 from shootout.core.contract import Array, Value
 from shootout.core.journal import journal
-from shootout.core.messages import Scope
 from shootout.core.stats import verdicts
 from shootout.core.stats.verdicts import Comparison
 from shootout.core.units import duration, size
@@ -106,7 +105,7 @@ def restart_times(name: str, row: Row) -> Array:
     """Return the logarithm of the median time (ns) of each restart of a row, shape (n,)."""
     run = read(name)
     assert run is not None
-    blocks = run.groups[row.group].blocks_of(Scope.END_TO_END, row.arm)
+    blocks = run.groups[row.group].blocks_of("end_to_end", row.arm)
     return np.log([float(np.median(one)) for one in blocks.values()])
 
 

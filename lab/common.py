@@ -254,7 +254,7 @@ def restart(
 
 def medians(performances: Sequence[LiveArm], scope: Scope) -> dict[str, Array]:
     """Return block medians (ns) by label."""
-    return {one.arm.label: np.array(block_medians(one)[scope.value]) for one in performances}
+    return {one.arm.label: np.array(block_medians(one)[scope]) for one in performances}
 
 
 def log_ratio(ours: Sequence[float] | Array, theirs: Sequence[float] | Array) -> float:

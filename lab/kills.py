@@ -32,7 +32,6 @@ from shootout.core.journal import journal
 from shootout.core.journal.journal import History
 from shootout.core.journal.records import Header, Line, Played, Rounds, Setback
 from shootout.core.journal.samples import read
-from shootout.core.messages import Scope
 
 KILLS, QUICK = 50, 2
 TABLE, FAULTS = "kill -9 at random instants", "what was wrong"
@@ -280,7 +279,7 @@ def _find_losses(run: Drill, before: bytes) -> Iterable[str]:
         yield f"{len(before)} bytes of the journal were there and are not"
     history = run.history()
     for line in history.lines if history else ():
-        if isinstance(line, Played) and not read(run.out, line.samples, line.arm, Scope.END_TO_END).size:
+        if isinstance(line, Played) and not read(run.out, line.samples, line.arm, "end_to_end").size:
             yield f"{line.samples} of {line.arm}"
 
 

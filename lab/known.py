@@ -12,7 +12,6 @@ import numpy as np
 from lab.common import Bench, Table, Tables, medians, restart, say, watch
 from shootout.core.clock import Stopwatch, quiet_collector, read_block
 from shootout.core.host.placement import on_cpus
-from shootout.core.messages import Scope
 
 DURATIONS_US = (10, 100, 1_000, 10_000)
 LIMITS_PERCENT = {100: 0.3, 1_000: 0.05}
@@ -35,7 +34,7 @@ def _time_planted(bench: Bench) -> Table:
     for index in range(count):
         say(f"  spin: restart {index + 1}/{count}")
         played = restart(index, arms, stage, eye, rng).playing
-        for label, values in medians(played, Scope.COMPUTE).items():
+        for label, values in medians(played, "compute").items():
             found[label].append(float(np.median(values)))
     return [
         _row_of(duration, np.array(found[arm.label]), eye.share)

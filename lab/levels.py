@@ -20,7 +20,6 @@ from lab.common import Bench, Tables
 from lab.marked_tables import fill_tables, find_pages, write_table
 from shootout.core.contract import Array
 from shootout.core.journal import journal
-from shootout.core.messages import Scope
 from shootout.core.results.group import Group, group_of
 from shootout.core.stats.group_evidence import GroupEvidence, log_ratios
 from shootout.core.stats.leaders import find_untold, leader_sets
@@ -220,7 +219,7 @@ def _replays() -> Iterator[dict[str, object]]:
 
 def _replay(group: Group) -> tuple[list[int | None], int | None]:
     """Return the restarts after which each arm has a verdict, and after which one leads alone; None: never."""
-    blocks, rules = group.blocks(Scope.END_TO_END), group.rules
+    blocks, rules = group.blocks("end_to_end"), group.rules
     arms = [label for label in blocks if blocks[label] and label not in (rules.control, *group.setbacks)]
     beside = [(label, rules.baseline or "") for label in arms if label != rules.baseline]
     first: dict[str, int] = {}
@@ -242,7 +241,7 @@ def recorded() -> list[Array]:
         history = journal.read(folder)
         for record in history.groups:
             group = group_of(history, record)
-            blocks = group.blocks(Scope.END_TO_END)
+            blocks = group.blocks("end_to_end")
             x = log_ratios(blocks.get(group.rules.control or "", {}), blocks.get(group.rules.baseline or "", {}))
             if x.size > 1:
                 found.append(x)

@@ -16,7 +16,6 @@ import numpy as np
 from lab.common import Bench, Table, Tables, copies, log_ratio, medians, pooled, restart, say, watch
 from shootout.core.adapter import Built
 from shootout.core.contract import Arm
-from shootout.core.messages import Scope
 from shootout.core.race.live_arm import Launcher, LiveArm
 from shootout.core.run import bias_floor
 from shootout.core.stats.verdicts import compare, make_pair
@@ -75,7 +74,7 @@ def _read_victim(bench: Bench, built: Sequence[Built], stage: Launcher) -> Any:
     found = []
     for index in range(bench.size(3, 1)):
         played = restart(index, [one.arm for one in built], stage, eye, rng).playing
-        found += [pooled(one, Scope.END_TO_END) for one in played if one.arm.label == built[0].arm.label]
+        found += [pooled(one, "end_to_end") for one in played if one.arm.label == built[0].arm.label]
     return np.concatenate(found)
 
 
@@ -87,7 +86,7 @@ def _spawn_orders(bench: Bench) -> Table:
         eye, x = watch(bench.placement), []
         for index in range(count):
             played = restart(index, [one.arm for one in built], bench.stage(built), eye, rng).playing
-            by_label = medians(played, Scope.END_TO_END)
+            by_label = medians(played, "end_to_end")
             x.append(log_ratio(by_label[built[1].arm.label], by_label[built[0].arm.label]))
         found = compare(make_pair(x), comparisons=1, bias_floor=bias_floor())
         rows.append(

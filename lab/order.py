@@ -23,7 +23,7 @@ from shootout.core.adapter import Built
 from shootout.core.clock import Stopwatch
 from shootout.core.constants import LEAD_IN_CALLS
 from shootout.core.contract import Arm, NotRun
-from shootout.core.messages import Ask, Scope, Turn
+from shootout.core.messages import Ask, Turn
 from shootout.core.race.live_arm import Launcher, LiveArm
 
 BASELINE = "torch-eager"
@@ -166,7 +166,7 @@ def _play_restarts(bench: Bench, point: Point, built: dict[str, Built], found: d
 
 
 def _note_figures(played: Sequence[LiveArm], names: dict[str, str], found: dict[str, Found]) -> None:
-    by_target = {names[label]: values for label, values in medians(played, Scope.COMPUTE).items()}
+    by_target = {names[label]: values for label, values in medians(played, "compute").items()}
     for one in played:
         target = names[one.arm.label]
         found[target].last = one

@@ -39,7 +39,7 @@ from shootout.core.adapter import Built
 from shootout.core.clock import Stopwatch
 from shootout.core.contract import Arm, Array
 from shootout.core.host.placement import on_cpus
-from shootout.core.messages import Scope
+from shootout.core.messages import SCOPES, Scope
 from shootout.core.race.live_arm import Launcher, LiveArm
 from shootout.core.run import bias_floor
 from shootout.core.stats.verdicts import compare, make_pair
@@ -75,7 +75,7 @@ def _measure_arm(bench: Bench, target: str) -> dict[str, Any]:
             played.append(restart(index, [one.arm for one in built], stage, eye, rng).playing)
     every = [one for performances in played for one in performances]
     return {
-        "spread": [_spread_row(target, scope, _log_ratios(played, scope), eye) for scope in Scope],
+        "spread": [_spread_row(target, scope, _log_ratios(played, scope), eye) for scope in SCOPES],
         "start": {"arm": target, "build_s": prepared.build_s, **_start_row(every)},
         "split": {"arm": target, **split(ledger, wall.seconds, every, count), "restarts": count},
     }
@@ -107,7 +107,7 @@ def start_figures(bench: Bench) -> Tables:
             for index in range(bench.size(40, 2)):
                 say(f"  run {number + 1}, restart {index + 1}")
                 played.append(restart(index, [one.arm for one in here], stage, eye, rng).playing)
-        for scope, target in product(Scope, dict.fromkeys(str(one.arm.target) for one in built)):
+        for scope, target in product(SCOPES, dict.fromkeys(str(one.arm.target) for one in built)):
             of = [[one for one in performances if str(one.arm.target) == target] for performances in played]
             for kind, values in _ratios_of_starts(of, scope).items():
                 series[target, scope, kind] += values
@@ -204,7 +204,7 @@ def _start_row(played: Sequence[LiveArm]) -> dict[str, Any]:
         "peak_rss_mb": median([(one.peak_rss_bytes or math.nan) / 1e6 for one in played]),
         "os_threads": median([one.placed.os_threads for one in played]),
         "warm_up_calls": median([one.warm_up_calls for one in played]),
-        "end_to_end_us": median([float(np.median(medians([one], Scope.END_TO_END)[one.arm.label])) for one in played])
+        "end_to_end_us": median([float(np.median(medians([one], "end_to_end")[one.arm.label])) for one in played])
         / 1e3,
         "processes": len(played),
         "fallbacks": "; ".join(sorted({line for one in played for line in one.verified.executed.fallbacks})) or None,
@@ -215,7 +215,7 @@ def _spread_row(target: str, scope: Scope, values: list[float], eye: Disturbance
     found = compare(make_pair(values), comparisons=1, bias_floor=bias_floor())
     return {
         "arm": target,
-        "scope": scope.value,
+        "scope": scope,
         "sd_percent": 100 * (found.sd or 0.0),
         "ratio": found.value,
         "low": found.low,

@@ -24,7 +24,6 @@ from shootout.core.exported.client import obtain_all
 from shootout.core.exported.request import Request
 from shootout.core.journal import journal
 from shootout.core.journal.records import Played
-from shootout.core.messages import Scope
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.study import schema
 from shootout.core.study.group import GroupRecord
@@ -58,7 +57,7 @@ def _steps_per_ms(bench: Bench) -> int:
     arm = bench.arm("spin", "identity", options={"work": str(STEPS_PER_LOOK)})
     stage = bench.stage([bench.built(arm)])
     played = restart(0, [arm], stage, watch(bench.placement), bench.rng("steps")).playing
-    return round(STEPS_PER_LOOK * 1e6 / float(np.median(medians(played, Scope.END_TO_END)[arm.label])))
+    return round(STEPS_PER_LOOK * 1e6 / float(np.median(medians(played, "end_to_end")[arm.label])))
 
 
 def race(bench: Bench, name: str, steps: Sequence[int], restarts: int) -> tuple[Document, float]:

@@ -23,7 +23,6 @@ from shootout.apps.judge.analysis import analyse
 from shootout.core.clock import Stopwatch
 from shootout.core.journal import journal
 from shootout.core.journal.journal import History
-from shootout.core.messages import Scope
 from shootout.core.results.group import Group, group_of, withheld
 from shootout.core.stats.verdicts import Verdict
 from shootout.tell.answer import render_answer
@@ -91,7 +90,7 @@ class Run:
         withheld.
         """
         group = self.group
-        evidence = group.evidence(Scope.END_TO_END)
+        evidence = group.evidence("end_to_end")
         if withheld(group, "", None):
             return {}
         found = {

@@ -54,7 +54,7 @@ from shootout.core.host.store import sealed
 from shootout.core.journal import journal, samples
 from shootout.core.journal.journal import NAME, PACKED
 from shootout.core.journal.records import LINE, not_run
-from shootout.core.messages import LoadTestResult, Scope, Scores, TriedRate, Turn
+from shootout.core.messages import SCOPES, LoadTestResult, Scores, TriedRate, Turn
 from shootout.core.run import BIAS_FLOORS, bias_floor
 from shootout.core.study import plan, points, schema
 from shootout.core.worker import reported
@@ -196,7 +196,7 @@ def test_a_journal_of_odd_values_with_right_checksums(lines: Any):
 
 @cache
 def sample_file() -> bytes:
-    turns = [Turn(latency_ns={scope: np.linspace(1.0, 2.0, 40) for scope in Scope})] * 3
+    turns = [Turn(latency_ns={scope: np.linspace(1.0, 2.0, 40) for scope in SCOPES})] * 3
     with tempfile.TemporaryDirectory() as folder:
         samples.write(Path(folder), "samples/g0-000.npz", [(A.label, turns), (B.label, turns)])
         return (Path(folder) / "samples/g0-000.npz").read_bytes()
@@ -208,7 +208,7 @@ def read_samples(data: bytes, folder: Path) -> None:
         (folder / name).write_bytes(data)
         found = samples.Samples(folder)
         for arm in (A, B):
-            found.of(GROUP, arm.label, Scope.END_TO_END, {0: "samples/g0-000.npz"})
+            found.of(GROUP, arm.label, "end_to_end", {0: "samples/g0-000.npz"})
         assert all(printable(line) == line for line in found.lost)
 
 

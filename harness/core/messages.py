@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Literal, Protocol
@@ -25,15 +24,9 @@ def path_of(text: str) -> Path:
 ForkingPickler.register(type(Path()), lambda path: (path_of, (str(path),)))
 
 
-class Scope(StrEnum):
-    """Name what lies inside the bracket: `compute` = execute + synchronize; `end_to_end` = stage … fetch, host to
-    host.
-    """
-
-    END_TO_END = "end_to_end"
-    COMPUTE = "compute"
-
-
+Scope = Literal["end_to_end", "compute"]
+"""What lies inside the bracket: `compute` = execute + synchronize; `end_to_end` = stage … fetch, host to host."""
+SCOPES: tuple[Scope, ...] = ("end_to_end", "compute")
 CPU = "cpu"
 """In place of a scope: the CPU time of a call end to end."""
 
@@ -204,7 +197,7 @@ class Tuned:
 class Ask:
     """Hold what an arm is asked in one turn: a block of calls in each scope, in this order. A scenario may ask more."""
 
-    scopes: tuple[Scope, ...] = (Scope.END_TO_END,)
+    scopes: tuple[Scope, ...] = ("end_to_end",)
 
     def takes_s(self, call_s: float) -> float:
         """Return about how long the turn takes, by the seconds of a call."""

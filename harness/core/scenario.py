@@ -20,7 +20,7 @@ from shootout.core.adapter import Built, Runner, Session
 from shootout.core.constants import BLOCK_NS, COMPUTE_ROUNDS, ROUNDS
 from shootout.core.contract import Arm, Array, Capabilities, NotRun
 from shootout.core.exported.model import ExportedModel, sha256
-from shootout.core.messages import Ask, LoadTestResult, Scope, TimeBin, Tuned, Turn, Verified
+from shootout.core.messages import SCOPES, Ask, LoadTestResult, Scope, TimeBin, Tuned, Turn, Verified
 from shootout.core.units import duration, number
 from shootout.core.worker.blocks import Blocks, Caller
 from shootout.core.worker.verification import Claim, verify
@@ -105,7 +105,7 @@ class Scenario:
     varies: ClassVar[bool] = False
     restarts: ClassVar[int] = 0
     divides_threads: ClassVar[bool] = False
-    scopes: ClassVar[tuple[Scope, ...]] = tuple(Scope)
+    scopes: ClassVar[tuple[Scope, ...]] = SCOPES
     trains: ClassVar[bool] = False
     selects: ClassVar[bool] = False
     fills_turns: ClassVar[bool] = True
@@ -119,7 +119,7 @@ class Scenario:
     @property
     def compute_rounds(self) -> int:
         """Return in how many rounds of a restart, the first, `compute` is read."""
-        return COMPUTE_ROUNDS if Scope.COMPUTE in self.scopes else 0
+        return COMPUTE_ROUNDS if "compute" in self.scopes else 0
 
     def tell_time(self, row: Any) -> str:
         """Write how fast a row with a time is: `122 us a call`; `8,000 items/s` where a rate follows from its time."""
@@ -242,7 +242,7 @@ class Scenario:
 
     def values_ns(self, turns: Sequence[Turn]) -> tuple[float, ...]:
         """Return what the turns of a restart come to end to end: a time for each, or one for all; shorter is better."""
-        readings = (turn.latency_ns.get(Scope.END_TO_END) for turn in turns)
+        readings = (turn.latency_ns.get("end_to_end") for turn in turns)
         return tuple(float(np.median(ns)) for ns in readings if ns is not None)
 
     def find_next_group(

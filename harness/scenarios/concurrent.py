@@ -200,7 +200,7 @@ class Instances:
         if not isinstance(ask, RateStep):
             return Turn(latency_ns=self.play(ask.scopes))
         latency_ns, late_ns = self.serve(ask)
-        return Turn(latency_ns={Scope.END_TO_END: latency_ns}, start_late_ns=late_ns)
+        return Turn(latency_ns={"end_to_end": latency_ns}, start_late_ns=late_ns)
 
     def serve(self, offer: RateStep) -> tuple[Array, float]:
         """Serve requests as they arrive.
@@ -217,7 +217,7 @@ class Instances:
             limit_ns=offer.limit_ns,
             most_late=math.inf if offer.most_late is None else offer.most_late,
         )
-        self._run_on_all(lambda mine: serve_stream(self._get_call(mine, Scope.END_TO_END), self._buffer_count, queue))
+        self._run_on_all(lambda mine: serve_stream(self._get_call(mine, "end_to_end"), self._buffer_count, queue))
         due, begun, ended = np.array([queue.due_ns, queue.begun_ns, queue.ended_ns])[:, offer.lead_in :]
         served = ended > 0
         return (ended - due)[served], float(np.quantile((begun - due)[served], 0.1))
@@ -260,7 +260,7 @@ class Instances:
         over = [False]
 
         def keep_calling(mine: int) -> None:
-            call = clock.repeated(self._get_call(mine, Scope.END_TO_END), self._buffer_count, 1)
+            call = clock.repeated(self._get_call(mine, "end_to_end"), self._buffer_count, 1)
             while not over[0]:
                 call(0)
 

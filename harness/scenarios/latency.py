@@ -15,7 +15,6 @@ from shootout.core.constants import (
     TAIL_S,
 )
 from shootout.core.contract import Array
-from shootout.core.messages import Scope
 from shootout.core.scenario import Player, Scenario, StudyOption
 
 CHUNK = StudyOption(
@@ -38,7 +37,7 @@ class Latency(Scenario):
 
     def read_after(self, live: Player, left_s: float, tail: tuple[int, int]) -> Array:
         """Read some calls one by one if a reading of the rounds holds several, else what a p99 lacks."""
-        if live.tuned.per_reading[Scope.END_TO_END] > 1:
+        if live.tuned.per_reading["end_to_end"] > 1:
             return read_singly(live, 2 * (SINGLE_LEAD_IN + SINGLE_CALLS) * SHORT_CALL_NS)
         return _read_tail(live, left_s, *tail)
 
@@ -50,7 +49,7 @@ def read_singly(live: Player, most_ns: int) -> Array:
 
 def _read_tail(live: Player, left_s: float, least: int, wanted: int) -> Array:
     """Read as many calls more as a p99 takes if the rounds of long calls brought fewer and there is time."""
-    known = sum(turn.latency_ns[Scope.END_TO_END].size for turn in live.turns)
+    known = sum(turn.latency_ns["end_to_end"].size for turn in live.turns)
     is_on_gpu = live.arm.target.device.is_gpu
     lead_in = max(LEAD_IN_CALLS, round(GPU_LEAD_IN_NS / live.call_ns) if is_on_gpu else 0)
     most_ns = int(1e9 * min(TAIL_S, left_s))

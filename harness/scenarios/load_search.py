@@ -255,7 +255,7 @@ def believed(turns: Sequence[Turn], flagged: Collection[int]) -> list[tuple[floa
 
 def bound_ns(turn: Turn) -> float | None:
     """Return the 99 % upper bound of a turn's p99; None if the turn was given up early for late requests."""
-    latency_ns = turn.latency_ns[Scope.END_TO_END]
+    latency_ns = turn.latency_ns["end_to_end"]
     gave_up = isinstance(turn.ask, RateStep) and latency_ns.size < turn.ask.requests
     return None if gave_up else tail_bound(latency_ns, P99)
 
@@ -274,7 +274,7 @@ def _has_kept_up(turn: Turn, offer: RateStep) -> bool:
     At R requests a second, an arm that can do C < R is behind by T (R/C - 1) at the end of a step of T seconds. A limit
     that is wide beside T doesn't show it. The wait is a latency beyond the step's shortest one.
     """
-    latency_ns = turn.latency_ns[Scope.END_TO_END]
+    latency_ns = turn.latency_ns["end_to_end"]
     waited_ns = float(np.median(latency_ns[-max(1, latency_ns.size // 10) :]) - latency_ns.min())
     return waited_ns <= _BACKLOG * 1e9 * offer.requests / offer.rate_per_s
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from shootout.core.adapter import Built, Session
 from shootout.core.contract import Arm
-from shootout.core.messages import Scope, Turn
+from shootout.core.messages import Turn
 from shootout.core.scenario import LimitedTail, Scenario, StudyOption
 from shootout.core.units import duration, number
 from shootout.core.worker.blocks import Caller
@@ -66,7 +66,7 @@ class Serve(Scenario):
         "enough_rate": ENOUGH_RATE,
     }
     divides_threads = True
-    scopes = (Scope.END_TO_END,)
+    scopes = ("end_to_end",)
     fills_turns = is_by_call = is_one_call = False
     objective = ""
 

@@ -66,7 +66,7 @@ class Sustained(Scenario):
     }
     restarts = SUSTAINED_TURNS
     divides_threads = True
-    scopes = (Scope.END_TO_END,)
+    scopes = ("end_to_end",)
     is_one_call = False
     objective = ""
 
@@ -182,7 +182,7 @@ class LongBlocks(Blocks):
         """Call without a pause."""
         assert isinstance(ask, LongTurn), "an arm under sustained load takes long turns"
         bins = self.sustain(ask.seconds, self._look)
-        return Turn(latency_ns={Scope.END_TO_END: np.array([1e9 * one.seconds / one.calls for one in bins])}, bins=bins)
+        return Turn(latency_ns={"end_to_end": np.array([1e9 * one.seconds / one.calls for one in bins])}, bins=bins)
 
     def _look(self) -> tuple[float | None, float | None]:
         if not self._device.is_gpu:
@@ -200,7 +200,7 @@ class LongBlocks(Blocks):
             look: tells MHz and degrees Celsius right after a bin; see `TimeBin`.
         """
         assert self._tuned is not None, "tune comes first"
-        k, bin_s, bins = self._tuned.per_reading[Scope.END_TO_END], max(BIN_S, seconds / MOST_BINS), list[TimeBin]()
+        k, bin_s, bins = self._tuned.per_reading["end_to_end"], max(BIN_S, seconds / MOST_BINS), list[TimeBin]()
         turn = clock.Deadline(seconds)
         while not bins or turn.allows(bin_s / 2):
             clock.quiet_collector()  # nothing else collects, and minutes of calls may leave much
@@ -208,7 +208,7 @@ class LongBlocks(Blocks):
             end = clock.Deadline(min(bin_s, turn.left_s))
             while not calls or end.left_s > 0:  # short calls fill the readings before the bin is over
                 left_ns = max(0, round(1e9 * end.left_s))
-                block = self._read_calls(Scope.END_TO_END, self._readings, per_reading=k, block_ns=left_ns, min_calls=1)
+                block = self._read_calls("end_to_end", self._readings, per_reading=k, block_ns=left_ns, min_calls=1)
                 calls, ns = calls + k * block.size, ns + int(block.sum())
             mhz, celsius = look()
             bins.append(TimeBin(at_s=at_s, seconds=ns / 1e9, calls=calls, mhz=mhz, celsius=celsius))

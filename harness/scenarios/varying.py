@@ -19,7 +19,7 @@ from shootout.core.adapter import Built, Event, GpuSide, Runner, Session, check_
 from shootout.core.constants import LEAD_IN_NS, TAIL_S
 from shootout.core.contract import Arm, Array, Arrays, Capabilities, Executed, NotRun
 from shootout.core.exported.model import ExportedModel, aligned
-from shootout.core.messages import Ask, Scope, Tuned, Turn, Verified
+from shootout.core.messages import SCOPES, Ask, Scope, Tuned, Turn, Verified
 from shootout.core.scenario import Player, Scenario, StudyOption
 from shootout.core.schemes import without_shapes
 from shootout.core.worker.blocks import Blocks, Caller
@@ -64,14 +64,14 @@ class VaryingSizes(Scenario):
         )
     }
     varies = True
-    scopes = (Scope.END_TO_END,)
+    scopes = ("end_to_end",)
     is_one_call = False
     unshippable = "varying sizes can't be shipped, since a shipped folder has one size: race the size to ship by itself"
     unexplainable = "sizes that vary have no one graph: explain a run of one size"
 
     def read_after(self, live: Player, left_s: float, tail: tuple[int, int]) -> Array:  # noqa: ARG002
         """Read some calls one by one if a reading of the rounds holds several."""
-        is_short = live.tuned.per_reading[Scope.END_TO_END] > 1
+        is_short = live.tuned.per_reading["end_to_end"] > 1
         return read_singly(live, int(1e9 * TAIL_S)) if is_short else np.array([])
 
     def tell_time(self, row: Any) -> str:
@@ -149,7 +149,7 @@ class SizedBlocks(Blocks):
 
     def tune(self) -> Tuned:
         """Fix that a reading is of a pass."""
-        self._tuned = replace(super().tune(), per_reading=dict.fromkeys(Scope, self._count))
+        self._tuned = replace(super().tune(), per_reading=dict.fromkeys(SCOPES, self._count))
         return self._tuned
 
     def turn(self, ask: Ask) -> Turn:

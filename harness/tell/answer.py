@@ -19,7 +19,6 @@ from shootout.core.contract import Device, NotRunKind, Precision, Value, short
 from shootout.core.errors import FAILURES
 from shootout.core.exported.request import name_model
 from shootout.core.install import install
-from shootout.core.messages import Scope
 from shootout.core.scenario import find_scenario
 from shootout.core.schemes import FULL
 from shootout.core.stats.verdicts import Verdict
@@ -868,7 +867,7 @@ def _tell_crossover(one: Crossover, axes: Sequence[str]) -> str:
     fixed = _name_cell(
         {axis: _name_value({**place, "scenario": one.scenario}, axis) for axis in axes if axis != one.axis}
     )
-    copies = " without copies" if one.scope == Scope.COMPUTE else ""
+    copies = " without copies" if one.scope == "compute" else ""
     told = f"{short(one.below)} up to {one.low}, {short(one.above)} from {one.high} on{copies}"
     return f"{fixed}: {told}" if fixed else told
 

@@ -18,7 +18,7 @@ import numpy as np
 from lab.common import Bench
 from shootout.core.adapter import Built
 from shootout.core.host.placement import child_environment, on_cpus
-from shootout.core.messages import Ask, Scope
+from shootout.core.messages import SCOPES, Ask
 from shootout.core.race.live_arm import warm_up
 
 from . import plain
@@ -64,9 +64,9 @@ class Ours:
     def block(self, rng: random.Random) -> Medians:
         """Take one turn."""
         self._player.release()
-        turn = self._player.turn(Ask(scopes=tuple(rng.sample(list(Scope), len(Scope)))))
+        turn = self._player.turn(Ask(scopes=tuple(rng.sample(SCOPES, len(SCOPES)))))
         self._player.hold()
-        return {scope.value: float(np.median(latency)) for scope, latency in turn.latency_ns.items()}
+        return {scope: float(np.median(latency)) for scope, latency in turn.latency_ns.items()}
 
 
 class Held:
@@ -151,10 +151,7 @@ class Plain:
     def block(self, rng: random.Random) -> Medians:
         """Time one block in each scope."""
         with self._process.going():
-            return {
-                scope.value: float(self._process.ask(self._how, scope.value))
-                for scope in rng.sample(list(Scope), len(Scope))
-            }
+            return {scope: float(self._process.ask(self._how, scope)) for scope in rng.sample(SCOPES, len(SCOPES))}
 
     def kill(self) -> None:
         """End it; harmless when it is gone."""

@@ -21,7 +21,6 @@ from shootout.core.constants import LOAD_TIMEOUT_S
 from shootout.core.errors import one_line
 from shootout.core.host.child import ending, too_long, with_last_words
 from shootout.core.host.placement import child_environment, on_cpus
-from shootout.core.messages import Scope
 
 from . import plain
 from .sides import Medians
@@ -55,7 +54,7 @@ def pyperf(bench: Bench, _: Built, job: Path, padding: int) -> Told:
     ]
     _run_tool(command, environment)
     median = float(np.median(pyperf.Benchmark.load(str(out)).get_values())) * 1e9
-    return {"pyperf": {Scope.END_TO_END.value: median}}
+    return {"pyperf": {"end_to_end": median}}
 
 
 def benchmark_app(bench: Bench, built: Built, _: Path, padding: int) -> Told:
@@ -82,8 +81,8 @@ def benchmark_app(bench: Bench, built: Built, _: Path, padding: int) -> Told:
         raise RuntimeError(f"benchmark_app told no median: {said[-500:]}")
     count, duration_ms, median, unit = found.groups()
     return {
-        "benchmark_app, median inside the runtime": {Scope.COMPUTE.value: float(median) * NS[unit]},
-        "benchmark_app, duration / count": {Scope.COMPUTE.value: float(duration_ms) * NS["ms"] / int(count)},
+        "benchmark_app, median inside the runtime": {"compute": float(median) * NS[unit]},
+        "benchmark_app, duration / count": {"compute": float(duration_ms) * NS["ms"] / int(count)},
     }
 
 
@@ -106,7 +105,7 @@ def iree_benchmark(bench: Bench, built: Built, _: Path, padding: int) -> Told:
     with on_cpus(bench.placement.arms):
         said = _run_tool(command, child_environment(bench.placement.threads, padding))
     (found,) = json.loads(said)["benchmarks"]
-    return {"iree-benchmark-module, mean": {Scope.COMPUTE.value: found["real_time"] * NS[found["time_unit"]]}}
+    return {"iree-benchmark-module, mean": {"compute": found["real_time"] * NS[found["time_unit"]]}}
 
 
 def _run_tool(command: Sequence[str], environment: Mapping[str, str], folder: str | None = None) -> str:

@@ -15,7 +15,6 @@ from shootout.core.exported import client, fidelity
 from shootout.core.exported.client import Request
 from shootout.core.exported.model import ExportedModel
 from shootout.core.host.environment import libraries
-from shootout.core.messages import Scope
 from shootout.core.worker.blocks import Blocks
 from shootout.tell import registered
 
@@ -55,7 +54,7 @@ def test_states_flow_through_the_session_that_is_timed(name: str, exports: list[
     assert exported.stream
     sets, reference = exported.input_buffers(), exported.reference_outputs()
     blocks = Blocks(session, exported.pick(sets), stream=exported.stream, sets=sets)
-    call = blocks.calls[Scope.END_TO_END]
+    call = blocks.calls["end_to_end"]
     for _ in range(2):  # from the last clip to the first one again
         outputs = [{output: array.copy() for output, array in call(0).items()} for _ in sets]  # type: ignore[attr-defined]
         assert max(error or 0.0 for error in fidelity.errors_by_mark(outputs, reference, exported.stream)) < 1e-5

@@ -16,7 +16,6 @@ from shootout.apps.judge.decide.objective import ObjectiveValue, compare
 from shootout.apps.judge.decide.policy import read_policy
 from shootout.core.contract import NotRunKind
 from shootout.core.errors import UsageError
-from shootout.core.messages import Scope
 from shootout.core.stats.verdicts import Verdict
 from shootout.tell.document import CpuTime, Metric, MetricChange, Row, tell_finding
 from shootout.tell.limits import Limit, Standing
@@ -245,7 +244,7 @@ def test_of_two_known_to_be_no_further_apart_than_matters_the_smaller_is_shipped
 
 def test_a_restart_that_the_baseline_lacks_is_none_of_its_ratios():
     asked = question(SLOW, FAST)
-    blocks = asked.candidates[0].plays[0].group.blocks(Scope.END_TO_END)
+    blocks = asked.candidates[0].plays[0].group.blocks("end_to_end")
     blocks[SLOW.arm] = {g: times for g, times in blocks[SLOW.arm].items() if g < 3}
     assert made(asked).stability == {FAST.arm: 1.0}
 

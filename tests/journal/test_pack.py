@@ -15,7 +15,7 @@ from shootout.core.errors import UsageError
 from shootout.core.journal import journal, samples
 from shootout.core.journal.journal import Journal
 from shootout.core.journal.samples import Samples
-from shootout.core.messages import Scope, Turn
+from shootout.core.messages import SCOPES, Scope, Turn
 
 CALLS = {"end_to_end": 1, "compute": 3}
 SHARED_OUTPUTS = Path(__file__).parents[2] / "results" / "reference"
@@ -29,11 +29,11 @@ def add_samples(folder: Path, restart: int, latency_ns: dict[Scope, Array]) -> N
 
 def whole_ns(count: int) -> dict[Scope, Array]:
     """Whole nanoseconds, shared by the calls of a reading."""
-    return {scope: GENERATOR.integers(900, 1_100, count) / CALLS[scope] for scope in Scope}
+    return {scope: GENERATOR.integers(900, 1_100, count) / CALLS[scope] for scope in SCOPES}
 
 
 def computed_ns(count: int) -> dict[Scope, Array]:
-    return {scope: GENERATOR.uniform(900, 1_100, count) for scope in Scope}
+    return {scope: GENERATOR.uniform(900, 1_100, count) for scope in SCOPES}
 
 
 def run(folder: Path, *, complete: bool = True, latencies=whole_ns) -> Path:
@@ -63,7 +63,7 @@ def test_a_packed_run_shows_the_same_in_two_small_files(tmp_path: Path, latencie
 def test_every_reading_is_there_to_the_last_bit(tmp_path: Path, latencies):
     whole, small = run(tmp_path / "whole", latencies=latencies), tmp_path / "small"
     pack(whole, small)
-    for scope in Scope:
+    for scope in SCOPES:
         files = {restart: f"samples/g0-{restart:03}.npz" for restart in range(4)}
         right = Samples(whole).of("identity, batch 1", B.label, scope, files)
         found = Samples(small).of("identity, batch 1", B.label, scope, files)

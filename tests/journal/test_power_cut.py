@@ -17,7 +17,7 @@ from support.races.made import A, B, ended, header, played, prepared, rounds
 from shootout.core.journal import journal, samples
 from shootout.core.journal.journal import NAME, Journal
 from shootout.core.journal.records import Line, Played
-from shootout.core.messages import Scope, Turn
+from shootout.core.messages import Turn
 
 PAGE = 256
 """Smaller than a real one, so that a line has several."""
@@ -117,7 +117,7 @@ def states(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
     yield from cuts
 
 
-TURN = Turn(latency_ns={Scope.END_TO_END: np.array([1.0, 2.0])})
+TURN = Turn(latency_ns={"end_to_end": np.array([1.0, 2.0])})
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +148,7 @@ def test_what_was_kept_is_there_and_nothing_else_counts(
     assert len(found.lines) >= len(promised)
     for line in promised:
         if isinstance(line, Played):
-            assert samples.read(folder, line.samples, line.arm, Scope.END_TO_END).tolist() == [1.0, 2.0]
+            assert samples.read(folder, line.samples, line.arm, "end_to_end").tolist() == [1.0, 2.0]
     file = Journal(folder, found.sound_bytes)  # and the run goes on
     for fact in FACTS[len([one for one in FACTS if one[0] in found.lines]) :]:
         file.append(*fact)

@@ -21,11 +21,11 @@ from shootout.core.errors import ArmFailed, ShootoutError, UsageError
 from shootout.core.host import untrusted
 from shootout.core.journal import journal, samples
 from shootout.core.journal.journal import NAME, PACKED
-from shootout.core.messages import Scope, Turn
+from shootout.core.messages import Turn
 from shootout.models.data import data_files
 from shootout.tell.run_folder import MOST_DAMAGED
 
-SCOPE = Scope.END_TO_END
+SCOPE = "end_to_end"
 SHARED_OUTPUTS = Path(__file__).parents[2] / "results" / "reference"
 
 
@@ -251,7 +251,7 @@ def test_lost_and_torn_files_are_said(tmp_path: Path, data: bytes | str | None):
         samples.write(tmp_path, name, [("a", [Turn(latency_ns={SCOPE: np.array([1.0, 2.0])})])])
     whole, torn = samples.Samples(tmp_path), samples.Samples(tmp_path)
     assert set(whole.of("g", "a", SCOPE, names)) == {0, 1}
-    assert set(whole.of("g", "a", Scope.COMPUTE, names)) == set(), "it has none, and that is no loss"
+    assert set(whole.of("g", "a", "compute", names)) == set(), "it has none, and that is no loss"
     assert whole.lost == ()
     path = tmp_path / names[1]
     path.unlink() if data is None else path.write_bytes(data if isinstance(data, bytes) else flipped(path.read_bytes()))

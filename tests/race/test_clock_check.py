@@ -15,7 +15,7 @@ from support.races import fakes
 from shootout.core.constants import MIN_ROUNDS
 from shootout.core.contract import Arm, Device
 from shootout.core.errors import ArmFailed
-from shootout.core.messages import Scope, TimeBin, Tuned, Turn
+from shootout.core.messages import SCOPES, TimeBin, Tuned, Turn
 from shootout.core.race.live_arm import longer_than
 from shootout.core.race.pace import RaceTime
 
@@ -60,11 +60,11 @@ def faults_of(
 ) -> set[str]:
     """What is found in turns that differ, likewise."""
     mine, found = Arm(target=fakes.arm("a", device=device).target, model="m", **arm), set[str]()
-    live = fakes.live_arm(mine, tuned=Tuned(per_reading=dict.fromkeys(Scope, per_reading), call_ns={}))
+    live = fakes.live_arm(mine, tuned=Tuned(per_reading=dict.fromkeys(SCOPES, per_reading), call_ns={}))
     for number, (read_ms, took_ms) in enumerate(turns_ms):
         began = BEGAN + number * 10**9
         ended = began + int((took_ms - 1 if ended_ms is None else ended_ms) * MS)
-        latency_ns = {scope: np.full(10, read_ms * MS / 2 / 10 / per_reading) for scope in Scope}
+        latency_ns = {scope: np.full(10, read_ms * MS / 2 / 10 / per_reading) for scope in SCOPES}
         turn = Turn(latency_ns=latency_ns, began_ns=began + int(began_ms * MS), ended_ns=ended)
         asked: Any = Asked(began, began + int(took_ms * MS))
         found.add(live.find_clock_fault(turn, asked))

@@ -27,7 +27,7 @@ from shootout.core.errors import ArmFailed, SkippedArm
 from shootout.core.journal import journal
 from shootout.core.journal.journal import Journal
 from shootout.core.journal.records import not_run
-from shootout.core.messages import Ask, Loaded, Scope, Scores, Tuned, Turn, Verified
+from shootout.core.messages import Ask, Loaded, Scores, Tuned, Turn, Verified
 from shootout.core.race import restart
 from shootout.core.race.live_arm import TOO_LATE, LiveArm
 from shootout.core.race.pace import GRACE_S, RaceTime
@@ -199,7 +199,7 @@ def test_a_restart_under_requests_that_lacks_steps_does_not_count(
 
     def serve(player: fakes.FakePlayer, offer: RateStep) -> Turn:
         served.append((offer.requests + offer.lead_in) / offer.rate_per_s)
-        return Turn(latency_ns={Scope.END_TO_END: player._latency(offer.requests)}, ask=offer)
+        return Turn(latency_ns={"end_to_end": player._latency(offer.requests)}, ask=offer)
 
     monkeypatch.setattr(fakes.FakePlayer, "turn", serve)
     race = two(LoadTest(rate_per_s=rate_per_s, limit_ns=1e7))
@@ -254,7 +254,7 @@ def test_a_step_of_a_search_for_a_rate_is_not_begun_where_it_does_not_fit() -> N
     world = World({"a": 1e5})
     found = Restart(index=0, arms=(), **context(world, lambda: 50.0, {}), rng=random.Random(0))
     found.asked = LoadTest(rate_per_s=10.0, limit_ns=1e6, seed=0, shift=1.0, first=True)
-    tuned = Tuned(per_reading={}, call_ns={Scope.END_TO_END: 1e8})
+    tuned = Tuned(per_reading={}, call_ns={"end_to_end": 1e8})
     live = fakes.live_arm(fakes.arm("a"), cpu_ns=lambda: 0, tuned=tuned)
     found.playing.append(live)
     found._play_rounds(ExitStack())
@@ -272,7 +272,7 @@ def test_an_arm_that_is_asked_at_ever_lower_rates_does_not_cost_the_others_their
         left[0] -= (offer.requests + offer.lead_in) / offer.rate_per_s
         holds = player.arm.target.backend == "a" and offer.rate_per_s < 2e4
         latency_ns = np.full(offer.requests if holds else 1, 1e5)
-        return Turn(latency_ns={Scope.END_TO_END: latency_ns}, ask=offer)
+        return Turn(latency_ns={"end_to_end": latency_ns}, ask=offer)
 
     monkeypatch.setattr(fakes.FakePlayer, "turn", serve)
     race, out = two(LoadTest(limit_ns=1e7)), dict[str, NotRun]()

@@ -16,7 +16,6 @@ from support.races.fakes import World
 from shootout.core.constants import ROUNDS
 from shootout.core.contract import Arm
 from shootout.core.host.noise import Disturbance, Gpus
-from shootout.core.messages import Scope
 from shootout.core.race import race as races
 from shootout.core.results import group
 from shootout.core.stats.group_evidence import GroupEvidence
@@ -182,7 +181,7 @@ def compute_ns(session: Queued, monkeypatch: pytest.MonkeyPatch) -> float:
 
     from shootout.core.clock import read_block
 
-    call = blocks.make_timed_calls(session, [{}, {}])[Scope.COMPUTE]
+    call = blocks.make_timed_calls(session, [{}, {}])["compute"]
     readings = array("q", [0] * 5)
     count = read_block(call, 2, readings, per_reading=1, block_ns=0, min_calls=5)
     return float(np.median(readings[:count]))

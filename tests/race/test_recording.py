@@ -22,7 +22,7 @@ from shootout.core.exported.model import REPORT
 from shootout.core.host.placement import ProcessBounds
 from shootout.core.journal import journal, samples
 from shootout.core.journal.records import not_run
-from shootout.core.messages import Loaded, Scope, Scores, Tuned, Turn, Verified
+from shootout.core.messages import SCOPES, Loaded, Scores, Tuned, Turn, Verified
 from shootout.core.race.recording import NO_TIME, UNKNOWN, Recorder, _find_doubts, _prepared_line
 from shootout.core.race.restart import Restart, tail_calls
 from shootout.core.results.group import group_of
@@ -53,9 +53,9 @@ class Reader(FakePlayer):
 
 def performance(call_ns: float, known: int, *, arm: Arm = ARM, per_reading: int = 1) -> Reader:
     """Of an arm whose rounds brought so many readings."""
-    tuned = Tuned(per_reading=dict.fromkeys(Scope, per_reading), call_ns=dict.fromkeys(Scope, call_ns))
+    tuned = Tuned(per_reading=dict.fromkeys(SCOPES, per_reading), call_ns=dict.fromkeys(SCOPES, call_ns))
     found = Reader(arm)
-    found.tuned, found.turns = tuned, [Turn(latency_ns=dict.fromkeys(Scope, np.ones(known)))]
+    found.tuned, found.turns = tuned, [Turn(latency_ns=dict.fromkeys(SCOPES, np.ones(known)))]
     return found
 
 
@@ -165,7 +165,7 @@ def test_the_scores_of_an_arm_are_written_once(tmp_path):
         verified=Verified(executed=EXECUTED, fidelity=EXACT, fault=None, scores=scores),
         warm_up_calls=1,
         steady_from=0,
-        tuned=Tuned(per_reading=dict.fromkeys(Scope, 1), call_ns=dict.fromkeys(Scope, 1.0)),
+        tuned=Tuned(per_reading=dict.fromkeys(SCOPES, 1), call_ns=dict.fromkeys(SCOPES, 1.0)),
         placed=ProcessBounds(cpus=frozenset(), os_threads=0, variables={}),
         turns=[],
         single_ns=np.array([]),

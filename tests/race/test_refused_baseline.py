@@ -14,7 +14,6 @@ from support.races.planted import Budget, ByBatch, Planted, on_stage, run, study
 from shootout.apps.judge.analysis import analyse
 from shootout.core.contract import Arm
 from shootout.core.journal import journal
-from shootout.core.messages import Scope
 from shootout.core.results.group import group_of
 from shootout.core.stats.goals import Goal
 from shootout.core.study.group import GroupRecord, copy_of, with_control, with_next_baseline
@@ -78,7 +77,7 @@ def test_the_copy_of_the_refused_baseline_races_no_more(stage: list[ByBatch], tm
     assert labels.count(f"{NUMPY}#control") > 1
     assert document.groups[0].baseline == NUMPY
     known = group_of(journal.read(tmp_path / "out"), RECORD.model_copy(update={"name": document.groups[0].name}))
-    assert f"{ORT}#control" not in known.evidence(Scope.END_TO_END).blocks
+    assert f"{ORT}#control" not in known.evidence("end_to_end").blocks
     assert document.control.holds is not False
 
 

@@ -16,7 +16,7 @@ from support.races.groups import group_of_rules
 
 from shootout.core import clock as harness_clock
 from shootout.core.contract import Arm, Array
-from shootout.core.messages import Scope, Turn
+from shootout.core.messages import Turn
 from shootout.core.race.race import Race
 from shootout.core.race.restart import Restart, flagged_blocks
 from shootout.core.stats.goals import Goal
@@ -156,7 +156,7 @@ def test_who_falls_behind_holds_no_rate_however_wide_the_limit(clock: Clock, loa
         schedule_ns(offer.rate_per_s, 1_100, offer.seed), counted=100, limit_ns=math.inf, most_late=math.inf
     )
     serve_stream(lambda _: clock.sleep(SERVICE_NS / 1e9), 8, queue)
-    turn = Turn(latency_ns={Scope.END_TO_END: latencies(queue)[100:]}, ask=offer)
+    turn = Turn(latency_ns={"end_to_end": latencies(queue)[100:]}, ask=offer)
     assert serving.is_held(turn) is holds
 
 
@@ -208,7 +208,7 @@ class Queue(FakePlayer):
         late = np.flatnonzero(counted > offer.limit_ns)
         if offer.most_late is not None and late.size > offer.most_late:
             counted = counted[: late[offer.most_late] + 1]
-        return Turn(latency_ns={Scope.END_TO_END: counted}, ask=offer)
+        return Turn(latency_ns={"end_to_end": counted}, ask=offer)
 
 
 class Serving(World):
@@ -258,7 +258,7 @@ def test_arms_are_compared_by_the_rates_that_hold_the_limit(monkeypatch: pytest.
 def step(rate_per_s: float, *, ok: bool) -> Turn:
     """A step of a search at this rate, all of whose requests took a quarter of the limit, or twice it."""
     offer = RateStep(rate_per_s=rate_per_s, requests=1_000, lead_in=0, seed=0, limit_ns=4e6, most_late=3)
-    return Turn(latency_ns={Scope.END_TO_END: np.full(1_000, 1e6 if ok else 8e6)}, ask=offer)
+    return Turn(latency_ns={"end_to_end": np.full(1_000, 1e6 if ok else 8e6)}, ask=offer)
 
 
 @pytest.mark.parametrize(
@@ -354,7 +354,7 @@ class Recovering(Queue):
     def turn(self, ask: Any) -> Turn:
         turn = super().turn(ask)
         self.served += 1
-        return turn if self.served > 6 else replace(turn, latency_ns={Scope.END_TO_END: np.full(ask.requests, 1e9)})
+        return turn if self.served > 6 else replace(turn, latency_ns={"end_to_end": np.full(ask.requests, 1e9)})
 
 
 @pytest.mark.usefixtures("quick")

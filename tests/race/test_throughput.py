@@ -24,7 +24,6 @@ from shootout.core import clock
 from shootout.core.clock import Deadline
 from shootout.core.contract import Arm, Availability, Device, Target, family
 from shootout.core.host import noise
-from shootout.core.messages import Scope
 from shootout.core.race import live_arm, pace, restart
 from shootout.core.race.race import Race
 from shootout.core.scenario import StoppingRule, Terms
@@ -279,7 +278,7 @@ def test_instances_work_at_once_each_on_inputs_of_its_own(two: tuple[Instances, 
     assert [[int(out["y"][0]) for out in mine] for mine in answers] == [[1, 2, 3], [11, 12, 13]]
     instances.tune()
     sessions[0].crowd.await_both()
-    (per_item_ns,) = instances.play([Scope.END_TO_END])[Scope.END_TO_END]
+    (per_item_ns,) = instances.play(["end_to_end"])["end_to_end"]
     assert per_item_ns > CALL_S * 1e9 / 4 / 2, "no faster than two sessions of four items in half a millisecond can be"
     theirs = [{where for where, _ in session.seen} for session in sessions]
     assert not theirs[0] & theirs[1]
@@ -305,9 +304,9 @@ def test_a_stream_that_breaks_lets_the_others_end(two: tuple[Instances, list[Fak
     def broken(_staged):
         raise RuntimeError("out of luck")
 
-    instances._blocks[1].calls[Scope.END_TO_END] = broken
+    instances._blocks[1].calls["end_to_end"] = broken
     with pytest.raises(RuntimeError, match="out of luck"):
-        instances.play([Scope.END_TO_END])
+        instances.play(["end_to_end"])
 
 
 def test_no_stream_rests_while_another_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ from shootout.core.journal import journal, samples
 from shootout.core.journal.folder import find_obstacle
 from shootout.core.journal.journal import Journal
 from shootout.core.journal.records import Line, Played, Rounds, not_run
-from shootout.core.messages import Ask, Loaded, Scope, Scores, Tuned, Turn
+from shootout.core.messages import SCOPES, Ask, Loaded, Scope, Scores, Tuned, Turn
 from shootout.core.race import pace, restart, runner
 from shootout.core.race.live_arm import Launcher
 from shootout.core.race.pace import RaceTime
@@ -49,18 +49,18 @@ ARM_HERE = Arm(target=Target(backend="numpy"), model="m")
 
 
 def turn(*latency_ns: float) -> Turn:
-    return Turn(latency_ns={scope: np.array(latency_ns) for scope in Scope})
+    return Turn(latency_ns={scope: np.array(latency_ns) for scope in SCOPES})
 
 
 def test_a_block_has_the_median_of_its_readings():
     performance: Any = SimpleNamespace(arm=ARM, turns=[turn(1.0, 2.0, 900.0), turn(5.0)])
-    assert block_medians(performance) == {scope.value: (2.0, 5.0) for scope in Scope}
+    assert block_medians(performance) == dict.fromkeys(SCOPES, (2.0, 5.0))
 
 
 def test_samples_hold_every_reading_in_its_order(tmp_path: Path):
     slow = [*np.linspace(1e3, 2e3, 150), 9e9, 1.0]
     samples.write(tmp_path, "samples/g0-000.npz", [("a", [turn(*slow), turn(7.0)])])
-    for scope in Scope:
+    for scope in SCOPES:
         assert samples.read(tmp_path, "samples/g0-000.npz", "a", scope).tolist() == [*slow, 7.0]
 
 
@@ -105,11 +105,11 @@ class Planned:
 
     def synchronize(self) -> None:
         if not self.staged:
-            self._end(Scope.COMPUTE)
+            self._end("compute")
 
     def fetch(self, raw: Any) -> Any:
         self.now_ns += FETCH_NS
-        self._end(Scope.END_TO_END)
+        self._end("end_to_end")
         return raw
 
     def _end(self, scope: Scope) -> None:
@@ -139,7 +139,7 @@ class InProcess(FakePlayer):
     def turn(self, ask: Ask) -> Turn:
         self.session.log.clear()
         found = self.player.turn(ask)
-        self.blocks += [(scope, [ns for which, ns in self.session.log if which is scope]) for scope in ask.scopes]
+        self.blocks += [(scope, [ns for which, ns in self.session.log if which == scope]) for scope in ask.scopes]
         return found
 
 
@@ -166,10 +166,10 @@ def raced(out: Path, monkeypatch: pytest.MonkeyPatch, *execute_ns: int) -> dict[
     player: Any = stage.players[0]
     return {
         scope: (
-            [calls for which, calls in player.blocks if which is scope],
+            [calls for which, calls in player.blocks if which == scope],
             samples.read(out, "samples/g0-000.npz", player.arm.label, scope),
         )
-        for scope in Scope
+        for scope in SCOPES
     }
 
 
@@ -178,7 +178,7 @@ def test_every_call_after_the_lead_in_of_its_block_is_among_the_samples(
 ):
     """The slow ones too, and the last, with the copies inside the end-to-end ones; from the worker to the file."""
     for scope, (blocks, found) in raced(tmp_path, monkeypatch, *[10**6] * 6, 3 * 10**6).items():
-        own_ns = {Scope.END_TO_END: STAGE_NS + FETCH_NS, Scope.COMPUTE: 0}[scope]
+        own_ns = {"end_to_end": STAGE_NS + FETCH_NS, "compute": 0}[scope]
         kept = [calls[1 if calls[0] >= LEAD_IN_NS else 2 :] for calls in blocks]
         assert found.tolist() == [ns for calls in kept for ns in calls]
         assert {*found} == {10**6 + own_ns, 3 * 10**6 + own_ns}

@@ -21,7 +21,7 @@ from shootout.core.errors import NotRun, NotRunKind
 from shootout.core.host.noise import Disturbance
 from shootout.core.journal import journal, samples
 from shootout.core.journal.records import Line, Rounds, not_run
-from shootout.core.messages import Scope, Turn
+from shootout.core.messages import SCOPES, Turn
 from shootout.core.race.race import Race
 from shootout.core.results.group import Group, copy_holds, group_of
 from shootout.core.stats.goals import Goal
@@ -240,7 +240,7 @@ def test_the_sd_between_restarts_is_pooled_over_the_arms(tmp_path: Path):
 def test_a_restart_counts_by_its_unflagged_rounds_if_they_are_half(
     tmp_path: Path, flagged: tuple[int, ...], median_ns: float
 ):
-    blocks = {scope.value: (100.0, 200.0, 300.0) for scope in Scope}
+    blocks = dict.fromkeys(SCOPES, (100.0, 200.0, 300.0))
     lines = [played(arm, 0, 1.0, block_median_ns=blocks, flagged=flagged) for arm in (A, B, COPY)]
     timing = row(document(tmp_path, *lines, rounds(0, voided=len(flagged)), ended())).end_to_end
     assert timing is not None
@@ -273,7 +273,7 @@ def test_half_of_the_restarts_steady_is_enough(tmp_path: Path):
 
 
 def with_samples(folder: Path, readings: int) -> None:
-    turn = Turn(latency_ns={scope: np.linspace(900, 1_100, readings) for scope in Scope})
+    turn = Turn(latency_ns={scope: np.linspace(900, 1_100, readings) for scope in SCOPES})
     for g in range(6):
         samples.write(folder, f"samples/g0-{g:03}.npz", [(A.label, [turn]), (B.label, [turn])])
 

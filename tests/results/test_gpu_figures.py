@@ -14,7 +14,7 @@ from shootout.apps.judge.analysis import analyse
 from shootout.core.contract import Arm, Device, Target
 from shootout.core.host.placement import ProcessBounds
 from shootout.core.journal.records import PlayedOnGpu
-from shootout.core.messages import Energy, GpuCost, GpuState, Loaded, OnGpu, Scope, Tuned, Turn, Verified
+from shootout.core.messages import SCOPES, Energy, GpuCost, GpuState, Loaded, OnGpu, Tuned, Turn, Verified
 from shootout.core.race.live_arm import LiveArm
 from shootout.core.race.restart import played_on_gpu
 from shootout.tell import table
@@ -150,7 +150,7 @@ def performance(arm: Arm, *clocks: int | None) -> LiveArm:
         verified=Verified(executed=EXECUTED, fidelity=EXACT, fault=None),
         warm_up_calls=1,
         steady_from=0,
-        tuned=Tuned(per_reading=dict.fromkeys(Scope, 1), call_ns=dict.fromkeys(Scope, 1.0)),
+        tuned=Tuned(per_reading=dict.fromkeys(SCOPES, 1), call_ns=dict.fromkeys(SCOPES, 1.0)),
         placed=ProcessBounds(cpus=frozenset(), os_threads=0, variables={}),
     )
     found.turns = [Turn(latency_ns={}, gpu=GpuState(sm_clock_mhz=mhz)) for mhz in clocks]

@@ -10,7 +10,6 @@ from support.races.made import COPY, GROUP, A, B, header, played, rounds, write
 from shootout.core.contract import Arm, NotRun, NotRunKind, Target
 from shootout.core.journal import journal
 from shootout.core.journal.records import Line, not_run
-from shootout.core.messages import Scope
 from shootout.core.race.race import Race
 from shootout.core.results.group import Group, group_of, withheld
 from shootout.core.stats.goals import Goal
@@ -92,4 +91,4 @@ def test_a_race_and_its_journal_share_alpha_among_the_same_arms(
         race.killed.add(left.label)  # once: it plays the next restart again
     else:
         alone.setbacks[left.label] = NotRun(kind, "r", during=during)
-    assert race.evidence.open_questions == read.evidence(Scope.END_TO_END).open_questions == open_questions
+    assert race.evidence.open_questions == read.evidence("end_to_end").open_questions == open_questions

@@ -12,7 +12,7 @@ from support.races.made import A, B, ended, header, played, rounds, write
 from shootout.apps.judge.analysis import analyse
 from shootout.apps.judge.compare.merged import pack
 from shootout.core.journal import samples
-from shootout.core.messages import LoadTestResult, Scope, TimeBin, TriedRate, Turn
+from shootout.core.messages import SCOPES, LoadTestResult, TimeBin, TriedRate, Turn
 from shootout.tell.document import Timing
 
 SHARED = {"end_to_end": 4, "compute": 4}
@@ -26,7 +26,7 @@ def run(folder: Path, *per_reading: dict[str, int], single: int = 1_000, **more:
         for g, calls in enumerate(per_reading)
     ]
     write(folder, header(), *(line for restart in lines for line in restart), ended())
-    turn = Turn(latency_ns={scope: np.full(200, 1e3) for scope in Scope})
+    turn = Turn(latency_ns={scope: np.full(200, 1e3) for scope in SCOPES})
     for g, calls in enumerate(per_reading):
         alone = [(B.label, 2e3 + g + np.arange(single))] if samples.SINGLE in calls else []
         samples.write(folder, f"samples/g0-{g:03}.npz", [(A.label, [turn]), (B.label, [turn])], alone)

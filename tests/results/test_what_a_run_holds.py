@@ -11,7 +11,7 @@ from support.races.made import ARMS, COPY, GROUP, A, B, ended, header, played, p
 from shootout.core.errors import NotRun, NotRunKind, UsageError
 from shootout.core.journal import samples
 from shootout.core.journal.records import Line, not_run
-from shootout.core.messages import Scope, Turn
+from shootout.core.messages import SCOPES, Turn
 from shootout.core.results.run import Run, read_run
 from shootout.core.stats.verdicts import Verdict
 
@@ -50,7 +50,7 @@ def test_a_ratio_has_a_verdict_unless_it_may_not_be_given(tmp_path: Path):
 
 def test_samples_come_by_restart_and_what_is_lost_is_said(tmp_path: Path):
     found = run(tmp_path / "run", restarts=2)
-    turn = Turn(latency_ns={scope: np.full(3, 1e6) for scope in Scope})
+    turn = Turn(latency_ns={scope: np.full(3, 1e6) for scope in SCOPES})
     samples.write(found.folder, "samples/g0-000.npz", [(arm.label, [turn]) for arm in ARMS[:2]])
     assert {restart: values.tolist() for restart, values in found.samples(found.rows[1]).items()} == {0: [1e6] * 3}
     assert found.readings.lost

@@ -16,7 +16,6 @@ from shootout.core.errors import UsageError
 from shootout.core.journal import journal
 from shootout.core.journal.records import Played
 from shootout.core.journal.samples import Samples
-from shootout.core.messages import Scope
 from shootout.core.plugins import SCENARIOS
 from shootout.core.scenario import find_scenario, scenario_names
 from shootout.core.study.points import points
@@ -30,7 +29,6 @@ OWN = '''
 
 from dataclasses import replace
 
-from shootout.core.messages import Scope
 from shootout.core.scenario import Scenario, StudyOption, Terms
 from shootout.core.worker.blocks import Blocks
 
@@ -39,7 +37,7 @@ class Slowest(Scenario):
     name = "slowest"
     measures = "the slowest call of a turn"
     options = {"turns": StudyOption(kind=int, default=4, least=1, help="how many turns a restart has.")}
-    scopes = (Scope.END_TO_END,)
+    scopes = ("end_to_end",)
 
     def terms(self, record, options, served, restart_s):
         return Terms(least=options["turns"], most=options["turns"])
@@ -48,7 +46,7 @@ class Slowest(Scenario):
         return Untold(sessions[0], built.exported.input_buffers())
 
     def values_ns(self, turns):
-        return tuple(float(turn.latency_ns[Scope.END_TO_END].max()) for turn in turns)
+        return tuple(float(turn.latency_ns["end_to_end"].max()) for turn in turns)
 
 
 class Untold(Blocks):
@@ -177,11 +175,11 @@ def test_a_scenario_of_one_file_runs_by_an_entry_point(tmp_path: Path):
     assert all(row["compute"] is None and row["cpu"] is None for row in rows), "as it is opened and compared"
     played = [line for line in journal.read(tmp_path / "out").lines if isinstance(line, Played)]
     assert len(played) == 6, "two arms and a control, twice"
-    assert {len(line.block_median_ns[Scope.END_TO_END]) for line in played} == {2}, "as the option has it"
+    assert {len(line.block_median_ns["end_to_end"]) for line in played} == {2}, "as the option has it"
     assert journal.read(tmp_path / "out").header.given == {"turns": 2}
     for line in played:
-        read = Samples(tmp_path / "out").of(line.group, line.arm, Scope.END_TO_END, {0: line.samples})[0]
-        assert max(line.block_median_ns[Scope.END_TO_END]) == pytest.approx(read.max())
+        read = Samples(tmp_path / "out").of(line.group, line.arm, "end_to_end", {0: line.samples})[0]
+        assert max(line.block_median_ns["end_to_end"]) == pytest.approx(read.max())
     look_up_again()
     elsewhere = deaf_here("show", "out", cwd=tmp_path)
     assert elsewhere.code == 2

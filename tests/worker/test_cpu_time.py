@@ -17,7 +17,7 @@ from support.races import fakes
 
 from shootout.core import clock
 from shootout.core.host.child import Child
-from shootout.core.messages import CPU, Ask, Scope, Turn
+from shootout.core.messages import CPU, SCOPES, Ask, Turn
 from shootout.core.race.live_arm import LiveArm
 from shootout.core.race.pace import RaceTime
 from shootout.core.race.restart import block_medians
@@ -68,7 +68,7 @@ def spin() -> None:
 def cpu_s(session: Session) -> float:
     blocks = Blocks(session, [{}])  # type: ignore[arg-type]
     blocks.tune()
-    blocks.play([Scope.COMPUTE, Scope.END_TO_END])
+    blocks.play(["compute", "end_to_end"])
     assert blocks.cpu_ns is not None
     return blocks.cpu_ns / 1e9
 
@@ -90,7 +90,7 @@ def test_an_unknown_count_is_no_figure(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(clock, "cpu_ns", lambda pid: None)
     blocks = Blocks(Session(awake=False), [{}])  # type: ignore[arg-type]
     blocks.tune()
-    blocks.play([Scope.END_TO_END])
+    blocks.play(["end_to_end"])
     assert blocks.cpu_ns is None
 
 
@@ -104,7 +104,7 @@ def test_from_the_turn_on_in_which_a_process_starts_another_there_is_no_figure(
         "time.sleep(60)\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    found = Turn(latency_ns={Scope.END_TO_END: np.ones(3)}, cpu_ns=7.0)
+    found = Turn(latency_ns={"end_to_end": np.ones(3)}, cpu_ns=7.0)
     with Child("late", [tmp_path / "now"]) as child:
 
         class One(fakes.Answering):
@@ -125,7 +125,7 @@ def test_from_the_turn_on_in_which_a_process_starts_another_there_is_no_figure(
 
 
 def test_the_journal_has_it_if_each_round_tells_it():
-    turns = [Turn(latency_ns={scope: np.ones(3) for scope in Scope}, cpu_ns=ns) for ns in (5.0, 6.0)]
+    turns = [Turn(latency_ns={scope: np.ones(3) for scope in SCOPES}, cpu_ns=ns) for ns in (5.0, 6.0)]
     arm = fakes.arm("a")
     live = fakes.live_arm(arm, turns=turns)
     assert block_medians(live)[CPU] == (5.0, 6.0)

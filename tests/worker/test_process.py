@@ -28,7 +28,7 @@ from shootout.core.errors import ArmFailed, NotRunKind, one_line
 from shootout.core.exported.model import ExportedModel
 from shootout.core.host.child import Child, _list_session
 from shootout.core.host.placement import allowed_cpus
-from shootout.core.messages import Ask, Fault, GpuState, Loaded, Scope, Turn
+from shootout.core.messages import Ask, Fault, GpuState, Loaded, Turn
 from shootout.core.worker.fork_server import ForkServer
 from shootout.core.worker.process import WorkerProcess
 from shootout.core.worker.worker import Worker
@@ -79,7 +79,7 @@ def lacking() -> Turn:
 ENDLESS: list[Any] = []
 ENDLESS.append(ENDLESS)
 LOADED = Loaded(load_s=1.0, first_call_s=1.0, rss_before_bytes=1, rss_after_bytes=1)
-TIMED = Turn(latency_ns={Scope.COMPUTE: np.ones(3)})
+TIMED = Turn(latency_ns={"compute": np.ones(3)})
 FORGED: list[tuple[str, Any, str]] = [
     ("load", None, "its answer to load: None: Input should be"),
     ("load", 10**9, "its answer to load: 1000000000: Input should be"),
@@ -89,10 +89,10 @@ FORGED: list[tuple[str, Any, str]] = [
     ("load", replace(LOADED, gpu=TIMED), r"its answer to load: gpu is Turn\("),
     ("turn", lacking(), "turn gave an answer that can't be read: 'Turn' object has no attribute 'latency_ns'"),
     ("turn", replace(TIMED, latency_ns=[1.0]), "its answer to turn: latency_ns is "),
-    ("turn", replace(TIMED, latency_ns={Scope.COMPUTE: [1.0]}), "its answer to turn: latency_ns.compute is "),
-    ("turn", replace(TIMED, latency_ns={Scope.COMPUTE: np.zeros(3)}), "latency_ns: compute: it has no readings"),
-    ("turn", replace(TIMED, latency_ns={Scope.COMPUTE: np.ones(0)}), "latency_ns: compute: it has no readings"),
-    ("turn", replace(TIMED, latency_ns={Scope.COMPUTE: np.array([{}])}), "latency_ns: compute: it has no readings"),
+    ("turn", replace(TIMED, latency_ns={"compute": [1.0]}), "its answer to turn: latency_ns.compute is "),
+    ("turn", replace(TIMED, latency_ns={"compute": np.zeros(3)}), "latency_ns: compute: it has no readings"),
+    ("turn", replace(TIMED, latency_ns={"compute": np.ones(0)}), "latency_ns: compute: it has no readings"),
+    ("turn", replace(TIMED, latency_ns={"compute": np.array([{}])}), "latency_ns: compute: it has no readings"),
     ("turn", replace(TIMED, gpu=GpuState(throttled=(1,))), "its answer to turn: gpu.throttled.0 is 1: "),  # type: ignore[arg-type]
     ("build", ({"of": ENDLESS}, 1.0), "build gave an answer that can't be read: maximum recursion depth"),
     ("probe", b"fp32\xff", "its answer to probe: "),

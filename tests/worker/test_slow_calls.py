@@ -8,7 +8,7 @@ import pytest
 
 from shootout.core import clock
 from shootout.core.constants import LONG_CALL_NS, SLOW_CALL_NS
-from shootout.core.messages import Scope
+from shootout.core.messages import SCOPES
 from shootout.core.worker.blocks import Blocks
 
 
@@ -45,9 +45,9 @@ def test_a_slow_call_is_made_no_more_often_than_it_is_read(
     session = Session(call_ns)
     monkeypatch.setattr(clock, "now_ns", lambda: session.now_ns)
     blocks, counts = Blocks(session, [{}]), []  # type: ignore[arg-type]
-    for step in (lambda: blocks.warm(1, 10**10), blocks.tune, lambda: blocks.play([Scope.END_TO_END])):
+    for step in (lambda: blocks.warm(1, 10**10), blocks.tune, lambda: blocks.play(["end_to_end"])):
         before, found = session.calls, step()
         counts.append(session.calls - before)
     assert counts == [warm, tune, block]
-    assert {scope: set(read) for scope, read in found.items()} == {Scope.END_TO_END: {call_ns}}
-    assert blocks.tune().call_ns == dict.fromkeys(Scope, call_ns)
+    assert {scope: set(read) for scope, read in found.items()} == {"end_to_end": {call_ns}}
+    assert blocks.tune().call_ns == dict.fromkeys(SCOPES, call_ns)

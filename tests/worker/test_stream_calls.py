@@ -12,7 +12,6 @@ from support.exports import bare_exported
 from shootout.core.contract import Arm, Arrays, Executed, Target, TensorSpec
 from shootout.core.exported.calls import Stream
 from shootout.core.exported.model import ExportedModel
-from shootout.core.messages import Scope
 from shootout.core.worker.blocks import Blocks
 from shootout.core.worker.verification import Claim, verify
 from shootout.models.data.clips import fill
@@ -63,7 +62,7 @@ def test_timed_calls_go_on_from_block_to_block_and_begin_anew_with_each_clip():
     session, sets = Session(), clips()
     blocks = Blocks(session, STREAM.pick(sets), stream=STREAM, sets=sets)
     session.asked.clear()
-    call = blocks.calls[Scope.END_TO_END]
+    call = blocks.calls["end_to_end"]
     for buffer in (0, 1, 2, 0, 1, 2, 0):  # a block ends, and the next one begins with the first buffer again
         call(buffer)
     for _ in range(23):
@@ -77,7 +76,7 @@ def test_timed_calls_go_on_from_block_to_block_and_begin_anew_with_each_clip():
 def test_other_calls_leave_the_stream_alone():
     session, sets = Session(), clips()
     blocks = Blocks(session, STREAM.pick(sets), stream=STREAM, sets=sets)
-    call = blocks.calls[Scope.END_TO_END]
+    call = blocks.calls["end_to_end"]
     call(0)
     before = session.slots[-1]
     assert before == len(blocks.buffers), "a slot of its own"

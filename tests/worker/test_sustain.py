@@ -9,7 +9,6 @@ import pytest
 
 from shootout.core import clock
 from shootout.core.contract import Device
-from shootout.core.messages import Scope
 from shootout.scenarios.sustained import BIN_S, MOST_BINS, LongBlocks
 
 NOT_TOLD = (None, None)
@@ -80,7 +79,7 @@ def test_calls_longer_than_a_bin_make_a_bin_each(monkeypatch: pytest.MonkeyPatch
 def test_short_calls_are_read_many_at_a_time_and_all_counted(monkeypatch: pytest.MonkeyPatch):
     paced = Paced(monkeypatch, 0.000_002, 0.000_002)
     blocks = paced.blocks()
-    assert blocks.tune().per_reading[Scope.END_TO_END] > 1
+    assert blocks.tune().per_reading["end_to_end"] > 1
     paced.calls = 0
     bins = blocks.sustain(2.0, lambda: NOT_TOLD)
     assert sum(one.calls for one in bins) == paced.calls

@@ -18,7 +18,7 @@ from shootout.core.contract import Arm, Arrays, Executed, Target, TensorSpec
 from shootout.core.exported.fidelity import NOTHING
 from shootout.core.exported.model import INPUTS, REFERENCE, ExportedModel, save_sets
 from shootout.core.host.placement import place
-from shootout.core.messages import Ask, Scope
+from shootout.core.messages import Ask
 from shootout.core.race.live_arm import Launcher, LiveArm
 from shootout.core.worker import blocks as blocks_module
 from shootout.core.worker import verification
@@ -170,7 +170,7 @@ def test_a_reading_is_a_pass_through_all_calls(tmp_path: Path):
     order = varying.order_calls(exported, sizes, 0)
     blocks = varying.SizedBlocks(session, sizes, 0, order=order, weights=[1 / 6] * 6)
     assert set(blocks.tune().per_reading.values()) == {len(ARRIVALS.sizes)}
-    blocks.play([Scope.END_TO_END])
+    blocks.play(["end_to_end"])
     calls = [shape for one in session._loaded.values() for shape in one.seen]  # type: ignore[attr-defined]
     assert len(calls) % len(ARRIVALS.sizes) in range(len(ARRIVALS.sizes))
     np.testing.assert_array_equal(blocks.answered(0)["y"], 2 * sizes[0][0]["x"])
@@ -199,7 +199,7 @@ def test_a_rare_size_counts_by_its_exact_share_in_every_pass(monkeypatch: pytest
     blocks = varying.SizedBlocks(session, buffers, 0, order=order, weights=weights)
     blocks.tune()
     turn = blocks.turn(Ask())
-    latency_ns = turn.latency_ns[Scope.END_TO_END]
+    latency_ns = turn.latency_ns["end_to_end"]
     np.testing.assert_allclose(latency_ns, [0.9999 * 1e6 + 0.0001 * 75e6] * 3)
     assert turn.read_ns == 3 * (49 * 1e6 + 75e6), "what the calls took, which the clock check compares"
 

@@ -29,7 +29,7 @@ from shootout.core.adapter import Built
 from shootout.core.constants import GPU_LEAD_IN_NS, LEAD_IN_CALLS
 from shootout.core.contract import Arm, Target
 from shootout.core.contract import Device as Kind
-from shootout.core.messages import Ask, Fault, GpuState, Loaded, Scope, Turn
+from shootout.core.messages import SCOPES, Ask, Fault, GpuState, Loaded, Turn
 from shootout.core.worker.worker import Worker, answer
 from shootout.scenarios.concurrent import WINDOW_NS
 
@@ -117,14 +117,14 @@ def test_an_arm_on_the_cpu_hears_nothing_of_gpus(device: Device, adapter: Adapte
     found = Worker()
     assert found.load(built(ON_CPU)).gpu is None
     found.tune()
-    assert found.turn(Ask(scopes=(Scope.COMPUTE,))).gpu is None
+    assert found.turn(Ask(scopes=("compute",))).gpu is None
     assert {"context", "state"}.isdisjoint(device.log)
 
 
 def test_the_clock_is_asked_for_right_after_the_last_block(device: Device, adapter: Adapter):
     found = loaded()
     found.tune()
-    turn = found.turn(Ask(scopes=(Scope.COMPUTE, Scope.END_TO_END)))
+    turn = found.turn(Ask(scopes=("compute", "end_to_end")))
     assert turn.gpu == GpuState(sm_clock_mhz=1_980)
     assert device.log[-2:] == ["fetch", "state"], "once, and not between the calls"
     assert device.log.count("state") == 1
@@ -144,7 +144,7 @@ class Late(Session):
     [
         ("load", {"built": built()}, Loaded),
         ("warm", {"calls": 3, "ns": 10**9}, np.ndarray),
-        ("turn", {"ask": Ask(scopes=(Scope.COMPUTE, Scope.END_TO_END))}, Turn),
+        ("turn", {"ask": Ask(scopes=("compute", "end_to_end"))}, Turn),
     ],
 )
 def test_nothing_is_pending_when_a_command_is_answered(
@@ -163,20 +163,20 @@ def test_a_block_begins_behind_calls_that_nobody_reads(device: Device, adapter: 
     found = loaded()
     found.tune()
     device.log.clear()
-    latency_ns = found.turn(Ask(scopes=(Scope.COMPUTE,))).latency_ns[Scope.COMPUTE]
+    latency_ns = found.turn(Ask(scopes=("compute",))).latency_ns["compute"]
     ramp = -(-GPU_LEAD_IN_NS // (QUEUE_NS + KERNELS_NS))
     assert device.log.count("execute") == ramp + LEAD_IN_CALLS + len(latency_ns), "its clock had fallen"
     device.log.clear()
-    turn = found.turn(Ask(scopes=tuple(Scope)))
+    turn = found.turn(Ask(scopes=SCOPES))
     read = sum(len(one) for one in turn.latency_ns.values())
     assert device.log.count("execute") < ramp + 2 * LEAD_IN_CALLS + read, "once in a turn, by its first scope"
 
 
 def test_several_instances_begin_a_window_behind_as_long_a_lead_in(device: Device, adapter: Adapter):
     found = loaded(replace(ON_GPU, scenario="throughput", instances=1))
-    call_ns = found.tune().call_ns[Scope.COMPUTE]
+    call_ns = found.tune().call_ns["compute"]
     device.log.clear()
-    found.turn(Ask(scopes=(Scope.COMPUTE,)))
+    found.turn(Ask(scopes=("compute",)))
     assert device.log.count("execute") * call_ns >= GPU_LEAD_IN_NS + WINDOW_NS
 
 

@@ -15,7 +15,7 @@ from shootout.apps.judge.why import find_why
 from shootout.core.constants import BIAS_FLOOR
 from shootout.core.contract import SCALED
 from shootout.core.journal.records import Checked, Header
-from shootout.core.messages import MOST_SCORE, Scope, Scores
+from shootout.core.messages import MOST_SCORE, Scores
 from shootout.core.results.group import Group, judged
 from shootout.core.scenario import find_scenario
 from shootout.core.schemes import is_exact, shown_as
@@ -51,7 +51,7 @@ def add_scores(rows: Sequence[Row], group: Group, facts: Header) -> list[Row]:
     runnable = [arms[label] for label in timed]
     for row in compared:
         own = own_fp32(runnable, arms[row.arm]) if row.arm in timed else None
-        ratio = judged(group, Scope.END_TO_END, row.arm, own.label) if own else None
+        ratio = judged(group, "end_to_end", row.arm, own.label) if own else None
         if own and ratio:
             why = find_why(row, timed[own.label], ratio_of(ratio), compared, facts.environment)
             row = row.model_copy(update={"why": why})

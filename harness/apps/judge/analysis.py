@@ -20,7 +20,6 @@ from shootout.apps.judge.turns import describe_arms, rank
 from shootout.core.contract import short
 from shootout.core.host.store import without_home
 from shootout.core.journal.records import Ended, Header
-from shootout.core.messages import Scope
 from shootout.core.results.group import Group, against, copy_holds
 from shootout.core.results.run import Run, read_run
 from shootout.core.scenario import find_scenario
@@ -124,7 +123,7 @@ def _with_real_time(row: Row, header: Header) -> Row:
 def _summarize_group(group: Group, confirms: str | None) -> GroupSummary:
     voided = [reason for line in group.rounds for _, why in line.voided for reason in why]
     reasons = Counter(reason.category for reason in voided)
-    control = against(group, Scope.END_TO_END, group.rules.control, group.rules.baseline)
+    control = against(group, "end_to_end", group.rules.control, group.rules.baseline)
     return GroupSummary(
         name=group.record.name,
         baseline=group.record.baseline,
@@ -134,7 +133,7 @@ def _summarize_group(group: Group, confirms: str | None) -> GroupSummary:
         void_reasons=dict(reasons),
         throttled=round(sum(one.figure or 1 for one in voided if one.kind == "cgroup throttled")),
         sd=pooled_sd(group),
-        bias_floor=group.evidence(Scope.END_TO_END).bias_floor,
+        bias_floor=group.evidence("end_to_end").bias_floor,
         restarts=len(group.rounds),
         selects=group.record.selects_for is not None,
         confirms=confirms,
@@ -183,7 +182,7 @@ def pooled_sd(group: Group) -> float | None:
 
     It is of end-to-end times. An arm of n restarts gives n − 1 degrees of freedom.
     """
-    blocks, baseline = group.blocks(Scope.END_TO_END), group.rules.baseline
+    blocks, baseline = group.blocks("end_to_end"), group.rules.baseline
     x = [log_ratios(mine, blocks.get(baseline or "", {})) for label, mine in blocks.items() if label != baseline]
     degrees = sum(one.size - 1 for one in x if one.size)
     squares = sum(float(np.sum((one - one.mean()) ** 2)) for one in x if one.size)

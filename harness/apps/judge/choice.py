@@ -25,7 +25,6 @@ from shootout.core import backends
 from shootout.core.constants import ALPHA, BUILD_SHARE, INDIFFERENT, MAX_RESTARTS_IN_TIME, RACING_S
 from shootout.core.contract import INTEGERS, Array, Device, NotRunKind, Precision, family, short
 from shootout.core.exported.request import name_model
-from shootout.core.messages import Scope
 from shootout.core.results.group import Group, unfit_for, unvouched
 from shootout.core.scenario import find_scenario
 from shootout.core.schemes import is_exact
@@ -223,7 +222,7 @@ def make_cells(
 
 
 def _make_cell(group: Group, summary: GroupSummary, rows: Sequence[Row], *, complete: bool) -> Cell:
-    known, rules = group.evidence(Scope.END_TO_END), group.rules
+    known, rules = group.evidence("end_to_end"), group.rules
     aim = rules.goal.aim
     # two arms alone have α to themselves
     ahead = known if _goes_on(aim, complete=complete) else replace(known, rules=replace(rules, comparisons=1))

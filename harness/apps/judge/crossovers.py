@@ -63,7 +63,7 @@ def find_crossovers(
             low=low,
             above=above,
             high=high,
-            ships=(ships.get(line[low]), ships.get(line[high])) == (below, above) and scope is Scope.END_TO_END,
+            ships=(ships.get(line[low]), ships.get(line[high])) == (below, above) and scope == "end_to_end",
             between=_race_between(cells[line[low]], axis, low, high, pair),
         )
         for (axis, (model, scenario, fixed)), line in _find_lines(groups, cells).items()
@@ -92,7 +92,7 @@ def _list_pairs(
 ) -> Iterator[tuple[Pair, Scope]]:
     """Yield the pairs of a line whose verdicts its races were for, and in which scope."""
     shipped = [ships[name] for name in names if name in ships]
-    pairs = [(pair, Scope.END_TO_END) for pair in pairwise(shipped) if pair[0] != pair[1]]
+    pairs: list[tuple[Pair, Scope]] = [(pair, "end_to_end") for pair in pairwise(shipped) if pair[0] != pair[1]]
     for record in (groups[name].record for name in names):
         if record.baseline and record.goal.aim == "baseline":
             others = [arm for arm in record.arms if not arm.control and arm.label != record.baseline]

@@ -21,7 +21,7 @@ from shootout.core.constants import CONTENDING, LONG_CALL_NS
 from shootout.core.contract import Arm, Array, NotRun, short
 from shootout.core.exported.request import find_model
 from shootout.core.journal.records import Line, Played
-from shootout.core.messages import Progress, Scope
+from shootout.core.messages import Progress
 from shootout.core.race.live_arm import skip_slow, tell_seconds
 from shootout.core.race.race import Purpose, Race
 from shootout.core.results.group import Group
@@ -323,7 +323,7 @@ class Caps:
 
     def note(self, arm: Arm, played: Played) -> None:
         """Remember how long its calls took; a later restart takes the place of an earlier one."""
-        blocks = played.block_median_ns.get(Scope.END_TO_END, ())
+        blocks = played.block_median_ns.get("end_to_end", ())
         scenario = scenario_of(arm)
         if blocks and (scenario.is_one_call or scenario.trains):  # whose time tells that of a larger model
             cell = GridCell(numbers=_numbers(arm), work=work_of(arm), seconds=float(np.median(blocks)) / 1e9)

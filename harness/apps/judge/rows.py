@@ -13,7 +13,7 @@ import numpy as np
 from shootout.core.constants import USEFUL_BOUND
 from shootout.core.contract import COULD_RUN, Arm, Array, Fidelity, NotRun, NotRunKind
 from shootout.core.journal.records import Checked, Played
-from shootout.core.messages import CPU, GpuCost, LoadTestResult, OnGpu, Scope
+from shootout.core.messages import CPU, SCOPES, GpuCost, LoadTestResult, OnGpu, Scope
 from shootout.core.results.group import judged
 from shootout.core.results.run import SINGLE, Result, Run
 from shootout.core.scenario import LimitedTail, scenario_of
@@ -58,7 +58,7 @@ def make_row(run: Run, mine: Result, over_time: OverTime | None = None) -> Row:
     facts |= memory(lines)
     found = (*_note_recompiles(known), *_note_error(arm, facts.get("fidelity")), *_note_kills(mine))
     facts["notes"] = (*facts.get("notes", ()), *found)
-    timings = {scope.value: _time_scope(run, mine, scope) for scope in Scope}
+    timings = {scope: _time_scope(run, mine, scope) for scope in SCOPES}
     timed = timings["end_to_end"]
     served = [line.served for line in lines if line.served]
     tail = scenario_of(arm).tail(served, timed.median_ns if timed else math.inf, group.void_share) if served else None
@@ -207,7 +207,7 @@ def single_calls(run: Run, mine: Result, scope: Scope, calls: Mapping[int | None
         or (line.served and line.served.given_per_s is not None)
     }
     found: dict[int | None, Array] = {restart: calls[restart] for restart in sorted(alone) if restart in calls}
-    if scope is Scope.END_TO_END:
+    if scope == "end_to_end":
         for restart, more in run.samples(mine, SINGLE).items():
             found[restart] = np.concatenate([found[restart], more]) if restart in found else more
     return found

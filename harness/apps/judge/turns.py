@@ -17,7 +17,7 @@ from statistics import median
 import numpy as np
 
 from shootout.core.journal.records import Played
-from shootout.core.messages import Scope, TimeBin
+from shootout.core.messages import TimeBin
 from shootout.core.results.group import LONGEST_NS, SHORTEST_NS, Group, withheld
 from shootout.core.scenario import scenario_of
 from shootout.core.stats.group_evidence import Blocks, GroupEvidence
@@ -88,7 +88,7 @@ def _find_median(lines: Sequence[Played], part: Part, sensor: str) -> float | No
 
 def rank(group: Group) -> Ranking | None:
     """Return how a group's arms rank in the first minute of their turns and at the end; None in other scenarios."""
-    known = group.evidence(Scope.END_TO_END)
+    known = group.evidence("end_to_end")
     lines = {label: [line for line in mine if line.bins] for label, mine in group.played.items()}
     first = _parts_of(group)["first"]
     early = GroupEvidence({label: _blocks(mine, first) for label, mine in lines.items()}, group.rules, known.unsound)

@@ -55,8 +55,8 @@ def write(
     Raises:
         ShootoutError: the disk is full or gone; nothing of the file is left.
     """
-    readings = {
-        (label, scope.value, index): latency
+    readings: dict[tuple[str, str, int], Array] = {
+        (label, scope, index): latency
         for label, rounds in turns
         for index, turn in enumerate(rounds)
         for scope, latency in turn.latency_ns.items()

@@ -43,7 +43,7 @@ from shootout.core.host.devices import accelerator, lanes_on_gpu
 from shootout.core.host.folders import scratch
 from shootout.core.host.noise import NoiseMeter
 from shootout.core.host.placement import Placement, ProcessBounds, child_environment
-from shootout.core.messages import Ask, Loaded, OnGpu, Scope, Scores, Tuned, Turn, Verified
+from shootout.core.messages import SCOPES, Ask, Loaded, OnGpu, Scores, Tuned, Turn, Verified
 from shootout.core.race.pace import MORE_TIME, RaceTime
 from shootout.core.scenario import scenario_of
 from shootout.core.scoring import MetricSpec, scorer
@@ -332,7 +332,7 @@ class LiveArm(WorkerProcess):
     @property
     def call_ns(self) -> float:
         """Return the nanoseconds of a call end to end, as measured when it was warm."""
-        return self.tuned.call_ns[Scope.END_TO_END]
+        return self.tuned.call_ns["end_to_end"]
 
     def start(self) -> None:
         """Start its process, or fork it from what was prepared for it."""
@@ -431,7 +431,7 @@ class LiveArm(WorkerProcess):
         """Fix the calls per reading."""
         tuned: Tuned = self._ask_in_time("tune", self._call_s)
         for of in (tuned.per_reading, tuned.call_ns):
-            if set(of) != set(Scope) or min(of.values()) <= 0:
+            if set(of) != set(SCOPES) or min(of.values()) <= 0:
                 raise ArmFailed("it did not report how long its calls take")
         self._call_s = sum(tuned.call_ns.values()) / 1e9
         return tuned

@@ -35,7 +35,7 @@ from shootout.core.constants import (
     SLOW_CALL_NS,
 )
 from shootout.core.contract import Arm, NotRun, NotRunKind
-from shootout.core.messages import Scope, Tuned
+from shootout.core.messages import Tuned
 from shootout.core.study.group import exact_of
 from shootout.core.units import span
 
@@ -191,7 +191,7 @@ def least_rounds_s(tuned: Tuned) -> float:
     """Return the seconds of an arm's turns in the fewest rounds that count."""
     rounds, computes = least_rounds([tuned]), least_compute_rounds([tuned], MIN_ROUNDS)
     blocks_ns = {scope: _block_ns(ns) for scope, ns in tuned.call_ns.items()}
-    return sum((computes if scope is Scope.COMPUTE else rounds) * ns for scope, ns in blocks_ns.items()) / 1e9
+    return sum((computes if scope == "compute" else rounds) * ns for scope, ns in blocks_ns.items()) / 1e9
 
 
 def least_rounds(tuned: Iterable[Tuned]) -> int:
@@ -205,7 +205,7 @@ def least_compute_rounds(tuned: Iterable[Tuned], rounds: int) -> int:
 
 
 def _is_long(tuned: Tuned) -> bool:
-    return tuned.call_ns[Scope.END_TO_END] > LONG_CALL_NS
+    return tuned.call_ns["end_to_end"] > LONG_CALL_NS
 
 
 def _block_ns(call_ns: float) -> float:

@@ -21,7 +21,7 @@ from shootout.core.clock import Stopwatch
 from shootout.core.constants import AIMED_RESTARTS, CONTENDING
 from shootout.core.contract import Arm, Array, NotRun, NotRunKind
 from shootout.core.journal.records import Played
-from shootout.core.messages import Loaded, Progress, Scope, Verified
+from shootout.core.messages import Loaded, Progress, Verified
 from shootout.core.race.live_arm import Launcher
 from shootout.core.race.pace import RaceTime
 from shootout.core.race.restart import Restart
@@ -109,7 +109,7 @@ class Race:
     @property
     def blocks(self) -> dict[str, dict[int, Array]]:
         """Return the end-to-end block medians (ns) by label and restart."""
-        return self.group.blocks(Scope.END_TO_END)
+        return self.group.blocks("end_to_end")
 
     @property
     def played(self) -> int:
@@ -133,7 +133,7 @@ class Race:
         """Return what the restarts so far say of any two arms."""
         out = self.group.setbacks.items()
         off_limits = {label for label, why in out if why.kind is NotRunKind.OFF_LIMITS}
-        return self.group.evidence(Scope.END_TO_END, self.barred | off_limits)
+        return self.group.evidence("end_to_end", self.barred | off_limits)
 
     @property
     def fewest(self) -> int:

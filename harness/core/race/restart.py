@@ -26,7 +26,7 @@ from shootout.core.host.noise import Disturbance, Gpus
 from shootout.core.journal import records
 from shootout.core.journal.records import Played, PlayedOnGpu
 from shootout.core.journal.samples import SINGLE
-from shootout.core.messages import CPU, Ask, Loaded, OnGpu, Scope, Verified
+from shootout.core.messages import CPU, SCOPES, Ask, Loaded, OnGpu, Scope, Verified
 from shootout.core.race.live_arm import Launcher, LiveArm, total_cpu_ns
 from shootout.core.race.pace import least_calls_s, least_compute_rounds, least_rounds, least_rounds_s
 from shootout.core.scenario import Terms, scenario_of
@@ -246,7 +246,7 @@ class Restart:
         """Run a turn of every arm; return False if the time is over before all have had theirs."""
         computes = scenario_of(self.playing[0].arm).compute_rounds
         computes = least_compute_rounds((live.tuned for live in self.playing), computes)
-        read = list(Scope) if self.rounds < computes else [Scope.END_TO_END]
+        read = SCOPES if self.rounds < computes else SCOPES[:1]
         rest_s = self.asked.rest_s(len(self.playing))
         asks = self._next_asks(tuple(_shuffle(read, self.rng)))
         if not self._keep_out_late(asks, wanted - self.rounds):
@@ -355,8 +355,7 @@ class Restart:
                 steady_from=live.steady_from,
                 executed=live.verified.executed,
                 fidelity=live.verified.fidelity,
-                per_reading={scope.value: calls for scope, calls in live.tuned.per_reading.items()}
-                | ({SINGLE: 1} if live.single_ns.size else {}),
+                per_reading=dict(live.tuned.per_reading) | ({SINGLE: 1} if live.single_ns.size else {}),
                 block_median_ns=block_medians(live),
                 flagged=flagged_blocks(live, self.flagged),
                 rss_before_bytes=live.loaded.rss_before_bytes,
@@ -427,10 +426,10 @@ def rounds_for(arms: Sequence[LiveArm], least: int) -> int:
 def block_medians(live: LiveArm) -> dict[str, tuple[float, ...]]:
     """Return by scope what a restart's turns come to (ns), each a figure that counts, and `CPU`."""
     cpu_ns = [turn.cpu_ns for turn in live.turns if turn.cpu_ns is not None]
-    compute = (turn.latency_ns[Scope.COMPUTE] for turn in live.turns if Scope.COMPUTE in turn.latency_ns)
+    compute = (turn.latency_ns["compute"] for turn in live.turns if "compute" in turn.latency_ns)
     return {
-        Scope.END_TO_END.value: scenario_of(live.arm).values_ns(live.turns),
-        Scope.COMPUTE.value: tuple(float(np.median(ns)) for ns in compute),
+        "end_to_end": scenario_of(live.arm).values_ns(live.turns),
+        "compute": tuple(float(np.median(ns)) for ns in compute),
     } | ({CPU: tuple(cpu_ns)} if len(cpu_ns) == len(live.turns) > 0 else {})
 
 

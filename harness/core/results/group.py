@@ -118,7 +118,7 @@ class Group:
             barred: the arms that can't be chosen whatever their times, by what the run is for.
         """
         labels = [label for label in self.played if label not in self.setbacks]
-        return restarts_left(self.evidence(Scope.END_TO_END, barred), labels, self.unsteady)
+        return restarts_left(self.evidence("end_to_end", barred), labels, self.unsteady)
 
     def _find_unfit(self, scope: str) -> set[str]:
         """Return the arms that can't be the answer, as they stand, so that no verdict among them is waited for.
@@ -252,7 +252,7 @@ def unvouched(group: Group) -> str | None:
         return f"the control (a hidden copy of the baseline) {_tell_fate(why)}: {why.reason}"
     if group.rules.control and (why := _why_gone(group, group.rules.baseline)):
         return f"the baseline {_tell_fate(why)}, so no control checks this group"
-    copy = against(group, Scope.END_TO_END, group.rules.control, group.rules.baseline)
+    copy = against(group, "end_to_end", group.rules.control, group.rules.baseline)
     return (
         "the baseline came out different from its control, a hidden copy" if copy_holds(group, copy) is False else None
     )

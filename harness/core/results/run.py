@@ -13,7 +13,6 @@ from shootout.core.journal import journal
 from shootout.core.journal.journal import History, begun, is_from_here
 from shootout.core.journal.records import Checked, Header, Played, Prepared
 from shootout.core.journal.samples import SINGLE, Samples
-from shootout.core.messages import Scope
 from shootout.core.results.group import Group, group_of, judged
 from shootout.core.stats.verdicts import Comparison
 
@@ -91,7 +90,7 @@ class Run:
         """Return the files of its samples, which say what of them is lost."""
         return Samples(self.folder)
 
-    def samples(self, row: Result, scope: str = Scope.END_TO_END) -> dict[int | None, Array]:
+    def samples(self, row: Result, scope: str = "end_to_end") -> dict[int | None, Array]:
         """Return the readings of an arm (ns) by restart; under None what an older version packed.
 
         Args:
@@ -135,7 +134,7 @@ class Run:
             names = ", ".join(map(repr, raced))
             raise UsageError(f"{first!r} and {second!r} raced in several groups; name one: {names}")
         both = self.groups[raced[0]]
-        if ratio := judged(both, Scope.END_TO_END, first, second):
+        if ratio := judged(both, "end_to_end", first, second):
             return ratio
         for label in (first, second):
             if why := both.setbacks.get(label):

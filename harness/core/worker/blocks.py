@@ -31,7 +31,7 @@ from shootout.core.constants import (
 from shootout.core.contract import Array, Arrays
 from shootout.core.exported.calls import Stream
 from shootout.core.exported.model import aligned
-from shootout.core.messages import Ask, Scope, Tuned, Turn
+from shootout.core.messages import SCOPES, Ask, Scope, Tuned, Turn
 
 T = TypeVar("T")
 _READINGS = 200_000
@@ -102,7 +102,7 @@ class Blocks:
         self._single = self._calls = make_timed_calls(session, buffers)
         if stream:
             call = make_stream_call(session, stream, sets, slot=len(buffers))
-            self._calls = {**self._single, Scope.END_TO_END: call}
+            self._calls = {**self._single, "end_to_end": call}
         self._timed, self._count = self._calls, len(buffers)
         self._on_gpu = on_gpu
         self._readings = array("q", bytes(8 * _READINGS))
@@ -123,7 +123,7 @@ class Blocks:
         """Make up to `calls` calls, ending early after `ns`; return the nanoseconds of each."""
         readings = self._readings if calls >= _READINGS else array("q", bytes(8 * calls))
         clock.quiet_collector()
-        latency_ns = self._read_calls(Scope.END_TO_END, readings, per_reading=1, block_ns=ns, min_calls=1)
+        latency_ns = self._read_calls("end_to_end", readings, per_reading=1, block_ns=ns, min_calls=1)
         self._last_ns = float(latency_ns[-1])
         return latency_ns
 
@@ -133,7 +133,7 @@ class Blocks:
         The last call of the warm-up tells of long ones: to stage and fetch takes none of their time that counts.
         """
         is_long = self._last_ns > LONG_CALL_NS
-        call_ns = {scope: self._last_ns if is_long else self._estimate_call_ns(scope) for scope in Scope}
+        call_ns = {scope: self._last_ns if is_long else self._estimate_call_ns(scope) for scope in SCOPES}
         per_reading = {scope: max(1, -(-SHORT_CALL_NS // max(1, int(ns)))) for scope, ns in call_ns.items()}
         self._tuned = Tuned(per_reading=per_reading, call_ns=call_ns)
         return self._tuned
@@ -146,7 +146,7 @@ class Blocks:
         clock.quiet_collector()
         if self._on_gpu:
             clock.lead_in(self._timed[scopes[0]], self._count, calls=_READINGS, ns=GPU_LEAD_IN_NS)
-        return {scope: self._play_block(scope, is_first=scope is scopes[0]) for scope in scopes}
+        return {scope: self._play_block(scope, is_first=scope == scopes[0]) for scope in scopes}
 
     def turn(self, ask: Ask) -> Turn:
         """Play what is asked in one turn."""
@@ -158,16 +158,16 @@ class Blocks:
 
     def computed(self, buffer: int) -> Arrays:
         """Return the outputs of a call as `compute` times it."""
-        outputs: Arrays = self._session.fetch(self._calls[Scope.COMPUTE](buffer))
+        outputs: Arrays = self._session.fetch(self._calls["compute"](buffer))
         return outputs
 
     def answered(self, buffer: int) -> Arrays:
         """Return the outputs of a call as `end_to_end` times it, on this buffer, outside of a stream."""
-        return cast("Arrays", self._single[Scope.END_TO_END](buffer))
+        return cast("Arrays", self._single["end_to_end"](buffer))
 
     def seconds_to_answer(self, buffer: int) -> float:
         """Return the seconds of such a call."""
-        return clock.seconds_to_call(self._single[Scope.END_TO_END], buffer)
+        return clock.seconds_to_call(self._single["end_to_end"], buffer)
 
     def stage(self, buffer: int) -> None:
         """Stage an input buffer again after its memory was written to."""
@@ -187,7 +187,7 @@ class Blocks:
         before_ns = clock.spent_cpu_ns()
         latency_ns = self._read_block(scope, block_ns, min_calls)
         after_ns = clock.spent_cpu_ns()
-        if scope is Scope.END_TO_END:
+        if scope == "end_to_end":
             calls = k * latency_ns.size
             self.cpu_ns = None if before_ns is None or after_ns is None else (after_ns - before_ns) / calls
         return latency_ns
@@ -259,4 +259,4 @@ def make_timed_calls(session: Session, buffers: Sequence[Arrays]) -> dict[Scope,
         synchronize()
         return raw
 
-    return {Scope.END_TO_END: end_to_end, Scope.COMPUTE: compute}
+    return {"end_to_end": end_to_end, "compute": compute}

@@ -27,7 +27,7 @@ from shootout.core.exported.request import source_now
 from shootout.core.host.child import leave_with
 from shootout.core.host.devices import Accelerator, accelerator
 from shootout.core.host.placement import PADDING, ProcessBounds, current_bounds
-from shootout.core.messages import Ask, Fault, Loaded, OnGpu, Scope, Tuned, Turn, Verified
+from shootout.core.messages import Ask, Fault, Loaded, OnGpu, Tuned, Turn, Verified
 from shootout.core.plugins import PROBES
 from shootout.core.scenario import scenario_of
 from shootout.core.worker import fork_server
@@ -131,7 +131,7 @@ class Worker:
         """Fix, for this restart, how many calls go into one reading, from a short look at each scope."""
         tuned = self._caller.tune()
         if self._rechecks:
-            self._rechecks.call_s = tuned.call_ns[Scope.END_TO_END] / 1e9
+            self._rechecks.call_s = tuned.call_ns["end_to_end"] / 1e9
         return tuned
 
     def turn(self, ask: Ask) -> Turn:

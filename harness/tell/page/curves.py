@@ -12,7 +12,6 @@ import altair as alt
 
 from shootout.core.contract import short
 from shootout.core.journal.records import Played
-from shootout.core.messages import Scope
 from shootout.core.stats.readings import CONFIDENCE
 from shootout.core.units import counted, duration
 from shootout.tell.document import Crossover, Document, Row
@@ -154,7 +153,7 @@ def _find_timed_rows(line: Sweep, document: Document) -> list[Row]:
 
 
 def _find_brackets(document: Document) -> list[Crossover]:
-    return [crossing for crossing in document.crossovers if crossing.scope == Scope.END_TO_END]
+    return [crossing for crossing in document.crossovers if crossing.scope == "end_to_end"]
 
 
 def _find_brackets_of(line: Sweep, document: Document) -> list[Crossover]:

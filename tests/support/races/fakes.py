@@ -15,7 +15,7 @@ from shootout.core.errors import ArmFailed, NotRunKind
 from shootout.core.exported.fidelity import NOTHING
 from shootout.core.host.noise import Disturbance, Gpus
 from shootout.core.host.placement import ProcessBounds
-from shootout.core.messages import Ask, GpuState, Loaded, OnGpu, Scope, TimeBin, Tuned, Turn, Verified
+from shootout.core.messages import SCOPES, Ask, GpuState, Loaded, OnGpu, TimeBin, Tuned, Turn, Verified
 from shootout.core.race.live_arm import Launcher, LiveArm
 from shootout.core.race.pace import RaceTime
 from shootout.core.race.race import Race
@@ -181,7 +181,7 @@ class FakePlayer(LiveArm):
     def tune(self) -> Tuned:
         self._command("tune")
         call_ns = self.world.call_ns[self.arm.target.backend]
-        return Tuned(per_reading=dict.fromkeys(Scope, 1), call_ns=dict.fromkeys(Scope, call_ns))
+        return Tuned(per_reading=dict.fromkeys(SCOPES, 1), call_ns=dict.fromkeys(SCOPES, call_ns))
 
     def turn(self, ask: Ask) -> Turn:
         if isinstance(ask, LongTurn):
@@ -203,7 +203,7 @@ class FakePlayer(LiveArm):
             TimeBin(at_s=float(at_s), seconds=1.0, calls=round(1e9 / ns))
             for at_s, ns in zip(begins, call_ns, strict=True)
         )
-        return Turn(latency_ns={Scope.END_TO_END: call_ns}, bins=bins)
+        return Turn(latency_ns={"end_to_end": call_ns}, bins=bins)
 
     def read_gpu(self) -> OnGpu | None:
         if not self.arm.target.device.is_gpu:

@@ -10,7 +10,6 @@ import numpy as np
 
 from shootout.core.constants import BIAS_FLOOR, MAX_RESTARTS
 from shootout.core.contract import Arm, Precision, Target
-from shootout.core.messages import Scope
 from shootout.core.race.race import Race
 from shootout.core.stats.goals import Goal
 from shootout.core.stats.group_evidence import GroupEvidence, Rules
@@ -66,7 +65,7 @@ def race_for(goal: Goal, times: Sequence[float], *, sd: float, seed: int, roundi
     while players := Race(arms=there, group=group, seed="").find_players():
         row = tape[group.next_restart]
         take(group, {label: row[labels.index(label)][None] for label in players})
-    blocks, played = group.blocks(Scope.END_TO_END), group.next_restart
+    blocks, played = group.blocks("end_to_end"), group.next_restart
     evidence = GroupEvidence(blocks, rules)
     sets = leader_sets(evidence, labels)
     fastest = [min(some, key=truth.__getitem__) for some in (labels, [one for one in labels if one in rules.exact])]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from shootout.core.contract import Arm, Array
 from shootout.core.journal.records import Played, Rounds
-from shootout.core.messages import LoadTestResult, Scope
+from shootout.core.messages import LoadTestResult
 from shootout.core.results.group import Group
 from shootout.core.stats.group_evidence import Blocks, Rules
 from shootout.core.study.group import GroupRecord
@@ -53,7 +53,7 @@ def take(
             group="",
             arm=label,
             restart=restart,
-            block_median_ns={Scope.END_TO_END.value: tuple(medians.tolist())},
+            block_median_ns={"end_to_end": tuple(medians.tolist())},
             steady_from=starts[0] if starts else 0,
             served=done[0] if done else None,
         )

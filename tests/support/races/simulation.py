@@ -15,7 +15,6 @@ from scipy.special import digamma
 
 from shootout.core.constants import ALPHA, BIAS_FLOOR, MAX_RESTARTS, ROUNDS
 from shootout.core.contract import Arm, Array, Target
-from shootout.core.messages import Scope
 from shootout.core.race.race import Race as PackageRace
 from shootout.core.stats.group_evidence import Blocks, GroupEvidence, Rules
 from shootout.core.stats.verdicts import LEAST_OPEN, LEAST_SD, Verdict, find_bearable, find_reach
@@ -304,7 +303,7 @@ def race(times_ms: Sequence[float], *, seed: int, leaving: bool, sd: float = PIN
         players = found if leaving else labels
         row = tape[group.next_restart]
         take(group, {label: row[labels.index(label)][None] for label in players})
-    blocks = group.blocks(Scope.END_TO_END)
+    blocks = group.blocks("end_to_end")
     return Race(
         restarts=tuple(len(blocks[label]) for label in labels),
         verdicts=tuple(verdict_on(blocks, label, labels[0], rules) for label in labels[1:]),

@@ -40,7 +40,6 @@ from shootout.core.constants import ALPHA, BIAS_FLOOR, INDIFFERENT
 from shootout.core.contract import Array, short
 from shootout.core.errors import UsageError
 from shootout.core.journal.records import Header
-from shootout.core.messages import Scope
 from shootout.core.results.run import begun, read_run
 from shootout.core.scenario import scenario_of
 from shootout.core.stats.group_evidence import GroupEvidence, log_ratios
@@ -255,7 +254,7 @@ class Session:
     @classmethod
     def of(cls, site: CellInPlace) -> Session:
         """Return the session of a site."""
-        return cls(site=site, evidence=site.run.groups[site.cell.group].evidence(Scope.END_TO_END))
+        return cls(site=site, evidence=site.run.groups[site.cell.group].evidence("end_to_end"))
 
     def log_ratios(self, arm: str, other: str) -> Array:
         """Return a log ratio for each restart that both played."""

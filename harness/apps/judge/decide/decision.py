@@ -33,7 +33,6 @@ from shootout.apps.judge.decide.policy import Policy
 from shootout.core.constants import TOO_BUSY
 from shootout.core.contract import Array, short
 from shootout.core.errors import ExitCode, UsageError
-from shootout.core.messages import Scope
 from shootout.core.stats.readings import LEAST_TAILS, median
 from shootout.core.stats.verdicts import Comparison, Verdict
 from shootout.tell import reproduce
@@ -344,7 +343,7 @@ def _command_to_settle(
 def _command_to_part(measures: Mapping[str, ObjectiveValue], chosen: str, others: Sequence[str]) -> str | None:
     """Return what would tell the chosen one from the nearest that may be as good."""
     mine = measures[chosen].play
-    if mine is None or measures[chosen].scope != Scope.END_TO_END:
+    if mine is None or measures[chosen].scope != "end_to_end":
         return None  # a race goes on until times are told apart
     for other in others:
         play = measures[other].play

@@ -13,7 +13,7 @@ from shootout.apps.judge.decide.candidates import Candidate, Play
 from shootout.apps.judge.decide.policy import Objective, Policy
 from shootout.core.contract import Array, NotRunKind
 from shootout.core.errors import NO_FAULT
-from shootout.core.messages import CPU, Scope
+from shootout.core.messages import CPU
 from shootout.core.stats.leaders import is_indifferent
 from shootout.core.stats.readings import LEAST_TAILS
 from shootout.core.stats.verdicts import LEAST_RESTARTS, Comparison, Verdict, judge, ratio_at
@@ -61,7 +61,7 @@ class ObjectiveValue:
     low: float = 0.0
     high: float = math.inf
     play: Play | None = None
-    scope: str = Scope.END_TO_END
+    scope: str = "end_to_end"
     others: tuple[Play, ...] = ()
     exact: bool = False
     reason: str | None = None
@@ -214,7 +214,7 @@ def _side_by_side(one: ObjectiveValue, other: ObjectiveValue) -> tuple[Compariso
 
 
 def _compare_rows(mine: Play, theirs: Play, scope: str) -> Comparison | None:
-    if scope == Scope.END_TO_END:
+    if scope == "end_to_end":
         return mine.cell.judged(mine.row.arm, theirs.row.arm)
     found = mine.group.evidence(scope).compare(mine.row.arm, theirs.row.arm)
     return replace(found, verdict=Verdict.CANT_TELL) if found and mine.cell.unvouched else found

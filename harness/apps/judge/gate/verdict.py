@@ -20,7 +20,6 @@ from shootout.core.contract import NotRun, NotRunKind
 from shootout.core.errors import ExitCode, Unavailable, UsageError
 from shootout.core.journal.folder import ELSEWHERE, START_OVER
 from shootout.core.journal.records import Played
-from shootout.core.messages import Scope
 from shootout.core.results.group import Group
 from shootout.core.results.run import Run, begun, is_from_here
 from shootout.core.stats.verdicts import Verdict
@@ -215,7 +214,7 @@ def judge_slowdown(group: Group, reference: str, candidate: str, slower: float) 
     Args:
         slower: what the limit is, as a share of the reference's time.
     """
-    known = group.evidence(Scope.END_TO_END)
+    known = group.evidence("end_to_end")
     found = known.compare(candidate, reference, limit=slower)
     states = {Verdict.SLOWER: Standing.BROKEN, Verdict.FASTER: Standing.MET}
     return states.get(found.verdict, Standing.UNKNOWN) if found else Standing.UNKNOWN
