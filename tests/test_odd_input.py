@@ -55,7 +55,6 @@ from shootout.core.journal import journal, samples
 from shootout.core.journal.journal import NAME, PACKED
 from shootout.core.journal.records import LINE, not_run
 from shootout.core.messages import SCOPES, LoadTestResult, Scores, TriedRate, Turn
-from shootout.core.run import BIAS_FLOORS, bias_floor
 from shootout.core.study import plan, points, schema
 from shootout.core.worker import reported
 from shootout.models.data import data_files
@@ -65,6 +64,7 @@ from shootout.tell import table
 from shootout.tell.formats import junit
 from shootout.tell.formats.data import as_bencher, as_csv, as_parquet, document_text
 from shootout.tell.page import markdown, plots, sources
+from shootout.tell.this_machine import BIAS_FLOORS, bias_floor
 
 KEPT = Path(__file__).parent / "support" / "odd_input"
 INPUTS = int(os.environ.get("ODD_INPUTS", "25"))

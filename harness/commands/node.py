@@ -19,7 +19,6 @@ from shootout.commands.run import exit_code, measure
 from shootout.core.clock import Deadline
 from shootout.core.errors import ExitCode, ShootoutError
 from shootout.core.host.child import leave_with
-from shootout.core.run import make_header
 from shootout.core.study import points
 from shootout.core.study.plan import Plan, make_plan
 from shootout.core.study.schema import checked
@@ -47,7 +46,7 @@ def main() -> None:
 def _tell(plan: Plan) -> int:
     """Print what would be measured here: the journal's header, each group's targets, and the seconds it takes."""
     told = {
-        "header": make_header(plan, this_machine.facts()).model_dump(mode="json"),
+        "header": this_machine.make_header(plan, this_machine.facts()).model_dump(mode="json"),
         "playing": {
             group.record.name: [arm.label for arm in group.building if not arm.control] for group in plan.groups
         },

@@ -217,7 +217,7 @@ def measure(
         wanted = find_threads_of_ceilings(plan)
         wanted = wanted if limit.allows(CEILINGS_S * len(wanted)) else []
         ceilings = known_ceilings(wanted, plan.placement, facts, progress.say)
-        return core.make_header(
+        return this_machine.make_header(
             plan,
             {**facts, "ceilings": ceilings},
             command=command,

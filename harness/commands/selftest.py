@@ -30,7 +30,6 @@ from shootout.core.exported.request import Request
 from shootout.core.host.environment import machine_key
 from shootout.core.host.folders import scratch
 from shootout.core.host.store import write_facts
-from shootout.core.run import BIAS_FLOORS
 from shootout.core.stats.verdicts import Verdict, find_reach
 from shootout.core.study.group import GroupRecord, with_control
 from shootout.core.study.plan import PlannedGroup, make_plan
@@ -40,6 +39,7 @@ from shootout.core.units import duration, span
 from shootout.tell.document import Document, Ratio, Row
 from shootout.tell.progress import ProgressDisplay
 from shootout.tell.study_options import TimedMachineOptions
+from shootout.tell.this_machine import BIAS_FLOORS
 
 DURATIONS_US = (10, 100, 1_000, 10_000)
 STEPS = 200

@@ -5,17 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
-from shootout.core.clock import Deadline, utc_now
-from shootout.core.constants import BIAS_FLOOR
+from shootout.core.clock import Deadline
 from shootout.core.contract import NotRun, NotRunKind
 from shootout.core.errors import Interrupted
-from shootout.core.host.environment import machine_key
-from shootout.core.host.store import read_facts
 from shootout.core.journal import journal
 from shootout.core.journal.folder import open_folder, open_journal
 from shootout.core.journal.records import Ended, Header
@@ -27,10 +23,7 @@ from shootout.core.results.run import Run, read_run
 from shootout.core.study.plan import Plan, make_plan
 from shootout.core.units import span
 
-__all__ = ["Run", "make_header", "make_plan", "measure", "read_run"]
-
-BIAS_FLOORS = "bias-floor.json"
-"""The facts that `selftest` stores, by machine."""
+__all__ = ["Run", "make_plan", "measure", "read_run"]
 
 
 def measure(
@@ -51,7 +44,7 @@ def measure(
         purpose: what bars arms, calls them once more, and takes a finished run up again.
         limit: when all of it ends, exports and builds among it.
         alone: held while anything is measured, so that no other run measures on this machine.
-        begin: makes the first line of a new journal; see `make_header`.
+        begin: makes the first line of a new journal.
         racing_s: seconds for the racing alone; None: the plan's, and without a limit of its own if there is a `limit`.
         fresh: remove the run that is there first.
 
@@ -90,49 +83,6 @@ def measure(
                 file.append(Ended(complete=False, why="interrupted", wall_s=wall_s, planning_s=planning_s))
                 raise Interrupted("interrupted; run the same command again to resume") from None
     return read_run(out)
-
-
-def make_header(
-    plan: Plan,
-    facts: Mapping[str, Any],
-    *,
-    command: Sequence[str] = (),
-    on: str = "",
-    began_in: str = "",
-    has_policy: bool = False,
-) -> Header:
-    """Make the header that a new journal begins with.
-
-    Args:
-        facts: the environment, with the machine's ceilings.
-        command, on, began_in, has_policy: see `Header`.
-    """
-    others = {name: other.facts() for name, other in plan.interpreters.items()}
-    return Header(
-        created=utc_now(),
-        study=plan.study.name,
-        identity=plan.identity,
-        seed=plan.study.seed,
-        max_restarts=plan.study.most_restarts,
-        bias_floor=bias_floor(),
-        named=plan.named,
-        groups=tuple(group.record for group in plan.groups),
-        environment={**facts, **({"interpreters": others} if others else {})},
-        given=plan.study.given,
-        command=tuple(command),
-        began_in=began_in,
-        on=on,
-        has_policy=has_policy,
-        limits=None if plan.limits is None else dict(plan.limits),
-    )
-
-
-def bias_floor() -> float:
-    """Return this machine's bias floor as a share (0.005 = ±0.5 %): what `selftest` stored, else the default."""
-    try:
-        return max(0.0, float(read_facts(BIAS_FLOORS)[machine_key()]))
-    except (KeyError, TypeError, ValueError):
-        return BIAS_FLOOR
 
 
 def _end(runner: RaceRunner, limit: Deadline, *, played: bool) -> None:

@@ -1,8 +1,9 @@
-"""Describe this machine for a record: what a run is bound to, and what else readers want to know."""
+"""Describe this machine and make a run's header: what a run is bound to, and what else readers want to know."""
 
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import get_clock_info
 from typing import Any
@@ -10,9 +11,15 @@ from typing import Any
 import psutil
 
 from shootout.core.clock import utc_now
+from shootout.core.constants import BIAS_FLOOR
 from shootout.core.host import environment, placement
 from shootout.core.host.placement import read_text
+from shootout.core.host.store import read_facts
+from shootout.core.journal.records import Header
+from shootout.core.study.plan import Plan
 
+BIAS_FLOORS = "bias-floor.json"
+"""The facts that `selftest` stores, by machine."""
 _GIT_TIMEOUT_S = 10
 _CLOCK_SOURCE = "devices/system/clocksource/clocksource0/current_clocksource"
 
@@ -85,3 +92,46 @@ def virtualisation() -> list[str]:
 def _memory_limit_bytes() -> int | None:
     limit = placement.memory_limit_bytes(placement.control_groups("memory"))
     return limit if limit is not None and limit < psutil.virtual_memory().total else None
+
+
+def make_header(
+    plan: Plan,
+    facts: Mapping[str, Any],
+    *,
+    command: Sequence[str] = (),
+    on: str = "",
+    began_in: str = "",
+    has_policy: bool = False,
+) -> Header:
+    """Make the header that a new journal begins with.
+
+    Args:
+        facts: the environment, with the machine's ceilings.
+        command, on, began_in, has_policy: see `Header`.
+    """
+    others = {name: other.facts() for name, other in plan.interpreters.items()}
+    return Header(
+        created=utc_now(),
+        study=plan.study.name,
+        identity=plan.identity,
+        seed=plan.study.seed,
+        max_restarts=plan.study.most_restarts,
+        bias_floor=bias_floor(),
+        named=plan.named,
+        groups=tuple(group.record for group in plan.groups),
+        environment={**facts, **({"interpreters": others} if others else {})},
+        given=plan.study.given,
+        command=tuple(command),
+        began_in=began_in,
+        on=on,
+        has_policy=has_policy,
+        limits=None if plan.limits is None else dict(plan.limits),
+    )
+
+
+def bias_floor() -> float:
+    """Return this machine's bias floor as a share (0.005 = ±0.5 %): what `selftest` stored, else the default."""
+    try:
+        return max(0.0, float(read_facts(BIAS_FLOORS)[environment.machine_key()]))
+    except (KeyError, TypeError, ValueError):
+        return BIAS_FLOOR

@@ -22,9 +22,9 @@ import numpy as np
 from lab.common import Bench, Disturbances, Table, Tables, attempt, log_ratio, say, watch
 from shootout.core.adapter import Built
 from shootout.core.constants import ROUNDS
-from shootout.core.run import bias_floor
 from shootout.core.stats.verdicts import Comparison, compare, make_pair
 from shootout.core.worker.process import log_name
+from shootout.tell.this_machine import bias_floor
 
 from .sides import Medians, Ours, Plain, Side
 from .tools import TOOLS, Missing

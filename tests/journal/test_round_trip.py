@@ -24,10 +24,10 @@ from shootout.core.contract import Arm, Value
 from shootout.core.journal import journal
 from shootout.core.journal.records import SCHEMA, Header, Line, Played, Record
 from shootout.core.messages import Scores
-from shootout.core.run import make_header
 from shootout.core.stats.goals import Goal
 from shootout.core.study.group import GroupRecord
 from shootout.tell.limits import Limit
+from shootout.tell.this_machine import make_header
 
 KINDS: tuple[type[Record], ...] = typing.get_args(typing.get_args(Line)[0])
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
