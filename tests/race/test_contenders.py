@@ -15,10 +15,10 @@ from support.races.groups import group_of_rules, take
 from support.races.planted import ByBatch, on_stage, run, study
 
 from shootout.apps.judge.analysis import analyse
-from shootout.apps.judge.racing import AnswerPurpose
+from shootout.apps.judge.racing import CONTENDERS_SHARE, AnswerPurpose, find_far
 from shootout.core.journal import journal
 from shootout.core.journal.records import Played, Rounds
-from shootout.core.race.race import CONTENDERS_RESTARTS, CONTENDERS_SHARE, Race
+from shootout.core.race.race import CONTENDERS_RESTARTS, Race
 from shootout.core.stats.goals import Goal
 from shootout.core.stats.group_evidence import Rules
 from shootout.core.stats.leaders import find_untold
@@ -53,13 +53,14 @@ def state(times: Mapping[str, float] = TIMES, **fields: Any) -> Race:
         least_restarts=fields.pop("least_restarts", 0),
     )
     labels: Any = dict.fromkeys([*times, "copy"])
-    return Race(arms=labels, group=group_of_rules(rules), seed="0", **fields)
+    return Race(arms=labels, group=group_of_rules(rules), seed="0", purpose=AnswerPurpose(), **fields)
 
 
 def looked_at_anew(now: Race, *, barred: Collection[str] = (), **lines: Any) -> Race:
     """The same with other lines or barred arms."""
     group = group_of_rules(now.rules, restarts=now.played, **{"blocks": now.blocks, **lines})
-    found = Race(arms=now.arms, group=group, seed="0", contenders_first=now.contenders_first, barred={*barred})
+    found = Race(arms=now.arms, group=group, seed="0", contenders_first=now.contenders_first, purpose=now.purpose)
+    found.barred = {*barred}
     found.recalled = 0
     return found
 
@@ -120,8 +121,8 @@ def test_there_is_no_first_answer_if_nothing_stands_back():
 def test_an_arm_that_can_t_be_the_answer_makes_nobody_stand_back():
     assert state(barred={"fast"}).contenders == [*TIMES, "copy"], "nothing has played yet"
     _, now, _ = race(state(), most=1)
-    assert now.far == {"base", *FAR}
-    assert looked_at_anew(now, barred={"fast"}).far == {"base", *FAR} - {"slow"}, "200 is within 1.6 times 130"
+    assert find_far(now) == {"base", *FAR}
+    assert find_far(looked_at_anew(now, barred={"fast"})) == {"base", *FAR} - {"slow"}, "200 is within 1.6 times 130"
 
 
 def test_an_arm_that_stood_back_owes_restarts_unless_it_can_t_be_the_answer_for_good():

@@ -38,6 +38,8 @@ from shootout.tell.screen import NAMED, fold
 Trace = Callable[[Mapping[str, Mapping[str, Built]]], None]
 MOST_EXTRA = 2
 """A row may play so many restarts more when the race would end, if they bring its verdict."""
+CONTENDERS_SHARE = 0.4
+"""If a larger share of the arms is that near, all play on: standing back would put the end off and bring little."""
 FAR_RESTARTS = 2
 """Where time is short, arms leave first whose verdict takes more restarts than that."""
 
@@ -106,6 +108,16 @@ class AnswerPurpose(Purpose):
         """Return by group the arms that need no verdict, by all that a run folder holds so far: none without limits."""
         return {}
 
+    def find_parked(self, race: Race) -> Collection[str]:
+        """Return the far arms that stand back while the contenders play; the baseline stays with its copy.
+
+        None if many are near: then the contenders' restarts cost nearly as much as those of all.
+        """
+        if race.rules.goal.aim != "best" or is_unopposed(race.labels, race.rules):
+            return set()
+        far, arms = find_far(race), [label for label in race.labels if label != race.rules.control]
+        return far - {race.rules.baseline} if len(arms) - len(far) <= CONTENDERS_SHARE * len(arms) else set()
+
     def thin(self, race: Race, left_s: float) -> list[Arm]:
         """Leave the time that is left to the fastest where a race for the best arm can't have all play on."""
         if not _may_thin(race):
@@ -167,7 +179,7 @@ class AnswerPurpose(Purpose):
         if not (found := leader_sets(evidence, arms)):
             return ""  # nothing that raced may be the answer
         self.answered[race.name] = True
-        near = {*found[-1].tied, *found[-1].beaten} - race.far
+        near = {*found[-1].tied, *found[-1].beaten} - find_far(race)
         parts = [f"first answer: {' or '.join(map(short, found[-1].tied))}"]
         if len(near) > 1:
             parts[0] += f", of {len(near)} targets within {CONTENDING:g}x"
@@ -176,6 +188,21 @@ class AnswerPurpose(Purpose):
         if coming:
             parts.append(_tell_coming(coming))
         return "; ".join(parts)
+
+
+def find_far(race: Race) -> set[str]:
+    """Return the arms far behind in a race for the best, by the first restart that each has played.
+
+    They took over 1.6 times as long as the best arm of all and, if they compute in full precision, as the best one
+    of those.
+    """
+    first = {label: time_ns({0: mine[min(mine)]}) for label, mine in race.blocks.items() if mine}
+    gone = race.evidence.out_of_question
+    far = {label for label in race.labels if label in first and label != race.rules.control}
+    for some in (far, far & {*race.rules.exact}):
+        best_ns = min((first[label] for label in some if label not in gone), default=math.inf)
+        far = far - {label for label in some if first[label] <= CONTENDING * best_ns}
+    return far
 
 
 def _may_thin(race: Race) -> bool:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from shootout.core.adapter import Built
 from shootout.core.clock import Stopwatch
-from shootout.core.constants import AIMED_RESTARTS, CONTENDING
+from shootout.core.constants import AIMED_RESTARTS
 from shootout.core.contract import Arm, Array, NotRun, NotRunKind
 from shootout.core.journal.records import Played
 from shootout.core.messages import Loaded, Progress, Verified
@@ -34,7 +34,6 @@ from shootout.core.stats.leaders import (
     is_unopposed,
     leader_sets,
     restarts_left,
-    time_ns,
 )
 from shootout.core.stats.readings import LEAST_TAILS
 from shootout.core.stats.verdicts import LEAST_RESTARTS
@@ -44,8 +43,6 @@ from shootout.core.study.schema import Study
 LIMIT_RESTARTS = 60
 """As `AIMED_RESTARTS`, where a limit is asked for, which is far nearer: 5 % from an arm that is as fast. By then that
 is known, and 10 % slower likewise, where restarts spread by 6 %."""
-CONTENDERS_SHARE = 0.4
-"""If a larger share of the arms is that near, all play on: standing back would put the end off and bring little."""
 CONTENDERS_RESTARTS = 6
 """After so many restarts the others go on in any case: contenders that aren't distinguished by then are nearly tied."""
 FORESEEING = 3
@@ -69,6 +66,7 @@ class Race:
         killed: labels that left the last restart because they were killed: they play once more.
         contenders_first: whether contenders may go first; not if there would be no time for the others behind them.
         terms: what the arms are asked; the first restart sets a limit left open.
+        purpose: what the run is for: it tells which arms stand back.
         called: pairs that play the next restart, whatever the goal still needs.
         players: the arms of the next restart, as `look` found them; none when the race is over.
         parts_s: what each arm takes of the shortest restart, by label (`Restart.took_s`); empty before this process's
@@ -85,6 +83,7 @@ class Race:
     killed: set[str] = field(default_factory=set)
     contenders_first: bool = True
     terms: Terms = field(default_factory=Terms)
+    purpose: Purpose = field(default_factory=lambda: Purpose())
     called: Collection[Pair] = ()
     players: list[Arm] = field(default_factory=list)
     parts_s: dict[str, float] = field(default_factory=dict)
@@ -220,7 +219,7 @@ class Race:
         """
         evidence = self.evidence
         hopeless = {*evidence.unsound} - self.group.unsteady | {*evidence.barred}
-        behind = (self.parked | self._joined) & {*labels} - hopeless
+        behind = ({*self.purpose.find_parked(self)} | self._joined) & {*labels} - hopeless
         return {label for label in behind if self._count(label) < self.fewest}
 
     @property
@@ -229,35 +228,9 @@ class Race:
         return {label for label in self.labels if self.played and 0 not in self.blocks.get(label, ())}
 
     @property
-    def far(self) -> set[str]:
-        """Return the arms far behind in a race for the best, by the first restart that each has played.
-
-        They took over 1.6 times as long as the best arm of all and, if they compute in full precision, as the best one
-        of those.
-        """
-        first = {label: time_ns({0: mine[min(mine)]}) for label, mine in self.blocks.items() if mine}
-        gone = self.evidence.out_of_question
-        far = {label for label in self.labels if label in first and label != self.rules.control}
-        for some in (far, far & {*self.rules.exact}):
-            best_ns = min((first[label] for label in some if label not in gone), default=math.inf)
-            far = far - {label for label in some if first[label] <= CONTENDING * best_ns}
-        return far
-
-    @property
-    def parked(self) -> set[str]:
-        """Return the far arms that stand back while the contenders play; the baseline stays with its copy.
-
-        None if many are near: then the contenders' restarts cost nearly as much as those of all.
-        """
-        if self.rules.goal.aim != "best" or is_unopposed(self.labels, self.rules):
-            return set()
-        far, arms = self.far, [label for label in self.labels if label != self.rules.control]
-        return far - {self.rules.baseline} if len(arms) - len(far) <= CONTENDERS_SHARE * len(arms) else set()
-
-    @property
     def contenders(self) -> list[str]:
         """Return the arms that don't stand back."""
-        parked = self.parked
+        parked = self.purpose.find_parked(self)
         return [label for label in self.labels if label not in parked]
 
     @property
@@ -422,7 +395,7 @@ class Race:
             self.look()
 
 
-def find_waiting(playing: Sequence[Race], time: RaceTime, purpose: Purpose) -> list[Race]:
+def find_waiting(playing: Sequence[Race], time: RaceTime) -> list[Race]:
     """Return the races that may play next, after arms have come in or left for want of time.
 
     A race that its budget can't settle by far is left out, but for arms that stood back.
@@ -431,7 +404,7 @@ def find_waiting(playing: Sequence[Race], time: RaceTime, purpose: Purpose) -> l
         race.call_all(0.0 if race.is_hopeless(time.racing.left_s) else time.left_s)
     if len(playing) == 1:  # a budget ends no race before a verdict
         race = playing[0]
-        race.players = purpose.thin(race, time.run.left_s if race.played < race.fewest else time.left_s)
+        race.players = race.purpose.thin(race, time.run.left_s if race.played < race.fewest else time.left_s)
     return [race for race in playing if race.owes or not race.is_hopeless(time.racing.left_s)]
 
 
@@ -486,6 +459,10 @@ class Purpose:
             out: the run folder, with all that the run holds so far.
         """
         return race.barred
+
+    def find_parked(self, race: Race) -> Collection[str]:  # noqa: ARG002
+        """Return the arms that stand back while the others, the contenders, play: none."""
+        return ()
 
     def thin(self, race: Race, left_s: float) -> list[Arm]:  # noqa: ARG002
         """Return those of the players that play the next restart, with so many seconds left for the race: all."""
