@@ -77,16 +77,6 @@ class Energy:
     total_mj: float
     idle_w: float
 
-    @property
-    def per_call_mj(self) -> float:
-        """Return the millijoules of one call, the idle GPU's share included."""
-        return self.total_mj / max(self.calls, 1)
-
-    @property
-    def above_idle_mj(self) -> float:
-        """Return the millijoules of one call above what the idle GPU takes in that time."""
-        return (self.total_mj - 1e3 * self.idle_w * self.seconds) / max(self.calls, 1)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnGpu:

@@ -115,8 +115,8 @@ def test_energy_is_that_of_the_calls_and_less_what_an_idle_gpu_takes(device: Dev
     assert found.seconds == pytest.approx(2.0, abs=2 * call_s)
     assert found.calls == pytest.approx(2.0 / call_s, abs=2)
     assert found.idle_w == IDLE_W
-    assert found.above_idle_mj == pytest.approx(CALL_MJ, rel=1e-3)
-    assert found.per_call_mj == pytest.approx(CALL_MJ + 1e3 * IDLE_W * call_s, rel=1e-3)
+    idle_mj = 1e3 * IDLE_W * found.seconds
+    assert found.total_mj - idle_mj == pytest.approx(CALL_MJ * found.calls, rel=1e-3)
 
 
 def test_energy_is_unknown_where_the_driver_does_not_count(device: Device, monkeypatch: pytest.MonkeyPatch):

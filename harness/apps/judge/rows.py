@@ -318,8 +318,12 @@ def _describe_gpu(lines: Sequence[Played]) -> Gpu | None:
     looks = [one.on_gpu for one in reports if one.on_gpu]
     energy: GpuEnergy | None = None
     if used := next((one.energy for one in looks if one.energy), None):
+        calls, idle_mj = max(used.calls, 1), 1e3 * used.idle_w * used.seconds
         energy = GpuEnergy(
-            per_call_mj=used.per_call_mj, above_idle_mj=used.above_idle_mj, idle_w=used.idle_w, seconds=used.seconds
+            per_call_mj=used.total_mj / calls,
+            above_idle_mj=(used.total_mj - idle_mj) / calls,
+            idle_w=used.idle_w,
+            seconds=used.seconds,
         )
     return Gpu(
         **_medians_of(GpuCost, costs),
