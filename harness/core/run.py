@@ -93,7 +93,8 @@ def _end(runner: RaceRunner, limit: Deadline, *, played: bool) -> None:
     """
     groups = read_run(runner.out).groups
     complete = played and not runner.recorder.lacks
-    is_open = any(group.restarts_left(runner.barred.get(name, ())) for name, group in groups.items())
+    barred = {race.name: race.barred for race in runner.races}
+    is_open = any(group.restarts_left(barred.get(name, ())) for name, group in groups.items())
     why = "nothing is left to measure" if complete else "--max-time"
     if (killed := played and not complete) and runner.time.run.seconds is None:
         why = "a target was killed"

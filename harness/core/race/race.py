@@ -142,10 +142,6 @@ class Race:
     def _count(self, label: str) -> int:
         return len(self.blocks.get(label, ()))
 
-    def count_shared(self, pair: Pair) -> int:
-        """Count the restarts that both have played."""
-        return len(set(self.blocks.get(pair[0], ())) & set(self.blocks.get(pair[1], ())))
-
     def find_leaders(self, labels: Collection[str]) -> list[str]:
         """Return the fastest of these arms that may be the answer, then that in full precision if not all are."""
         arms = {*labels} - {self.rules.control, *self.evidence.out_of_question}
@@ -343,7 +339,8 @@ class Race:
         While contenders go first, these are theirs.
         """
         left = restarts_left(self.evidence, self._find_focus(), self.group.unsteady)
-        shared = {pair: self.count_shared(pair) for pair in left}
+        blocks = self.blocks
+        shared = {(one, other): len({*blocks.get(one, ())} & {*blocks.get(other, ())}) for one, other in left}
         return {
             pair: self.fewest - shared[pair] if shared[pair] < self.fewest else count for pair, count in left.items()
         }

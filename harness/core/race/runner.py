@@ -296,11 +296,6 @@ class RaceRunner:
         )
         return can_play
 
-    @property
-    def barred(self) -> dict[str, set[str]]:
-        """Return by group the arms that break what the run is for."""
-        return {race.name: race.barred for race in self.races}
-
 
 def _recall_group(study: Study, record: GroupRecord) -> PlannedGroup:
     """Return a group that an earlier process confirmed with, as it was."""
