@@ -24,7 +24,7 @@ from shootout.backends.common_torch import float32_module
 from shootout.core.clock import Stopwatch
 from shootout.core.errors import NotRunKind, SkippedArm
 from shootout.core.host.environment import version_of
-from shootout.core.host.folders import scratch
+from shootout.core.host.folders import Scratch
 from shootout.core.host.store import CONVERTER, KEY_DIGITS, RUNTIME_FORMS, cache_folder, mark_used, open_sealed, sealed
 from shootout.core.install import pip_install
 from shootout.core.units import span
@@ -58,7 +58,7 @@ def convert(exported: ExportedModel) -> tuple[Path, list[str]]:
     stored = cache_folder() / RUNTIME_FORMS / _hash_sources(exported)
     with lock_path(stored):
         if not _is_whole(stored):
-            with scratch(cache_folder()) as folder:
+            with Scratch(cache_folder()) as folder:
                 _write_file(exported, folder / FILE)
                 (folder / RECORD).write_text(sealed({"digest": _hash_file(folder / FILE)}), encoding="utf-8")
                 shutil.rmtree(stored, ignore_errors=True)
@@ -147,7 +147,7 @@ def _write_file(exported: ExportedModel, path: Path) -> None:
 
 def _install_converter(folder: Path) -> str:
     command = [sys.executable, "-m", "pip", "install", "--no-deps", "--disable-pip-version-check", "--retries", "1"]
-    with scratch(cache_folder()) as made, Stopwatch() as watch:
+    with Scratch(cache_folder()) as made, Stopwatch() as watch:
         place = made / "site"
         try:
             subprocess.run(  # noqa: S603

@@ -28,7 +28,7 @@ from shootout.core.contract import Arm, Device, Target
 from shootout.core.errors import ExitCode, NothingMeasured, ShootoutError, Unavailable, unknown
 from shootout.core.exported.request import Request
 from shootout.core.host.environment import machine_key
-from shootout.core.host.folders import scratch
+from shootout.core.host.folders import Scratch
 from shootout.core.host.store import write_facts
 from shootout.core.stats.verdicts import Verdict, find_reach
 from shootout.core.study.group import GroupRecord, with_control
@@ -172,7 +172,7 @@ def _work_folder(out: Path | None) -> Iterator[Path]:
     if out is not None:
         yield out
         return
-    with scratch() as folder:
+    with Scratch() as folder:
         yield folder
 
 

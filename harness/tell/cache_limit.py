@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shootout.core.errors import UsageError
-from shootout.core.host.folders import scratch
+from shootout.core.host.folders import Scratch
 from shootout.core.host.store import CONVERTER, KEY_DIGITS, RANGES, READ_ROWS, RUNTIME_FORMS, cache_folder, unwritable
 
 _LOCK = ".lock"
@@ -108,7 +108,7 @@ def evict(most_bytes: int) -> list[CacheEntry] | None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         entries = kept()
         left_bytes, gone = sum(entry.size_bytes for entry in entries), []
-        with scratch(cache_folder()) as place:
+        with Scratch(cache_folder()) as place:
             for number, entry in enumerate(entries):
                 if left_bytes <= most_bytes:
                     break

@@ -29,7 +29,7 @@ from shootout.core.errors import UsageError
 from shootout.core.exported.model import sha256
 from shootout.core.host import child
 from shootout.core.host.environment import installed
-from shootout.core.host.folders import scratch
+from shootout.core.host.folders import Scratch
 from shootout.core.host.store import READ_ROWS, cache_folder, mark_used
 from shootout.core.messages import Progress
 from shootout.core.scoring import RowFiles
@@ -113,7 +113,7 @@ def _hash_files(states: tuple[tuple[Path, int, int], ...]) -> tuple[str, ...]:
 
 
 def _read_now(place: FactorySource, files: Sequence[Path], root: Path, told: str, folder: Path) -> None:
-    with scratch(cache_folder()) as made:
+    with Scratch(cache_folder()) as made:
         task = {"reader": place.name, "files": list(map(str, files)), "root": str(root), "told": told, "row_s": ROW_S}
         (made / TASK).write_text(json.dumps(task), encoding="utf-8")
         ending = child.run(__name__, [made], WHOLE_S)

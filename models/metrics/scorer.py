@@ -16,7 +16,7 @@ from shootout.core.errors import UsageError, unknown
 from shootout.core.exported.model import ExportedModel
 from shootout.core.exported.request import Request, find_source, name_model
 from shootout.core.host import child
-from shootout.core.host.folders import scratch
+from shootout.core.host.folders import Scratch
 from shootout.core.messages import Scores
 from shootout.core.schemes import is_exact
 from shootout.core.scoring import ACCURACY, MetricSpec, RowFiles
@@ -351,7 +351,7 @@ def try_shapes(spec: MetricSpec, outputs: Sequence[TensorSpec], labels: Array | 
         return ""
     if not spec.is_own:
         return find_fault_of_shapes(spec, outputs, labels)
-    with scratch() as folder:
+    with Scratch() as folder:
         if labels is not None:
             np.save(folder / LABELS, labels[: count_rows(outputs)])
         return _try_apart(spec, folder, timeout_s, outputs=[asdict(one) for one in outputs])
@@ -361,7 +361,7 @@ def try_first_call(spec: MetricSpec, exported: ExportedModel, timeout_s: float) 
     """Return why a metric can't score the reference outputs of the first call; "" if it can, or that isn't known."""
     if not exported.has_report:
         return ""
-    with scratch() as folder:
+    with Scratch() as folder:
         return _try_apart(spec, folder, min(TRIAL_S, timeout_s), exported=str(exported.folder))
 
 

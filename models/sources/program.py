@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from shootout.core.contract import Artifact
 from shootout.core.errors import UsageError, explained
 from shootout.core.exported.model import sha256
-from shootout.core.host.folders import scratch
+from shootout.core.host.folders import Scratch
 from shootout.core.host.store import cache_folder, mark_used
 from shootout.models.base import Called, Model, Parameters
 from shootout.models.sources.own import OwnModel
@@ -99,7 +99,7 @@ def store(module: Any, inputs: Any) -> str:
         raise UsageError(
             f"torch.export can't take {name}, so other processes can't have it: {explained(error)}; {INSTEAD}"
         ) from error
-    with scratch(cache_folder()) as made:
+    with Scratch(cache_folder()) as made:
         torch.export.save(program, made / f"{name}{PROGRAM_SUFFIX}")
         np.savez(made / INPUTS, **found.inputs)  # type: ignore[arg-type] # as in save_sets
         facts = {"outputs": found.outputs, "dtypes": found.dtypes, "notes": (*found.notes, KEPT)}

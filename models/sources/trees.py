@@ -35,7 +35,7 @@ from shootout.core.exported.model import FILES, sha256
 from shootout.core.exported.request import Model, Request, Source, find_model
 from shootout.core.host.child import ONE_THREAD, leave_with, run
 from shootout.core.host.environment import version_of
-from shootout.core.host.folders import scratch
+from shootout.core.host.folders import Scratch
 from shootout.core.host.store import cache_folder, mark_used, open_sealed, sealed, without_home
 from shootout.core.install import install
 from shootout.models.onnx import CLASSICAL_DOMAIN, ONNX_SUFFIX
@@ -174,7 +174,7 @@ def open_converted(path: Path) -> ConvertedFile | None:
 
 
 def _convert_apart(path: Path, artifact: Artifact, place: Path) -> None:
-    with scratch(cache_folder()) as made:
+    with Scratch(cache_folder()) as made:
         ended = run("shootout.models.sources.trees", [artifact, path, made], BUILD_TIMEOUT_S, ONE_THREAD)
         if (told := made / ERROR).exists():
             raise UsageError(told.read_text(encoding="utf-8"))

@@ -15,7 +15,7 @@ from shootout.apps.ceilings import worker as figures
 from shootout.core.clock import Deadline, utc_now
 from shootout.core.errors import ArmFailed, NothingMeasured, ShootoutError
 from shootout.core.host import environment
-from shootout.core.host.folders import scratch
+from shootout.core.host.folders import Scratch
 from shootout.core.host.placement import Placement, child_environment
 from shootout.core.host.store import read_facts, write_facts
 from shootout.core.units import span
@@ -218,7 +218,7 @@ def _run_fresh(
     if not limit.allows(0.0):
         notes.append(f"{what}: {LATE}")
         return None
-    with scratch() as folder:
+    with Scratch() as folder:
         log = folder / "worker.log"
         try:
             with WorkerProcess(child_environment(library_threads, 0), placement.arms, log) as process:

@@ -31,7 +31,7 @@ from shootout.core.constants import BUILD_TIMEOUT_S
 from shootout.core.contract import INTEGERS, Arm, Artifact, Device, OutputError, TensorSpec
 from shootout.core.errors import ArmFailed, NothingMeasured, SkippedArm, UsageError
 from shootout.core.exported.model import ExportedModel
-from shootout.core.host.folders import scratch
+from shootout.core.host.folders import Scratch
 from shootout.core.host.placement import Placement, allowed_cpus, child_environment, place
 from shootout.core.host.store import cache_folder
 from shootout.core.messages import Progress
@@ -65,7 +65,7 @@ def explain(sides: Sequence[Side], progress: Progress, limit: Deadline | None = 
     if reference.stream:
         raise UsageError(f"{reference.model} hands a state on from call to call: explain looks at single calls alone")
     graph = reference.path(Artifact.ONNX)
-    with scratch(cache_folder()) as logs:
+    with Scratch(cache_folder()) as logs:
         ask = _Asker(logs, place(max(built.arm.threads for built in builts)), limit)
         outline = ask("reading the graph", look.describe_graph, None, graph=graph)
         if not outline["layers"]:

@@ -15,7 +15,7 @@ from shootout.core.errors import ArmFailed, ShootoutError, SkippedArm
 from shootout.core.exported.client import Delivery
 from shootout.core.exported.model import ExportedModel
 from shootout.core.host import devices, environment
-from shootout.core.host.folders import scratch
+from shootout.core.host.folders import Scratch
 from shootout.core.host.placement import place
 from shootout.core.host.store import cache_folder
 from shootout.core.messages import Progress
@@ -64,7 +64,7 @@ def _build_all(
     available = known_available({provider(arm.target) for arm, _ in asked.values()})
     asked = {name: one for name, one in asked.items() if available[provider(one[0].target)].ok}
     made: dict[str, Path | NotRun] = {}
-    with scratch(cache_folder()) as logs:
+    with Scratch(cache_folder()) as logs:
         builder = Builder(
             cache=cache_folder(),
             placement=place(1),

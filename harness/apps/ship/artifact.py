@@ -25,7 +25,7 @@ from shootout.core.exported.client import ProbeKey
 from shootout.core.exported.model import ExportedModel
 from shootout.core.exported.request import Request, brief_key, find_source, name_typed
 from shootout.core.host import environment
-from shootout.core.host.folders import scratch
+from shootout.core.host.folders import Scratch
 from shootout.core.host.placement import place
 from shootout.core.host.store import cache_folder
 from shootout.core.journal.records import Setback
@@ -89,7 +89,7 @@ def find_built(source: RacedArm, progress: Progress, *, to: str = SHIP, limit: D
     found = availability.find_available([provider(source.arm.target)])[provider(source.arm.target)]
     if not found.ok:
         raise UsageError(f"{source.arm.label} can't run here any more: {found.reason}; {found.fix}")
-    with scratch(cache_folder()) as logs:
+    with Scratch(cache_folder()) as logs:
         builder = Builder(
             cache=cache_folder(),
             placement=place(source.arm.threads),

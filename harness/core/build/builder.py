@@ -31,7 +31,7 @@ from shootout.core.exported.model import INPUTS, ExportedModel, sha256
 from shootout.core.exported.request import Request
 from shootout.core.host.devices import accelerator
 from shootout.core.host.environment import version_of
-from shootout.core.host.folders import scratch
+from shootout.core.host.folders import Scratch
 from shootout.core.host.placement import Placement, child_environment
 from shootout.core.host.store import mark_used, open_sealed, sealed
 from shootout.core.messages import Progress
@@ -404,7 +404,7 @@ class Builder:
         limit: Deadline,
     ) -> Built:
         folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with scratch(self.cache) as fresh:
+        with Scratch(self.cache) as fresh:
             with place as worker:
                 facts, build_s = self._make(worker, arm, model, fresh, limit)
                 probe = self._run_probe(worker, arm, limit) if runs and not facts.get("elsewhere") else None
@@ -446,7 +446,7 @@ class Builder:
         if probe is None:
             return None
         asked = as_probe(arm)
-        with scratch(self.cache) as folder:
+        with Scratch(self.cache) as folder:
             facts, _ = self._make(worker, asked, probe, folder, limit)
             built = Built(arm=asked, exported=probe, folder=folder, facts=facts)
             answer: str = worker.ask("probe", LOAD_TIMEOUT_S, limit.left_s, built=built)

@@ -383,10 +383,8 @@ def workshop() -> Iterator[Path]:
         found = Scratch(parent)
     except OSError as error:
         raise unwritable(parent, error) from error
-    try:
-        yield found.path
-    finally:
-        found.close()
+    with found as path:
+        yield path
 
 
 def install(made: Path, name: str) -> ExportedModel:

@@ -38,7 +38,7 @@ FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Scratch:
-    """Own an empty folder until it is closed.
+    """Own an empty folder until it is closed, or until the end of a `with`, which gives its path.
 
     Args:
         parent: where it is made; None: where temporary files are.
@@ -55,6 +55,12 @@ class Scratch:
             self.path = Path(tempfile.mkdtemp(prefix=NAME, dir=parent))
             self._lock = _lock_folder(self.path, fcntl.LOCK_SH)
 
+    def __enter__(self) -> Path:
+        return self.path
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
         """Remove the folder; harmless if that is done."""
         if self._lock is None:
@@ -62,16 +68,6 @@ class Scratch:
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock)
         self._lock = None
-
-
-@contextmanager
-def scratch(parent: Path | None = None) -> Iterator[Path]:
-    """Yield the path of a `Scratch`, which is gone on exit."""
-    folder = Scratch(parent)
-    try:
-        yield folder.path
-    finally:
-        folder.close()
 
 
 def collect(parent: Path) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from shootout.core.errors import UsageError, tell_refusal
-from shootout.core.host.folders import scratch
+from shootout.core.host.folders import Scratch
 from shootout.core.host.untrusted import read_inside
 
 CONVERTER = "converter-"
@@ -94,7 +94,7 @@ def keep_facts(name: str, keep: Callable[[str], bool]) -> None:
 def _replace_facts(name: str, facts: Mapping[str, Any]) -> Path:
     path = _facts_path(name)
     try:
-        with scratch(cache_folder()) as folder:
+        with Scratch(cache_folder()) as folder:
             made = folder / name
             made.write_text(sealed(facts), encoding="utf-8")
             made.replace(path)

@@ -40,7 +40,7 @@ from shootout.core.errors import ArmFailed, NotRunKind, SkippedArm
 from shootout.core.exported.calls import CLIPS
 from shootout.core.host import environment
 from shootout.core.host.devices import accelerator, lanes_on_gpu
-from shootout.core.host.folders import scratch
+from shootout.core.host.folders import Scratch
 from shootout.core.host.noise import NoiseMeter
 from shootout.core.host.placement import Placement, ProcessBounds, child_environment
 from shootout.core.messages import SCOPES, Ask, Loaded, OnGpu, Scores, Tuned, Turn, Verified
@@ -389,7 +389,7 @@ class LiveArm(WorkerProcess):
         study, is_scored = self.launcher.study, exported.is_scored
         ask = partial(self._ask_in_time, "verify", calls_s, limit_s, max_error=study.max_error, is_scored=is_scored)
         metric = metric_of(study) if self.is_first and is_scored else None
-        with scratch() if metric else nullcontext() as keep:
+        with Scratch() if metric else nullcontext() as keep:
             verified: Verified = ask(keep=keep)
             scores = self._score_outputs(keep, metric) if keep and metric and not verified.fault else None
         return replace(verified, executed=reported.check_account(verified.executed), scores=scores)
