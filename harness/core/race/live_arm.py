@@ -88,7 +88,7 @@ one takes shows only while no other one loads. It is not the first, since a run 
 
 @dataclass(kw_only=True)
 class Launcher:
-    """Load a run's arms, side by side in each restart; it is told of one by `begin_restart`.
+    """Load a run's arms, side by side in each restart; `built` and `played` are set before one.
 
     Each lane is a set of as many CPUs as an arm has. An arm is loaded in one lane, then its threads are moved to the
     arms' own CPUs and it is held. One whose library pins its threads while it loads is loaded on those CPUs in the
@@ -125,10 +125,6 @@ class Launcher:
     _begun: list[LiveArm] = field(default_factory=list, init=False)
     _is_stopped: bool = field(default=False, init=False)
     _lock: Lock = field(default_factory=Lock, init=False)
-
-    def begin_restart(self, built: Mapping[str, Built], played: Collection[str]) -> None:
-        """Take over what the next restart may start."""
-        self.built, self.played = built, played
 
     @property
     def lanes(self) -> int:

@@ -165,7 +165,7 @@ class RaceRunner:
             race.look()
 
     def _run_restart(self, race: Race, waiting: Sequence[Race]) -> Restart:
-        self.launcher.begin_restart(self.built.get(race.name, {}), race.group.played)
+        self.launcher.built, self.launcher.played = self.built.get(race.name, {}), race.group.played
         self.time.begin_restart([each.owed for each in waiting])
         goal_s = sum(each.left_s for each in waiting)
         standing = self.purpose.tell_standing(race)
