@@ -65,6 +65,8 @@ def find(kind: str, name: str, base: type[Plugin]) -> Plugin:
     if not isinstance(made, base):
         kinds = f"it is a {type(made).__name__}, no {base.__name__}"
         raise UsageError(f"{named} can't be loaded: {kinds}: reinstall or uninstall it")
+    if (own := getattr(made, "name", name)) != name:
+        raise UsageError(f"{named} can't be loaded: its own name is {own!r}: reinstall or uninstall it")
     return made
 
 

@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from shootout.core.build.preparation import TOO_LATE
 from shootout.core.clock import Deadline
 from shootout.core.contract import NotRun, NotRunKind
 from shootout.core.errors import Interrupted
@@ -111,17 +112,21 @@ def _end(runner: RaceRunner, limit: Deadline, *, played: bool) -> None:
     )
     runner.file.append(ended)
     if limit.seconds is not None and not complete and not any(group.rounds for group in groups.values()):
-        late = [why for group in groups.values() for why in group.setbacks.values()]
+        late = {label: why for group in groups.values() for label, why in group.setbacks.items()}
         runner.progress.say(tell_shortage(limit.seconds, runner.time.preparing_s, late))
 
 
-def tell_shortage(limit_s: float, preparing_s: float, setbacks: Iterable[NotRun]) -> str:
+def tell_shortage(limit_s: float, preparing_s: float, setbacks: Mapping[str, NotRun]) -> str:
     """Tell what a time was too short for: exports and builds, or restarts where these took less than half of it.
 
     Args:
-        setbacks: why arms are out.
+        setbacks: why arms are out, by label.
     """
-    late = [why.reason for why in setbacks if why.kind is NotRunKind.NOT_REACHED]
+    late = [
+        f"{label}: {why.reason}"
+        for label, why in setbacks.items()
+        if why.kind is NotRunKind.NOT_REACHED and why.reason != TOO_LATE
+    ]
     cause = f"exports and builds took {span(preparing_s)}"
     if late and preparing_s < limit_s / 2:
         cause = late[0]

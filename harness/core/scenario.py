@@ -71,6 +71,10 @@ class StudyOption:
     is_always_hashed: bool = False
     give_sizes: Callable[[Any], Mapping[str, tuple[int, ...]]] | None = None
 
+    def __post_init__(self) -> None:
+        if self.kind not in (bool, int, float, str):
+            raise TypeError(f"the kind of an option is bool, int, float or str, got {self.kind!r}")
+
     def sizes_of(self, value: Any) -> Mapping[str, tuple[int, ...]]:
         """Return the sizes that a study's value gives to axes, by axis."""
         return self.give_sizes(value) if self.give_sizes and value is not None else {}
@@ -115,6 +119,13 @@ class Scenario:
     unshippable: ClassVar[str] = ""
     unexplainable: ClassVar[str] = ""
     block_ns: ClassVar[int] = BLOCK_NS
+
+    def __init_subclass__(cls) -> None:
+        """Refuse options that no study could have, where the class is made."""
+        every = cls.options.items()
+        strange = [name for name, one in every if name.startswith("_") or not isinstance(one, StudyOption)]
+        if strange:
+            raise TypeError(f"option {strange[0]!r} of {cls.__name__} is no StudyOption with a public name")
 
     @property
     def compute_rounds(self) -> int:

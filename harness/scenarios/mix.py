@@ -18,7 +18,6 @@ import numpy as np
 
 from shootout.core.contract import Arm, Array, Artifact, Capabilities, NotRun, NotRunKind
 from shootout.core.errors import UsageError, tell_refusal
-from shootout.core.study.schema import AXES
 from shootout.core.units import counted
 
 if TYPE_CHECKING:
@@ -131,6 +130,8 @@ def read_mix(text: str, find_axes: Callable[[], Sequence[str]] = tuple) -> Mix:
 
 def find_faults(study: Study, mix: Mix) -> Iterator[str]:
     """Yield what makes no sense of a study's mix."""
+    from shootout.core.study.schema import AXES  # with pydantic, which no worker has
+
     if others := sorted(map(str, study.all_scenarios - {"varying"})):
         yield f"a mix (--mix) is for scenario varying, got {others[0]}: leave one of the two out"
     of_one_size: dict[str, object] = {

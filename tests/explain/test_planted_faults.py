@@ -250,7 +250,9 @@ def _leave_in_float(folder: Path) -> tuple[list[int], tuple[int, ...], list[floa
             LayerPair(
                 **{name: layer[name] for name in ("number", "name", "block", "operator", "output")},
                 sides=(LayerSide(), sides[layer["number"]]),
-                before=tuple(Before(**one) for one in outline["before"][layer["number"]]),
+                before=tuple(
+                    Before(layer=owner, operators=kinds) for owner, kinds in outline["before"][layer["number"]]
+                ),
             )
             for layer in outline["layers"]
         ]

@@ -155,13 +155,13 @@ def test_a_damaged_arm_takes_nobody_with_it(tmp_path: Path):
         (b"hello\n", "does not begin with a shootout header"),
         (b"[1]\n", "does not begin with a shootout header"),
         (b'{"schema_version": "x"}\n', "does not begin with a shootout header"),
-        (b'{"schema_version": 5}\n', "line 1 of .*, its header, is not as this program wrote it: copy the run again"),
-        (b'{"schema_version": 2}\n', "another version of shootout .schema 2, this one reads 5.: read it with that"),
-        (b'{"schema_version": 6, "kind": "header", "new": 1}\n', "another version of shootout .schema 6"),
+        (b'{"schema_version": 6}\n', "line 1 of .*, its header, is not as this program wrote it: copy the run again"),
+        (b'{"schema_version": 2}\n', "another version of shootout .schema 2, this one reads 6.: read it with that"),
+        (b'{"schema_version": 7, "kind": "header", "new": 1}\n', "another version of shootout .schema 7"),
     ],
 )
 def test_what_is_not_ours_or_of_another_version_is_refused_and_left_alone(tmp_path: Path, first: bytes, says: str):
-    assert SCHEMA == 5
+    assert SCHEMA == 6
     (tmp_path / NAME).write_bytes(first)
     with pytest.raises(UsageError, match=says):
         journal.read(tmp_path)
@@ -170,9 +170,9 @@ def test_what_is_not_ours_or_of_another_version_is_refused_and_left_alone(tmp_pa
 
 def test_the_journal_of_the_version_before_is_refused_as_such_and_not_as_damaged(tmp_path: Path):
     path = small(tmp_path) / NAME
-    before = path.read_bytes().replace(b'"schema_version":5,', b'"schema_version":3,', 1)
+    before = path.read_bytes().replace(b'"schema_version":6,', b'"schema_version":3,', 1)
     path.write_bytes(before)
-    with pytest.raises(UsageError, match=r"was written by another version of shootout \(schema 3, this one reads 5\)"):
+    with pytest.raises(UsageError, match=r"was written by another version of shootout \(schema 3, this one reads 6\)"):
         journal.read(tmp_path)
     assert path.read_bytes() == before
 

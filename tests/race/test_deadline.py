@@ -20,6 +20,7 @@ from support.races.groups import group_of_rules
 from support.races.planted import header, here, on_stage, run, study
 
 from shootout.apps.judge.analysis import analyse
+from shootout.core.build.preparation import TOO_LATE as NOT_BUILT
 from shootout.core.clock import Deadline
 from shootout.core.constants import LEAST_LONG_CALLS, MIN_ROUNDS, ROUNDS
 from shootout.core.contract import NotRun, NotRunKind
@@ -240,14 +241,21 @@ def test_arms_whose_steps_at_a_given_rate_can_not_all_end_in_time_stay_out_at_on
 @pytest.mark.parametrize(
     ("preparing_s", "told"),
     [
-        (1.0, "--max-time 10 s was too short for a figure: a restart with it takes 6 min at least"),
+        (1.0, "--max-time 10 s was too short for a figure: slow: a restart with it takes 6 min at least"),
         (9.0, "--max-time 10 s was too short for a figure: exports and builds took 9 s"),
     ],
 )
 def test_a_time_that_was_too_short_tells_for_what(preparing_s: float, told: str) -> None:
     failed = NotRun(NotRunKind.KILLED, "segmentation fault", "")
     late = NotRun(NotRunKind.NOT_REACHED, "a restart with it takes 6 min at least", "")
-    assert tell_shortage(10.0, preparing_s, [failed, late]) == told
+    unbuilt = NotRun(NotRunKind.NOT_REACHED, NOT_BUILT, "")
+    assert tell_shortage(10.0, preparing_s, {"broken": failed, "unbuilt": unbuilt, "slow": late}) == told
+
+
+def test_builds_that_came_too_late_are_told_in_seconds() -> None:
+    unbuilt = NotRun(NotRunKind.NOT_REACHED, NOT_BUILT, "")
+    told = "--max-time 12 s was too short for a figure: exports and builds took 4 s"
+    assert tell_shortage(12.0, 4.0, {"unbuilt": unbuilt}) == told
 
 
 def test_a_step_of_a_search_for_a_rate_is_not_begun_where_it_does_not_fit() -> None:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -130,12 +131,15 @@ def test_work_is_weights_times_batch_or_the_numbers_of_a_file():
 def test_a_resumed_run_knows_what_was_measured_before():
     small, large = arm(1), arm(8)
     groups = [
-        GroupRecord(name=f"batch {one.batch}", baseline=None, comparisons=0, arms=(one,)) for one in (small, large)
+        SimpleNamespace(
+            record=GroupRecord(name=f"batch {one.batch}", baseline=None, comparisons=0, arms=(one,)),
+            played={one.label: [took(one, one.batch * 0.4, group=f"batch {one.batch}")]},
+        )
+        for one in (small, large)
     ]
-    lines = [took(one, one.batch * 0.4, group=f"batch {one.batch}") for one in (small, large)]
-    lost = took(small, 99.0, group="a group whose line was damaged")
     caps = Caps(5.0)
-    caps.recall(groups, [*lines, lost])
+    caps.recall(groups)
+    caps.recall(groups)
     assert caps.setback(arm(400))
     empty = took(arm(16), math.nan, block_median_ns={"end_to_end": (), "compute": ()})
     caps.note(arm(16), empty)

@@ -228,11 +228,11 @@ def test_another_study_is_refused_and_the_run_is_left_alone(study: Path):
 def test_a_run_of_another_version_is_refused_even_to_resume(study: Path):
     out = study.parent / "out"
     out.mkdir()
-    other = b'{"kind":"header","schema_version":6,"new":true}\n'
+    other = b'{"kind":"header","schema_version":7,"new":true}\n'
     (out / journal.NAME).write_bytes(other)
     done = again(study)
     assert done.code == 2
-    assert "written by another version of shootout (schema 6, this one reads 5): read it with that version" in done.err
+    assert "written by another version of shootout (schema 7, this one reads 6): read it with that version" in done.err
     assert (out / journal.NAME).read_bytes() == other
 
 

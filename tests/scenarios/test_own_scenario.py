@@ -55,6 +55,24 @@ class Untold(Blocks):
 '''
 
 
+DECLARED = """
+from shootout.core.scenario import Scenario, StudyOption
+
+
+class Half(Scenario):
+    name = "half"
+    options = {}
+    %s
+"""
+FAULTS = {
+    "name = 'whole'": "its own name is 'whole'",
+    "options = [StudyOption()]": "AttributeError",
+    "options = {'_hidden': StudyOption()}": "option '_hidden' of Half is no StudyOption with a public name",
+    "options = {'calls': 4}": "option 'calls' of Half is no StudyOption with a public name",
+    "options = {'calls': StudyOption(kind=object)}": "the kind of an option is bool, int, float or str",
+}
+
+
 def look_up_again() -> None:
     """Forget the scenarios that were found: a process looks them up once."""
     for cached in (find_scenario, scenario_names, study_options, options_model):
@@ -75,6 +93,7 @@ def _own_look_up() -> Iterator[None]:
         ("raise SystemExit(3)", "SystemExit"),
         ("Half = print", "it is a NoneType, no Scenario"),
         ("class Half:\n    name = 'half'", "it is a Half, no Scenario"),
+        *((DECLARED % fault, why) for fault, why in FAULTS.items()),
     ],
 )
 def test_a_scenario_that_does_not_load_is_out_where_it_was_not_asked_for(

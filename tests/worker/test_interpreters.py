@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from support.console import deaf_here, here, spin_study
 
+from shootout import scenarios
 from shootout.core.contract import Availability, Device, Target
 from shootout.core.errors import SkippedArm, UsageError
 from shootout.core.install import pip_install
@@ -139,7 +140,10 @@ def test_the_lent_folder_holds_our_package_and_nothing_else(bare: PythonInterpre
 
 def test_workers_need_numpy_only(bare: PythonInterpreter):
     modules = "shootout.core.worker.worker, shootout.core.worker.availability"
-    code = f"import {modules}, sys; print(sorted(m for m in sys.modules if m.count('.') == 0))"
+    code = f"""import {modules}, sys
+from shootout.core.scenario import find_scenario
+[find_scenario(name) for name in {[*scenarios.TABLE]}]
+print(sorted(m for m in sys.modules if m.count('.') == 0))"""
     done = subprocess.run(
         [bare.path, "-P", "-c", code], env=bare.environment(os.environ), capture_output=True, text=True, check=True
     )

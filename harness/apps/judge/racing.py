@@ -20,7 +20,7 @@ from shootout.core.adapter import Built
 from shootout.core.constants import CONTENDING, LONG_CALL_NS
 from shootout.core.contract import Arm, Array, NotRun, short
 from shootout.core.exported.request import find_model
-from shootout.core.journal.records import Line, Played
+from shootout.core.journal.records import Played
 from shootout.core.messages import Progress
 from shootout.core.race.live_arm import skip_slow, tell_seconds
 from shootout.core.race.race import Purpose, Race
@@ -30,7 +30,6 @@ from shootout.core.scenario import scenario_of
 from shootout.core.stats.group_evidence import Pair, Rules
 from shootout.core.stats.leaders import copy_strays, is_unopposed, leader_sets, time_ns
 from shootout.core.stats.verdicts import Comparison
-from shootout.core.study.group import GroupRecord
 from shootout.core.study.schema import Study
 from shootout.tell.notes import tell_nearest
 from shootout.tell.screen import NAMED, fold
@@ -52,19 +51,21 @@ class AnswerPurpose(Purpose):
         extra: how often a row was called once more because that nearly settles it, by group and label.
         answered: the groups whose first answer was told, in an earlier process of the run, too.
         looked_at: by group, how many restarts had been played when arms to bar were last looked for.
+        caps: what calls took so far; None before it was needed.
         trace: looks, when all is measured, where the time of the calls of what was built goes; None: nothing does.
     """
 
     trace: Trace | None = field(default=None, kw_only=True)
 
+    extra: Counter[tuple[str, str]] = field(default_factory=Counter, init=False)
+    answered: dict[str, bool] = field(default_factory=dict, init=False)
+    looked_at: dict[str, int] = field(default_factory=dict, init=False)
+    caps: Caps | None = field(default=None, init=False)
+
     @property
     def has_policy(self) -> bool:
         """Return whether a policy decides on the run."""
         return False
-
-    extra: Counter[tuple[str, str]] = field(default_factory=Counter, init=False)
-    answered: dict[str, bool] = field(default_factory=dict, init=False)
-    looked_at: dict[str, int] = field(default_factory=dict, init=False)
 
     def goes_on(self, run: Run) -> bool:  # noqa: ARG002
         """Tell whether a finished run is taken up again; for a trace it always is."""
@@ -88,10 +89,10 @@ class AnswerPurpose(Purpose):
         """Return why a cell of a grid is left out, by what smaller ones took."""
         if not study.max_call_s:
             return None
-        caps = Caps(study.max_call_s)
-        lines = [line for group in groups for played in group.played.values() for line in played]
-        caps.recall([group.record for group in groups], lines)
-        return caps.setback(arm)
+        if self.caps is None:
+            self.caps = Caps(study.max_call_s)
+        self.caps.recall(groups)
+        return self.caps.setback(arm)
 
     def find_barred(self, race: Race, out: Path) -> Collection[str]:
         """Look for arms to bar before the first verdict and then ever more rarely: it takes a while."""
@@ -340,13 +341,16 @@ class Caps:
 
     max_call_s: float
     _known: dict[tuple[Any, ...], dict[tuple[float, ...], GridCell]] = field(default_factory=dict, init=False)
+    _noted: Counter[tuple[str, str]] = field(default_factory=Counter, init=False)
 
-    def recall(self, groups: Iterable[GroupRecord], lines: Iterable[Line]) -> None:
-        """Take over what a journal holds."""
-        arms = {(group.name, arm.label): arm for group in groups for arm in group.arms}
-        for line in lines:
-            if isinstance(line, Played) and (arm := arms.get((line.group, line.arm))):
-                self.note(arm, line)
+    def recall(self, groups: Iterable[Group]) -> None:
+        """Take over what these groups have played since they were last looked at."""
+        for group in groups:
+            for arm in group.record.arms:
+                place, lines = (group.record.name, arm.label), group.played.get(arm.label, ())
+                for line in lines[self._noted[place] :]:
+                    self.note(arm, line)
+                self._noted[place] = len(lines)
 
     def note(self, arm: Arm, played: Played) -> None:
         """Remember how long its calls took; a later restart takes the place of an earlier one."""

@@ -29,7 +29,7 @@ from shootout.core.messages import GpuCost, LoadTestResult, OnGpu, Scores, TimeB
 from shootout.core.study.group import GroupRecord
 from shootout.core.study.schema import Study
 
-SCHEMA = 5
+SCHEMA = 6
 """The version of the journal and its lines; each line ends with a checksum."""
 
 Count = Annotated[int, Field(ge=0, lt=1 << 63)]

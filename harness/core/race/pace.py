@@ -37,7 +37,7 @@ from shootout.core.constants import (
 from shootout.core.contract import Arm, NotRun, NotRunKind
 from shootout.core.messages import Tuned
 from shootout.core.study.group import exact_of
-from shootout.core.units import span
+from shootout.core.units import seconds, span
 
 PREPARING_S = 25.0
 """Seconds for planning, exports and builds. What they take beyond these comes off the race, so that all takes 120 s at
@@ -168,7 +168,7 @@ class RaceTime:
             nonlocal whole_s
             more = ", and a verdict takes two" if is_first and whole_s <= left_s else ""
             leaves = f"{'; ' if more else ', and '}--max-time leaves {span(max(left_s, 0.0))}"
-            reason = f"a restart with it takes {span(whole_s)} at least{more}{leaves}"
+            reason = f"a restart with it takes {seconds(whole_s)} at least{more}{leaves}"
             out[arm.label] = NotRun(NotRunKind.NOT_REACHED, reason, MORE_TIME)
             whole_s -= needs_s[arm.label]
             order.remove(arm)

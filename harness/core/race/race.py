@@ -63,7 +63,7 @@ class Race:
         index: of its group in the run; the index begins with 0.
         barred: labels that break a limit by what is known so far, so that no restart is spent on ranking them.
         hung: labels of arms that gave no answer in an earlier process of the run, and have not played since.
-        killed: labels that left the last restart because they were killed: they play once more.
+        killed: labels whose process was killed in the last restart that they entered: they play once more.
         contenders_first: whether contenders may go first; not if there would be no time for the others behind them.
         terms: what the arms are asked; the first restart sets a limit left open.
         purpose: what the run is for: it tells which arms stand back.
@@ -278,7 +278,8 @@ class Race:
         if found.is_cut:
             self.killed |= killed
             return found
-        self.killed, self.called = killed, ()
+        self.killed = killed | (self.killed - {arm.label for arm in self.players})
+        self.called = ()
         self.hung = {*self.hung} - {live.arm.label for live in found.playing}
         self.terms = self.terms.after(found.asked)
         self.group.take(*found.lines(self.name, watch.seconds))
