@@ -37,6 +37,11 @@ LIBRARIES = (
     *("models.base", "models.drawing", "models.seeding", "models.source", "models.user_code"),
 )
 """The optional part of a backend's contract, and plug-ins' shared code: plug-ins of every kind may use them."""
+CALLED = {
+    *("models.metrics.scorer", "models.data.reading", "models.probes"),
+    *("backends.devices.readings", "backends.pythons", "backends.optional"),
+}
+"""The modules of plug-ins that core calls by a place that is written as text, beside the tables of plug-ins."""
 FRONTS = ("api", "cli", "commands")
 """The command line and the Python API put apps together, so they may import all of them; no app imports them."""
 EXCEPTIONS = Path(__file__).with_name("ring_exceptions.txt")
@@ -149,6 +154,22 @@ def test_the_contract_of_plugins_is_no_longer_than_they_need():
     kinds = {place(module) for module in KNOWN if place(module).partition(".")[0] in PLUGINS}
     assert not [one for one in CONTRACT if len({kind for kind in kinds if (kind, f"core.{one}") in used}) < 2]
     assert not [(kind, one) for kind, more in CONTRACT_OF.items() for one in more if (kind, f"core.{one}") not in used]
+
+
+def test_core_names_plug_ins_by_their_place_in_one_module_only():
+    """What core calls by a name that is text is an import, too, so these are listed where plug-ins are found."""
+    named = {
+        (module, constant.value.partition(":")[0].removeprefix("shootout."))
+        for module, file in KNOWN.items()
+        if place(module) == "core"
+        for constant in ast.walk(ast.parse(file.read_text()))
+        if isinstance(constant, ast.Constant) and isinstance(constant.value, str)
+        if constant.value.partition(":")[0].removeprefix("shootout.") in KNOWN
+    }
+    outside = {(module, target) for module, target in named if place(target) not in ("core", "shootout")}
+    assert {module for module, _ in outside if module != "core.plugins"} == set()
+    tables = {"scenarios", "models.sources", "backends", "backends.devices"}
+    assert {target for _, target in outside} == tables | CALLED
 
 
 def test_no_files_import_each_other_in_a_circle():

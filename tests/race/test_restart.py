@@ -228,6 +228,20 @@ def test_an_arm_is_out_when_two_restarts_in_a_row_lost_it(kills: int, is_out: bo
     assert set(race.blocks.get("b:cpu:fp32", ())) == {2: {1, 2}, 3: {1, 2}, 4: set()}[kills]
 
 
+def test_an_arm_that_was_killed_once_plays_again_after_a_restart_without_it() -> None:
+    world = World(THREE, kills={("b:cpu:fp32", "load"): 2})
+    arms = [fakes.arm(name) for name in world.call_ns]
+    rules = Rules(baseline="a:cpu:fp32", control=None, comparisons=2, max_restarts=9, bias_floor=0.005)
+    race = Race(arms={arm.label: arm for arm in arms}, group=group_of_rules(rules, arms), seed="0", players=arms)
+    race.play(**fakes.on(world))
+    race.players = [arm for arm in arms if arm.label != "b:cpu:fp32"]
+    race.play(**fakes.on(world))
+    assert race.labels == [arm.label for arm in arms]
+    race.players = arms
+    race.play(**fakes.on(world))
+    assert (set(race.blocks["b:cpu:fp32"]), race.group.setbacks) == ({2}, {})
+
+
 def test_an_arm_that_fails_the_gate_is_never_timed() -> None:
     world = World(THREE, fails={("a:cpu:fp32", "gate"): "error above the error bound"})
     found = restart(world)
