@@ -14,7 +14,7 @@ import json
 import shlex
 import shutil
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from shootout.core import backends
@@ -211,17 +211,9 @@ def make_plan(
     counts = counts or scorer().find_counts(rows)
     refuse_other_models(targets, [model for point in every for model in (point.model, *point.others)])
     placement = widest([point.threads for point in every])
-    by_model = {point.model: point for point in every}  # all points of a model have the same files
-    asked = {model: request(study, point) for model, point in by_model.items()}
-    for point in by_model.values():
-        asked |= {other: replace(asked[point.model], model=other, original=point.model) for other in point.others}
-    checked = {model: client.check(export) for model, export in asked.items()}
-    facts = {model: one.content for model, one in checked.items()}
-    for point in by_model.values():
-        _refuse_lossy_original(point, facts)
-    files = [digest for one in checked.values() for digest in one.content.hashes]
-    requests = {model: asked[model] for model in by_model}
-    files += scorer().check(study, rows, counts, requests, takes_few_rows=takes_few_rows)
+    asked, facts = _check_models(study, every)
+    files = [digest for one in facts.values() for digest in one.hashes]
+    files += scorer().check(study, rows, counts, asked, takes_few_rows=takes_few_rows)
     here = Here(
         available={},
         threads=place(None).threads,
@@ -238,9 +230,7 @@ def make_plan(
     here = replace(here, available=available)
     groups = plan_groups(study, here)
     if progress:
-        playing = [arm for group in groups for arm in group.playing]
-        for doubt in scorer().find_doubts(study, counts, [group.request for group in groups], playing):
-            progress.say(f"note: {doubt}")
+        _tell_doubts(study, counts, groups, progress)
     files += shipped_hashes(targets)
     made = Plan(
         study=study,
@@ -252,10 +242,37 @@ def make_plan(
         interpreters=others,
         planning_s=watch.seconds,
     )
+    most = max((len(group.playing) for group in groups), default=0)
     for scenario in study.scenarios if made.restart_s else ():
-        most = max((len(group.playing) for group in groups), default=0)
         scenario.check_time(study.options_of(scenario), made.restart_s, most)
     return made
+
+
+def _check_models(study: Study, every: Sequence[Point]) -> tuple[dict[str, Request], dict[str, Content]]:
+    """Check each model's files once, since all its points have the same.
+
+    Returns:
+        By model the request for it, and what a check found out of it and of the files that race it.
+
+    Raises:
+        UsageError: the first of several files holds a lower precision, and another is plain.
+    """
+    by_model = {point.model: point for point in every}
+    requests = {model: request(study, point) for model, point in by_model.items()}
+    asked = dict(requests)
+    for model, point in by_model.items():
+        asked |= {other: replace(requests[model], model=other, original=model) for other in point.others}
+    facts = {model: client.check(export).content for model, export in asked.items()}
+    for point in by_model.values():
+        _refuse_lossy_original(point, facts)
+    return requests, facts
+
+
+def _tell_doubts(study: Study, counts: Collection[int], groups: Sequence[PlannedGroup], progress: Progress) -> None:
+    """Say what is doubtful of how rows are scored."""
+    playing = [arm for group in groups for arm in group.playing]
+    for doubt in scorer().find_doubts(study, counts, [group.request for group in groups], playing):
+        progress.say(f"note: {doubt}")
 
 
 def _refuse_lossy_original(point: Point, facts: Mapping[str, Content]) -> None:
