@@ -18,8 +18,13 @@ from shootout.core.contract import Artifact
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = {"harness": "shootout", "backends": "shootout.backends", "models": "shootout.models"}
 PLUGINS = ("backends", "models", "scenarios", "quantize")
-REGISTRIES = {"backends", "backends.optional", "backends.shipped", "models", "models.metrics", "scenarios"}
-"""What looks a plug-in up by its name, or a shipped folder by its path, and what apps may call for of an adapter."""
+REGISTRIES = {
+    *("backends", "backends.devices.cpu", "backends.optional", "backends.shipped"),
+    *("models", "models.metrics", "scenarios"),
+}
+"""What looks a plug-in up by its name, or a shipped folder by its path, what apps may call for of an adapter, and what
+tells of the processor.
+"""
 CONTRACT = {
     *("adapter", "clock", "constants", "contract", "errors", "install", "messages", "schemes", "units"),
     *("exported.calls", "exported.fidelity", "exported.model", "exported.request"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,8 @@ ARM_CORES = {
 }
 """Names of ARM cores by the numbers of their maker and part, as `lscpu` has them."""
 
+_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
+
 
 def facts() -> dict[str, Any]:
     """Return the processor's facts under their key."""
@@ -71,6 +74,24 @@ def arm_model(text: str) -> str:
     return f"{' + '.join(names)}{f' ({board})' if board else ''}" if names and all(names) else board
 
 
+def cpu_kind(cpuinfo: str, board: str) -> str:
+    """Return what tells a kind of CPU: the numbers of an ARM CPU's makers and parts, and its board; else its name.
+
+    A shipped folder's load.py holds this function's text, and so compares what the same lines say: no table, no import.
+
+    Args:
+        cpuinfo: the text of /proc/cpuinfo.
+        board: the text of /proc/device-tree/model; "" without one.
+    """
+    facts = [(name.strip(), value.strip()) for name, _, value in (line.partition(":") for line in cpuinfo.splitlines())]
+    makers = [value for name, value in facts if name == "CPU implementer"]
+    parts = [value for name, value in facts if name == "CPU part"]
+    if parts:
+        cores = {"/".join(core) for core in zip(makers, parts, strict=False)}
+        return ", ".join([*sorted(cores), *filter(None, [board.strip("\0\n ")])])
+    return next((value for name, value in facts if name == "model name"), "")
+
+
 def cpu_facts() -> dict[str, Any]:
     """Describe the processor, its cores and caches, and how its clock is governed; None if the system doesn't tell."""
     import psutil
@@ -83,7 +104,7 @@ def cpu_facts() -> dict[str, Any]:
     first = min(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
     return {
         "model": cpu_model(),
-        "kind": environment.cpu_kind(text, board) or platform.machine(),
+        "kind": cpu_kind(text, board) or platform.machine(),
         "vendor": table.get("vendor_id") or host.vendor,
         "microarchitecture": host.name,
         "microcode": table.get("microcode"),
@@ -99,7 +120,24 @@ def cpu_facts() -> dict[str, Any]:
 
 def caches(folder: Path) -> dict[str, int]:
     """Return the size in bytes of each cache that one CPU sees, by name: L1d, L1i, L2, L3."""
-    return {name: count for name, count, _ in environment.list_caches(folder)}
+    return {name: count for name, count, _ in list_caches(folder)}
+
+
+def list_caches(folder: Path) -> Iterator[tuple[str, int, str]]:
+    """Yield name, bytes and sharing CPUs of each cache that one CPU sees."""
+    for index in sorted(folder.glob("index[0-9]*")):
+        level, kind, size, sharers = (
+            environment.read_line(index / name) or "" for name in ("level", "type", "size", "shared_cpu_list")
+        )
+        letter = {"Data": "d", "Instruction": "i"}.get(kind, "")
+        if (count := parse_size(size)) is not None:
+            yield f"L{level}{letter}", count, sharers
+
+
+def parse_size(text: str) -> int | None:
+    """Read bytes from "48K", "2M" or "512"; None from anything else."""
+    digits, unit = (text[:-1], text[-1:]) if text[-1:] in _UNITS else (text, "")
+    return int(digits) * _UNITS.get(unit, 1) if digits.isdecimal() else None
 
 
 def clock_facts(folder: Path, cpu: int) -> dict[str, str | bool | None]:

@@ -164,7 +164,7 @@ def test_caches_by_level_and_kind(tmp_path: Path):
     ("text", "count"), [("48K", 49_152), ("2M", 2 * 2**20), ("1G", 2**30), ("512", 512), ("", None), ("K", None)]
 )
 def test_sizes(text: str, count: int | None):
-    assert environment.parse_size(text) == count
+    assert cpu.parse_size(text) == count
 
 
 @pytest.mark.parametrize(
@@ -365,10 +365,10 @@ def test_an_arm_cpu_is_named_by_its_cores_and_its_board(tmp_path: Path, monkeypa
 
 
 def test_a_kind_of_cpu_is_what_the_system_says_without_a_table():
-    assert environment.cpu_kind(PI, "Some Board 5\0") == "0x41/0xd05, 0x41/0xd0b, Some Board 5"
-    assert environment.cpu_kind(PI.replace("0x41", "0x77"), "") == "0x77/0xd05, 0x77/0xd0b", "a maker without a name"
-    assert environment.cpu_kind(X86, "Some Board 5") == "Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz"
-    assert environment.cpu_kind("", "") == ""
+    assert cpu.cpu_kind(PI, "Some Board 5\0") == "0x41/0xd05, 0x41/0xd0b, Some Board 5"
+    assert cpu.cpu_kind(PI.replace("0x41", "0x77"), "") == "0x77/0xd05, 0x77/0xd0b", "a maker without a name"
+    assert cpu.cpu_kind(X86, "Some Board 5") == "Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz"
+    assert cpu.cpu_kind("", "") == ""
 
 
 @pytest.mark.parametrize(

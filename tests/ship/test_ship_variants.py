@@ -24,6 +24,7 @@ from support.races.shipping import let_numpy_ship, write_numpy_run
 from shootout.apps.judge.compare.merge import find_group
 from shootout.apps.judge.gate.reference import read_reference
 from shootout.apps.ship.variants import VariantCpu, architecture_of, read_cpu, refuse_twins
+from shootout.backends.devices.cpu import cpu_kind
 from shootout.backends.shipped import (
     CHECK,
     DOCUMENT,
@@ -179,7 +180,7 @@ def test_an_arm_board_gets_what_a_board_of_its_kind_measured(copy: Path, tmp_pat
     measured = list(boards)[:2]
     stored = json.loads((copy / MANIFEST).read_text())
     for name in measured:
-        kind = environment.cpu_kind(*(path.read_text() for path in files[name]))
+        kind = cpu_kind(*(path.read_text() for path in files[name]))
         facts = {"cpu": {"model": f"a name of {name}", "kind": kind, "microarchitecture": "cortex_a72"}}
         stored["variants"].append({**stored["variants"][0], **asdict(read_cpu(name, facts)), "folder": name, "isa": []})
     (copy / MANIFEST).write_text(json.dumps(stored))

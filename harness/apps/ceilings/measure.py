@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from typing import Any, get_type_hints
 
 from shootout.apps.ceilings import worker as figures
+from shootout.backends.devices.cpu import list_caches
 from shootout.core.clock import Deadline, utc_now
 from shootout.core.errors import ArmFailed, NothingMeasured, ShootoutError
 from shootout.core.host import environment
@@ -140,7 +141,7 @@ def cache_held(name: str, cpus: Iterable[int]) -> int:
     """Return the bytes in all caches called `name` of these CPUs, a shared one counted once; 0 if not known."""
     sizes: dict[str, int] = {}
     for cpu in cpus:
-        seen = environment.list_caches(environment.SYSTEM / f"devices/system/cpu/cpu{cpu}/cache")
+        seen = list_caches(environment.SYSTEM / f"devices/system/cpu/cpu{cpu}/cache")
         sizes |= {sharers or str(cpu): count for own, count, sharers in seen if own == name}
     return sum(sizes.values())
 

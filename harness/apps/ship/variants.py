@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from shootout.apps.ship.folder import check_text, template_text
+from shootout.backends.devices.cpu import cpu_kind
 from shootout.backends.shipped import CHECK, LOAD, VARIANTS_SCHEMA, ShippedFolder, seal_variants
 from shootout.core.errors import UsageError
 from shootout.core.host import environment
@@ -100,7 +101,7 @@ def write_variants(folder: Path, variants: Sequence[tuple[ShippedFolder, Variant
                 f"the inputs or outputs of {shipped.run} differ from those of {first.run}, so one program can't call "
                 "both: ship each by itself"
             )
-    load = template_text("load_variants.txt").replace("CPU_KIND\n", inspect.getsource(environment.cpu_kind))
+    load = template_text("load_variants.txt").replace("CPU_KIND\n", inspect.getsource(cpu_kind))
     (folder / LOAD).write_text(load, encoding="utf-8")
     check = check_text("check_variants.txt", VARIANTS_SCHEMA, folders=len(variants))
     (folder / CHECK).write_text(check, encoding="utf-8")

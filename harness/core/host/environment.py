@@ -14,7 +14,7 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from importlib import import_module, metadata
 from pathlib import Path
@@ -38,7 +38,6 @@ SEVEN_BITS = "7-bit {}: this CPU has no VNNI, and without it a sum of two 8-bit 
 """The note of a row whose quantizer left a bit out because of `saturates`."""
 _EMULATORS = ("qemu", "rosetta")
 """Parts of the names of programs that run others for another kind of CPU: Docker has a `buildkit-qemu-aarch64`."""
-_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
 
 
 def facts() -> dict[str, Any]:
@@ -155,24 +154,6 @@ def saturates() -> bool:
     return platform.machine().lower() in {"x86_64", "amd64"} and not VNNI & cpu_flags()
 
 
-def cpu_kind(cpuinfo: str, board: str) -> str:
-    """Return what tells a kind of CPU: the numbers of an ARM CPU's makers and parts, and its board; else its name.
-
-    A shipped folder's load.py holds this function's text, and so compares what the same lines say: no table, no import.
-
-    Args:
-        cpuinfo: the text of /proc/cpuinfo.
-        board: the text of /proc/device-tree/model; "" without one.
-    """
-    facts = [(name.strip(), value.strip()) for name, _, value in (line.partition(":") for line in cpuinfo.splitlines())]
-    makers = [value for name, value in facts if name == "CPU implementer"]
-    parts = [value for name, value in facts if name == "CPU part"]
-    if parts:
-        cores = {"/".join(core) for core in zip(makers, parts, strict=False)}
-        return ", ".join([*sorted(cores), *filter(None, [board.strip("\0\n ")])])
-    return next((value for name, value in facts if name == "model name"), "")
-
-
 def cpuinfo() -> str:
     """Return the text of /proc/cpuinfo; "" without one."""
     return read_text(PROC / "cpuinfo") or ""
@@ -183,23 +164,6 @@ def parse_cpuinfo(text: str) -> dict[str, str]:
     first = text.strip().split("\n\n")[0]
     pairs = (line.partition(":") for line in first.splitlines())
     return {name.strip(): value.strip() for name, colon, value in pairs if colon}
-
-
-def list_caches(folder: Path) -> Iterator[tuple[str, int, str]]:
-    """Yield name, bytes and sharing CPUs of each cache that one CPU sees."""
-    for index in sorted(folder.glob("index[0-9]*")):
-        level, kind, size, sharers = (
-            read_line(index / name) or "" for name in ("level", "type", "size", "shared_cpu_list")
-        )
-        letter = {"Data": "d", "Instruction": "i"}.get(kind, "")
-        if (count := parse_size(size)) is not None:
-            yield f"L{level}{letter}", count, sharers
-
-
-def parse_size(text: str) -> int | None:
-    """Read bytes from "48K", "2M" or "512"; None from anything else."""
-    digits, unit = (text[:-1], text[-1:]) if text[-1:] in _UNITS else (text, "")
-    return int(digits) * _UNITS.get(unit, 1) if digits.isdecimal() else None
 
 
 @functools.cache
