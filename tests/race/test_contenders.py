@@ -15,10 +15,10 @@ from support.races.groups import group_of_rules, take
 from support.races.planted import ByBatch, on_stage, run, study
 
 from shootout.apps.judge.analysis import analyse
-from shootout.apps.judge.racing import CONTENDERS_SHARE, AnswerPurpose, find_far
+from shootout.apps.judge.racing import CONTENDERS_RESTARTS, CONTENDERS_SHARE, AnswerPurpose, find_far
 from shootout.core.journal import journal
 from shootout.core.journal.records import Played, Rounds
-from shootout.core.race.race import CONTENDERS_RESTARTS, Race
+from shootout.core.race.race import Race
 from shootout.core.stats.goals import Goal
 from shootout.core.stats.group_evidence import Rules
 from shootout.core.stats.leaders import find_untold
@@ -119,7 +119,7 @@ def test_there_is_no_first_answer_if_nothing_stands_back():
 
 
 def test_an_arm_that_can_t_be_the_answer_makes_nobody_stand_back():
-    assert state(barred={"fast"}).contenders == [*TIMES, "copy"], "nothing has played yet"
+    assert AnswerPurpose().find_contenders(state(barred={"fast"})) == [*TIMES, "copy"], "nothing has played yet"
     _, now, _ = race(state(), most=1)
     assert find_far(now) == {"base", *FAR}
     assert find_far(looked_at_anew(now, barred={"fast"})) == {"base", *FAR} - {"slow"}, "200 is within 1.6 times 130"
@@ -247,8 +247,8 @@ def test_a_run_that_resumes_goes_on_as_if_it_had_never_stopped(stage: list[ByBat
 def test_where_the_time_ends_before_the_others_could_play_they_play_at_once(
     stage: list[ByBatch], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    real = Race.call_all
+    real = AnswerPurpose.call_all
     # The contenders have time, but not the others behind them.
-    monkeypatch.setattr(Race, "call_all", lambda race, _: real(race, 1.5 * race.next_s))
+    monkeypatch.setattr(AnswerPurpose, "call_all", lambda own, race, _: real(own, race, 1.5 * race.next_s))
     run(tmp_path / "out", asked())
     assert restarts(tmp_path / "out")[1] == {*NAMES, "numpy#control"}

@@ -13,12 +13,12 @@ from support.races.groups import group_of_rules
 from support.races.planted import ByBatch, Planted, on_stage, run, study
 
 from shootout.apps.judge.analysis import analyse
-from shootout.apps.judge.racing import MOST_EXTRA, AnswerPurpose
+from shootout.apps.judge.racing import FIRST_ANSWER_RESTARTS, MOST_EXTRA, AnswerPurpose
 from shootout.core.clock import Deadline
 from shootout.core.contract import NotRun, NotRunKind
 from shootout.core.journal import journal
 from shootout.core.journal.records import Played, Rounds
-from shootout.core.race.race import FIRST_ANSWER_RESTARTS, Race
+from shootout.core.race.race import Race
 from shootout.core.stats.goals import Goal
 from shootout.core.stats.group_evidence import Rules
 from shootout.core.stats.verdicts import Verdict

@@ -39,6 +39,10 @@ MOST_EXTRA = 2
 """A row may play so many restarts more when the race would end, if they bring its verdict."""
 CONTENDERS_SHARE = 0.4
 """If a larger share of the arms is that near, all play on: standing back would put the end off and bring little."""
+CONTENDERS_RESTARTS = 6
+"""After so many restarts the others go on in any case: contenders that aren't distinguished by then are nearly tied."""
+FIRST_ANSWER_RESTARTS = 3
+"""Targets that take long to build are built after so many restarts of the others, though these aren't settled."""
 FAR_RESTARTS = 2
 """Where time is short, arms leave first whose verdict takes more restarts than that."""
 
@@ -119,6 +123,34 @@ class AnswerPurpose(Purpose):
         far, arms = find_far(race), [label for label in race.labels if label != race.rules.control]
         return far - {race.rules.baseline} if len(arms) - len(far) <= CONTENDERS_SHARE * len(arms) else set()
 
+    def find_contenders(self, race: Race) -> list[str]:
+        """Return the arms that don't stand back."""
+        parked = self.find_parked(race)
+        return [label for label in race.labels if label not in parked]
+
+    def find_focus(self, race: Race) -> list[str]:
+        """Return the arms whose question comes first: the contenders until it is settled, then all."""
+        is_time = 0 < race.played < CONTENDERS_RESTARTS and race.played + race.fewest - 1 < race.rules.max_restarts
+        contenders = self.find_contenders(race)
+        if race.contenders_first and is_time and contenders != race.labels and not is_settled(race, contenders):
+            return contenders
+        return race.labels
+
+    def lacks_answer(self, race: Race) -> bool:
+        """Tell whether it isn't known yet which of the targets that could race at once are fastest."""
+        return race.played < FIRST_ANSWER_RESTARTS and not is_settled(race, self.find_contenders(race))
+
+    def call_all(self, race: Race, left_s: float) -> None:
+        """Let the arms play now that stand back for the contenders, if they would have no time behind them."""
+        if not (race.contenders_first and race.owes):
+            return
+        before_s, count = race.next_s, len(race.players)
+        race.contenders_first = False
+        later = [race.arms[label] for label in race.find_players()]
+        race.contenders_first = len(later) <= count or before_s + race.seconds_of(later) <= left_s
+        if not race.contenders_first:
+            race.look()
+
     def thin(self, race: Race, left_s: float) -> list[Arm]:
         """Leave the time that is left to the fastest where a race for the best arm can't have all play on."""
         if not _may_thin(race):
@@ -169,12 +201,12 @@ class AnswerPurpose(Purpose):
             is_told = self.answered.get(race.name) or not coming or not leaders
             return "" if is_told else f"so far {short(leaders[0])} leads; {_tell_coming(coming)}"
         if race.name not in self.answered:
-            self.answered[race.name] = race.recalled > 0 and not race.lacks_answer
+            self.answered[race.name] = race.recalled > 0 and not self.lacks_answer(race)
         is_for_best = race.rules.goal.aim == "best" and not is_unopposed(race.labels, race.rules)
         if self.answered[race.name] or not is_for_best:
             return ""
-        late, contenders, evidence = race.find_late(race.labels), race.contenders, race.evidence
-        if not (late or coming) or not race.is_settled(contenders) or copy_strays(evidence):
+        late, contenders, evidence = race.find_late(race.labels), self.find_contenders(race), race.evidence
+        if not (late or coming) or not is_settled(race, contenders) or copy_strays(evidence):
             return ""
         arms = [one for one in contenders if one not in {race.rules.control, *evidence.out_of_question}]
         if not (found := leader_sets(evidence, arms)):
@@ -189,6 +221,11 @@ class AnswerPurpose(Purpose):
         if coming:
             parts.append(_tell_coming(coming))
         return "; ".join(parts)
+
+
+def is_settled(race: Race, labels: Collection[str]) -> bool:
+    """Tell whether nothing is open between these arms of a race."""
+    return race.played >= race.fewest and not race.find_waiting(labels)
 
 
 def find_far(race: Race) -> set[str]:

@@ -43,14 +43,10 @@ from shootout.core.study.schema import Study
 LIMIT_RESTARTS = 60
 """As `AIMED_RESTARTS`, where a limit is asked for, which is far nearer: 5 % from an arm that is as fast. By then that
 is known, and 10 % slower likewise, where restarts spread by 6 %."""
-CONTENDERS_RESTARTS = 6
-"""After so many restarts the others go on in any case: contenders that aren't distinguished by then are nearly tied."""
 FORESEEING = 3
 """From so many restarts of a run on, how many more a verdict takes can be foreseen, roughly."""
 HOPELESS = 2.0
 """A race that would take so many times what is left of a default budget ends: an answer soon is worth more."""
-FIRST_ANSWER_RESTARTS = 3
-"""Targets that take long to build are built after so many restarts of the others, though these aren't settled."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -171,7 +167,7 @@ class Race:
             return list(self.terms.rule(self.labels, self.blocks))
         if self._is_pointless:
             return []
-        labels = self._find_focus()
+        labels = self.purpose.find_focus(self)
         is_alone = is_unopposed(labels, self.rules)
         if self.played < self.fewest:
             return [label for label in labels if not (is_alone and label == self.rules.control)]
@@ -185,18 +181,6 @@ class Race:
         """Tell whether a limit is asked for, and no arm is left to hold to it, or none to compare with."""
         own = {self.rules.baseline, self.rules.control}
         return self.rules.goal.aim == "limit" and (self.rules.baseline not in self.labels or {*self.labels} <= own)
-
-    def _find_focus(self) -> list[str]:
-        """Return the arms whose question comes first: the contenders until it is settled, then all."""
-        is_time = 0 < self.played < CONTENDERS_RESTARTS and self.played + self.fewest - 1 < self.rules.max_restarts
-        contenders = self.contenders
-        if self.contenders_first and is_time and contenders != self.labels and not self.is_settled(contenders):
-            return contenders
-        return self.labels
-
-    def is_settled(self, labels: Collection[str]) -> bool:
-        """Tell whether nothing is open between these arms."""
-        return self.played >= self.fewest and not self.find_waiting(labels)
 
     def find_waiting(self, labels: Collection[str]) -> set[str]:
         """Return which of these arms are in open verdicts or called pairs, stood back, or joined later."""
@@ -224,20 +208,9 @@ class Race:
         return {label for label in self.labels if self.played and 0 not in self.blocks.get(label, ())}
 
     @property
-    def contenders(self) -> list[str]:
-        """Return the arms that don't stand back."""
-        parked = self.purpose.find_parked(self)
-        return [label for label in self.labels if label not in parked]
-
-    @property
     def owes(self) -> bool:
         """Tell whether arms that stood back for the contenders have yet to play as often as each should."""
         return bool(self.find_late(self.labels))
-
-    @property
-    def lacks_answer(self) -> bool:
-        """Tell whether it isn't known yet which of the targets that could race at once are fastest."""
-        return self.played < FIRST_ANSWER_RESTARTS and not self.is_settled(self.contenders)
 
     # What a restart brings.
 
@@ -316,10 +289,11 @@ class Race:
 
     @property
     def next_s(self) -> float:
-        """Return the seconds of the next restart: the least if that is known, else as the last one, by arms."""
-        return self._seconds_of(self.players)
+        """Return the seconds of the next restart (`seconds_of`)."""
+        return self.seconds_of(self.players)
 
-    def _seconds_of(self, arms: Sequence[Arm]) -> float:
+    def seconds_of(self, arms: Sequence[Arm]) -> float:
+        """Return the seconds of a restart of these arms: the least if that is known, else as the last one, by arms."""
         if self.parts_s and all(arm.label in self.parts_s for arm in arms):
             return sum(self.parts_s[arm.label] for arm in arms)
         return self._usual_s(len(arms))
@@ -332,14 +306,14 @@ class Race:
     def takes_s(self, pairs: Iterable[Pair]) -> float:
         """Return the seconds of a restart in which these pairs play."""
         labels = {self.rules.baseline, self.rules.control, *(label for pair in pairs for label in pair)}
-        return self._seconds_of([arm for label, arm in self.arms.items() if label in labels])
+        return self.seconds_of([arm for label, arm in self.arms.items() if label in labels])
 
     def open_pairs(self) -> dict[Pair, float]:
         """Return the pairs whose verdict is still open, with the restarts that each may take (inf: unknown).
 
         While contenders go first, these are theirs.
         """
-        left = restarts_left(self.evidence, self._find_focus(), self.group.unsteady)
+        left = restarts_left(self.evidence, self.purpose.find_focus(self), self.group.unsteady)
         blocks = self.blocks
         shared = {(one, other): len({*blocks.get(one, ())} & {*blocks.get(other, ())}) for one, other in left}
         return {
@@ -381,17 +355,6 @@ class Race:
             return False
         return math.inf > self.nearest * self.next_s > HOPELESS * left_s
 
-    def call_all(self, left_s: float) -> None:
-        """Let the arms play now that stand back for the contenders, if they would have no time behind them."""
-        if not (self.contenders_first and self.owes):
-            return
-        before_s, count = self.next_s, len(self.players)
-        self.contenders_first = False
-        later = [self.arms[label] for label in self.find_players()]
-        self.contenders_first = len(later) <= count or before_s + self._seconds_of(later) <= left_s
-        if not self.contenders_first:
-            self.look()
-
 
 def find_waiting(playing: Sequence[Race], time: RaceTime) -> list[Race]:
     """Return the races that may play next, after arms have come in or left for want of time.
@@ -399,7 +362,7 @@ def find_waiting(playing: Sequence[Race], time: RaceTime) -> list[Race]:
     A race that its budget can't settle by far is left out, but for arms that stood back.
     """
     for race in playing:
-        race.call_all(0.0 if race.is_hopeless(time.racing.left_s) else time.left_s)
+        race.purpose.call_all(race, 0.0 if race.is_hopeless(time.racing.left_s) else time.left_s)
     if len(playing) == 1:  # a budget ends no race before a verdict
         race = playing[0]
         race.players = race.purpose.thin(race, time.run.left_s if race.played < race.fewest else time.left_s)
@@ -461,6 +424,17 @@ class Purpose:
     def find_parked(self, race: Race) -> Collection[str]:  # noqa: ARG002
         """Return the arms that stand back while the others, the contenders, play: none."""
         return ()
+
+    def find_focus(self, race: Race) -> list[str]:
+        """Return the arms whose question comes first: all that have not failed."""
+        return race.labels
+
+    def lacks_answer(self, race: Race) -> bool:  # noqa: ARG002
+        """Tell whether targets that take long to build wait for what this race still has to tell: they don't."""
+        return False
+
+    def call_all(self, race: Race, left_s: float) -> None:
+        """Let the arms play now that stand back, if they would have no time behind the contenders: none stands back."""
 
     def thin(self, race: Race, left_s: float) -> list[Arm]:  # noqa: ARG002
         """Return those of the players that play the next restart, with so many seconds left for the race: all."""

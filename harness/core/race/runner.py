@@ -138,7 +138,7 @@ class RaceRunner:
     def _find_playing(self) -> list[Race]:
         """Return the races that go on; none if each has a first answer and others that are built later come first."""
         playing = [race for race in self.races if race.players]
-        return [] if self.preparation.has_next and not any(race.lacks_answer for race in playing) else playing
+        return [] if self.preparation.has_next and not any(map(self.purpose.lacks_answer, playing)) else playing
 
     # One restart.
 
