@@ -1,7 +1,8 @@
-"""Ask another Python interpreter what it has, and lend it our own package (`--python new=path/to/python`).
+"""Ask another Python interpreter what it has, tell what installs a backend there, and lend it our own package.
 
-Such an interpreter needs NumPy and the backend's library. Our own package is lent to it through a private folder that
-holds nothing else. The folder where the package is installed would bring all of our libraries along.
+Such an interpreter (`--python new=path/to/python`) needs NumPy and the backend's library. Our own package is lent to it
+through a private folder that holds nothing else. The folder where the package is installed would bring all of our
+libraries along.
 """
 
 from __future__ import annotations
@@ -9,13 +10,16 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shlex
 import subprocess
 from collections.abc import Collection, Iterable, Mapping
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from shootout.core.adapter import Entry
 from shootout.core.errors import UsageError, tell_refusal
-from shootout.core.host import store
+from shootout.core.host import environment, store
 from shootout.core.install import pip_install
 from shootout.core.worker.availability import PythonInterpreter
 
@@ -45,13 +49,13 @@ sys.stdout.write(json.dumps(found))
 
 
 def examine_python(
-    name: str, path: str, *, needs: Collection[str], libraries: Collection[str], variables: Mapping[str, str]
+    name: str, path: str, *, needs: Iterable[Entry], known: Iterable[Entry], variables: Mapping[str, str]
 ) -> PythonInterpreter:
     """Examine an interpreter: its version and its libraries.
 
     Args:
-        needs: the packages to install there, for a message.
-        libraries: those to look for.
+        needs: the backends to run there: a command that installs NumPy names their packages too.
+        known: those whose packages are looked for.
         variables: its environment.
 
     Raises:
@@ -63,6 +67,7 @@ def examine_python(
     what = f"--python {name}={path}"
     if executable.is_dir():
         raise UsageError(f"{what} is a folder: name the interpreter in it, e.g. {Path(path) / 'bin' / 'python'}")
+    libraries = {"numpy", *environment.libraries(), *(package for row in known for package in packages_of(row))}
     answer = _ask_interpreter(what, executable, libraries, variables)
     version = tuple(answer["version"])
     if version < OLDEST_PYTHON:
@@ -70,12 +75,13 @@ def examine_python(
             f"{what} is Python {_join_version(version)}; backends need {_join_version(OLDEST_PYTHON)} or later"
         )
     if answer["numpy"] is None:
-        install = pip_install(*sorted(needs), pip=f"{executable} -m pip")
+        packages = {"numpy", *(package for row in needs for package in packages_of(row))}
+        install = pip_install(*sorted(packages), pip=f"{executable} -m pip")
         raise UsageError(f"{what} has no NumPy ({answer['why']}): {install}")
     if tuple(int(part) for part in re.findall(r"\d+", answer["numpy"])[:2]) < OLDEST_NUMPY:
-        needs = _join_version(OLDEST_NUMPY)
+        oldest = _join_version(OLDEST_NUMPY)
         raise UsageError(
-            f"{what} has NumPy {answer['numpy']}: {pip_install(f'numpy>={needs}', pip=f'{executable} -m pip')}"
+            f"{what} has NumPy {answer['numpy']}: {pip_install(f'numpy>={oldest}', pip=f'{executable} -m pip')}"
         )
     return PythonInterpreter(
         name=name,
@@ -85,6 +91,44 @@ def examine_python(
         lent=str(_lend_package()),
         folders=tuple(answer["folders"]),
     )
+
+
+def install_backend(interpreter: PythonInterpreter, row: Entry, fix: str = "") -> str:
+    """Return the command that installs a backend there.
+
+    Args:
+        fix: the command for our own interpreter; a requirement in it, such as `onnxruntime>=1.24`, is kept.
+    """
+    is_command, there = fix.startswith(pip_install()), interpreter.libraries
+    wanted = [word for word in shlex.split(fix) if "==" in word or ">=" in word] if is_command else []
+    named = {re.split(r"[\[<>=~!]", word)[0] for word in wanted}
+    others = [package for package in packages_of(row) if package not in named]
+    lines = (re.match(r"([A-Za-z0-9._-]+)[^;]*>=([0-9.]+)", line) for line in _requirements_of(row))
+    oldest = {one[1]: one[2] for one in lines if one}
+    old = {one for one in others if _is_older(there.get(one, ""), oldest.get(one, ""))}
+    packages = [f"{one}>={oldest[one]}" if one in old else one for one in others]
+    return interpreter.install([*wanted, *(one for one in packages if not wanted or one not in there)])
+
+
+def packages_of(row: Entry) -> list[str]:
+    """List what to install for a backend: the packages of its extra, without versions, which the user chooses."""
+    return sorted(environment.required(_requirements_of(row))) or [row.package or row.extra or "numpy"]
+
+
+def _requirements_of(row: Entry) -> list[str]:
+    """Return the lines of a backend's extra."""
+    extra = re.compile(rf"extra\s*==\s*['\"]{re.escape(row.extra)}['\"]")
+    try:
+        lines = metadata.requires("shootout") or ()
+    except metadata.PackageNotFoundError:
+        lines = ()
+    return [line for line in lines if row.extra and extra.search(line)]
+
+
+def _is_older(version: str, oldest: str) -> bool:
+    """Tell whether an installed version is older; not if one of the two isn't known."""
+    here, least = (tuple(map(int, re.findall(r"\d+", text)[:2])) for text in (version, oldest))
+    return bool(here and least) and here < least
 
 
 def _ask_interpreter(what: str, path: Path, libraries: Collection[str], variables: Mapping[str, str]) -> dict[str, Any]:

@@ -16,6 +16,8 @@ import pytest
 from support.console import deaf_here, here, spin_study
 
 from shootout import scenarios
+from shootout.backends.pythons import install_backend, packages_of
+from shootout.core import backends
 from shootout.core.contract import Availability, Device, Target
 from shootout.core.errors import SkippedArm, UsageError
 from shootout.core.install import pip_install
@@ -25,10 +27,12 @@ from shootout.core.study.plan import plan_groups
 from shootout.core.study.points import describe, targets_of
 from shootout.core.study.schema import Study
 from shootout.core.study.target import parse_targets, provider, with_twins
-from shootout.core.worker.availability import PythonInterpreter, examine, find_available, packages_of
+from shootout.core.worker.availability import PythonInterpreter, examine, find_available
 from shootout.core.worker.process import WorkerProcess
 from shootout.tell.study_options import read_pythons
 from shootout.tell.table import describe_interpreters
+
+ORT = backends.entry("onnxruntime")
 
 
 def script(path: Path, text: str) -> Path:
@@ -156,32 +160,32 @@ def test_what_is_missing_there_is_said_with_the_command_that_installs_it_there(b
     assert found["numpy@bare", Device.CPU].ok
     missing = found["onnxruntime@bare", Device.CPU]
     assert missing.reason == "under @bare: onnxruntime is not installed"
-    assert missing.fix == f"{bare.path} -m pip install {' '.join(packages_of('onnxruntime'))}"
-    assert "onnxruntime" in packages_of("onnxruntime")
+    assert missing.fix == f"{bare.path} -m pip install {' '.join(packages_of(ORT))}"
+    assert "onnxruntime" in packages_of(ORT)
 
 
 def test_one_command_names_numpy_with_what_the_backends_there_need(tmp_path: Path):
     text = """echo '{"version": [3, 12, 1], "folders": [], "libraries": {}, "numpy": null, "why": "no"}'"""
-    packages = " ".join(sorted({"numpy", *packages_of("onnxruntime")}))
+    packages = " ".join(sorted({"numpy", *packages_of(ORT)}))
     with pytest.raises(UsageError, match=f"-m pip install {packages}$"):
         examine({"new": str(script(tmp_path / "python", text))}, {"openvino", "onnxruntime@new", "openvino@old"})
 
 
 def test_a_library_that_is_too_old_there_is_named_with_the_version_that_it_needs(bare: PythonInterpreter):
-    others = [one for one in packages_of("onnxruntime") if one != "onnxruntime"]
+    others = [one for one in packages_of(ORT) if one != "onnxruntime"]
     old = replace(bare, libraries={"onnxruntime": "1.20", **dict.fromkeys(others, "99")})
     fix = pip_install("onnxruntime>=1.24", options="--upgrade")
-    assert old.install_backend("onnxruntime", fix) == f"{bare.path} -m pip install 'onnxruntime>=1.24'"
-    lacking = replace(old, libraries={"onnxruntime": "1.20"}).install_backend("onnxruntime", fix)
+    assert install_backend(old, ORT, fix) == f"{bare.path} -m pip install 'onnxruntime>=1.24'"
+    lacking = install_backend(replace(old, libraries={"onnxruntime": "1.20"}), ORT, fix)
     assert lacking == f"{bare.path} -m pip install 'onnxruntime>=1.24' {' '.join(others)}"
-    gpu = old.install_backend("onnxruntime", pip_install("onnxruntime-gpu>=1.24", options="--upgrade"))
+    gpu = install_backend(old, ORT, pip_install("onnxruntime-gpu>=1.24", options="--upgrade"))
     assert "'onnxruntime-gpu>=1.24'" in gpu
-    stale = replace(bare, libraries={"onnxruntime": "1.23.2", "onnx": "99.0"}).install_backend("onnxruntime")
+    stale = install_backend(replace(bare, libraries={"onnxruntime": "1.23.2", "onnx": "99.0"}), ORT)
     assert "'onnxruntime>=1.24'" in stale, "another package is missing there as well"
     assert " onnx " in stale, "new enough"
     old = replace(old, libraries={**old.libraries, "onnxruntime": "1.25", **dict.fromkeys(others, "99")})
     for unversioned in ("", "reinstall it: pip install 'shootout[onnxruntime]'"):
-        assert old.install_backend("onnxruntime", unversioned) == old.install(packages_of("onnxruntime"))
+        assert install_backend(old, ORT, unversioned) == old.install(packages_of(ORT))
 
 
 def test_a_module_that_is_missing_during_a_command_is_a_skip(bare: PythonInterpreter, tmp_path: Path):

@@ -19,14 +19,12 @@ import hashlib
 import json
 import os
 import platform
-import re
-import shlex
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from importlib import metadata
+from importlib import import_module
 from threading import Event
 from typing import Any
 
@@ -39,9 +37,8 @@ from shootout.core.host.devices import accelerator
 from shootout.core.host.placement import allowed_cpus, passed_on
 from shootout.core.host.store import without_home
 from shootout.core.install import pip_install
-from shootout.core.plugins import BACKENDS, PYTHONS, folder_of, load
+from shootout.core.plugins import BACKENDS, PYTHONS, folder_of
 
-_PIP = pip_install()
 PROBE_TIMEOUT_S = 60.0
 INSTALLABLE = {NotRunKind.NOT_INSTALLED, NotRunKind.BROKEN}
 """An installation mends these, and which one depends on the interpreter."""
@@ -87,21 +84,6 @@ class PythonInterpreter:
         """Return the command that installs packages there."""
         return pip_install(*packages, pip=f"{self.path} -m pip")
 
-    def install_backend(self, name: str, fix: str = "") -> str:
-        """Return the command that installs a backend there.
-
-        Args:
-            fix: the command for our own interpreter; a requirement in it, such as `onnxruntime>=1.24`, is kept.
-        """
-        wanted = [word for word in shlex.split(fix) if "==" in word or ">=" in word] if fix.startswith(_PIP) else []
-        named = {re.split(r"[\[<>=~!]", word)[0] for word in wanted}
-        others = [package for package in packages_of(name) if package not in named]
-        lines = (re.match(r"([A-Za-z0-9._-]+)[^;]*>=([0-9.]+)", line) for line in _requirements_of(name))
-        oldest = {one[1]: one[2] for one in lines if one}
-        old = {one for one in others if _is_older(self.libraries.get(one, ""), oldest.get(one, ""))}
-        packages = [f"{one}>={oldest[one]}" if one in old else one for one in others]
-        return self.install([*wanted, *(one for one in packages if not wanted or one not in self.libraries)])
-
     def facts(self) -> dict[str, Any]:
         """Return what the record says of it; the user's home is left out of the path."""
         return {"path": without_home(self.path), "python": self.version, "libraries": dict(self.libraries)}
@@ -116,39 +98,13 @@ def examine(paths: Mapping[str, str], wanted: Collection[str] = ()) -> dict[str,
     Raises:
         UsageError: one can't be used; says why and what to do.
     """
-    if not paths:
-        return {}
-    ask, variables, asked = load(PYTHONS), passed_on(os.environ), [one.partition("@") for one in wanted]
-    known = {*environment.libraries(), *(package for name in backends.names() for package in packages_of(name))}
+    asked, variables = [one.partition("@") for one in wanted], passed_on(os.environ)
+    known = [backends.entry(name) for name in backends.names()] if paths else []
     found = dict[str, PythonInterpreter]()
     for name, path in paths.items():
-        needs = {package for backend, _, other in asked if other == name for package in packages_of(backend)}
-        found[name] = ask(name, path, needs={"numpy", *needs}, libraries={"numpy", *known}, variables=variables)
+        needs = [backends.entry(backend) for backend, _, other in asked if other == name]
+        found[name] = import_module(PYTHONS).examine_python(name, path, needs=needs, known=known, variables=variables)
     return found
-
-
-def packages_of(backend: str) -> list[str]:
-    """List what to install for a backend: the packages of its extra, without versions, which the user chooses."""
-    row = backends.entry(backend)
-    wanted = environment.required(_requirements_of(backend))
-    return sorted(wanted) or [row.package or row.extra or "numpy"]
-
-
-def _requirements_of(backend: str) -> list[str]:
-    """Return the lines of a backend's extra."""
-    name = backends.entry(backend).extra
-    extra = re.compile(rf"extra\s*==\s*['\"]{re.escape(name)}['\"]")
-    try:
-        lines = metadata.requires("shootout") or ()
-    except metadata.PackageNotFoundError:
-        lines = ()
-    return [line for line in lines if name and extra.search(line)]
-
-
-def _is_older(version: str, oldest: str) -> bool:
-    """Tell whether an installed version is older; not if one of the two isn't known."""
-    here, least = (tuple(map(int, re.findall(r"\d+", text)[:2])) for text in (version, oldest))
-    return bool(here and least) and here < least
 
 
 def find_available(
@@ -275,8 +231,8 @@ def _add_fix(answer: Availability, pair: Pair, others: Mapping[str, PythonInterp
     if why is None or why.kind not in INSTALLABLE:
         return answer
     if interpreter:
-        reason, fix = f"under @{interpreter.name}: {why.reason}", interpreter.install_backend(backend, why.fix)
-        return replace(answer, why=replace(why, reason=reason, fix=fix))
+        fix = import_module(PYTHONS).install_backend(interpreter, backends.entry(backend), why.fix)
+        return replace(answer, why=replace(why, reason=f"under @{interpreter.name}: {why.reason}", fix=fix))
     return replace(answer, why=replace(why, fix=why.fix or f"reinstall it: {backends.entry(backend).fix}"))
 
 
