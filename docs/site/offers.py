@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from shootout.apps.tune.settings import find_offered
 from shootout.core import backends
 from shootout.core.contract import Artifact, Capabilities, Device, Option, Precision, Target
-from shootout.tell.registered import why_unshippable
+from shootout.tell.registered import settable, why_unshippable
 
 OPTIONS_HEAD = """# Every backend's own options
 
@@ -106,8 +106,8 @@ def list_shipped() -> dict[str, Capabilities]:
 def write_options() -> str:
     """Write every backend's options, as its adapter declares them."""
     parts = [OPTIONS_HEAD]
-    for name, can in list_shipped().items():
-        rows = "".join(map(_option_row, can.settable().values()))
+    for name in list_shipped():
+        rows = "".join(map(_option_row, settable(name)))
         parts.append(f"## {name}\n\n{OPTION_COLUMNS}{rows}" if rows else f"## {name}\n\nNone.\n")
     return "\n".join(parts)
 

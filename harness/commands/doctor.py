@@ -35,6 +35,7 @@ from shootout.core.worker.availability import at_once, find_available
 from shootout.tell import this_machine
 from shootout.tell.notes import render_ceilings
 from shootout.tell.option_values import read_whole
+from shootout.tell.registered import settable
 from shootout.tell.study_options import MachineOptions
 from shootout.tell.wording import tell_cpus
 
@@ -222,9 +223,7 @@ def _check_backends(tell: Callable[[str], None]) -> tuple[BackendFinding, ...]:
             availability=answers[name, device],
             needs=_needs_of(name),
             precisions=precisions,
-            options=tuple(
-                option.name for option in backends.capabilities(name).settable().values() if device in option.devices
-            ),
+            options=tuple(option.name for option in settable(name) if device in option.devices),
         )
         for (name, device), precisions in claimed.items()
     )

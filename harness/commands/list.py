@@ -11,6 +11,7 @@ from shootout.core import backends
 from shootout.core.contract import NotRun, Option, Precision
 from shootout.core.errors import unknown
 from shootout.models.metrics import METRICS
+from shootout.tell.registered import settable
 
 KINDS = ("studies", "models", "backends", "modes", "schemes", "options", "metrics")
 
@@ -24,11 +25,7 @@ def catalog(kind: str | None = None, *, as_json: bool) -> int:
     if kind is not None and kind not in KINDS:
         raise unknown("kind", kind, KINDS)
     wanted = KINDS if kind is None else (kind,)
-    options = {
-        f"{name}.{option.name}": option
-        for name in backends.names()
-        for option in backends.capabilities(name).settable().values()
-    }
+    options = {f"{name}.{option.name}": option for name in backends.names() for option in settable(name)}
     known = {
         "studies": studies.names(),
         "models": {name: models.get(name).description for name in models.names()},

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
 from typing import Any, Literal
@@ -321,11 +321,6 @@ class Capabilities:
     def devices(self) -> frozenset[Device]:
         """Return the devices that it has any code for."""
         return frozenset(device for device, _ in self.targets)
-
-    def settable(self) -> dict[str, Option]:
-        """Return the options that a user can set, by name, each for the devices with code only."""
-        own = [replace(option, devices=option.devices & self.devices) for option in self.options if not option.settled]
-        return {option.name: option for option in own}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from dataclasses import replace
 
 from shootout.core import backends
 from shootout.core.constants import SHIPPED as SHIPPED_PLACE
-from shootout.core.contract import Device, Precision, Target, is_among
+from shootout.core.contract import Device, Option, Precision, Target, is_among
 from shootout.core.errors import SkippedArm, UsageError
 
 
@@ -17,6 +18,17 @@ def shows_inside(name: str) -> bool:
         return hasattr(backends.get(name), "look_inside")
     except (UsageError, SkippedArm):
         return False
+
+
+def settable(name: str) -> list[Option]:
+    """Return a backend's options that a user can set, each for the devices with code only.
+
+    Raises:
+        UsageError: no such backend.
+    """
+    can = backends.capabilities(name)
+    own = {option.name: option for option in can.options if not option.settled}
+    return [replace(option, devices=option.devices & can.devices) for option in own.values()]
 
 
 def reads_own_files(backend: str) -> bool:

@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -180,7 +181,8 @@ class AnswerPurpose(Purpose):
         ]
         called = list[Pair]()
         for pair in sorted(near, key=lambda pair: race.parts_s.get(pair[0], math.inf)):
-            if has_time(race.takes_s([*called, pair])):
+            labels = {race.rules.baseline, race.rules.control, *chain(*called, pair)}
+            if has_time(race.seconds_of([arm for label, arm in race.arms.items() if label in labels])):
                 called.append(pair)
         self.extra.update((race.name, label) for label, _ in called)
         return called

@@ -37,7 +37,6 @@ from shootout.core.stats.leaders import (
 )
 from shootout.core.stats.readings import LEAST_TAILS
 from shootout.core.stats.verdicts import LEAST_RESTARTS
-from shootout.core.study.group import GroupRecord
 from shootout.core.study.schema import Study
 
 LIMIT_RESTARTS = 60
@@ -268,10 +267,10 @@ class Race:
             most = max(self.rules.max_restarts, self.played + self.fewest)
             self.group = replace(self.group, rules=replace(self.rules, max_restarts=most))
 
-    def take_baseline(self, record: GroupRecord) -> None:
-        """Race against the baseline of this record from the next restart on, beside its copy; the old one's leaves."""
-        old, control = self.rules.control, record.arms[-1]
-        self.group = self.group.with_baseline(record)
+    def take_baseline(self, group: Group) -> None:
+        """Race against this group's baseline from the next restart on, beside its copy, which is last."""
+        old, control = self.rules.control, group.record.arms[-1]
+        self.group = group
         self.arms = {label: arm for label, arm in self.arms.items() if label != old} | {control.label: control}
 
     # How long it takes.
@@ -302,11 +301,6 @@ class Race:
         """Return the seconds of a restart of so many arms if each takes as long as in the last one."""
         last_arms = self.group.players(self.played - 1)
         return self.last_s * (arms / last_arms if last_arms else 1.0)
-
-    def takes_s(self, pairs: Iterable[Pair]) -> float:
-        """Return the seconds of a restart in which these pairs play."""
-        labels = {self.rules.baseline, self.rules.control, *(label for pair in pairs for label in pair)}
-        return self.seconds_of([arm for label, arm in self.arms.items() if label in labels])
 
     def open_pairs(self) -> dict[Pair, float]:
         """Return the pairs whose verdict is still open, with the restarts that each may take (inf: unknown).

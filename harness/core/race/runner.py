@@ -24,10 +24,10 @@ from shootout.core.race.pace import RaceTime
 from shootout.core.race.race import Purpose, Race, find_next, find_waiting
 from shootout.core.race.recording import Recorder
 from shootout.core.race.restart import Restart
-from shootout.core.results.group import find_faulty, group_of
+from shootout.core.results.group import group_of
 from shootout.core.scenario import scenario_of
 from shootout.core.study import points
-from shootout.core.study.group import GroupRecord, with_next_baseline
+from shootout.core.study.group import GroupRecord
 from shootout.core.study.plan import Plan, PlannedGroup
 from shootout.core.study.points import Point
 from shootout.core.study.schema import Study
@@ -181,14 +181,13 @@ class RaceRunner:
 
     def _replace_baseline(self, race: Race) -> None:
         """Let the next plain target be the baseline if the group's own was refused: its copy vouches for no verdict."""
-        group = self.groups[race.name]
-        record = with_next_baseline(group.record, find_faulty(race.group.setbacks), race.group.played)
-        if record.baseline == group.record.baseline:
+        old, known = race.group.record.baseline, race.group.with_sound_baseline()
+        if known.record.baseline == old:
             return
-        self.progress.say(f"{group.record.baseline} is refused, so {record.baseline} is the baseline now")
-        self.groups[race.name] = replace(group, record=record)
-        self._add_control(self.groups[race.name])
-        race.take_baseline(record)
+        self.progress.say(f"{old} is refused, so {known.record.baseline} is the baseline now")
+        group = self.groups[race.name] = replace(self.groups[race.name], record=known.record)
+        self._add_control(group)
+        race.take_baseline(known)
 
     def _look(self, changed: Iterable[Race]) -> None:
         """Find the next players of the races that changed, and tell their first answers."""
@@ -214,11 +213,8 @@ class RaceRunner:
         most = known.rules.max_restarts  # one that goes on at its end may have as many again
         rules = replace(known.rules, max_restarts=most * (1 + known.next_restart // most))
         setbacks = self.recorder.of_group(name)  # those of an earlier process that had no time are none of this one's
-        known = replace(known, rules=rules, setbacks=setbacks)
-        record = with_next_baseline(group.record, find_faulty(known.setbacks), known.played)
-        if record.baseline != group.record.baseline:
-            group = self.groups[name] = replace(group, record=record)
-            known = known.with_baseline(record)
+        known = replace(known, rules=rules, setbacks=setbacks).with_sound_baseline()
+        group = self.groups[name] = replace(group, record=known.record)
         built = self._add_control(group)
         arms = [arm for arm in group.playing if arm.label in built and not self.recorder.is_out(name, arm)]
         scenario, served = scenario_of(group.record.arms[0]), [one for done in known.served.values() for one in done]

@@ -69,11 +69,15 @@ class Group:
         self._blocks.clear()
         self._evidence.clear()
 
-    def with_baseline(self, record: GroupRecord) -> Group:
-        """Return the group with the baseline of this record and its copy, which is last; the old copy is no target.
+    def with_sound_baseline(self) -> Group:
+        """Return the group with the next plain target as its baseline if its own was refused; else the group itself.
 
-        That took time in the restarts that it played, so its lines stay.
+        The new one's copy is last. The old copy is no target; it took time in the restarts that it played, so its lines
+        stay.
         """
+        record = with_next_baseline(self.record, find_faulty(self.setbacks), self.played)
+        if record.baseline == self.record.baseline:
+            return self
         rules = replace(self.rules, baseline=record.baseline, control=record.arms[-1].label)
         old = self.old_copies | ({str(self.rules.control)} - {rules.control})
         return replace(self, record=record, rules=rules, old_copies=old)
