@@ -35,12 +35,12 @@ from shootout.core.build.builder import needs_of
 from shootout.core.clock import Deadline
 from shootout.core.contract import NotRun, NotRunKind
 from shootout.core.errors import ExitCode, UsageError, one_line
-from shootout.core.exported.client import Delivery
+from shootout.core.exported.client import DELIVERY, Delivery
 from shootout.core.exported.request import Request
 from shootout.core.host.environment import VNNI
 from shootout.core.host.folders import FOLDER_LOCK, folder_lock
 from shootout.core.journal import journal
-from shootout.core.journal.folder import DELIVERY, find_foreign
+from shootout.core.journal.folder import find_foreign
 from shootout.core.journal.records import Header
 from shootout.core.study import points
 from shootout.core.study.group import GroupRecord, confirming_name

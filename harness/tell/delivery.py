@@ -12,12 +12,11 @@ from typing import Any
 from shootout.core import backends
 from shootout.core.contract import SCALED, Arm, Artifact, Device, NotRun, NotRunKind
 from shootout.core.errors import UsageError, one_line, tell_refusal
-from shootout.core.exported.client import Delivery
+from shootout.core.exported.client import DELIVERY, Delivery
 from shootout.core.exported.model import FILES, QUANTIZING, SOME_READ, WEIGHTS, ExportedModel, is_of
 from shootout.core.exported.request import error_from_json, error_to_json
 from shootout.core.host.store import cache_folder
 from shootout.core.host.untrusted import read_inside
-from shootout.core.journal.folder import DELIVERY
 
 SENT_EXPORTS = "sent-exports.json"
 """The file in the current folder with keys of exported models that were sent for the conformance suite, by request."""

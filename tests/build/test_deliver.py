@@ -18,10 +18,9 @@ from shootout.core.build.builder import Builder, Exports, as_probe, name_build, 
 from shootout.core.clock import Deadline
 from shootout.core.contract import Arm, Artifact, Availability, Device, Precision, Target
 from shootout.core.errors import ArmFailed, ModelError, NotRun, NotRunKind, SkippedArm, UsageError
-from shootout.core.exported.client import Delivery
+from shootout.core.exported.client import DELIVERY, Delivery
 from shootout.core.host.placement import Placement
 from shootout.core.host.store import cache_folder
-from shootout.core.journal.folder import DELIVERY
 from shootout.core.study.group import GroupRecord
 from shootout.core.study.plan import PlannedGroup
 from shootout.core.study.target import provider

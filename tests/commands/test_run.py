@@ -167,7 +167,7 @@ def test_how_a_run_ended_is_written_down(
         ),
         recorder=SimpleNamespace(lacks=not complete),
         is_short=False,
-        barred={},
+        races=(),
         progress=SimpleNamespace(say=lambda _: None),
     )
     core._end(runner, Deadline(max_time_s), played=played)

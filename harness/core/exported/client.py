@@ -57,6 +57,8 @@ a file's torch module, and the size if sizes vary, else 0.
 """
 ProbeKey = tuple[str, str, Device]
 """The probe's model, its variant, and the device that the variant is for."""
+DELIVERY = "delivery.json"
+"""The file with what another machine exported and built for the run: what is shipped later is built from the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,14 +9,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from shootout.core.errors import UsageError, tell_refusal
+from shootout.core.exported.client import DELIVERY
 from shootout.core.host.folders import FOLDER_LOCK, folder_lock
 from shootout.core.journal import journal, samples
 from shootout.core.journal.journal import History, Journal, is_from_here
 from shootout.core.journal.records import Played
 
 LOGS, TRACES = "logs", "traces"
-DELIVERY = "delivery.json"
-"""The file with what another machine exported and built for the run: what is shipped later is built from the same."""
 CANDIDATE = "candidate"
 """In a gate's folder: the candidate's own run, and the shipped folder that the gate made of it."""
 _FILES = (journal.NAME, journal.PACKED, journal.UNPACKING, samples.PACKED, DELIVERY)
