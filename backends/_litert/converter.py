@@ -20,12 +20,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from shootout.backends import CONVERTER, KEY_DIGITS, RUNTIME_FORMS
 from shootout.backends.common_torch import float32_module
 from shootout.core.clock import Stopwatch
 from shootout.core.errors import NotRunKind, SkippedArm
 from shootout.core.host.environment import version_of
 from shootout.core.host.folders import Scratch
-from shootout.core.host.store import CONVERTER, KEY_DIGITS, RUNTIME_FORMS, cache_folder, mark_used, open_sealed, sealed
+from shootout.core.host.store import cache_folder, mark_used, open_sealed, sealed
 from shootout.core.install import pip_install
 from shootout.core.units import span
 

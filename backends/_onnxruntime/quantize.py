@@ -25,12 +25,12 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shootout.backends import common_onnx
+from shootout.backends import RANGES, common_onnx
 from shootout.backends.common import calibration_of, prefers_signed
 from shootout.core.contract import Arm, Arrays, Device, Option, Precision
 from shootout.core.errors import SkippedArm
 from shootout.core.host.environment import SEVEN_BITS, machine_key, saturates, version_of
-from shootout.core.host.store import RANGES, cache_folder, mark_used
+from shootout.core.host.store import cache_folder, mark_used
 from shootout.core.schemes import Scheme, parse
 from shootout.models.onnx.operations import is_product
 from shootout.quantize import ort

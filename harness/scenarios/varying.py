@@ -145,7 +145,7 @@ class SizedBlocks(Blocks):
         super().__init__(session, [*sizes[first], *others], on_gpu=on_gpu)
         self.sizes, self.first, self.read_ns = sizes, first, 0.0
         self._count, self._weights = len(order), np.array(weights)
-        self._timed = {scope: _in_order(call, order) for scope, call in self._calls.items()}
+        self._timed = {scope: _in_order(call, order) for scope, call in self.calls.items()}
 
     def tune(self) -> Tuned:
         """Fix that a reading is of a pass."""

@@ -13,9 +13,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from shootout.backends import CONVERTER, KEY_DIGITS, RANGES, RUNTIME_FORMS
 from shootout.core.errors import UsageError
 from shootout.core.host.folders import Scratch
-from shootout.core.host.store import CONVERTER, KEY_DIGITS, RANGES, READ_ROWS, RUNTIME_FORMS, cache_folder, unwritable
+from shootout.core.host.store import READ_ROWS, cache_folder, unwritable
 
 _LOCK = ".lock"
 LIMIT, LIMIT_GB = "SHOOTOUT_CACHE_LIMIT", 20.0

@@ -36,11 +36,17 @@ def test_cpu_max(text: str, cpus: float | None):
     assert placement.parse_cpu_max(text) == cpus
 
 
-def test_cpu_stat_of_both_versions():
-    assert placement.parse_cpu_stat("nr_periods 9\nnr_throttled 4\nthrottled_usec 1234\n") == 4
-    assert placement.parse_cpu_stat("nr_periods 9\nnr_throttled 4\nthrottled_time 5678901\n") == 4
-    assert placement.parse_cpu_stat("usage_usec 12\nuser_usec 5\n") is None
-    assert placement.parse_cpu_stat("nr_throttled many\n") is None
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("nr_periods 9\nnr_throttled 4\nthrottled_usec 1234\n", 4),
+        ("nr_periods 9\nnr_throttled 4\nthrottled_time 5678901\n", 4),
+        ("usage_usec 12\nuser_usec 5\n", None),
+        ("nr_throttled many\n", None),
+    ],
+)
+def test_cpu_stat_of_both_versions(tmp_path: Path, text: str, count: int | None):
+    assert placement.throttled([tree(tmp_path, {"cpu.stat": text})]) == count
 
 
 def test_version_2_limits_of_every_level_count(tmp_path: Path):

@@ -49,7 +49,10 @@ class Scratch:
 
     def __init__(self, parent: Path | None = None) -> None:
         parent = (parent or Path(tempfile.gettempdir())).absolute()
-        _collect_once(parent)
+        with _collecting:
+            if parent not in _collected:
+                _collected.add(parent)
+                collect(parent)
         self._lock: int | None = None
         while self._lock is None:
             self.path = Path(tempfile.mkdtemp(prefix=NAME, dir=parent))
@@ -77,14 +80,6 @@ def collect(parent: Path) -> None:
             with suppress(OSError):  # it is gone by now
                 if entry.name.startswith(NAME) and entry.stat(follow_symlinks=False).st_uid == os.getuid():
                     _remove_dead(Path(entry.path))
-
-
-def _collect_once(parent: Path) -> None:
-    with _collecting:
-        if parent in _collected:
-            return
-        _collected.add(parent)
-        collect(parent)
 
 
 def _remove_dead(folder: Path) -> None:

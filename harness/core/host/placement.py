@@ -370,13 +370,9 @@ def parse_cpu_max(text: str) -> float | None:
 
 def throttled(groups: Iterable[Path]) -> int | None:
     """Return how often the groups throttled this process so far; None if none of them counts it."""
-    counts = [count for group in groups if (count := parse_cpu_stat(read_text(group / "cpu.stat") or "")) is not None]
+    tables = (_parse_counters(read_text(group / "cpu.stat") or "") for group in groups)
+    counts = [table["nr_throttled"] for table in tables if "nr_throttled" in table]
     return sum(counts) if counts else None
-
-
-def parse_cpu_stat(text: str) -> int | None:
-    """Return the times throttled from the text of a cpu.stat file of either version."""
-    return _parse_counters(text).get("nr_throttled")
 
 
 def memory_limit_bytes(groups: Iterable[Path]) -> int | None:

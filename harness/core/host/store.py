@@ -20,15 +20,8 @@ from shootout.core.errors import UsageError, tell_refusal
 from shootout.core.host.folders import Scratch
 from shootout.core.host.untrusted import read_inside
 
-CONVERTER = "converter-"
-"""The prefix of a folder that holds a converter; `KEY_DIGITS` hexadecimal digits follow."""
-KEY_DIGITS = 12
-RANGES = "ranges"
-"""The folder of ranges that quantizers took on calibration sets."""
 READ_ROWS = "rows-"
 """The prefix of a folder that holds the rows that a user's function has read."""
-RUNTIME_FORMS = "converted"
-"""The folder of models in the form that a runtime takes, made once for all precisions."""
 _SEAL = "sha256"
 """The key of the hash; the content may not have it."""
 

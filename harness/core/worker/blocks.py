@@ -82,6 +82,7 @@ class Blocks:
         sets: of a stream, those of all its clips, call by call; else the buffers.
 
     Attributes:
+        calls: the timed calls by scope.
         cpu_ns: CPU time of a call in the last block end to end, see `Turn`.
     """
 
@@ -99,21 +100,16 @@ class Blocks:
     ) -> None:
         self._session, self.buffers = session, buffers
         self.sets = sets or buffers
-        self._single = self._calls = make_timed_calls(session, buffers)
+        self._single = self.calls = make_timed_calls(session, buffers)
         if stream:
             call = make_stream_call(session, stream, sets, slot=len(buffers))
-            self._calls = {**self._single, "end_to_end": call}
-        self._timed, self._count = self._calls, len(buffers)
+            self.calls = {**self._single, "end_to_end": call}
+        self._timed, self._count = self.calls, len(buffers)
         self._on_gpu = on_gpu
         self._readings = array("q", bytes(8 * _READINGS))
         self._tuned: Tuned | None = None
         self._last_ns = 0.0
         self.cpu_ns: float | None = None
-
-    @property
-    def calls(self) -> dict[Scope, clock.Call]:
-        """Return the timed calls by scope."""
-        return self._calls
 
     def first_call_s(self) -> float:
         """Return the seconds of the first call, end to end."""
@@ -158,7 +154,7 @@ class Blocks:
 
     def computed(self, buffer: int) -> Arrays:
         """Return the outputs of a call as `compute` times it."""
-        outputs: Arrays = self._session.fetch(self._calls["compute"](buffer))
+        outputs: Arrays = self._session.fetch(self.calls["compute"](buffer))
         return outputs
 
     def answered(self, buffer: int) -> Arrays:

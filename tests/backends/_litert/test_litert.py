@@ -13,7 +13,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from shootout.backends import common_onnx
+from shootout.backends import CONVERTER, common_onnx
 from shootout.backends._litert import backend, converter, quantize
 from shootout.backends._litert.account import LiteRtNode
 from shootout.core import backends
@@ -62,15 +62,15 @@ def test_the_converter_is_installed_once_and_says_so(missing: Path, monkeypatch:
 
 def test_what_conversions_are_forked_from_installs_no_converter(missing: Path) -> None:
     assert not converter.find_converter()
-    assert not list(missing.glob(f"{store.CONVERTER}*"))
-    folder = missing / f"{store.CONVERTER}{converter._hash_pins()}"
+    assert not list(missing.glob(f"{CONVERTER}*"))
+    folder = missing / f"{CONVERTER}{converter._hash_pins()}"
     folder.mkdir()
     assert converter.find_converter()
     assert sys.path[-1] == str(folder)
 
 
 def test_a_converter_that_is_used_is_not_the_first_to_go(missing: Path) -> None:
-    folder = missing / f"{store.CONVERTER}{converter._hash_pins()}"
+    folder = missing / f"{CONVERTER}{converter._hash_pins()}"
     folder.mkdir()
     os.utime(folder, (1, 1))
     converter.require_converter()
