@@ -296,7 +296,7 @@ def exit_code(document: Document, plan: Plan, *, strict: bool) -> int:
     """Return 6 if a named target can't run here, 4 if one (any, if strict) failed, 3 if nothing was measured; or 0."""
     texts = [text for text in plan.named if "*" not in text]  # all of a device's is nothing named
     pythons = plan.study.pythons
-    firsts = (points.describe, points.describe_native)  # a bare name's row is one or the other
+    firsts = (points.describe, partial(points.describe, native=True))  # a bare name's row is one or the other
     asked = [target for text in texts for first in firsts for target in parse_targets(text, first, pythons)]
     targets = with_twins(asked, pythons)
     named = {str(target) for target in targets}

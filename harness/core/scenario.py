@@ -176,7 +176,7 @@ class Scenario:
         """Return the arm in all settings that compete: as it stands here, in its own alone.
 
         Args:
-            batches: the study's, or a few that lie far apart.
+            batches: the study's; none: any, since the study names none and the model takes all.
         """
         return [arm]
 

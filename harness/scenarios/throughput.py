@@ -15,6 +15,9 @@ from shootout.scenarios.concurrent import INSTANCES, WINDOW_NS, open_instances, 
 if TYPE_CHECKING:  # a worker doesn't load it
     from shootout.core.study.group import GroupRecord
 
+BATCHES = (1, 8, 64)
+"""The candidates where the study names no batch: a few that lie far apart."""
+
 
 class Throughput(Scenario):
     """Sessions that call as fast as they can at once. Each target's best batch and number of sessions is looked for."""
@@ -39,7 +42,7 @@ class Throughput(Scenario):
         """Return the arm with each batch, and with 1, 2, 4 … sessions and as many as there are threads."""
         powers = [2**n for n in range(arm.threads.bit_length())]
         counts = options["instances"] or dict.fromkeys([*powers, arm.threads])
-        return spread_instances(arm, [*product(batches, counts)], "batch={batch}, instances={instances}")
+        return spread_instances(arm, [*product(batches or BATCHES, counts)], "batch={batch}, instances={instances}")
 
     def shape(self, record: GroupRecord, runnable: Sequence[Arm]) -> GroupRecord:
         """Return a group that only selects, if some target has several settings to choose from; else the same."""

@@ -28,13 +28,13 @@ from shootout.core.race import live_arm, pace, restart
 from shootout.core.race.race import Race
 from shootout.core.scenario import StoppingRule, Terms
 from shootout.core.stats.group_evidence import Rules
-from shootout.core.study import plan as search_space
 from shootout.core.study.feasibility import Here
 from shootout.core.study.plan import PlannedGroup, make_plan, plan_groups
 from shootout.core.study.schema import Study, checked
 from shootout.scenarios import halving
 from shootout.scenarios import load_search as serving
 from shootout.scenarios.concurrent import Instances, Meeting, RateStep, read_stream
+from shootout.scenarios.throughput import BATCHES
 from shootout.tell.document import Timing
 from shootout.tell.progress import ProgressDisplay
 
@@ -71,7 +71,7 @@ def test_batches_and_instances_compete_in_one_group() -> None:
 
 def test_without_words_a_few_batches_and_all_powers_of_two_are_tried() -> None:
     arms = planned(3).playing
-    assert {arm.batch for arm in arms} == set(search_space.BATCHES)
+    assert {arm.batch for arm in arms} == set(BATCHES)
     assert {arm.instances for arm in arms} == {1, 2, 3}
 
 
@@ -83,11 +83,8 @@ def test_a_model_that_has_one_batch_is_tried_with_that(given: dict[str, list[int
 def test_a_factory_that_is_not_told_the_batch_is_tried_with_its_own(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text("def fixed():\n    pass\ndef free(batch):\n    pass\n")
-    found = {
-        name: search_space.batches_to_try(study(model=f"{path}:{name}"), Arm(target=TORCH, model=f"{path}:{name}"))
-        for name in ("fixed", "free")
-    }
-    assert found == {"fixed": (1,), "free": search_space.BATCHES}
+    found = {name: {arm.batch for arm in planned(1, model=f"{path}:{name}").record.arms} for name in ("fixed", "free")}
+    assert found == {"fixed": {1}, "free": {*BATCHES}}
 
 
 def test_more_instances_than_threads_are_skipped_with_a_way_out() -> None:

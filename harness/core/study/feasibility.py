@@ -27,7 +27,7 @@ from shootout.core.exported.request import Content, find_model, is_file, is_own,
 from shootout.core.host.placement import Threads
 from shootout.core.scenario import scenario_of
 from shootout.core.study.group import exact_of
-from shootout.core.study.points import describe, describe_native
+from shootout.core.study.points import describe
 from shootout.core.study.target import Describe, provider, scheme_of
 from shootout.core.units import counted, size
 
@@ -72,7 +72,7 @@ class Here:
 
     def first(self, model: str) -> Describe:
         """Return what a backend's bare name means for this model."""
-        return describe_native if self.facts_of(model).holds else describe
+        return partial(describe, native=bool(self.facts_of(model).holds))
 
     def count(self, asked: Threads) -> int:
         """Return threads as a number, even if there are fewer CPUs; 0 for each library's own."""

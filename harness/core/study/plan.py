@@ -60,15 +60,6 @@ from shootout.core.study.schema import Study, study_options
 from shootout.core.study.target import parse_targets, provider, refuse_other_models, scheme_of, shipped_hashes
 from shootout.core.worker.availability import PythonInterpreter, examine, known_available
 
-BATCHES = (1, 8, 64)
-"""The candidates where the study names no batch."""
-
-
-def batches_to_try(study: Study, arm: Arm) -> tuple[int, ...]:
-    """Return the study's batches, else a few that lie far apart, if the model is known to take any."""
-    named = "batch" in study.model_fields_set or is_file(arm.model) or not find_model(arm.model).takes_batch
-    return study.batch if named else BATCHES
-
 
 def find_crowded(arms: Sequence[Arm], threads: int) -> dict[str, NotRun]:
     """Explain why arms don't fit on the CPUs, by label.
@@ -407,8 +398,12 @@ def _make_arms(study: Study, targets: Mapping[str, Sequence[Target]], point: Poi
             )
         )
     scenario = find_scenario(point.scenario)
-    own = study.options_of(scenario)
-    return [setting for arm in arms for setting in scenario.spread(arm, batches_to_try(study, arm), own)]
+    own, is_batch_named = study.options_of(scenario), "batch" in study.model_fields_set
+    spread = list[Arm]()
+    for arm in arms:
+        takes_any = not (is_batch_named or is_file(arm.model)) and find_model(arm.model).takes_batch
+        spread += scenario.spread(arm, () if takes_any else study.batch, own)
+    return spread
 
 
 def _drop_others_files(asked: Sequence[tuple[str, Target]], here: Here) -> list[tuple[str, Target]]:

@@ -102,17 +102,15 @@ def names_of(target: Target) -> tuple[str, ...]:
     return (target.backend, *mode, *python, str(target))
 
 
-def describe(backend: str) -> tuple[Capabilities, Target]:
-    """Return a backend's capabilities and its first target."""
-    entry = backends.entry(backend)
-    device, precision = entry.default
-    return backends.capabilities(backend), Target(backend=backend, device=device, precision=precision)
+def describe(backend: str, *, native: bool = False) -> tuple[Capabilities, Target]:
+    """Return a backend's capabilities and its first target.
 
-
-def describe_native(backend: str) -> tuple[Capabilities, Target]:
-    """Describe a backend for a file with precisions of its own: the first target runs them, if the backend can."""
-    can, first = describe(backend)
-    return can, replace(first, precision=Precision.NATIVE) if first.device in can.native else first
+    Args:
+        native: for a file with precisions of its own, which the target runs if the backend can.
+    """
+    can, (device, precision) = backends.capabilities(backend), backends.entry(backend).default
+    chosen = Precision.NATIVE if native and device in can.native else precision
+    return can, Target(backend=backend, device=device, precision=chosen)
 
 
 def points(study: Study) -> list[Point]:
