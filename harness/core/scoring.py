@@ -102,27 +102,6 @@ class Scorer(Protocol):
             arms: those that will be measured.
         """
 
-    def refuse_unshown(self, study: Study, counts: Collection[int], request: Request) -> None:
-        """Refuse a limit on a loss that rows so few can't show to be kept.
-
-        Raises:
-            UsageError: they are too few; says how many do.
-        """
-
-    def refuse_few_rows(
-        self, option: str, limit: float, metric: str, rows: int, request: Request, place: Path | str
-    ) -> None:
-        """Refuse a limit on a lost mean that rows so few can't show to be kept, if a metric scores each by a share.
-
-        Args:
-            option: the name of the limit and its unit if that is `%` or `pp`, for people, such as `--max-drop {}%`.
-            limit: on the loss of the mean, a share.
-            place: the file of the rows, for people.
-
-        Raises:
-            UsageError: as `refuse_unshown`.
-        """
-
     def score(self, spec: MetricSpec, folder: Path, exported: ExportedModel, timeout_s: float) -> Scores:
         """Score the outputs that `saving` left in a folder, of the model's report split, in a process of its own."""
 

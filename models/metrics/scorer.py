@@ -21,23 +21,21 @@ from shootout.core.messages import Scores
 from shootout.core.schemes import is_exact
 from shootout.core.scoring import ACCURACY, MetricSpec, RowFiles
 from shootout.core.study.schema import Study
-from shootout.core.units import round_limit
 from shootout.models import source
 from shootout.models.data import data_files, truth_files
 from shootout.models.metrics import (
+    AUTO,
     DEFAULT_DROP,
-    MOST_ROWS,
-    bound_rare,
-    count_rows_for_rare,
-    count_scored,
+    find_few_rows,
     find_max_drop,
     find_metric,
     read_share,
     refuse_drop_of_all,
+    refuse_unshown,
     scoring,
     unit_of_drop,
 )
-from shootout.models.metrics.scoring import AUTO, FORM_OF_ANSWER, LABELS, SCORES, TASK, count_rows, find_fault_of_shapes
+from shootout.models.metrics.scoring import FORM_OF_ANSWER, LABELS, SCORES, TASK, count_rows, find_fault_of_shapes
 
 TRIAL_S = 30.0
 """A trial of a metric on one call takes no longer."""
@@ -119,23 +117,6 @@ def check(
     return files
 
 
-def refuse_unshown(study: Study, counts: Collection[int], request: Request) -> None:
-    """Refuse a limit that rows so few can't show to be kept, of a metric whose rows have shares for scores.
-
-    Raises:
-        UsageError: they are too few; says how many do, and which limit these rows can show.
-    """
-    drop, agreement = (study.max_drop or "").strip(), (study.min_agreement or "").strip()
-    if len(counts) != 1 or study.stream or study.rows_by:
-        return
-    (rows,), place, metric = counts, str(study.inputs), study.metric or ACCURACY
-    if drop:  # of shares the mean is 1 at most, so that no unit allows more than another
-        refuse_few_rows(f"--max-drop {{}}{unit_of_drop(drop)}", find_max_drop(drop, 1.0), metric, rows, request, place)
-    if agreement:
-        lost = 1 - read_share(agreement)
-        refuse_few_rows("--min-agreement {}%", lost, metric, rows, request, place, is_least=True)
-
-
 def find_doubts(
     study: Study, counts: Collection[int], requests: Sequence[Request], arms: Sequence[Arm]
 ) -> Iterator[str]:
@@ -165,54 +146,6 @@ def find_doubts(
         loses = f"one can lose all of its {metric} score" if is_share else f"a row's {metric} is from 0 to 1"
         unknown = ", which isn't known before FP32 is scored" if is_own and not is_share else ""
         yield f"too few rows to ship a lower precision, if {loses}{unknown}. {fault}"
-
-
-def refuse_few_rows(
-    option: str, limit: float, metric: str, rows: int, request: Request, place: Path | str, *, is_least: bool = False
-) -> None:
-    """Refuse a limit on a lost mean that rows so few can't show to be kept, if a metric scores each by a share.
-
-    Args:
-        option: the name of the limit and its unit if that is `%` or `pp`, for people, such as `--max-drop {}%`.
-        limit: on the loss of the mean, a share.
-        place: the file of the rows, for people.
-        is_least: the option names what is left, and not what is lost.
-
-    Raises:
-        UsageError: they are too few; says how many do, and which limit these rows can show.
-    """
-    if metric == AUTO or ":" in metric or not find_metric(metric).is_share:
-        return
-    if fault := find_few_rows(option, limit, rows, request, place, is_least=is_least):
-        raise UsageError(fault)
-
-
-def find_few_rows(
-    option: str, limit: float, rows: int, request: Request, place: Path | str, *, is_least: bool = False
-) -> str:
-    """Return why rows so few can't show that a mean of shares lost less than the limit; "" if they can.
-
-    Args:
-        option, limit, place, is_least: see `refuse_few_rows`.
-    """
-    scored, needed = count_scored(rows, request.batch, scores_all=request.scores_all), count_rows_for_rare(1.0, limit)
-    if scored >= needed:
-        return ""
-
-    def tell(lost: float, *, is_held: bool) -> str:
-        scale = 100 if option.endswith(("%", "pp")) else 1
-        if is_least:
-            lost = 1 - (float(round_limit(lost)) if is_held else lost)
-            return option.format(f"{scale * lost:.10g}")
-        return option.format(round_limit(scale * lost) if is_held else f"{scale * lost:g}")
-
-    give = needed if request.scores_all else 2 * needed
-    takes = f"takes {needed:,} scored rows" if needed <= MOST_ROWS else "can't be shown by any number of rows"
-    bring = f"give {give:,} rows or more, or" if needed <= MOST_ROWS else "give"
-    return (
-        f"{tell(limit, is_held=False)} {takes}, since fewer may hide a rare failure. "
-        f"Of the {rows:,} rows of {place} {scored:,} are scored: {bring} {tell(bound_rare(scored), is_held=True)}"
-    )
 
 
 def _try_metric(spec: MetricSpec, asked: Request) -> None:

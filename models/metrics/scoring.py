@@ -31,7 +31,7 @@ from shootout.core.messages import MOST_SCORE, Scores
 from shootout.core.scoring import MetricSpec
 from shootout.models import source, user_code
 from shootout.models.data import truth_files
-from shootout.models.metrics import find_metric, metrics
+from shootout.models.metrics import AUTO, find_metric, metrics
 from shootout.models.metrics.metrics import WholeSet
 from shootout.models.metrics.set_metrics import find_pseudo_values
 
@@ -41,8 +41,6 @@ LOWER = "lower_is_better"
 """The function's attribute that says so."""
 REDUCE = "reduce"
 """The function's attribute that makes one number of the statistics of some rows."""
-AUTO = "auto"
-"""The metric that follows from the outputs and the truth."""
 FORM = "expected score(outputs, truth) or score(outputs, truth, inputs), which returns one number for each row"
 SET_FORM = "statistics of a row need a function that makes one number of those of some rows: set {name}.reduce"
 _OF_TRUTH, _WITH_INPUTS = 2, 3

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from shootout import models
 from shootout.core.errors import UsageError
 from shootout.core.exported.request import Request, is_file
-from shootout.core.scoring import scorer
 from shootout.core.study.points import rows_of
 from shootout.core.study.schema import Study
+from shootout.models.metrics import refuse_unshown
 from shootout.tell.limits import FIDELITY, Limit
 
 OF_ROWS = FIDELITY - {Limit.ERROR}
@@ -29,7 +29,7 @@ def refuse_unjudged(limits: Mapping[Limit, float], study: Study, request: Reques
             f"--metric {study.metric}: {why}: give --truth, or limit the error in place of it, as in --max-error 2e-2"
         )
     if study.metric or labeled:
-        scorer().refuse_unshown(study, {*filter(None, [request.source.check_sizes(request)])}, request)
+        refuse_unshown(study, {*filter(None, [request.source.check_sizes(request)])}, request)
     if study.metric or labeled or wanted == {Limit.ERROR}:
         return
     told = f"--max-drop {study.max_drop}" if study.max_drop else "what a precision costs"

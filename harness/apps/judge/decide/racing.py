@@ -21,13 +21,13 @@ from shootout.core.journal.records import Played
 from shootout.core.race.race import Race
 from shootout.core.results.run import Run, is_from_here
 from shootout.core.scenario import Scenario, find_scenario, scenario_names
-from shootout.core.scoring import scorer
 from shootout.core.stats.group_evidence import Pair
 from shootout.core.stats.readings import LEAST_TAILS
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.study.group import GroupRecord
 from shootout.core.study.points import metric_of
 from shootout.core.study.schema import Study
+from shootout.models.metrics import refuse_few_rows
 from shootout.tell.document import Finding, tell_finding
 from shootout.tell.limits import Limit, Standing
 from shootout.tell.study_changes import change
@@ -52,7 +52,7 @@ def refuse_unshown(policy: Policy, study: Study, requests: Iterable[Request]) ->
     for request in requests:
         if (rows := request.source.check_sizes(request)) is not None:
             option = f"{Limit.DROP} {{}}" + ("%" if Limit.DROP in policy.shares else "")
-            scorer().refuse_few_rows(option, drop, metric_of(study).metric, rows, request, str(study.inputs))
+            refuse_few_rows(option, drop, metric_of(study).metric, rows, request, str(study.inputs))
 
 
 def fit_study(policy: Policy, study: Study, asked: Collection[str]) -> Study:
