@@ -15,7 +15,7 @@ from support.races.groups import group_of_rules
 from support.races.planted import TRUTH, Budget, ByBatch, on_stage, run, study
 
 from shootout.apps.judge.analysis import analyse
-from shootout.apps.judge.racing import AnswerPurpose
+from shootout.apps.judge.racing import FORESEEING, AnswerPurpose
 from shootout.core.clock import Deadline
 from shootout.core.errors import NotRun, NotRunKind
 from shootout.core.journal import journal
@@ -23,7 +23,7 @@ from shootout.core.journal.records import Rounds
 from shootout.core.race import pace
 from shootout.core.race import race as races
 from shootout.core.race.pace import RaceTime
-from shootout.core.race.race import FORESEEING, Race
+from shootout.core.race.race import Race
 from shootout.core.stats.goals import read_goal
 from shootout.core.stats.group_evidence import Rules
 from shootout.core.stats.verdicts import LEAST_RESTARTS

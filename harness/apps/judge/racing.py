@@ -24,6 +24,7 @@ from shootout.core.exported.request import find_model
 from shootout.core.journal.records import Played
 from shootout.core.messages import Progress
 from shootout.core.race.live_arm import skip_slow, tell_seconds
+from shootout.core.race.pace import RaceTime
 from shootout.core.race.race import Purpose, Race
 from shootout.core.results.group import Group
 from shootout.core.results.run import Run
@@ -44,6 +45,10 @@ CONTENDERS_RESTARTS = 6
 """After so many restarts the others go on in any case: contenders that aren't distinguished by then are nearly tied."""
 FIRST_ANSWER_RESTARTS = 3
 """Targets that take long to build are built after so many restarts of the others, though these aren't settled."""
+FORESEEING = 3
+"""From so many restarts of a run on, how many more a verdict takes can be foreseen, roughly."""
+HOPELESS = 2.0
+"""A race that would take so many times what is left of a default budget ends: an answer soon is worth more."""
 FAR_RESTARTS = 2
 """Where time is short, arms leave first whose verdict takes more restarts than that."""
 
@@ -141,9 +146,21 @@ class AnswerPurpose(Purpose):
         """Tell whether it isn't known yet which of the targets that could race at once are fastest."""
         return race.played < FIRST_ANSWER_RESTARTS and not is_settled(race, self.find_contenders(race))
 
+    def find_waiting(self, playing: Sequence[Race], time: RaceTime) -> list[Race]:
+        """Return the races that may play next, after arms have come in or left for want of time.
+
+        A race that its budget can't settle by far is left out, but for arms that stood back.
+        """
+        for race in playing:
+            self.call_all(race, 0.0 if is_hopeless(race, time.racing.left_s) else time.left_s)
+        if len(playing) == 1:  # a budget ends no race before a verdict
+            race = playing[0]
+            race.players = self.thin(race, time.run.left_s if race.played < race.fewest else time.left_s)
+        return [race for race in playing if race.find_late(race.labels) or not is_hopeless(race, time.racing.left_s)]
+
     def call_all(self, race: Race, left_s: float) -> None:
         """Let the arms play now that stand back for the contenders, if they would have no time behind them."""
-        if not (race.contenders_first and race.owes):
+        if not (race.contenders_first and race.find_late(race.labels)):
             return
         before_s, count = race.next_s, len(race.players)
         race.contenders_first = False
@@ -228,6 +245,14 @@ class AnswerPurpose(Purpose):
 def is_settled(race: Race, labels: Collection[str]) -> bool:
     """Tell whether nothing is open between these arms of a race."""
     return race.played >= race.fewest and not race.find_waiting(labels)
+
+
+def is_hopeless(race: Race, left_s: float) -> bool:
+    """Tell whether a race's nearest verdict would take far longer than the seconds left of a default budget."""
+    here = race.played - race.recalled  # the same command given again wants more of it
+    if left_s == math.inf or here < FORESEEING or race.played < race.fewest:
+        return False
+    return math.inf > race.nearest * race.next_s > HOPELESS * left_s
 
 
 def find_far(race: Race) -> set[str]:

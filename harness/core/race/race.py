@@ -42,10 +42,6 @@ from shootout.core.study.schema import Study
 LIMIT_RESTARTS = 60
 """As `AIMED_RESTARTS`, where a limit is asked for, which is far nearer: 5 % from an arm that is as fast. By then that
 is known, and 10 % slower likewise, where restarts spread by 6 %."""
-FORESEEING = 3
-"""From so many restarts of a run on, how many more a verdict takes can be foreseen, roughly."""
-HOPELESS = 2.0
-"""A race that would take so many times what is left of a default budget ends: an answer soon is worth more."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -206,11 +202,6 @@ class Race:
         """Return the arms that weren't in the first restart."""
         return {label for label in self.labels if self.played and 0 not in self.blocks.get(label, ())}
 
-    @property
-    def owes(self) -> bool:
-        """Tell whether arms that stood back for the contenders have yet to play as often as each should."""
-        return bool(self.find_late(self.labels))
-
     # What a restart brings.
 
     def play(
@@ -342,26 +333,6 @@ class Race:
             return (1, self.index)
         return (2, not self.called, self.nearest, self.index)
 
-    def is_hopeless(self, left_s: float) -> bool:
-        """Tell whether its nearest verdict would take far longer than the seconds left of a default budget."""
-        here = self.played - self.recalled  # the same command given again wants more of it
-        if left_s == math.inf or here < FORESEEING or self.played < self.fewest:
-            return False
-        return math.inf > self.nearest * self.next_s > HOPELESS * left_s
-
-
-def find_waiting(playing: Sequence[Race], time: RaceTime) -> list[Race]:
-    """Return the races that may play next, after arms have come in or left for want of time.
-
-    A race that its budget can't settle by far is left out, but for arms that stood back.
-    """
-    for race in playing:
-        race.purpose.call_all(race, 0.0 if race.is_hopeless(time.racing.left_s) else time.left_s)
-    if len(playing) == 1:  # a budget ends no race before a verdict
-        race = playing[0]
-        race.players = race.purpose.thin(race, time.run.left_s if race.played < race.fewest else time.left_s)
-    return [race for race in playing if race.owes or not race.is_hopeless(time.racing.left_s)]
-
 
 def find_next(waiting: Sequence[Race], time: RaceTime) -> Race | None:
     """Return the race that plays the next restart; None: none ends in time.
@@ -427,12 +398,9 @@ class Purpose:
         """Tell whether targets that take long to build wait for what this race still has to tell: they don't."""
         return False
 
-    def call_all(self, race: Race, left_s: float) -> None:
-        """Let the arms play now that stand back, if they would have no time behind the contenders: none stands back."""
-
-    def thin(self, race: Race, left_s: float) -> list[Arm]:  # noqa: ARG002
-        """Return those of the players that play the next restart, with so many seconds left for the race: all."""
-        return race.players
+    def find_waiting(self, playing: Sequence[Race], time: RaceTime) -> list[Race]:  # noqa: ARG002
+        """Return the races that may play next, after arms have come in or left for want of time: all."""
+        return list(playing)
 
     def call_wanted(self, race: Race, out: Path, has_time: Callable[[float], bool]) -> Sequence[Pair]:  # noqa: ARG002
         """Call the pairs of a race that play once more when nothing is open, and again after those have played.

@@ -21,7 +21,7 @@ from shootout.core.journal.records import Confirming, Played
 from shootout.core.messages import Progress
 from shootout.core.race.live_arm import Launcher
 from shootout.core.race.pace import RaceTime
-from shootout.core.race.race import Purpose, Race, find_next, find_waiting
+from shootout.core.race.race import Purpose, Race, find_next
 from shootout.core.race.recording import Recorder
 from shootout.core.race.restart import Restart
 from shootout.core.results.group import group_of
@@ -106,7 +106,7 @@ class RaceRunner:
             is_in_time = True
             with on_cpus(self.plan.placement.parent):  # off the arms' CPUs
                 while is_in_time and (playing := self._find_playing()):
-                    waiting = find_waiting(playing, self.time)
+                    waiting = self.purpose.find_waiting(playing, self.time)
                     race = find_next(waiting, self.time)
                     is_in_time = race is not None and self._play(race, waiting)
             if self._build_next(is_in_time=is_in_time):
