@@ -17,7 +17,7 @@ import numpy as np
 from shootout.core.constants import FIDELITY_MARGIN
 from shootout.core.contract import Array, Arrays, Precision
 from shootout.core.exported.calls import Stream
-from shootout.core.exported.fidelity import count_flips, errors_by_mark, flipped_share, widened
+from shootout.core.exported.fidelity import count_flips, errors_by_mark, flipped_share
 from shootout.quantize import E4M3_MAX, INT4_GROUP, INT4_LEVELS, INT8_LEVELS
 
 Weights = Callable[[Array, int], Array]
@@ -34,6 +34,11 @@ E4M3_SMALLEST = -6
 """The exponent of the smallest normal number; smaller numbers have the spacing of that one's."""
 Ranges = TypeVar("Ranges")
 Way = TypeVar("Way")
+
+
+def widened(error: float | None) -> float | None:
+    """Return the error bound for a predicted relative L2: FIDELITY_MARGIN times it; None (overflow) stays."""
+    return None if error is None else error * FIDELITY_MARGIN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,7 +34,6 @@ from torch.utils._pytree import tree_map_only
 from shootout.core.constants import FP32_BOUND_FLOOR, INPUT_BUFFERS
 from shootout.core.contract import Array, Arrays, Precision
 from shootout.core.exported.calls import Stream
-from shootout.core.exported.fidelity import widened
 from shootout.models.onnx.effort import Effort
 from shootout.quantize import E4M3_MAX, INT8_LEVELS, RANGE_SETS
 from shootout.quantize.error_bounds import (
@@ -48,6 +47,7 @@ from shootout.quantize.error_bounds import (
     find_errors,
     flips_by_precision,
     largest_of_each,
+    widened,
 )
 from shootout.quantize.retyping import retype_programs
 

@@ -19,13 +19,13 @@ from shootout.core.adapter import LOSS, RATE, TARGET
 from shootout.core.contract import Array, Arrays, Artifact, Precision, TensorSpec
 from shootout.core.errors import UsageError
 from shootout.core.exported.calls import buffer_count
-from shootout.core.exported.fidelity import widened, worst_error
+from shootout.core.exported.fidelity import worst_error
 from shootout.core.exported.model import GRADIENTS, ExportedModel
 from shootout.core.exported.request import Request
 from shootout.models.base import Model, Parameters, buffer_notes, draw, get
 from shootout.models.sources import torch_files
 from shootout.models.sources.assembly import assemble, begin, require_telling
-from shootout.quantize.error_bounds import with_floor
+from shootout.quantize.error_bounds import widened, with_floor
 from shootout.quantize.sketches import off, sketch
 from shootout.quantize.torch_error_bounds import Rounded, fp32_floor, to_dtype, to_tf32
 

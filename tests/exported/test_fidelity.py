@@ -17,7 +17,6 @@ from shootout.core.exported.fidelity import (
     gate,
     standing,
     useful_flips,
-    with_shared,
     worst_error,
 )
 from shootout.models.sources.assembly import require_telling, spread
@@ -371,6 +370,10 @@ def test_one_telling_output_is_enough():
 )
 def test_runtimes_of_one_quantized_model_have_to_agree(off: float | None, error_bound: float, says: str | None):
     reference = [{"y": RIGHT}]
-    found = NOTHING if off is None else with_shared(NOTHING, [{"y": RIGHT * (1 + off)}], reference)
+    found = (
+        NOTHING
+        if off is None
+        else replace(NOTHING, shared_l2=compare([{"y": RIGHT * (1 + off)}], reference).relative_l2)
+    )
     assert (disagreement(found, error_bound) or "").endswith(says or "")
     assert (disagreement(found, error_bound) is None) == (says is None)

@@ -22,14 +22,14 @@ from support.exports import obtain
 from shootout import models
 from shootout.core.constants import USEFUL_BOUND
 from shootout.core.contract import Artifact, Precision, Target
-from shootout.core.exported.fidelity import compare, gate, widened
+from shootout.core.exported.fidelity import compare, gate
 from shootout.core.exported.model import ExportedModel
 from shootout.core.exported.request import Content, Request
 from shootout.core.host.environment import saturates
 from shootout.models.onnx.effort import Effort
 from shootout.models.sources import input_sets, torch_files, user_onnx
 from shootout.quantize import onnx_error_bounds, torch_error_bounds
-from shootout.quantize.error_bounds import Errors, to_e4m3
+from shootout.quantize.error_bounds import Errors, to_e4m3, widened
 from shootout.quantize.torch_error_bounds import Rounded, fp32_floor, run, to_dtype, to_tf32
 from shootout.testing.fresh import run_fresh
 

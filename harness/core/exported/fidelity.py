@@ -212,11 +212,6 @@ OF_ZEROS = ", the limit for any precision (outputs of zeros alone would err by 1
 """Follows the limit of an error that shows hardly more than zeros would."""
 
 
-def widened(error: float | None) -> float | None:
-    """Return the error bound for a predicted relative L2: FIDELITY_MARGIN times it; None (overflow) stays."""
-    return None if error is None else error * FIDELITY_MARGIN
-
-
 def gate(
     found: Fidelity,
     error_bound: float | None,
@@ -260,21 +255,14 @@ def gate(
     if error_bound is None:
         return "no error bound is known for this model in this precision, so the row can't be checked"
     if found.relative_l2 > error_bound:
-        return f"{told} above {_name_limit(error_bound, max_error)}"
+        own = f"the error bound of this precision, {error_bound:.2g}"
+        limit = f"--max-error {max_error:g}" if max_error > error_bound else own
+        return f"{told} above {limit}"
     if error_bound < math.inf and found.relative_l2 > USEFUL_BOUND and not is_scored:
         return f"{told} above {USEFUL_BOUND:g}{OF_ZEROS}"
     if least and found.relative_l2 <= least:
         return f"{told} that of FP32 (up to {least:.2g}): nothing was rounded"
     return None
-
-
-def _name_limit(error_bound: float, max_error: float) -> str:
-    """Name the limit in force."""
-    return (
-        f"--max-error {max_error:g}"
-        if max_error > error_bound
-        else f"the error bound of this precision, {error_bound:.2g}"
-    )
 
 
 def _find_flips(found: Fidelity, flips: Mapping[str, float]) -> str | None:
@@ -317,11 +305,6 @@ def standing(found: Fidelity, error_bound: float | None, *, is_judged: bool) -> 
         and found.relative_l2 <= min(error_bound, USEFUL_BOUND)
     )
     return "met" if is_met else "tolerated"
-
-
-def with_shared(found: Fidelity, outputs: Sequence[Arrays], reference: Sequence[Arrays]) -> Fidelity:
-    """Return `found` with the distance to the shared model's own outputs."""
-    return dataclasses.replace(found, shared_l2=compare(outputs, reference).relative_l2)
 
 
 def disagreement(found: Fidelity, error_bound: float | None) -> str | None:

@@ -200,7 +200,7 @@ def _gather_evidence(claim: Claim, outputs: Sequence[Arrays]) -> Evidence:
         by_step=_find_step_errors(claim, outputs, reference, executed),
     )
     if shared := exported.shared_outputs():
-        found = fidelity.with_shared(found, outputs, shared)
+        found = replace(found, shared_l2=fidelity.compare(outputs, shared).relative_l2)
     own = found
     if exported.original:
         right = exported.own_outputs()
