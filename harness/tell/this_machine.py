@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from time import get_clock_info
 from typing import Any
@@ -30,7 +30,10 @@ def facts() -> dict[str, Any]:
         "date_utc": utc_now(),
         "shootout": {"version": environment.version_of("shootout") or None, "commit": commit()},
         **environment.facts(),
-        "memory": {"total_bytes": psutil.virtual_memory().total, "limit_bytes": _memory_limit_bytes()},
+        "memory": {
+            "total_bytes": psutil.virtual_memory().total,
+            "limit_bytes": memory_limit_bytes(placement.control_groups("memory")),
+        },
         "virtualisation": virtualisation(),
         "clock": clock(),
     }
@@ -89,8 +92,10 @@ def virtualisation() -> list[str]:
     return signs
 
 
-def _memory_limit_bytes() -> int | None:
-    limit = placement.memory_limit_bytes(placement.control_groups("memory"))
+def memory_limit_bytes(groups: Iterable[Path]) -> int | None:
+    """Return the smallest memory limit on any level of these control groups; None without one below the machine's."""
+    limits = (placement.read_bytes(group, *placement.MEMORY_LIMIT) for group in groups)
+    limit = min(filter(None, limits), default=None)
     return limit if limit is not None and limit < psutil.virtual_memory().total else None
 
 

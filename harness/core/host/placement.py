@@ -36,6 +36,8 @@ MORE = "SHOOTOUT_ENV"
 """Names more variables, separated by commas: those of `--env`."""
 GROUPS = Path("/sys/fs/cgroup")
 """Where control groups are mounted, of versions 1 and 2: in a container they allow less than the machine has."""
+MEMORY_LIMIT = "memory.max", "limit_in_bytes"
+"""The file of a group's memory limit in version 2, and its last part in version 1."""
 CPU_FOLDER = Path("/sys/devices/system/cpu")
 TASKS = Path("/proc/self/task")
 THREAD_VARIABLES = (
@@ -375,18 +377,12 @@ def throttled(groups: Iterable[Path]) -> int | None:
     return sum(counts) if counts else None
 
 
-def memory_limit_bytes(groups: Iterable[Path]) -> int | None:
-    """Return the smallest memory limit on any level; None without one."""
-    limits = [_read_bytes(group, "memory.max", "limit_in_bytes") for group in groups]
-    return min(filter(None, limits), default=None)
-
-
 def memory_free_bytes(groups: Iterable[Path]) -> int | None:
     """Return the bytes left below the tightest limit, file pages that can be dropped included; None without a limit."""
     free = []
     for group in groups:
-        limit = _read_bytes(group, "memory.max", "limit_in_bytes")
-        used = _read_bytes(group, "memory.current", "usage_in_bytes")
+        limit = read_bytes(group, *MEMORY_LIMIT)
+        used = read_bytes(group, "memory.current", "usage_in_bytes")
         if limit is not None and used is not None:
             stat = _parse_counters(read_text(group / "memory.stat") or "")
             droppable = stat.get("total_inactive_file", stat.get("inactive_file", 0))
@@ -394,7 +390,8 @@ def memory_free_bytes(groups: Iterable[Path]) -> int | None:
     return min(free, default=None)
 
 
-def _read_bytes(group: Path, new: str, old: str) -> int | None:
+def read_bytes(group: Path, new: str, old: str) -> int | None:
+    """Read a figure of a group's memory by its names in version 2 and 1; None without one, or without a limit."""
     text = (read_text(group / new) or read_text(group / f"memory.{old}") or "").strip()
     value = int(text) if text.isdecimal() else None
     # Version 1 writes "no limit" as the largest page-aligned 63-bit number.
