@@ -45,7 +45,7 @@ from shootout.tell.document import (
 )
 from shootout.tell.limits import Standing
 from shootout.tell.over_time import tell_over_time
-from shootout.tell.ratios import NEVER_TOGETHER, SPEED, Words, tell_lead, tell_ratio
+from shootout.tell.ratios import NEVER_TOGETHER, SPEED, Words, inverse, tell_lead, tell_ratio
 from shootout.tell.screen import INDENT, NAMED, bold, fold, labeled, name_targets, typed
 from shootout.tell.wording import (
     BUSY_SHARE,
@@ -328,7 +328,7 @@ def tell_against_usual(answer: Answer, *, briefly: bool = False) -> str:
     usual = answer.otherwise
     if usual is None or usual.ratio is None or answer.ship is None:
         return ""
-    return tell_ratio(usual.ratio.inverse(), short(usual.arm) if briefly else name_usual(usual.arm, answer.ship.arm))
+    return tell_ratio(inverse(usual.ratio), short(usual.arm) if briefly else name_usual(usual.arm, answer.ship.arm))
 
 
 def name_usual(arm: str, ship: str) -> str:
@@ -823,7 +823,7 @@ def _fill_cells(answer: Answer, rows: Sequence[Row]) -> dict[str, Cell]:
 def _tell_against_closest(answer: Answer) -> str:
     """Compare what is shipped, if it is what most would take, with the closest that is slower."""
     closest = answer.sure.closest
-    return tell_ratio(closest.ratio.inverse(), short(closest.arm)) if closest and closest.ratio else ""
+    return tell_ratio(inverse(closest.ratio), short(closest.arm)) if closest and closest.ratio else ""
 
 
 def _tell_reasons(answers: Sequence[Answer], where: Mapping[str, Mapping[str, str]]) -> Iterator[str]:

@@ -5,7 +5,8 @@ Everything that a person reads goes through `tell_ratio`: the terminal's screens
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from shootout.core.stats.verdicts import LEAST_RESTARTS, Comparison, Verdict
 
@@ -19,6 +20,7 @@ EQUAL = "equal"
 """Stands in place of a direction whose difference isn't shown."""
 OPEN = "open"
 """Follows a ratio that has no verdict yet."""
+Told = TypeVar("Told", bound=Comparison)
 NEVER_TOGETHER = "not measured together"
 """Stands in place of a ratio of two targets that share no restart."""
 
@@ -37,6 +39,14 @@ PRICE = Words(less="cheaper", more="dearer", even="as cheap")
 SMALLNESS = Words(less="smaller", more="larger", even="as small")
 
 
+def inverse(ratio: Told) -> Told:
+    """Return the same comparison seen from the other arm: its time over this one's."""
+    turned = {Verdict.FASTER: Verdict.SLOWER, Verdict.SLOWER: Verdict.FASTER}
+    low, high = (None if end is None else 1 / end for end in (ratio.high, ratio.low))
+    verdict = turned.get(ratio.verdict, ratio.verdict)
+    return replace(ratio, value=1 / ratio.value, low=low, high=high, verdict=verdict)
+
+
 def tell_ratio(ratio: Comparison, than: str = "", words: Words = SPEED) -> str:
     """Write a ratio in its direction, with the interval that decides: `1.7x slower (1.1 to 2.7)`.
 
@@ -46,7 +56,7 @@ def tell_ratio(ratio: Comparison, than: str = "", words: Words = SPEED) -> str:
     - `about 1.4x faster, no verdict` if a verdict is withheld; the caller tells the reason once.
 
     Args:
-        ratio: this target's time ÷ the other one's, or its price or size; `Comparison.inverse` turns it over.
+        ratio: this target's time ÷ the other one's, or its price or size; `inverse` turns it over.
         than: the other one's name; "" if a header or the sentence names it.
         words: how the quantity's directions are called.
     """

@@ -20,7 +20,7 @@ from shootout.tell.page import curves, sources
 from shootout.tell.page.markdown import quote_code
 from shootout.tell.page.page import mark_code, mark_lines, mark_parts
 from shootout.tell.page.sources import MeasuredRun
-from shootout.tell.ratios import tell_ends
+from shootout.tell.ratios import inverse, tell_ends
 from shootout.tell.screen import clean_text
 
 REFERENCE = Path(__file__).resolve().parents[2] / "results" / "reference"
@@ -176,7 +176,7 @@ def test_no_interval_on_the_page_has_a_confidence_other_than_95_percent(name: st
         for timing in timings
         for ratio in (timing.ratio, timing.ship_ratio, timing.own_fp32_ratio)
         if ratio
-        for ends in (ratio.ends, ratio.inverse().ends)
+        for ends in (ratio.ends, inverse(ratio).ends)
     }
     page = render([run], ".html").decode()
     shown_to_all, _, _ = page.partition("<h2>Terms</h2>")  # whose example is no figure of the run's

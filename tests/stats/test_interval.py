@@ -26,6 +26,7 @@ from shootout.core.stats.verdicts import (
     make_pair,
     ratio_at,
 )
+from shootout.tell.ratios import inverse
 
 seeded = settings(derandomize=True, deadline=None, max_examples=60)
 log_ratios = st.lists(st.floats(-1.0, 1.0).map(lambda x: round(x, 6)), min_size=2, max_size=24)
@@ -90,7 +91,7 @@ def test_one_restart_tells_nothing_and_two_no_less_than_a_doubling(x: list[float
 @given(log_ratios, st.integers(1, 60))
 def test_swapped_arms_have_the_inverse(x: list[float], comparisons: int):
     ahead = told(x, comparisons=comparisons)
-    back = told([-one for one in x], comparisons=comparisons).inverse()
+    back = inverse(told([-one for one in x], comparisons=comparisons))
     assert (back.value, back.low, back.high) == pytest.approx((ahead.value, ahead.low, ahead.high))
     assert back.verdict is ahead.verdict
 

@@ -26,9 +26,8 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Self
 
 import numpy as np
 
@@ -235,13 +234,6 @@ class Comparison:
     def ends(self) -> tuple[float | None, float | None]:
         """Return both ends of the interval."""
         return self.low, self.high
-
-    def inverse(self) -> Self:
-        """Return the same comparison seen from the other arm: its time over this one's."""
-        turned = {Verdict.FASTER: Verdict.SLOWER, Verdict.SLOWER: Verdict.FASTER}
-        low, high = (None if end is None else 1 / end for end in (self.high, self.low))
-        verdict = turned.get(self.verdict, self.verdict)
-        return replace(self, value=1 / self.value, low=low, high=high, verdict=verdict)
 
     @property
     def decided(self) -> bool:

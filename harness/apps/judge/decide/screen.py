@@ -39,7 +39,7 @@ from shootout.tell.answer import (
 from shootout.tell.columns import error_of
 from shootout.tell.document import Finding, Ratio, Row, WouldChange, tell_finding
 from shootout.tell.limits import FIDELITY, LIMITS, Limit, Standing, accept_option
-from shootout.tell.ratios import NEVER_TOGETHER, PRICE, SMALLNESS, SPEED, tell_factor, tell_lead, tell_ratio
+from shootout.tell.ratios import NEVER_TOGETHER, PRICE, SMALLNESS, SPEED, inverse, tell_factor, tell_lead, tell_ratio
 from shootout.tell.screen import INDENT, NAMED, bold, fold, labeled, typed
 from shootout.tell.wording import tell_metric
 
@@ -187,7 +187,7 @@ def _tell_against_usual(decision: Decision, chosen: Judged, rows: Mapping[str, R
     ratio = decision.of(usual.arm).ratio if usual else None
     if usual is None or ratio is None:
         return ""
-    return tell_ratio(ratio.inverse(), name_usual(usual.arm, chosen.candidate), WORDS[decision.policy.objective])
+    return tell_ratio(inverse(ratio), name_usual(usual.arm, chosen.candidate), WORDS[decision.policy.objective])
 
 
 def tell_objective(decision: Decision, judged: Judged) -> str:
