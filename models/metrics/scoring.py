@@ -25,7 +25,7 @@ from pydantic import TypeAdapter
 from shootout.core.contract import Array, Arrays, TensorSpec
 from shootout.core.errors import UsageError
 from shootout.core.exported.calls import CALLS, NAMES
-from shootout.core.exported.model import ExportedModel, ReportRows, open_exported
+from shootout.core.exported.model import REPORT_OUTPUTS, ExportedModel, ReportRows, open_exported
 from shootout.core.host import child
 from shootout.core.messages import MOST_SCORE, Scores
 from shootout.core.scoring import MetricSpec
@@ -138,11 +138,22 @@ def _find_fault_of_first_call(spec: MetricSpec, exported: ExportedModel) -> str:
     return _fault_of_call(spec, call, "outputs" if is_alone else "truth") if call else ""
 
 
+def report_outputs(exported: ExportedModel) -> Arrays | None:
+    """Return the model's own FP32 outputs for the report split, by name; rows along axis 0 of each.
+
+    None where no metric without truth asked for them.
+    """
+    if not (exported.folder / REPORT_OUTPUTS).exists():
+        return None
+    with np.load(exported.folder / REPORT_OUTPUTS, allow_pickle=False) as stored:
+        return {spec.name: stored[str(index)] for index, spec in enumerate(exported.outputs)}
+
+
 def score_report(spec: MetricSpec, folder: Path, exported: ExportedModel) -> Scores:
     """Score the report split in the process that runs the metric; raise as `score_rows`."""
     report = exported.report()
     assert report is not None, "outputs were kept of its report split"
-    return score_rows(spec, folder, exported, report, None if spec.truth else exported.report_outputs())
+    return score_rows(spec, folder, exported, report, None if spec.truth else report_outputs(exported))
 
 
 def score_rows(

@@ -23,6 +23,7 @@ from shootout.core.study import plan
 from shootout.models.data.clips import HALF_ROWS
 from shootout.models.data.data_files import read_sets
 from shootout.models.metrics import count_scored, scorer, tell_rows_to_bring
+from shootout.models.metrics.scoring import report_outputs
 from shootout.models.sources import input_sets
 
 SPECS = (TensorSpec(name="x", shape=(2, 4), dtype="float32"),)
@@ -208,7 +209,7 @@ def test_rows_without_labels_are_shared_out_for_a_metric(tmp_path: Path):
     assert selection.labels is None
     assert np.array_equal(selection.rows, report.other_rows), "what a search may look at is no row of the report"
     assert np.array_equal(selection.inputs["x"], ROWS[1::2])
-    (own,) = (found.report_outputs() or {}).values()
+    (own,) = (report_outputs(found) or {}).values()
     assert own.shape == (25, 3)
 
 

@@ -17,6 +17,7 @@ from shootout.core.exported.calls import Stream
 from shootout.core.exported.client import Request, obtain_all
 from shootout.core.exported.model import ExportedModel
 from shootout.core.exported.request import checked
+from shootout.models.metrics.scoring import report_outputs
 from shootout.models.sources.onnx_file import OnnxFile
 
 RNG = np.random.default_rng(0)
@@ -148,7 +149,7 @@ def test_clips_stay_whole_where_a_metric_scores_them(tmp_path: Path):
     assert (call["x"][0].tolist(), call["h"].shape) == (rows[3].tolist(), (1, 4))
     wanted = states_of([{"x": rows[row : row + 1]} for row in report.rows], 0.5, 10, np.zeros((1, 4)))
     after = [0.5 * state + rows[row : row + 1] @ WEIGHTS["w"] for state, row in zip(wanted, report.rows, strict=True)]
-    own = exported.report_outputs()
+    own = report_outputs(exported)
     assert own
     np.testing.assert_allclose(own["y"], np.concatenate(after) @ WEIGHTS["v"], rtol=1e-3, atol=1e-4)
 

@@ -367,16 +367,6 @@ class ExportedModel:
         numbers = np.load(self.folder / BUFFER_ROWS, allow_pickle=False)
         return int(numbers[row % len(numbers)])  # a stream's first rows fill up its last buffer
 
-    def report_outputs(self) -> Arrays | None:
-        """Return the model's own FP32 outputs for the report split, by name; rows along axis 0 of each.
-
-        None where no metric without truth asked for them.
-        """
-        if not (self.folder / REPORT_OUTPUTS).exists():
-            return None
-        with np.load(self.folder / REPORT_OUTPUTS, allow_pickle=False) as stored:
-            return {spec.name: stored[str(index)] for index, spec in enumerate(self.outputs)}
-
     @property
     def has_report(self) -> bool:
         """Return whether there is a report split, without reading it."""
