@@ -24,6 +24,7 @@ from shootout.core.study.plan import Plan, make_plan
 from shootout.core.study.schema import checked
 from shootout.tell import this_machine
 from shootout.tell.delivery import read_delivery
+from shootout.tell.run_folder import make_header
 
 
 def main() -> None:
@@ -46,7 +47,7 @@ def main() -> None:
 def _tell(plan: Plan) -> int:
     """Print what would be measured here: the journal's header, each group's targets, and the seconds it takes."""
     told = {
-        "header": this_machine.make_header(plan, this_machine.facts()).model_dump(mode="json"),
+        "header": make_header(plan, this_machine.facts()).model_dump(mode="json"),
         "playing": {
             group.record.name: [arm.label for arm in group.building if not arm.control] for group in plan.groups
         },

@@ -47,7 +47,7 @@ from shootout.tell.document import Document
 from shootout.tell.formats.files import check_files, write_files
 from shootout.tell.limits import Limit
 from shootout.tell.progress import ProgressDisplay
-from shootout.tell.run_folder import choose_folder
+from shootout.tell.run_folder import choose_folder, make_header
 from shootout.tell.screen import NAMED, fold
 from shootout.tell.study_options import RunOptions
 
@@ -217,7 +217,7 @@ def measure(
         wanted = find_threads_of_ceilings(plan)
         wanted = wanted if limit.allows(CEILINGS_S * len(wanted)) else []
         ceilings = known_ceilings(wanted, plan.placement, facts, progress.say)
-        return this_machine.make_header(
+        return make_header(
             plan,
             {**facts, "ceilings": ceilings},
             command=command,

@@ -1,15 +1,18 @@
-"""Choose the folder of a run: a new one, or one that goes on; tell what of one could not be read."""
+"""Choose the folder of a run and what it begins with: a new one, or one that goes on; tell what could not be read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from shootout.core.clock import utc_now
 from shootout.core.errors import UsageError
 from shootout.core.journal import journal, samples
 from shootout.core.journal.folder import find_obstacle
+from shootout.core.journal.records import Header
 from shootout.core.study.plan import Plan
+from shootout.tell.this_machine import bias_floor
 
 MOST_DAMAGED = 20
 """So many damaged lines of a journal are named; of the others there is a count."""
@@ -30,6 +33,41 @@ def choose_folder(plan: Plan, *, fresh: bool) -> Path:
         if not history.complete and not find_obstacle(history, plan.identity):
             return journal_file.parent
     return new_folder(parent)
+
+
+def make_header(
+    plan: Plan,
+    facts: Mapping[str, Any],
+    *,
+    command: Sequence[str] = (),
+    on: str = "",
+    began_in: str = "",
+    has_policy: bool = False,
+) -> Header:
+    """Make the header that a new journal begins with.
+
+    Args:
+        facts: the environment, with the machine's ceilings.
+        command, on, began_in, has_policy: see `Header`.
+    """
+    others = {name: other.facts() for name, other in plan.interpreters.items()}
+    return Header(
+        created=utc_now(),
+        study=plan.study.name,
+        identity=plan.identity,
+        seed=plan.study.seed,
+        max_restarts=plan.study.most_restarts,
+        bias_floor=bias_floor(),
+        named=plan.named,
+        groups=tuple(group.record for group in plan.groups),
+        environment={**facts, **({"interpreters": others} if others else {})},
+        given=plan.study.given,
+        command=tuple(command),
+        began_in=began_in,
+        on=on,
+        has_policy=has_policy,
+        limits=None if plan.limits is None else dict(plan.limits),
+    )
 
 
 def new_folder(parent: Path) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from time import get_clock_info
 from typing import Any
@@ -15,8 +15,6 @@ from shootout.core.constants import BIAS_FLOOR
 from shootout.core.host import environment, placement
 from shootout.core.host.placement import read_text
 from shootout.core.host.store import read_facts
-from shootout.core.journal.records import Header
-from shootout.core.study.plan import Plan
 
 BIAS_FLOORS = "bias-floor.json"
 """The facts that `selftest` stores, by machine."""
@@ -97,41 +95,6 @@ def memory_limit_bytes(groups: Iterable[Path]) -> int | None:
     limits = (placement.read_bytes(group, *placement.MEMORY_LIMIT) for group in groups)
     limit = min(filter(None, limits), default=None)
     return limit if limit is not None and limit < psutil.virtual_memory().total else None
-
-
-def make_header(
-    plan: Plan,
-    facts: Mapping[str, Any],
-    *,
-    command: Sequence[str] = (),
-    on: str = "",
-    began_in: str = "",
-    has_policy: bool = False,
-) -> Header:
-    """Make the header that a new journal begins with.
-
-    Args:
-        facts: the environment, with the machine's ceilings.
-        command, on, began_in, has_policy: see `Header`.
-    """
-    others = {name: other.facts() for name, other in plan.interpreters.items()}
-    return Header(
-        created=utc_now(),
-        study=plan.study.name,
-        identity=plan.identity,
-        seed=plan.study.seed,
-        max_restarts=plan.study.most_restarts,
-        bias_floor=bias_floor(),
-        named=plan.named,
-        groups=tuple(group.record for group in plan.groups),
-        environment={**facts, **({"interpreters": others} if others else {})},
-        given=plan.study.given,
-        command=tuple(command),
-        began_in=began_in,
-        on=on,
-        has_policy=has_policy,
-        limits=None if plan.limits is None else dict(plan.limits),
-    )
 
 
 def bias_floor() -> float:

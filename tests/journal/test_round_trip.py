@@ -27,7 +27,7 @@ from shootout.core.messages import Scores
 from shootout.core.stats.goals import Goal
 from shootout.core.study.group import GroupRecord
 from shootout.tell.limits import Limit
-from shootout.tell.this_machine import make_header
+from shootout.tell.run_folder import make_header
 
 KINDS: tuple[type[Record], ...] = typing.get_args(typing.get_args(Line)[0])
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
