@@ -146,7 +146,7 @@ class AnswerPurpose(Purpose):
         """Tell whether it isn't known yet which of the targets that could race at once are fastest."""
         return race.played < FIRST_ANSWER_RESTARTS and not is_settled(race, self.find_contenders(race))
 
-    def find_waiting(self, playing: Sequence[Race], time: RaceTime) -> list[Race]:
+    def choose_races(self, playing: Sequence[Race], time: RaceTime) -> list[Race]:
         """Return the races that may play next, after arms have come in or left for want of time.
 
         A race that its budget can't settle by far is left out, but for arms that stood back.

@@ -1,7 +1,7 @@
 """Hold a group's race: what its arms have shown, which of them play next, and how long that takes.
 
 A race ends as soon as its goal is reached. An arm leaves earlier, when no open pair has it any more: the others get its
-time. Looking after every restart is harmless: see `interval`.
+time. Looking after every restart is harmless: see `stats.verdicts`.
 
 A race for the best goes on with the contenders alone after its first restart, until it is settled among these: that is
 the answer that people wait for. Then the others play the restarts that they owe, with the baseline, its copy and the
@@ -398,7 +398,7 @@ class Purpose:
         """Tell whether targets that take long to build wait for what this race still has to tell: they don't."""
         return False
 
-    def find_waiting(self, playing: Sequence[Race], time: RaceTime) -> list[Race]:  # noqa: ARG002
+    def choose_races(self, playing: Sequence[Race], time: RaceTime) -> list[Race]:  # noqa: ARG002
         """Return the races that may play next, after arms have come in or left for want of time: all."""
         return list(playing)
 

@@ -106,7 +106,7 @@ class RaceRunner:
             is_in_time = True
             with on_cpus(self.plan.placement.parent):  # off the arms' CPUs
                 while is_in_time and (playing := self._find_playing()):
-                    waiting = self.purpose.find_waiting(playing, self.time)
+                    waiting = self.purpose.choose_races(playing, self.time)
                     race = find_next(waiting, self.time)
                     is_in_time = race is not None and self._play(race, waiting)
             if self._build_next(is_in_time=is_in_time):

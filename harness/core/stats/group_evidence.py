@@ -2,7 +2,7 @@
 
 Two arms are compared by their block medians, restart by restart. Two things make a group more than its pairs. How far
 the restarts of the other arms spread says how far a pair's own may. And α is shared step by step: once a question is
-answered, those still open share α among fewer (`interval` has both).
+answered, those still open share α among fewer (`verdicts` has both).
 """
 
 from __future__ import annotations
