@@ -120,8 +120,9 @@ class Scenario:
     unexplainable: ClassVar[str] = ""
     block_ns: ClassVar[int] = BLOCK_NS
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, **kwargs: Any) -> None:
         """Refuse options that no study could have, where the class is made."""
+        super().__init_subclass__(**kwargs)
         every = cls.options.items()
         strange = [name for name, one in every if name.startswith("_") or not isinstance(one, StudyOption)]
         if strange:
