@@ -81,7 +81,7 @@ class RanNode:
 
 
 TensorNames = Literal["values", "modules", "lost"]
-"""What names of tensors that a runtime shows are: of the ONNX graph's values, or of the modules that made them."""
+"""The kinds of names that a runtime shows tensors by: of the ONNX graph's values, or of the modules that made them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What errors are made of: a library's words in short."""
+"""The words of a library in short, which errors are made of."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ def test_the_contract_of_plugins_is_no_longer_than_they_need():
 
 
 def test_core_names_plug_ins_by_their_place_in_one_module_only():
-    """What core calls by a name that is text is an import, too, so these are listed where plug-ins are found."""
+    """A call by a name that is text is an import, too, so these are listed where plug-ins are found."""
     named = {
         (module, constant.value.partition(":")[0].removeprefix("shootout."))
         for module, file in KNOWN.items()
@@ -184,7 +184,7 @@ def test_no_files_import_each_other_in_a_circle():
 
 
 HANDLE_FILES = {"apps.judge.compare.merged", "commands.fleet", "tell.run_folder"}
-"""What packs run folders, sends them, or looks for one that goes on."""
+"""The modules that pack run folders, send them, or look for one that goes on."""
 
 
 def test_a_run_is_read_through_its_object():

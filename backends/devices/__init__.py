@@ -1,4 +1,4 @@
-"""What each kind of device other than the CPU tells by a driver of its own, by the device's name in a target."""
+"""The place of what each device other than the CPU tells by its driver, by the device's name in a target."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ MEANINGS = {
     "accuracy-control": "Put layers back to float until accuracy on the selection split is kept: NNCF's.",
     "float-N": "Leave layers in float, by their numbers in `shootout sensitivity`: `float-3`, `float-0to4.17`.",
 }
-"""What each word of a scheme does; N is a number."""
+"""The meaning of each word of a scheme; N is a number."""
 OWN_WORDS = {
     "default": "Leave OpenVINO its own precision hint, which computes FP32 in BF16 on a CPU that has it.",
     "matmul-nbits": "Store weights in blocks, each with its scale, and multiply them by MatMulNBits.",

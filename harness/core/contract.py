@@ -361,7 +361,7 @@ class Executed:
 
 
 BoundStanding = Literal["met", "tolerated", "refused", "not judged"]
-"""How a row compares with the error that its label explains, which the user may tolerate to be larger."""
+"""The comparison of a row with the error that its label explains, which the user may tolerate to be larger."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

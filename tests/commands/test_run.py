@@ -189,7 +189,7 @@ def test_a_question_without_a_verdict_fails_a_script_that_requires_one(
 def test_a_finished_run_says_what_it_never_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    nobody: Any = SimpleNamespace(identity="0")
+    plan: Any = SimpleNamespace(identity="0")
     document: Any = SimpleNamespace(open_questions=("g: the copy of the baseline failed",))
     finished: Any = SimpleNamespace(complete=True, header=header(study(1)))
     monkeypatch.setattr(core, "open_folder", lambda *_, **__: nullcontext(finished))
@@ -197,7 +197,7 @@ def test_a_finished_run_says_what_it_never_answers(
     for module in (run, racing):
         monkeypatch.setattr(module, "analyse", lambda _: document)
     with ProgressDisplay(Console(stderr=True, width=200)) as progress:
-        assert run.measure(nobody, tmp_path, fresh=False, limit=Deadline(None), progress=progress) is document
+        assert run.measure(plan, tmp_path, fresh=False, limit=Deadline(None), progress=progress) is document
     told = capsys.readouterr().err
     assert "finished; --fresh measures again" in told.replace("\n", "")
     assert "won't settle it: g: the copy of the baseline failed" in told

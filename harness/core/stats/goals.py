@@ -1,4 +1,4 @@
-"""What a race is for, as people say it."""
+"""The aims of a race, as people say them."""
 
 from __future__ import annotations
 

@@ -314,7 +314,7 @@ QUIET = dict[str, Any](setback=lambda arm, why: None)
 
 
 def on(launcher: Any, watch: Any = None, time: RaceTime | None = None, **events: Any) -> dict[str, Any]:
-    """What a restart is given: this stage, with a watch and the time, and who hears of its arms."""
+    """Return the arguments of a restart: this stage, with a watch and the time, and what is told of its arms."""
     launcher.watch, launcher.time = watch or FakeWatch(), time or RaceTime()
     return {"launcher": launcher, **QUIET, **events}
 
