@@ -36,11 +36,12 @@ from shootout.core.install import install
 from shootout.core.units import counted
 from shootout.models.sources import program
 from shootout.tell import screen, table
-from shootout.tell.answer import WIDEST, qualify
+from shootout.tell.answer import qualify
 from shootout.tell.document import Answer, Document, Ratio, Row
 from shootout.tell.formats.files import write_files
 from shootout.tell.formats.frame import arrow_table, flatten_rows
 from shootout.tell.page import sources
+from shootout.tell.screen import WIDEST
 from shootout.tell.study_options import RunOptions, TuneOptions, check_keywords
 
 if TYPE_CHECKING:

@@ -27,9 +27,9 @@ from shootout.apps.judge.decide.screen import render as render_decision
 from shootout.commands.output import print_answer, width
 from shootout.core.errors import UsageError
 from shootout.tell import reproduce
-from shootout.tell.answer import WIDEST
 from shootout.tell.document import Document
 from shootout.tell.formats.files import check_files, write_files
+from shootout.tell.screen import WIDEST
 from shootout.tell.table import render_tables
 
 

@@ -9,15 +9,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rich.console import RenderableType
 from rich.text import Text
 
 from shootout import models
 from shootout.backends import USUAL
 from shootout.core import backends
-from shootout.core.contract import Device, NotRunKind, Precision, Value, short
+from shootout.core.contract import Device, NotRunKind, Precision, short
 from shootout.core.errors import FAILURES
-from shootout.core.exported.request import name_model
 from shootout.core.install import install
 from shootout.core.scenario import find_scenario
 from shootout.core.schemes import FULL
@@ -25,11 +23,10 @@ from shootout.core.stats.verdicts import Verdict
 from shootout.core.study.feasibility import FROM_FILE
 from shootout.core.units import counted, duration, seconds, size
 from shootout.tell import registered
-from shootout.tell.columns import Cell, error, fits, make_table
+from shootout.tell.columns import error
 from shootout.tell.document import (
     Answer,
     Chosen,
-    Crossover,
     Document,
     FidelityFigures,
     GroupSummary,
@@ -135,9 +132,8 @@ _IN_BRACKETS = re.compile(r" \([^()]*\)$")
 _PRECISION = re.compile(r"[^:]+:\w+:(\w+)")
 _OUTSIDE = re.compile(r", (?![^()]*\))")
 """The pattern between the parts of a group's name."""
-SURE, CHANGES_BY, FASTER_BY = "Sure", "Changes by ", "Faster by "
-"""Labels of what an answer rests on, of what to ship along an axis, which follows, and of which of two is faster."""
-BETWEEN = "the sizes between:"
+SURE = "Sure"
+"""Label of what an answer rests on."""
 SO_FAR = ", fastest so far"
 """Follows the name of an arm that has no verdict yet."""
 ALONE = ", nothing compared"
@@ -208,20 +204,6 @@ def tell_no_folder(answer: Answer) -> list[str]:
         compared = f", {tell_ratio(answer.instead.ratio)}" if answer.instead.ratio else ""
         told.append(f"or ship {short(answer.instead.arm)}{compared}:")
     return told
-
-
-_NUMBERED = re.compile(r"(?<= -o model-)\d+$")
-"""The number at the end of a folder's name in a command."""
-
-
-def list_next(answers: Iterable[Answer]) -> list[str]:
-    """List the commands that come next of the first groups, each with a folder of its own."""
-    commands = [*dict.fromkeys(answer.next for answer in answers if answer.next)][:SHOWN_REASONS]
-    return [_count_up(command, number) for number, command in enumerate(commands)]
-
-
-def _count_up(command: str, by: int) -> str:
-    return _NUMBERED.sub(lambda found: str(int(found[0]) + by), command)
 
 
 def qualify(answer: Answer) -> str:
@@ -685,220 +667,3 @@ def tell_changes(changes: Iterable[WouldChange]) -> Iterator[str]:
         name = short(change.arm)
         if change.when == "tighter":
             yield f"if only plain FP32 may ship: {name}{f', {tell_ratio(change.ratio)}' if change.ratio else ''}"
-
-
-WIDEST = 100
-"""Columns; longer lines are harder to read than more of them."""
-NARROWEST = 40
-SHOWN_CELLS = 24
-SHIP = ("ship", "time", "compared", "size", "metric", "error", "tied", "chosen by", "unsure")
-TIED, UNSURE = "tied with ", "not significantly slower: "
-"""Before the names of targets that may be equally good, and of those that measured slower without a verdict."""
-NAMES = {"error": "error ", "tied": TIED, "chosen by": "chosen by ", "unsure": UNSURE}
-"""Prefixes of the figures if there are no columns."""
-Place = Mapping[str, Value]
-"""The place of a cell: axis → value."""
-
-
-def render_answers(document: Document, width: int) -> list[RenderableType]:
-    """Render what to ship, in so many columns; a run without an answer shows nothing."""
-    narrow = max(min(width, WIDEST), NARROWEST)
-    if len(document.answer) == 1:
-        (answer,) = document.answer
-        return [*render_answer(answer, document.rows_of(answer.group), document, narrow), Text()]
-    return [*_render_grid(document, width, narrow), Text()] if document.answer else []
-
-
-def _render_grid(document: Document, width: int, narrow: int) -> Iterator[RenderableType]:
-    """Render a line for each group: what to ship, and what may be equally fast; then what holds for all groups."""
-    answers = document.answer
-    head = " · ".join([f"What to ship, in {len(answers)} groups", *tell_machine(document.environment)])
-    yield Text(head, style="bold")
-    yield from _render_cells(document, width)
-    if len(answers) > SHOWN_CELLS:
-        yield Text(f"and {counted(len(answers) - SHOWN_CELLS, 'group')} more, which --json has")
-    yield from write_support_of_all(document, narrow)
-
-
-def write_support_of_all(document: Document, narrow: int) -> Iterator[Text]:
-    """Write what holds for all groups of a run together."""
-    answers = document.answer
-    of_all = tell_all_groups(document)
-    for label, items in of_all:
-        for way_out in list_ways_between(document) if label == SURE else ():
-            yield from write_command(way_out, narrow)
-        yield from labeled(label, items, narrow)
-    yield from _write_faster_of_all(answers, narrow)
-    yield from labeled("Skipped", tell_skipped(answers, [document]), narrow)
-    told = [*dict.fromkeys(line for answer in answers for line in tell_no_folder(answer)[:1])]
-    for number, line in enumerate([*told, *(typed(command, narrow - INDENT) for command in list_next(answers))]):
-        yield from labeled("" if number else "Next", [line], narrow)
-
-
-def tell_all_groups(document: Document) -> Iterator[tuple[str, list[str]]]:
-    """Tell what holds for all groups together: labels, and the items of each."""
-    answers, (places, axes, where) = document.answer, _place_answers(document)
-    without = [answer for answer in answers if not answer.ship]
-    yield "No answer", list(_tell_reasons(without, where))
-    yield "So far", list(_tell_reasons([answer for answer in answers if answer.ship], where))
-    for axis in axes:
-        mine = [one for one in _drop_repeated(document.crossovers) if one.axis == axis]
-        yield f"{CHANGES_BY}{axis}", [_tell_crossover(one, axes) for one in mine if one.ships]
-        yield f"{FASTER_BY}{axis}", [_tell_crossover(one, axes) for one in mine if not one.ships]
-    for answer in answers:
-        yield f"Smaller, {_name_cell(where[answer.group])}:", list(map(tell_step, answer.smaller))
-    yield SURE, list(tell_race([group for group in document.groups if group.name in places]))
-
-
-def _place_answers(document: Document) -> tuple[dict[str, Place], list[str], dict[str, dict[str, str]]]:
-    """Return the place of each group, the axes along which they differ, and the place in words; by group's name."""
-    places = {answer.group: _place_row(document.rows_of(answer.group)[0]) for answer in document.answer}
-    axes = varied(list(places.values()))
-    return places, axes, _locate_cells(places, axes)
-
-
-def _locate_cells(places: Mapping[str, Place], axes: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Return each cell's place on the axes; if places aren't unique, its name."""
-    found = {group: {axis: _name_value(place, axis) for axis in axes} for group, place in places.items()}
-    unique = len({tuple(where.values()) for where in found.values()}) == len(found)
-    return found if unique else {group: {"cell": group} for group in places}
-
-
-def _name_value(place: Place, axis: str) -> str:
-    value = str(place.get(axis, ""))
-    return name_model(value) if axis == "model" else value
-
-
-def _name_cell(where: Mapping[str, str]) -> str:
-    return where.get("cell") or ", ".join(f"{axis}={value}" for axis, value in where.items() if value)
-
-
-def tabulate_answers(document: Document) -> tuple[list[str], list[dict[str, Cell]]]:
-    """Return the headers that have a figure, and a line for each group: where it is, what to ship there."""
-    _, _, where = _place_answers(document)
-    lines: list[dict[str, Cell]] = [
-        {**where[answer.group], **_fill_cells(answer, document.rows_of(answer.group))} for answer in document.answer
-    ]
-    return [name for name in lines[0] if any(str(line[name]) for line in lines)], lines
-
-
-def _render_cells(document: Document, width: int) -> Iterator[RenderableType]:
-    """Render a table if it fits, else a paragraph each."""
-    headers, every = tabulate_answers(document)
-    lines = every[:SHOWN_CELLS]
-    table = make_table(headers, lines, left=set(headers) - {"time", "size"})
-    if fits(table, width):
-        yield table
-        return
-    for line in lines:
-        told = [(name, str(line[name])) for name in SHIP if str(line[name])]
-        items = (f"{NAMES.get(name, '')}{text}" for name, text in told)
-        place = {name: str(text) for name, text in line.items() if name not in SHIP}
-        yield from labeled(f"{_name_cell(place)}:", items, width)
-
-
-def _fill_cells(answer: Answer, rows: Sequence[Row]) -> dict[str, Cell]:
-    ship = answer.ship
-    if ship is None:
-        return dict.fromkeys(SHIP, "") | {"ship": Text("no answer", style="yellow")}
-    row = next(row for row in rows if row.arm == ship.arm)
-    figures = (
-        f"{short(ship.arm)}{qualify(answer)}",
-        duration(ship.median_ns),
-        tell_against_usual(answer, briefly=True) or _tell_against_closest(answer),
-        size(ship.artifact_bytes) if answer.smaller and ship.artifact_bytes else "",
-        tell_metric(ship.metric)
-        if ship.admitted == "metric" and ship.metric
-        else tell_same_classes(row, rows)
-        if name_reference(rows)
-        else "",
-        tell_error_of_ship(ship, row),
-        ", ".join(fold((short(rival.arm) for rival in answer.tied), NAMED)),
-        tell_choice(answer.chosen_by),
-        ", ".join(fold((short(rival.arm) for rival in answer.unsettled), NAMED)),
-    )
-    return dict(zip(SHIP, figures, strict=True))
-
-
-def _tell_against_closest(answer: Answer) -> str:
-    """Compare what is shipped, if it is what most would take, with the closest that is slower."""
-    closest = answer.sure.closest
-    return tell_ratio(inverse(closest.ratio), short(closest.arm)) if closest and closest.ratio else ""
-
-
-def _tell_reasons(answers: Sequence[Answer], where: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
-    """Tell why there is no answer, or no verdict for it, and in which cells."""
-    cells: dict[str, list[str]] = {}
-    for answer in answers:
-        if answer.reason:
-            cells.setdefault(answer.reason, []).append(_name_cell(where[answer.group]))
-    for reason, groups in cells.items():
-        yield f"{'; '.join(fold(groups, NAMED))}: {reason}"
-
-
-def _place_row(row: Row) -> Place:
-    cell: dict[str, Value] = {"batch": row.batch, "threads": row.threads or "default", "scenario": row.scenario}
-    return {"model": row.model, **row.parameters, **cell}
-
-
-def varied(places: Sequence[Place]) -> list[str]:
-    """Return the axes along which some places differ, in their order."""
-    axes = dict.fromkeys(axis for place in places for axis in place)
-    return [axis for axis in axes if len({place[axis] for place in places if axis in place}) > 1]
-
-
-def _drop_repeated(crossovers: Iterable[Crossover]) -> Iterator[Crossover]:
-    """Drop those of `compute` that lie between the same sizes as end to end."""
-    seen = list[Crossover]()
-    for one in crossovers:
-        alike = one.model_copy(update={"scope": "", "ships": False})
-        if alike not in seen:
-            yield one
-        seen.append(alike)
-
-
-def _tell_crossover(one: Crossover, axes: Sequence[str]) -> str:
-    """Tell up to which size one target is faster, and from which the other.
-
-    Args:
-        axes: along which the groups differ; where it is on the others is told.
-    """
-    place: Place = {"model": one.model, **one.fixed, "threads": one.fixed.get("threads") or "default"}
-    fixed = _name_cell(
-        {axis: _name_value({**place, "scenario": one.scenario}, axis) for axis in axes if axis != one.axis}
-    )
-    copies = " without copies" if one.scope == "compute" else ""
-    told = f"{short(one.below)} up to {one.low}, {short(one.above)} from {one.high} on{copies}"
-    return f"{fixed}: {told}" if fixed else told
-
-
-def list_ways_between(document: Document) -> Iterator[WayOut]:
-    """List what to type to race two targets at the sizes between which their lead changes; the first few."""
-    first = sorted(document.crossovers, key=lambda one: not one.ships)
-    commands = dict.fromkeys(one.between for one in first if one.between)
-    for number, command in enumerate([*commands][:NAMED]):
-        yield WayOut("" if number else BETWEEN, command, "")
-
-
-def _write_faster_of_all(answers: Sequence[Answer], width: int) -> Iterator[Text]:
-    """Name the targets that are faster than what is shipped, and in how many groups; one command for the first."""
-    lines = tell_faster_of_all(answers)
-    if not lines:
-        return
-    yield bold(FASTER, len(FASTER))
-    for line in lines:
-        yield from labeled("", [line], width)
-    for way_out in list_ways_out([change for answer in answers for change in find_faster(answer)][:1]):
-        yield from write_command(way_out, width)
-
-
-def tell_faster_of_all(answers: Sequence[Answer]) -> list[str]:
-    """Name the targets that are faster than what is shipped, in how many groups, and why they may not be shipped."""
-    groups: dict[str, list[WouldChange]] = {}
-    for answer in answers:
-        for change in find_faster(answer)[:1]:
-            groups.setdefault(change.arm, []).append(change)
-    why: dict[str, list[str]] = {}
-    for arm, some in groups.items():
-        why.setdefault(some[0].why or "", []).append(f"{short(arm)} in {counted(len(some), 'group')}")
-    return [f"{', '.join(fold(arms, MOST_FASTER))}: {reason}" for reason, arms in why.items()]

@@ -19,10 +19,10 @@ from shootout.core.journal.records import Ended, Line, Rounds
 from shootout.core.scenario import find_scenario
 from shootout.core.stats.verdicts import MAX_ESTIMATE, Verdict
 from shootout.core.units import counted, duration, size, span
-from shootout.tell.answer import list_next
 from shootout.tell.ceilings import Ceilings, ceilings_of_run
 from shootout.tell.columns import Cell, error, make_table
 from shootout.tell.document import Document, Gpu, GroupSummary, NearestOpen, Ratio, Row
+from shootout.tell.grid import list_next
 from shootout.tell.screen import ANY_WIDTH, INDENT, fold, labeled, name_targets, typed
 from shootout.tell.wording import BUSY_SHARE, tell_controls
 

@@ -15,6 +15,9 @@ from shootout.core.contract import Device, short
 from shootout.core.errors import printable
 
 INDENT = 8
+WIDEST = 100
+"""Columns; longer lines are harder to read than more of them."""
+NARROWEST = 40
 ANY_WIDTH = 100_000
 """Columns of what is no terminal, where a line is never broken."""
 NAMED = 3

@@ -21,7 +21,6 @@ from shootout.tell.answer import (
     name_metric_verdict,
     name_reference,
     qualify,
-    render_answers,
     tell_race,
     tell_threads_beside,
     tell_why,
@@ -39,6 +38,7 @@ from shootout.tell.columns import (
     stack_tables,
 )
 from shootout.tell.document import Answer, Document, GroupSummary, Ratio, Row, Timing
+from shootout.tell.grid import render_answers
 from shootout.tell.notes import STYLES, Reason, fold_reasons, reason_of
 from shootout.tell.over_time import tell_over_time
 from shootout.tell.screen import ANY_WIDTH, NOTEBOOK_WIDTH, name_targets, render_pre

@@ -25,8 +25,9 @@ from shootout.core.host import environment
 from shootout.core.install import install
 from shootout.core.journal import samples
 from shootout.core.stats.verdicts import Verdict
-from shootout.tell.answer import render_answers, tell_race
+from shootout.tell.answer import tell_race
 from shootout.tell.document import Crossover, Document, Metric, MetricChange, Ratio, Row, Why, ratio_of
+from shootout.tell.grid import render_answers
 from shootout.tell.limits import Standing
 from shootout.tell.reproduce import name_free
 from shootout.tell.screen import INDENT, NAMED

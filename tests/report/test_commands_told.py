@@ -20,8 +20,9 @@ from shootout.apps.judge.decide.decision import decide
 from shootout.apps.judge.decide.policy import read_policy
 from shootout.apps.judge.decide.screen import render as render_decision
 from shootout.cli import app
-from shootout.tell.answer import measure_loss, render_answers
+from shootout.tell.answer import measure_loss
 from shootout.tell.document import Document
+from shootout.tell.grid import render_answers
 from shootout.tell.screen import INDENT, labeled, typed
 
 ROOT = Path(__file__).parents[2]

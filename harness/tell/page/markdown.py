@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
 from shootout.tell import table
-from shootout.tell.answer import WIDEST, tabulate_answers
 from shootout.tell.columns import BASELINE, SHIP
 from shootout.tell.document import Document, GroupSummary
+from shootout.tell.grid import tabulate_answers
 from shootout.tell.page.sources import Front, Opening, open_run
-from shootout.tell.screen import clean_text
+from shootout.tell.screen import WIDEST, clean_text
 
 MOST_BYTES = 900 * 1024
 """The longest summary; GitHub refuses more than 1 MiB."""

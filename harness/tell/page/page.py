@@ -16,9 +16,10 @@ from rich.text import Text
 from shootout.backends import BASELINE_OF_FILES
 from shootout.core.units import counted, size
 from shootout.tell import table
-from shootout.tell.answer import tabulate_answers, tell_machine
+from shootout.tell.answer import tell_machine
 from shootout.tell.columns import BY_HEADER, COLUMNS, Cell
 from shootout.tell.document import Document, Row
+from shootout.tell.grid import tabulate_answers
 from shootout.tell.page import charts, plots
 from shootout.tell.page.sources import Front, MeasuredRun, Opening, open_run
 from shootout.tell.screen import ANY_WIDTH, clean_text

@@ -13,6 +13,7 @@ from shootout.core.journal.records import Played
 from shootout.core.results.run import read_run
 from shootout.tell import answer as screen
 from shootout.tell.document import Document
+from shootout.tell.grid import write_support_of_all
 
 if TYPE_CHECKING:
     from shootout.tell.page.charts import Chart
@@ -89,5 +90,5 @@ def open_run(document: Document, width: int) -> Opening:
         where = screen.write_title(only, rows, document.environment)
         lines += screen.write_support(only, rows, document, width)
     if len(answers) > 1:
-        lines += screen.write_support_of_all(document, width)
+        lines += write_support_of_all(document, width)
     return Opening(title=f"{title[0].upper()}{title[1:]}", where=where, lines=lines)

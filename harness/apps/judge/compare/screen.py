@@ -28,19 +28,16 @@ from shootout.core.contract import short
 from shootout.core.units import counted, duration
 from shootout.tell.answer import (
     LONGEST_REASON,
-    NARROWEST,
     SHOWN,
     SHOWN_REASONS,
     SO_FAR,
-    TIED,
-    UNSURE,
-    WIDEST,
     tell_machine,
     write_head,
 )
 from shootout.tell.columns import Cell, against, fits, make_table, stack_tables
+from shootout.tell.grid import TIED, UNSURE
 from shootout.tell.ratios import LEAST_SHOWN, tell_direction, tell_ends, tell_ratio
-from shootout.tell.screen import INDENT, fold, labeled, name_targets, typed
+from shootout.tell.screen import INDENT, NARROWEST, WIDEST, fold, labeled, name_targets, typed
 
 READING = "(a to b): holds for all rows of that place together at 95 %; sure if it excludes 1."
 SHOWN_CELLS = 24
