@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 COMPILE :=
 export PYTHON COMPILE
 
-.PHONY: run test test-long test-full test-cluster test-arm check bench report reference site notebook selftest gpu wheel dist clean
+.PHONY: run test test-long test-full test-cluster test-arm check bench report reference screens site notebook selftest gpu wheel dist clean
 
 run: $(INSTALLED)
 	$(BIN)/shootout run
@@ -50,6 +50,10 @@ report: $(INSTALLED)  # a page for each reference run, and the figure in the REA
 
 reference: $(INSTALLED)  # docs/reference/ and the support matrix, which the program writes; a test fails if they aren't current
 	$(BIN)/python -m docs.site.reference
+
+screens: $(INSTALLED)  # what commands print of runs that ship: as the tests keep it, and as the pages show it
+	SCREENS=write $(BIN)/python -m pytest -q tests/report/test_screens.py
+	$(BIN)/python -m docs.site.screens
 
 # The documentation as a site: what it links to must be there. It needs no backend, so it has an environment of its own. With
 # REPOSITORY=https://…, or git's origin where that is on the web, it links to the code as well.

@@ -1,7 +1,4 @@
-"""docs/comparing.md and docs/fleet.md show what their reference runs say, to the letter.
-
-docs/evidence/comparing.md says how wide a learned floor is, and how often unchanged arms read as such.
-"""
+"""docs/evidence/comparing.md says how wide a learned floor is, and how often unchanged arms read as such."""
 
 from __future__ import annotations
 
@@ -13,13 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rich.console import RenderableType
 from support.plain import as_plain
 from support.reference_runs import read
 
 from shootout.apps.judge.compare import screen as compared
 from shootout.apps.judge.compare.compare import compare, compare_folders
-from shootout.apps.judge.compare.merge import merge_runs
 from shootout.apps.judge.decide.objective import learn_floor
 from shootout.core.constants import ALPHA
 from shootout.core.errors import UsageError
@@ -27,9 +22,7 @@ from shootout.core.stats.verdicts import Verdict
 from shootout.tell.document import Ratio
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = "".join((ROOT / "docs" / name).read_text() for name in ("comparing.md", "fleet.md"))
 EVIDENCE = " ".join((ROOT / "docs" / "evidence" / "comparing.md").read_text().split())
-WIDTH = 100
 
 
 def test_the_page_tells_how_wide_learned_floors_are():
@@ -42,39 +35,14 @@ def test_the_page_tells_how_wide_learned_floors_are():
     assert f"it comes to {five}, after ten runs to {ten} and after twenty to {twenty}" in EVIDENCE
 
 
-@pytest.fixture(autouse=True)
-def _at_home(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(ROOT)  # the page names folders from here
-
-
-def shown(command: str) -> tuple[list[Path], str]:
-    """The runs of a command on the two pages, and what they say that is printed."""
-    ((runs, text),) = re.findall(rf"<!-- {command} (.+?) -->\n```\n(.*?)\n?```", PAGES, re.DOTALL)
-    return [Path(run) for run in runs.split()], text
-
-
-def printed(parts: list[RenderableType]) -> str:
-    return as_plain(parts, WIDTH)
-
-
-def test_the_page_shows_two_sessions():
-    (one, other), text = shown("compare")
-    assert printed(compared.render_compared(compare_folders(one, other), WIDTH, full=False)) == text
-
-
 @pytest.mark.parametrize("width", [60, *(pytest.param(width, marks=pytest.mark.long) for width in (80, 120))])
 def test_no_width_breaks_a_name_or_drops_an_interval(width: int):
-    (one, other), _ = shown("compare")
+    one, other = (ROOT / "results" / "reference" / name for name in ("width-sweep", "runtimes-widths"))
     lines = as_plain(compared.render_compared(compare_folders(one, other), width, full=False), width).splitlines()
     assert max(map(len, lines)) <= width
     names = [line.split()[0] for line in lines if re.search(r"about \S+ (faster|slower)", line)]
     assert sorted(names) == ["jax-jit", "jax-jit", "onnxruntime", "onnxruntime", "openvino", "openvino"]
     assert not any(line.strip().startswith("·") for line in lines)
-
-
-def test_the_page_shows_two_machines():
-    runs, text = shown("merge")
-    assert printed(compared.render_merged(merge_runs(runs), WIDTH, full=False)) == text
 
 
 UNCHANGED = (

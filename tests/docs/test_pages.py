@@ -1,4 +1,4 @@
-"""docs/python.md and docs/notebook.ipynb show what their calls print: each is run on runs that ship."""
+"""Pages show what is printed of runs that ship: screens, and the calls of docs/python.md and docs/notebook.ipynb."""
 
 from __future__ import annotations
 
@@ -11,11 +11,28 @@ from typing import Any
 
 import pytest
 
+from docs.site.screens import fill_screens, list_pages, read_screens
 from tests.docs import notebook
 
 ROOT = Path(__file__).resolve().parents[2]
 LONGEST = 300_000
 """Bytes of the notebook."""
+
+
+def test_pages_show_the_screens_that_are_kept():
+    screens = read_screens()
+    shown = {page.name: page.read_text() for page in list_pages() if "<!-- screen: " in page.read_text()}
+    assert {"answer.md", "comparing.md"} <= shown.keys()
+    for page in list_pages():
+        assert fill_screens(page.read_text(), screens) == page.read_text(), f"{page.name}: run `make screens`"
+
+
+def test_an_answer_ends_before_the_first_table_and_every_command_has_a_screen():
+    page = "<!-- answer: show a -->\n```\nold\n```\n\n<!-- screen: show a -->\n```\n```\n"
+    filled = fill_screens(page, {"show a": "Ship x\n\ntable\n"})
+    assert filled == "<!-- answer: show a -->\n```\nShip x\n```\n\n<!-- screen: show a -->\n```\nShip x\n\ntable\n```\n"
+    with pytest.raises(KeyError, match="show a"):
+        fill_screens(page, {})
 
 
 def test_each_call_prints_what_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -117,10 +117,3 @@ def test_the_notebook_is_a_page_with_what_it_showed():
     assert page.count('<div class="picture"') == page.count("<svg") == 3
     assert "```python\nrun.plot()\n```" in page
     assert "Ship    litert:cpu:fp32" in page
-
-
-def test_the_first_page_shows_what_two_others_are_held_to():
-    shown = re.findall(r"<!-- as in (\S+) -->\n```\n(.*?)\n```", (DOCS / "README.md").read_text(), re.DOTALL)
-    assert len(shown) == 2
-    for page, block in shown:
-        assert f"```\n{block}\n" in (DOCS / page).read_text()

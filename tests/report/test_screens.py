@@ -1,4 +1,4 @@
-"""Commands print of runs that ship what `screens/` holds; `SCREENS=write` writes it again."""
+"""Commands print of runs that ship what `screens/` holds; `make screens` writes it and the pages that show it."""
 
 from __future__ import annotations
 
@@ -8,34 +8,42 @@ from pathlib import Path
 import pytest
 from support.console import here
 
-from lab.claims_page import RUNS
+from lab.claims_page import ROOT
 
 KEPT = Path(__file__).parent / "screens"
+RUNS = "results/reference"
+"""From where the commands are typed, as the pages name them."""
 SHOWN = (
     *("shootout", "decide-digits", "training", "trees", "varying-encoder", "h200-batch", "sustained"),
     *("int4-digits", "resnet-quantization", "depth-sweep", "detectors"),
 )
-COMMANDS = {
-    **{f"show-{run}": [("show", run), ("show", run, "--full")] for run in SHOWN},
+DIGITS, LOAD, TWO = f"{RUNS}/decide-digits", f"{RUNS}/decide-load", (f"{RUNS}/shootout", f"{RUNS}/shootout-intel")
+COMMANDS: dict[str, list[tuple[str, ...]]] = {
+    **{f"show-{run}": [("show", f"{RUNS}/{run}"), ("show", f"{RUNS}/{run}", "--full")] for run in SHOWN},
     "decide": [
-        ("decide", "decide-digits", "--p99", "1ms", "--min-metric", "0.95"),
-        ("decide", "decide-digits", "--objective", "size", "--max-drop", "1pp"),
-        ("decide", "decide-load", "--load", "500/s", "--p99", "2ms"),
-        ("decide", "int4-digits", "--objective", "size", "--max-drop", "5pp", "--p99", "1us"),
-        ("decide", "shootout", "shootout-intel", "--p99", "10ms"),
+        ("decide", DIGITS, "--p99", "1ms", "--min-metric", "0.95"),
+        ("decide", DIGITS, "--objective", "size", "--max-drop", "1pp"),
+        ("decide", LOAD, "--load", "500/s", "--p99", "2ms"),
+        ("decide", f"{RUNS}/int4-digits", "--objective", "size", "--max-drop", "5pp", "--p99", "1us"),
+        ("decide", *TWO, "--p99", "10ms"),
+        ("decide", DIGITS, "--p99", "5ms", "--max-drop", "0.5pp"),
+        ("decide", LOAD, "--objective", "cost", "--price", "0.0893"),
+        ("decide", DIGITS, "--objective", "install", "--memory", "120MB", "--ready", "300ms"),
     ],
+    "compare": [("compare", f"{RUNS}/width-sweep", f"{RUNS}/runtimes-widths"), ("merge", *TWO, "-o", "both")],
 }
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_screen_is_the_one_that_is_kept(name: str, monkeypatch: pytest.MonkeyPatch):
+def test_a_screen_is_the_one_that_is_kept(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("COLUMNS", "100")
+    (tmp_path / "results").symlink_to(ROOT / "results")  # what a command writes stays in the folder
     told = []
     for words in COMMANDS[name]:
-        done = here(*words, cwd=RUNS)
+        done = here(*words, cwd=tmp_path)
         told.append(f"$ shootout {' '.join(words)}\n{done.out}{done.err}[{done.code}]\n")
     text, kept = "\n".join(told), KEPT / f"{name}.txt"
     if os.environ.get("SCREENS") == "write":
         kept.parent.mkdir(exist_ok=True)
         kept.write_text(text, encoding="utf-8")
-    assert text == kept.read_text(encoding="utf-8"), "read the difference, then write it by SCREENS=write"
+    assert text == kept.read_text(encoding="utf-8"), "read the difference, then write it by `make screens`"
