@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from rich.text import Text
 
@@ -43,7 +42,8 @@ from shootout.tell.document import (
 from shootout.tell.limits import Standing
 from shootout.tell.over_time import tell_over_time
 from shootout.tell.ratios import NEVER_TOGETHER, SPEED, Words, inverse, tell_lead, tell_ratio
-from shootout.tell.screen import INDENT, NAMED, bold, fold, labeled, name_targets, typed
+from shootout.tell.report import Command, Line
+from shootout.tell.screen import INDENT, NAMED, bold, fold, labeled, name_targets, typed, write_lines
 from shootout.tell.wording import (
     BUSY_SHARE,
     NO_LABELS,
@@ -179,20 +179,18 @@ def write_support(answer: Answer, rows: Sequence[Row], document: Document, width
     yield from _write_faster(answer, width)
     for number, line in enumerate(tell_no_gains(answer)):
         yield from labeled("" if number else NO_GAIN, [line], width)
-    for way_out in list_ways_in(answer.no_gain):
-        yield from write_command(way_out, width)
+    yield from write_lines([Line("", commands=[*list_ways_in(answer.no_gain)])], width)
     yield from labeled("Not", tell_unsound(answer), width)
     yield from labeled("Smaller", map(tell_step, answer.smaller), width)
     yield from labeled("Changes", tell_changes(answer.would_change), width)
     yield from labeled("Skipped", tell_skipped([answer], [document]), width)
-    for way_out in list_ways_in_refused(answer):
-        yield from write_command(way_out, width)
+    yield from write_lines([Line("", commands=[*list_ways_in_refused(answer)])], width)
     if answer.elsewhere:
-        yield from write_command(WayOut(ELSEWHERE, answer.elsewhere, ""), width)
+        yield from write_lines([Line("", commands=[Command(label=ELSEWHERE, text=answer.elsewhere)])], width)
     told = tell_no_folder(answer)
     yield from labeled("Next", told, width)
     if answer.next:
-        yield from labeled("" if told else "Next", [typed(answer.next, width - INDENT)], width)
+        yield from write_lines([Line("" if told else "Next", commands=[Command(text=answer.next)])], width)
 
 
 def tell_no_folder(answer: Answer) -> list[str]:
@@ -452,8 +450,6 @@ ELSEWHERE = "on other runtimes:"
 MEASURE = "measure it:"
 YOURS = "try your own model:"
 MEASURE_YOURS = "shootout run MODEL.onnx --inputs X.npz --labels Y.npz"
-COMMAND_COLUMN = 23
-"""Letters from a command's label to the command."""
 SHIPS_IT = "(ships it if it loses under a point)"
 SHIPS_IT_BY_METRIC = "(ships it if it loses under 1 % of its score)"
 MOST_FASTER = 4
@@ -468,8 +464,7 @@ def _write_faster(answer: Answer, width: int) -> Iterator[Text]:
     yield bold(FASTER, len(FASTER))
     for line in tell_faster(answer):
         yield from labeled("", [line], width)
-    for way_out in list_ways_out(faster):
-        yield from write_command(way_out, width)
+    yield from write_lines([Line("", commands=[*list_ways_out(faster)])], width)
 
 
 def find_faster(answer: Answer) -> list[WouldChange]:
@@ -493,23 +488,15 @@ def tell_faster(answer: Answer) -> Iterator[str]:
         yield f"each: {reasons.pop()}"
 
 
-class WayOut(NamedTuple):
-    """A command that would let a faster target be shipped, with a label before it and a remark behind it."""
-
-    label: str
-    command: str
-    remark: str
-
-
-def find_measure(faster: Sequence[WouldChange]) -> WayOut | None:
+def find_measure(faster: Sequence[WouldChange]) -> Command | None:
     """Return what to type to know the accuracy; None if labels are there already."""
     if measure := next((change.measure for change in faster if change.measure), None):
-        return WayOut(MEASURE, measure, SHIPS_IT_BY_METRIC if "--metric" in measure else SHIPS_IT)
+        return Command(label=MEASURE, text=measure, remark=SHIPS_IT_BY_METRIC if "--metric" in measure else SHIPS_IT)
     is_random = any(change.why == RANDOM_INPUTS for change in faster)
-    return WayOut(YOURS, MEASURE_YOURS, "") if is_random else None
+    return Command(label=YOURS, text=MEASURE_YOURS) if is_random else None
 
 
-def list_ways_out(faster: Sequence[WouldChange]) -> Iterator[WayOut]:
+def list_ways_out(faster: Sequence[WouldChange]) -> Iterator[Command]:
     """List what to type: to measure the accuracy, accept the error, or find the layers behind a loss and spare them."""
     measure = find_measure(faster)
     if measure:
@@ -517,10 +504,14 @@ def list_ways_out(faster: Sequence[WouldChange]) -> Iterator[WayOut]:
     if accept := min((change for change in faster if change.accept), key=measure_loss, default=None):
         name = short(accept.arm) if len(faster) > 1 else ""
         what = "loss" if accept.metric else "error"
-        yield WayOut(label_accept(what, beside=measure is not None), accept.accept or "", remark_accept(what, name))
+        yield Command(
+            label=label_accept(what, beside=measure is not None),
+            text=accept.accept or "",
+            remark=remark_accept(what, name),
+        )
     yield from list_ways_in(faster)
     if mixed := next((change for change in faster if change.mix), None):
-        yield WayOut(MIX, mixed.mix or "", "")
+        yield Command(label=MIX, text=mixed.mix or "")
 
 
 def measure_loss(known: WouldChange | FidelityFigures) -> float:
@@ -531,19 +522,19 @@ def measure_loss(known: WouldChange | FidelityFigures) -> float:
     return math.inf if known.relative_l2 is None else known.relative_l2
 
 
-def list_ways_in(some: Sequence[NoGain | WouldChange]) -> Iterator[WayOut]:
+def list_ways_in(some: Sequence[NoGain | WouldChange]) -> Iterator[Command]:
     """List what to type to see the first of these that can be looked into, layer by layer."""
     if first := next((one for one in some if one.explain), None):
-        yield WayOut(EXPLAIN, first.explain or "", "")
+        yield Command(label=EXPLAIN, text=first.explain or "")
 
 
-def list_ways_in_refused(answer: Answer) -> Iterator[WayOut]:
+def list_ways_in_refused(answer: Answer) -> Iterator[Command]:
     """List what to type to find the layer of the first target whose outputs were refused, and to spare such layers."""
     failed = [group for group in answer.not_raced if group.cause in FAILURES]
     if fix := next((group.fix for group in failed if group.fix), None):
-        yield WayOut(EXPLAIN, fix, "")
+        yield Command(label=EXPLAIN, text=fix)
     if mix := next((group.mix for group in failed if group.mix), None):
-        yield WayOut(MIX, mix, "")
+        yield Command(label=MIX, text=mix)
 
 
 def label_accept(what: str, *, beside: bool) -> str:
@@ -556,22 +547,6 @@ def remark_accept(what: str, name: str) -> str:
     parts = [name, "the smallest drop that accepts it, rounded up to two digits" if what == "loss" else ""]
     told = ": ".join(filter(None, parts))
     return f"({told})" if told else ""
-
-
-def write_command(way_out: WayOut, width: int) -> Iterator[Text]:
-    """Write a command in as many lines as it takes, with its label before it and its remark below it."""
-    label, command, remark = way_out
-    room = width - INDENT - COMMAND_COLUMN
-    if any(len(word) > room - len(" \\") for word in shlex.split(command)):  # no line of that column holds it
-        room = width - INDENT
-        yield Text(f"{' ' * INDENT}{way_out.label}")
-        yield from labeled("", [typed(way_out.command, room)], width)
-    else:
-        first, *more = (line.plain.strip() for line in labeled("", [typed(command, room)], room + INDENT))
-        yield Text(f"{' ' * INDENT}{label.ljust(COMMAND_COLUMN)}{first}")
-        yield from (Text(f"{' ' * (INDENT + COMMAND_COLUMN)}{line}") for line in more)
-    if remark:
-        yield Text(f"{' ' * (width - room)}{remark}")
 
 
 def tell_no_gains(answer: Answer) -> Iterator[str]:

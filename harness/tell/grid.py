@@ -16,7 +16,6 @@ from shootout.tell.answer import (
     MOST_FASTER,
     SHOWN_REASONS,
     SURE,
-    WayOut,
     find_faster,
     list_ways_out,
     name_reference,
@@ -31,12 +30,12 @@ from shootout.tell.answer import (
     tell_same_classes,
     tell_skipped,
     tell_step,
-    write_command,
 )
 from shootout.tell.columns import Cell, fits, make_table
 from shootout.tell.document import Answer, Crossover, Document, Row, WouldChange
 from shootout.tell.ratios import inverse, tell_ratio
-from shootout.tell.screen import INDENT, NAMED, NARROWEST, WIDEST, bold, fold, labeled, typed
+from shootout.tell.report import Command, Line
+from shootout.tell.screen import NAMED, NARROWEST, WIDEST, bold, fold, labeled, write_lines
 from shootout.tell.wording import tell_metric
 
 CHANGES_BY, FASTER_BY = "Changes by ", "Faster by "
@@ -77,14 +76,16 @@ def write_support_of_all(document: Document, narrow: int) -> Iterator[Text]:
     answers = document.answer
     of_all = tell_all_groups(document)
     for label, items in of_all:
-        for way_out in list_ways_between(document) if label == SURE else ():
-            yield from write_command(way_out, narrow)
+        if label == SURE:
+            yield from write_lines([Line("", commands=[*list_ways_between(document)])], narrow)
         yield from labeled(label, items, narrow)
     yield from _write_faster_of_all(answers, narrow)
     yield from labeled("Skipped", tell_skipped(answers, [document]), narrow)
     told = [*dict.fromkeys(line for answer in answers for line in tell_no_folder(answer)[:1])]
-    for number, line in enumerate([*told, *(typed(command, narrow - INDENT) for command in list_next(answers))]):
+    for number, line in enumerate(told):
         yield from labeled("" if number else "Next", [line], narrow)
+    commands = [Command(text=command) for command in list_next(answers)]
+    yield from write_lines([Line("" if told else "Next", commands=commands)], narrow)
 
 
 def tell_all_groups(document: Document) -> Iterator[tuple[str, list[str]]]:
@@ -224,12 +225,12 @@ def _tell_crossover(one: Crossover, axes: Sequence[str]) -> str:
     return f"{fixed}: {told}" if fixed else told
 
 
-def list_ways_between(document: Document) -> Iterator[WayOut]:
+def list_ways_between(document: Document) -> Iterator[Command]:
     """List what to type to race two targets at the sizes between which their lead changes; the first few."""
     first = sorted(document.crossovers, key=lambda one: not one.ships)
     commands = dict.fromkeys(one.between for one in first if one.between)
     for number, command in enumerate([*commands][:NAMED]):
-        yield WayOut("" if number else BETWEEN, command, "")
+        yield Command(label="" if number else BETWEEN, text=command)
 
 
 def _write_faster_of_all(answers: Sequence[Answer], width: int) -> Iterator[Text]:
@@ -240,8 +241,10 @@ def _write_faster_of_all(answers: Sequence[Answer], width: int) -> Iterator[Text
     yield bold(FASTER, len(FASTER))
     for line in lines:
         yield from labeled("", [line], width)
-    for way_out in list_ways_out([change for answer in answers for change in find_faster(answer)][:1]):
-        yield from write_command(way_out, width)
+    yield from write_lines(
+        [Line("", commands=[*list_ways_out([change for answer in answers for change in find_faster(answer)][:1])])],
+        width,
+    )
 
 
 def tell_faster_of_all(answers: Sequence[Answer]) -> list[str]:

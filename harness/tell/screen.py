@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from io import StringIO
 
 from rich.console import Console, RenderableType
@@ -13,6 +13,7 @@ from rich.text import Text
 
 from shootout.core.contract import Device, short
 from shootout.core.errors import printable
+from shootout.tell.report import Command, Line
 
 INDENT = 8
 WIDEST = 100
@@ -24,6 +25,8 @@ NAMED = 3
 """So many targets that share something are named; the others are counted."""
 UNBROKEN = 60
 """Items of more letters are wrapped between their words."""
+REMARK = "   "
+"""Stands between a command and its remark."""
 _PART = r"[^\s/:'\"`<>|,;()\[\]{}]+"
 _QUOTED = re.compile(r"""(['"])~?/[^'"\n]*/(?=[^'"/\n]+\1)""")
 _FOLDERS = re.compile(rf"(?<![\w./~])(?:~/(?:{_PART}/)*|/(?:{_PART}/)+)(?={_PART})")
@@ -36,20 +39,61 @@ _WORD = re.compile(r"""(?:'[^']*'|"[^"]*"|\S)+""")
 """A word of a command as a shell reads it; every letter that isn't a space is in one."""
 
 
-def labeled(label: str, items: Iterable[str], width: int) -> Iterator[Text]:
-    """Write `Label  one · another` in as many lines as it takes; nothing without an item."""
-    text = f"{_GLUE}· ".join(glued(item) if len(item) <= min(UNBROKEN, width - INDENT - 2) else item for item in items)
-    start = label.ljust(INDENT) if len(label) < INDENT else f"{label}  "
-    # A word that is longer than a line stays whole, or a command that holds it couldn't be pasted.
-    lines = textwrap.wrap(
-        start + _unbroken_parts(text),
+def write_lines(lines: Iterable[Line], width: int) -> Iterator[Text]:
+    """Write lines of a report in so many columns: `Label  subject   one · another`, with commands below.
+
+    A line without parts and commands isn't written.
+    """
+    for line in lines:
+        is_told = bool(line.parts or line.subject)
+        if is_told:
+            yield from _write_parts(line, width)
+        yield from _write_commands(line.commands, "" if is_told else line.label, width)
+
+
+def _write_parts(line: Line, width: int) -> Iterator[Text]:
+    longest = min(UNBROKEN, width - INDENT - 2)
+    start = line.label.ljust(INDENT) if len(line.label) < INDENT else f"{line.label}  "
+    subject = f"{line.subject}   " if line.subject and line.parts else line.subject
+    parts = f"{_GLUE}· ".join(glued(part) if len(part) <= longest else part for part in line.parts)
+    # A word that is longer than a row stays whole, or a command that holds it couldn't be pasted.
+    rows = textwrap.wrap(
+        start + subject + _unbroken_parts(parts),
         width,
         subsequent_indent=" " * INDENT,
         break_on_hyphens=False,
         break_long_words=False,
     )
-    for index, line in enumerate(lines if text else ()):
-        yield bold(line.replace(_GLUE, " "), 0 if index else len(label))
+    until = len(start) + len(line.subject) if line.subject else len(line.label)
+    for number, row in enumerate(rows):
+        yield bold(row.replace(_GLUE, " "), 0 if number else until)
+
+
+def _write_commands(commands: Sequence[Command], lead: str, width: int) -> Iterator[Text]:
+    """Write commands below each other, their labels and remarks in columns if there is room."""
+    labels = max((len(command.label) + 2 for command in commands if command.label), default=0)
+    longest = max((len(command.text) for command in commands), default=0)
+    remarks = max((len(command.remark) for command in commands), default=0)
+    is_beside = INDENT + labels + longest + len(REMARK) + remarks <= width
+    for number, command in enumerate(commands):
+        start, column = "" if number else lead, INDENT + labels
+        if any(len(word) > width - column - len(" \\") for word in _WORD.findall(command.text)):  # no room beside it
+            if command.label:
+                yield bold(start.ljust(INDENT) + command.label, len(start))
+                start = ""
+            column = INDENT
+        else:
+            start = start.ljust(INDENT) + command.label.ljust(labels)
+        told = command.text.ljust(longest) + REMARK + command.remark if is_beside and command.remark else ""
+        for index, row in enumerate([told] if told else break_command(command.text, width - column)):
+            yield bold((" " * column if index else start.ljust(column)) + row, 0 if index or number else len(lead))
+        if command.remark and not told:
+            yield from (Text(" " * column + row) for row in textwrap.wrap(command.remark, width - column))
+
+
+def labeled(label: str, items: Iterable[str], width: int) -> Iterator[Text]:
+    """Write `Label  one · another` in as many rows as it takes; nothing without an item."""
+    return write_lines([Line(label, list(items))], width)
 
 
 def _unbroken_parts(text: str) -> str:
@@ -61,14 +105,20 @@ def glued(text: str) -> str:
     return text.replace(" ", _GLUE)
 
 
-def typed(command: str, room: int) -> str:
-    """Break a command into lines that a shell takes as one: each but the last ends with a backslash."""
-    lines = [""]
+def break_command(command: str, room: int) -> list[str]:
+    """Break a command into rows that a shell takes as one: each but the last ends with a backslash."""
+    rows = [""]
     for word in _WORD.findall(command):
-        if lines[-1] and len(lines[-1]) + len(word) + len(" \\") > room:
-            lines.append("")
-        lines[-1] += f"{word} "
-    return f"{_GLUE}\\ ".join(glued(line.rstrip()) for line in lines)
+        if rows[-1] and len(rows[-1]) + len(word) + len(" \\") > room:
+            rows.append("")
+        rows[-1] += f"{word} "
+    *above, last = (row.rstrip() for row in rows)
+    return [*(f"{row} \\" for row in above), last]
+
+
+def typed(command: str, room: int) -> str:
+    """Break a command as `break_command` does, for a line that wraps where its rows end."""
+    return " ".join(map(glued, break_command(command, room)))
 
 
 def bold(line: str, until: int) -> Text:

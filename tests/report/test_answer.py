@@ -74,7 +74,7 @@ def paragraphs(found: Document, width: int = 100) -> dict[str, str]:
         if not line.startswith(" " * INDENT):
             label = next(one for one in LABELS if line.startswith(one))
         told[label] = f"{told.get(label, '')} {line.removeprefix(label).strip()}".strip()
-    return told
+    return {label: " ".join(text.split()) for label, text in told.items()}
 
 
 def screen(*rows: Any, **changes: Any) -> dict[str, str]:
@@ -224,7 +224,7 @@ def test_a_score_has_one_interval_that_decides_within_what_it_can_be(
 
 
 OWN, SLOWER = row("onnxruntime", 8e5), ratio_of(comparison(1.5, 0.01))
-LAYERS = "layer by layer:        shootout explain RUN onnxruntime:cpu:int8"
+LAYERS = "layer by layer: shootout explain RUN onnxruntime:cpu:int8"
 
 
 def lower_precision(ns: float, own: Ratio, **changes: Any) -> Row:
@@ -235,10 +235,10 @@ def lower_precision(ns: float, own: Ratio, **changes: Any) -> Row:
 def test_a_lower_precision_that_is_not_faster_has_a_line_with_the_cause_and_what_shows_more():
     found = document(cell(SLOW, FAST, OWN, lower_precision(1.2e6, SLOWER)))
     assert paragraphs(found)["No gain"] == (
-        "onnxruntime:cpu:int8  1.50x slower than its FP32 (1.49 to 1.52): converting costs 9 us more " + LAYERS
+        "onnxruntime:cpu:int8 1.50x slower than its FP32 (1.49 to 1.52): converting costs 9 us more " + LAYERS
     )
     (told,) = found.model_dump(mode="json", by_alias=True)["answer"][0]["no_gain"]
-    assert (told["arm"], f"layer by layer:        {told['explain']}") == ("onnxruntime:cpu:int8", LAYERS)
+    assert (told["arm"], f"layer by layer: {told['explain']}") == ("onnxruntime:cpu:int8", LAYERS)
     assert [told["why"][key] for key in ("cause", "against")] == ["conversions", OWN.arm]
     faster = document(cell(SLOW, FAST, OWN, lower_precision(6e5, ratio_of(comparison(0.75, 0.01)))))
     assert "No gain" not in paragraphs(faster)
@@ -266,7 +266,7 @@ def test_outputs_that_were_refused_lead_to_the_layers():
     scored = FAST.model_copy(update={"fidelity": fidelity(1e-7, (0.0, 0.01, SLOW.arm))})
     told = screen(SLOW, scored, int8, is_scored=True)["Skipped"]
     assert LAYERS in told
-    search = "leave some in float:   shootout tune --model toy --threads 1 --backends onnxruntime --precision int8"
+    search = "leave some in float: shootout tune --model toy --threads 1 --backends onnxruntime --precision int8"
     assert told.replace(" \\", "").endswith(f"{search} --max-drop 1%")
 
 
@@ -396,10 +396,10 @@ def test_who_is_not_to_be_shipped_and_why():
     )
     assert found["Not"] == "odd: no steady state"
     assert found["Faster, not shipped"] == (
-        "fast:cpu:int8  2.00x faster than fast (1.96 to 2.04), error 6.4e-2: accuracy unknown, since this "
+        "fast:cpu:int8 2.00x faster than fast (1.96 to 2.04), error 6.4e-2: accuracy unknown, since this "
         "model's inputs are random "
-        "try your own model:    shootout run MODEL.onnx --inputs X.npz --labels Y.npz "
-        "or accept its error:   shootout decide RUN --max-error 0.064"
+        "try your own model: shootout run MODEL.onnx --inputs X.npz --labels Y.npz "
+        "or accept its error: shootout decide RUN --max-error 0.064"
     )
 
 
@@ -462,7 +462,7 @@ def test_a_faster_target_that_has_no_verdict_yet_is_named_as_such():
     unsure, compare = replace(sure, verdict=Verdict.CANT_TELL), found.compare
     unsettled = replace(found, compare=lambda a, b: unsure if (a, b) == ("q:cpu:int8", FAST.arm) else compare(a, b))
     told = paragraphs(document(unsettled))["Faster, not shipped"]
-    assert told.startswith("q:cpu:int8  about 1.1x faster than fast, open, error 1.0e-2: ")
+    assert told.startswith("q:cpu:int8 about 1.1x faster than fast, open, error 1.0e-2: ")
 
 
 def test_a_suggested_command_writes_where_nothing_is_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -729,7 +729,7 @@ def test_a_grid_is_a_line_a_cell_and_where_the_answer_changes():
     assert "So far  batch=512: nothing is distinguished after 5 restarts" in lines
     assert "Changes by batch  fast up to 16, slow from 64 on" in lines
     assert "Faster by batch  fast up to 1, slow from 64 on without copies" in lines, "only where that differs"
-    assert lines.count("        the sizes between:     shootout run --model toy --batch 24,32,48") == 1
+    assert lines.count("        the sizes between:  shootout run --model toy --batch 24,32,48") == 1
     assert "DIFFERENT in 1 of 5 groups" in paragraph_of(lines, "Sure")
 
 

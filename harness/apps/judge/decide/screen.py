@@ -21,7 +21,6 @@ from shootout.core.units import counted, duration, number, seconds, size
 from shootout.tell import reproduce
 from shootout.tell.answer import (
     SHOWN,
-    WayOut,
     compare_rival,
     find_measure,
     label_accept,
@@ -33,14 +32,14 @@ from shootout.tell.answer import (
     tell_race,
     tell_skipped,
     tell_threads_beside,
-    write_command,
     write_head,
 )
 from shootout.tell.columns import error_of
 from shootout.tell.document import Finding, Ratio, Row, WouldChange, tell_finding
 from shootout.tell.limits import FIDELITY, LIMITS, Limit, Standing, accept_option
 from shootout.tell.ratios import NEVER_TOGETHER, PRICE, SMALLNESS, SPEED, inverse, tell_factor, tell_lead, tell_ratio
-from shootout.tell.screen import INDENT, NAMED, bold, fold, labeled, typed
+from shootout.tell.report import Command, Line
+from shootout.tell.screen import INDENT, NAMED, bold, fold, labeled, typed, write_lines
 from shootout.tell.wording import tell_metric
 
 STABLE = 0.995
@@ -80,7 +79,7 @@ def write_support(decision: Decision, question: Question, width: int, *, has_tab
     for label, items in tell_parts(decision, question):
         if label == BETTER[decision.policy.objective]:
             lines += [bold(label, len(label)), *(line for item in items for line in labeled("", [item], width))]
-            lines += [line for way in list_ways_out(decision, question) for line in write_command(way, width)]
+            lines += write_lines([Line("", commands=[*list_ways_out(decision, question)])], width)
         elif label == NEXT:  # each command begins a line, so that it can be pasted
             for number, item in enumerate(items):
                 lines += labeled("" if number else label, [typed(item, width - INDENT)], width)
@@ -353,7 +352,7 @@ def _refused(decision: Decision, judged: Judged, question: Question) -> WouldCha
     return describe_refused(play.cell, play.row, judged.ratio, [*beside, play.row.arm])
 
 
-def list_ways_out(decision: Decision, question: Question) -> Iterator[WayOut]:
+def list_ways_out(decision: Decision, question: Question) -> Iterator[Command]:
     """List what to type so that a better candidate can be shipped: to measure the accuracy, and to accept the error."""
     better = [judged for judged, _ in _list_better(decision)]
     unknown = [_refused(decision, one, question) for one in better if any(map(_lacks_figure, one.limits))]
@@ -369,7 +368,8 @@ def list_ways_out(decision: Decision, question: Question) -> Iterator[WayOut]:
             name = short(judged.candidate) if len(better) > 1 else ""
             what = "loss" if any("-drop " in option or "--min-" in option for option in options) else "error"
             label = label_accept(what, beside=measure is not None)
-            yield WayOut(label, _decide_with(decision, question, options), remark_accept(what, name))
+            text = _decide_with(decision, question, options)
+            yield Command(label=label, text=text, remark=remark_accept(what, name))
             return
 
 
