@@ -7,9 +7,10 @@ import os
 import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shootout.core.constants import CONVERTED, SHIPPED, USUAL_SCENARIO
 from shootout.core.contract import Arm, Artifact, Device, Precision, Value
@@ -18,6 +19,9 @@ from shootout.core.host.store import without_home
 from shootout.core.scenario import StudyOption, find_scenario
 from shootout.core.study.schema import study_options, told_keys
 from shootout.tell.study_options import RunOptions, SensitivityOptions, StudyOptions, TuneOptions, flags_of
+
+if TYPE_CHECKING:
+    from shootout.core.journal.records import Header
 
 MORE_TIME = "5m"
 """The time that is proposed for a run without a verdict, if nothing tells how long one takes."""
@@ -31,6 +35,62 @@ _WORDS = {name: flag.word for name, flag in _ALL_FLAGS.items()}
 """The kind of value of each option, in the words of its help; the gate's own take a model or target, or no file."""
 _SWITCHES = frozenset(name for name, flag in _ALL_FLAGS.items() if flag.kind is bool)
 _SHIPPED = re.compile(rf"({SHIPPED}(?:@[^:/]+)?:)(.+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """How a run was begun, of which each command is made that goes on with it, reads it, or measures the like.
+
+    Attributes:
+        folder: the run's, as it is typed.
+        words: its command, but for time and folder, its files as seen from the current folder; none from Python.
+        given: what its study was given that no arm tells (`Study.given`).
+        base: the folder from which its arms and `given` name files; None: the current one.
+        has_policy: whether a policy decides on it, so that it measures all that this needs.
+        on: the address by which its command reached this machine; "" if it was typed here.
+    """
+
+    folder: Path = Path("RUN")
+    words: Sequence[str] = ()
+    given: Mapping[str, Any] = field(default_factory=dict)
+    base: Path | None = None
+    has_policy: bool = False
+    on: str = ""
+
+    @classmethod
+    def of_run(cls, folder: Path, header: Header) -> Begun:
+        """Return how the run in a folder was begun, by the first line of its journal."""
+        base = find_base(folder, header.began_in)
+        return cls(
+            folder=Path(without_home(str(folder))),
+            words=("shootout", *relocate(header.command, base)) if header.command else (),
+            given=header.given,
+            base=base,
+            has_policy=header.has_policy,
+            on=header.on,
+        )
+
+    def repeat(self, *options: str) -> str | None:
+        """Return the command that measures the same in a new run; None if the run's own isn't known.
+
+        Args:
+            options: to add, as they are typed.
+        """
+        return " ".join([quote(self.words), *options]) if self.words else None
+
+    def resume(self, time: str) -> str | None:
+        """Return the command that goes on with the run for so long, "" for as long as it takes; None likewise."""
+        folder = self.folder.parent if self.on else self.folder  # a host's part lies in the folder of the whole run
+        return self.repeat("--out", quote([str(folder)]), *limit_words(time))
+
+    def race(self, arms: Sequence[Arm]) -> list[tuple[str, str]]:
+        """Return the options of `shootout run` that race arms of one of its groups alone; see `options`."""
+        return [(name, relocate_value(name, value, self.base)) for name, value in options(arms, self.given)]
+
+
+def limit_words(time: str) -> list[str]:
+    """Return the words that limit a run's time; none for ""."""
+    return ["--max-time", time] if time else []
 
 
 def write_given(given: Mapping[str, Any]) -> list[tuple[str, str]]:

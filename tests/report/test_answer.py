@@ -18,7 +18,7 @@ from support.races import made
 from support.races.cells import cell, comparison, document, fidelity, row, timing
 
 from shootout.apps.judge.analysis import analyse
-from shootout.apps.judge.choice import Cell
+from shootout.apps.judge.cell import Cell
 from shootout.core import backends
 from shootout.core.contract import NotRunKind
 from shootout.core.host import environment

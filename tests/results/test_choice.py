@@ -9,9 +9,10 @@ import pytest
 from support.races.candidates import question
 from support.races.cells import cell, comparison, fidelity, row, timing
 
-from shootout.apps.judge.choice import UNCHECKED, UNJUDGED, choose
+from shootout.apps.judge.choice import UNJUDGED, choose
 from shootout.apps.judge.decide.limits import judge_limits
 from shootout.apps.judge.decide.policy import read_policy
+from shootout.apps.judge.next_steps import UNCHECKED, more_time
 from shootout.core.contract import NotRunKind
 from shootout.core.stats.verdicts import Verdict
 from shootout.tell.document import Answer, Metric, MetricChange, Rate, Row, Serving, Shipped, ratio_of
@@ -141,11 +142,11 @@ def test_the_time_to_go_on_for_has_room_for_what_is_not_built(late: list[Any], t
     told: dict[str, Any] = {"complete": False, "command": "shootout run toy", "run": "r", "restart_s": 3.0}
     known = cell(*rows, within=0.2, **told)
     assert choose(known).sure.command == f"shootout run toy --out r --max-time {minutes}m"
-    assert known.more_time == f"{max(minutes, 5)}m"
+    assert more_time(known.rows) == f"{max(minutes, 5)}m"
 
 
 @pytest.mark.parametrize(
-    ("run", "out"), [("'my runs/board-1'", "'my runs'"), ("board-1", "."), ("~/runs/board-1", "~/runs")]
+    ("run", "out"), [("my runs/board-1", "'my runs'"), ("board-1", "."), ("~/runs/board-1", "~/runs")]
 )
 def test_a_part_that_a_host_measured_goes_on_in_the_folder_of_the_whole_run(run: str, out: str):
     facts: dict[str, Any] = {"within": 0.2, "complete": False, "restart_s": 3.0, "on": "ssh://board", "run": run}

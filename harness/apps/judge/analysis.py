@@ -7,18 +7,18 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from shootout.apps.judge.accuracy import add_scores, find_fronts
-from shootout.apps.judge.choice import Cell, add_ship_ratios, choose, make_cells, more_time, resume
+from shootout.apps.judge.cell import Cell, make_cells
+from shootout.apps.judge.choice import add_ship_ratios, choose
 from shootout.apps.judge.crossovers import find_crossovers
+from shootout.apps.judge.next_steps import more_time
 from shootout.apps.judge.roofline import with_ceilings
 from shootout.apps.judge.rows import make_row
 from shootout.apps.judge.turns import describe_arms, rank
 from shootout.core.contract import short
-from shootout.core.host.store import without_home
 from shootout.core.journal.records import Ended, Header
 from shootout.core.results.group import Group, against, copy_holds
 from shootout.core.results.run import Run, read_run
@@ -63,23 +63,12 @@ def analyse_cells(folder: Path) -> Analysed:
     rows = [row for group in groups for row in _make_rows(run, group)]
     chose = {confirming_name(record.name): record.name for record in history.groups if record.selects_for is not None}
     summaries = [_summarize_group(group, chose.get(group.record.name)) for group in groups]
-    base = reproduce.find_base(folder, header.began_in)
-    command = reproduce.quote(["shootout", *reproduce.relocate(header.command, base)]) if header.command else ""
-    how: dict[str, Any] = {
-        "complete": history.complete,
-        "given": header.given,
-        "base": base,
-        "command": command,
-        "has_policy": header.has_policy,
-        "run": reproduce.quote([without_home(str(folder))]),
-        "on": header.on,
-    }
-    cells = dict(make_cells(groups, summaries, rows, **how))
+    begun = reproduce.Begun.of_run(folder, header)
+    cells = dict(make_cells(groups, summaries, rows, begun, complete=history.complete))
     answers = tuple(map(choose, cells.values()))
     rows = add_ship_ratios(cells, answers, rows)
     controls = [one.control for one in summaries if one.baseline] or [one.control for one in summaries]
     worst = min(controls, key=lambda control: (False, None, True).index(control.holds))
-    more = more_time(rows)
     document = Document(
         schema_version=SCHEMA,
         run=str(folder),
@@ -87,7 +76,7 @@ def analyse_cells(folder: Path) -> Analysed:
         baseline=next((summary.baseline for summary in summaries if summary.baseline), None),
         complete=history.complete,
         budget_s=history.budget_s,
-        resume=None if history.complete else resume(command, how["run"], more, on=header.on),
+        resume=None if history.complete else begun.resume(more_time(rows)),
         answer=answers,
         open_questions=tuple(find_open(run.groups, answers)),
         nearest_open=find_nearest(groups),

@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from shootout.apps.judge.choice import Cell
+from shootout.apps.judge.cell import Cell
 from shootout.core.contract import Arm, Value
 from shootout.core.messages import Scope
 from shootout.core.results.group import Group, judged

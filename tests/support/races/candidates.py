@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from shootout.apps.judge.analysis import Analysed
-from shootout.apps.judge.choice import Cell
+from shootout.apps.judge.cell import Cell
 from shootout.apps.judge.decide.candidates import Candidate, Play, Question, read_question
 from shootout.core.constants import BIAS_FLOOR
 from shootout.core.contract import Arm, Target

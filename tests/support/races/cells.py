@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from shootout.apps.judge.choice import Cell
+from shootout.apps.judge.cell import Cell
 from shootout.core.constants import INDIFFERENT
 from shootout.core.contract import NotRunKind
 from shootout.core.stats.verdicts import Comparison, judge
@@ -23,6 +25,7 @@ from shootout.tell.document import (
     ratio_of,
 )
 from shootout.tell.limits import judge_limit
+from shootout.tell.reproduce import Begun
 
 GROUP = "toy, batch 1"
 HELD = Control(ratio=None, holds=True)
@@ -121,7 +124,10 @@ def cell(*rows: Row, within: float = 0.02, known: Mapping[frozenset[str], float]
         "withheld": lambda _: None, "again": again,
         "is_scored": any(one.fidelity and one.fidelity.metric for one in rows),
     }  # fmt: skip
-    return Cell(**{**facts, **changes})
+    words = shlex.split(changes.pop("command", ""))
+    how = {name: changes.pop(name) for name in ("given", "on", "has_policy") if name in changes}
+    begun = Begun(folder=Path(changes.pop("run", "RUN")), words=words, **how)
+    return Cell(**{**facts, "begun": begun, **changes})
 
 
 def with_ratios(rows: tuple[Row, ...], within: float) -> tuple[Row, ...]:

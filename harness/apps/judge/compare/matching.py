@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from shootout.apps.judge.analysis import Analysed
-from shootout.apps.judge.choice import Cell
+from shootout.apps.judge.cell import Cell
 from shootout.core.errors import UsageError
 from shootout.core.exported.request import name_model
 from shootout.core.scenario import scenario_of

@@ -9,7 +9,8 @@ from itertools import combinations, product
 from pathlib import Path
 
 from shootout.apps.judge.analysis import Analysed, analyse_cells
-from shootout.apps.judge.choice import Cell, find_fault
+from shootout.apps.judge.cell import Cell
+from shootout.apps.judge.choice import find_fault
 from shootout.apps.judge.compare.document import (
     ArmInPlace,
     Everywhere,

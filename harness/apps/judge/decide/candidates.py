@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 
 from shootout.apps.judge.analysis import analyse_cells
-from shootout.apps.judge.choice import Cell
+from shootout.apps.judge.cell import Cell
 from shootout.apps.judge.compare.matching import read_asked, refuse_strangers
 from shootout.apps.judge.compare.merged import expand_merged
 from shootout.core.contract import Device, family

@@ -308,7 +308,7 @@ def _find_resume(question: Question, needs: Sequence[str]) -> str | None:
         needs: what to add to a run to know it; a run that was begun with a policy measures all but the user's data.
     """
     resume = question.documents[0].resume if len(question.documents) == 1 else None
-    has_policy = any(one.play.cell.has_policy for one in question.candidates)
+    has_policy = any(one.play.cell.begun.has_policy for one in question.candidates)
     if any("--inputs" in need or not (has_policy or need == MORE) for need in needs):
         return None
     return resume
@@ -323,11 +323,10 @@ def _command_to_settle(
     if resume := _find_resume(question, needs):
         return resume
     cell = candidate.play.cell
-    is_enough = {*needs} == {MORE} or (cell.has_policy and not any("--inputs" in need for need in needs))
-    if needs and is_enough and cell.command and cell.aim == "best":
-        return (
-            f"{cell.command} {MORE}"  # all its targets, since the choice is among them, and all that its policy needs
-        )
+    is_enough = {*needs} == {MORE} or (cell.begun.has_policy and not any("--inputs" in need for need in needs))
+    if needs and is_enough and cell.begun.words and cell.aim == "best":
+        # all its targets, since the choice is among them, and all that its policy needs
+        return cell.begun.repeat(MORE)
     words: dict[str, list[str]] = {}
     for typed in map(shlex.split, needs):
         for flag, value in zip(typed[::2], typed[1::2], strict=True):

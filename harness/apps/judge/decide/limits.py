@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from shootout.apps.judge.choice import is_plain
+from shootout.apps.judge.cell import is_plain
 from shootout.apps.judge.decide.candidates import ONE_BY_ONE, Candidate
 from shootout.apps.judge.decide.objective import (
     NO_CPU,

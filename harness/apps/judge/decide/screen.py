@@ -8,12 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from rich.text import Text
 
-from shootout.apps.judge.choice import describe_refused, find_usual, is_faster, option_to_accept, why_no_folder
+from shootout.apps.judge.choice import find_usual, is_faster
 from shootout.apps.judge.decide.candidates import ONE_BY_ONE, Question
 from shootout.apps.judge.decide.decision import Decision, Judged
 from shootout.apps.judge.decide.limits import judge_limits
 from shootout.apps.judge.decide.objective import BY_RATE, EXACT
 from shootout.apps.judge.decide.policy import Objective, Policy, read_policy, write_policy
+from shootout.apps.judge.next_steps import describe_refused, option_to_accept, ship_from, why_no_folder
 from shootout.core.contract import Precision, short
 from shootout.core.scenario import find_scenario
 from shootout.core.stats.verdicts import Verdict
@@ -291,7 +292,7 @@ def _list_next(decision: Decision, question: Question) -> Iterator[str]:
         candidate = next(one for one in question.candidates if one.label == decision.chosen)
         if candidate.row.threads and not _why_no_folder(decision, question):
             target = reproduce.quote([candidate.row.arm])
-            yield candidate.play.cell.ship(f"--target {target}")
+            yield ship_from(candidate.play.cell, f"--target {target}")
 
 
 def _why_no_folder(decision: Decision, question: Question) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from shootout.apps.judge.accuracy import find_ends, judge_drop, list_outputs
 from shootout.apps.judge.analysis import Analysed
-from shootout.apps.judge.choice import is_plain
+from shootout.apps.judge.cell import is_plain
 from shootout.apps.judge.decide.candidates import read_question
 from shootout.apps.judge.decide.limits import judge_limits
 from shootout.apps.judge.decide.policy import Policy, as_policy

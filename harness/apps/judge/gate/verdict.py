@@ -260,7 +260,7 @@ def _find_next(run: Analysed, mine: Row) -> str | None:
     nearest = run.document.nearest_open
     more_s = run.document.wall_s if nearest is None or nearest.seconds is None else nearest.seconds
     cell = run.cells.get(mine.group)
-    return None if cell is None or cell.complete else cell.resume(f"{_needed_minutes(run, more_s)}m")
+    return None if cell is None or cell.complete else cell.begun.resume(f"{_needed_minutes(run, more_s)}m")
 
 
 def _more_time(run: Analysed) -> str:

@@ -1,0 +1,150 @@
+"""A cell: a group of targets that raced each other and whose figures count. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Literal
+
+from shootout.core.constants import MAX_RESTARTS_IN_TIME
+from shootout.core.results.group import Group, unfit_for, unvouched
+from shootout.core.schemes import is_exact
+from shootout.core.stats.goals import Aim
+from shootout.core.stats.verdicts import Comparison, Verdict
+from shootout.tell.document import GroupSummary, Ratio, Row, ratio_of
+from shootout.tell.limits import Standing
+from shootout.tell.reproduce import Begun
+
+Admitted = Literal["fp32", "metric", "policy"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """What is known of a group of arms that raced each other.
+
+    Attributes:
+        aim: what the race is for.
+        most_restarts: that a race for the best arm may last.
+        restart_s: how long the last one took.
+        rows: of the group, and those of the group that chose its settings.
+        compare: (arm, other) → the first one's time ÷ the other's.
+        restarts_needed: (arm, other) → in all, for a verdict on the two: in this race if it goes on, else in one of
+            the two alone. None: that can't be estimated.
+        unvouched: why no verdict of the group stands; None where they stand.
+        withheld: why no verdict on an arm may be given, whatever stands of the group.
+        again: labels of arms → the options of `shootout run` that race these alone.
+        begun: how its run was begun, of which commands are made.
+        named: the options by which a command names this cell among the answers of its run.
+        is_scored: a metric scores its rows, even if that failed.
+        complete: whether the same command would measure no more.
+    """
+
+    group: str
+    baseline: str | None
+    restarts: int
+    control_holds: bool | None
+    aim: Aim
+    most_restarts: int
+    restart_s: float
+    rows: Sequence[Row]
+    compare: Callable[[str, str], Comparison | None]
+    restarts_needed: Callable[[str, str], int | None]
+    unvouched: str | None
+    withheld: Callable[[str], str | None]
+    again: Callable[[Sequence[str]], Sequence[tuple[str, str]]]
+    begun: Begun = field(default_factory=Begun)
+    named: Sequence[str] = ()
+    is_scored: bool = False
+    complete: bool = True
+
+    @property
+    def goes_on(self) -> bool:
+        """Return True if the same command, given more time, goes on until the fastest arm is known."""
+        return not self.complete and self.aim == "best"
+
+    def admits(self, row: Row) -> Admitted | None:
+        """Return why a row may be shipped without a word about its error; None: it may not."""
+        if is_plain(row):
+            return "fp32"
+        metric = row.fidelity.metric if row.fidelity else None
+        if metric is None or metric.standing is not Standing.MET:
+            return None
+        plain = {one.arm for one in self.rows if is_plain(one)}
+        return "metric" if metric.limits != "drop" or (metric.change and metric.change.against in plain) else None
+
+    def judged(self, arm: str, other: str) -> Comparison | None:
+        """Return the first one's time ÷ the other's, without a verdict where none stands."""
+        found = self.compare(arm, other)
+        return replace(found, verdict=Verdict.CANT_TELL) if found and self.unvouched else found
+
+    def ratio(self, arm: str, other: str) -> Ratio | None:
+        """Return the same, as the document shows it."""
+        found = self.compare(arm, other)
+        if found is None:
+            return None
+        return ratio_of(found, self.unvouched or self.withheld(arm) or self.withheld(other))
+
+
+def is_plain(row: Row) -> bool:
+    """Tell whether it is the model as it is, in FP32 or the file's own precisions, its error known to be in the error
+    bound.
+    """
+    is_met = row.fidelity is None or row.fidelity.standing == "met"
+    return is_met and is_exact(row.precision, row.scheme, row.file)
+
+
+def quality_of(row: Row) -> dict[str, Any]:
+    """Return how wrong a row's outputs are, by the names of the fields that tell it."""
+    fidelity = row.fidelity
+    return {
+        "relative_l2": fidelity.relative_l2 if fidelity else None,
+        "metric": fidelity.metric if fidelity else None,
+    }
+
+
+def make_cells(
+    groups: Sequence[Group], summaries: Sequence[GroupSummary], rows: Sequence[Row], begun: Begun, *, complete: bool
+) -> Iterator[tuple[str, Cell]]:
+    """Yield each group whose figures count: not those that select settings.
+
+    Args:
+        begun, complete: see `Cell`.
+    """
+    counting = [(group, summary) for group, summary in zip(groups, summaries, strict=True) if not summary.selects]
+    for group, summary in counting:
+        mine = [row for row in rows if row.group in (summary.name, summary.confirms)]
+        cell = _make_cell(group, summary, mine, begun, complete=complete)
+        yield summary.name, replace(cell, named=("--group", summary.name) if len(counting) > 1 else ())
+
+
+def _make_cell(group: Group, summary: GroupSummary, rows: Sequence[Row], begun: Begun, *, complete: bool) -> Cell:
+    known, rules = group.evidence("end_to_end"), group.rules
+    aim, arms = rules.goal.aim, {arm.label: arm for arm in group.record.arms}
+    # two arms alone have α to themselves
+    ahead = known if aim == "best" and not complete else replace(known, rules=replace(rules, comparisons=1))
+
+    def needed(one: str, other: str) -> int | None:
+        found = ahead.compare_rivals(one, other)
+        if found is None:
+            return None
+        return found.restarts if found.decided else found.restarts_needed
+
+    return Cell(
+        group=summary.name,
+        baseline=summary.baseline,
+        restarts=summary.restarts,
+        control_holds=summary.control.holds if summary.control.ratio else None,
+        aim=aim,
+        most_restarts=rules.max_restarts if aim != "baseline" else MAX_RESTARTS_IN_TIME,
+        restart_s=group.rounds[-1].lasting_s if group.rounds else 0.0,
+        rows=rows,
+        compare=known.compare_rivals,
+        restarts_needed=needed,
+        unvouched=unvouched(group),
+        withheld=partial(unfit_for, group),
+        again=lambda labels: begun.race([arms[label] for label in labels]),
+        begun=begun,
+        is_scored=any(line.scores for line in group.checked.values()),
+        complete=complete,
+    )

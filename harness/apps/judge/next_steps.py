@@ -1,0 +1,417 @@
+"""Commands to paste: what measures on, ships, accepts or explains, made of how a run was begun. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+
+from shootout import models
+from shootout.apps.judge.cell import Cell, is_plain, quality_of
+from shootout.core import backends
+from shootout.core.constants import ALPHA, BUILD_SHARE, RACING_S
+from shootout.core.contract import INTEGERS, Device, NotRunKind, Precision, short
+from shootout.core.exported.request import name_model
+from shootout.core.scenario import find_scenario
+from shootout.core.schemes import is_exact
+from shootout.core.units import round_limit
+from shootout.models.metrics import count_rows_for_rare
+from shootout.tell import registered, reproduce
+from shootout.tell.document import (
+    Metric,
+    Ratio,
+    Rival,
+    Row,
+    WouldChange,
+)
+from shootout.tell.limits import Standing
+from shootout.tell.option_values import read_seconds
+from shootout.tell.paired import ask_drop, quantile_of
+from shootout.tell.wording import NO_LABELS, RANDOM_INPUTS, tell_lost_part, tell_metric_limit, tell_threads
+
+
+def _run_s(builds_s: float, race_s: float) -> float:
+    """Return the seconds of a run whose builds end in their share of it, and which has so much left for the race."""
+    return max(builds_s / BUILD_SHARE, builds_s + race_s)
+
+
+FOLDER = "model-1"
+"""The folder that a suggested `ship` makes; the next free number if it exists."""
+
+
+UNCHECKED = "its outputs were compared with no error bound"
+
+
+UNSCORED = "the metric gave no scores: why is below"
+
+
+def read_by(cell: Cell, command: str, *options: str) -> str:
+    """Return a command that reads a cell's run, and names the cell if the run has several answers."""
+    named = [reproduce.quote(cell.named)] if cell.named else []
+    return " ".join([f"shootout {command} {reproduce.quote([str(cell.begun.folder)])}", *named, *options])
+
+
+def ship_from(cell: Cell, *options: str) -> str:
+    """Return the command that ships from a cell into a folder that doesn't exist yet."""
+    return read_by(cell, "ship", *options, f"-o {reproduce.name_free(FOLDER)}")
+
+
+def go_on(cell: Cell) -> str | None:
+    """Return the command that goes on with a cell's run; None if the run is complete, or its command isn't known."""
+    return None if cell.complete else cell.begun.resume(more_time(cell.rows))
+
+
+def measure_again(cell: Cell) -> str | None:
+    """Return the command that measures the same in a new run; None if that isn't known."""
+    return cell.begun.repeat(*reproduce.limit_words(more_time(cell.rows)))
+
+
+def why_no_folder(row: Row) -> str:
+    """Return why `shootout ship` can't write a folder of what a row measured; "" if it can."""
+    if why := find_scenario(row.scenario).unshippable:
+        return why
+
+    why = registered.why_row_unshippable(row.backend, row.device, name_model(row.model))
+    return f"{why}; {_tell_how_measured(row)}" if why and registered.reads_own_files(row.backend) else why
+
+
+def _tell_how_measured(row: Row) -> str:
+    """Tell the batch, the version and the threads that a library's time holds for: a copied file tells none of them."""
+
+    package = next(iter(backends.entry(row.backend).installs.get("") or ()), row.backend).rpartition("|")[2]
+    version = (row.executed or {}).get("version")
+    pinned = f"{package}=={version}" if version else package
+    return f"at batch {row.batch} it was measured with {pinned} and {tell_threads([row.threads])}"
+
+
+def find_next(cell: Cell, shipped: Row, instead: Rival | None, *, is_over: bool) -> str | None:
+    """Return the command that comes next; None if nothing can be shipped.
+
+    Args:
+        instead: what is shipped in place of it.
+        is_over: whether there is no more to measure first.
+    """
+    if not is_over:
+        is_open = not cell.complete and cell.control_holds is not False
+        return go_on(cell) if is_open else measure_again(cell)
+    if find_scenario(shipped.scenario).varies:
+        return _race_one_size(cell, [row.arm for row in cell.rows if row.group == cell.group and row.end_to_end])
+    if not cell.admits(shipped) and not is_exact(shipped.precision, shipped.scheme, shipped.file):
+        return command_to_measure(cell, [shipped.arm], shipped) or command_to_accept(cell, shipped)
+    if not instead and why_no_folder(shipped):
+        return None
+    if shipped.threads == 0:  # nor can a number of threads that isn't set
+        count = str((shipped.executed or {}).get("threads") or 1)
+        options = [(flag, count if flag == "--threads" else value) for flag, value in cell.again([shipped.arm])]
+        return f"shootout run {reproduce.join(options)}"
+    target = ["--target", reproduce.quote([short(instead.arm)])] if instead else []
+    on = ["--on", reproduce.quote([cell.begun.on])] if cell.begun.on else []
+    return ship_from(cell, *target, *on)
+
+
+def _race_one_size(cell: Cell, arms: Sequence[str]) -> str:
+    """Return the command that races arms at the one size of their rows, the largest where it varies."""
+    options = reproduce.at_one_size(cell.again(arms))
+    return f"shootout run {reproduce.join(options)}"
+
+
+def race_elsewhere(cell: Cell, shipped: Row) -> str | None:
+    """Return the command that races the shipped one of several files on every other runtime; None for one file.
+
+    Such a run races the files on what reads ONNX itself, which leaves the other runtimes out.
+    """
+    if len({row.model for row in cell.rows}) < 2:
+        return None
+    options = [(name, value) for name, value in cell.again([shipped.arm]) if name != "--backends"]
+    return f"shootout run {reproduce.join(options)}"
+
+
+MARGIN_OF_BUILDS = 1.5
+"""A build may take so many times what is expected: a rule of thumb knows neither the model nor the load."""
+
+
+LEAST_OF_STOPPED = 2.0
+"""A build that was stopped takes so many times what it had, at least."""
+
+
+_STOPPED = re.compile(r"'build' was stopped after ([\d,]+) s")
+
+
+def more_time(rows: Sequence[Row]) -> str:
+    """Return the time that is proposed for more of a run; "" where a number of restarts shares a time of its own.
+
+    Args:
+        rows: of the run, or of one cell.
+    """
+    if any(find_scenario(row.scenario).restarts for row in rows[:1]):
+        return ""
+    return write_minutes(max(read_seconds("", reproduce.MORE_TIME), _run_s(waiting_builds_s(rows), RACING_S)))
+
+
+def write_minutes(seconds: float) -> str:
+    """Write a time for `--max-time`, in whole minutes."""
+    return f"{max(math.ceil(seconds / 60), 1)}m"
+
+
+def waiting_builds_s(rows: Sequence[Row]) -> float:
+    """Return the seconds that the builds take which a run had no time for, one after another, with a margin.
+
+    A machine that took longer than expected for the others takes as much longer for these.
+    """
+    late = [row for row in rows if row.cause is NotRunKind.NOT_REACHED and row.build_s is None and not has_played(row)]
+    if not late:
+        return 0.0
+    weights = max((row.artifact_bytes or 0 for row in rows), default=0)
+    made = [(row.build_s, _expect_build_s(row, weights)) for row in rows if row.build_s and not row.build_cached]
+    slower = max(sum(took for took, _ in made) / sum(known for _, known in made), 1.0) if made else 1.0
+    return sum(max(MARGIN_OF_BUILDS * slower * _expect_build_s(row, weights), _least_build_s(row)) for row in late)
+
+
+def _expect_build_s(row: Row, weight_bytes: int) -> float:
+
+    name, _, mode = row.backend.partition("+")
+    return backends.entry(name).expect_build_s(mode, row.precision, weight_bytes) if name in backends.names() else 0.0
+
+
+def _least_build_s(row: Row) -> float:
+    """Return the least seconds of a build by what stopped it; 0 if nothing did."""
+    stopped = _STOPPED.search(row.reason or "")
+    return LEAST_OF_STOPPED * float(stopped[1].replace(",", "")) if stopped else 0.0
+
+
+def why_unknown(cell: Cell, row: Row) -> str | None:
+    """Return why nothing tells whether a row keeps the model, if that is more than a want of labels."""
+    if cell.is_scored and not (row.fidelity and row.fidelity.metric):
+        return UNSCORED
+    return None if row.is_judged else UNCHECKED
+
+
+def command_to_settle(cell: Cell, shipped: str, rival: Row, played: int, needed: int | None) -> str | None:
+    """Return the command that goes on, or races the two alone for the better one; None if neither would tell."""
+    if needed is None or needed > cell.most_restarts:
+        return None
+    left = max(needed - played, 1) if cell.goes_on else needed
+    builds_s = waiting_builds_s(cell.rows) if cell.goes_on else 0.0
+    time = write_minutes(_run_s(builds_s, left * cell.restart_s))
+    if cell.goes_on:
+        return cell.begun.resume(time)
+    if rival.setting:
+        return None  # the other race chooses settings of its own
+    return f"shootout run {reproduce.join(cell.again([shipped, rival.arm]))} --goal best --max-time {time}"
+
+
+def describe_refused(cell: Cell, row: Row, ratio: Ratio | None, arms: Sequence[str]) -> WouldChange:
+    """Describe a row that would be shipped if its error were accepted.
+
+    Args:
+        ratio: its time ÷ the shipped one's.
+        arms: those of the cell that a run to measure its accuracy would race.
+    """
+    measure, metric = command_to_measure(cell, arms, row), row.fidelity.metric if row.fidelity else None
+    loses = metric is not None and metric.standing is Standing.BROKEN
+    may_lose = loses or _exceeds_limit(metric)
+    return WouldChange(
+        when="looser",
+        arm=row.arm,
+        ratio=ratio,
+        why=_tell_refusal(cell, row, is_measurable=measure is not None),
+        measure=measure,
+        accept=command_to_accept(cell, row),
+        explain=command_to_explain(cell, row) if loses else None,
+        mix=command_to_mix(cell, row) if may_lose else None,
+        **quality_of(row),
+    )
+
+
+def _tell_refusal(cell: Cell, row: Row, *, is_measurable: bool) -> str:
+    """Tell why a row may not be shipped: what it lost and the limit, or that nothing tells what it lost."""
+    fidelity = row.fidelity
+    if fidelity and (metric := fidelity.metric):
+        return ", ".join(filter(None, [tell_metric_limit(metric), tell_lost_part(metric)]))
+    if unknown := why_unknown(cell, row):
+        return unknown
+    return NO_LABELS if is_measurable else RANDOM_INPUTS
+
+
+def command_to_measure(cell: Cell, arms: Sequence[str], row: Row) -> str | None:
+    """Return the command that measures a row's accuracy; None of a model that draws its own inputs, or with a metric.
+
+    More rows of labels are for the user to find: there is no command for a row whose accuracy is known too roughly.
+    """
+
+    fidelity = row.fidelity
+    if fidelity is None or cell.is_scored or row.model in models.names():
+        return None
+    is_of_several = find_scenario(row.scenario).varies or (cell.named and row.parameters)
+    told = (None if is_of_several else cell.begun.repeat()) or _race_one_size(cell, arms)
+    needed = {"inputs": "X.npz", "labels": "Y.npz"}
+    if fidelity.top1_agreement is None:  # its first output holds no classes' scores
+        needed = {"inputs": "X.npz", "truth": "Y.npz", "metric": "auto"}
+    if steps := fidelity.by_step:
+        needed = {"stream": str(steps[-1].step), **needed}
+    return " ".join(
+        [
+            told or _race_one_size(cell, arms),
+            *(f"--{name} {file}" for name, file in needed.items() if name not in cell.begun.given),
+        ]
+    )
+
+
+def command_to_explain(cell: Cell, row: Row) -> str | None:
+    """Return the command that holds a row beside its own FP32 layer by layer; None if nothing can look into it."""
+    if row.device != Device.CPU or find_scenario(row.scenario).unexplainable:
+        return None
+
+    if not registered.shows_inside(row.backend):
+        return None
+    if any(one.model == row.model and registered.reads_own_files(one.backend) for one in cell.rows):
+        return None  # a converted file has no products, whose layers could be compared
+    return read_by(cell, "explain", reproduce.quote([short(row.arm)]))
+
+
+ANY_LAYER = "float-0"
+"""A word of a scheme by which `shootout tune` leaves a layer in float."""
+
+
+def command_to_mix(cell: Cell, row: Row) -> str | None:
+    """Return the command that searches for layers to leave in float, so that a row keeps the limit; None for others."""
+    metric = row.fidelity.metric if row.fidelity else None
+    if row.device != Device.CPU or not find_scenario(row.scenario).is_one_call:  # else --backends must name the device
+        return None
+    if row.precision not in INTEGERS or (metric and metric.limits == "agreement"):
+        return None
+
+    if not registered.offers(row.backend, Precision(row.precision), ANY_LAYER):
+        return None
+    if not reproduce.numbers_layers(row.model, backends.capabilities(row.backend).consumes):
+        return None
+    scored = (one.fidelity.metric.rows for one in cell.rows if one.fidelity and one.fidelity.metric)
+    limit = ask_drop(next(scored, 0))
+    return reproduce.search_mix(cell.again([row.arm]), row.backend, row.precision, ("--max-drop", limit))
+
+
+def _exceeds_limit(metric: Metric | None) -> bool:
+    """Tell whether the loss that was measured is above the limit, whatever its interval."""
+    if metric is None or metric.change is None or metric.limit is None or metric.limits != "drop":
+        return False
+    return (metric.change.value if metric.lower_is_better else -metric.change.value) > metric.limit
+
+
+def command_to_accept(cell: Cell, row: Row) -> str | None:
+    """Return the command that accepts what a row is known to lose; None if nothing is known, or can be shipped."""
+    objective = []
+    if find_scenario(row.scenario).objective == "rate" or (row.serve and row.serve.searched):
+        objective = ["--objective rate"]
+    elif not find_scenario(row.scenario).is_one_call:  # a step can't be shipped, and a given rate needs a load
+        return None
+    option = option_to_accept(row, [one for one in cell.rows if one.group == row.group])
+    return read_by(cell, "decide", *objective, option) if option else None
+
+
+def option_to_accept(row: Row, among: Iterable[Row] = ()) -> str | None:
+    """Return the option of `decide` that accepts what a row is known to lose; None if nothing is known.
+
+    Args:
+        among: rows whose losses `decide` judges beside it.
+    """
+    fidelity = row.fidelity
+    if fidelity is None:
+        return None
+    if fidelity.metric:
+        if _is_agreement(fidelity.metric):
+            return _accept_agreement(row, among)
+        is_drop = fidelity.metric.limits != "agreement" and fidelity.metric.change is not None
+        drop = _find_smallest_drop(row, among) if is_drop else None
+        return f"--max-drop {drop}" if drop else None
+    if not fidelity.relative_l2 or not row.is_judged:  # nothing says what this error is worth
+        return None
+    return f"--max-error {round_limit(fidelity.relative_l2)}"
+
+
+def _find_smallest_drop(row: Row, among: Iterable[Row]) -> str | None:
+    """Return the smallest limit of two digits by which `decide` accepts a row's loss; None if nothing is lost.
+
+    Losses of several targets share the chance of an error step by step, so that an interval there may be wider than in
+    the run. So few rows as may hide a rare failure show a larger limit alone.
+
+    Args:
+        among: see `option_to_accept`.
+    """
+    mine = _list_losses(row)
+    every = [mine, *(losses for one in among if one.arm != row.arm and (losses := _list_losses(one)))]
+    if _bound_loss(mine, 1) <= 0:
+        return None
+    bounds = (_bound_loss(mine, count) for count in range(1, len(every) + 1))
+    limit = next(limit for bound in bounds if _is_kept_by_first(every, limit := float(round_limit(bound))))
+    metric = row.fidelity.metric if row.fidelity else None
+    while (
+        metric
+        and not _is_agreement(metric)
+        and any(_hides_failure(one, limit) for one in (metric, *metric.other_outputs))
+    ):
+        limit = float(round_limit(math.nextafter(limit, math.inf)))
+    return round_limit(limit)
+
+
+TINY = 1e-12
+"""A limit is this far from a bound, so that what is computed in another order meets it all the same."""
+
+
+def _list_losses(row: Row) -> list[tuple[float, float]]:
+    """List of each output's loss the middle of its 95 % interval, and how far that reaches; none if unknown.
+
+    Of an agreement with FP32's own outputs, it is what lacks to all of it; plain FP32 itself lacks nothing.
+    """
+    fidelity = row.fidelity
+    if fidelity and (metric := fidelity.metric):
+        if _is_agreement(metric):
+            outputs = () if is_plain(row) else (metric, *metric.other_outputs)
+            ends = [(one.low, one.high) for one in outputs if one.low is not None and one.high is not None]
+            return [(1 - (low + high) / 2, (high - low) / 2 + TINY) for low, high in ends]
+        sign = 1.0 if metric.lower_is_better else -1.0
+        changes = [one.change for one in (metric, *metric.other_outputs) if one.change]
+        return [(sign * (one.low + one.high) / 2, (one.high - one.low) / 2) for one in changes]
+    return []
+
+
+def _bound_loss(losses: Sequence[tuple[float, float]], count: int) -> float:
+    """Return the upper bound of the worst loss if so many share the chance of an error."""
+    widening = quantile_of(1 - ALPHA / count) / quantile_of(1 - ALPHA)
+    return max((middle + reach * widening for middle, reach in losses), default=0.0)
+
+
+def _is_kept_by_first(every: Sequence[Sequence[tuple[float, float]]], limit: float) -> bool:
+    """Return whether the first keeps a limit, if losses that keep it leave the others their share."""
+    left = [*range(len(every))]
+    while kept := [at for at in left if _bound_loss(every[at], len(left)) <= limit]:
+        if 0 in kept:
+            return True
+        left = [at for at in left if at not in kept]
+    return False
+
+
+def _hides_failure(metric: Metric, limit: float) -> bool:
+    """Return whether the rows are so few that a rare failure beyond a limit may be in none of them."""
+    if metric.worst is None or metric.change is None:
+        return False
+    loss = metric.change.value if metric.lower_is_better else -metric.change.value
+    return loss < limit and metric.rows < count_rows_for_rare(metric.worst, limit, loss)
+
+
+def _is_agreement(metric: Metric) -> bool:
+    """Return whether a metric says how far outputs agree with FP32's own, of which more is better."""
+    return metric.against == "outputs" and not metric.lower_is_better
+
+
+def _accept_agreement(row: Row, among: Iterable[Row]) -> str | None:
+    """Return the option that accepts how little the outputs agree with FP32's, by the rule of `decide`."""
+    metric = row.fidelity.metric if row.fidelity else None
+    if metric is None or any(None in (one.low, one.high) for one in (metric, *metric.other_outputs)):
+        return None
+    lacks = float(_find_smallest_drop(row, among) or 0.0)
+    return f"--min-agreement {100 * (1 - lacks):.10g}%" if lacks < 1 else None
+
+
+def has_played(row: Row) -> bool:
+    """Tell whether it played a whole restart at least."""
+    return row.end_to_end is not None or row.serve is not None
