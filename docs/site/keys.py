@@ -1,13 +1,12 @@
-"""Write the keys of every JSON document and file, from the models that write them: as tables, and as JSON Schema."""
+"""Write the keys of every JSON document and file, from the models that write them: as lists, and as JSON Schema."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
 import re
-import types
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from enum import Enum
 from typing import Any, Literal
 
@@ -23,9 +22,10 @@ from shootout.tell.document import Document
 
 PAGE_HEAD = """# JSON and file keys
 
-Every key that shootout writes or reads, made from the models in its code. [Files and JSON](../file-formats.md) says
-which file holds what, and which formats are stable. Times are nanoseconds or seconds, as the key's name says. A key is
-null if the figure isn't known.
+The keys of what shootout writes or reads, made from the models in its code. [Files and JSON](../file-formats.md) says
+which file holds what, and which formats are stable. The JSON Schema beside each title has the types, when a key is
+null, and the rest of each meaning. A link leads to the keys of a part. [The journal's](schema/journal.json) stand in
+its schema alone.
 """
 DOCUMENTS: Mapping[str, tuple[str, str, Any]] = {
     "document": ("The document of a run", "`run --json`, `show RUN --json`, `--to FILE.json`", Document),
@@ -41,7 +41,8 @@ DOCUMENTS: Mapping[str, tuple[str, str, Any]] = {
     "journal": ("A line of the journal", "`journal.jsonl` in a run folder; `kind` says which line it is", records.Line),
 }
 """By the name of its schema file: the title, what prints or reads it, and its model."""
-SIMPLE = {bool: "true or false", int: "whole number", float: "number", str: "text", type(None): "null"}
+SCHEMA_ONLY = ("journal",)
+"""Documents that only shootout reads, and so have no part of the page."""
 COMMON = {
     "a": "the first of the two.",
     "a_ns": "its median in the first run.",
@@ -145,15 +146,16 @@ _ATTRIBUTE = re.compile(r"    (\w+(?:, \w+)*): (.*)")
 
 
 def write_keys() -> str:
-    """Write a table of keys for every document, and one for each part that documents are made of."""
+    """Write a list of keys for every document, and one for each part that documents are made of."""
     told: set[Any] = set()
     lines = [PAGE_HEAD]
     for name, (title, printed, model) in DOCUMENTS.items():
-        lines.append(f"## {title}\n\nOf {printed}. As JSON Schema: [{name}.json](schema/{name}.json).\n")
-        for part in list_parts(model):
-            if part not in told:
-                told.add(part)
-                lines.append(_table(part))
+        if name not in SCHEMA_ONLY:
+            lines.append(f"## {title}\n\n{printed}: [{name}.json](schema/{name}.json).\n")
+            for part in list_parts(model):
+                if part not in told:
+                    lines.append(_list(part, told))
+                    told.add(part)
     return "\n".join(lines)
 
 
@@ -167,7 +169,7 @@ def _describe(adapter: TypeAdapter[Any], model: Any) -> dict[str, Any]:
     parts = {part.__name__: part for part in list_parts(model)}
     definitions = {**schema.get("$defs", {}), schema.get("title", ""): schema}
     for name, definition in definitions.items():
-        keys = {key: meaning for key, _, meaning in list_keys(parts[name])} if name in parts else {}
+        keys = dict(list_keys(parts[name])) if name in parts else {}
         definition.pop("description", None)  # the class's whole docstring, of which each key now has its part
         for key, told in definition.get("properties", {}).items():
             if keys.get(key):
@@ -175,14 +177,13 @@ def _describe(adapter: TypeAdapter[Any], model: Any) -> dict[str, Any]:
     return schema
 
 
-def list_keys(part: Any) -> Iterator[tuple[str, str, str]]:
-    """Yield the name, the type and the meaning of each key of a model that is written to JSON."""
+def list_keys(part: Any) -> Iterator[tuple[str, str]]:
+    """Yield the name and the meaning of each key of a model that is written to JSON."""
     meanings = read_meanings(part)
-    for name, (annotation, info) in _fields(part).items():
-        if info is not None and info.exclude:
-            continue
-        key = (info.serialization_alias if info else None) or name
-        yield key, _name_type(annotation), meanings.get(name) or (info and info.description) or COMMON.get(key, "")
+    for name, (_, info) in _fields(part).items():
+        if info is None or not info.exclude:
+            key = (info.serialization_alias if info else None) or name
+            yield key, meanings.get(name) or (info and info.description) or COMMON.get(key, "")
 
 
 def read_meanings(part: Any) -> dict[str, str]:
@@ -243,35 +244,34 @@ def _inner_parts(annotation: Any) -> list[Any]:
     return [part for inner in typing.get_args(annotation) for part in _inner_parts(inner)]
 
 
-def _name_type(annotation: Any) -> str:
-    """Return a type in words for people."""
-    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
-    if annotation in SIMPLE:
-        return SIMPLE[annotation]
-    if _is_part(annotation):
-        return f"[{annotation.__name__}](#{annotation.__name__.lower()})"
+def _list(part: Any, told: Collection[Any]) -> str:
+    """Write the keys of a part, without those of a part that it extends and that the page has told."""
+    below = next((kind for kind in part.__mro__[1:] if kind in told), None)
+    inherited = _fields(below) if below else {}
+    types = {(info and info.serialization_alias) or name: kind for name, (kind, info) in _fields(part).items()}
+    also = f"The keys of [{below.__name__}](#{below.__name__.lower()}), and:\n\n" if below else ""
+    own = [(key, _shorten(meaning)) for key, meaning in list_keys(part) if key not in inherited]
+    lines = [f"- `{key}`: {meaning}{_link(types[key], meaning)}\n" for key, meaning in own]
+    return f"### {part.__name__}\n\n{also}{''.join(lines)}"
+
+
+def _shorten(meaning: str) -> str:
+    """Return the first sentence of a meaning, in JSON's words."""
+    first = re.split(r"(?<=[\w`)])(?:\. |\.$|; null )", meaning)[0]
+    return re.sub(r"\bNone\b", "null", first)
+
+
+def _link(annotation: Any, meaning: str) -> str:
+    """Return where the keys of a key's parts stand, or the words that it may be, if its meaning has none of them."""
+    words = [f"`{one}`" for one in _inner_words(annotation)]
+    told = [f"[{part.__name__}](#{part.__name__.lower()})" for part in _inner_parts(annotation)] or words
+    return f" ({', '.join(told)})" if told and not any(one in meaning for one in words) else ""
+
+
+def _inner_words(annotation: Any) -> list[str]:
     if inspect.isclass(annotation) and issubclass(annotation, Enum):
-        return " or ".join(f"`{one.value}`" for one in annotation)
-    if origin is Literal:
-        return " or ".join(f"`{one}`" for one in inner)
-    if origin is typing.Annotated:
-        return _name_type(inner[0])
-    if origin in (typing.Union, types.UnionType):
-        return " or ".join(dict.fromkeys(map(_name_type, inner)))
-    if origin in (tuple, list, Sequence, frozenset):
-        return f"list of {' and '.join(dict.fromkeys(_name_type(one) for one in inner if one is not Ellipsis))}"
-    if origin in (dict, Mapping):
-        return f"object of {_name_type(inner[1])}"
-    return "any" if annotation is Any else "text"
-
-
-def _table(part: Any) -> str:
-    rows = "".join(f"| `{key}` | {kind} | {_cell(meaning)} |\n" for key, kind, meaning in list_keys(part))
-    summary = inspect.cleandoc(part.__doc__ or "").partition("\n\n")[0]
-    return f"### {part.__name__}\n\n{summary}\n\n| key | type | meaning |\n|---|---|---|\n{rows}"
-
-
-def _cell(text: str) -> str:
-    """Return a meaning as a table has it: in JSON's words, with a capital."""
-    told = re.sub(r"\bNone\b", "null", text).replace("|", "\\|")
-    return told[:1].upper() + told[1:]
+        return [str(one.value) for one in annotation]
+    inner = typing.get_args(annotation)
+    if typing.get_origin(annotation) is Literal:
+        return list(map(str, inner))
+    return [word for one in inner for word in _inner_words(one)]

@@ -637,7 +637,7 @@ class Shipped(Part):
     """The arm to ship.
 
     Attributes:
-        admitted: why it may be: plain `fp32`; the `metric`, which it is known to keep; the `policy` of a
+        admitted: why it may be. Plain `fp32`; the `metric`, which it is known to keep; the `policy` of a
             decision, whose limits it meets; or `alone`: no arm of the cell is known to keep them, so that speed alone
             chose.
         ratio: to the group's baseline; null where it is the baseline.

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from docs.site import keys, offers, reference
-from shootout import studies
 from shootout.apps.judge import analysis
 from shootout.core.contract import Device, Precision
 from shootout.core.errors import ExitCode
@@ -62,19 +60,6 @@ def test_every_exit_code_has_a_meaning():
     assert reference.EXIT_CODES.keys() == set(ExitCode)
 
 
-def test_every_study_tells_all_that_it_sets(pages: dict[str, str]):
-    page = pages["reference/studies.md"]
-    for name in studies.shipped():
-        section = page.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
-        study = studies.load(name)
-        assert all(f"`{target}`" in section for target in study.targets), name
-        assert all(
-            re.search(rf"^\| `{key}[`.]", section, re.MULTILINE)
-            for key in study.model_fields_set - {"name", "description"}
-        ), name
-        assert f"| `goal` | `{study.aims_at}` |" in section
-
-
 def parts() -> list[Any]:
     """The parts of all documents, each once."""
     return list(dict.fromkeys(part for _, _, model in keys.DOCUMENTS.values() for part in keys.list_parts(model)))
@@ -86,7 +71,7 @@ def test_every_part_has_a_heading_of_its_own():
 
 
 def test_every_key_has_a_meaning():
-    meanings = {f"{part.__name__}.{key}": meaning for part in parts() for key, _, meaning in keys.list_keys(part)}
+    meanings = {f"{part.__name__}.{key}": meaning for part in parts() for key, meaning in keys.list_keys(part)}
     assert [key for key, meaning in meanings.items() if not meaning] == []
 
 
@@ -94,7 +79,7 @@ def test_every_shared_meaning_is_some_keys_own():
     shared = {
         key
         for part in parts()
-        for key, _, _ in keys.list_keys(part)
+        for key, _ in keys.list_keys(part)
         if key in keys.COMMON and not keys.read_meanings(part).get(key)
     }
     assert keys.COMMON.keys() == shared
@@ -104,7 +89,7 @@ def test_the_keys_are_those_of_a_document():
     document = analysis.analyse(ROOT / "results" / "reference" / "shootout").model_dump(mode="json", by_alias=True)
     row = next(row for row in document["rows"] if row["end_to_end"])
     for part, written in ((Document, document), (Row, row), (Timing, row["end_to_end"])):
-        assert {key for key, _, _ in keys.list_keys(part)} == set(written)
+        assert {key for key, _ in keys.list_keys(part)} == set(written)
         told = keys.write_schemas()["document"]
         definition = told if part is Document else told["$defs"][part.__name__]
         assert set(definition["properties"]) == set(written)
