@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     import pyarrow
     from rich.text import Text
 
-    from shootout.tell.page.charts import Chart
+    from shootout.tell.page.charts import Chart, Figure
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -139,10 +139,10 @@ class Run:
         Raises:
             UsageError: there is no such figure, nothing in the run to show in it, or no library to draw with.
         """
-        found: Chart = _load_drawing("shootout.tell.page.plots").plot(
+        figure: Figure = _load_drawing("shootout.tell.page.plots").plot(
             sources.read(self._absolute_folder, self.document), kind
         )
-        return found
+        return figure.complete()
 
     def to_arrow(self) -> pyarrow.Table:
         """Return an Arrow table: a line per row, nested figures as `end_to_end.median_ns`, columns as in every run.
@@ -212,8 +212,10 @@ class Decided:
         Raises:
             UsageError: no candidate has a figure, or there is no library to draw with.
         """
-        found: Chart = _load_drawing("shootout.apps.judge.decide.figure").plot_decision(self.decision)
-        return found
+        figure: Figure | None = _load_drawing("shootout.apps.judge.decide.figure").draw_decision(self.decision)
+        if figure is None:
+            raise UsageError("no candidate has a figure to draw: measure what the policy limits")
+        return figure.complete()
 
     def _answer_lines(self) -> list[Text]:
         return render_decision(self.decision, self.question, WIDEST)

@@ -175,8 +175,8 @@ def read_run(data: bytes, folder: Path) -> None:
     summary = markdown.render([document])
     assert printable(summary) == summary
     source = sources.read(folder, document)
-    for kind in plots.KINDS.values():
-        kind.draw(source)
+    for draw in plots.KINDS.values():
+        draw(source)
 
 
 JOURNALS = tuple(map(with_checksums, runs()))

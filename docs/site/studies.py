@@ -75,7 +75,7 @@ def _study(name: str, question: str, runs: Mapping[str, page.Section]) -> str:
 def _shown(section: page.Section) -> str:
     """Write a run's answer and its first figures; what is drawn isn't searched."""
     shown = [f'<div class="answer" data-search-exclude>{page.write_answer(section)}</div>']
-    for figure in [one for one in (section.intervals, *section.figures) if one][:OPEN]:
-        shown.append(f'<p class="told"><b>{figure.title}.</b> {figure.caption} {figure.left_out}</p>')
-        shown.append(f"<div data-search-exclude>{figure.svg}</div>")
+    for figure in section.figures[:OPEN]:
+        shown.append(f'<p class="told"><b>{figure.title}.</b> {figure.caption}</p>')
+        shown.append(f"<div data-search-exclude>{figure.to_svg()}</div>")
     return "\n".join(shown)

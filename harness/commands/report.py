@@ -62,11 +62,14 @@ def render(runs: Sequence[MeasuredRun], ending: str, decided: Front | None = Non
     """
     if ending == ".md":
         return markdown.render([run.document for run in runs], decided).encode()
-    from shootout.tell.page import page, plots
+    from shootout.tell.page import intervals, page
 
     if ending == ".html":
         return page.render(runs, decided).encode()
-    return plots.render_svg(runs[0], decided).encode()
+    document = runs[0].document
+    if figure := decided.draw() if decided else intervals.draw_intervals(document):
+        return figure.to_svg().encode()
+    raise UsageError(f"nothing was timed in {document.run!r}: so there is nothing to draw: run it with more --max-time")
 
 
 def check_installed(without: str) -> None:

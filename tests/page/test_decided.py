@@ -18,7 +18,6 @@ from shootout.apps.judge.decide.policy import read_policy
 from shootout.commands.report import render, report
 from shootout.tell.document import Finding, ratio_of
 from shootout.tell.limits import Limit, Standing
-from shootout.tell.page.intervals import Axis, DotLine
 from shootout.tell.page.markdown import escape_text
 from shootout.tell.page.sources import read
 from shootout.tell.screen import ANY_WIDTH
@@ -55,23 +54,15 @@ DECISION = Decision(
 )
 
 
-def panels(found: Decision) -> dict[str, tuple[dict[str, DotLine], Axis]]:
-    return {title: ({line.name: line for line in lines}, axis) for title, lines, axis in figure.find_panels(found)}
-
-
 def test_without_a_chosen_one_all_stand_against_the_least():
     found = DECISION.model_copy(update={"chosen": None, "outcome": "undecided"})
     found = found.model_copy(
         update={"candidates": tuple(one.model_copy(update={"ratio": None}) for one in found.candidates)}
     )
-    lines, axis = panels(found)["Objective: latency"]
-    assert axis.title == "time relative to the least"
-    assert {name.partition(":")[0]: line.value for name, line in lines.items()} == {
-        "wide": 1.0,
-        "new": 1.4,
-        "best": 2.0,
-        "slow": 4.0,
-    }
+    panel = next(figure.find_panels(found))
+    assert (panel.title, panel.axis) == ("Objective: latency", "time relative to the least")
+    places = {line.name.partition(":")[0]: line.value for line in panel.lines}
+    assert places == {"wide": 1.0, "new": 1.4, "best": 2.0, "slow": 4.0}
 
 
 def test_the_policys_answer_comes_first_and_is_the_only_one(tmp_path: Path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from shootout.core.journal.records import Played
 from shootout.core.messages import LoadTestResult, TriedRate
 from shootout.tell.document import Rate, Row, Serving
 from shootout.tell.page import accuracy, curves, intervals, sources
-from shootout.tell.page.charts import DARK, cut, to_svg
+from shootout.tell.page.charts import DARK, Figure, cut
 from shootout.tell.page.sources import MeasuredRun
 from shootout.tell.wording import bound_metric
 
@@ -27,14 +28,15 @@ def read(name: str) -> MeasuredRun:
     return sources.read(SHARED_OUTPUTS / name, reference_runs.read(name).document)
 
 
-def inline(chart: Any) -> list[list[dict[str, Any]]]:
+def inline(figure: Figure | None) -> list[list[dict[str, Any]]]:
     """Each layer's data."""
-    return list(chart.to_dict()["datasets"].values())
+    assert figure
+    return list(figure.chart.to_dict()["datasets"].values())
 
 
-def holding(chart: Any, key: str) -> list[dict[str, Any]]:
+def holding(figure: Figure | None, key: str) -> list[dict[str, Any]]:
     """The data whose items have this key."""
-    return next(values for values in inline(chart) if values and key in values[0])
+    return next(values for values in inline(figure) if values and key in values[0])
 
 
 def served(arm: str, rate: float, **changes: Any) -> Row:
@@ -51,14 +53,14 @@ def play(found: Row, *steps: TriedRate) -> Played:
 
 
 def test_one_drawing_fits_every_width_and_turns_dark():
-    chart = intervals.draw_intervals(PLAIN)
-    assert chart
-    svg = to_svg(chart, "how <fast>")
+    figure = intervals.draw_intervals(PLAIN)
+    assert figure
+    svg = replace(figure, description="how <fast>").to_svg()
     opening = svg[: svg.index(">")]
-    assert 'width="560"' in opening
+    assert 'width="480"' in opening
     assert ' viewBox="0 0 ' in opening
     assert "max-width:100%;height:auto" in opening
-    assert 'aria-label="how &lt;fast&gt;"' in opening
+    assert 'aria-label="Time relative to the target to ship. how &lt;fast&gt;"' in opening
     assert all(f'[fill="{light}"]{{fill:{dark}}}' in svg for light, dark in DARK.items())
     assert svg.count("@media screen and (prefers-color-scheme:dark)") == svg.count("<svg") == 1
 
@@ -68,8 +70,8 @@ def test_a_sweep_is_drawn_with_the_bracket_in_which_the_lead_changes():
     chart = curves.draw_curves(run)
     (crossing,) = (one for one in run.document.crossovers if one.scope == "end_to_end")
     assert [(one["from"], one["to"]) for one in holding(chart, "from")] == [(crossing.low, crossing.high)]
-    told = f"Shaded: {short(crossing.below)} is faster up to batch {crossing.low}, "
-    assert curves.tell_left_out(run).startswith(told)
+    assert chart
+    assert f"Shaded: {short(crossing.below)} is faster up to batch {crossing.low}, " in chart.caption
     assert {one["x"] for one in holding(chart, "x")} == {row.batch for row in run.document.rows if row.end_to_end}
 
 
@@ -130,7 +132,7 @@ def test_the_limit_is_a_line_and_what_was_given_up_lies_above_it():
 
 def test_no_chart_asks_for_data_elsewhere():
     charts = (curves.draw_curves(read("batch-crossover")), accuracy.draw_accuracy(read("frontier").document))
-    assert all("url" not in str(chart.to_dict()["datasets"]) for chart in charts if chart)
+    assert all("url" not in str(inline(chart)) for chart in charts)
 
 
 def test_letters_beyond_16_bits_are_never_cut_in_two():

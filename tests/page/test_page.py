@@ -14,7 +14,6 @@ from support import reference_runs
 from support.races.cells import cell, document, fidelity, row
 
 from shootout.commands.report import render
-from shootout.tell import reproduce
 from shootout.tell.document import Document
 from shootout.tell.page import curves, sources
 from shootout.tell.page.markdown import quote_code
@@ -153,8 +152,7 @@ def test_no_path_of_the_machine_is_on_the_page():
         row("gone", None, model=model, group=f"{model}, batch 1", reason="no ~/drivers/x.so"),
     ]
     environment = {"variables": {"PYTHONPATH": "/home/alice/lib:/srv/alice/more"}, "shootout": {"version": "0.1.0"}}
-    run = reproduce.quote([folder])
-    found = document(cell(*rows, group=f"{model}, batch 1", run=run), run=folder, environment=environment)
+    found = document(cell(*rows, group=f"{model}, batch 1", run=folder), run=folder, environment=environment)
     for ending in (".html", ".md", ".svg"):
         told = html.unescape(render([MeasuredRun(found)], ending).decode())
         assert not re.findall("alice|secret|/opt|/srv|drivers", told), ending
@@ -185,8 +183,9 @@ def test_no_interval_on_the_page_has_a_confidence_other_than_95_percent(name: st
     assert shown
     assert shown <= known
     assert "±" not in text
-    chart = curves.draw_curves(run)
-    bars = [one for values in chart.to_dict()["datasets"].values() for one in values if "low" in one] if chart else []
+    drawn = curves.draw_curves(run)
+    data = drawn.chart.to_dict()["datasets"].values() if drawn else ()
+    bars = [one for values in data for one in values if "low" in one]
     sure = {timing.median_ns / 1e6 for timing in timings if timing.confidence >= 0.95}
     assert all(one["low"] == one["high"] == one["y"] for one in bars if one["y"] not in sure)
 
@@ -197,7 +196,7 @@ def test_tables_name_their_columns_and_rows_and_figures_tell_what_they_show():
     assert ("scope", "row") in found.attributes
     assert "caption" in found.tags
     (told,) = {value for name, value in found.attributes if name == "aria-label" and "ships" in value}
-    assert "onnxruntime:cpu:fp32 1 ms, 2.00x slower (1.96 to 2.04)" in told
+    assert "onnxruntime 1 ms, 2.00x slower (1.96 to 2.04)" in told
 
 
 def test_several_runs_stand_below_each_other():

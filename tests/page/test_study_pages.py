@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from markupsafe import Markup
 
 from docs.site import studies
 from shootout.studies import names, shipped
-from shootout.tell.page.page import DrawnFigure, Section, Table
+from shootout.tell.page.charts import Figure, layer, marks
+from shootout.tell.page.page import Section, Table
 from shootout.tell.page.sources import Opening
 from shootout.tell.screen import bold
 
@@ -17,17 +17,16 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def section(*figures: str) -> Section:
-    drawn = [DrawnFigure(title=name, caption="how", svg=Markup("<svg/>")) for name in figures]
+    drawn = [Figure(title=name, caption="how", chart=layer(marks([{"x": 1}]).mark_point())) for name in figures]
     empty = Table(title="", headers=[], lines=[])
     return Section(
         name="",
         opening=Opening(title="Ship x", where="toy", lines=[bold("Sure    of it", 4)]),
         answers=None,
-        intervals=drawn[0],
         groups=[],
         remarks=[],
         more=[],
-        figures=drawn[1:],
+        figures=drawn,
         proof=empty,
         setup=[],
         environment=empty,
@@ -54,7 +53,7 @@ def test_a_study_s_page_has_question_answer_two_figures_and_the_file(monkeypatch
     page = pages["studies/attention.md"]
     assert f"| [attention](attention.md) | {told} | 1 |" in pages["studies/index.md"]
     assert page.startswith(f"# attention\n\n{told}\n\n```\nshootout run attention\n```")
-    assert page.count("<svg/>") == 2
+    assert page.count("<svg ") == 2
     assert "<h3>Ship x</h3>" in page
     assert "<p><b>Sure</b>    of it</p>" in page
     assert "\n\n" not in page[page.index('<div class="answer"') : page.index('<p class="told"')], (

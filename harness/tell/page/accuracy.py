@@ -13,7 +13,7 @@ from shootout.core.schemes import is_exact
 from shootout.core.stats.readings import CONFIDENCE
 from shootout.core.units import counted
 from shootout.tell.document import Document, Row
-from shootout.tell.page.charts import WIDTH, Chart, can_show, color_names, cut, layer, marks, stack
+from shootout.tell.page.charts import WIDTH, Figure, can_show, color_names, cut, layer, marks, stack
 from shootout.tell.table import compare_rows
 from shootout.tell.wording import bound_metric, name_metric
 
@@ -21,6 +21,12 @@ MOST_PANELS, HEIGHT = 3, 260
 ERROR = "relative error (log)"
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
 """Of precisions, of which FP32 is the first."""
+
+
+CAPTION = (
+    "Further left is faster. The color is the backend's or the model's, the shape the precision's. Filled: may be "
+    "shipped. Hollow: not shown to keep the accuracy. Bars are 95 % intervals, of an accuracy those of its change."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,15 +54,17 @@ class AccuracyPanel:
         return f"{count} models, batch {row.batch}" if self.has_models else row.group
 
 
-def draw_accuracy(document: Document) -> Chart | None:
+def draw_accuracy(document: Document) -> Figure | None:
     """Draw the panels of a run below each other; return None if no precision or model can be compared."""
-    return stack([_draw_panel(panel) for panel in find_panels(document)[:MOST_PANELS]])
-
-
-def tell_undrawn_panels(document: Document) -> str:
-    """Say what the figure has no room for."""
-    more = len(find_panels(document)) - MOST_PANELS
-    return f"Not drawn: {counted(more, 'more group')}; the tables have all." if more > 0 else ""
+    panels = find_panels(document)
+    if (chart := stack([_draw_panel(panel) for panel in panels[:MOST_PANELS]])) is None:
+        return None
+    caption, more = CAPTION, len(panels) - MOST_PANELS
+    if any(panel.quality == ERROR for panel in panels):
+        caption += " Where no accuracy is known, the error stands in its place: lower is better."
+    if more > 0:
+        caption += f" Not drawn: {counted(more, 'more group')}; the tables have all."
+    return Figure(title="Accuracy against time", caption=caption, chart=chart)
 
 
 def find_panels(document: Document) -> list[AccuracyPanel]:
@@ -148,7 +156,7 @@ def _draw_panel(panel: AccuracyPanel) -> alt.LayerChart:
         bars.mark_rule(opacity=0.4).encode(x=x("ms"), y=y("low"), y2="high:Q", color=color),
         draw_dots(may_ship=True),
         draw_dots(may_ship=False),
-        width=WIDTH - 50,
+        width=WIDTH - 46,
         height=HEIGHT,
         title=cut(panel.title, 60),
     )

@@ -21,7 +21,7 @@ from shootout.tell.page.charts import (
     SERIES,
     SHADE,
     WIDTH,
-    Chart,
+    Figure,
     can_show,
     color_names,
     cut,
@@ -37,6 +37,12 @@ MOST_PANELS, MOST_CURVES = 3, len(SERIES)
 GIVEN_UP = 3.0
 """A rate that was given up early has no p99: it is drawn at so many times the limit."""
 HEIGHT = 260
+SIZES = "Medians; a bar is a 95 % interval, if there are restarts enough for one."
+RATES = (
+    "The upper bound of the p99 at each rate that was tried. A dot held the limit and a cross broke it. A triangle was "
+    "given up early: it has no p99 and is drawn above the limit."
+)
+"""How to read the curves over sizes, and over the rate of requests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,9 +66,21 @@ class CurvePanel:
     undrawn: int = 0
 
 
-def draw_curves(run: MeasuredRun) -> Chart | None:
+def draw_curves(run: MeasuredRun) -> Figure | None:
     """Draw the sweeps of a run and what it served below each other; return None if there is neither."""
-    return stack([_draw_panel(panel) for panel in find_panels(run)[:MOST_PANELS]])
+    panels = find_panels(run)
+    shown = panels[:MOST_PANELS]
+    if (chart := stack([_draw_panel(panel) for panel in shown])) is None:
+        return None
+    is_served = any(panel.limit is not None for panel in shown)
+    title, caption = ("p99 by rate of requests", RATES) if is_served else ("Time by size", SIZES)
+    if told := _tell_brackets(run.document):
+        caption += f" Shaded: {told}."
+    undrawn = max(panel.undrawn for panel in shown)
+    left = [counted(len(panels) - MOST_PANELS, "more panel")] if len(panels) > MOST_PANELS else []
+    left += [f"up to {counted(undrawn, 'slower target')}"] if undrawn > 0 else []
+    caption += f" Not drawn: {' and '.join(left)}; the tables have all." if left else ""
+    return Figure(title=title, caption=caption, chart=chart)
 
 
 def find_panels(run: MeasuredRun) -> list[CurvePanel]:
@@ -72,18 +90,12 @@ def find_panels(run: MeasuredRun) -> list[CurvePanel]:
     return [*(panel for panel in sweeps if len({point["x"] for point in panel.points}) > 1), *served]
 
 
-def tell_left_out(run: MeasuredRun) -> str:
-    """Describe the brackets in words, and say what the figure has no room for."""
-    found = [
+def _tell_brackets(document: Document) -> str:
+    """Tell between which sizes the lead changes."""
+    return "; ".join(
         f"{short(one.below)} is faster up to {one.axis} {one.low}, {short(one.above)} from {one.high} on"
-        for one in _find_brackets(run.document)
-    ]
-    told = [f"Shaded: {'; '.join(found)}."] if found else []
-    panels = find_panels(run)
-    panels_left, curves_left = len(panels) - MOST_PANELS, max((panel.undrawn for panel in panels), default=0)
-    left = [counted(panels_left, "more panel")] if panels_left > 0 else []
-    left += [f"up to {counted(curves_left, 'slower target')}"] if curves_left > 0 else []
-    return " ".join([*told, *([f"Not drawn: {' and '.join(left)}; the tables have all."] if left else [])])
+        for one in _find_brackets(document)
+    )
 
 
 def _draw_panel(panel: CurvePanel) -> alt.LayerChart:
@@ -112,7 +124,7 @@ def _draw_panel(panel: CurvePanel) -> alt.LayerChart:
         points.mark_point(filled=True, size=40, opacity=1).encode(
             x=x("x"), y=y("y"), color=color, shape=alt.Shape("shape:N", scale=None)
         ),
-        width=WIDTH - 50,
+        width=WIDTH - 46,
         height=HEIGHT,
         title=cut(panel.title, 60),
     )

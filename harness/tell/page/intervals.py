@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import altair as alt
 from rich.cells import cell_len
 
+from shootout.core.contract import short
 from shootout.core.units import counted, duration
 from shootout.tell.answer import qualify
-from shootout.tell.document import Document, Ratio, Row
+from shootout.tell.document import Document, Row
 from shootout.tell.page.charts import (
     BEHIND,
     CHOSEN,
@@ -21,7 +22,7 @@ from shootout.tell.page.charts import (
     SHADE,
     SOFT,
     WIDTH,
-    Chart,
+    Figure,
     cut,
     layer,
     marks,
@@ -31,10 +32,10 @@ from shootout.tell.page.charts import (
 from shootout.tell.ratios import NEVER_TOGETHER, tell_ratio
 from shootout.tell.table import SHIPPED, Compared, compare_rows
 
-MOST_TARGETS, MOST_GROUPS = 20, 6
+MOST_TARGETS, MOST_PANELS = 20, 6
 """More would be no figure any more; the tables have them all."""
 SHAPES = {CHOSEN: "diamond", EVEN: "circle", BEHIND: "circle", SOFT: "cross"}
-NAME, LINE = 40, 66
+NAME, LINE = 38, 58
 """Most letters of a name, and of the words above a dot in all."""
 STEP, WORDS_ABOVE, DOT_BELOW = 36, -8, 8
 """Height of a line, and how far from its middle the words and the dot stand, in units."""
@@ -51,8 +52,7 @@ class DotLine:
         figure: its time, in words; "": the line has none, or `told` has it.
         told: how it compares, or why it isn't to be shipped.
         value: the place of its dot; None: it has none.
-        low, high: the ends of the interval; None: an unknown end.
-        is_known: there is an interval.
+        ends: of the interval, each None where it isn't known; None: there is no interval.
     """
 
     name: str
@@ -60,33 +60,62 @@ class DotLine:
     color: str
     figure: str = ""
     value: float | None = None
-    low: float | None = None
-    high: float | None = None
-    is_known: bool = False
+    ends: tuple[float | None, float | None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Axis:
-    """The axis of a panel's dots.
+class DotPanel:
+    """Lines of targets on one axis.
 
     Attributes:
-        at: the place of a dashed line; `is_limit`: it is a limit, instead of what all targets are compared with.
+        axis: its title.
+        at: the place of a gray tick in each line; `is_limit`: it is a limit, instead of what all are compared with.
         band: a shaded stripe.
         is_log: the axis is logarithmic if all values are above 0.
     """
 
     title: str
+    lines: Sequence[DotLine]
+    axis: str
     at: float
     is_limit: bool = False
     band: tuple[float, float] | None = None
     is_log: bool = True
 
 
-def draw_panel(title: str, lines: Sequence[DotLine], axis: Axis) -> alt.LayerChart:
+def draw_intervals(document: Document) -> Figure | None:
+    """Draw the intervals of each group below each other; return None if nothing has a time."""
+    return draw_dots(
+        "Time relative to the target to ship",
+        "A dot is a time divided by that of the target to ship, a bar its 95 % interval: left of the tick is faster, "
+        "right is slower. The shaded stripe counts as equally fast. Blue: ships. Green: tied, or open. Brown: slower. "
+        "Gray cross: may not be shipped.",
+        [*find_group_panels(document)],
+    )
+
+
+def draw_dots(title: str, caption: str, panels: Sequence[DotPanel]) -> Figure | None:
+    """Draw panels of dots with their intervals below each other, of a run or a decision; return None of none."""
+    shown = panels[:MOST_PANELS]
+    if (chart := stack([_draw_panel(panel) for panel in shown])) is None:
+        return None
+    targets = max(len(panel.lines) - MOST_TARGETS for panel in shown)
+    left = [counted(len(panels) - MOST_PANELS, "more panel")] if len(panels) > MOST_PANELS else []
+    left += [counted(targets, "more target")] if targets > 0 else []
+    caption += f" Not drawn: {' and '.join(left)}; the tables have all." if left else ""
+    return Figure(title=title, caption=caption, chart=chart, description=" ".join(map(_describe_panel, shown)))
+
+
+def _describe_panel(panel: DotPanel) -> str:
+    targets = (f"{line.name} {line.figure}, {line.told}" for line in panel.lines[:MOST_TARGETS])
+    return f"{panel.title}, {panel.axis}: {'; '.join(targets)}."
+
+
+def _draw_panel(panel: DotPanel) -> alt.LayerChart:
     """Draw the first targets in their lines, on one axis."""
-    shown = lines[:MOST_TARGETS]
-    low, high, is_log = _find_domain(shown, axis)
-    drawn = alt.Axis(format="~g", grid=False, title=f"{axis.title}{' (log)' if is_log else ''}")
+    shown = panel.lines[:MOST_TARGETS]
+    low, high, is_log = _find_domain(panel, shown)
+    drawn = alt.Axis(format="~g", grid=False, title=f"{panel.axis}{' (log)' if is_log else ''}")
     scale = alt.Scale(type="log" if is_log else "linear", domain=[low, high], nice=False)
     row: dict[str, Any] = {"y": alt.Y("row:O", axis=None)}
     color = alt.Color("color:N", scale=None)
@@ -94,23 +123,18 @@ def draw_panel(title: str, lines: Sequence[DotLine], axis: Axis) -> alt.LayerCha
     def x(field: str) -> alt.X:
         return alt.X(f"{field}:Q", scale=scale, axis=drawn)
 
-    found = [_describe_line(index, line, low, high) for index, line in enumerate(shown)]
+    found = [_place_line(index, line, low, high) for index, line in enumerate(shown)]
     placed = [line for line in found if line["value"] is not None]
-    stretches = [line for line in placed if line["known"]]
-    arrows = [
-        {**line, "value": low if side == "left" else high, "turn": 270 if side == "left" else 90}
-        for line in stretches
-        for side in ("left", "right")
-        if line[side]
-    ]
-    band = [{"from": max(axis.band[0], low), "to": min(axis.band[1], high)}] if axis.band else []
-    middles = [{"row": index, "at": axis.at} for index in range(len(shown))]
+    stretches = [line for line in placed if "from" in line]
+    sides = (("left", low, 270), ("right", high, 90))
+    arrows = [{**line, "value": at, "turn": turn} for line in stretches for side, at, turn in sides if line[side]]
+    band = [{"from": max(panel.band[0], low), "to": min(panel.band[1], high)}] if panel.band else []
     words = marks(found)
     return layer(
         marks(band).mark_rect(color=SHADE).encode(x=x("from"), x2="to:Q"),
         # a line from top to bottom would strike the words through
-        marks(middles)
-        .mark_tick(color=BEHIND if axis.is_limit else SOFT, thickness=1.5, size=16, yOffset=DOT_BELOW)
+        marks([{"row": index, "at": panel.at} for index in range(len(shown))])
+        .mark_tick(color=BEHIND if panel.is_limit else SOFT, thickness=1.5, size=16, yOffset=DOT_BELOW)
         .encode(x=x("at"), **row),
         marks(stretches)
         .mark_rule(strokeWidth=2.5, yOffset=DOT_BELOW, y2Offset=DOT_BELOW)
@@ -129,16 +153,16 @@ def draw_panel(title: str, lines: Sequence[DotLine], axis: Axis) -> alt.LayerCha
         ),
         width=WIDTH,
         height=alt.Step(STEP),
-        title=cut(title, LINE - 6),
+        title=cut(panel.title, LINE - 6),
     )
 
 
-def _find_domain(lines: Sequence[DotLine], axis: Axis) -> tuple[float, float, bool]:
+def _find_domain(panel: DotPanel, lines: Sequence[DotLine]) -> tuple[float, float, bool]:
     """Return the ends of the axis, and whether it can be logarithmic."""
     values = [line.value for line in lines if line.value is not None]
-    fixed = [*values, axis.at, *(axis.band or ())]
-    ends = [end for line in lines for end in (line.low, line.high) if end is not None]
-    if axis.is_log and min([*fixed, *ends]) > 0:
+    fixed = [*values, panel.at, *(panel.band or ())]
+    ends = [end for line in lines for end in line.ends or () if end is not None]
+    if panel.is_log and min([*fixed, *ends]) > 0:
         near = [end for end in ends if min(fixed) / FARTHEST <= end <= FARTHEST * max(fixed)]
         return *widen_range([*fixed, *near]), True
     low, high = min([*fixed, *ends]), max([*fixed, *ends])
@@ -146,66 +170,35 @@ def _find_domain(lines: Sequence[DotLine], axis: Axis) -> tuple[float, float, bo
     return low - room, high + room, False
 
 
-def _describe_line(index: int, line: DotLine, low: float, high: float) -> dict[str, Any]:
-    """Describe a line as data of the chart, its interval cut at the ends of the axis."""
-    ends = (low if line.low is None else line.low, high if line.high is None else line.high)
+def _place_line(index: int, line: DotLine, low: float, high: float) -> dict[str, Any]:
+    """Return a line as data of the chart, its interval cut at the ends of the axis."""
     name = ", ".join(filter(None, (cut(line.name, NAME), line.figure)))
-    return {
-        "row": index,
-        "name": name,
-        "told": _fit_words(line.told, LINE - cell_len(name)),
-        "ink": SOFT if line.color == SOFT else INK,
-        "color": line.color,
-        "shape": SHAPES[line.color],
-        "value": line.value,
-        "known": line.is_known,
-        "from": max(ends[0], low),
-        "to": min(ends[1], high),
-        "left": line.low is None or line.low < low,
-        "right": line.high is None or line.high > high,
-    }
+    told = _fit_words(line, LINE - cell_len(name))
+    ink, shape = SOFT if line.color == SOFT else INK, SHAPES[line.color]
+    place = {"row": index, "name": name, "told": told, "ink": ink, "color": line.color, "shape": shape}
+    if line.ends is None:
+        return place | {"value": line.value}
+    left, right = low if line.ends[0] is None else line.ends[0], high if line.ends[1] is None else line.ends[1]
+    cuts = {"left": line.ends[0] is None or left < low, "right": line.ends[1] is None or right > high}
+    return place | {"value": line.value, "from": max(left, low), "to": min(right, high), **cuts}
 
 
-def _fit_words(words: str, columns: int) -> str:
-    """Shorten words to their room; the interval in brackets goes first, since it is drawn."""
-    return words if cell_len(words) <= columns else cut(_BRACKETS.sub("", words), columns)
+def _fit_words(line: DotLine, room: int) -> str:
+    """Shorten words to so many letters; what is drawn goes first: the interval, then the ratio of what is refused."""
+    brief = _BRACKETS.sub("", line.told)
+    briefest = brief.rpartition(", ")[2] if line.color == SOFT else brief.partition(", ")[0]
+    return next((words for words in (line.told, brief) if cell_len(words) <= room), cut(briefest, room))
 
 
-def draw_intervals(document: Document) -> Chart | None:
-    """Draw the intervals of each group below each other; return None if nothing has a time."""
-    return stack([draw_panel(*panel) for panel in find_group_panels(document)[:MOST_GROUPS]])
-
-
-def tell_undrawn_targets(document: Document) -> str:
-    """Say in a sentence what the figure has no room for; return "" if it has all."""
-    panels = find_group_panels(document)
-    groups = len(panels) - MOST_GROUPS
-    targets = max((len(lines) - MOST_TARGETS for _, lines, _ in panels[:MOST_GROUPS]), default=0)
-    told = [counted(groups, "more group")] if groups > 0 else []
-    told += [f"{'up to ' if len(panels) > 1 else ''}{counted(targets, 'more target')}"] if targets > 0 else []
-    return f"Not drawn: {' and '.join(told)}; the tables have all." if told else ""
-
-
-def describe_intervals(document: Document) -> str:
-    """Describe the figure to a reader who can't see it: each target's time, and how it compares."""
-    told = []
-    for name, lines, axis in find_group_panels(document)[:MOST_GROUPS]:
-        targets = (f"{line.name} {line.figure}, {line.told}" for line in lines[:MOST_TARGETS])
-        told.append(f"{name}, {axis.title}: {'; '.join(targets)}.")
-    return " ".join(told)
-
-
-def find_group_panels(document: Document) -> list[tuple[str, list[DotLine], Axis]]:
-    """List name, lines and axis of each group that has an answer and a time."""
-    panels = []
+def find_group_panels(document: Document) -> Iterator[DotPanel]:
+    """List the panel of each group that has an answer and a time."""
     for summary in document.groups:
         found = compare_rows(summary, document)
         if found.answer and (lines := find_lines(found)):
             near = 1 + found.answer.same_within
-            reference = cut(found.reference or "the lowest median", NAME)
-            axis = Axis(title=f"time relative to {reference}", at=1.0, band=(1 / near, near))
-            panels.append((summary.name, lines, axis))
-    return panels
+            reference = cut(short(found.reference or "the lowest median"), NAME)
+            axis = f"time relative to {reference}"
+            yield DotPanel(title=summary.name, lines=lines, axis=axis, at=1.0, band=(1 / near, near))
 
 
 def find_lines(found: Compared) -> list[DotLine]:
@@ -218,30 +211,28 @@ def find_lines(found: Compared) -> list[DotLine]:
             ratio = found.ratio(row)
             # without a restart in common there is no ratio: the dot is the quotient of the medians, without an interval
             place = ratio.value if ratio else row.end_to_end.median_ns / base_ns
-            lines.append((found.is_refused(row), place, _place_row(found, row, ratio, place)))
+            line = DotLine(
+                name=short(row.arm),
+                figure=duration(found.time_ns(row)),
+                told=_tell_row(found, row),
+                color=_choose_row_color(found, row),
+                value=place,
+                ends=ratio.ends if ratio else None,
+            )
+            lines.append((found.is_refused(row), place, line))
     return [line for _, _, line in sorted(lines, key=lambda one: one[:2])]
 
 
-def _place_row(found: Compared, row: Row, ratio: Ratio | None, place: float) -> DotLine:
-    assert row.end_to_end is not None, "only rows with a time have a place"
+def _tell_row(found: Compared, row: Row) -> str:
+    """Tell how a row compares with the reference, and why it may not be shipped."""
+    ratio, refusal = found.ratio(row), found.tell_refusal(row)
     if row.arm == found.ship:
         told = (qualify(found.answer).removeprefix(", ") if found.answer else "") or SHIPPED
     elif row.arm == found.reference:
         told = "baseline"
     else:
         told = tell_ratio(ratio) if ratio else NEVER_TOGETHER
-    refusal = found.tell_refusal(row)
-    low, high = ratio.ends if ratio else (None, None)
-    return DotLine(
-        name=row.arm,
-        figure=duration(found.time_ns(row)),
-        told=f"{told}, {refusal}" if refusal else told,
-        color=_choose_row_color(found, row),
-        value=place,
-        low=low,
-        high=high,
-        is_known=ratio is not None,
-    )
+    return f"{told}, {refusal}" if refusal else told
 
 
 def _choose_row_color(found: Compared, row: Row) -> str:

@@ -20,7 +20,8 @@ from shootout.tell.answer import tell_machine
 from shootout.tell.columns import BY_HEADER, COLUMNS, Cell
 from shootout.tell.document import Document, Row
 from shootout.tell.grid import tabulate_answers
-from shootout.tell.page import charts, plots
+from shootout.tell.page.charts import Figure
+from shootout.tell.page.plots import KINDS
 from shootout.tell.page.sources import Front, MeasuredRun, Opening, open_run
 from shootout.tell.screen import ANY_WIDTH, clean_text
 
@@ -54,32 +55,6 @@ _LEFT = {column.header for column in COLUMNS if column.left}
 OPEN = 3
 """So many groups with an answer have their table open; the others are folded."""
 
-LEGEND = (
-    (
-        "target",
-        f"What is measured: backend, device and precision, such as {BASELINE_OF_FILES}:cpu:fp32.",
-    ),
-    ("eligible", "May be shipped: plain FP32, or a lower precision that is shown to keep the accuracy."),
-    (
-        "1.7x slower (1.1 to 2.7)",
-        "Takes 1.7 times as long as the target that is named. In brackets: the 95 % interval of all rows together.",
-    ),
-    ("open", "No verdict yet: the interval holds 1, or what the harness itself may be off by."),
-    ("too few restarts", "Two restarts tell nothing below a doubling, and one tells nothing."),
-    ("restart", "Every process was started afresh. The statistics count restarts, not calls."),
-    ("times vary by 10 %", "The standard deviation of one target's time between restarts. The intervals allow for it."),
-    ("control", "A hidden copy of the baseline. If the two differ, the page gives no verdict."),
-    ("disturbed", "Rounds in which other work took CPU time."),
-    ("error", "Distance of the outputs from those of the model in float64, relative to these."),
-)
-"""Terms, and what they mean."""
-METHOD = (
-    "Before anything was timed, each target's outputs were compared with those of the model in float64.",
-    "The targets took turns on the same CPUs, in shuffled order, so a disturbance met all of them alike.",
-    "Every process was started afresh several times. The statistics compare whole restarts.",
-)
-"""Sentences that hold for the measurement of every run."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
@@ -110,27 +85,11 @@ class GroupTables:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DrawnFigure:
-    """One figure as SVG.
-
-    Attributes:
-        title: what it shows, in a line.
-        caption: how to read it.
-        left_out: what the figure leaves out; "" if it has all.
-    """
-
-    title: str
-    caption: str
-    svg: Markup
-    left_out: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FrontPart:
     """The part that stands before the runs: what is decided on all of them."""
 
     opening: Opening
-    figure: DrawnFigure | None
+    figure: Figure | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,11 +107,10 @@ class Section:
     name: str
     opening: Opening
     answers: Table | None
-    intervals: DrawnFigure | None
     groups: Sequence[GroupTables]
     remarks: Sequence[Markup]
     more: Sequence[Markup]
-    figures: Sequence[DrawnFigure]
+    figures: Sequence[Figure]
     proof: Table
     setup: Sequence[tuple[str, str]]
     environment: Table
@@ -160,7 +118,9 @@ class Section:
 
 def render(runs: Sequence[MeasuredRun], front: Front | None = None) -> str:
     """Render all runs below each other, in the given order; what is decided comes first, and is the only answer."""
-    return write(list(map(lay_out, runs)), _lay_out_front(front) if front else None)
+    return write(
+        list(map(lay_out, runs)), FrontPart(opening=front.open(ANY_WIDTH), figure=front.draw()) if front else None
+    )
 
 
 def write(sections: Sequence[Section], front: FrontPart | None = None) -> str:
@@ -215,25 +175,19 @@ def _mark_screen_line(line: Text) -> Markup:
     return Markup('<span class="{}">{}</span>').format(line.style, marked) if line.style else marked
 
 
-def _lay_out_front(front: Front) -> FrontPart:
-    figure = _draw(front.title, front.caption, front.draw(), front.tell_undrawn(), front.describe())
-    return FrontPart(opening=front.open(ANY_WIDTH), figure=figure)
-
-
 def lay_out(run: MeasuredRun) -> Section:
     """Lay out what a run shows, and draw its figures."""
     document = run.document
-    others = (_draw_kind(run, name) for name in plots.KINDS if name != plots.FIRST)
+    drawn = (draw(run) for draw in KINDS.values())
     shown, every = (table.tell_run(document, full=full) for full in (False, True))
     return Section(
         name=f"{document.study} ({PurePath(document.run).name})" if document.study else PurePath(document.run).name,
         opening=open_run(document, ANY_WIDTH),
         answers=_tabulate_answers(document) if len(document.answer) > 1 else None,
-        intervals=_draw_kind(run, plots.FIRST),
         groups=list(_tabulate_groups(document)),
         remarks=mark_lines(shown),
         more=mark_lines(line for line in every if line not in shown),
-        figures=[figure for figure in others if figure],
+        figures=[figure for figure in drawn if figure],
         proof=tabulate_proof(document),
         setup=[fact for fact in _list_setup(document) if fact[1]],
         environment=tabulate_environment(document),
@@ -297,20 +251,6 @@ def _mark_target(line: Mapping[str, Cell], name: str) -> Markup:
     reason = str(line.get("", ""))
     state = Markup('<span class="state">{}</span>').format(mark_cell(reason)) if reason else ""
     return mark_parts(str(line[name])) + state
-
-
-def _draw_kind(run: MeasuredRun, name: str) -> DrawnFigure | None:
-    kind = plots.KINDS[name]
-    description = kind.describe(run) if kind.describe else ""
-    return _draw(kind.title, kind.caption, kind.draw(run), kind.tell_left_out(run), description)
-
-
-def _draw(title: str, caption: str, chart: charts.Chart | None, left_out: str, description: str) -> DrawnFigure | None:
-    """Draw a figure; return None if there is nothing to show."""
-    if chart is None:
-        return None
-    svg = Markup(charts.to_svg(chart, f"{title}. {description}".strip()))  # noqa: S704
-    return DrawnFigure(title=title, caption=caption, svg=svg, left_out=left_out)
 
 
 PROOF = ("target", "library", "device", "threads", "compute layers", "proven", "error", "fallbacks")

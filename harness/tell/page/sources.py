@@ -16,7 +16,7 @@ from shootout.tell.document import Document
 from shootout.tell.grid import write_support_of_all
 
 if TYPE_CHECKING:
-    from shootout.tell.page.charts import Chart
+    from shootout.tell.page.charts import Figure
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,27 +43,13 @@ class Opening:
 
 
 class Front(Protocol):
-    """Hold what stands before the runs: what is decided on all of them, with a figure.
-
-    Attributes:
-        title: the figure's heading.
-        caption: how to read it.
-    """
-
-    title: str
-    caption: str
+    """Hold what stands before the runs: what is decided on all of them, with a figure."""
 
     def open(self, width: int) -> Opening:
         """Return the opening, in so many columns."""
 
-    def draw(self) -> Chart | None:
+    def draw(self) -> Figure | None:
         """Draw the figure; return None if nothing can be shown."""
-
-    def describe(self) -> str:
-        """Describe the figure to a reader who can't see it."""
-
-    def tell_undrawn(self) -> str:
-        """Say what the figure has no room for; return "" if it has all."""
 
 
 def read(folder: Path, document: Document) -> MeasuredRun:

@@ -7,15 +7,12 @@ from collections.abc import Iterator
 from shootout.apps.judge.decide.decision import Decision, Judged
 from shootout.apps.judge.decide.policy import Objective
 from shootout.apps.judge.decide.screen import compare_objective, tell_objective
-from shootout.core.errors import UsageError
-from shootout.core.units import counted
 from shootout.tell.document import Finding, tell_finding
 from shootout.tell.limits import BYTES, LIMITS, NANOSECONDS, SHARE, Limit, Standing
-from shootout.tell.page.charts import BEHIND, CHOSEN, EVEN, SOFT, Chart, complete, cut, stack
-from shootout.tell.page.intervals import MOST_TARGETS, NAME, Axis, DotLine, draw_panel
+from shootout.tell.page.charts import BEHIND, CHOSEN, EVEN, SOFT, Figure, cut
+from shootout.tell.page.intervals import NAME, DotLine, DotPanel, draw_dots
 from shootout.tell.table import SHIPPED
 
-MOST_LIMITS = 5
 WHAT = {
     Objective.LATENCY: "time",
     Objective.RATE: "time per item",
@@ -32,55 +29,34 @@ SHOWN = {
 """The factor and the unit with which a quantity is drawn; others are drawn as they are."""
 
 
-def draw_decision(decision: Decision) -> Chart | None:
+def draw_decision(decision: Decision) -> Figure | None:
     """Draw a panel for the objective and one for each limit of the policy; return None if nothing has a figure."""
-    panels = [panel for panel in find_panels(decision) if any(line.value is not None for line in panel[1])]
-    return stack([draw_panel(*panel) for panel in panels])
+    return draw_dots(
+        "Objective and limits",
+        "The first panel compares each candidate's objective with the chosen one's; a bar is the 95 % interval, and "
+        "the shaded stripe counts as equal. Below, a brown tick is a limit, and a bar reaches from the lowest to the "
+        "highest value that the measurements allow. Blue: ships. Green: tied, open, or meets the limit. Brown: worse, "
+        "or breaks the limit. Gray: not eligible, or unknown.",
+        [panel for panel in find_panels(decision) if any(line.value is not None for line in panel.lines)],
+    )
 
 
-def plot_decision(decision: Decision) -> Chart:
-    """Draw the same for a notebook or a file.
-
-    Raises:
-        UsageError: no candidate has a figure.
-    """
-    if (chart := draw_decision(decision)) is None:
-        raise UsageError("no candidate has a figure to draw: measure what the policy limits")
-    return complete(chart)
-
-
-def tell_undrawn_candidates(decision: Decision) -> str:
-    """Say what the figure has no room for."""
-    more = len(decision.candidates) - MOST_TARGETS
-    return f"Not drawn: {counted(more, 'more candidate')}." if more > 0 else ""
-
-
-def describe_decision(decision: Decision) -> str:
-    """Describe the figure to a reader who can't see it: each panel's candidates, and how they stand."""
-    told = []
-    for title, lines, _ in find_panels(decision):
-        candidates = (f"{line.name} {line.figure} {line.told}" for line in lines[:MOST_TARGETS])
-        told.append(f"{title}: {'; '.join(candidates)}.")
-    return " ".join(told)
-
-
-def find_panels(decision: Decision) -> Iterator[tuple[str, list[DotLine], Axis]]:
-    """List title, lines of candidates and axis of each panel; the best objective comes first in all panels."""
+def find_panels(decision: Decision) -> Iterator[DotPanel]:
+    """List the panel of the objective, and one for each limit; the best objective comes first in all panels."""
     candidates = sorted(decision.candidates, key=lambda judged: (judged.objective is None, judged.objective or 0.0))
     best = next((judged.objective for judged in candidates if judged.objective), None)
     base = decision.of(decision.chosen).objective if decision.chosen else best
     if base:
-        reference = cut(decision.chosen or "the least", NAME)
         near = 1 + decision.policy.indifferent
-        axis = Axis(title=f"{WHAT[decision.policy.objective]} relative to {reference}", at=1.0, band=(1 / near, near))
-        yield (
-            f"Objective: {decision.policy.objective}",
-            [_place_objective(decision, judged, base) for judged in candidates],
-            axis,
+        yield DotPanel(
+            title=f"Objective: {decision.policy.objective}",
+            lines=[_place_objective(decision, judged, base) for judged in candidates],
+            axis=f"{WHAT[decision.policy.objective]} relative to {cut(decision.chosen or 'the least', NAME)}",
+            at=1.0,
+            band=(1 / near, near),
         )
-    limits = list(dict.fromkeys(finding.limit for each in candidates for finding in each.limits if not finding.implied))
-    for limit in limits[:MOST_LIMITS]:
-        yield _lay_out_limit(decision, candidates, limit)
+    limits = dict.fromkeys(finding.limit for each in candidates for finding in each.limits if not finding.implied)
+    yield from (_lay_out_limit(decision, candidates, limit) for limit in limits)
 
 
 def _place_objective(decision: Decision, judged: Judged, base: float) -> DotLine:
@@ -105,18 +81,10 @@ def _place_objective(decision: Decision, judged: Judged, base: float) -> DotLine
         told = f"{told}, {why[0]}" if told else why[0]
     elif not judged.objective:
         told = judged.unmeasured or "not measured"
-    if judged.ratio is None:
-        return DotLine(name=name, figure=figure, told=told, color=color, value=place)
-    return DotLine(
-        name=name,
-        figure=figure,
-        told=told,
-        color=color,
-        value=judged.ratio.value,
-        low=judged.ratio.low,
-        high=judged.ratio.high,
-        is_known=True,
-    )
+    ends = None
+    if judged.ratio:
+        place, ends = judged.ratio.value, (judged.ratio.low, judged.ratio.high)
+    return DotLine(name=name, figure=figure, told=told, color=color, value=place, ends=ends)
 
 
 def _choose_color(decision: Decision, judged: Judged) -> str:
@@ -127,16 +95,20 @@ def _choose_color(decision: Decision, judged: Judged) -> str:
     return BEHIND if judged.standing is Standing.MET else SOFT
 
 
-def _lay_out_limit(decision: Decision, candidates: list[Judged], limit: Limit) -> tuple[str, list[DotLine], Axis]:
+def _lay_out_limit(decision: Decision, candidates: list[Judged], limit: Limit) -> DotPanel:
     quantity = LIMITS[limit]
     scale, unit = SHOWN.get(quantity.unit.what, (1.0, ""))
     found = [(judged, finding) for judged in candidates for finding in judged.limits if finding.limit is limit]
     wanted = found[0][1].wanted
     side = "at most" if quantity.side == "most" else "at least"
-    is_log = quantity.unit is not SHARE and limit is not Limit.DROP
-    axis = Axis(title=unit or str(limit), at=wanted * scale, is_limit=True, is_log=is_log)
-    lines = [_place_against_limit(decision, judged, finding, scale) for judged, finding in found]
-    return f"Limit: {limit} {side} {quantity.unit.tell_limit(wanted)}", lines, axis
+    return DotPanel(
+        title=f"Limit: {limit} {side} {quantity.unit.tell_limit(wanted)}",
+        lines=[_place_against_limit(decision, judged, finding, scale) for judged, finding in found],
+        axis=unit or str(limit),
+        at=wanted * scale,
+        is_limit=True,
+        is_log=quantity.unit is not SHARE and limit is not Limit.DROP,
+    )
 
 
 def _place_against_limit(decision: Decision, judged: Judged, finding: Finding, scale: float) -> DotLine:
@@ -153,7 +125,5 @@ def _place_against_limit(decision: Decision, judged: Judged, finding: Finding, s
         told=f"{told}: {words}",
         color=color,
         value=high if value is None else value,
-        low=low,
-        high=high,
-        is_known=value is not None,
+        ends=None if value is None else (low, high),
     )

@@ -14,7 +14,7 @@ from shootout.apps.judge.decide.screen import list_title_parts, tell_outcome, wr
 from shootout.tell.page.sources import Opening
 
 if TYPE_CHECKING:
-    from shootout.tell.page.charts import Chart
+    from shootout.tell.page.charts import Figure
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,15 +23,6 @@ class PolicyAnswer:
 
     decision: Decision
     question: Question
-
-    title = "Objective and limits"
-    caption = (
-        "The first panel compares each candidate's objective with the chosen one's; a bar is the 95 % interval, and "
-        "the shaded stripe counts as equal. Below, a brown line is a limit, and a bar reaches from the lowest to the "
-        "highest value that the measurements allow. Blue diamond: ships. Green: tied, can't tell, or meets "
-        "the limit. Brown: "
-        "worse, or breaks the limit. Gray: not eligible, or unknown."
-    )
 
     @classmethod
     def of_runs(cls, folders: Sequence[Path], policy: Path, group: str | None = None) -> PolicyAnswer:
@@ -55,20 +46,8 @@ class PolicyAnswer:
             lines=write_support(self.decision, self.question, width),
         )
 
-    def draw(self) -> Chart | None:
+    def draw(self) -> Figure | None:
         """Draw the objective and each limit; return None if nothing has a figure."""
         from shootout.apps.judge.decide import figure  # with the drawing library, which an extra installs
 
         return figure.draw_decision(self.decision)
-
-    def describe(self) -> str:
-        """Describe the figure to a reader who can't see it."""
-        from shootout.apps.judge.decide import figure  # as above
-
-        return figure.describe_decision(self.decision)
-
-    def tell_undrawn(self) -> str:
-        """Say what the figure has no room for."""
-        from shootout.apps.judge.decide import figure  # as above
-
-        return figure.tell_undrawn_candidates(self.decision)
