@@ -31,14 +31,17 @@ class Standing(StrEnum):
     UNKNOWN = "unknown"
 
 
-def judge_limit(low: float | None, high: float | None, limit: float, *, at_most: bool = True) -> Standing:
+Interval = tuple[float | None, float | None]
+"""The lower and the upper end of what a figure may be; None where that end isn't known."""
+
+
+def judge_limit(interval: Interval, limit: float, *, at_most: bool = True) -> Standing:
     """Judge an interval against a limit: met or broken if it lies wholly on one side.
 
     Args:
-        low, high: None if that end isn't known.
         at_most: the limit is an upper one; else a lower one.
     """
-    worst, best = (high, low) if at_most else (low, high)
+    worst, best = reversed(interval) if at_most else interval
     if worst is not None and (worst <= limit if at_most else worst >= limit):
         return Standing.MET
     if best is not None and (best > limit if at_most else best < limit):

@@ -14,13 +14,12 @@ from support.races import made
 
 from shootout.apps.judge.analysis import analyse_cells
 from shootout.apps.judge.gate.evidence import Check, Limits, _check_outputs, find_evidence, read_limits
-from shootout.apps.judge.gate.verdict import judge_slowdown
+from shootout.apps.judge.gate.reference import Reference
+from shootout.apps.judge.gate.verdict import judge_gate
 from shootout.core.contract import Arm, Executed, NotRunKind, Precision, Target
 from shootout.core.errors import NotRun, UsageError
-from shootout.core.journal import journal
 from shootout.core.journal.records import Checked, Line, not_run
 from shootout.core.messages import Scores
-from shootout.core.results.group import group_of
 from shootout.tell.limits import Standing
 from shootout.tell.paired import compare_means
 
@@ -306,15 +305,15 @@ def test_few_rows_do_for_a_candidate_that_computes_the_same_function(
 def test_a_slowdown_is_held_to_its_limit_as_the_race_holds_it(
     tmp_path: Path, slowdown: float, restarts: int, standing: Standing
 ):
-    """Whatever interval of the ratio a screen shows."""
     rng, lines = np.random.default_rng(2), list[Line]()
     for restart in range(restarts):
         for arm, ns in ((made.A, 1e3), (made.B, 1e3 * slowdown), (made.COPY, 1e3)):
             lines.append(made.played(arm, restart, ns * np.exp(rng.normal(0.0, 0.003))))
         lines.append(made.rounds(restart))
-    history = journal.read(made.write(tmp_path / "run", made.header(), *lines))
-    (group,) = (group_of(history, record) for record in history.groups)
-    assert judge_slowdown(group, made.A.label, made.B.label, 0.05) is standing
+    names = made.A.label, made.B.label
+    recorded = Reference(place="made", target=names[0], again=names[0], given={})
+    found = judge_gate(made.write(tmp_path / "run", made.header(), *lines), names, recorded, Limits(slower=0.05))
+    assert [one.standing for one in found.checks if one.name == "time"] == [standing]
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from shootout.core.results.group import Group, judged
 from shootout.core.scenario import find_scenario
 from shootout.core.schemes import is_exact, shown_as
 from shootout.core.study.group import GroupRecord, own_fp32
-from shootout.models.metrics import DEFAULT_DROP, count_rows_for_rare, find_max_drop, read_share
+from shootout.models.metrics import CONFIDENCE, DEFAULT_DROP, count_rows_for_rare, find_max_drop, read_share
 from shootout.tell.document import FrontRow, GroupSummary, Metric, MetricChange, MetricPart, Quantized, Row, ratio_of
 from shootout.tell.limits import Standing, judge_limit
 from shootout.tell.paired import (
@@ -105,16 +105,27 @@ def _measure_metric(
     """Return the mean score of one output, how it changed, and how it stands to the limit."""
     alike = {arm for arm, one in scores.items() if len(one.rows) == len(mine.rows) and not one.fault}
     against = _reference_of(row, record, alike)
-    before, lower = scores[against] if against else None, mine.lower_is_better
-    value, change, worst = math.fsum(mine.rows) / len(mine.rows), None, None
+    before = scores[against] if against else None
+    metric = measure_metric(mine, before, against)
+    return metric if is_exact(row.precision, row.scheme, row.file) else judge_metric(metric, mine, before, given)
+
+
+def measure_metric(mine: Scores, before: Scores | None, against: str | None, confidence: float = CONFIDENCE) -> Metric:
+    """Return the mean score of one output, and how it changed against what scored `before`.
+
+    Args:
+        before: the scores of another arm, `against`, on the same rows; None if it has none.
+        confidence: of both intervals.
+    """
+    lower, change, worst, lost = mine.lower_is_better, None, None, None
     if before:
-        change = compare_means(before.rows, mine.rows, is_lower_better=lower, worst=before.worst)
+        change = compare_means(before.rows, mine.rows, is_lower_better=lower, worst=before.worst, confidence=confidence)
         worst = before.worst or find_worst_loss(before.rows, mine.rows, is_lower_better=lower)
-    low, high = bound_mean(mine.rows, ends=find_ends(mine)) or (None, None)
-    lost = find_lost_part(before.parts, mine.parts) if before else None
-    metric = Metric(
+        lost = find_lost_part(before.parts, mine.parts)
+    low, high = bound_mean(mine.rows, confidence, find_ends(mine)) or (None, None)
+    return Metric(
         name=mine.name,
-        value=value,
+        value=math.fsum(mine.rows) / len(mine.rows),
         low=low,
         high=high,
         rows=len(mine.rows),
@@ -126,9 +137,6 @@ def _measure_metric(
         output=mine.output,
         loses_most=MetricPart(**asdict(lost)) if lost else None,
     )
-    if is_exact(row.precision, row.scheme, row.file):
-        return metric
-    return _judge_metric(metric, mine, before, given)
 
 
 def find_ends(scores: Scores) -> tuple[float, float] | None:
@@ -138,7 +146,7 @@ def find_ends(scores: Scores) -> tuple[float, float] | None:
     return (min(0.0, *scores.rows), max(1.0, *scores.rows)) if scores.against == "outputs" and is_share else None
 
 
-def _judge_metric(metric: Metric, mine: Scores, before: Scores | None, given: Mapping[str, Any]) -> Metric:
+def judge_metric(metric: Metric, mine: Scores, before: Scores | None, given: Mapping[str, Any]) -> Metric:
     """Return the metric with its limit and how it stands to that.
 
     Args:
@@ -147,24 +155,20 @@ def _judge_metric(metric: Metric, mine: Scores, before: Scores | None, given: Ma
     """
     if metric.against == "outputs" and "min_agreement" in given and not metric.lower_is_better:
         return _judge_agreement(metric, read_share(given["min_agreement"]))
-    if before is not None and ("max_drop" in given or metric.against == "truth"):
-        limit = find_max_drop(given.get("max_drop", DEFAULT_DROP), math.fsum(before.rows) / len(before.rows))
-        return _judge_drop(metric, mine, before, limit)
-    return metric
+    if before is None or ("max_drop" not in given and metric.against != "truth"):
+        return metric
+    limit = find_max_drop(given.get("max_drop", DEFAULT_DROP), math.fsum(before.rows) / len(before.rows))
+    standing, needed = judge_drop(metric.change, before, mine, limit)
+    found = {"limits": "drop", "limit": limit, "standing": standing, "rows_needed": needed}
+    return metric.model_copy(update=found)
 
 
 def _judge_agreement(metric: Metric, limit: float) -> Metric:
-    standing, needed = judge_limit(metric.low, metric.high, limit, at_most=False), None
+    standing, needed = judge_limit((metric.low, metric.high), limit, at_most=False), None
     if standing is Standing.UNKNOWN and metric.low is not None and metric.high is not None:
         middle, reach = (metric.low + metric.high) / 2, (metric.high - metric.low) / 2
         needed = count_rows_needed(metric.rows, reach, middle - limit)
     found = {"limits": "agreement", "limit": limit, "standing": standing, "rows_needed": needed}
-    return metric.model_copy(update=found)
-
-
-def _judge_drop(metric: Metric, mine: Scores, before: Scores, limit: float) -> Metric:
-    standing, needed = judge_drop(metric.change, before, mine, limit)
-    found = {"limits": "drop", "limit": limit, "standing": standing, "rows_needed": needed}
     return metric.model_copy(update=found)
 
 
@@ -179,8 +183,8 @@ def judge_drop(change: MeanChange | None, before: Scores, after: Scores, limit: 
     if after.against == "truth" and admits_any_loss(limit, *means, is_lower_better=lower):
         return standing, needed
     if change:
-        low, high = (change.low, change.high) if lower else (-change.high, -change.low)
-        standing = judge_limit(low, high, limit, at_most=True)
+        lost = (change.low, change.high) if lower else (-change.high, -change.low)
+        standing = judge_limit(lost, limit)
         worst = before.worst or find_worst_loss(before.rows, after.rows, is_lower_better=lower)
         loss = change.value if lower else -change.value
         if standing is Standing.MET and len(after.rows) < count_rows_for_rare(worst, limit, loss):

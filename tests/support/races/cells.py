@@ -62,7 +62,7 @@ def fidelity(error: float = 1e-7, change: tuple[float, float, str] | None = None
             change=MetricChange(value=value, low=low, high=high, sd=0.1, rows=1_000, against=against),
             limits="drop",
             limit=0.01,
-            standing=judge_limit(-high, -low, 0.01),
+            standing=judge_limit((-high, -low), 0.01),
         )
     figures: dict[str, Any] = {
         "max_abs": error,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from shootout.apps.judge.analysis import analyse_cells
+from shootout.apps.judge.analysis import Analysed, analyse_cells
 from shootout.apps.judge.cell import Cell
 from shootout.apps.judge.compare.matching import read_asked, refuse_strangers
 from shootout.apps.judge.compare.merged import expand_merged
@@ -153,6 +153,12 @@ def read_question(folders: Sequence[Path], group: str | None = None) -> Question
         documents=tuple(run.document for run in runs),
         answers=tuple(one for run in runs for one in run.document.answer if one.group in named),
     )
+
+
+def candidate_of(run: Analysed, row: Row) -> Candidate:
+    """Return one row of a run as a candidate by itself; its group has a cell."""
+    play = Play(run=run.document.run, cell=run.cells[row.group], row=row, group=run.groups[row.group])
+    return Candidate(label=row.arm, machine=machine_of(run.document.environment), plays=(play,))
 
 
 def _foremost_play(plays: Sequence[Play]) -> Play:

@@ -270,7 +270,7 @@ def _limit_of_run(limit: Limit, candidate: Candidate) -> float | None:
 def judge_figure(limit: Limit, wanted: float, figure: Bounds, *, implied: bool = False) -> Finding:
     """Return a figure's bounds against a limit."""
     is_most = LIMITS[limit].side == "most"
-    standing = judge_limit(figure.low, figure.high, wanted, at_most=is_most)
+    standing = judge_limit((figure.low, figure.high), wanted, at_most=is_most)
     best = figure.low if is_most else figure.high
     excess = abs(best - wanted) / wanted if standing is Standing.BROKEN and best is not None and wanted else None
     unknown = standing is Standing.UNKNOWN

@@ -10,13 +10,12 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from shootout.apps.judge.analysis import Analysed, analyse_cells
-from shootout.apps.judge.decide.candidates import Candidate, Play
+from shootout.apps.judge.decide.candidates import candidate_of
 from shootout.apps.judge.decide.limits import judge_limits
 from shootout.apps.judge.decide.policy import Objective, Policy, as_policy
 from shootout.core.errors import UsageError
 from shootout.tell.document import Document, Finding, Findings, stand
 from shootout.tell.limits import FIDELITY, LIMITS, Limit, Standing
-from shootout.tell.machines import machine_of
 from shootout.tell.study_options import TuneOptions
 
 
@@ -65,14 +64,10 @@ def judge_stage(folder: Path) -> tuple[Document, Findings]:
 
 def judge_rows(analysed: Analysed, limits: Mapping[str, float]) -> Findings:
     """Return how each timed row of a run stands to the limits, each by itself."""
-    policy = policy_of(limits)
-    machine, found = machine_of(analysed.document.environment), dict[tuple[str, str], Sequence[Finding]]()
+    policy, found = policy_of(limits), dict[tuple[str, str], Sequence[Finding]]()
     for name, cell in analysed.cells.items():
-        group = analysed.groups[name]
         for row in (one for one in cell.rows if one.group == name and one.end_to_end):
-            play = Play(run=analysed.document.run, cell=cell, row=row, group=group)
-            candidate = Candidate(label=row.arm, machine=machine, plays=(play,))
-            found[name, row.arm] = judge_limits(policy, [candidate])[row.arm]
+            found[name, row.arm] = judge_limits(policy, [candidate_of(analysed, row)])[row.arm]
     return found
 
 

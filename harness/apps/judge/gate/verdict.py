@@ -20,12 +20,10 @@ from shootout.core.contract import NotRun, NotRunKind
 from shootout.core.errors import ExitCode, Unavailable, UsageError
 from shootout.core.journal.folder import ELSEWHERE, START_OVER
 from shootout.core.journal.records import Played
-from shootout.core.results.group import Group
 from shootout.core.results.run import Run, begun, is_from_here
-from shootout.core.stats.verdicts import Verdict
 from shootout.core.units import counted, duration, span
 from shootout.tell.document import Part, Ratio, Row
-from shootout.tell.limits import SHARE, Standing
+from shootout.tell.limits import SHARE, Standing, judge_limit
 from shootout.tell.ratios import tell_close_ratio
 
 Outcome = Literal["pass", "fail", "undecided"]
@@ -61,13 +59,13 @@ class Gate(Part):
     reference: str
     candidate: str
     recorded: str
-    ratio: Ratio | None
+    ratio: Ratio | None = None
     limit: float
-    wall_s: float
-    restarts: int
+    wall_s: float = 0.0
+    restarts: int = 0
     earlier_restarts: int = 0
-    checks: tuple[Check, ...]
-    notes: tuple[str, ...]
+    checks: tuple[Check, ...] = ()
+    notes: tuple[str, ...] = ()
     run: str
     folder: str | None = None
     given: str | None = None
@@ -150,34 +148,33 @@ def judge_gate(
     rows = {row.arm: row for row in run.document.rows}
     mine, other = (rows[name] for name in names)
     checks = find_evidence(run, *names, limits, packed=packed)
-    ratio = other.end_to_end.ratio if other.end_to_end else None
-    fails = [tell_check(one) for one in checks if one.standing is Standing.BROKEN]
-    opens = [tell_check(one) for one in checks if one.standing is Standing.UNKNOWN]
-    if not fails:
+    if not any(one.standing is Standing.BROKEN for one in checks):
         _refuse_skipped(mine, other)
-    standing, why = _judge_speed(run, mine, other, ratio, limits)
-    if standing is Standing.BROKEN:
-        fails.append(why)
-    elif standing is Standing.UNKNOWN and not fails:
-        opens.insert(0, why)
-    elif standing is Standing.UNKNOWN:
-        why = f"not raced{' to the end' if ratio else ''}, because another limit is broken"
-    outcome: Outcome = "fail" if fails else "undecided" if opens else "pass"
+    time = _check_time(run, mine, other, limits, checks)
+    fails = [_tell_reason(one) for one in (*checks, time) if one.standing is Standing.BROKEN]
+    opens = [_tell_reason(one) for one in (time, *checks) if one.standing is Standing.UNKNOWN]
+    if fails and time.standing is Standing.UNKNOWN:
+        opens.pop(0)
+    timing = other.end_to_end
     return Gate(
-        outcome=outcome,
+        outcome="fail" if fails else "undecided" if opens else "pass",
         reasons=(*fails, *opens),
         reference=names[0],
         candidate=names[1],
         recorded=recorded.place,
-        ratio=ratio,
+        ratio=timing.ratio if timing else None,
         limit=1 + limits.slower,
         wall_s=run.document.wall_s,
-        restarts=other.end_to_end.restarts if other.end_to_end else 0,
-        checks=(*checks, _check_time((mine, other), standing, ratio, limits, why)),
+        restarts=timing.restarts if timing else 0,
+        checks=(*checks, time),
         notes=tuple(_make_notes(run, mine, recorded, limits)),
         run=str(folder),
-        next=_find_next(run, mine) if standing is Standing.UNKNOWN and not fails else None,
+        next=_find_next(run, mine) if time.standing is Standing.UNKNOWN and not fails else None,
     )
+
+
+def _tell_reason(check: Check) -> str:
+    return check.reason or "" if check.name == TIME else tell_check(check)
 
 
 def tell_unraced(folder: Path, names: tuple[str, str], recorded: Reference, limits: Limits, why: str) -> Gate:
@@ -188,12 +185,7 @@ def tell_unraced(folder: Path, names: tuple[str, str], recorded: Reference, limi
         reference=names[0],
         candidate=names[1],
         recorded=recorded.place,
-        ratio=None,
         limit=1 + limits.slower,
-        wall_s=0.0,
-        restarts=0,
-        checks=(),
-        notes=(),
         run=str(folder),
     )
 
@@ -208,46 +200,34 @@ def _refuse_skipped(mine: Row, other: Row) -> None:
             raise Unavailable(f"the {what} {row.arm} can't run here: {why}")
 
 
-def judge_slowdown(group: Group, reference: str, candidate: str, slower: float) -> Standing:
-    """Judge a candidate's time against the limit, by the interval that the race itself ends by.
+def _check_time(run: Analysed, mine: Row, other: Row, limits: Limits, exact: Sequence[Check]) -> Check:
+    """Hold the ratio's interval, by which the race itself ends, against the limit.
 
     Args:
-        slower: what the limit is, as a share of the reference's time.
+        exact: the other evidence, of which a red line ended the race.
     """
-    known = group.evidence("end_to_end")
-    found = known.compare(candidate, reference, limit=slower)
-    states = {Verdict.SLOWER: Standing.BROKEN, Verdict.FASTER: Standing.MET}
-    return states.get(found.verdict, Standing.UNKNOWN) if found else Standing.UNKNOWN
-
-
-def _judge_speed(run: Analysed, mine: Row, other: Row, ratio: Ratio | None, limits: Limits) -> tuple[Standing, str]:
-    """Tell whether it is too slow, and how that is told."""
-    if ratio is None:
+    ratio, limit = other.end_to_end.ratio if other.end_to_end else None, SHARE.tell_limit(limits.slower)
+    standing = judge_limit(ratio.ends, 1 + limits.slower) if ratio and not ratio.reason else Standing.UNKNOWN
+    why = f"the candidate is slower by more than {limit}" if standing is Standing.BROKEN else None
+    if standing is Standing.UNKNOWN:
         lacking = next((row for row in (mine, other) if row.end_to_end is None), None)
-        why = f"{lacking.arm} has no time: {lacking.reason}" if lacking else "they were never measured together"
-        return Standing.UNKNOWN, why
-    standing = Standing.UNKNOWN
-    if ratio.reason is None:
-        standing = judge_slowdown(run.groups[mine.group], mine.arm, other.arm, limits.slower)
-    limit = SHARE.tell_limit(limits.slower)
-    if standing is not Standing.UNKNOWN:
-        return standing, f"the candidate is slower by more than {limit}" if standing is Standing.BROKEN else ""
-    return (
-        standing,
-        ratio.reason or f"can't tell yet if the candidate is slower by more than {limit}: {_more_time(run)}",
-    )
-
-
-def _check_time(rows: tuple[Row, Row], standing: Standing, ratio: Ratio | None, limits: Limits, why: str) -> Check:
-    """Return the race as a line of the evidence."""
-    before, after = (duration(row.end_to_end.median_ns) if row.end_to_end else None for row in rows)
+        if any(one.standing is Standing.BROKEN for one in exact):
+            why = f"not raced{' to the end' if ratio else ''}, because another limit is broken"
+        elif lacking:
+            why = f"{lacking.arm} has no time: {lacking.reason}"
+        elif ratio is None:
+            why = "they were never measured together"
+        else:
+            told = f"can't tell yet if the candidate is slower by more than {limit}: {_more_time(run)}"
+            why = ratio.reason or told
+    before, after = (duration(row.end_to_end.median_ns) if row.end_to_end else None for row in (mine, other))
     return Check(
         name=TIME,
         reference=before,
         candidate=f"{after}, {tell_slowdown(ratio)}" if ratio and ratio.low is not None else after,
-        limit=f"at most {SHARE.tell_limit(limits.slower)} slower",
+        limit=f"at most {limit} slower",
         standing=standing,
-        reason=why or None,
+        reason=why,
     )
 
 
