@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.text import Text
 
-from shootout import models
 from shootout.backends import USUAL
-from shootout.core import backends
-from shootout.core.contract import Device, NotRunKind, Precision, short
+from shootout.core.contract import Device, Precision, short
 from shootout.core.errors import FAILURES
-from shootout.core.install import install
 from shootout.core.scenario import find_scenario
 from shootout.core.schemes import FULL
 from shootout.core.stats.verdicts import Verdict
-from shootout.core.study.feasibility import FROM_FILE
 from shootout.core.units import counted, duration, seconds, size
 from shootout.tell import registered
 from shootout.tell.columns import error
@@ -31,7 +26,6 @@ from shootout.tell.document import (
     GroupSummary,
     Metric,
     NoGain,
-    NotRaced,
     Passed,
     Rival,
     Row,
@@ -43,7 +37,7 @@ from shootout.tell.limits import Standing
 from shootout.tell.over_time import tell_over_time
 from shootout.tell.ratios import NEVER_TOGETHER, SPEED, Words, inverse, tell_lead, tell_ratio
 from shootout.tell.report import Command, Line
-from shootout.tell.screen import INDENT, NAMED, bold, fold, labeled, name_targets, typed, write_lines
+from shootout.tell.screen import INDENT, bold, fold, labeled, typed, write_lines
 from shootout.tell.wording import (
     BUSY_SHARE,
     NO_LABELS,
@@ -57,78 +51,8 @@ from shootout.tell.wording import (
     tell_threads,
 )
 
-
-def tell_untried(
-    rows: Iterable[Row], environments: Iterable[Mapping[str, Any]], lacking: Mapping[str, str] | None = None
-) -> Iterator[str]:
-    """Name the backends that weren't tried and why; first those that could win.
-
-    For example `not installed: litert (pip install ...)` and `not tried: ncnn (add with --backends)`.
-
-    Args:
-        rows: of the whole run.
-        environments: of each machine that measured, whose packages count and not the reading machine's.
-        lacking: by name what was asked for and isn't installed, with the extra that brings it.
-    """
-    every, packages = list(rows), {name for one in environments for name in one.get("libraries") or {}}
-    asked = {row.backend.partition("+")[0] for row in every}
-    never = [name for name in backends.names() if name not in asked and not backends.entry(name).own_files]
-    never = [name for name in never if name in backends.shipped() or registered.is_installed(name, packages)]
-    converted = {row.model for row in every if registered.reads_own_files(row.backend)}
-    if converted and converted >= {row.model for row in every}:  # whose files few runtimes read
-        never = [name for name in never if name in backends.shipped() and backends.capabilities(name).classical]
-    fit = {name for name in never if _could_win(name, every)}
-    absent = [name for name in never if name in fit and not registered.is_installed(name, packages)]
-    if wanted := dict(lacking or {}) | {name: backends.entry(name).extra for name in absent}:
-        yield f"not installed: {', '.join(wanted)} ({install(','.join(dict.fromkeys(wanted.values())))})"
-    others = sorted((name for name in never if name not in absent), key=lambda name: name not in fit)
-    if untried := [*_find_untried_int8(every), *fold(others, NAMED)]:
-        yield f"not tried: {', '.join(untried)} (add with --backends)"
-
-
-def _find_untried_int8(rows: Sequence[Row]) -> list[str]:
-    """Return the INT8 targets of a scored run that may win, the likeliest first: of backends as fast as that in FP32.
-
-    Without scores, no run could show what their answers are worth.
-    """
-    if not any(row.fidelity and row.fidelity.metric for row in rows):
-        return []
-    tried = {row.backend.partition("+")[0] for row in rows if row.precision == Precision.INT8}
-    plain = sorted(
-        (row.end_to_end.median_ns, row.backend)
-        for row in rows
-        if row.end_to_end and row.device == Device.CPU and row.precision == Precision.FP32 and not row.scheme
-        if row.backend in backends.shipped() and not find_scenario(row.scenario).trains
-        if (Device.CPU, Precision.INT8) in backends.capabilities(row.backend).targets
-    )
-    near = dict.fromkeys(name for time_ns, name in plain if time_ns <= INT8_GAIN * plain[0][0])
-    return [f"{name}:{Device.CPU}:{Precision.INT8}" for name in near if name not in tried]
-
-
-def _could_win(name: str, rows: Iterable[Row]) -> bool:
-    """Return whether a shipped backend runs anything of what was raced, on a device that has a time; the CPU counts."""
-    if name not in backends.shipped():
-        return False  # only a process of its own could say
-    can, known_models = backends.capabilities(name), models.names()
-    return any(
-        (row.device == Device.CPU or row.end_to_end is not None)
-        and row.device in can.devices
-        and (can.trains or not find_scenario(row.scenario).trains)
-        and not set(can.consumes).isdisjoint(
-            models.get(row.model).artifacts if row.model in known_models else FROM_FILE
-        )
-        for row in rows
-    )
-
-
-INT8_GAIN = 4
-"""INT8 is no more than so many times as fast as FP32, by the width of its numbers."""
 SHOWN = 8
 """So many arms that don't share a reason are named; the table below has them all."""
-SHOWN_REASONS = 4
-LONGEST_REASON = 60
-"""Letters; a longer reason stands below the table only."""
-_IN_BRACKETS = re.compile(r" \([^()]*\)$")
 _PRECISION = re.compile(r"[^:]+:\w+:(\w+)")
 _OUTSIDE = re.compile(r", (?![^()]*\))")
 """The pattern between the parts of a group's name."""
@@ -183,7 +107,6 @@ def write_support(answer: Answer, rows: Sequence[Row], document: Document, width
     yield from labeled("Not", tell_unsound(answer), width)
     yield from labeled("Smaller", map(tell_step, answer.smaller), width)
     yield from labeled("Changes", tell_changes(answer.would_change), width)
-    yield from labeled("Skipped", tell_skipped([answer], [document]), width)
     yield from write_lines([Line("", commands=[*list_ways_in_refused(answer)])], width)
     if answer.elsewhere:
         yield from write_lines([Line("", commands=[Command(label=ELSEWHERE, text=answer.elsewhere)])], width)
@@ -582,58 +505,6 @@ def tell_step(step: SmallerStep) -> str:
     """Describe a smaller artifact than that of the arm to ship, and what it costs."""
     time = tell_ratio(step.ratio) if step.ratio else NEVER_TOGETHER
     return f"{short(step.arm)}: model {size(step.artifact_bytes)}, {time}, {tell_cost(step)}"
-
-
-def tell_skipped(
-    answers: Sequence[Answer], documents: Sequence[Document], among: str = "group", *, reasons_follow: bool = True
-) -> Iterator[str]:
-    """Name the targets without a time, by reason, failures first; then the backends that were not tried.
-
-    Args:
-        documents: the whole runs.
-        among: what each answer is of: a group, or a run.
-        reasons_follow: whether a list of the reasons follows, which has the long ones; else they are told here.
-    """
-    told = [(group, arm) for answer in answers for group in answer.not_raced for arm in group.arms]
-    told.sort(
-        key=lambda one: (one[0].cause not in FAILURES, not one[1].endswith(f":{Precision.FP32}"))
-    )  # these may be what to ship
-    rows = [row for document in documents for row in document.rows]
-    everywhere = Counter(arm for group, arm in told if group.cause is NotRunKind.NOT_INSTALLED)
-    extras = {arm: _find_extra(arm, group) for group, arm in told if everywhere[arm] == len(answers)}
-    counts = Counter(
-        (_tell_cause(group, reasons_follow=reasons_follow), arm) for group, arm in told if not extras.get(arm)
-    )
-    arms: dict[tuple[str, int], list[str]] = {}
-    for (why, arm), count in counts.items():
-        arms.setdefault((why, count), []).append(arm)
-    some = {count: f" (in {count} of {counted(len(answers), among)})" for count in range(1, len(answers))}
-    lines = (f"{name_targets(mine)}: {why}{some.get(count, '')}" for (why, count), mine in arms.items())
-    yield from fold(lines, SHOWN_REASONS)
-    timed = {row.backend.partition("+")[0] for row in rows if row.end_to_end}
-    names = {arm: arm.partition(":")[0].partition("+")[0] for arm in extras}
-    lacking = {short(arm) if names[arm] in timed else names[arm]: extra for arm, extra in extras.items() if extra}
-    yield from tell_untried(rows, [document.environment for document in documents], lacking)
-
-
-def _find_extra(arm: str, group: NotRaced) -> str:
-    """Return the extra that installs an arm's backend; "" if what would run it is another command."""
-    name = arm.partition(":")[0].partition("+")[0]
-    extra = backends.shipped()[name].extra if name in backends.shipped() else ""
-    return extra if extra and group.fix == install(extra) else ""
-
-
-def _tell_cause(group: NotRaced, *, reasons_follow: bool) -> str:
-    if group.cause is NotRunKind.NOT_INSTALLED and group.fix:
-        return f"not installed ({group.fix})"
-    failed = "failed: " if group.cause in FAILURES else ""
-    reason = tell_why(group.reason)
-    return failed + ("why is below" if reasons_follow and len(reason) > LONGEST_REASON else reason)
-
-
-def tell_why(reason: str) -> str:
-    """Return a reason without the brackets at its end; `--full` has all of it."""
-    return _IN_BRACKETS.sub("", reason)
 
 
 def tell_changes(changes: Iterable[WouldChange]) -> Iterator[str]:

@@ -14,7 +14,6 @@ from shootout.core.units import counted, duration, size
 from shootout.tell.answer import (
     FASTER,
     MOST_FASTER,
-    SHOWN_REASONS,
     SURE,
     find_faster,
     list_ways_out,
@@ -28,7 +27,6 @@ from shootout.tell.answer import (
     tell_no_folder,
     tell_race,
     tell_same_classes,
-    tell_skipped,
     tell_step,
 )
 from shootout.tell.columns import Cell, fits, make_table
@@ -36,6 +34,7 @@ from shootout.tell.document import Answer, Crossover, Document, Row, WouldChange
 from shootout.tell.ratios import inverse, tell_ratio
 from shootout.tell.report import Command, Line
 from shootout.tell.screen import NAMED, NARROWEST, WIDEST, bold, fold, labeled, write_lines
+from shootout.tell.skipped import SHOWN_REASONS
 from shootout.tell.wording import tell_metric
 
 CHANGES_BY, FASTER_BY = "Changes by ", "Faster by "
@@ -80,7 +79,6 @@ def write_support_of_all(document: Document, narrow: int) -> Iterator[Text]:
             yield from write_lines([Line("", commands=[*list_ways_between(document)])], narrow)
         yield from labeled(label, items, narrow)
     yield from _write_faster_of_all(answers, narrow)
-    yield from labeled("Skipped", tell_skipped(answers, [document]), narrow)
     told = [*dict.fromkeys(line for answer in answers for line in tell_no_folder(answer)[:1])]
     for number, line in enumerate(told):
         yield from labeled("" if number else "Next", [line], narrow)

@@ -17,13 +17,11 @@ from shootout.core.stats.verdicts import Verdict
 from shootout.core.units import counted, duration, seconds, size
 from shootout.tell import notes
 from shootout.tell.answer import (
-    LONGEST_REASON,
     name_metric_verdict,
     name_reference,
     qualify,
     tell_race,
     tell_threads_beside,
-    tell_why,
 )
 from shootout.tell.columns import (
     BASELINE,
@@ -41,7 +39,8 @@ from shootout.tell.document import Answer, Document, GroupSummary, Ratio, Row, T
 from shootout.tell.grid import render_answers
 from shootout.tell.notes import STYLES, Reason, fold_reasons, reason_of
 from shootout.tell.over_time import tell_over_time
-from shootout.tell.screen import ANY_WIDTH, NOTEBOOK_WIDTH, name_targets, render_pre
+from shootout.tell.screen import ANY_WIDTH, NOTEBOOK_WIDTH, name_targets, render_pre, write_lines
+from shootout.tell.skipped import LONGEST_REASON, tell_missing, tell_why
 from shootout.tell.wording import gains, tell_gain
 
 MANY = 3
@@ -298,7 +297,7 @@ def tell_run(
     Args:
         above: see `notes.tell_end`.
     """
-    parts = _tell_front(document, full=full)
+    parts = [*write_lines(tell_missing(document.answer, [document]), width), *_tell_front(document, full=full)]
     if variables := document.environment.get("variables"):
         text = ", ".join(f"{name}={value}" for name, value in variables.items())
         parts.append(Text(f"Set in the environment, for all targets: {text}.", style="dim"))

@@ -10,27 +10,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from rich.console import Console
 from support.plain import as_plain
-from support.races import made
 from support.races.cells import cell, comparison, document, fidelity, row, timing
 
-from shootout.apps.judge.analysis import analyse
 from shootout.apps.judge.cell import Cell
-from shootout.core import backends
 from shootout.core.contract import NotRunKind
-from shootout.core.host import environment
-from shootout.core.install import install
-from shootout.core.journal import samples
 from shootout.core.stats.verdicts import Verdict
 from shootout.tell.answer import tell_race
 from shootout.tell.document import Crossover, Document, Metric, MetricChange, Ratio, Row, Why, ratio_of
 from shootout.tell.grid import render_answers
 from shootout.tell.limits import Standing
 from shootout.tell.reproduce import name_free
-from shootout.tell.screen import INDENT, NAMED
+from shootout.tell.screen import INDENT
 from shootout.tell.table import render_tables
 from shootout.tell.wording import BUSY_SHARE, bound_metric, tell_metric, tell_metric_change
 
@@ -50,7 +43,6 @@ LABELS = (
     "Not",
     "Smaller",
     "Changes",
-    "Skipped",
     "Next",
 )
 SLOW, FAST = row("slow", 2e6), row("fast", 5e5)
@@ -260,14 +252,12 @@ def test_outputs_that_were_refused_lead_to_the_layers():
     refused = fidelity(0.9, standing="refused")
     failed = {"reason": "error 0.9 is above the error bound", "cause": NotRunKind.FAILED, "fidelity": refused}
     int8 = row("onnxruntime:cpu:int8", None, **{**failed, "outcome": "failed", "fix": None})
-    told = screen(SLOW, FAST, int8)["Skipped"]
-    assert "failed: error 0.9 is above the error bound" in told
-    assert told.endswith(LAYERS)
+    assert LAYERS in str(screen(SLOW, FAST, int8))
     scored = FAST.model_copy(update={"fidelity": fidelity(1e-7, (0.0, 0.01, SLOW.arm))})
-    told = screen(SLOW, scored, int8, is_scored=True)["Skipped"]
+    told = str(screen(SLOW, scored, int8, is_scored=True))
     assert LAYERS in told
     search = "leave some in float: shootout tune --model toy --threads 1 --backends onnxruntime --precision int8"
-    assert told.replace(" \\", "").endswith(f"{search} --max-drop 1%")
+    assert f"{search} --max-drop 1%" in told.replace(" \\\\", "")
 
 
 def test_an_arm_that_only_measured_slower_is_not_called_slower():
@@ -394,7 +384,7 @@ def test_who_is_not_to_be_shipped_and_why():
     found = screen(
         SLOW, FAST, int8, row("odd", 6e5), withheld=lambda label: "no steady state" if "odd" in label else None
     )
-    assert found["Not"] == "odd: no steady state"
+    assert found["Not"].startswith("odd: no steady state")
     assert found["Faster, not shipped"] == (
         "fast:cpu:int8 2.00x faster than fast (1.96 to 2.04), error 6.4e-2: accuracy unknown, since this "
         "model's inputs are random "
@@ -515,11 +505,8 @@ def test_a_winner_that_cant_be_put_into_a_folder_says_so_and_what_can_be():
     assert screen(own, ort.model_copy(update={"end_to_end": timing(4e5)}))["Next"] == "shootout ship RUN -o model-1"
 
 
-def test_a_run_of_trees_names_no_runtime_that_cant_read_them():
+def test_the_layers_of_trees_are_not_looked_into():
     mine = {"model": "/c/exported/trees-1/forest.ubj.onnx"}
-    told = screen(row("onnxruntime", 9e5, **mine), row("xgboost", 5e5, **mine))
-    assert told["Skipped"] == "not tried: numpy (add with --backends)", "the only other one that reads them"
-    assert "torch-eager" in screen(row("onnxruntime", 9e5))["Skipped"]
     refused = row("onnxruntime", 9e5, **mine, outcome="failed", reason="too far off", fidelity=fidelity(0.3))
     found = refused.model_copy(update={"fidelity": replace(refused.fidelity, standing="refused")})
     assert "explain" not in str(screen(row("xgboost", 5e5, **mine), found.model_copy(update={"end_to_end": None})))
@@ -545,76 +532,6 @@ def test_a_run_of_several_groups_has_a_next_command_for_each():
 def test_a_file_in_its_own_precisions_is_shipped_with_its_error():
     native = row("fast:cpu:native", 500, fidelity=fidelity(0.03))
     assert "error 3.0e-2" in screen(row("slow:cpu:native", 2_000), native)["Ship"]
-
-
-def test_who_was_not_raced_is_always_told():
-    gpus = [row(f"g{number}:cuda:fp32", None, reason="no GPU (libcuda.so.1 is not found)") for number in range(5)]
-    absent = {"reason": "No module named 'x'", "fix": "pip install 'shootout[x]'", "cause": NotRunKind.NOT_INSTALLED}
-    broken = {"outcome": "failed", "fix": None, "cause": NotRunKind.FAILED}
-    found = screen(
-        SLOW,
-        FAST,
-        *gpus,
-        row("x", None, **absent),
-        row("y", None, **broken, reason="it broke"),
-        row("z", None, **broken, reason="word " * 40),
-    )
-    told = found["Skipped"]
-    assert told.startswith("y: failed: it broke · z: failed: why is below · ")
-    assert "5 CUDA targets: no GPU" in told
-    assert "x: not installed (pip install 'shootout[x]')" in told
-    general = [name for name in backends.names() if not backends.entry(name).own_files]
-    others = len(general) - NAMED
-    assert f"not tried: numpy, torch-eager, torch-compile, {others} more (add with --backends)" in told
-
-
-def test_int8_that_a_scored_run_did_not_try_is_named_if_it_may_win():
-    scored = fidelity(change=(0.0, 0.004, "litert"))
-    rows = [row(name, ns, fidelity=scored) for name, ns in (("onnxruntime", 5e5), ("litert", 4e5), ("jax-jit", 9e6))]
-    rows += [row("openvino", 6e5), row("openvino:cpu:int8", 3e5, fidelity=scored), row("numpy", 5e5)]
-    told = screen(*rows)["Skipped"]
-    assert told.startswith("not tried: litert:cpu:int8, onnxruntime:cpu:int8, torch-eager, torch-compile, "), told
-    assert "jax-jit:cpu:int8" not in told, "it is over 4 times as slow in FP32"
-    assert "openvino:cpu:int8" not in told, "it was raced"
-    unscored = [one.model_copy(update={"fidelity": fidelity()}) for one in rows]
-    assert ":cpu:int8" not in screen(*unscored)["Skipped"], "no run without labels can show what its answers are worth"
-    skipped = row("onnxruntime:cpu:int8", None, reason="no rows for calibration")
-    assert "not tried: litert:cpu:int8, torch-eager" in screen(*rows, skipped)["Skipped"]
-    only = [row(name, 5e5, fidelity=scored, scenario="train-step") for name in ("onnxruntime", "torch-compile")]
-    assert ":cpu:int8" not in screen(*only)["Skipped"]
-
-
-def test_who_could_win_but_was_not_installed_there_is_told_with_one_command():
-    """The packages are those of the machine that measured, whatever the one that reads has."""
-    there = ("numpy", "torch", "onnxruntime-gpu", "openvino", "executorch", "ncnn", "iree-base-runtime")
-
-    def skipped(*rows: Row) -> str:
-        facts = {**MACHINE, "libraries": dict.fromkeys(there, "1.0")}
-        return paragraphs(document(cell(*rows), environment=facts))["Skipped"]
-
-    told = skipped(SLOW, FAST)
-    assert told.startswith(f"not installed: jax-jit, litert ({install('jax,litert')}) · not tried: numpy, torch-eager,")
-    on_gpu = skipped(SLOW, row("fast:cuda:fp16", 5e5))
-    assert f"not installed: jax-jit, litert, tensorrt ({install('jax,litert,tensorrt-rtx')})" in on_gpu
-    training = skipped(*(row(name, 5e5, scenario="train-step") for name in ("slow", "fast")))
-    assert training.startswith("not installed: jax-jit ("), "litert trains nothing"
-    assert screen(SLOW, FAST)["Skipped"].startswith("not tried: numpy")
-
-
-@pytest.mark.parametrize("is_there", [True, False])
-def test_a_run_from_another_machine_speaks_of_that_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_there: bool
-):
-    """What the machine that reads has is the opposite."""
-    monkeypatch.setattr(samples, "read", lambda *_: np.array([]))
-    has = {True: {"numpy": "2.0", "onnxruntime": "1.20"}, False: {"numpy": "2.0"}}
-    monkeypatch.setattr(environment, "libraries", lambda: has[not is_there])
-    there = {"machine": "another", "libraries": has[is_there]}
-    lines = [made.played(arm, 0, 1e5) for arm in made.ARMS]
-    folder = made.write(tmp_path / "run", made.header(environment=there), *lines, made.rounds(0))
-    absent, untried = paragraphs(analyse(folder))["Skipped"].split(" · not tried: ")
-    assert absent.startswith("not installed: ")
-    assert ("onnxruntime" in untried, "onnxruntime" in absent) == (is_there, not is_there)
 
 
 @pytest.mark.parametrize("complete", [True, False])
@@ -651,7 +568,6 @@ def test_where_nothing_was_measured_the_first_line_says_so(complete: bool, says:
     found = document(cell(row("a:cuda:fp32", None), restarts=0, control_holds=None), complete=complete)
     assert shown(found)[0].startswith("Ship    no answer: nothing was timed")
     assert says in paragraphs(found)["Sure"]
-    assert "a:cuda:fp32: no GPU" in paragraphs(found)["Skipped"]
 
 
 CROWDED = (
@@ -683,17 +599,16 @@ def test_no_width_breaks_a_word(width: int):
     one, several = document(cell(*rows, within=0.1)), document(*(at(n, *rows, within=0.1) for n in (1, 2)))
     for found, whole in ((one, ("restarts", "disturbed")), (several, ("tied",))):
         lines = shown(found, width)
-        for words in ("a-rather-long-name-of-a-backend", "torch-compile", *whole):
+        for words in ("a-rather-long-name-of-a-backend", *whole):
             assert any(words in line for line in lines), words
 
 
 def test_a_hostile_name_is_shown_as_it_is():
     evil = "[bold red]evil[/bold red]"
-    found = document(cell(SLOW, row(evil, 5e5), row(f"{evil}2", 5.1e5), row("[/]:cuda:fp32", None, reason="[blink]no")))
+    found = document(cell(SLOW, row(evil, 5e5), row(f"{evil}2", 5.1e5)))
     text = "\n".join(shown(found))
     assert f"Ship    {evil}:cpu:fp32" in text
     assert f"{evil}2: same (within" in text
-    assert "[/]:cuda:fp32: [blink]no" in text
 
 
 def at(batch: int, *rows: Any, **changes: Any) -> Cell:
@@ -769,7 +684,6 @@ def test_a_large_grid_is_folded_and_counts_its_rest():
     lines = shown(found)
     assert "and 16 groups more, which --json has" in lines
     assert len(lines) < 40
-    assert any("g:cuda:fp32: no GPU" in line and "groups" not in line for line in lines)
 
 
 def test_a_quantization_study_ships_with_its_accuracy_and_tells_what_less_size_costs():

@@ -27,9 +27,7 @@ from shootout.apps.judge.compare.document import (
 from shootout.core.contract import short
 from shootout.core.units import counted, duration
 from shootout.tell.answer import (
-    LONGEST_REASON,
     SHOWN,
-    SHOWN_REASONS,
     SO_FAR,
     tell_machine,
     write_head,
@@ -38,6 +36,7 @@ from shootout.tell.columns import Cell, against, fits, make_table, stack_tables
 from shootout.tell.grid import TIED, UNSURE
 from shootout.tell.ratios import LEAST_SHOWN, tell_direction, tell_ends, tell_ratio
 from shootout.tell.screen import INDENT, NARROWEST, WIDEST, fold, labeled, name_targets, typed
+from shootout.tell.skipped import LONGEST_REASON, SHOWN_REASONS
 
 READING = "(a to b): holds for all rows of that place together at 95 %; sure if it excludes 1."
 SHOWN_CELLS = 24

@@ -31,7 +31,6 @@ from shootout.tell.answer import (
     tell_choice,
     tell_machine,
     tell_race,
-    tell_skipped,
     tell_threads_beside,
     write_head,
 )
@@ -41,6 +40,7 @@ from shootout.tell.limits import FIDELITY, LIMITS, Limit, Standing, accept_optio
 from shootout.tell.ratios import NEVER_TOGETHER, PRICE, SMALLNESS, SPEED, inverse, tell_factor, tell_lead, tell_ratio
 from shootout.tell.report import Command, Line
 from shootout.tell.screen import INDENT, NAMED, bold, fold, labeled, typed, write_lines
+from shootout.tell.skipped import tell_missing
 from shootout.tell.wording import tell_metric
 
 STABLE = 0.995
@@ -86,8 +86,10 @@ def write_support(decision: Decision, question: Question, width: int, *, has_tab
                 lines += labeled("" if number else label, [typed(item, width - INDENT)], width)
         else:
             lines += labeled(label, items, width)
+    missing = tell_missing(question.answers, question.documents, _name_parts(question))
     return [
         *lines,
+        *(write_lines(missing, width) if not has_table else ()),
         *(Text(f"note: {note}") for note in list_notes_on_rows(decision, question)),
         *(Text(f"{line}.", style="dim") for line in _tell_reading(decision) if not has_table),
     ]
@@ -108,10 +110,6 @@ def tell_parts(decision: Decision, question: Question) -> Iterator[tuple[str, li
         ("Unknown", fold(_tell_unknown(decision, question), SHOWN)),
         ("Nearest", _tell_nearest_miss(decision)),
         ("Changes", _tell_changes(decision, question)),
-        (
-            "Skipped",
-            tell_skipped(question.answers, question.documents, _name_parts(question), reasons_follow=False),
-        ),
         ("Folder", _why_no_folder(decision, question)),
         (NEXT, _list_next(decision, question)),
     ]
