@@ -427,12 +427,12 @@ def list_(
         str | None,
         typer.Argument(
             metavar="KIND",
-            help="One of studies, models, backends, modes, schemes, options, metrics. Default: all.",
+            help="One of studies, models, scenarios, backends, modes, schemes, options, metrics. Default: all.",
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List the studies, models and backends, with their modes, schemes and options."""
+    """List the studies, models, scenarios and backends, with their modes, schemes and options."""
     from shootout.commands.list import catalog
 
     raise typer.Exit(catalog(kind, as_json=as_json))
@@ -549,7 +549,7 @@ def main() -> None:
             signal.signal(number, _raise_interrupt)
     try:
         with standard_streams():
-            app()
+            app(prog_name="shootout")
     except ShootoutError as error:
         if isinstance(error, UsageError) and error.groups:
             tell("\n  ".join([f"{error.reason}:", *_list_group_commands(error.groups, sys.argv[1:])]))

@@ -10,10 +10,11 @@ from shootout.commands.output import print_answer
 from shootout.core import backends
 from shootout.core.contract import NotRun, Option, Precision
 from shootout.core.errors import unknown
+from shootout.core.scenario import find_scenario, scenario_names
 from shootout.models.metrics import METRICS
 from shootout.tell.registered import settable
 
-KINDS = ("studies", "models", "backends", "modes", "schemes", "options", "metrics")
+KINDS = ("studies", "models", "scenarios", "backends", "modes", "schemes", "options", "metrics")
 
 
 def catalog(kind: str | None = None, *, as_json: bool) -> int:
@@ -29,6 +30,7 @@ def catalog(kind: str | None = None, *, as_json: bool) -> int:
     known = {
         "studies": studies.names(),
         "models": {name: models.get(name).description for name in models.names()},
+        "scenarios": {name: find_scenario(name).measures for name in scenario_names()},
         "backends": {name: _describe_offer(name) for name in backends.names()},
         "modes": {name: modes for name in backends.names() if (modes := _list_modes(name))},
         "schemes": dict(_list_schemes()),

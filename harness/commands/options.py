@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import inspect
+import itertools
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -35,6 +36,20 @@ ELSEWHERE = {
     **dict.fromkeys(("--iterations", "--runs", "--repeat", "--warmup", "--duration", "--time"), _ENDS),
 }
 """Options of other tools or commands, and what there is here in their place."""
+_RACED = "--backends --batch --threads --set --inputs --labels --truth --metric --policy --max-time --out --json"
+FIRST_SCREEN = {
+    "run": f"{_RACED} --scenario --dry-run --to --on",
+    "tune": f"{_RACED} --precision --max-drop --max-error --calibration",
+    "sensitivity": "--precision --by --set --batch --inputs --labels --truth --metric --calibration --max-time --json",
+    "decide": "--policy --objective --load --price --p99 --min-metric --max-drop --max-error --memory --size --install "
+    "--ready --rate --cost --group --json",
+    "gate": "--candidate --target --slower --size --same-proof --policy --max-drop --min-agreement --inputs --labels "
+    "--truth --metric --max-time --out --json --to",
+}
+"""The options, at most sixteen, that the help of a command shows if it has more."""
+EVERY = "--help-all"
+_WORDS = "shootout.words"
+"""Where a context keeps the words of its command."""
 Records = list[tuple[str, str]]
 
 
@@ -43,9 +58,9 @@ class GroupedCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the words; for an option of other tools, say what there is in its place."""
-        words = [*args]  # which typer uses up
+        words = ctx.meta[_WORDS] = [*args]  # which typer uses up
         try:
-            return super().parse_args(ctx, args)
+            return super().parse_args(ctx, ["--help" if word == EVERY else word for word in args])
         except Exception as error:  # typer's own kinds of error are not public
             option = getattr(error, "option_name", None)
             if option in ELSEWHERE and "backends" in {param.name for param in self.params}:
@@ -57,17 +72,56 @@ class GroupedCommand(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write arguments first, then each group in the order of `HelpGroup`."""
+        words, first = self._shown(ctx)
+        found = {one: record for one in self.get_params(ctx) if (record := one.get_help_record(ctx))}
+        of_scenarios = dict[str, str]()
+        if "--scenario" in words or (EVERY in words and not all(told for _, told in found.values())):
+            of_scenarios = list_scenario_options(words)
         sections: dict[str, Records] = {"Arguments": [], **{group: [] for group in HelpGroup}}
-        for parameter in self.get_params(ctx):
-            if record := parameter.get_help_record(ctx):
-                is_argument = parameter.param_type_name == "argument"
-                own = getattr(parameter, "rich_help_panel", None)
-                sections["Arguments" if is_argument else own or HelpGroup.WHERE].append(record)
+        for parameter, (name, told) in found.items():
+            flag = parameter.opts[0]
+            if parameter.param_type_name == "argument":
+                sections["Arguments"].append((name, told))
+            elif flag in of_scenarios:
+                sections[HelpGroup.SCENARIO].append((name, of_scenarios.pop(flag)))
+            elif told and (not first or flag in first):
+                sections[getattr(parameter, "rich_help_panel", None) or HelpGroup.WHERE].append((name, told))
+        if any("--scenario" in parameter.opts for parameter in found):
+            sections[HelpGroup.SCENARIO] += of_scenarios.items()
         _write_sections(formatter, sections)
 
-    def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
-        """Write the examples, one a line."""
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Write the examples, one a line, and how to see the options that were left out."""
         _write_examples(self.epilog, formatter)
+        if self._shown(ctx)[1]:
+            formatter.write_paragraph()
+            formatter.write_text(f"All options: shootout {self.name} {EVERY}")
+            if any("--scenario" in parameter.opts for parameter in self.params):
+                formatter.write_text(f"Also those of a scenario: shootout {self.name} --scenario NAME --help")
+
+    def _shown(self, ctx: Any) -> tuple[Sequence[str], Sequence[str]]:
+        """Return the words of the command, and the options that its help shows; none: all."""
+        words = ctx.meta.get(_WORDS, [EVERY])
+        return words, [] if EVERY in words else FIRST_SCREEN.get(str(self.name), "").split()
+
+
+def list_scenario_options(words: Sequence[str]) -> dict[str, str]:
+    """Return what the options of scenarios do, by flag: of those that the words of a command name, or else of all.
+
+    Raises:
+        UsageError: there is no such scenario.
+    """
+    from shootout.core.scenario import find_scenario, scenario_names  # with numpy, which other help doesn't need
+
+    spaced = " ".join(words).replace("--scenario=", "--scenario ").split()
+    named = [after for word, after in itertools.pairwise(spaced) if word == "--scenario"]
+    scenarios = [find_scenario(name) for names in named for name in names.split(",")]
+    scenarios = scenarios or [find_scenario(name) for name in scenario_names()]
+    found = dict[str, str]()
+    for name, option in {name: option for one in scenarios for name, option in one.options.items()}.items():
+        takers = ", ".join(one.name for one in scenarios if name in one.options)
+        found[option.flag or f"--set {name}=VALUE"] = f"{takers}: {option.help}"
+    return found
 
 
 def _join_models(args: Sequence[str]) -> str:

@@ -76,8 +76,7 @@ GIVEN_ROUNDS = 3
 SERVE_LIMIT_FACTOR = 5.0
 """The limit on p99 where none is given, in calls of the baseline without load."""
 INSTANCES = StudyOption(
-    help="sessions that work at once, for throughput and serving; empty: for throughput 1, 2, 4 … as many as there are "
-    "threads, for serving 1.",
+    help="sessions that work at once; by default 1 for serving, for throughput 1, 2, 4 … as many as threads.",
     kind=int,
     default=(),
     least=1,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 REQUESTS = "is for requests that arrive by themselves"
 RATE = StudyOption(
-    help="requests a second, for serving; None: search the highest that holds the limit.",
+    help="requests a second; by default the highest that keeps the limit on p99 is found.",
     above=0.0,
     most=1e6,
     flag="--rate",
@@ -33,7 +33,7 @@ RATE = StudyOption(
     is_always_hashed=True,
 )
 P99_LIMIT = StudyOption(
-    help="that limit; None: five times the baseline's median call without load.",
+    help="limit on the 99th percentile of latency; by default five times the baseline's median call without load.",
     above=0.0,
     most=1e9,
     unit="ms",

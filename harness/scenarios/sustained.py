@@ -55,7 +55,7 @@ class Sustained(Scenario):
     options: ClassVar = {
         "chunk_ms": CHUNK,
         "sustained_s": StudyOption(
-            help="seconds that the turns of all targets under sustained load share; 0: half an hour.",
+            help="time that the turns of all targets share, in seconds; by default (0) half an hour.",
             default=0.0,
             least=0.0,
             most=1e6,

@@ -296,10 +296,10 @@ class StreamOptions(StateOptions, total=False):
     chunk_ms: Annotated[
         float,
         Flag(
-            group=HelpGroup.DATA,
-            word="TIME",
+            group=HelpGroup.SCENARIO,
+            word="32ms",
             name="--chunk",
-            help="Time that the input of one call lasts, 32ms; shows the real-time factor.",
+            help="",
             read=option_values.read_milliseconds,
         ),
     ]
@@ -311,10 +311,9 @@ class StudyOptions(TargetOptions, MetricOptions, StreamOptions, total=False):
     mix: Annotated[
         str,
         Flag(
-            group=HelpGroup.WHAT,
+            group=HelpGroup.SCENARIO,
             word="AXIS=SIZE:CALLS",
-            help="Calls of several sizes, raced as one stream: sequence=16:50,64:30,256:20, or lengths.txt, a log with "
-            "one length a line.",
+            help="",
         ),
     ]
     scenario: Annotated[
@@ -322,7 +321,7 @@ class StudyOptions(TargetOptions, MetricOptions, StreamOptions, total=False):
         Flag(
             group=HelpGroup.SCENARIO,
             word="NAME",
-            help="Scenario: latency (default), throughput, train-step, serve, sustained or varying.",
+            help="What is timed: the latency of a call (default), or what else `shootout list scenarios` names.",
             read=option_values.read_names,
         ),
     ]
@@ -330,8 +329,8 @@ class StudyOptions(TargetOptions, MetricOptions, StreamOptions, total=False):
         float,
         Flag(
             group=HelpGroup.SCENARIO,
-            word="N/s",
-            help="serve: requests a second, 200/s. Default: find the highest that keeps --p99.",
+            word="200/s",
+            help="",
             read=option_values.read_rate,
         ),
     ]
@@ -339,9 +338,9 @@ class StudyOptions(TargetOptions, MetricOptions, StreamOptions, total=False):
         float,
         Flag(
             group=HelpGroup.SCENARIO,
-            word="TIME",
+            word="5ms",
             name="--p99",
-            help="serve: limit on the 99th percentile of latency, 5ms. Default: 5 x an idle call.",
+            help="",
             read=option_values.read_milliseconds,
         ),
     ]
@@ -350,7 +349,7 @@ class StudyOptions(TargetOptions, MetricOptions, StreamOptions, total=False):
         Flag(
             group=HelpGroup.SCENARIO,
             word="N,N",
-            help="throughput, serve: sessions that work in parallel, 1,2.",
+            help="",
             read=option_values.read_positive,
         ),
     ]
@@ -358,9 +357,9 @@ class StudyOptions(TargetOptions, MetricOptions, StreamOptions, total=False):
         float,
         Flag(
             group=HelpGroup.SCENARIO,
-            word="TIME",
+            word="30m",
             name="--for",
-            help="sustained: time that the turns of all targets share, 30m (default). Shows a ranking that changes.",
+            help="",
             read=option_values.read_seconds,
         ),
     ]

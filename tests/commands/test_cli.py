@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+import typer
 from onnx import helper
 from support.console import SHOOTOUT, call, environment, here
 from support.onnx_made import I64, value
@@ -20,9 +21,9 @@ from support.onnx_made import write as onnx_written
 from support.races.made import A, B, ended, header, played, prepared, rounds, write
 
 from shootout import cli
+from shootout.commands.list import KINDS
 from shootout.core.errors import UsageError
 from shootout.core.study import plan
-from shootout.tell.study_options import HelpGroup, RunOptions, flags_of
 from shootout.testing.cases import has_gpu
 
 ANSI = re.compile(r"\x1b")
@@ -64,7 +65,7 @@ def test_show_needs_no_framework(finished: Path):
 def test_list_names_what_there_is(tmp_path: Path):
     done = here("list", "--json", cwd=tmp_path)
     assert (done.code, done.err) == (0, "")
-    assert set(done.data) == {"studies", "models", "backends", "modes", "schemes", "options", "metrics"}
+    assert set(done.data) == {*KINDS}
     assert done.data["modes"]["torch-compile"] == "+aoti, +cudagraphs (cuda)"
     assert "k-quant" in done.data["schemes"]["onnxruntime int4"]
     assert "cpu:native" in done.data["backends"]["openvino"]
@@ -322,15 +323,16 @@ def test_a_name_longer_than_a_files_can_be_is_said(tmp_path: Path, words: str):
 COMMANDS = {one.name or one.callback.__name__: one for one in cli.app.registered_commands if one.callback}
 
 
-def test_options_are_told_in_their_groups_what_is_used_most_first(tmp_path: Path) -> None:
-    told = here("run", "-h", cwd=tmp_path).out
-    titles = [line.removesuffix(":") for line in told.splitlines() if re.fullmatch(r"[A-Z][^<]*:", line)]
-    used = {flag.group for flag in flags_of(RunOptions).values()}
-    assert titles == ["Arguments", *(group for group in HelpGroup if group in used), "Examples"]
-    for flag in flags_of(RunOptions).values():
-        assert len(re.findall(rf"^  {flag.name}(?![\w-])", told, re.MULTILINE)) == 1
-        part = told.split(f"{flag.group}:")[1].split("\n\n")[0]
-        assert flag.name in part
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_first_screen_shows_sixteen_options_and_the_whole_help_each_once(tmp_path: Path, command: str) -> None:
+    shown = re.compile(r"^  (?:-\w, )?(--[a-z0-9-]+)", re.MULTILINE)
+    first, every = (shown.findall(here(command, word, cwd=tmp_path).out) for word in ("--help", "--help-all"))
+    assert len(first) <= 16
+    assert {*first} <= {*every}
+    params = typer.main.get_group(cli.app).commands[command].params
+    options = [max(one.opts, key=len) for one in params if one.param_type_name == "option"]
+    by_set = ["--set"] if command == "run" else []  # an option of a scenario without a flag
+    assert sorted(every) == sorted([*options, *by_set, "--help"])
 
 
 @pytest.mark.parametrize("command", ["", *COMMANDS])
@@ -340,10 +342,3 @@ def test_help_fits_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, c
     before, _, _ = told.partition("Examples:")
     assert max(map(len, before.splitlines())) <= 80
     assert not re.search(r"\w\.\.\.", before), "a sentence was cut"
-
-
-def test_each_command_has_its_group(tmp_path: Path) -> None:
-    told = here("-h", cwd=tmp_path).out
-    shown = re.findall(r"^  ([a-z]+) ", told.partition("Options:")[0], re.MULTILINE)
-    assert set(shown) == {name for name, one in COMMANDS.items() if not one.hidden}
-    assert "Commands:" not in told

@@ -30,6 +30,12 @@ COMMANDS: dict[str, list[tuple[str, ...]]] = {
         ("decide", LOAD, "--objective", "cost", "--price", "0.0893"),
         ("decide", DIGITS, "--objective", "install", "--memory", "120MB", "--ready", "300ms"),
     ],
+    "help": [
+        ("--help",),
+        *((name, "--help") for name in ("run", "tune", "sensitivity", "decide", "gate")),
+        ("run", "--scenario", "serve", "--help"),
+        ("list", "scenarios"),
+    ],
     "compare": [("compare", f"{RUNS}/width-sweep", f"{RUNS}/runtimes-widths"), ("merge", *TWO, "-o", "both")],
 }
 
