@@ -338,11 +338,12 @@ def report(
     group: Annotated[
         str | None, typer.Option(help="Group that the policy decides on, if there are several.", metavar="NAME")
     ] = None,
+    as_json: Json = False,
 ) -> None:
     """Write runs as one page that opens anywhere, as Markdown, or as a figure; measures nothing."""
     from shootout.commands.report import report
 
-    raise typer.Exit(report(folders, out, policy, group))
+    raise typer.Exit(report(folders, out, policy, group, as_json=as_json))
 
 
 @command(TimeOptions, READ, EXPLAIN_EXAMPLES, max_time_s="Stop after 90s, 2m or 1h, builds included. " + SO_FAR)
@@ -380,13 +381,19 @@ def pack(
     raw: Annotated[
         bool, typer.Option("--raw", help="Pack the samples, too, which percentiles need: five times the size.")
     ] = False,
+    as_json: Json = False,
 ) -> None:
     """Pack runs into one archive, to keep or to send, which shows the same once it is unpacked; the runs stay."""
     from shootout.apps.judge.compare.merged import name_folders, write_archive
+    from shootout.commands.output import print_written
     from shootout.core.units import size
 
-    write_archive(name_folders(folders), out, raw=raw)
-    sys.stderr.write(f"{out}: {size(out.stat().st_size)}; open it with: tar -xf {out}\n")
+    runs = name_folders(folders)
+    write_archive(runs, out, raw=raw)
+    size_bytes = out.stat().st_size
+    sys.stderr.write(f"{out}: {size(size_bytes)}; open it with: tar -xf {out}\n")
+    written = {"file": str(out), "size_bytes": size_bytes, "runs": list(runs)}
+    raise typer.Exit(print_written(written, as_json=as_json))
 
 
 @command(

@@ -56,6 +56,13 @@ def print_answer(text: RenderableType, data: Any, *, as_json: bool) -> int:
     return ExitCode.OK
 
 
+def print_written(data: Any, *, as_json: bool) -> int:
+    """Print as JSON what a command has written, of which people are told on stderr; return the exit code, always 0."""
+    if as_json:
+        sys.stdout.write(json_text(data))
+    return ExitCode.OK
+
+
 def width() -> int:
     """Return the console's width in letters."""
     return _make_console().width

@@ -11,7 +11,8 @@ from shootout.apps.judge.analysis import analyse
 from shootout.apps.judge.compare.merged import expand_merged
 from shootout.apps.judge.decide.page import PolicyAnswer
 from shootout.apps.tune.results import is_tuning
-from shootout.core.errors import ExitCode, UsageError
+from shootout.commands.output import print_written
+from shootout.core.errors import UsageError
 from shootout.core.install import install
 from shootout.core.units import size
 from shootout.tell.formats.files import check_file, write_file
@@ -23,12 +24,20 @@ NEEDED = ("altair", "jinja2", "vl_convert")
 """The packages that draw; Markdown needs none of them."""
 
 
-def report(folders: Sequence[Path], out: Path, policy: Path | None = None, group: str | None = None) -> int:
+def report(
+    folders: Sequence[Path],
+    out: Path,
+    policy: Path | None = None,
+    group: str | None = None,
+    *,
+    as_json: bool = False,
+) -> int:
     """Write what is in these run folders to `out`, in the form that its name ends with.
 
     Args:
         policy: what it says of all runs together comes first.
         group: the cell to decide on, where the runs have several.
+        as_json: print what was written.
 
     Raises:
         UsageError: another ending, a place that can't be written to, a folder that is no run, a group without a
@@ -51,7 +60,8 @@ def report(folders: Sequence[Path], out: Path, policy: Path | None = None, group
     content = render(runs, ending, decided)
     write_file(out, content)
     sys.stderr.write(f"{out}: {size(len(content))}\n")
-    return ExitCode.OK
+    written = {"file": str(out), "size_bytes": len(content), "runs": [str(folder) for folder in folders]}
+    return print_written(written, as_json=as_json)
 
 
 def render(runs: Sequence[MeasuredRun], ending: str, decided: Front | None = None) -> bytes:

@@ -87,6 +87,14 @@ def test_show_prints_the_table_or_the_document(finished: Path):
     assert [row["arm"] for row in data.data["rows"]] == [A.label, B.label]
 
 
+def test_what_was_written_is_told_for_people_or_as_json(finished: Path):
+    for words, file in (("report run -o new.md", "new.md"), ("pack run -o new.tar.gz", "new.tar.gz")):
+        for_people = here(*words.split(), cwd=finished.parent)
+        assert (for_people.code, for_people.out, for_people.err.partition(":")[0]) == (0, "", file)
+        told = here(*words.split(), "--json", cwd=finished.parent).data
+        assert told == {"file": file, "size_bytes": (finished.parent / file).stat().st_size, "runs": ["run"]}
+
+
 def test_show_of_nothing_is_a_usage_error(tmp_path: Path):
     done = here("show", "gone", cwd=tmp_path)
     assert (done.code, done.out) == (2, "")
