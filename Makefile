@@ -68,7 +68,7 @@ selftest: $(INSTALLED)
 notebook: $(INSTALLED)
 	$(BIN)/python -m tests.docs.notebook $(if $(LIVE),--live)
 
-gpu:  # what docs/claims.md needs a GPU for (docs/gpu.md), by PYTHON, which has shootout, torch and JAX; no environment is made
+gpu:  # what docs/evidence/claims.md needs a GPU for (docs/gpu.md), by PYTHON, which has shootout, torch and JAX; no environment is made
 	@$(PYTHON) -m lab.gpu
 
 wheel: $(INSTALLED)

@@ -75,7 +75,7 @@ ON_REQUEST: Mapping[str, Section] = {
     "tasks": Section("tasks:figures", "twelve models, INT8 decided by each one's own measure and checked by hand"),
     "kills": Section("kills:figures", "kill -9 of a run, or of one of its processes"),
     "repeated": Section("repeated:figures", "the default run ten times: do the answers agree?"),
-    "claims": Section("claims:figures", "the published experiments, in whole runs that are kept for docs/claims.md"),
+    "claims": Section("claims:figures", "the published experiments, in whole runs, for docs/evidence/claims.md"),
     "same": Section("repeated:same_figures", "one target five times in a run: every difference is false"),
     "starts": Section("restarts:start_figures", "forked copies of an arm beside started ones", alone=True),
     "decisions": Section("decisions_simulated:figures", "how often a decision is right, simulated"),

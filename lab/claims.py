@@ -1,4 +1,4 @@
-"""Run the studies of the published experiments to a result, and keep each as a packed run for docs/claims.md.
+"""Run the studies of the published experiments to a result, and keep each as a packed run for docs/evidence/claims.md.
 
 One `shootout run` for each, with a limit, in the order of what a result is missing most for. A run that is kept isn't
 run again, and one that was stopped goes on where it was, so that the section may be stopped and started again. The

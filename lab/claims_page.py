@@ -1,4 +1,4 @@
-"""Tell the published experiments claim by claim (docs/claims.md), each figure out of a run that ships.
+"""Tell the published experiments claim by claim (docs/evidence/claims.md), each figure out of a run that ships.
 
 `python -m lab.claims_page` writes the page's tables again, between its two marks; a test holds the page to it. A claim
 without a run says so. Nothing here is written by hand but what was published, what would confirm it, and why a claim
@@ -31,9 +31,9 @@ from shootout.tell.document import Row
 from shootout.tell.ratios import tell_ratio
 
 ROOT = Path(__file__).resolve().parents[1]
-RUNS, PAGE = ROOT / "results" / "reference", ROOT / "docs" / "claims.md"
+RUNS, PAGE = ROOT / "results" / "reference", ROOT / "docs" / "evidence" / "claims.md"
 MARKS = ("<!-- written by python -m lab.claims_page -->", "<!-- to here -->")
-FROM_DOCS = "../results/reference"
+FROM_PAGE = "../../results/reference"
 SOON = 5
 """Calls: a change is found to within so many, so "after 2 or 3" can't be told from it."""
 NO_RESULT = "no result kept yet"
@@ -280,7 +280,7 @@ class Claim:
         parts = groupby(figures, lambda pair: pair[0].says or self.says)
         told = [f"{says}. {'; '.join(str(figure) for _, figure in part)}" for says, part in parts]
         words = ". ".join(filter(None, [*told, self.more() if kept else ""]))
-        links = ", ".join(f"[`{name}`]({FROM_DOCS}/{name}), {_processor(name)}" for name in kept)
+        links = ", ".join(f"[`{name}`]({FROM_PAGE}/{name}), {_processor(name)}" for name in kept)
         return f"| {self.published} | {words or '–'} | {self._verdict(figures, kept)} | {links or '–'} |"
 
     def _verdict(self, figures: Sequence[tuple[Spec, Figure]], kept: Sequence[str]) -> str:
@@ -402,8 +402,8 @@ STARTED = (
 """The runs whose starts are counted for the warm-up."""
 STEADY = (
     "Each start of a process warms its target up, call by call, until the last change in the calls' times is found\n"
-    "([how](measurement.md#the-hierarchy)). The first call, which may compile, is counted apart; a change is found to\n"
-    "within 5 calls."
+    "([how](../measurement.md#the-hierarchy)). The first call, which may compile, is counted apart; a change is found\n"
+    "to within 5 calls."
 )
 CLAIMS = (
     Claim(

@@ -1,4 +1,4 @@
-"""Race, within GPU_MINUTES, what docs/claims.md still needs a GPU for: `make gpu`, as docs/gpu.md says.
+"""Race, within GPU_MINUTES, what docs/evidence/claims.md still needs a GPU for: `make gpu`, as docs/gpu.md says.
 
 What settles most claims a minute comes first. A race has its share of the time that is left, so what one saves is the
 later ones'. The same command again continues what isn't finished.

@@ -272,7 +272,7 @@ class FidelityFigures(Fidelity):
 
 
 class Ceiling(Part):
-    """How near a call came to what the machine could do, by its measured ceilings; see docs/ceilings.md.
+    """How near a call came to what the machine could do, by its measured ceilings; see docs/explain.md.
 
     Attributes:
         share: the bound ÷ the measured compute time; the bound is the longer of the next two.

@@ -228,7 +228,7 @@ def render_ceilings(ceilings: Ceilings) -> RenderableType:
     ]
     cpus = ", ".join(map(str, ceilings.cpus))
     title = f"ceilings at {threads_of(ceilings.threads)}, on CPU {cpus}, measured {ceilings.measured}"
-    words = "The best of several blocks each; a copy counts bytes read and written. See docs/ceilings.md."
+    words = "The best of several blocks each; a copy counts bytes read and written. See docs/explain.md."
     return Group(
         Text(title, style="bold"),
         _make_left_table(RATES, rates),

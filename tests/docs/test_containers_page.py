@@ -16,7 +16,7 @@ EXAMPLE = ROOT / "docs" / "examples" / "container"
 CONTAINERFILE = (EXAMPLE / "Containerfile").read_text()
 JOINED = CONTAINERFILE.replace("\\\n", " ")
 COMMAND = json.loads(JOINED[JOINED.rindex("CMD ") + 4 :])
-PAGE = (ROOT / "docs" / "containers.md").read_text()
+PAGE = (ROOT / "docs" / "fleet.md").read_text()
 
 
 def test_what_is_copied_is_there_and_makes_the_wheel():

@@ -320,17 +320,6 @@ def test_the_document_has_the_keys_that_other_programs_read(tmp_path: Path):
     json.dumps(found, allow_nan=False)
 
 
-def test_every_key_is_explained_in_the_docs(tmp_path: Path):
-    page = (Path(__file__).parents[2] / "docs" / "reference" / "keys.md").read_text()
-    found = document(tmp_path, prepared(A), prepared(B), *race(), ended()).model_dump(mode="json", by_alias=True)
-    measured = found["rows"][1]
-    answer = found["answer"][0]
-    parts = (found, found["groups"][0], measured, measured["end_to_end"], measured["fidelity"])
-    parts += (answer, answer["ship"], answer["sure"], answer["not"][0])
-    missing = {key for part in parts for key in part if f"`{key}`" not in page}
-    assert missing == set()
-
-
 def test_lines_that_could_not_be_read_are_warned_of(tmp_path: Path):
     folder = write(tmp_path / "run", header(), *race(), ended())
     path = folder / "journal.jsonl"

@@ -136,13 +136,6 @@ def test_a_sweep_shows_the_unsynchronized_timer_by_size(tmp_path: Path):
     assert "a:cpu:fp32: by n" not in text
 
 
-def test_every_key_is_explained_in_the_docs(tmp_path: Path):
-    page = (Path(__file__).parents[2] / "docs" / "reference" / "keys.md").read_text()
-    told = gpu_of(document(tmp_path, look(energy=ENERGY))).model_dump(mode="json")
-    journaled = look(energy=ENERGY).model_dump(mode="json")
-    assert {key for part in (told, told["energy"], journaled) for key in part if f"`{key}`" not in page} == set()
-
-
 def performance(arm: Arm, *clocks: int | None) -> LiveArm:
     found = live_arm(
         arm,
