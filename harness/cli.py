@@ -68,6 +68,10 @@ DECIDE_EXAMPLES = """\
 shootout decide results/run --policy deploy.toml
 shootout decide results/run --p99 5ms --max-drop 0.5pp
 shootout decide runs/small runs/large --policy deploy.toml --json"""
+SHIP_EXAMPLES = """\
+shootout ship results/run -o model-1
+shootout ship results/run --max-error 1% -o model-1
+shootout ship results/run --policy deploy.toml --p99 5ms -o model-1"""
 MERGE_EXAMPLES = """\
 shootout merge laptop/run server/run -o results/both
 shootout merge results/node-* --to all.csv
@@ -87,6 +91,12 @@ shootout sensitivity model.onnx --calibration data.npz
 shootout sensitivity model.onnx --inputs data.npz --labels labels.npz --by block
 shootout sensitivity model.onnx --precision int8,fp8,bf16"""
 
+Policy = Annotated[
+    Path | None,
+    typer.Option(
+        help="Policy file, which can hold all of these options.", metavar="TOML", rich_help_panel=HelpGroup.WHAT
+    ),
+]
 SO_FAR = "Show the figures so far; a wait for another run isn't counted. Default: measure all."
 """How `--max-time` ends what has figures of its own."""
 command = partial(declare, app)
@@ -170,14 +180,7 @@ def decide(
         typer.Argument(metavar="RUN", help="Run folders of one model, from one machine or several."),
     ],
     *,
-    policy: Annotated[
-        Path | None,
-        typer.Option(
-            help="Policy file, which can hold all of these options.",
-            metavar="TOML",
-            rich_help_panel=HelpGroup.WHAT,
-        ),
-    ] = None,
+    policy: Policy = None,
     group: Annotated[
         str | None,
         typer.Option(help="Group to decide on, if there are several.", metavar="NAME", rich_help_panel=HelpGroup.WHAT),
@@ -260,30 +263,42 @@ def merge(
     )
 
 
-@app.command(cls=GroupedCommand, rich_help_panel=DECIDE)
+@command(PolicyOptions, DECIDE, SHIP_EXAMPLES)
 def ship(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
+    *,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder to make.", metavar="DIR")],
     target: Annotated[
-        str | None, typer.Option(help="Target to ship. Default: what the run's answer ships.", metavar="TARGET")
+        str | None,
+        typer.Option(
+            help="Target to ship. Default: what the limits choose, or else the run's answer.",
+            metavar="TARGET",
+            rich_help_panel=HelpGroup.WHAT,
+        ),
     ] = None,
-    policy: Annotated[
-        Path | None, typer.Option(help="Ship what this policy chooses, as in `shootout decide`.", metavar="TOML")
+    policy: Policy = None,
+    group: Annotated[
+        str | None,
+        typer.Option(help="Group to ship from, if there are several.", metavar="NAME", rich_help_panel=HelpGroup.WHAT),
     ] = None,
-    group: Annotated[str | None, typer.Option(help="Group to ship from, if there are several.", metavar="NAME")] = None,
     on: OnHost = None,
+    **options: Unpack[PolicyOptions],
 ) -> None:
     """Export a measured target as a folder to deploy: model, load.py, check.py, requirements.
 
-    Exit codes: 0 written, 3 no candidate meets the policy's limits, 7 not enough evidence.
+    Exit codes: 0 written, 3 no candidate meets the limits, 7 not enough evidence.
     """
+    from shootout.apps.judge.decide.policy import read_policy
+
+    keys = {name.replace("_", "-"): value for name, value in options.items()}
+    wanted = read_policy(policy, keys) if policy or keys else None
     if on:
         from shootout.commands.elsewhere import ship_there
 
-        raise typer.Exit(ship_there(on, folder, out, target=target, policy=policy, group=group))
+        raise typer.Exit(ship_there(on, folder, out, target=target, policy=wanted, group=group))
     from shootout.commands.ship import ship
 
-    raise typer.Exit(ship(folder, out, target=target, policy=policy, group=group))
+    raise typer.Exit(ship(folder, out, target=target, policy=wanted, group=group))
 
 
 @command(GateOptions, DECIDE, GATE_EXAMPLES)

@@ -15,6 +15,7 @@ from shootout.apps.fleet.node_side import zip_folder
 from shootout.apps.fleet.parcel import pack_package
 from shootout.apps.fleet.ssh_hosts import connect, read_addresses
 from shootout.apps.fleet.transport import Answer, NodeLost, Place, Task
+from shootout.apps.judge.decide.policy import Policy, write_policy
 from shootout.apps.judge.to_ship import find_arm_to_ship
 from shootout.apps.ship.folder import is_there, new_folder
 from shootout.commands.output import show_progress
@@ -51,7 +52,7 @@ def ship_there(
     out: Path,
     *,
     target: str | None,
-    policy: Path | None,
+    policy: Policy | None,
     group: str | None,
 ) -> int:
     """Ship a target on the host that measured it, where its own check runs once; return the exit code.
@@ -67,11 +68,14 @@ def ship_there(
         raise is_there(out)
     if len(read_addresses(address)) > 1:
         raise UsageError(f"--on {address!r}: a run is shipped on the host that measured it; name that one alone")
-    if policy:
-        raise UsageError("--policy with --on: `shootout decide` names its choice; pass that with --target")
-    source = find_arm_to_ship(run, target, None, group)
+    source = find_arm_to_ship(run, target, policy, group)
     words = ["shootout.cli", "ship", "{run}", "-o", f"{{run}}/{SHIPPED}"]
-    words += ["--target", source.arm.label, "--group", source.row.group]
+    if policy:
+        limits = write_policy(policy) or [f"--objective {policy.objective}"]
+        words += [word for option in limits for word in option.split()]
+        words += ["--group", group] if group else []
+    else:
+        words += ["--target", source.arm.label, "--group", source.row.group]
     with show_progress() as progress:
         progress.stage(f"shipping {source.arm.label} on {address}")
         (answer,) = run_on_hosts(address, words, progress, folder=zip_folder(run)).values()

@@ -73,8 +73,8 @@ def _run_gate(place: Path, options: GateOptions) -> Gate:
     limits = read_limits(options)
     limit = Deadline(options.get("max_time_s", MAX_TIME_S))
     pass_on(options.get("env", ()))
-    target, policy, group = options.get("target"), options.get("policy"), options.get("group")
-    reference = read_reference(place, target, policy, group, options.get("reference_sha256"))
+    target, group = options.get("target"), options.get("group")
+    reference = read_reference(place, target, limits.policy, group, options.get("reference_sha256"))
     metric = options.get("metric") or reference.given.get("metric") or reference.metric
     if not metric and (options.get("max_drop") or options.get("labels") or reference.given.get("labels")):
         metric = ACCURACY

@@ -43,6 +43,8 @@ FIRST_SCREEN = {
     "sensitivity": "--precision --by --set --batch --inputs --labels --truth --metric --calibration --max-time --json",
     "decide": "--policy --objective --load --price --p99 --min-metric --max-drop --max-error --memory --size --install "
     "--ready --rate --cost --group --json",
+    "ship": "--out --target --policy --objective --p99 --min-metric --max-drop --max-error --memory --size --install "
+    "--ready --group --on --json",
     "gate": "--candidate --target --slower --size --same-proof --policy --max-drop --min-agreement --inputs --labels "
     "--truth --metric --max-time --out --json --to",
 }

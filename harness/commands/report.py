@@ -10,6 +10,7 @@ from pathlib import Path
 from shootout.apps.judge.analysis import analyse
 from shootout.apps.judge.compare.merged import expand_merged
 from shootout.apps.judge.decide.page import PolicyAnswer
+from shootout.apps.judge.decide.policy import read_policy
 from shootout.apps.tune.results import is_tuning
 from shootout.commands.output import print_written
 from shootout.core.errors import UsageError
@@ -54,7 +55,7 @@ def report(
     if tuned := [str(folder) for folder in folders if is_tuning(folder)]:
         raise UsageError(f"{tuned[0]!r} is a tuning run: name a run in it, such as {tuned[0]}/confirmed")
     folders = expand_merged(folders)
-    decided = PolicyAnswer.of_runs(folders, policy, group) if policy else None
+    decided = PolicyAnswer.of_runs(folders, read_policy(policy, {}), group) if policy else None
     documents = decided.question.documents if decided else map(analyse, folders)
     runs = [read(folder, document) for folder, document in zip(folders, documents, strict=True)]
     content = render(runs, ending, decided)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from shootout.apps.judge.decide.policy import Policy, write_toml
 from shootout.apps.judge.to_ship import ArmToShip, find_arm_to_ship, refuse_without_folder
 from shootout.apps.ship.artifact import find_built
 from shootout.apps.ship.folder import is_there, left_out, write_folder
@@ -23,7 +24,7 @@ from shootout.tell.page.sources import read
 CHECK_TIMEOUT_S = 600.0
 
 
-def ship(run: Path, out: Path, *, target: str | None, policy: Path | None, group: str | None) -> int:
+def ship(run: Path, out: Path, *, target: str | None, policy: Policy | None, group: str | None) -> int:
     """Write the target's folder, and run its own check once; return the exit code.
 
     Args:
@@ -61,9 +62,10 @@ def ship(run: Path, out: Path, *, target: str | None, policy: Path | None, group
 def collect_evidence(source: ArmToShip) -> dict[str, bytes]:
     """Return files by name: the policy and its decision, and the run's report if the drawing library is installed."""
     found = {}
-    if source.decided and source.policy:
-        found["decision.json"] = json_text(source.decided.decision.model_dump(mode="json")).encode()
-        found["deploy.toml"] = source.policy.read_bytes()
+    if source.decided:
+        decision = source.decided.decision
+        found["decision.json"] = json_text(decision.model_dump(mode="json")).encode()
+        found["deploy.toml"] = write_toml(decision.policy).encode()
     try:
         from shootout.tell.page import page
     except ImportError:

@@ -79,7 +79,7 @@ class Unit:
         is_number = isinstance(given, str | int | float) and not isinstance(given, bool)
         if not is_number or match is None or match[2] not in self.worth:
             raise UsageError(f"{key} is {given!r}: write {self.what} as {example or self.examples}")
-        value = float(match[1]) * self.worth[match[2]]
+        value = float(Decimal(match[1]) * Decimal(str(self.worth[match[2]])))  # exact: 0.19% is 0.0019
         if not 0 < value <= self.most or not math.isfinite(value):
             most = "" if self.most == float("inf") else f" and at most {self.tell(self.most)}"
             raise UsageError(f"{key} is {given!r}: it must be more than 0, finite{most}")
@@ -205,7 +205,12 @@ LIMITS: Mapping[Limit, Quantity] = {
         example="0.005",
         words="Loss of the metric against plain FP32 on the same rows: 0.5pp, 0.005, or 1% of FP32's mean",
     ),
-    Limit.ERROR: Quantity(unit=BARE, example="1e-3", words="Relative error against the FP64 reference outputs"),
+    Limit.ERROR: Quantity(
+        unit=BARE,
+        read_as=replace(BARE, what="a relative error", worth={"": 1.0, "%": 0.01}, examples="0.1% or 1e-3"),
+        example="0.1%",
+        words="Relative error against the FP64 reference outputs: 0.1% or 1e-3",
+    ),
     Limit.AGREEMENT: Quantity(
         unit=SCORE,
         side="least",
@@ -224,8 +229,14 @@ LIMITS: Mapping[Limit, Quantity] = {
 }
 
 
-def write_option(limit: Limit, value: float) -> str:
-    """Return the option of `shootout decide` that gives a limit as it was given."""
+def write_option(limit: Limit, value: float, *, is_share: bool = False) -> str:
+    """Return the option of `shootout decide` that gives a limit as it was given.
+
+    Args:
+        is_share: it is a share of plain FP32's own figure.
+    """
+    if is_share:
+        return f"--{limit} {100 * value:.12g}%"
     decimal = {worth: name for name, worth in LIMITS[limit].unit.worth.items() if "i" not in name}
     worth = max((worth for worth in decimal if worth <= value), default=min(decimal))
     return f"--{limit} {value / worth:.12g}{decimal[worth]}"
@@ -234,11 +245,17 @@ def write_option(limit: Limit, value: float) -> str:
 def accept_option(limit: Limit, value: float) -> str:
     """Return the option of `shootout decide` with which a figure above 0 meets a limit: `--size 13MB`."""
     unit, is_most = LIMITS[limit].unit, LIMITS[limit].side == "most"
+    if limit is Limit.ERROR and value >= LEAST_PER_CENT:
+        return f"--{limit} {(100 * Decimal(round_limit(value))).normalize():f}%"
     if unit is SCORE and value < 1:  # of what lacks two digits count, or 99.93 % would be 99 %
         return f"--{limit} {100 * (1 - float(round_limit(round(1 - value, 12)))):.10g}%"
     decimal = {worth: name for name, worth in unit.worth.items() if "i" not in name}
     worth = max((worth for worth in decimal if worth <= value), default=min(decimal))
     return f"--{limit} {round_limit(value / worth, up=is_most)}{decimal[worth]}"
+
+
+LEAST_PER_CENT = 1e-4
+"""A smaller relative error is written as `1.3e-7`."""
 
 
 def _limit_flag(limit: Limit) -> Flag:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING
 
 from shootout.core.errors import UsageError
@@ -177,6 +178,18 @@ def read_options(flag: str, texts: Iterable[str]) -> dict[str, dict[str, str]]:
             raise UsageError(f"{flag} {text!r} is not of the form backend.KEY=value")
         options.setdefault(backend, {})[key] = value
     return options
+
+
+def read_error(flag: str, text: str) -> float:
+    """Read a relative error, `0.1%` or `1e-3` → a share.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    try:
+        return float(Decimal(text.removesuffix("%")) * (Decimal("0.01") if text.endswith("%") else 1))
+    except InvalidOperation:
+        raise UsageError(f"{flag} {text!r} is not a relative error: write 0.1% or 1e-3") from None
 
 
 def read_seconds(flag: str, text: str) -> float:

@@ -368,9 +368,9 @@ class StudyOptions(TargetOptions, MetricOptions, StreamOptions, total=False):
         Flag(
             group=HelpGroup.MORE,
             word="ERROR",
-            kind=float,
             help="Keep targets whose relative error is above the bound predicted for their precision, up to ERROR: "
-            "1e-3. Default: reject them.",
+            "0.1% or 1e-3. Default: reject them.",
+            read=option_values.read_error,
         ),
     ]
     baseline: Annotated[
@@ -507,7 +507,7 @@ class TuneOptions(TargetOptions, ScoringOptions, StreamOptions, FolderOptions, t
         Flag(
             group=HelpGroup.WHAT,
             word="ERROR",
-            help="Without labels: largest error that --precision may have, relative to the float64 outputs: 2e-2.",
+            help="Without labels: largest error that --precision may have, relative to the FP64 outputs: 2% or 2e-2.",
         ),
     ]
     policy: Annotated[

@@ -120,7 +120,7 @@ def test_what_the_locale_cannot_show_is_replaced():
 def test_a_name_that_is_no_utf8_is_said_to_be_renamed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr(cli, "app", "net\udcff.onnx".encode)
+    monkeypatch.setattr(cli, "app", lambda **_: "net\udcff.onnx".encode())
     monkeypatch.setattr(cli.signal, "signal", lambda *_: None)
     with pytest.raises(SystemExit) as ended:
         cli.main()

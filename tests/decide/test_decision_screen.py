@@ -63,7 +63,7 @@ def test_a_reason_that_all_share_is_told_once():
     told = part(screen(question(SLOW, FAST, rough(model="residual_mlp"), more)), "Faster, not shipped")
     assert told.count("accuracy unknown") == 1
     assert "each: accuracy unknown" in told
-    assert told.endswith("--max-error 1.9e-3 (rough:cpu:int8)")
+    assert told.endswith("--max-error 0.19% (rough:cpu:int8)")
 
 
 def test_it_says_at_95_percent_what_it_is_faster_than_and_what_brackets_are():

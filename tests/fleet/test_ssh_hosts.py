@@ -6,6 +6,7 @@ import inspect
 import io
 import os
 import re
+import shutil
 import signal
 import sys
 import time
@@ -25,6 +26,7 @@ from shootout.apps.fleet import node_side, ssh_hosts
 from shootout.apps.fleet.parcel import Parcel
 from shootout.apps.fleet.ssh_hosts import SshHosts, needed_packages, read_addresses
 from shootout.apps.fleet.transport import Answer, NodeLost, Task
+from shootout.apps.judge.decide.policy import Policy, read_policy
 from shootout.commands import elsewhere
 from shootout.commands.elsewhere import doctor_there, ship_there
 from shootout.core import backends
@@ -472,7 +474,7 @@ def ship(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     source = SimpleNamespace(arm=SimpleNamespace(label="litert:cpu:fp32"), row=SimpleNamespace(group="g"))
     monkeypatch.setattr(elsewhere, "find_arm_to_ship", lambda *_: source)
 
-    def made(address: str, policy: Path | None = None) -> int:
+    def made(address: str, policy: Policy | None = None) -> int:
         return ship_there(address, tmp_path / "run", tmp_path / "model", target=None, policy=policy, group=None)
 
     return made
@@ -510,6 +512,9 @@ made = pathlib.Path(sys.argv[sys.argv.index("-o") + 1])
     (made,) = [path for path in (tmp_path / "model").rglob("*") if path.is_file()]
     assert made == tmp_path / "model/model/model.tflite"
     assert made.read_text() == "['--target', 'litert:cpu:fp32', '--group', 'g']the run"
+    shutil.rmtree(tmp_path / "model")
+    assert ship(board.address, policy=read_policy(None, {"p99": "5ms", "max-error": "1%"})) == 0
+    assert made.read_text() == "['--p99', '5ms', '--max-error', '0.01']the run", "which decides there as here"
     with pytest.raises(UsageError, match="already exists"):
         ship(board.address)
 
@@ -545,8 +550,6 @@ def test_a_host_that_does_not_ship_leaves_no_folder(
     assert ship(board.address) == 2
     assert "board: shootout: the model is gone" in capsys.readouterr().err
     assert not (tmp_path / "model").exists()
-    with pytest.raises(UsageError, match="`shootout decide` names its choice; pass that with --target"):
-        ship(board.address, policy=Path("policy.toml"))
     with pytest.raises(UsageError, match="--on 'ray:auto' is not of the form ssh://"):
         ship("ray:auto")
     with pytest.raises(UsageError, match="a run is shipped on the host that measured it; name that one alone"):

@@ -389,7 +389,7 @@ def test_who_is_not_to_be_shipped_and_why():
         "fast:cpu:int8 2.00x faster than fast (1.96 to 2.04), error 6.4e-2: accuracy unknown, since this "
         "model's inputs are random "
         "try your own model: shootout run MODEL.onnx --inputs X.npz --labels Y.npz "
-        "or accept its error: shootout decide RUN --max-error 0.064"
+        "or accept its error: shootout ship RUN --max-error 6.4% -o model-1"
     )
 
 
@@ -587,7 +587,7 @@ def test_no_width_cuts_a_value(width: int):
     assert max(map(len, lines)) <= max(width, 40)
     words = " ".join(lines).split()
     assert "…" not in words
-    for value in ("near:cpu:fp32", "510", "(3.6", "(2.3", "32", "equal", "0.06", "model-1"):
+    for value in ("near:cpu:fp32", "510", "(3.6", "(2.3", "32", "equal", "6.4%", "model-1"):
         assert any(value in word for word in words), value
     if width >= 100:
         assert len(lines) <= 21, "the last one is empty"

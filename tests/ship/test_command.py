@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from support.races.shipping import let_numpy_ship, write_numpy_run
 
+from shootout.apps.judge.decide.policy import read_policy
 from shootout.backends.shipped import open_shipped
 from shootout.commands.ship import check_folder, ship
 from shootout.core.errors import ArmFailed, UsageError
@@ -40,8 +41,7 @@ loader["load"]()
 
 
 def test_an_arm_becomes_a_folder_that_checks_itself(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    policy = tmp_path / "deploy.toml"
-    policy.write_text('[limits]\nmemory = "1GB"\n')
+    policy = read_policy(None, {"memory": "1GB", "max-drop": "1%", "load": "200/s", "objective": "size"})
     assert ship(run, tmp_path / "out", target=None, policy=policy, group=None) == 0
     told = capsys.readouterr().err
     assert "checked: numpy:cpu:fp32: relative L2 error" in told
@@ -57,6 +57,7 @@ def test_an_arm_becomes_a_folder_that_checks_itself(run: Path, tmp_path: Path, c
     places = subprocess.run(command, cwd=tmp_path / "out", check=True, capture_output=True, text=True).stdout.split()
     assert places == ["0"] * 4, "on cache lines, as it was raced"
     assert json.loads((tmp_path / "out" / "evidence" / "decision.json").read_text())["chosen"] == "numpy:cpu:fp32"
+    assert read_policy(tmp_path / "out" / "evidence" / "deploy.toml", {}) == policy
     with pytest.raises(UsageError, match="already exists"):
         ship(tmp_path / "no run is read for that", tmp_path / "out", target="numpy", policy=None, group=None)
     (tmp_path / "out" / "load.py").write_text("")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,11 +10,18 @@ import pytest
 from support.races import made
 from support.races.made import A, B, ended, header, played, prepared, rounds
 
+from shootout.apps.judge.analysis import analyse
+from shootout.apps.judge.decide.candidates import read_question
+from shootout.apps.judge.decide.decision import decide
+from shootout.apps.judge.decide.policy import Policy, read_policy
 from shootout.apps.judge.to_ship import find_arm_to_ship
 from shootout.core.contract import Fidelity
 from shootout.core.errors import NothingMeasured, Undecided, UsageError
 from shootout.core.journal.records import Line
 from shootout.core.study.group import GroupRecord
+from shootout.tell.limits import Standing
+
+KEPT = Path(__file__).parents[2] / "results" / "reference"
 
 ERROR = Fidelity(max_abs=1e-7, relative_l2=1e-7, sqnr_db=None, cosine=1.0, top1_agreement=1.0, error_bound=1e-5)
 
@@ -43,13 +51,10 @@ def test_a_named_arm_is_shipped_by_its_short_name(tmp_path: Path):
 
 
 def test_a_policy_s_choice_is_shipped_with_its_decision(tmp_path: Path):
-    policy = tmp_path / "deploy.toml"
-    policy.write_text('[limits]\nmemory = "1GB"\n')
-    source = find_arm_to_ship(run(tmp_path, 1e6, 2e6), policy=policy)
+    source = find_arm_to_ship(run(tmp_path, 1e6, 2e6), policy=read_policy(None, {"memory": "1GB"}))
     assert source.arm == A
     assert source.decided
     assert source.decided.decision.chosen == A.label
-    assert source.policy == policy
 
 
 def test_a_policy_s_choice_is_shipped_out_of_its_own_cell(tmp_path: Path):
@@ -63,19 +68,31 @@ def test_a_policy_s_choice_is_shipped_out_of_its_own_cell(tmp_path: Path):
             lines += [played(arm, number, ns * (1 + (arm == arms[1])), fidelity=ERROR, group=name) for arm in arms]
             lines.append(rounds(number).model_copy(update={"group": name}))
     groups = [GroupRecord(name=name, baseline=A.label, comparisons=1, arms=tuple(arms)) for name, arms in cells.items()]
-    policy = tmp_path / "deploy.toml"
-    policy.write_text('[limits]\nmemory = "1GB"\n')
-    source = find_arm_to_ship(
-        made.write(tmp_path / "run", header(groups=tuple(groups)), *lines, ended()), policy=policy
-    )
+    folder = made.write(tmp_path / "run", header(groups=tuple(groups)), *lines, ended())
+    source = find_arm_to_ship(folder, policy=read_policy(None, {"memory": "1GB"}))
     assert (source.row.group, source.arm) == ("identity, batch 1, 2 threads", replace(A, threads=2))
 
 
 def test_nobody_is_shipped_who_breaks_a_limit(tmp_path: Path):
-    policy = tmp_path / "deploy.toml"
-    policy.write_text('[limits]\nmemory = "1kB"\n')
     with pytest.raises(NothingMeasured, match="nothing may be shipped"):
-        find_arm_to_ship(run(tmp_path, 1e6, 2e6), policy=policy)
+        find_arm_to_ship(run(tmp_path, 1e6, 2e6), policy=read_policy(None, {"memory": "1kB"}))
+
+
+@pytest.mark.parametrize("kept", ["shootout", "h200-shootout", "resnet-quantization", "trees"])
+def test_a_printed_command_that_accepts_a_loss_ships_that_target(kept: str):
+    """Its limits let that target in, and choose it or one that is faster."""
+    for answer in analyse(KEPT / kept).answer:
+        for change in answer.would_change:
+            if change.accept:
+                _, command, folder, *words = shlex.split(change.accept)
+                assert command == "ship"
+                given = dict(zip(words[::2], words[1::2], strict=True))
+                group, _ = given.pop("--group", None), given.pop("-o")
+                policy = read_policy(None, {name.removeprefix("--"): value for name, value in given.items()})
+                found = decide(policy, read_question([Path(folder).expanduser()], group))
+                assert found.of(change.arm).standing is Standing.MET, change.accept
+                ratio = found.of(change.arm).ratio
+                assert found.chosen == change.arm or (ratio and ratio.value > 1), change.accept
 
 
 def test_the_best_so_far_has_to_be_named(tmp_path: Path):
@@ -89,7 +106,7 @@ def test_the_best_so_far_has_to_be_named(tmp_path: Path):
     ("how", "words"),
     [
         ({"name": "nothing"}, "unknown target 'nothing'"),
-        ({"name": "a", "policy": Path("x")}, "pass only one of"),
+        ({"name": "a", "policy": Policy()}, "pass --target, or else a policy's options"),
         ({"name": "a", "group": "elsewhere"}, "unknown group 'elsewhere'"),
     ],
 )

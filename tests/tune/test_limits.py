@@ -283,7 +283,7 @@ def test_limits_are_read_as_a_policy_has_them(options: TuneOptions, wanted: dict
     ("options", "says"),
     [
         ({"max_drop": "0.5pp"}, "name those to try, as in --precision int8,bf16"),
-        ({"precision": ["int8"], "max_error": "small"}, "--max-error is 'small': write a plain number as 1e-3"),
+        ({"precision": ["int8"], "max_error": "small"}, "max-error is 'small': write a relative error as 0.1% or 1e-3"),
         ({"precision": ["int8"], "policy": {"limits": {"min-agreement": "99%"}}}, "tune can't judge the policy's"),
         ({"precision": ["int8"], "policy": {"objective": "size"}}, "leave objective and load out of the policy"),
         (

@@ -24,7 +24,7 @@ from shootout.tell.document import (
     Row,
     WouldChange,
 )
-from shootout.tell.limits import Standing
+from shootout.tell.limits import Limit, Standing, accept_option
 from shootout.tell.option_values import read_seconds
 from shootout.tell.paired import ask_drop, quantile_of
 from shootout.tell.wording import NO_LABELS, RANDOM_INPUTS, tell_lost_part, tell_metric_limit, tell_threads
@@ -52,8 +52,9 @@ def read_by(cell: Cell, command: str, *options: str) -> str:
 
 
 def ship_from(cell: Cell, *options: str) -> str:
-    """Return the command that ships from a cell into a folder that doesn't exist yet."""
-    return read_by(cell, "ship", *options, f"-o {reproduce.name_free(FOLDER)}")
+    """Return the command that ships from a cell, where it was measured, into a folder that doesn't exist yet."""
+    host = ["--on", reproduce.quote([cell.begun.on])] if cell.begun.on else []
+    return read_by(cell, "ship", *options, *host, f"-o {reproduce.name_free(FOLDER)}")
 
 
 def go_on(cell: Cell) -> str | None:
@@ -105,8 +106,7 @@ def find_next(cell: Cell, shipped: Row, instead: Rival | None, *, is_over: bool)
         options = [(flag, count if flag == "--threads" else value) for flag, value in cell.again([shipped.arm])]
         return f"shootout run {reproduce.join(options)}"
     target = ["--target", reproduce.quote([short(instead.arm)])] if instead else []
-    on = ["--on", reproduce.quote([cell.begun.on])] if cell.begun.on else []
-    return ship_from(cell, *target, *on)
+    return ship_from(cell, *target)
 
 
 def _race_one_size(cell: Cell, arms: Sequence[str]) -> str:
@@ -298,14 +298,21 @@ def _exceeds_limit(metric: Metric | None) -> bool:
 
 
 def command_to_accept(cell: Cell, row: Row) -> str | None:
-    """Return the command that accepts what a row is known to lose; None if nothing is known, or can be shipped."""
+    """Return the command that ships a row by accepting what it is known to lose; None if nothing is known of that.
+
+    A row of which no folder can be made is decided on only.
+    """
     objective = []
     if find_scenario(row.scenario).objective == "rate" or (row.serve and row.serve.searched):
         objective = ["--objective rate"]
     elif not find_scenario(row.scenario).is_one_call:  # a step can't be shipped, and a given rate needs a load
         return None
     option = option_to_accept(row, [one for one in cell.rows if one.group == row.group])
-    return read_by(cell, "decide", *objective, option) if option else None
+    if option is None:
+        return None
+    if why_no_folder(row) or row.threads == 0:
+        return read_by(cell, "decide", *objective, option)
+    return ship_from(cell, *objective, option)
 
 
 def option_to_accept(row: Row, among: Iterable[Row] = ()) -> str | None:
@@ -325,7 +332,7 @@ def option_to_accept(row: Row, among: Iterable[Row] = ()) -> str | None:
         return f"--max-drop {drop}" if drop else None
     if not fidelity.relative_l2 or not row.is_judged:  # nothing says what this error is worth
         return None
-    return f"--max-error {round_limit(fidelity.relative_l2)}"
+    return accept_option(Limit.ERROR, fidelity.relative_l2)
 
 
 def _find_smallest_drop(row: Row, among: Iterable[Row]) -> str | None:

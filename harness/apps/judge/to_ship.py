@@ -8,6 +8,7 @@ from pathlib import Path
 
 from shootout.apps.judge.analysis import analyse_cells
 from shootout.apps.judge.decide.page import PolicyAnswer
+from shootout.apps.judge.decide.policy import Policy
 from shootout.apps.judge.next_steps import why_no_folder
 from shootout.core.contract import short
 from shootout.core.errors import NothingMeasured, NotRunKind, SkippedArm, Undecided, UsageError, unknown
@@ -19,18 +20,13 @@ from shootout.tell.reproduce import quote
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmToShip(RacedArm):
-    """An arm of a run that is to be shipped.
+    """An arm of a run that is to be shipped; `decided` is what a policy decides, None without one."""
 
-    Attributes:
-        policy, decided: a policy's file and what it decides; None without one.
-    """
-
-    policy: Path | None = None
     decided: PolicyAnswer | None = None
 
 
 def find_arm_to_ship(
-    folder: Path, name: str | None = None, policy: Path | None = None, group: str | None = None
+    folder: Path, name: str | None = None, policy: Policy | None = None, group: str | None = None
 ) -> ArmToShip:
     """Find the arm to ship.
 
@@ -44,7 +40,7 @@ def find_arm_to_ship(
         NothingMeasured: nothing meets the policy's limits.
     """
     if name and policy:
-        raise UsageError("pass only one of --target and --policy: either names what is shipped")
+        raise UsageError("pass --target, or else a policy's options: either names what is shipped")
     run, decided = analyse_cells(folder), None
     document = run.document
     if policy:
@@ -58,7 +54,7 @@ def find_arm_to_ship(
             found = _require_answer([answer for answer in document.answer if answer.group in groups])
             groups, name = {found.group}, found.ship.arm if found.ship else ""
         rows = [row for row in document.rows if row.group in groups]
-    wanted = ArmToShip.of(run, document, _find_row(rows, name), policy=policy, decided=decided)
+    wanted = ArmToShip.of(run, document, _find_row(rows, name), decided=decided)
     if why := scenario_of(wanted.arm).unshippable:
         raise UsageError(why)
     return wanted

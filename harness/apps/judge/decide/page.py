@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from shootout.apps.judge.decide.candidates import Question, read_question
 from shootout.apps.judge.decide.decision import Decision, decide
-from shootout.apps.judge.decide.policy import read_policy
+from shootout.apps.judge.decide.policy import Policy
 from shootout.apps.judge.decide.screen import list_title_parts, tell_outcome, write_support
 from shootout.tell.page.sources import Opening
 
@@ -25,17 +25,17 @@ class PolicyAnswer:
     question: Question
 
     @classmethod
-    def of_runs(cls, folders: Sequence[Path], policy: Path, group: str | None = None) -> PolicyAnswer:
-        """Decide on these runs by a file's policy.
+    def of_runs(cls, folders: Sequence[Path], policy: Policy, group: str | None = None) -> PolicyAnswer:
+        """Decide on these runs by a policy.
 
         Args:
             group: the cell to decide on, where the runs have several.
 
         Raises:
-            UsageError: a folder holds no run, the runs ask different things, or the file can't be read.
+            UsageError: a folder holds no run, or the runs ask different things.
         """
-        wanted, question = read_policy(policy, {}), read_question(folders, group)
-        return cls(decide(wanted, question), question)
+        question = read_question(folders, group)
+        return cls(decide(policy, question), question)
 
     def open(self, width: int) -> Opening:
         """Open with what the policy decides, in so many columns."""

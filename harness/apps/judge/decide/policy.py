@@ -87,7 +87,16 @@ def write_policy(policy: Policy) -> list[str]:
     ]
     load = [] if policy.load is None else [f"--load {policy.load:.12g}/s"]
     price = [] if policy.price is None else [f"--price {policy.price:.12g}"]
-    return [*objective, *shares, *load, *price, *(write_option(*one) for one in policy.limits.items())]
+    limits = [write_option(*one, is_share=one[0] in policy.shares) for one in policy.limits.items()]
+    return [*objective, *shares, *load, *price, *limits]
+
+
+def write_toml(policy: Policy) -> str:
+    """Return the text of a `deploy.toml` that gives a policy."""
+    given = (option.removeprefix("--").split() for option in write_policy(policy))
+    lines = [(key, f'{key} = "{value}"') for key, value in given]
+    keys, limits = ([line for key, line in lines if (key in {*Limit}) is of_limits] for of_limits in (False, True))
+    return "\n".join([*keys, "[limits]", *limits, ""])
 
 
 PolicyLike = Policy | Mapping[str, Any] | str | PathLike[str]

@@ -13,7 +13,7 @@ from shootout.apps.judge.decide.candidates import ONE_BY_ONE, Question
 from shootout.apps.judge.decide.decision import Decision, Judged
 from shootout.apps.judge.decide.limits import judge_limits
 from shootout.apps.judge.decide.objective import BY_RATE, EXACT
-from shootout.apps.judge.decide.policy import Objective, Policy, read_policy, write_policy
+from shootout.apps.judge.decide.policy import Objective, Policy, read_limit, read_policy, write_policy
 from shootout.apps.judge.next_steps import describe_refused, option_to_accept, ship_from, why_no_folder
 from shootout.core.contract import Precision, short
 from shootout.core.scenario import find_scenario
@@ -400,8 +400,8 @@ def _find_options_to_accept(decision: Decision, question: Question, judged: Judg
 def _loosen(policy: Policy, options: Iterable[str]) -> Policy:
     """Return a policy with these options on top."""
     given = {Limit(option.split()[0].removeprefix("--")): option.split()[1] for option in options}
-    limits = {limit: LIMITS[limit].unit.read(limit, value) for limit, value in given.items()}
-    return policy.model_copy(update={"limits": {**policy.limits, **limits}})
+    limits = {limit: read_limit(limit, value) for limit, value in given.items()}
+    return policy.model_copy(update={"limits": {**policy.limits, **limits}, "shares": policy.shares - given.keys()})
 
 
 def _find_worst(finding: Finding) -> float | None:

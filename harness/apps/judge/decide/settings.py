@@ -12,10 +12,10 @@ from pathlib import Path
 from shootout.apps.judge.analysis import Analysed, analyse_cells
 from shootout.apps.judge.decide.candidates import candidate_of
 from shootout.apps.judge.decide.limits import judge_limits
-from shootout.apps.judge.decide.policy import Objective, Policy, as_policy
+from shootout.apps.judge.decide.policy import Objective, Policy, as_policy, read_limit
 from shootout.core.errors import UsageError
 from shootout.tell.document import Document, Finding, Findings, stand
-from shootout.tell.limits import FIDELITY, LIMITS, Limit, Standing
+from shootout.tell.limits import FIDELITY, Limit, Standing
 from shootout.tell.study_options import TuneOptions
 
 
@@ -45,7 +45,7 @@ def read_limits(options: TuneOptions) -> dict[Limit, float] | None:
         raise UsageError(f"tune takes a share of FP32's mean as --max-drop 1%: leave {', '.join(policy.shares)} out")
     limits = dict(policy.limits)
     if error is not None:
-        limits[Limit.ERROR] = LIMITS[Limit.ERROR].unit.read("--max-error", error)
+        limits[Limit.ERROR] = read_limit(Limit.ERROR, error)
     if drop is not None and (others := FIDELITY & limits.keys()):
         named = ", ".join(sorted(others))
         raise UsageError(f"--max-drop is of a metric, and {named} limits the same outputs otherwise: give one of them")

@@ -94,8 +94,8 @@ class GateOptions(ModelOptions, MetricOptions, StreamOptions, FolderOptions, tot
         Flag(
             group=HelpGroup.MORE,
             word="ERROR",
-            kind=float,
-            help="Accept a relative error above the bound predicted for the precision, up to ERROR: 1e-3.",
+            help="Accept a relative error above the bound predicted for the precision, up to ERROR: 0.1% or 1e-3.",
+            read=option_values.read_error,
         ),
     ]
     max_time_s: Annotated[

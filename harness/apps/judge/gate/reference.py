@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from shootout import models
+from shootout.apps.judge.decide.policy import Policy
 from shootout.apps.judge.to_ship import find_arm_to_ship
 from shootout.backends.shipped import MANIFEST, ShippedFolder, hash_manifest, open_shipped, read_row
 from shootout.core.constants import SHIPPED
@@ -55,7 +56,7 @@ class Reference:
 def read_reference(
     folder: Path,
     arm: str | None = None,
-    policy: Path | None = None,
+    policy: Policy | None = None,
     group: str | None = None,
     pinned: str | None = None,
 ) -> Reference:
