@@ -112,11 +112,6 @@ def test_a_head_is_found_among_outputs_of_other_kinds():
     assert find_head(outputs) is outputs["output0"]
 
 
-def test_the_page_shows_that_file():
-    page, file = (DOCS / "metrics.md").read_text(), (DOCS / "examples" / "yolo.py").read_text()
-    assert f"```python\n{file}```" in page
-
-
 @pytest.mark.parametrize("shape", [(1, 84, 8400), (1, 25200, 85), (1, 100, 7), (3, 4)])
 def test_map_refuses_a_raw_head(shape: tuple[int, ...]):
     with pytest.raises(UsageError, match=r"received \[.*\]; decode a raw head by a metric of your own: see docs/met"):
