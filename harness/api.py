@@ -40,7 +40,7 @@ from shootout.tell.answer import qualify
 from shootout.tell.document import Answer, Document, Ratio, Row
 from shootout.tell.formats.files import write_files
 from shootout.tell.formats.frame import arrow_table, flatten_rows
-from shootout.tell.page import sources
+from shootout.tell.page import contents
 from shootout.tell.screen import WIDEST
 from shootout.tell.study_options import RunOptions, TuneOptions, check_keywords
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     import pyarrow
     from rich.text import Text
 
-    from shootout.tell.page.charts import Chart, Figure
+    from shootout.tell.report import Chart, Figure
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -139,10 +139,8 @@ class Run:
         Raises:
             UsageError: there is no such figure, nothing in the run to show in it, or no library to draw with.
         """
-        figure: Figure = _load_drawing("shootout.tell.page.plots").plot(
-            sources.read(self._absolute_folder, self.document), kind
-        )
-        return figure.complete()
+        draw = _load_drawing("shootout.tell.page.plots").plot
+        return _complete(draw(contents.read(self._absolute_folder, self.document), kind))
 
     def to_arrow(self) -> pyarrow.Table:
         """Return an Arrow table: a line per row, nested figures as `end_to_end.median_ns`, columns as in every run.
@@ -215,7 +213,7 @@ class Decided:
         figure: Figure | None = _load_drawing("shootout.apps.judge.decide.figure").draw_decision(self.decision)
         if figure is None:
             raise UsageError("no candidate has a figure to draw: measure what the policy limits")
-        return figure.complete()
+        return _complete(figure)
 
     def _answer_lines(self) -> list[Text]:
         return render_decision(self.decision, self.question, WIDEST)
@@ -287,6 +285,12 @@ def _load_drawing(module: str) -> ModuleType:
         return import_module(module)
     except ImportError as error:
         raise UsageError(f"a figure needs {error.name}: {install('report')}") from None
+
+
+def _complete(figure: Figure) -> Chart:
+    from shootout.tell.page.charts import complete  # likewise
+
+    return complete(figure.chart)
 
 
 def load(path: str | Path) -> Run:

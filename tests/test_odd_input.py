@@ -63,7 +63,7 @@ from shootout.models.sources.preview import preview
 from shootout.tell import table
 from shootout.tell.formats import junit
 from shootout.tell.formats.data import as_bencher, as_csv, as_parquet, document_text
-from shootout.tell.page import markdown, plots, sources
+from shootout.tell.page import contents, markdown, plots
 from shootout.tell.this_machine import BIAS_FLOORS, bias_floor
 
 KEPT = Path(__file__).parent / "support" / "odd_input"
@@ -172,11 +172,10 @@ def read_run(data: bytes, folder: Path) -> None:
     json.loads(as_bencher(document))
     assert as_csv(document.rows)
     assert as_parquet(document.rows)
-    summary = markdown.render([document])
+    source = contents.read(folder, document)
+    report = contents.lay_out(source, plots.draw_all(source))
+    summary = markdown.render([report])
     assert printable(summary) == summary
-    source = sources.read(folder, document)
-    for draw in plots.KINDS.values():
-        draw(source)
 
 
 JOURNALS = tuple(map(with_checksums, runs()))

@@ -11,7 +11,10 @@ from docs.site.links import ROOT
 from shootout import studies
 from shootout.apps.judge.analysis import analyse
 from shootout.tell.page import page
-from shootout.tell.page.sources import read
+from shootout.tell.page.charts import to_svg
+from shootout.tell.page.contents import lay_out, read
+from shootout.tell.page.plots import draw_all
+from shootout.tell.report import Report
 from shootout.tell.study_options import DEFAULT
 
 RUNS = Path("results/reference")
@@ -38,10 +41,11 @@ def write_studies() -> Iterator[tuple[str, str]]:
     questions, found = studies.names(), find_runs()
     yield INDEX, _index(questions, found)
     for study, runs in found.items():
-        sections = {run: page.lay_out(read(RUNS / run, analyse(RUNS / run))) for run in runs}
-        yield f"studies/{study}.md", _study(study, questions[study], sections)
-        for run, section in sections.items():
-            yield f"runs/{run}.html", page.write([section])
+        measured = {run: read(RUNS / run, analyse(RUNS / run)) for run in runs}
+        reports = {name: lay_out(run, draw_all(run)) for name, run in measured.items()}
+        yield f"studies/{study}.md", _study(study, questions[study], reports)
+        for run, report in reports.items():
+            yield f"runs/{run}.html", page.render([report])
 
 
 def _index(questions: Mapping[str, str], found: Mapping[str, Sequence[str]]) -> str:
@@ -62,20 +66,20 @@ def _index(questions: Mapping[str, str], found: Mapping[str, Sequence[str]]) -> 
     )
 
 
-def _study(name: str, question: str, runs: Mapping[str, page.Section]) -> str:
+def _study(name: str, question: str, runs: Mapping[str, Report]) -> str:
     parts = [f"# {name}", question, f"```\nshootout run {name}\n```"]
     if not runs:
         parts.append(f"No run of it ships yet; `shootout run {name} --dry-run` shows how long it takes.")
-    for run, section in runs.items():
-        parts += [f"## The run `{run}`", _shown(section), f"[All its tables and figures](../runs/{run}.html)"]
+    for run, report in runs.items():
+        parts += [f"## The run `{run}`", _shown(report), f"[All its tables and figures](../runs/{run}.html)"]
     text = (STUDIES / f"{name}.toml").read_text(encoding="utf-8").strip()
     return "\n\n".join([*parts, "## The study as a file", f"```toml\n{text}\n```", ""])
 
 
-def _shown(section: page.Section) -> str:
+def _shown(report: Report) -> str:
     """Write a run's answer and its first figures; what is drawn isn't searched."""
-    shown = [f'<div class="answer" data-search-exclude>{page.write_answer(section)}</div>']
-    for figure in section.figures[:OPEN]:
+    shown = [f'<div class="answer" data-search-exclude>{page.render_answer(report)}</div>']
+    for figure in report.figures[:OPEN]:
         shown.append(f'<p class="told"><b>{figure.title}.</b> {figure.caption}</p>')
-        shown.append(f"<div data-search-exclude>{figure.to_svg()}</div>")
+        shown.append(f"<div data-search-exclude>{to_svg(figure)}</div>")
     return "\n".join(shown)

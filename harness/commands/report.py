@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from shootout.apps.judge.analysis import analyse
@@ -18,7 +18,8 @@ from shootout.core.install import install
 from shootout.core.units import size
 from shootout.tell.formats.files import check_file, write_file
 from shootout.tell.page import markdown
-from shootout.tell.page.sources import Front, MeasuredRun, read
+from shootout.tell.page.contents import MeasuredRun, lay_out, read, without_answer
+from shootout.tell.report import Report
 
 EXTRA = "report"
 NEEDED = ("altair", "jinja2", "vl_convert")
@@ -65,22 +66,37 @@ def report(
     return print_written(written, as_json=as_json)
 
 
-def render(runs: Sequence[MeasuredRun], ending: str, decided: Front | None = None) -> bytes:
-    """Render the runs in one form; a figure alone is that of the policy, or of the first run.
+def render(runs: Sequence[MeasuredRun], ending: str, decided: PolicyAnswer | None = None) -> bytes:
+    """Render the runs in one form; what is decided comes first, and is the only answer.
 
     Raises:
         UsageError: nothing in the run has a time that could be drawn.
     """
+    if ending == ".svg":
+        return _draw(runs[0], decided).encode()
     if ending == ".md":
-        return markdown.render([run.document for run in runs], decided).encode()
-    from shootout.tell.page import intervals, page
+        first = [decided.lay_out()] if decided else []
+        return markdown.render([*first, *_lay_out_below(first, map(lay_out, runs))]).encode()
+    from shootout.tell.page import page, plots  # with the libraries that draw, which an extra installs
 
-    if ending == ".html":
-        return page.render(runs, decided).encode()
-    document = runs[0].document
-    if figure := decided.draw() if decided else intervals.draw_intervals(document):
-        return figure.to_svg().encode()
-    raise UsageError(f"nothing was timed in {document.run!r}: so there is nothing to draw: run it with more --max-time")
+    first = [decided.lay_out(decided.draw())] if decided else []
+    reports = (lay_out(run, plots.draw_all(run)) for run in runs)
+    return page.render([*first, *_lay_out_below(first, reports)]).encode()
+
+
+def _lay_out_below(first: Sequence[Report], runs: Iterable[Report]) -> Iterable[Report]:
+    """Leave out the runs' own answers if one on all of them stands first."""
+    return map(without_answer, runs) if first else runs
+
+
+def _draw(run: MeasuredRun, decided: PolicyAnswer | None) -> str:
+    """Draw the figure of the policy, or the intervals of a run."""
+    from shootout.tell.page import charts, intervals  # likewise
+
+    if figure := decided.draw() if decided else intervals.draw_intervals(run.document):
+        return charts.to_svg(figure)
+    told = f"nothing was timed in {run.document.run!r}: so there is nothing to draw"
+    raise UsageError(f"{told}: run it with more --max-time")
 
 
 def check_installed(without: str) -> None:

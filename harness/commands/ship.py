@@ -14,12 +14,13 @@ from shootout.apps.ship.artifact import find_built
 from shootout.apps.ship.folder import is_there, left_out, write_folder
 from shootout.backends.shipped import CHECK, RUNTIME, ShippedFolder
 from shootout.commands.output import show_progress
+from shootout.commands.report import render
 from shootout.core.errors import ArmFailed, ExitCode
 from shootout.core.host.placement import passed_on
 from shootout.core.units import size
 from shootout.tell.cache_limit import in_use
 from shootout.tell.formats.data import json_text
-from shootout.tell.page.sources import read
+from shootout.tell.page.contents import read
 
 CHECK_TIMEOUT_S = 600.0
 
@@ -67,10 +68,10 @@ def collect_evidence(source: ArmToShip) -> dict[str, bytes]:
         found["decision.json"] = json_text(decision.model_dump(mode="json")).encode()
         found["deploy.toml"] = write_toml(decision.policy).encode()
     try:
-        from shootout.tell.page import page
+        page = render([read(source.folder, source.document)], ".html", source.decided)
     except ImportError:
         return found
-    return found | {"report.html": page.render([read(source.folder, source.document)], source.decided).encode()}
+    return found | {"report.html": page}
 
 
 def check_folder(shipped: ShippedFolder) -> str:

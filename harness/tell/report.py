@@ -1,9 +1,20 @@
-"""The lines that every renderer takes, one job each: `tell.screen` writes them in so many columns of a terminal."""
+"""What every renderer takes: lines of one job each, tables, notes.
+
+`tell.screen` writes lines for a terminal, `tell.page` a whole report as HTML and as Markdown.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from shootout.tell.columns import Cell
+
+if TYPE_CHECKING:
+    import altair as alt
+
+    Chart = alt.LayerChart | alt.VConcatChart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,3 +47,66 @@ class Line:
     parts: Sequence[str] = ()
     commands: Sequence[Command] = ()
     subject: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A table of a report.
+
+    Attributes:
+        rows: the cells of each row, in the order of the headers.
+        left: headers whose columns are flush left, beside the first.
+        ships: the row of what is shipped, by position; None: there is none.
+        remarks: stand below the first cell of each row, such as why it isn't shipped; "" for none.
+    """
+
+    title: str
+    headers: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    left: Collection[str] = ()
+    ships: int | None = None
+    remarks: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One figure of a report.
+
+    Attributes:
+        title: what it shows, in a line.
+        caption: how to read it, and what it leaves out.
+        description: the same in words for a reader who can't see it; "": the tables have it all.
+    """
+
+    title: str
+    caption: str
+    chart: Chart
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What there is to tell of a run, or of a decision on several.
+
+    Attributes:
+        name: of the run, in a list of several.
+        lines: what to ship, the question, and what supports the answer.
+        warnings: what of the run is lost.
+        tables: those of the first groups.
+        notes: by title, how it was measured, and what is to be said of rows.
+        evidence: tables that open with a click.
+    """
+
+    name: str
+    lines: Sequence[Line]
+    warnings: Sequence[str] = ()
+    figures: Sequence[Figure] = ()
+    tables: Sequence[Table] = ()
+    notes: Mapping[str, Sequence[Cell]] = field(default_factory=dict)
+    evidence: Sequence[Table] = ()
+
+    @property
+    def title(self) -> str:
+        """Return the first line's label and subject, such as `Ship litert:cpu:fp32`."""
+        first = self.lines[0]
+        return f"{first.label} {first.subject or ' · '.join(first.parts)}".strip()

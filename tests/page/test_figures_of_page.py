@@ -14,9 +14,10 @@ from shootout.core.contract import short
 from shootout.core.journal.records import Played
 from shootout.core.messages import LoadTestResult, TriedRate
 from shootout.tell.document import Rate, Row, Serving
-from shootout.tell.page import accuracy, curves, intervals, sources
-from shootout.tell.page.charts import DARK, Figure, cut
-from shootout.tell.page.sources import MeasuredRun
+from shootout.tell.page import accuracy, contents, curves, intervals
+from shootout.tell.page.charts import DARK, cut, to_svg
+from shootout.tell.page.contents import MeasuredRun
+from shootout.tell.report import Figure
 from shootout.tell.wording import bound_metric
 
 SHARED_OUTPUTS = Path(__file__).resolve().parents[2] / "results" / "reference"
@@ -25,7 +26,7 @@ PLAIN = document(cell(row("slow", 2e6), row("fast", 5e5)))
 
 @cache
 def read(name: str) -> MeasuredRun:
-    return sources.read(SHARED_OUTPUTS / name, reference_runs.read(name).document)
+    return contents.read(SHARED_OUTPUTS / name, reference_runs.read(name).document)
 
 
 def inline(figure: Figure | None) -> list[list[dict[str, Any]]]:
@@ -55,7 +56,7 @@ def play(found: Row, *steps: TriedRate) -> Played:
 def test_one_drawing_fits_every_width_and_turns_dark():
     figure = intervals.draw_intervals(PLAIN)
     assert figure
-    svg = replace(figure, description="how <fast>").to_svg()
+    svg = to_svg(replace(figure, description="how <fast>"))
     opening = svg[: svg.index(">")]
     assert 'width="480"' in opening
     assert ' viewBox="0 0 ' in opening

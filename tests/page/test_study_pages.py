@@ -8,29 +8,16 @@ import pytest
 
 from docs.site import studies
 from shootout.studies import names, shipped
-from shootout.tell.page.charts import Figure, layer, marks
-from shootout.tell.page.page import Section, Table
-from shootout.tell.page.sources import Opening
-from shootout.tell.screen import bold
+from shootout.tell.page.charts import layer, marks
+from shootout.tell.report import Figure, Line, Report
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def section(*figures: str) -> Section:
+def made(*figures: str) -> Report:
     drawn = [Figure(title=name, caption="how", chart=layer(marks([{"x": 1}]).mark_point())) for name in figures]
-    empty = Table(title="", headers=[], lines=[])
-    return Section(
-        name="",
-        opening=Opening(title="Ship x", where="toy", lines=[bold("Sure    of it", 4)]),
-        answers=None,
-        groups=[],
-        remarks=[],
-        more=[],
-        figures=drawn,
-        proof=empty,
-        setup=[],
-        environment=empty,
-    )
+    lines = [Line("Ship", subject="x"), Line("", ["toy"]), Line("Sure", ["of it"])]
+    return Report(name="", lines=lines, figures=drawn)
 
 
 def test_every_study_has_its_runs_and_no_run_of_another_model():
@@ -44,10 +31,11 @@ def test_every_study_has_its_runs_and_no_run_of_another_model():
 def test_a_study_s_page_has_question_answer_two_figures_and_the_file(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(studies, "analyse", lambda run: run)
     monkeypatch.setattr(studies, "read", lambda run, _: run)
+    monkeypatch.setattr(studies, "draw_all", lambda run: [])
     kept = studies.find_runs()
     monkeypatch.setattr(studies, "find_runs", lambda: {**kept, "detectors": []})
-    monkeypatch.setattr(studies.page, "lay_out", lambda _: section("Intervals", "Sizes", "Order"))
-    monkeypatch.setattr(studies.page, "write", lambda sections: f"{len(sections)} run")
+    monkeypatch.setattr(studies, "lay_out", lambda *_: made("Intervals", "Sizes", "Order"))
+    monkeypatch.setattr(studies.page, "render", lambda reports: f"{len(reports)} run")
     pages = dict(studies.write_studies())
     told = names()["attention"]
     page = pages["studies/attention.md"]
@@ -55,7 +43,7 @@ def test_a_study_s_page_has_question_answer_two_figures_and_the_file(monkeypatch
     assert page.startswith(f"# attention\n\n{told}\n\n```\nshootout run attention\n```")
     assert page.count("<svg ") == 2
     assert "<h3>Ship x</h3>" in page
-    assert "<p><b>Sure</b>    of it</p>" in page
+    assert "<b>Sure</b>" in page
     assert "\n\n" not in page[page.index('<div class="answer"') : page.index('<p class="told"')], (
         "it would end the HTML"
     )

@@ -13,7 +13,7 @@ from shootout.apps.judge import analysis
 from shootout.apps.judge.analysis import analyse
 from shootout.commands.report import render
 from shootout.tell import table
-from shootout.tell.page.sources import read
+from shootout.tell.page.contents import read
 
 ROOT = Path(__file__).resolve().parents[2]
 

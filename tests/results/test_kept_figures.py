@@ -40,7 +40,7 @@ from shootout.core.stats.verdicts import Verdict
 from shootout.tell import table
 from shootout.tell.columns import error as error_words
 from shootout.tell.document import Document, Row, as_json
-from shootout.tell.page.sources import MeasuredRun
+from shootout.tell.page.contents import MeasuredRun
 from shootout.tell.progress import ProgressDisplay
 
 HEAVY = replace(EXECUTED, artifact_bytes=3_000_000)

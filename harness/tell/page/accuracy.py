@@ -13,7 +13,8 @@ from shootout.core.schemes import is_exact
 from shootout.core.stats.readings import CONFIDENCE
 from shootout.core.units import counted
 from shootout.tell.document import Document, Row
-from shootout.tell.page.charts import WIDTH, Figure, can_show, color_names, cut, layer, marks, stack
+from shootout.tell.page.charts import WIDTH, can_show, color_names, cut, layer, marks, stack
+from shootout.tell.report import Figure
 from shootout.tell.table import compare_rows
 from shootout.tell.wording import bound_metric, name_metric
 

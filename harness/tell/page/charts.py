@@ -12,7 +12,6 @@ import resource
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -21,6 +20,7 @@ import vl_convert
 from rich.cells import cell_len, set_cell_size
 
 from shootout.core.errors import UsageError, printable
+from shootout.tell.report import Figure
 from shootout.tell.screen import clean_text
 
 Chart = alt.LayerChart | alt.VConcatChart
@@ -79,41 +79,6 @@ CONFIG: dict[str, Any] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
-    """One figure of a page.
-
-    Attributes:
-        title: what it shows, in a line.
-        caption: how to read it, and what it leaves out.
-        description: the same in words for a reader who can't see it; "": the tables have it all.
-    """
-
-    title: str
-    caption: str
-    chart: Chart
-    description: str = ""
-
-    def to_svg(self) -> str:
-        """Draw it as one SVG for every width, light, dark and paper, whose text is text."""
-        _check_room()
-        svg = printable(vl_convert.vegalite_to_svg(_write_spec(self.chart), allowed_base_urls=[]))
-        width, height = map(float, re.findall(r' (?:width|height)="([\d.]+)"', svg)[:2])
-        told = html.escape(clean_text(f"{self.title}. {self.description}".strip()))
-        opening = (
-            f'<svg xmlns="http://www.w3.org/2000/svg" class="drawn" role="img" aria-label="{told}" '
-            f'width="{SHOWN_WIDTH}" height="{SHOWN_WIDTH * height / width:.0f}" viewBox="0 0 {width:g} {height:g}" '
-            f'style="display:block;max-width:100%;height:auto;font-family:{FONT}">{_write_style()}'
-        )
-        return opening + svg[svg.index(">") + 1 :]
-
-    def complete(self) -> Chart:
-        """Return the chart with our style, so that it can be shown and saved without us."""
-        spec = _write_spec(self.chart) | {"config": {**CONFIG, "font": FONT}}
-        completed: Chart = type(self.chart).from_dict(spec)
-        return completed
-
-
 def layer(*parts: alt.Chart, **size: Any) -> alt.LayerChart:
     """Lay charts of one size on top of each other."""
     layered: alt.LayerChart = alt.LayerChart(layer=list(parts)).properties(**size)
@@ -137,6 +102,27 @@ def color_names(names: Sequence[str]) -> alt.Color:
     """Color marks by their `name`, with a legend; colors repeat where there are more names."""
     colors = [SERIES[index % len(SERIES)] for index in range(len(names))]
     return alt.Color("name:N", scale=alt.Scale(domain=names, range=colors), legend=alt.Legend(symbolOpacity=1))
+
+
+def to_svg(figure: Figure) -> str:
+    """Draw a figure as one SVG for every width, light, dark and paper, whose text is text."""
+    _check_room()
+    svg = printable(vl_convert.vegalite_to_svg(_write_spec(figure.chart), allowed_base_urls=[]))
+    width, height = map(float, re.findall(r' (?:width|height)="([\d.]+)"', svg)[:2])
+    told = html.escape(clean_text(f"{figure.title}. {figure.description}".strip()))
+    opening = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="drawn" role="img" aria-label="{told}" '
+        f'width="{SHOWN_WIDTH}" height="{SHOWN_WIDTH * height / width:.0f}" viewBox="0 0 {width:g} {height:g}" '
+        f'style="display:block;max-width:100%;height:auto;font-family:{FONT}">{_write_style()}'
+    )
+    return opening + svg[svg.index(">") + 1 :]
+
+
+def complete(chart: Chart) -> Chart:
+    """Add our style, so that a chart can be shown and saved without us."""
+    spec = _write_spec(chart) | {"config": {**CONFIG, "font": FONT}}
+    completed: Chart = type(chart).from_dict(spec)
+    return completed
 
 
 def _write_style() -> str:

@@ -21,7 +21,6 @@ from shootout.tell.page.charts import (
     SERIES,
     SHADE,
     WIDTH,
-    Figure,
     can_show,
     color_names,
     cut,
@@ -29,7 +28,8 @@ from shootout.tell.page.charts import (
     marks,
     stack,
 )
-from shootout.tell.page.sources import MeasuredRun
+from shootout.tell.page.contents import MeasuredRun
+from shootout.tell.report import Figure
 from shootout.tell.table import Sweep, find_sweeps
 
 MOST_PANELS, MOST_CURVES = 3, len(SERIES)

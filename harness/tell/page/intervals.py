@@ -22,7 +22,6 @@ from shootout.tell.page.charts import (
     SHADE,
     SOFT,
     WIDTH,
-    Figure,
     cut,
     layer,
     marks,
@@ -30,6 +29,7 @@ from shootout.tell.page.charts import (
     widen_range,
 )
 from shootout.tell.ratios import NEVER_TOGETHER, tell_ratio
+from shootout.tell.report import Figure
 from shootout.tell.table import SHIPPED, Compared, compare_rows
 
 MOST_TARGETS, MOST_PANELS = 20, 6

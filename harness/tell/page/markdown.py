@@ -1,18 +1,13 @@
-"""Runs as Markdown for the summary of a CI job: the answer in words, a table, and folded what supports it."""
+"""Reports as Markdown for the summary of a CI job: the answer in words, tables, and folded what supports it."""
 
 from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator, Sequence
-from pathlib import PurePath
+from collections.abc import Iterable, Iterator, Sequence
 
-from shootout.tell import table
-from shootout.tell.columns import BASELINE, SHIP
-from shootout.tell.document import Document, GroupSummary
-from shootout.tell.grid import tabulate_answers
-from shootout.tell.page.sources import Front, Opening, open_run
-from shootout.tell.screen import WIDEST, clean_text
+from shootout.tell.report import Report, Table
+from shootout.tell.screen import WIDEST, clean_text, write_lines
 
 MOST_BYTES = 900 * 1024
 """The longest summary; GitHub refuses more than 1 MiB."""
@@ -20,13 +15,16 @@ CUT = "\n\nThe rest is left out: a summary may be no longer. `shootout report` w
 _STEERING = re.compile(r"([\\`*_{}\[\]#|~$@])")
 
 
-def render(documents: Sequence[Document], decided: Front | None = None, front: Sequence[str] = ()) -> str:
-    """Write the lines in front, what is decided, then all runs; what exceeds `MOST_BYTES` is left out."""
+def render(reports: Sequence[Report]) -> str:
+    """Render reports below each other, in the given order."""
+    return join_parts(part for report in reports for part in _write_report(report))
+
+
+def join_parts(parts: Iterable[str]) -> str:
+    """Join parts of a summary, each cleaned; what exceeds `MOST_BYTES` is left out."""
     room = MOST_BYTES - len(CUT.encode())
     kept: list[str] = []
-    answer = _write_opening(decided.open(WIDEST)) if decided else ()
-    runs = (part for document in documents for part in _write_run(document, has_answer=decided is None))
-    for part in (*front, *answer, *runs):
+    for part in parts:
         text = clean_text(part)
         room -= len(text.encode()) + 2
         if room < 0:
@@ -35,78 +33,24 @@ def render(documents: Sequence[Document], decided: Front | None = None, front: S
     return "\n\n".join(kept) + "\n"
 
 
-def _write_run(document: Document, *, has_answer: bool) -> Iterator[str]:
-    """Write the run's answer if a policy's doesn't stand in its place, its table, and folded all else."""
-    opening = open_run(document, WIDEST)
-    if has_answer:
-        yield from _write_opening(opening)
-    else:
-        yield f"### The run {escape_text(document.study or PurePath(document.run).name)}"
-        yield escape_text(opening.where)
-    if has_answer and len(document.answer) > 1:
-        headers, lines = tabulate_answers(document)
-        yield write_table(headers, [[str(line[name]) for name in headers] for line in lines])
-    below = table.tell_run(document, full=True)
-    urgent = [line.plain for line in below if line.style == "yellow"]
-    others = [line.plain for line in below if line.style != "yellow"]
-    if urgent:
-        yield write_bullets(urgent)
-    if len(document.groups) == 1:
-        yield from _write_only_group(document.groups[0], document, others)
-        return
-    for summary in document.groups:
-        grid, told = _write_grid(summary, document), table.tell_group(summary, document, full=True)
-        title = table.title(summary, document.rows_of(summary.name))
-        yield _fold(title, [*grid, "", write_bullets([line.plain for line in told])])
-    if others:
-        yield write_bullets(others)
-
-
-def _write_only_group(summary: GroupSummary, document: Document, others: Sequence[str]) -> Iterator[str]:
-    """Write the table, what its brackets are, and folded how it was measured."""
-    if grid := _write_grid(summary, document):
-        yield "\n".join(grid)
-    found = table.compare_rows(summary, document)
-    printed = table.PrintedTable(found, [*table.tabulate(found, full=False)[0], SHIP if found.ship else BASELINE])
-    yield from map(escape_text, table.tell_legend([printed], document.answer, marked=False))
-    told = [line.plain for line in table.tell_group(summary, document, full=True)]
-    yield _fold("How it was measured", [write_bullets([*told, *others])])
-
-
-def fold_method(document: Document) -> str:
-    """Write folded how a run was measured, for a page that has its own answer."""
-    groups = [line.plain for summary in document.groups for line in table.tell_group(summary, document, full=True)]
-    run = [line.plain for line in table.tell_run(document, full=True)]
-    return _fold("How it was measured", [write_bullets([*groups, *run])])
-
-
-def _write_opening(opening: Opening) -> Iterator[str]:
-    yield f"## {escape_text(opening.title)}"
-    yield escape_text(opening.where)
-    if text := clean_text("\n".join(line.plain for line in opening.lines)):
+def _write_report(report: Report) -> Iterator[str]:
+    yield f"## {escape_text(report.title)}"
+    if text := clean_text("\n".join(line.plain for line in write_lines(report.lines[1:], WIDEST))):
         fence = "`" * max(3, _count_backticks(text) + 1)
         yield f"{fence}\n{text}\n{fence}"
+    if report.warnings:
+        yield write_bullets(report.warnings)
+    for table in report.tables:
+        yield f"**{escape_text(table.title)}**"
+        yield write_table(table)
+    yield from fold_notes(report)
+    yield from (_fold(table.title, [write_table(table)]) for table in report.evidence if table.rows)
 
 
-def _write_grid(summary: GroupSummary, document: Document) -> list[str]:
-    """Write the lines of a group's table; why a target isn't shipped stands below its name."""
-    found = table.compare_rows(summary, document)
-    headers, lines = table.tabulate(found, full=False)
-    shown = [name for name in headers if name]
-    cells = []
-    for row, line in zip(found.rows, lines, strict=True):
-        reason = str(line.get("", ""))
-        name = escape_text(str(line[shown[0]]))
-        name = f"**{name}**" if row.arm == found.ship else name
-        others = (escape_text(str(line[header])) for header in shown[1:])
-        cells.append([f"{name}<br>{escape_text(reason)}" if reason else name, *others])
-    if not cells:
-        return []
-    return [
-        write_line(shown),
-        write_line(["---"] * len(shown), raw=True),
-        *(write_line(one, raw=True) for one in cells),
-    ]
+def fold_notes(report: Report) -> Iterator[str]:
+    """Write folded how a run was measured."""
+    for title, notes in report.notes.items():
+        yield _fold(title, [write_bullets([str(note) for note in notes])])
 
 
 def _fold(title: str, parts: Sequence[str]) -> str:
@@ -133,14 +77,17 @@ def escape_text(text: str) -> str:
     return _STEERING.sub(r"\\\1", html.escape(" ".join(text.split()), quote=False))
 
 
-def write_table(headers: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """Write a table of text."""
-    return "\n".join([write_line(headers), write_line(["---"] * len(headers), raw=True), *map(write_line, lines)])
-
-
-def write_line(cells: Sequence[str], *, raw: bool = False) -> str:
-    """Write a table's line; `raw`: its cells are Markdown."""
-    return f"| {' | '.join(cells if raw else map(escape_text, cells))} |"
+def write_table(table: Table) -> str:
+    """Write a table; what is shipped is bold, and a row's remark stands below its first cell."""
+    lines = [list(map(escape_text, table.headers)), ["---"] * len(table.headers)]
+    for number, row in enumerate(table.rows):
+        cells = [escape_text(str(cell)) for cell in row]
+        if number == table.ships:
+            cells[0] = f"**{cells[0]}**"
+        if table.remarks and table.remarks[number]:
+            cells[0] += f"<br>{escape_text(table.remarks[number])}"
+        lines.append(cells)
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 def write_bullets(lines: Sequence[str]) -> str:

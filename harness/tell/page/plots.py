@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 
 from shootout.core.errors import UsageError, unknown
 from shootout.tell.page.accuracy import draw_accuracy
-from shootout.tell.page.charts import Figure
+from shootout.tell.page.contents import MeasuredRun
 from shootout.tell.page.curves import draw_curves
 from shootout.tell.page.intervals import draw_intervals
-from shootout.tell.page.sources import MeasuredRun
+from shootout.tell.report import Figure
 
 KINDS: Mapping[str, Callable[[MeasuredRun], Figure | None]] = {
     "intervals": lambda run: draw_intervals(run.document),
@@ -30,3 +30,8 @@ def plot(run: MeasuredRun, kind: str) -> Figure:
     if (figure := KINDS[kind](run)) is None:
         raise UsageError(f"{run.document.run!r} has nothing to show in the figure {kind!r}: draw another")
     return figure
+
+
+def draw_all(run: MeasuredRun) -> list[Figure]:
+    """Draw each figure that the run has something to show in."""
+    return [figure for draw in KINDS.values() if (figure := draw(run))]

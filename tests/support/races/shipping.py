@@ -53,7 +53,7 @@ def write_numpy_run(
 def let_numpy_ship(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a run that was written by hand be shipped at once: no probes, no drawing."""
     works = Availability(version="1")
-    monkeypatch.setattr(page, "render", lambda sources, decided: f"{len(sources)} runs, {bool(decided)}")
+    monkeypatch.setattr(page, "render", lambda reports: f"{len(reports)} reports")
     monkeypatch.setattr(artifact.availability, "find_available", lambda pairs: dict.fromkeys(pairs, works))
     monkeypatch.setattr(artifact, "probe_key", Mock(return_value=None))
 

@@ -9,8 +9,9 @@ from shootout.apps.judge.decide.policy import Objective
 from shootout.apps.judge.decide.screen import compare_objective, tell_objective
 from shootout.tell.document import Finding, tell_finding
 from shootout.tell.limits import BYTES, LIMITS, NANOSECONDS, SHARE, Limit, Standing
-from shootout.tell.page.charts import BEHIND, CHOSEN, EVEN, SOFT, Figure, cut
+from shootout.tell.page.charts import BEHIND, CHOSEN, EVEN, SOFT, cut
 from shootout.tell.page.intervals import NAME, DotLine, DotPanel, draw_dots
+from shootout.tell.report import Figure
 from shootout.tell.table import SHIPPED
 
 WHAT = {

@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from shootout.apps.judge.decide.candidates import Question, read_question
 from shootout.apps.judge.decide.decision import Decision, decide
 from shootout.apps.judge.decide.policy import Policy
 from shootout.apps.judge.decide.screen import list_title_parts, tell_outcome, write_support
-from shootout.tell.page.sources import Opening
-
-if TYPE_CHECKING:
-    from shootout.tell.page.charts import Figure
+from shootout.tell.page.contents import as_lines
+from shootout.tell.report import Figure, Line, Report
+from shootout.tell.screen import ANY_WIDTH
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyAnswer:
-    """A policy's decision on all runs together, and the question that it decided; see `sources.Front`."""
+    """A policy's decision on all runs together, and the question that it decided; for `shootout report`."""
 
     decision: Decision
     question: Question
@@ -37,14 +35,15 @@ class PolicyAnswer:
         question = read_question(folders, group)
         return cls(decide(policy, question), question)
 
-    def open(self, width: int) -> Opening:
-        """Open with what the policy decides, in so many columns."""
+    def lay_out(self, figure: Figure | None = None) -> Report:
+        """Lay out what the policy decides, with the figure that `draw` makes."""
         told = tell_outcome(self.decision)
-        return Opening(
-            title=f"Ship {told}" if self.decision.chosen else told.capitalize(),
-            where=" · ".join(list_title_parts(self.decision, self.question)),
-            lines=write_support(self.decision, self.question, width),
-        )
+        lines = [
+            Line("Ship", subject=told) if self.decision.chosen else Line("", subject=told.capitalize()),
+            Line("", [*list_title_parts(self.decision, self.question)]),
+            *as_lines(write_support(self.decision, self.question, ANY_WIDTH)),
+        ]
+        return Report(name="the decision", lines=lines, figures=[figure] if figure else [])
 
     def draw(self) -> Figure | None:
         """Draw the objective and each limit; return None if nothing has a figure."""

@@ -13,7 +13,8 @@ from shootout.apps.judge.gate.output import COLUMNS, find_unknown, lines, tell_a
 from shootout.apps.judge.gate.verdict import TIME, Gate, tell_slowdown
 from shootout.core.errors import ExitCode, ShootoutError, Undecided, UsageError, printable, tell_refusal
 from shootout.tell.document import Document
-from shootout.tell.page import markdown
+from shootout.tell.page import contents, markdown
+from shootout.tell.report import Table
 
 SUMMARY, ACTIONS = "GITHUB_STEP_SUMMARY", "GITHUB_ACTIONS"
 TITLE = "shootout gate"
@@ -84,20 +85,17 @@ def is_job(environment: Mapping[str, str] = os.environ) -> bool:
 
 def summarize(gate: Gate, document: Document | None) -> str:
     """Return the outcome, the evidence and how it was measured, as Markdown of at most `markdown.MOST_BYTES`."""
-    rows = [
-        markdown.write_line(COLUMNS),
-        markdown.write_line(["---"] * len(COLUMNS), raw=True),
-        *map(markdown.write_line, lines(gate)),
-    ]
-    front = [
+    evidence = Table(title="", headers=COLUMNS, rows=[*lines(gate)])
+    method = contents.lay_out(contents.MeasuredRun(document)) if document and gate.ratio else None
+    parts = [
         f"## {markdown.escape_text(tell_outcome(gate))}",
         markdown.write_bullets(gate.reasons),
         *(f"- {markdown.escape_text(told)}: {markdown.quote_code(typed)}" for told, typed in tell_adoption(gate)),
         markdown.write_bullets([f"note: {one}" for one in gate.notes]),
-        "\n".join(rows) if gate.checks else "",
-        markdown.fold_method(document) if document and gate.ratio else "",
+        markdown.write_table(evidence) if gate.checks else "",
+        *(markdown.fold_notes(method) if method else ()),
     ]
-    return markdown.render([], front=[part for part in front if part])
+    return markdown.join_parts(filter(None, parts))
 
 
 def annotate(gate: Gate) -> Iterator[str]:

@@ -1,0 +1,214 @@
+"""The report of a run: its answer, figures and tables, how it was measured, and the evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePath
+from typing import Any
+
+from rich.text import Text
+
+from shootout.core.contract import short
+from shootout.core.journal.records import Played
+from shootout.core.results.run import read_run
+from shootout.tell import answer as screen
+from shootout.tell import table
+from shootout.tell.columns import BY_HEADER, COLUMNS
+from shootout.tell.document import Document, GroupSummary, Row
+from shootout.tell.grid import tabulate_answers, write_support_of_all
+from shootout.tell.report import Figure, Line, Report, Table
+from shootout.tell.screen import ANY_WIDTH
+
+OPEN = 3
+"""So many groups with an answer have their table open; the others are folded."""
+METHOD = (
+    "Before anything was timed, each target's outputs were compared with those of the model in float64.",
+    "The targets took turns on the same CPUs, in shuffled order, so a disturbance met all of them alike.",
+    "Every process was started afresh several times. The statistics compare whole restarts.",
+)
+"""Sentences that hold for the measurement of every run."""
+MEASURED = "How it was measured"
+_LEFT = {column.header for column in COLUMNS if column.left}
+"""Headers whose columns are flush left."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredRun:
+    """One run; without its journal's lines the figures that need them are left out."""
+
+    document: Document
+    played: tuple[Played, ...] = ()
+
+
+def read(folder: Path, document: Document) -> MeasuredRun:
+    """Read the restarts of the run in a folder.
+
+    Args:
+        document: of that run.
+
+    Raises:
+        UsageError: there is no run, or this version can't read it.
+    """
+    return MeasuredRun(document, tuple(line for line in read_run(folder).history.lines if isinstance(line, Played)))
+
+
+def lay_out(run: MeasuredRun, figures: Sequence[Figure] = ()) -> Report:
+    """Lay out what a run shows; its figures are drawn with the libraries of an extra, see `plots`."""
+    document = run.document
+    every = {summary.name: _tabulate_group(summary, document, full=False) for summary in _list_groups(document)}
+    tables = [found for found in every.values() if found.rows]
+    full = [_tabulate_group(summary, document, full=True) for summary in _list_groups(document)]
+    few = min(OPEN, len(document.answer)) or OPEN
+    return Report(
+        name=f"{document.study} ({PurePath(document.run).name})" if document.study else PurePath(document.run).name,
+        lines=tell_run(document),
+        warnings=document.warnings,
+        figures=figures,
+        tables=[*_tabulate_answers(document), *tables[:few]],
+        notes=dict(_tell_notes(document)),
+        evidence=[
+            *tables[few:],
+            *(found for found in full if found.rows),
+            tabulate_proof(document),
+            *_tabulate_order(run.played),
+            _tabulate_environment(document),
+        ],
+    )
+
+
+def without_answer(report: Report) -> Report:
+    """Return a run's report without its own answer, for a page on which a policy has one for all runs."""
+    told = "Below, its targets are compared with what it ships without the policy."
+    return replace(report, lines=[Line("", subject=f"The run {report.name}"), *report.lines[1:2], Line("", [told])])
+
+
+def tell_run(document: Document) -> list[Line]:
+    """Tell a run's answer: what to ship, the question, and what supports it."""
+    answers, machine = document.answer, [*screen.tell_machine(document.environment)]
+    if not answers:
+        return [Line("", subject="No answer: nothing was measured"), Line("", machine)]
+    if len(answers) > 1:
+        told = write_support_of_all(document, ANY_WIDTH)
+        return [Line("", subject=f"What to ship, in {len(answers)} groups"), Line("", machine), *as_lines(told)]
+    only, rows = answers[0], document.rows_of(answers[0].group)
+    ships = screen.tell_ship(only)
+    label = screen.choose_label(only) if only.ship else ""
+    told = screen.write_support(only, rows, document, ANY_WIDTH)
+    title = screen.write_title(only, rows, document.environment)
+    return [Line(label, subject=ships), Line("", title.split(" · ")), *as_lines(told)]
+
+
+def as_lines(texts: Iterable[Text]) -> Iterator[Line]:
+    """Take rows of a terminal apart into label and rest."""
+    for text in texts:
+        until = max((span.end for span in text.spans), default=0)
+        yield Line(text.plain[:until].strip(), [text.plain[until:].strip()])
+
+
+def _list_groups(document: Document) -> list[GroupSummary]:
+    """List the groups: first those with an answer."""
+    answered = {answer.group for answer in document.answer}
+    return sorted(document.groups, key=lambda summary: summary.name not in answered)
+
+
+def _tabulate_answers(document: Document) -> Iterator[Table]:
+    """Tabulate what to ship in each group, of several."""
+    if len(document.answer) > 1:
+        headers, lines = tabulate_answers(document)
+        yield Table(
+            title="What to ship in each group",
+            headers=headers,
+            rows=[[line[name] for name in headers] for line in lines],
+            left=[name for name in headers if name not in ("time", "size", "accuracy", "error")],
+        )
+
+
+def _tabulate_group(summary: GroupSummary, document: Document, *, full: bool) -> Table:
+    """Tabulate a group; why a target isn't shipped stands below its name, in place of a column."""
+    found = table.compare_rows(summary, document)
+    headers, lines = table.tabulate(found, full=full)
+    shown = [name for name in headers if name]
+    title = table.title(summary, document.rows_of(summary.name))
+    return Table(
+        title=f"All columns: {title}" if full else title,
+        headers=shown,
+        rows=[[line[name] for name in shown] for line in lines],
+        left=[name for name in shown if name in _LEFT or name in found.titles().values()],
+        ships=next((index for index, row in enumerate(found.rows) if row.arm == found.ship), None),
+        remarks=[str(line.get("", "")) for line in lines],
+    )
+
+
+def _tell_notes(document: Document) -> Iterator[tuple[str, Sequence[Text | str]]]:
+    """Tell by title how the run and each group were measured, and what is to be said of rows."""
+    groups = {
+        table.title(summary, document.rows_of(summary.name)): table.tell_group(summary, document, full=True)
+        for summary in _list_groups(document)
+    }
+    of_run = table.tell_run(document, full=True)
+    if len(groups) == 1:
+        of_run = [*groups.popitem()[1], *of_run]
+    yield MEASURED, [*METHOD, *of_run]
+    yield from ((f"{MEASURED}: {name}", lines) for name, lines in groups.items() if lines)
+
+
+PROOF = ("target", "library", "device", "threads", "compute layers", "proven", "error", "fallbacks")
+
+
+def tabulate_proof(document: Document) -> Table:
+    """Tabulate what each runtime says it ran, and its error; a row that is in several groups comes once."""
+    rows = dict.fromkeys(_list_proof_cells(row, row.executed) for row in document.rows if row.executed)
+    return Table(title="What ran, and the proof", headers=PROOF, rows=[*rows], left=PROOF)
+
+
+def _list_proof_cells(row: Row, executed: Mapping[str, Any]) -> tuple[str, ...]:
+    counts = executed.get("compute_nodes_by_precision") or {}
+    return (
+        row.arm,
+        f"{executed.get('library', '')} {executed.get('version', '')}".strip(),
+        str(executed.get("device", "")),
+        str(executed.get("threads") or ""),
+        ", ".join(f"{name} {count}" for name, count in sorted(counts.items())),
+        str(BY_HEADER["proven"].of(row)),
+        str(BY_HEADER["error"].of(row)),
+        "; ".join(executed.get("fallbacks") or ()),
+    )
+
+
+ORDER = ("restart", "rounds", "disturbed", "targets in the order in which they were started")
+
+
+def _tabulate_order(played: Sequence[Played]) -> Iterator[Table]:
+    """Tabulate each restart of a group: its rounds, how many were disturbed, and the shuffled order of targets."""
+    restarts: dict[str, dict[int, list[Played]]] = {}
+    for line in played:
+        restarts.setdefault(line.group, {}).setdefault(line.restart, []).append(line)
+    for group, found in restarts.items():
+        rows = [
+            (
+                str(restart + 1),
+                str(max(len(line.block_median_ns.get("end_to_end", ())) for line in mine)),
+                str(len({number for line in mine for number in line.flagged})),
+                ", ".join(short(line.arm) for line in mine),
+            )
+            for restart, mine in sorted(found.items())
+        ]
+        yield Table(title=f"Run order: {group}", headers=ORDER, rows=rows, left=ORDER[-1:])
+
+
+def _tabulate_environment(document: Document) -> Table:
+    """Tabulate every fact of the machine and of the software, by its path in the document."""
+    facts = {"run": PurePath(document.run).name, "study": document.study, **document.environment}
+    headers = ("fact", "value")
+    return Table(title="Environment", headers=headers, rows=[*_list_facts(facts)], left=headers)
+
+
+def _list_facts(facts: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in facts.items():
+        if isinstance(value, Mapping):
+            yield from _list_facts(value, f"{prefix}{name}.")
+        elif isinstance(value, list | tuple):
+            yield f"{prefix}{name}", ", ".join(map(str, value)) or "none"
+        elif value not in (None, ""):
+            yield f"{prefix}{name}", str(value)
