@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from support.races import made
 
 from shootout.apps.judge.compare.compare import (
     LEAST_SESSIONS,
-    Session,
     choose_control,
     find_change,
     find_floor,
@@ -30,15 +28,14 @@ UNKNOWN = np.array([])
 ASSUMED = math.log1p(SESSION_FLOOR)
 
 
-def session(times: Mapping[str, Array]) -> Session:
+def session(times: Mapping[str, Array]) -> GroupEvidence:
     """Arms' times in each restart, one block each."""
-    nowhere: Any = None
     blocks = {arm: {g: np.array([ns]) for g, ns in enumerate(found)} for arm, found in times.items()}
     rules = Rules(baseline=None, control=None, comparisons=1, max_restarts=20, bias_floor=BIAS_FLOOR)
-    return Session(site=nowhere, evidence=GroupEvidence(blocks, rules))
+    return GroupEvidence(blocks, rules)
 
 
-def drawn(rng: np.random.Generator, ns: Mapping[str, float], sd: float, restarts: int = 5) -> Session:
+def drawn(rng: np.random.Generator, ns: Mapping[str, float], sd: float, restarts: int = 5) -> GroupEvidence:
     """Each arm's time scatters by this SD."""
     return session({arm: one * np.exp(rng.normal(0.0, sd, restarts)) for arm, one in ns.items()})
 
@@ -106,7 +103,7 @@ def test_unchanged_arms_read_as_such_and_an_interval_holds_as_often_as_it_says(r
 def test_few_restarts_lean_on_the_spread_of_the_others():
     def reach(sd: float, restarts: int = 3) -> float:
         arms = {f"a{number}": 1.0 for number in range(8)}
-        return drawn(np.random.default_rng(1), arms, sd, restarts).reach("a1", "a2", 9)
+        return drawn(np.random.default_rng(1), arms, sd, restarts).pair("a1", "a2").reach(9)
 
     assert reach(0.005) < reach(0.03) < reach(0.3)
     assert reach(0.03, 8) < reach(0.03, 2)
@@ -117,7 +114,7 @@ def test_a_control_is_who_is_known_best():
     """Not who makes the change small or large: the values have no say."""
     rng = np.random.default_rng(4)
 
-    def made_of(far: float) -> Session:
+    def made_of(far: float) -> GroupEvidence:
         common = rng.normal(0.0, 0.001, 8)
         return session(
             {

@@ -10,8 +10,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -26,10 +25,9 @@ from shootout.apps.judge.compare.merge import (
     CellInPlace,
     find_sites,
     match_sites,
-    merge_cell,
+    merge_sites,
     name_places,
     place_of,
-    shipped_of,
     tell_apart,
     tell_threads,
     warn_exports,
@@ -42,8 +40,8 @@ from shootout.core.errors import UsageError
 from shootout.core.journal.records import Header
 from shootout.core.results.run import begun, read_run
 from shootout.core.scenario import scenario_of
-from shootout.core.stats.group_evidence import GroupEvidence, log_ratios
-from shootout.core.stats.verdicts import Verdict, judge, ratio_at
+from shootout.core.stats.group_evidence import GroupEvidence
+from shootout.core.stats.verdicts import judge, ratio_at
 from shootout.core.units import size
 from shootout.tell import reproduce
 from shootout.tell.document import Ratio, Row
@@ -57,6 +55,8 @@ CLONES = (
 )
 
 NO_CONTROL = "no arm is the same in both and known against it"
+
+BESIDE = "the run beside these in"
 
 LEAST_SESSIONS = 5
 """Fewer of them can't show how far sessions differ."""
@@ -90,27 +90,23 @@ def read_beside(a: Path, b: Path) -> tuple[Sequence[Analysed], Sequence[str]]:
     """
     mine = [folder.resolve() for folder in (a, b)]
     asked = {_identify_session(read_run(folder).facts) for folder in mine}
-    found: dict[Path, str] = {}
+    found: list[tuple[str, Path]] = []
     runs, unread = list[Analysed](), list[str]()
     for folder in (one for place in {folder.parent for folder in mine} for one in sorted(place.iterdir())):
-        with suppress(OSError), _naming_unread(folder, unread):  # a folder that wasn't named may hold anything
+        try:  # a folder that wasn't named may hold anything
             if folder not in mine and folder.is_dir() and begun(folder):
                 facts = read_run(folder).facts
-                if _identify_session(facts) in asked:
-                    found[folder] = facts.created
-    for folder in sorted(found, key=lambda one: found[one], reverse=True)[:MOST_SESSIONS]:
-        with _naming_unread(folder, unread):
+                found += [(facts.created, folder)] if _identify_session(facts) in asked else []
+        except UsageError as error:
+            unread.append(f"{BESIDE} {folder.name!r} is left out: {error}")
+        except OSError:
+            continue
+    for _, folder in sorted(found, reverse=True)[:MOST_SESSIONS]:
+        try:
             runs.append(analyse_cells(folder))
+        except UsageError as error:
+            unread.append(f"{BESIDE} {folder.name!r} is left out: {error}")
     return runs, unread
-
-
-@contextmanager
-def _naming_unread(folder: Path, unread: list[str]) -> Iterator[None]:
-    """Skip a folder that wasn't named and can't be read, and note why."""
-    try:
-        yield
-    except UsageError as error:
-        unread.append(f"the run beside these in {folder.name!r} is left out: {error}")
 
 
 def _identify_session(facts: Header) -> tuple[str, str]:
@@ -147,7 +143,7 @@ def compare(
         warnings = ("--history is of one machine, and these are two",) if history else ()
         if machines[0].key == machines[1].key:
             warnings = (*warnings, MOVED)
-        return ComparedDocument(**facts, cells=tuple(merge_cell(pair) for pair in pairs), warnings=warnings)
+        return ComparedDocument(**facts, merged=merge_sites(names, (a, b), pairs), warnings=warnings)
     found = [(pair, find_earlier(pair, [*history, *beside])) for pair in pairs]
     sessions = tuple(_compare_sessions(*pair, earlier, len(pairs)) for pair, earlier in found)
     return ComparedDocument(
@@ -224,79 +220,38 @@ def _compare_sessions(
     a: CellInPlace, b: CellInPlace, earlier: Sequence[CellInPlace], questions: int
 ) -> SessionComparison:
     """Return one of so many questions, which share α."""
-    rows = [{arm: row for arm, row in site.rows.items() if row.end_to_end} for site in (a, b)]
-    both = [arm for arm in rows[0] if arm in rows[1]]
-    changes = {arm: find_arm_changes(rows[0][arm], rows[1][arm]) for arm in both}
-    faults = {arm: find_fault(a.cell, rows[0][arm]) or find_fault(b.cell, rows[1][arm]) for arm in both}
+    timed = [{arm: row.end_to_end.median_ns for arm, row in site.rows.items() if row.end_to_end} for site in (a, b)]
+    both = [arm for arm in timed[0] if arm in timed[1]]
+    changes = {arm: find_arm_changes(a.rows[arm], b.rows[arm]) for arm in both}
+    unvouched = a.cell.unvouched or b.cell.unvouched
+    faults = {arm: find_fault(a.cell, a.rows[arm]) or find_fault(b.cell, b.rows[arm]) for arm in both}
     steady = [arm for arm in both if not changes[arm] and not faults[arm]]
-    tests = len(both) * questions
-    pair, before = (Session.of(a), Session.of(b)), [Session.of(one) for one in earlier]
-    moved = [
-        _judge_move(pair, arm, [one for one in steady if one != arm], changes[arm], faults[arm], before, tests)
-        for arm in sorted(both, key=lambda one: _median_ns(rows[1][one]))
-    ]
+    pair, moved = (evidence_of(a), evidence_of(b)), []
+    for arm in sorted(both, key=lambda one: timed[1][one]):
+        times: dict[str, Any] = {"a_ns": timed[0][arm], "b_ns": timed[1][arm], "changes": changes[arm]}
+        control = choose_control(pair, arm, [one for one in steady if one != arm])
+        if control is None or unvouched or faults[arm]:
+            moved.append(Moved(arm=arm, **times, reason=unvouched or faults[arm] or NO_CONTROL))
+            continue
+        means = _earlier_means(a, earlier, arm, control)
+        ratio = find_change(pair, arm, control, means, len(both) * questions)
+        floor = math.expm1(find_floor(means, ALPHA))
+        moved.append(Moved(arm=arm, **times, control=control, floor=floor, sessions=means.size, ratio=ratio))
     return SessionComparison(
         group=a.cell.group,
-        ships=(shipped_of(a), shipped_of(b)),
+        answers={"A": a.answer, "B": b.answer},
         moved=tuple(moved),
-        only_a=tuple(arm for arm in rows[0] if arm not in rows[1]),
-        only_b=tuple(arm for arm in rows[1] if arm not in rows[0]),
+        only_a=tuple(arm for arm in timed[0] if arm not in timed[1]),
+        only_b=tuple(arm for arm in timed[1] if arm not in timed[0]),
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
-    """One run's restarts of one question: how an arm compares with another, end to end."""
-
-    site: CellInPlace
-    evidence: GroupEvidence
-
-    @classmethod
-    def of(cls, site: CellInPlace) -> Session:
-        """Return the session of a site."""
-        return cls(site=site, evidence=site.run.groups[site.cell.group].evidence("end_to_end"))
-
-    def log_ratios(self, arm: str, other: str) -> Array:
-        """Return a log ratio for each restart that both played."""
-        return log_ratios(self.evidence.blocks.get(arm, {}), self.evidence.blocks.get(other, {}))
-
-    def reach(self, arm: str, other: str, comparisons: int) -> float:
-        """Return how far their mean log ratio is known, if so many share α; inf if nothing tells."""
-        return self.evidence.pair(arm, other).reach(comparisons) if self.evidence.have_met(arm, other) else math.inf
+def evidence_of(site: CellInPlace) -> GroupEvidence:
+    """Return how a site's arms compare, end to end."""
+    return site.run.groups[site.cell.group].evidence("end_to_end")
 
 
-def _judge_move(
-    pair: tuple[Session, Session],
-    arm: str,
-    steady: Sequence[str],
-    changes: tuple[RunChange, ...],
-    fault: str | None,
-    earlier: Sequence[Session],
-    tests: int,
-) -> Moved:
-    """Return what became of an arm.
-
-    Args:
-        steady: the other arms, those that are the same in both.
-        tests: how many arms are judged in all.
-    """
-    rows = [session.site.rows[arm] for session in pair]
-    facts: dict[str, Any] = {
-        "arm": arm,
-        "a_ns": _median_ns(rows[0]),
-        "b_ns": _median_ns(rows[1]),
-        "changes": changes,
-    }
-    unvouched = next((one.site.cell.unvouched for one in pair if one.site.cell.unvouched), None) or fault
-    control = choose_control(pair, arm, steady)
-    if control is None or unvouched:
-        return Moved(**facts, reason=unvouched or NO_CONTROL)
-    means = _earlier_means(pair[0], earlier, arm, control)
-    ratio = find_change(pair, arm, control, means, tests)
-    return Moved(**facts, control=control, floor=math.expm1(find_floor(means, ALPHA)), sessions=means.size, ratio=ratio)
-
-
-def choose_control(pair: tuple[Session, Session], arm: str, others: Sequence[str]) -> str | None:
+def choose_control(pair: tuple[GroupEvidence, GroupEvidence], arm: str, others: Sequence[str]) -> str | None:
     """Return the arm that an arm is held against: the one whose ratio is known best in the two runs.
 
     By how much the ratio differs between the two has no say.
@@ -307,22 +262,19 @@ def choose_control(pair: tuple[Session, Session], arm: str, others: Sequence[str
     Returns:
         None where there is none that both have an interval against.
     """
-    widths = {one: math.hypot(*(session.reach(arm, one, 1) for session in pair)) for one in others}
-    known = [one for one, width in widths.items() if math.isfinite(width)]
-    return min(known, key=lambda one: widths[one], default=None)
+    met = [one for one in others if all(known.have_met(arm, one) for known in pair)]
+    widths = {one: math.hypot(*(known.pair(arm, one).reach(1) for known in pair)) for one in met}
+    return min((one for one in met if math.isfinite(widths[one])), key=lambda one: widths[one], default=None)
 
 
-def _earlier_means(first: Session, earlier: Sequence[Session], arm: str, control: str) -> Array:
+def _earlier_means(first: CellInPlace, earlier: Sequence[CellInPlace], arm: str, control: str) -> Array:
     """Return the mean log ratio of each earlier session in which both arms are as in the first run; none of too few."""
     found = [
-        float(np.mean(ratios))
-        for session in earlier
-        if not session.site.cell.unvouched
-        and all(
-            one in session.site.rows and not find_arm_changes(first.site.rows[one], session.site.rows[one])
-            for one in (arm, control)
-        )
-        and (ratios := session.log_ratios(arm, control)).size
+        known.pair(arm, control).mean
+        for site in earlier
+        if not site.cell.unvouched
+        and all(one in site.rows and not find_arm_changes(first.rows[one], site.rows[one]) for one in (arm, control))
+        and (known := evidence_of(site)).have_met(arm, control)
     ]
     return np.array(found if len(found) >= LEAST_SESSIONS else [])
 
@@ -338,7 +290,7 @@ def find_floor(means: Array, alpha: float) -> float:
     return scale_floor(math.log1p(SESSION_FLOOR), alpha, ALPHA)
 
 
-def find_change(pair: tuple[Session, Session], arm: str, control: str, means: Array, tests: int) -> Ratio:
+def find_change(pair: tuple[GroupEvidence, GroupEvidence], arm: str, control: str, means: Array, tests: int) -> Ratio:
     """Return the ratio now ÷ the ratio then, with the interval that decides.
 
     It is that of a difference of two means: what each session is known to, and the floor, in quadrature. All arms'
@@ -348,10 +300,9 @@ def find_change(pair: tuple[Session, Session], arm: str, control: str, means: Ar
         means: of earlier sessions, see `find_floor`.
         tests: how many arms share α.
     """
-    before, after = (session.log_ratios(arm, control) for session in pair)
-    middle = float(after.mean() - before.mean())
-    floor = find_floor(means, ALPHA / tests)
-    reach = math.hypot(*(session.reach(arm, control, tests) for session in pair), floor)
+    before, after = (known.pair(arm, control) for known in pair)
+    middle = after.mean - before.mean
+    reach = math.hypot(before.reach(tests), after.reach(tests), find_floor(means, ALPHA / tests))
     low, high = middle - reach, middle + reach
     return Ratio(
         value=math.exp(middle),
@@ -360,18 +311,8 @@ def find_change(pair: tuple[Session, Session], arm: str, control: str, means: Ar
         verdict=judge(low, high, bias_floor=0.0, same_within=INDIFFERENT),
         restarts_needed=None,
         sd=None,
-        restarts=min(before.size, after.size),
+        restarts=min(before.n, after.n),
     )
-
-
-def _median_ns(row: Row) -> float:
-    assert row.end_to_end is not None, "only rows with a time are compared"
-    return row.end_to_end.median_ns
-
-
-def decided(ratio: Ratio) -> bool:
-    """Tell whether there is a verdict."""
-    return ratio.verdict is not Verdict.CANT_TELL
 
 
 def _command_to_settle(sites: Sequence[CellInPlace], sessions: Sequence[SessionComparison]) -> str | None:
@@ -380,7 +321,7 @@ def _command_to_settle(sites: Sequence[CellInPlace], sessions: Sequence[SessionC
         _race_command(site, one.arm)
         for site, session in zip(sites, sessions, strict=True)
         for one in session.moved
-        if any(change.what == "version" for change in one.changes) and not (one.ratio and decided(one.ratio))
+        if any(change.what == "version" for change in one.changes) and not (one.ratio and one.ratio.decided)
     ]
     return next((command for command in told if command), None)
 

@@ -8,9 +8,9 @@ from typing import Any, Literal
 from pydantic import Field
 
 from shootout.core.units import counted
-from shootout.tell.document import Outcome, Part, Ratio, Row
+from shootout.tell.document import Answer, Part, Ratio, Row
 
-SCHEMA, COMPARED = "shootout.merged-document/2", "shootout.compared/2"
+SCHEMA, COMPARED = "shootout.merged-document/3", "shootout.compared/3"
 
 
 class Fate(StrEnum):
@@ -47,64 +47,6 @@ class PlacedRow(Row):
     run: str
 
 
-class ArmInPlace(Part):
-    """One target in one place.
-
-    Attributes:
-        outcome: as in its row; null where the run didn't ask for it.
-        reason: why there is no time, or none that counts.
-        ratio: its time ÷ that of what the place ships; null of that itself, and where there is none.
-    """
-
-    place: str
-    outcome: Outcome | None
-    reason: str | None = None
-    median_ns: float | None = None
-    low_ns: float | None = None
-    high_ns: float | None = None
-    ratio: Ratio | None = None
-
-
-class MergedTarget(Part):
-    """A line of the table: an arm in every place.
-
-    Attributes:
-        worst: its time ÷ that of what a place ships, where that is highest; null unless it may be shipped everywhere.
-    """
-
-    arm: str
-    at: tuple[ArmInPlace, ...]
-    worst: float | None = None
-
-
-class PlaceAnswer(Part):
-    """What a place's own answer ships; `reason` is why there is none, or only the fastest so far.
-
-    Attributes:
-        tied: arms that may be as fast, within the margin as far as measured.
-        unsettled: arms that measured slower by more than that, but aren't known to be slower.
-    """
-
-    place: str
-    arm: str | None
-    median_ns: float | None = None
-    tied: tuple[str, ...] = ()
-    unsettled: tuple[str, ...] = ()
-    reason: str | None = None
-
-
-class Regret(Part):
-    """An arm's time ÷ that of what a place ships, where that is highest; each end is the highest of all places' ends.
-
-    Attributes:
-        high: null where some place knows none.
-    """
-
-    value: float
-    low: float | None
-    high: float | None
-
-
 class Everywhere(Part):
     """The one arm to ship in all places: its time ÷ that of what each place ships is least where it is highest.
 
@@ -117,7 +59,7 @@ class Everywhere(Part):
 
     arm: str
     place: str | None = None
-    ratio: Regret | None = None
+    ratio: Ratio | None = None
     tied: tuple[str, ...] = ()
     unsettled: tuple[str, ...] = ()
     reason: str | None = None
@@ -137,27 +79,36 @@ class MergedCell(Part):
 
     Attributes:
         group: as the first place names it.
-        places: that asked it.
+        answers: of each place that asked it, by the place; its `group` is that of the place's rows.
         reason: why there is no `everywhere`.
+        worst: of each arm that may be shipped everywhere, its time ÷ that of what a place ships, where that is
+            highest; each end is the highest of all places' ends, and `high` null where some place knows none.
     """
 
     group: str
-    places: tuple[str, ...]
+    answers: dict[str, Answer]
     everywhere: Everywhere | None = None
     reason: str | None = None
-    ships: tuple[PlaceAnswer, ...]
-    targets: tuple[MergedTarget, ...]
+    worst: dict[str, Ratio]
     pairs: tuple[Pair, ...]
 
 
 class MergedDocument(Part):
-    """Runs of several machines."""
+    """Runs of several machines; a row's `end_to_end.ship_ratio` is to what its place ships."""
 
     format: str = Field(default=SCHEMA, serialization_alias="schema")
     places: tuple[Place, ...]
     cells: tuple[MergedCell, ...]
     rows: tuple[PlacedRow, ...]
     warnings: tuple[str, ...] = ()
+
+    def rows_of(self, cell: MergedCell) -> dict[str, dict[str, PlacedRow]]:
+        """Return the rows of a question by place and arm."""
+        found: dict[str, dict[str, PlacedRow]] = {place: {} for place in cell.answers}
+        for row in self.rows:
+            if row.place in found and row.group == cell.answers[row.place].group:
+                found[row.place][row.arm] = row
+        return found
 
     def __repr__(self) -> str:
         """Say how much is in it."""
@@ -180,8 +131,8 @@ class Moved(Part):
         control: the unchanged arm that it is held against; null where there is none.
         floor: how far the two move apart though nothing changed, in 95 of 100 cases; `sessions` that it was learned
             from, 0: assumed.
-        ratio: its time ÷ the control's in the second run, ÷ the same in the first, with a 95 % interval for this arm
-            alone, the floor in it; the verdict holds for all arms together.
+        ratio: its time ÷ the control's in the second run, ÷ the same in the first, with a 95 % interval for all arms
+            together, the floor in it.
         reason: why there is no ratio, or no verdict.
     """
 
@@ -200,12 +151,12 @@ class SessionComparison(Part):
     """One question in two sessions on one machine.
 
     Attributes:
-        ships: what either ships.
+        answers: of either session, by `A` and `B`.
         only_a, only_b: arms with a time in one of them.
     """
 
     group: str
-    ships: tuple[PlaceAnswer, ...]
+    answers: dict[str, Answer]
     moved: tuple[Moved, ...]
     only_a: tuple[str, ...] = ()
     only_b: tuple[str, ...] = ()
@@ -217,7 +168,7 @@ class ComparedDocument(Part):
     Attributes:
         level: 1: one machine, two sessions; 2: two machines, of which no time is called slower.
         sessions: at level 1, a question each.
-        cells: at level 2, likewise.
+        merged: at level 2, both runs as one document.
         settle: what would tell, where something isn't told at level 1; its PATH is an interpreter's.
         only_a, only_b: groups that the other run doesn't have.
     """
@@ -228,7 +179,7 @@ class ComparedDocument(Part):
     b: Place
     changes: tuple[RunChange, ...]
     sessions: tuple[SessionComparison, ...] = ()
-    cells: tuple[MergedCell, ...] = ()
+    merged: MergedDocument | None = None
     settle: str | None = None
     only_a: tuple[str, ...] = ()
     only_b: tuple[str, ...] = ()

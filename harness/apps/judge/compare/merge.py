@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import combinations, product
 from pathlib import Path
 
@@ -12,17 +14,13 @@ from shootout.apps.judge.analysis import Analysed, analyse_cells
 from shootout.apps.judge.cell import Cell
 from shootout.apps.judge.choice import find_fault
 from shootout.apps.judge.compare.document import (
-    ArmInPlace,
     Everywhere,
     Fate,
     MergedCell,
     MergedDocument,
-    MergedTarget,
     Pair,
     Place,
-    PlaceAnswer,
     PlacedRow,
-    Regret,
 )
 from shootout.apps.judge.compare.matching import (
     EXPORT,
@@ -39,10 +37,11 @@ from shootout.apps.judge.compare.matching import (
 from shootout.apps.judge.compare.merged import expand_merged
 from shootout.core.constants import INDIFFERENT
 from shootout.core.errors import Undecided, UsageError, unknown
-from shootout.core.stats.verdicts import Verdict
-from shootout.tell.document import Answer, Ratio, Row, ratio_of
+from shootout.core.stats.verdicts import Verdict, judge
+from shootout.tell.document import Answer, Ratio, Row
 from shootout.tell.machines import machine_of, name_machines
 from shootout.tell.raced import find_named
+from shootout.tell.ratios import inverse
 from shootout.tell.study_options import DEFAULT
 
 ALONE = "only one machine"
@@ -71,6 +70,18 @@ def merge(runs: Sequence[Analysed]) -> MergedDocument:
     names = name_places(runs)
     found = match_sites([site for name, run in zip(names, runs, strict=True) for site in find_sites(name, run)])
     _refuse_unmatched(runs, found)
+    return merge_sites(names, runs, found)
+
+
+def merge_sites(
+    names: Sequence[str], runs: Sequence[Analysed], found: Sequence[Sequence[CellInPlace]]
+) -> MergedDocument:
+    """Return runs as one document.
+
+    Args:
+        names: of the runs' places.
+        found: the sites of each question.
+    """
     return MergedDocument(
         places=tuple(map(place_of, names, runs)),
         cells=tuple(merge_cell(one) for one in found),
@@ -79,7 +90,7 @@ def merge(runs: Sequence[Analysed]) -> MergedDocument:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class CellInPlace:
     """A cell of a run in its place."""
 
@@ -89,10 +100,10 @@ class CellInPlace:
     answer: Answer
     asked: Asked
 
-    @property
+    @cached_property
     def rows(self) -> dict[str, Row]:
         """Return them by arm."""
-        return {row.arm: row for row in self.cell.rows if row.group == self.cell.group}
+        return {row.arm: row for row in self.run.document.rows_of(self.cell.group)}
 
     @property
     def scenario(self) -> str:
@@ -244,136 +255,70 @@ def merge_cell(sites: Sequence[CellInPlace]) -> MergedCell:
     arms = list(dict.fromkeys(arm for site in sites for arm in site.rows))
     worst = {arm: found for arm in arms if (found := _find_worst(arm, sites))}
     everywhere = _choose_everywhere(worst, sites) if len(sites) > 1 else None
-    first = sites[0].cell.group
     return MergedCell(
-        group=first,
-        places=tuple(site.place for site in sites),
+        group=sites[0].cell.group,
+        answers={site.place: site.answer for site in sites},
         everywhere=everywhere,
         reason=None if everywhere else _why_none(sites),
-        ships=tuple(map(shipped_of, sites)),
-        targets=tuple(sorted((_merge_target(arm, sites, worst) for arm in arms), key=_target_order)),
-        pairs=tuple(find_pairs({site.place: site.cell for site in sites})),
+        worst={arm: ratio for arm, (ratio, _) in worst.items()},
+        pairs=tuple(find_pairs(sites)),
     )
 
 
-def shipped_of(site: CellInPlace) -> PlaceAnswer:
-    """Return what a place's own answer ships."""
-    ship = site.answer.ship
-    return PlaceAnswer(
-        place=site.place,
-        arm=ship.arm if ship else None,
-        median_ns=ship.median_ns if ship else None,
-        tied=tuple(one.arm for one in site.answer.tied),
-        unsettled=tuple(one.arm for one in site.answer.unsettled),
-        reason=site.answer.reason,
-    )
-
-
-def _merge_target(arm: str, sites: Sequence[CellInPlace], worst: Mapping[str, _Worst]) -> MergedTarget:
-    found = worst.get(arm)
-    return MergedTarget(
-        arm=arm, at=tuple(_time_in_place(arm, site) for site in sites), worst=found.regret.value if found else None
-    )
-
-
-def _target_order(target: MergedTarget) -> tuple[bool, float, int, float]:
-    """Sort arms that may be shipped everywhere first, then those with the most times, and by the lowest of them."""
-    times = [one.median_ns for one in target.at if one.median_ns is not None]
-    return target.worst is None, target.worst or 0.0, -len(times), min(times, default=float("inf"))
-
-
-def _time_in_place(arm: str, site: CellInPlace) -> ArmInPlace:
-    row = site.rows.get(arm)
-    if row is None:
-        return ArmInPlace(place=site.place, outcome=None)
-    timing = row.end_to_end
-    reason = find_fault(site.cell, row) if timing else row.reason
-    if timing is None:
-        return ArmInPlace(place=site.place, outcome=row.outcome, reason=reason)
-    return ArmInPlace(
-        place=site.place,
-        outcome=row.outcome,
-        reason=reason,
-        median_ns=timing.median_ns,
-        low_ns=timing.low_ns,
-        high_ns=timing.high_ns,
-        ratio=_ratio_to_shipped(arm, site),
-    )
-
-
-def _ratio_to_shipped(arm: str, site: CellInPlace) -> Ratio | None:
-    """Return its time ÷ that of what the place ships."""
-    ship = site.answer.ship
-    return site.cell.ratio(arm, ship.arm) if ship and ship.arm != arm else None
-
-
-def _may_ship(arm: str, site: CellInPlace) -> bool:
-    """Tell whether a place ships it, or may: it is sound, and keeps the model as well as what is shipped."""
-    if site.answer.ship and site.answer.ship.arm == arm:
-        return True
-    sound = {one.arm: one for one in site.rows.values() if one.end_to_end and not find_fault(site.cell, one)}
-    if arm not in sound:
-        return False
-    if any(site.cell.admits(one) for one in sound.values()):
-        return site.cell.admits(sound[arm]) is not None
-    return sound[arm].is_judged
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Worst:
-    """What an arm costs where it costs most; `sites` are where it measured so."""
-
-    regret: Regret
-    sites: tuple[CellInPlace, ...]
+_Worst = tuple[Ratio, Sequence[CellInPlace]]
+"""An arm's time ÷ that of what a place ships where that is highest, and the sites where it measured so."""
 
 
 def _find_worst(arm: str, sites: Sequence[CellInPlace]) -> _Worst | None:
     """Return None if some place may not ship it, or doesn't know how it compares."""
-    found: list[tuple[CellInPlace, Regret]] = []
-    for site in sites:
-        if site.answer.ship is None or not _may_ship(arm, site):
-            return None
-        if site.answer.ship.arm == arm:
-            found.append((site, Regret(value=1.0, low=1.0, high=1.0)))
-        elif ratio := _ratio_to_shipped(arm, site):
-            low, high = ratio.ends
-            found.append((site, Regret(value=ratio.value, low=low, high=high)))
-        else:
-            return None
-    value = max(one.value for _, one in found)
-    lows, highs = [one.low for _, one in found if one.low is not None], [one.high for _, one in found]
-    known = [high for high in highs if high is not None]
-    regret = Regret(value=value, low=max(lows, default=None), high=max(known) if len(known) == len(highs) else None)
-    return _Worst(regret=regret, sites=tuple(site for site, one in found if one.value == value))
+    found = [_compare_to_shipped(arm, site) for site in sites]
+    ratios = [ratio for ratio in found if ratio]
+    if len(ratios) < len(sites):
+        return None
+    worst = max(ratios, key=lambda one: one.value)
+    lows, highs = [one.low for one in ratios if one.low is not None], [one.high for one in ratios if one.high]
+    low, high = max(lows, default=None), max(highs) if len(highs) == len(ratios) else None
+    verdict = judge(math.log(low) if low else -math.inf, math.log(high) if high else math.inf, bias_floor=0.0)
+    where = [site for site, one in zip(sites, ratios, strict=True) if one.value == worst.value]
+    return replace(worst, low=low, high=high, verdict=verdict), where
+
+
+def _compare_to_shipped(arm: str, site: CellInPlace) -> Ratio | None:
+    """Return its time ÷ that of what the place ships; None if that isn't known, or the place may not ship it."""
+    if site.answer.ship is None or arm not in site.answer.eligible:
+        return None
+    if site.answer.ship.arm == arm:
+        return Ratio(value=1.0, low=1.0, high=1.0, verdict=Verdict.SAME, restarts_needed=None, sd=None)
+    timing = site.rows[arm].end_to_end
+    return timing.ship_ratio if timing else None
 
 
 def _choose_everywhere(worst: Mapping[str, _Worst], sites: Sequence[CellInPlace]) -> Everywhere | None:
     if not worst:
         return None
-    arm = min(worst, key=lambda one: worst[one].regret.value)
-    mine = worst[arm]
+    order = sorted(worst, key=lambda one: worst[one][0].value)
+    arm, (ratio, where) = order[0], worst[order[0]]
     is_own = all(site.answer.ship and site.answer.ship.arm == arm for site in sites)
-    others = [one for one in worst if one != arm and not _costs_more(one, worst[one], arm, mine)]
-    others.sort(key=lambda one: worst[one].regret.value)
-    near = (1 + INDIFFERENT) * mine.regret.value
+    others = [one for one in order[1:] if not _costs_more(one, arm, worst)]
+    near = (1 + INDIFFERENT) * ratio.value
     return Everywhere(
         arm=arm,
-        place=None if is_own else mine.sites[0].place,
-        ratio=None if is_own else mine.regret,
-        tied=tuple(one for one in others if worst[one].regret.value <= near),
-        unsettled=tuple(one for one in others if worst[one].regret.value > near),
+        place=None if is_own else where[0].place,
+        ratio=None if is_own else ratio,
+        tied=tuple(one for one in others if worst[one][0].value <= near),
+        unsettled=tuple(one for one in others if worst[one][0].value > near),
         reason=next((f"{site.place}: {site.answer.reason}" for site in sites if site.answer.reason), None),
     )
 
 
-def _costs_more(other: str, its: _Worst, arm: str, mine: _Worst) -> bool:
+def _costs_more(other: str, arm: str, worst: Mapping[str, _Worst]) -> bool:
     """Tell whether an arm is known to cost more at its worst: it is slower if the best one's worst is, or its interval
     lies above.
     """
-    ratios = [site.cell.ratio(other, arm) for site in mine.sites]
-    if any(ratio and ratio.verdict is Verdict.SLOWER for ratio in ratios):
+    (its, _), (mine, where) = worst[other], worst[arm]
+    if any(ratio and ratio.verdict is Verdict.SLOWER for ratio in (site.cell.ratio(other, arm) for site in where)):
         return True
-    return its.regret.low is not None and mine.regret.high is not None and its.regret.low > mine.regret.high
+    return its.low is not None and mine.high is not None and its.low > mine.high
 
 
 def _why_none(sites: Sequence[CellInPlace]) -> str:
@@ -385,34 +330,31 @@ def _why_none(sites: Sequence[CellInPlace]) -> str:
     return "no target was measured in all places that may be shipped in each"
 
 
-def find_pairs(cells: Mapping[str, Cell]) -> list[Pair]:
+def find_pairs(sites: Sequence[CellInPlace]) -> list[Pair]:
     """Return every two arms that were timed in two places or more, flips first, the faster of the two first.
 
-    Args:
-        cells: by place; each verdict errs with the α that its own run gave it.
+    Each verdict errs with the α that its own run gave it.
     """
-    timed = {
-        place: [row.arm for row in cell.rows if row.end_to_end and row.group == cell.group]
-        for place, cell in cells.items()
-    }
-    unfit = {
-        place: {row.arm: why for row in cell.rows if row.end_to_end and (why := find_fault(cell, row))}
-        for place, cell in cells.items()
-    }
+    timed = {site.place: {arm: row for arm, row in site.rows.items() if row.end_to_end} for site in sites}
     found = []
-    for a, b in combinations(dict.fromkeys(arm for some in timed.values() for arm in some), 2):
-        both = {place: cell for place, cell in cells.items() if {a, b} <= set(timed[place])}
-        if len(both) < 2:
+    for a, b in combinations(dict.fromkeys(arm for rows in timed.values() for arm in rows), 2):
+        both = [site for site in sites if {a, b} <= timed[site.place].keys()]
+        ratios = {site.place: ratio for site in both if (ratio := _compare_sound(site, a, b))}
+        if len(ratios) < 2:
             continue
-        ratios = _compare_in_places(both, a, b, unfit)
-        told = next((one for one in ratios.values() if one.verdict is not Verdict.CANT_TELL), None)
-        if len(ratios) > 1:
-            turned = (told or next(iter(ratios.values()))).value > 1
-            first, second = (b, a) if turned else (a, b)
-            ratios = _compare_in_places(both, b, a, unfit) if turned else ratios
-            verdicts = [ratios[place].verdict if place in ratios else Verdict.CANT_TELL for place in cells]
-            found.append(Pair(a=first, b=second, fate=find_fate(verdicts), ratios=ratios))
+        verdicts = [ratios[site.place].verdict if site.place in ratios else Verdict.CANT_TELL for site in sites]
+        told = next((one for one in ratios.values() if one.decided), next(iter(ratios.values())))
+        if told.value > 1:
+            a, b, ratios = b, a, {place: inverse(ratio) for place, ratio in ratios.items()}
+        found.append(Pair(a=a, b=b, fate=find_fate(verdicts), ratios=ratios))
     return sorted(found, key=lambda one: _ORDER[one.fate])
+
+
+def _compare_sound(site: CellInPlace, a: str, b: str) -> Ratio | None:
+    """Return one arm's time ÷ another's, without a verdict if either may not be shipped for its time."""
+    ratio = site.cell.ratio(a, b)
+    why = next((why for arm in (a, b) if (why := find_fault(site.cell, site.rows[arm]))), None)
+    return replace(ratio, verdict=Verdict.CANT_TELL, reason=ratio.reason or why) if ratio and why else ratio
 
 
 def find_fate(verdicts: Iterable[Verdict]) -> Fate:
@@ -423,15 +365,3 @@ def find_fate(verdicts: Iterable[Verdict]) -> Fate:
     if Verdict.CANT_TELL in seen:
         return Fate.UNKNOWN
     return Fate.HOLDS if len(seen) == 1 else Fate.FADES
-
-
-def _compare_in_places(
-    cells: Mapping[str, Cell], a: str, b: str, unfit: Mapping[str, Mapping[str, str]]
-) -> dict[str, Ratio]:
-    """Return the first one's time ÷ the other's in each place where they shared a restart."""
-    found = {place: (cell, cell.compare(a, b)) for place, cell in cells.items()}
-    return {
-        place: ratio_of(one, cell.unvouched or unfit[place].get(a) or unfit[place].get(b))
-        for place, (cell, one) in found.items()
-        if one
-    }

@@ -1,49 +1,49 @@
-"""Write two runs compared, or several merged: what changed between them first, then what may be concluded."""
+"""Write two runs compared, or several merged: the answer first, at most ten lines, then a table for each group."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rich.console import RenderableType
 from rich.text import Text
 
 from shootout.apps.judge.compare.compare import NONE
 from shootout.apps.judge.compare.document import (
-    ArmInPlace,
     ComparedDocument,
+    Everywhere,
     Fate,
     MergedCell,
     MergedDocument,
-    MergedTarget,
     Moved,
     Pair,
     Place,
-    PlaceAnswer,
-    Regret,
+    PlacedRow,
     RunChange,
     SessionComparison,
 )
 from shootout.core.contract import short
+from shootout.core.stats.verdicts import Verdict
 from shootout.core.units import counted, duration
-from shootout.tell.answer import (
-    SHOWN,
-    SO_FAR,
-    tell_machine,
-    write_head,
-)
+from shootout.tell.answer import tell_machine
 from shootout.tell.columns import Cell, against, fits, make_table, stack_tables
-from shootout.tell.grid import TIED, UNSURE
-from shootout.tell.ratios import LEAST_SHOWN, tell_direction, tell_ends, tell_ratio
-from shootout.tell.screen import INDENT, NARROWEST, WIDEST, fold, labeled, name_targets, typed
-from shootout.tell.skipped import LONGEST_REASON, SHOWN_REASONS
+from shootout.tell.document import Answer
+from shootout.tell.ratios import LEAST_SHOWN, tell_direction, tell_ratio
+from shootout.tell.report import Command, Line
+from shootout.tell.screen import NARROWEST, WIDEST, fold, name_targets, write_lines
 
+SHOWN, SHOWN_REASONS, SHOWN_CELLS = 8, 3, 24
+MANY, LONGEST = 20, 40
+"""How many changes are shown, and how many letters of a changed value; --json has all."""
+LONGEST_REASON = 200
 READING = "(a to b): holds for all rows of that place together at 95 %; sure if it excludes 1."
-SHOWN_CELLS = 24
-_SO_FAR = ", so far"
-NO_WORSE = "within 0.1 %"
-"""In place of a ratio that four digits show as 1."""
+MOVED = (
+    "B against A: each target's time ÷ that of an unchanged target, in B against A. "
+    "(a to b): holds for all rows together at 95 %. floor: how far the two move apart between sessions if nothing "
+    "changed."
+)
 FATES = {Fate.HOLDS: "hold", Fate.FLIPS: "flip", Fate.FADES: "fade", Fate.UNKNOWN: "unknown"}
+_TOLD = {Verdict.SLOWER: "Slower", Verdict.FASTER: "Faster", Verdict.SAME: "Same", Verdict.CANT_TELL: "Open"}
 
 
 def render_merged(document: MergedDocument, width: int, *, full: bool) -> list[RenderableType]:
@@ -51,121 +51,81 @@ def render_merged(document: MergedDocument, width: int, *, full: bool) -> list[R
     narrow = max(min(width, WIDEST), NARROWEST)
     parts: list[RenderableType] = []
     if len(document.cells) > 1:
-        parts += [
-            Text(f"What to ship, in {len(document.cells)} groups", style="bold"),
-            *_render_grid(document, width),
-            Text(),
-        ]
+        parts += [Text(f"What to ship, in {len(document.cells)} groups", style="bold")]
+        parts += [*_render_grid(document, width), Text()]
     for cell in document.cells if full or len(document.cells) == 1 else ():
-        parts += [*render_cell(cell, width, narrow, full=full), Text()]
-    for place in document.places:
-        if not place.complete:
-            parts.append(Text(f"{place.name}: its run is unfinished", style="yellow"))
-    return [*parts, *(Text(f"warning: {warning}", style="yellow") for warning in document.warnings)]
+        rows = document.rows_of(cell)
+        parts += [*write_lines(tell_cell(cell, rows), narrow), *_tabulate_cell(cell, rows, width, full=full), Text()]
+    unfinished = [f"{place.name}: its run is unfinished" for place in document.places if not place.complete]
+    return [*parts, *_warn([*unfinished, *document.warnings])]
+
+
+def _warn(warnings: Iterable[str]) -> Iterator[Text]:
+    return (Text(f"warning: {warning}", style="yellow") for warning in warnings)
 
 
 def _render_grid(document: MergedDocument, width: int) -> Iterator[RenderableType]:
     """Render a line a cell: what to ship everywhere, and in each place."""
-    places = [place.name for place in document.places]
     lines: list[dict[str, Cell]] = []
     for cell in document.cells[:SHOWN_CELLS]:
-        ships = {answer.place: short(answer.arm) if answer.arm else "no answer" for answer in cell.ships}
-        everywhere = cell.everywhere
-        lines.append(
-            {
-                "group": cell.group,
-                "everywhere": short(everywhere.arm) + (_SO_FAR if everywhere.reason else "") if everywhere else "-",
-                "at worst": (_tell_regret(everywhere.ratio) if everywhere.ratio else "best in all")
-                if everywhere
-                else "",
-                **{place: ships.get(place, "-") for place in places},
-            }
-        )
+        ships = {place: short(one.ship.arm) if one.ship else "no answer" for place, one in cell.answers.items()}
+        found = cell.everywhere
+        places = {place.name: ships.get(place.name, "-") for place in document.places}
+        everywhere = f"{short(found.arm)}{', so far' if found.reason else ''}" if found else "-"
+        worst = "" if found is None else tell_ratio(found.ratio) if found.ratio else "best in all"
+        lines.append({"group": cell.group, "everywhere": everywhere, "at worst": worst, **places})
     yield from stack_tables([*lines[0]], lines, width, left=set(lines[0]))
     if len(document.cells) > SHOWN_CELLS:
         yield Text(f"and {counted(len(document.cells) - SHOWN_CELLS, 'group')} more, which --json has")
 
 
-def render_cell(cell: MergedCell, width: int, narrow: int, *, full: bool) -> Iterator[RenderableType]:
-    """Render one question in all its places."""
-    everywhere = cell.everywhere
-    words = f"no one target everywhere: {cell.reason}"
-    if everywhere:
-        words = f"{everywhere.arm} everywhere{_SO_FAR if everywhere.reason else ''}"
-    title = f"{' · '.join(cell.group.split(', '))} · {counted(len(cell.places), 'place')}"
-    yield from write_head(words, title, narrow)
-    yield from labeled("", _tell_worst(cell), narrow)
-    yield from labeled("Best", tell_best(cell.ships), narrow)
-    letters = letter_places(cell.places)
-    for fate, word in ((Fate.FLIPS, "Flips"), (Fate.FADES, "Fades")):
-        told = (tell_pair(pair, letters) for pair in cell.pairs if pair.fate is fate)
-        yield from labeled(word, fold(told, SHOWN), narrow)
-    yield from labeled("Pairs", _count_fates(cell), narrow)
-    yield from labeled("Not everywhere", _tell_missing(cell), narrow)
-    yield from labeled("Skipped", fold(_list_skipped(cell), SHOWN_REASONS), narrow)
-    yield from _tabulate_targets(cell, width, full=full)
-    if full:
-        for pair in cell.pairs:
-            yield Text(f"  {pair.fate}: {tell_pair(pair, letters)}")
-
-
-def _tell_worst(cell: MergedCell) -> Iterator[str]:
-    """Tell how much slower the one target is in the place in which it is slowest."""
-    everywhere = cell.everywhere
-    if everywhere is None:
-        return
-    if everywhere.ratio is None:
-        yield "what every place ships by itself"
-    elif everywhere.ratio.value <= 1:
-        high = everywhere.ratio.high
-        may_be = f"; it may be up to {tell_direction(high, spread=2 * high)}" if high and high > 1 else ""
-        yield f"no place's own best measured faster{may_be}"
-    else:
-        told = _tell_regret(everywhere.ratio, "a place's own best")
-        yield f"at worst {told}, on {everywhere.place}"
-    yield from _tell_others(everywhere.tied, everywhere.unsettled, SHOWN)
-    if everywhere.reason:
-        yield everywhere.reason
-
-
-def _tell_regret(ratio: Regret | None, best: str = "") -> str:
-    """Write how much slower than the best of a place: `1.2x slower (1.1 to 1.3)`, or `within 0.1 %`.
+def tell_cell(cell: MergedCell, rows: Mapping[str, Mapping[str, PlacedRow]]) -> Iterator[Line]:
+    """Tell one question in all its places.
 
     Args:
-        best: the name of the best; "" if a header names it.
+        rows: by place and arm.
     """
+    found, letters = cell.everywhere, letter_places(cell.answers)
+    if found:
+        yield Line("Leads" if found.reason else "Ship", _tell_worst(found), subject=f"{found.arm} everywhere")
+    else:
+        yield Line("Open", [f"no one target everywhere: {cell.reason}"])
+    yield Line("", [*cell.group.split(", "), counted(len(cell.answers), "place")])
+    if found:
+        yield Line("Tied", fold(map(short, found.tied), SHOWN))
+        yield Line("Open", [f"not significantly slower: {', '.join(fold(map(short, found.unsettled), SHOWN))}"]
+                   if found.unsettled else ())  # fmt: skip
+    yield Line("Best", [f"{letters[place]} {place}: {tell_best(one)}" for place, one in cell.answers.items()])
+    for fate, word in ((Fate.FLIPS, "Flips"), (Fate.FADES, "Fades")):
+        yield Line(word, fold((tell_pair(pair, letters) for pair in cell.pairs if pair.fate is fate), SHOWN))
+    fates = Counter(pair.fate for pair in cell.pairs)
+    yield Line("Pairs", [f"{fates[fate]} {word}" for fate, word in FATES.items() if fates[fate]])
+    yield Line("Missing", list(_tell_missing(cell, rows)))
+    yield Line("Skipped", fold(_list_skipped(rows), SHOWN_REASONS))
+
+
+def _tell_worst(found: Everywhere) -> list[str]:
+    """Tell how much slower the one target is in the place in which it is slowest."""
+    ratio, reason = found.ratio, [found.reason] if found.reason else []
     if ratio is None:
-        return "best in all"
-    told = _tell_factor_of(ratio.value, ratio.low, ratio.high)
-    if told == NO_WORSE:
-        return f"{told} of {best}" if best else told
-    return f"{told}{f' than {best}' if best else ''}{tell_ends(ratio.low, ratio.high)}"
+        return ["what every place ships by itself", *reason]
+    if ratio.value <= 1:
+        high = ratio.high
+        may_be = f"; it may be up to {tell_direction(high, spread=2 * high)}" if high and high > 1 else ""
+        return [f"no place's own best measured faster{may_be}", *reason]
+    best = "a place's own best"
+    told = f"within 0.1 % of {best}" if ratio.value - 1 < LEAST_SHOWN else tell_ratio(ratio, best)
+    return [f"at worst {told}, on {found.place}", *reason]
 
 
-def _tell_factor_of(value: float, low: float | None, high: float | None) -> str:
-    if abs(value - 1) < LEAST_SHOWN:
-        return NO_WORSE
-    return tell_direction(value, spread=high / low if low and high else 1.0)
-
-
-def tell_best(ships: Sequence[PlaceAnswer], *, named: bool = True) -> Iterator[str]:
-    """Name what each place ships by itself, by the place's letter and, if `named`, its name."""
-    letters = letter_places([answer.place for answer in ships])
-    for answer in ships:
-        place = f"{letters[answer.place]}{f' {answer.place}' if named else ''}"
-        if answer.arm is None or answer.median_ns is None:
-            yield f"{place}: no answer: {answer.reason}"
-            continue
-        name = f"{place}: {short(answer.arm)}{SO_FAR if answer.reason else ''}"
-        yield ", ".join([name, duration(answer.median_ns), *_tell_others(answer.tied, answer.unsettled, 2)])
-
-
-def _tell_others(tied: Sequence[str], unsettled: Sequence[str], shown: int) -> Iterator[str]:
-    """Name the targets that may be equally good, then those that measured worse but not significantly."""
-    if tied:
-        yield f"{TIED}{', '.join(fold(map(short, tied), shown))}"
-    if unsettled:
-        yield f"{UNSURE}{', '.join(fold(map(short, unsettled), shown))}"
+def tell_best(answer: Answer) -> str:
+    """Name what an answer ships, with its time and what may be equally good."""
+    if answer.ship is None:
+        return f"no answer: {answer.reason}"
+    told = [f"{short(answer.ship.arm)}{', fastest so far' if answer.reason else ''}", duration(answer.ship.median_ns)]
+    for word, rivals in (("tied with ", answer.tied), ("not significantly slower: ", answer.unsettled)):
+        told += [word + ", ".join(fold((short(one.arm) for one in rivals), 2))] if rivals else []
+    return ", ".join(told)
 
 
 def tell_pair(pair: Pair, letters: Mapping[str, str]) -> str:
@@ -174,60 +134,74 @@ def tell_pair(pair: Pair, letters: Mapping[str, str]) -> str:
     return f"{short(pair.a)} against {short(pair.b)}: {told}"
 
 
-def _count_fates(cell: MergedCell) -> Iterator[str]:
-    if cell.pairs:
-        found = Counter(pair.fate for pair in cell.pairs)
-        yield ", ".join(f"{found[fate]} {word}" for fate, word in FATES.items() if found[fate])
+def _tell_missing(cell: MergedCell, rows: Mapping[str, Mapping[str, PlacedRow]]) -> Iterator[str]:
+    """Name arms that are the best of one place and have no time in another."""
+    for arm in dict.fromkeys(answer.ship.arm for answer in cell.answers.values() if answer.ship):
+        for place, mine in rows.items():
+            row = mine.get(arm)
+            if row is None or row.end_to_end is None:
+                yield f"{short(arm)} on {place} ({row.reason if row else 'not asked for'})"
 
 
-def _tell_missing(cell: MergedCell) -> Iterator[str]:
-    """Name arms that may be the best of one place and have no time in another."""
-    best = {answer.arm for answer in cell.ships}
-    for target in cell.targets:
-        for result in target.at if target.arm in best else ():
-            if result.median_ns is None:
-                yield f"{short(target.arm)} on {result.place} ({result.reason or 'not asked for'})"
-
-
-def _list_skipped(cell: MergedCell) -> Iterator[str]:
+def _list_skipped(rows: Mapping[str, Mapping[str, PlacedRow]]) -> Iterator[str]:
     """Name arms without a time in any place, by reason."""
-    why: dict[str, list[str]] = {}
-    for target in cell.targets:
-        if all(result.median_ns is None for result in target.at):
-            why.setdefault(next((result.reason for result in target.at if result.reason), ""), []).append(target.arm)
-    for reason, arms in why.items():
-        yield f"{name_targets(arms)}: {reason if len(reason) <= LONGEST_REASON else '--json says why'}"
+    every = [row for mine in rows.values() for row in mine.values()]
+    timed = {row.arm for row in every if row.end_to_end}
+    why: dict[str, str] = {}
+    for row in every:
+        if row.arm not in timed:
+            why[row.arm] = why.get(row.arm) or row.reason or ""
+    for reason in dict.fromkeys(why.values()):
+        arms = name_targets(arm for arm, one in why.items() if one == reason)
+        yield f"{arms}: {reason if len(reason) <= LONGEST_REASON else '--json says why'}"
 
 
-def _tabulate_targets(cell: MergedCell, width: int, *, full: bool) -> Iterator[RenderableType]:
+def _tabulate_cell(
+    cell: MergedCell, rows: Mapping[str, Mapping[str, PlacedRow]], width: int, *, full: bool
+) -> Iterator[RenderableType]:
     """Tabulate target × place: time, and time ÷ that of what the place ships.
 
     Unless `full`, targets with a time in one place alone have a line only if a place ships them.
     """
-    letters = letter_places(cell.places)
-    ships = {answer.place: answer.arm for answer in cell.ships}
-    best_ns = {answer.place: answer.median_ns for answer in cell.ships}
-    timed = [(target, sum(at.median_ns is not None for at in target.at)) for target in cell.targets]
-    least = 1 if full or len(cell.places) == 1 else 2
+    letters, best = letter_places(rows), {one.ship.arm for one in cell.answers.values() if one.ship}
+    times = {
+        arm: [row.end_to_end.median_ns for mine in rows.values() if (row := mine.get(arm)) and row.end_to_end]
+        for arm in dict.fromkeys(arm for mine in rows.values() for arm in mine)
+    }
+    least = 1 if full or len(rows) == 1 else 2
+    arms = [arm for arm, found in times.items() if len(found) >= least or (found and arm in best)]
+    worst = {arm: ratio.value for arm, ratio in cell.worst.items()}
+    arms.sort(key=lambda arm: (worst.get(arm, float("inf")), -len(times[arm]), min(times[arm])))
     lines: list[dict[str, Cell]] = []
-    for target in (one for one, count in timed if count >= least or (count and one.arm in ships.values())):
-        line: dict[str, Cell] = {"target": short(target.arm)}
-        for result in target.at:
-            letter = letters[result.place]
-            line |= {
-                letter: _tell_time(result, best_ns[result.place]),
-                f"against {letter}'s best": _compare_to_best(result, is_shipped=ships[result.place] == target.arm),
-            }
-        if len(cell.places) > 1:
-            line["at worst"] = _tell_worst_place(target)
+    for arm in arms:
+        line: dict[str, Cell] = {"target": short(arm)}
+        for place, letter in letters.items():
+            time, ratio = _compare_to_best(rows[place].get(arm), cell.answers[place])
+            line |= {letter: time, f"against {letter}'s best": ratio}
+        if len(rows) > 1:
+            line["at worst"] = tell_direction(worst[arm], spread=2.0) if arm in worst else ""
         lines.append(line)
     if lines:
         flush = [name for name in lines[0] if name not in letters.values()]
         first = _choose_first([*lines[0]][:3], lines, width)
         yield from stack_tables([*lines[0]], lines, width, first=first, left=flush)
         yield Text(READING, style="dim")
-    if hidden := sum(0 < count < least and target.arm not in ships.values() for target, count in timed):
+    if hidden := sum(map(bool, times.values())) - len(arms):
         yield Text(f"{counted(hidden, 'target')} more with a time in one place alone: --full", style="dim")
+    if full:
+        yield from (Text(f"  {pair.fate}: {tell_pair(pair, letters)}") for pair in cell.pairs)
+
+
+def _compare_to_best(row: PlacedRow | None, answer: Answer) -> tuple[Cell, Cell]:
+    """Write a time, and how it compares with what the place ships: the time is that one's × the ratio."""
+    timing, ship = row.end_to_end if row else None, answer.ship
+    if row is None or timing is None:
+        return Text("-" if row is None else row.outcome, style="dim"), ""
+    if ship and ship.arm == row.arm:
+        return duration(ship.median_ns), Text("best", style="bold")
+    if ship is None or timing.ship_ratio is None:
+        return duration(timing.median_ns), ""
+    return duration(ship.median_ns * timing.ship_ratio.value), against(timing.ship_ratio)
 
 
 def _choose_first(headers: Sequence[str], lines: Sequence[Mapping[str, Cell]], width: int) -> Sequence[str]:
@@ -236,109 +210,111 @@ def _choose_first(headers: Sequence[str], lines: Sequence[Mapping[str, Cell]], w
     return headers[: next((count for count in counts if fits(make_table(headers[:count], lines), width)), 2)]
 
 
-def _tell_worst_place(target: MergedTarget) -> str:
-    """Write how much slower a target is in the place in which it is slowest, in digits that its interval bears."""
-    if target.worst is None:
-        return ""
-    ends = next((at.ratio.ends for at in target.at if at.ratio and at.ratio.value == target.worst), (None, None))
-    return _tell_factor_of(target.worst, *ends)
-
-
-def letter_places(places: Sequence[str]) -> dict[str, str]:
+def letter_places(places: Iterable[str]) -> dict[str, str]:
     """Give each place a short name: A, B, …"""
     return {place: f"{chr(ord('A') + index % 26)}{index // 26 or ''}" for index, place in enumerate(places)}
-
-
-def _tell_time(result: ArmInPlace, best_ns: float | None) -> Cell:
-    """Write a time: that of what the place ships × the ratio to it, so that the two agree."""
-    if result.median_ns is None:
-        return Text("-" if result.outcome is None else str(result.outcome), style="dim")
-    return duration(best_ns * result.ratio.value if best_ns and result.ratio else result.median_ns)
-
-
-def _compare_to_best(result: ArmInPlace, *, is_shipped: bool) -> Cell:
-    if is_shipped:
-        return Text("best", style="bold")
-    return against(result.ratio) if result.ratio else ""
-
-
-_TITLES = {
-    1: "One machine, two sessions: each target relative to one that is unchanged",
-    2: "Two machines: which answers hold and which flip; the machines themselves are not ranked",
-}
-_MANY = 20
-"""The number of changes that are shown."""
-_LONGEST = 40
-"""Most letters of a changed value; --json has it whole."""
 
 
 def render_compared(document: ComparedDocument, width: int, *, full: bool) -> list[RenderableType]:
     """Render the whole screen in so many columns."""
     narrow = max(min(width, WIDEST), NARROWEST)
-    parts: list[RenderableType] = [Text(_TITLES[document.level], style="bold")]
-    parts += labeled("A", _tell_place(document.a), narrow)
-    parts += labeled("B", _tell_place(document.b), narrow)
-    parts += labeled("Changed", _tell_changes(document.changes, full=full), narrow)
-    parts.append(Text())
+    parts = render_merged(document.merged, width, full=full) if document.merged else []
+    parts += [*write_lines(tell_compared(document, full=full), narrow), Text()]
     for session in document.sessions:
         parts += [*_render_session(session, width, narrow), Text()]
+    if any(move.ratio for session in document.sessions for move in session.moved):
+        parts.append(Text(MOVED, style="dim"))
+    return [*parts, *_warn(document.warnings)]
+
+
+def tell_compared(document: ComparedDocument, *, full: bool) -> Iterator[Line]:
+    """Tell what became of the targets, then where and how the two runs were made."""
     moved = [move for session in document.sessions for move in session.moved]
-    if moved:
-        parts += [*labeled("B against A", _explain_floors(moved), narrow), Text()]
-    for cell in document.cells:
-        parts += [*render_cell(cell, width, narrow, full=full), Text()]
-    if document.settle:
-        parts += labeled("Next", [typed(document.settle, narrow - INDENT)], narrow)
-        parts += [Text(f"{' ' * INDENT}PATH: an interpreter that has the other version"), Text()]
+    if document.level == 1:
+        yield from _tell_moved(document.sessions)
+    for name, place in (("A", document.a), ("B", document.b)):
+        yield Line(name, _tell_place(place))
+    yield Line("Changed", list(_tell_changes(document.changes, full=full)))
+    yield Line("Sure", list(_tell_floors(moved)))
     for name, groups in (("A", document.only_a), ("B", document.only_b)):
-        parts += labeled(f"Only in {name}", fold(groups, SHOWN), narrow)
-    return [*parts, *(Text(f"warning: {warning}", style="yellow") for warning in document.warnings)]
+        yield Line(f"Only {name}", fold(groups, SHOWN))
+    if document.settle:
+        remark = "PATH: an interpreter that has the other version"
+        yield Line("Next", commands=[Command(text=document.settle, remark=remark)])
 
 
-def _tell_place(place: Place) -> Iterator[str]:
-    yield place.run
-    yield place.created.replace("T", " ")[:16]
-    yield from tell_machine(place.environment)
-    if not place.complete:
-        yield "unfinished"
+def _tell_moved(sessions: Sequence[SessionComparison]) -> Iterator[Line]:
+    """Tell which targets are slower, faster, or the same in B; of open ones how many, and of others why not."""
+    found: dict[Verdict, list[str]] = {verdict: [] for verdict in _TOLD}
+    why: dict[str, list[str]] = {}
+    for session in sessions:
+        group = f" ({session.group})" if len(sessions) > 1 else ""
+        for move in session.moved:
+            if move.ratio:
+                changes = "".join(f", {tell_change(change)}" for change in move.changes[:1])
+                told = f"{short(move.arm)} {tell_ratio(move.ratio)}{changes}{group}"
+                found[move.ratio.verdict].append(told)
+            elif move.reason:
+                why.setdefault(move.reason, []).append(short(move.arm))
+    open_ = found.pop(Verdict.CANT_TELL)
+    for verdict, some in found.items():
+        yield Line(_TOLD[verdict], fold(some, SHOWN))
+    if open_:
+        none = "" if any(found.values()) else "no target is significantly slower or faster in B: "
+        yield Line("Open", [f"{none}{counted(len(open_), 'target')} may have changed, or not; see below"])
+    yield Line("Unknown", [f"{', '.join(fold(dict.fromkeys(arms), SHOWN))}: {reason}" for reason, arms in why.items()])
+    if not open_ and not why and not any(found.values()):
+        yield Line("Unknown", ["no target has a time in both"])
+
+
+def _tell_place(place: Place) -> list[str]:
+    told = [place.run, place.created.replace("T", " ")[:16], *tell_machine(place.environment)]
+    return told if place.complete else [*told, "unfinished"]
 
 
 def _tell_changes(changes: Sequence[RunChange], *, full: bool) -> Iterator[str]:
     """Tell changes of what both runs have, then what only one has."""
     if not changes:
         yield "nothing in versions, system, processor and options"
-    shown = len(changes) if full else _MANY
+    shown = len(changes) if full else MANY
     yield from fold((tell_change(change) for change in changes if NONE not in (change.a, change.b)), shown)
     for name, only in (
-        ("A", [change for change in changes if change.b == NONE]),
-        ("B", [change for change in changes if change.a == NONE]),
+        ("A", [change.what for change in changes if change.b == NONE]),
+        ("B", [change.what for change in changes if change.a == NONE]),
     ):
         if only:
-            yield f"only in {name}: {', '.join(fold((change.what for change in only), shown if full else SHOWN))}"
+            yield f"only in {name}: {', '.join(fold(only, shown if full else SHOWN))}"
 
 
 def tell_change(change: RunChange) -> str:
     """Tell one change: `onnxruntime 1.22 → 1.23`."""
-    return f"{change.what} {_shorten_value(change.a)} → {_shorten_value(change.b)}"
+    a, b = (text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…" for text in (change.a, change.b))
+    return f"{change.what} {a} → {b}"
 
 
-def _shorten_value(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+def _tell_floors(moved: Sequence[Moved]) -> Iterator[str]:
+    """Tell what the verdicts rest on."""
+    compared = [move for move in moved if move.ratio]
+    if compared:
+        yield f"95 % for {'all ' * (len(compared) > 1)}{counted(len(compared), 'target')} together"
+    learned = sorted({move.sessions for move in compared if move.sessions})
+    if learned:
+        yield f"floors learned from {' to '.join(map(str, dict.fromkeys((learned[0], learned[-1]))))} earlier sessions"
+    if any(not move.sessions for move in compared):
+        yield "a floor of 10 % is assumed: fewer than 5 earlier runs lie beside these two; name others by --history"
 
 
 def _render_session(session: SessionComparison, width: int, narrow: int) -> Iterator[RenderableType]:
     yield Text(session.group, style="bold")
-    yield from labeled("Ships", tell_best(session.ships, named=False), narrow)
     lines = [_tabulate_move(move) for move in session.moved]
     if lines:
         headers = [name for name in lines[0] if any(str(line[name]) for line in lines)]
         flush = {"target", "B against A", "relative to", "changed"}
         yield from stack_tables(headers, lines, width, first=_choose_first(headers[:4], lines, width), left=flush)
-    else:
-        yield Text("no target has a time in both")
+    told = [Line("Ships", [f"{name}: {tell_best(answer)}" for name, answer in session.answers.items()])]
     for name, arms in (("A", session.only_a), ("B", session.only_b)):
-        yield from labeled(f"Only in {name}", fold(map(short, arms), SHOWN), narrow)
-    yield from labeled("No verdict", _tell_reasons(session.moved), narrow)
+        told.append(Line(f"Only {name}", fold(map(short, arms), SHOWN)))
+    yield from write_lines(told, narrow)
 
 
 def _tabulate_move(move: Moved) -> dict[str, Cell]:
@@ -351,29 +327,3 @@ def _tabulate_move(move: Moved) -> dict[str, Cell]:
         "floor": f"{100 * move.floor:.1f} %" if move.floor else "",
         "changed": ", ".join(fold(map(tell_change, move.changes), 2)),
     }
-
-
-def _explain_floors(moved: Sequence[Moved]) -> Iterator[str]:
-    """Explain the ratios and their floors."""
-    if not any(move.ratio for move in moved):
-        return
-    yield "each target's time relative to that of an unchanged target, in B against A"
-    yield "(a to b): holds for all rows together at 95 %, from the restarts of both sessions and the floor"
-    yield "floor: how far the two move apart between sessions if nothing changed"
-    learned = sorted({move.sessions for move in moved if move.sessions})
-    if learned:
-        yield f"floors learned from {' to '.join(map(str, dict.fromkeys((learned[0], learned[-1]))))} earlier sessions"
-    if any(move.ratio and not move.sessions for move in moved):
-        yield (
-            "a floor of 10 % is assumed: fewer than 5 earlier runs of the same lie next to these two; pass others with "
-            "--history"
-        )
-
-
-def _tell_reasons(moved: Sequence[Moved]) -> Iterator[str]:
-    why: dict[str, list[str]] = {}
-    for move in moved:
-        if move.reason:
-            why.setdefault(move.reason, []).append(short(move.arm))
-    for reason, arms in why.items():
-        yield f"{', '.join(fold(arms, SHOWN))}: {reason}"
