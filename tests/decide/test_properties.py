@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from support.races.candidates import question
 from support.races.cells import fidelity, row, timing
 
-from shootout.apps.judge.choice import usual_start_s
 from shootout.apps.judge.decide.decision import decide
 from shootout.apps.judge.decide.limits import Bounds, judge_figure
 from shootout.apps.judge.decide.policy import read_policy
+from shootout.apps.judge.leader import usual_start_s
 from shootout.core.stats.verdicts import Verdict
 from shootout.tell.document import Row
 from shootout.tell.limits import LIMITS, Limit, Standing

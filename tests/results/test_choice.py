@@ -9,10 +9,11 @@ import pytest
 from support.races.candidates import question
 from support.races.cells import cell, comparison, fidelity, row, timing
 
-from shootout.apps.judge.choice import UNJUDGED, choose
+from shootout.apps.judge.choice import choose
 from shootout.apps.judge.decide.limits import judge_limits
 from shootout.apps.judge.decide.policy import read_limit, read_policy
-from shootout.apps.judge.next_steps import UNCHECKED, more_time
+from shootout.apps.judge.eligible import UNCHECKED, UNJUDGED
+from shootout.apps.judge.next_steps import more_time
 from shootout.core.contract import NotRunKind
 from shootout.core.stats.verdicts import Verdict
 from shootout.tell.document import Answer, Metric, MetricChange, Rate, Row, Serving, Shipped, ratio_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from shootout.core.constants import MAX_RESTARTS_IN_TIME
 from shootout.core.results.group import Group, unfit_for, unvouched
@@ -13,10 +13,7 @@ from shootout.core.schemes import is_exact
 from shootout.core.stats.goals import Aim
 from shootout.core.stats.verdicts import Comparison, Verdict
 from shootout.tell.document import GroupSummary, Ratio, Row, ratio_of
-from shootout.tell.limits import Standing
 from shootout.tell.reproduce import Begun
-
-Admitted = Literal["fp32", "metric", "policy"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,16 +59,6 @@ class Cell:
     def goes_on(self) -> bool:
         """Return True if the same command, given more time, goes on until the fastest arm is known."""
         return not self.complete and self.aim == "best"
-
-    def admits(self, row: Row) -> Admitted | None:
-        """Return why a row may be shipped without a word about its error; None: it may not."""
-        if is_plain(row):
-            return "fp32"
-        metric = row.fidelity.metric if row.fidelity else None
-        if metric is None or metric.standing is not Standing.MET:
-            return None
-        plain = {one.arm for one in self.rows if is_plain(one)}
-        return "metric" if metric.limits != "drop" or (metric.change and metric.change.against in plain) else None
 
     def judged(self, arm: str, other: str) -> Comparison | None:
         """Return the first one's time ÷ the other's, without a verdict where none stands."""

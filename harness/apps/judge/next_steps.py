@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from shootout import models
 from shootout.apps.judge.cell import Cell, is_plain, quality_of
+from shootout.apps.judge.eligible import admits, tell_refusal
 from shootout.core import backends
 from shootout.core.constants import ALPHA, BUILD_SHARE, RACING_S
 from shootout.core.contract import INTEGERS, Device, NotRunKind, Precision, short
@@ -27,7 +28,7 @@ from shootout.tell.document import (
 from shootout.tell.limits import Limit, Standing, accept_option
 from shootout.tell.option_values import read_seconds
 from shootout.tell.paired import ask_drop, quantile_of
-from shootout.tell.wording import NO_LABELS, RANDOM_INPUTS, tell_lost_part, tell_metric_limit, tell_threads
+from shootout.tell.wording import tell_threads
 
 
 def _run_s(builds_s: float, race_s: float) -> float:
@@ -37,12 +38,6 @@ def _run_s(builds_s: float, race_s: float) -> float:
 
 FOLDER = "model-1"
 """The folder that a suggested `ship` makes; the next free number if it exists."""
-
-
-UNCHECKED = "its outputs were compared with no error bound"
-
-
-UNSCORED = "the metric gave no scores: why is below"
 
 
 def read_by(cell: Cell, command: str, *options: str) -> str:
@@ -97,7 +92,7 @@ def find_next(cell: Cell, shipped: Row, instead: Rival | None, *, is_over: bool)
         return go_on(cell) if is_open else measure_again(cell)
     if find_scenario(shipped.scenario).varies:
         return _race_one_size(cell, [row.arm for row in cell.rows if row.group == cell.group and row.end_to_end])
-    if not cell.admits(shipped) and not is_exact(shipped.precision, shipped.scheme, shipped.file):
+    if not admits(cell, shipped) and not is_exact(shipped.precision, shipped.scheme, shipped.file):
         return command_to_measure(cell, [shipped.arm], shipped) or command_to_accept(cell, shipped)
     if not instead and why_no_folder(shipped):
         return None
@@ -179,13 +174,6 @@ def _least_build_s(row: Row) -> float:
     return LEAST_OF_STOPPED * float(stopped[1].replace(",", "")) if stopped else 0.0
 
 
-def why_unknown(cell: Cell, row: Row) -> str | None:
-    """Return why nothing tells whether a row keeps the model, if that is more than a want of labels."""
-    if cell.is_scored and not (row.fidelity and row.fidelity.metric):
-        return UNSCORED
-    return None if row.is_judged else UNCHECKED
-
-
 def command_to_settle(cell: Cell, shipped: str, rival: Row, played: int, needed: int | None) -> str | None:
     """Return the command that goes on, or races the two alone for the better one; None if neither would tell."""
     if needed is None or needed > cell.most_restarts:
@@ -214,23 +202,13 @@ def describe_refused(cell: Cell, row: Row, ratio: Ratio | None, arms: Sequence[s
         when="looser",
         arm=row.arm,
         ratio=ratio,
-        why=_tell_refusal(cell, row, is_measurable=measure is not None),
+        why=tell_refusal(cell, row, is_measurable=measure is not None),
         measure=measure,
         accept=command_to_accept(cell, row),
         explain=command_to_explain(cell, row) if loses else None,
         mix=command_to_mix(cell, row) if may_lose else None,
         **quality_of(row),
     )
-
-
-def _tell_refusal(cell: Cell, row: Row, *, is_measurable: bool) -> str:
-    """Tell why a row may not be shipped: what it lost and the limit, or that nothing tells what it lost."""
-    fidelity = row.fidelity
-    if fidelity and (metric := fidelity.metric):
-        return ", ".join(filter(None, [tell_metric_limit(metric), tell_lost_part(metric)]))
-    if unknown := why_unknown(cell, row):
-        return unknown
-    return NO_LABELS if is_measurable else RANDOM_INPUTS
 
 
 def command_to_measure(cell: Cell, arms: Sequence[str], row: Row) -> str | None:

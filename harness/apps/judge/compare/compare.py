@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from shootout.apps.judge.analysis import Analysed, analyse_cells
-from shootout.apps.judge.choice import find_fault
 from shootout.apps.judge.compare.document import ComparedDocument, Moved, RunChange, SessionComparison
 from shootout.apps.judge.compare.matching import EXPORT, find_differing, is_same, tell_strange
 from shootout.apps.judge.compare.merge import (
@@ -34,6 +33,7 @@ from shootout.apps.judge.compare.merge import (
 )
 from shootout.apps.judge.compare.merged import expand_merged
 from shootout.apps.judge.decide.objective import SESSION_FLOOR, learn_floor, scale_floor
+from shootout.apps.judge.eligible import find_fault
 from shootout.core.constants import ALPHA, BIAS_FLOOR, INDIFFERENT
 from shootout.core.contract import Array, short
 from shootout.core.errors import UsageError

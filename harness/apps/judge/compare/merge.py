@@ -12,7 +12,6 @@ from pathlib import Path
 
 from shootout.apps.judge.analysis import Analysed, analyse_cells
 from shootout.apps.judge.cell import Cell
-from shootout.apps.judge.choice import find_fault
 from shootout.apps.judge.compare.document import (
     Everywhere,
     Fate,
@@ -35,6 +34,7 @@ from shootout.apps.judge.compare.matching import (
     tell_strange,
 )
 from shootout.apps.judge.compare.merged import expand_merged
+from shootout.apps.judge.eligible import find_fault
 from shootout.core.constants import INDIFFERENT
 from shootout.core.errors import Undecided, UsageError, unknown
 from shootout.core.stats.verdicts import Verdict, judge

@@ -20,23 +20,19 @@ from pydantic import Field
 from shootout.apps.judge.choice import (
     add_ship_ratios,
     describe_shipped,
-    find_leader,
-    find_sizes,
-    find_untold,
-    narrow_tie,
-    usual_start_s,
 )
 from shootout.apps.judge.decide.candidates import Candidate, Question
 from shootout.apps.judge.decide.limits import MORE, SPREAD, judge_limits, list_metrics, refuse_drop_of_all
 from shootout.apps.judge.decide.objective import ObjectiveValue, compare, measure, order
 from shootout.apps.judge.decide.policy import Policy
+from shootout.apps.judge.leader import choose_among, find_sizes, narrow_tie, usual_start_s
 from shootout.core.constants import TOO_BUSY
 from shootout.core.contract import Array, short
 from shootout.core.errors import ExitCode, UsageError
 from shootout.core.stats.readings import LEAST_TAILS, median
 from shootout.core.stats.verdicts import Comparison, Verdict
 from shootout.tell import reproduce
-from shootout.tell.document import Chosen, Document, Finding, Part, Ratio, Rival, Row, ratio_of
+from shootout.tell.document import Chosen, Document, Finding, Part, Ratio, Rival, Row, ratio_of, stand
 from shootout.tell.limits import Limit, Standing
 
 DRAWS = 1_000
@@ -219,10 +215,8 @@ def _distance_to_known(found: ObjectiveValue, findings: Sequence[Finding]) -> tu
 
 
 def _overall_standing(found: ObjectiveValue, findings: Sequence[Finding]) -> Standing:
-    standings = {one.standing for one in findings}
-    if found.fault or Standing.BROKEN in standings:
-        return Standing.BROKEN
-    return Standing.UNKNOWN if found.reason or Standing.UNKNOWN in standings else Standing.MET
+    standing = Standing.BROKEN if found.fault else stand(findings)
+    return Standing.UNKNOWN if found.reason and standing is Standing.MET else standing
 
 
 def _make_judged(
@@ -249,25 +243,15 @@ def _choose_among(
     def compared(one: str, other: str) -> Comparison:
         return compare(policy, measures[one], measures[other])
 
-    def is_close(one: str, other: str) -> bool:
-        return 1 / (1 + policy.indifferent) <= compared(one, other).value <= 1 + policy.indifferent
-
-    rows = [one.row.model_copy(update={"arm": one.label}) for one in feasible]
-    times = order(feasible, measures)
-    ordered = sorted(feasible, key=lambda one: (times[one.label], one.label))
-
-    def untold(first: str) -> str | None:
-        """Return why a first place is only the best so far, as in a run's own answer."""
-        unvouched = (measures[one.label].unvouched for one in feasible)
-        others = [compared(one.label, first) for one in feasible if one.label != first]
-        return next(filter(None, unvouched), None) or find_untold(others)
-
-    led = find_leader(rows, times, compared, is_close)
-    if led.chosen_by and untold(led.row.arm):
-        led = find_leader(rows, times, compared, is_close, by_time=True)
-    chosen, reason = led.row.arm, untold(led.row.arm)
-    others = [one for one in led.leaders.tied if one != chosen]
-    tied = [one for one in others if is_close(one, chosen)]
+    ordered = order(feasible, measures)
+    led = choose_among(
+        {one.label: one.row for one in feasible},
+        ordered,
+        compared,
+        indifferent=policy.indifferent,
+        unvouched=next((why for one in feasible if (why := measures[one.label].unvouched)), None),
+    )
+    chosen, reason, others = led.first, led.reason, [*led.tied, *led.unsettled]
     ratios = {
         one.candidate: ratio_of(compared(one.candidate, chosen), one.fault or one.unmeasured)
         for one in judged
@@ -277,14 +261,14 @@ def _choose_among(
     return {
         "outcome": outcome,
         "chosen": None if reason else chosen,
-        "tied": tuple(Rival(arm=one, ratio=ratios.get(one)) for one in tied),
+        "tied": tuple(Rival(arm=one, ratio=ratios.get(one)) for one in led.tied),
         "chosen_by": () if reason else led.chosen_by,
-        "unsettled": tuple(Rival(arm=one, ratio=ratios.get(one)) for one in others if one not in tied),
+        "unsettled": tuple(Rival(arm=one, ratio=ratios.get(one)) for one in led.unsettled),
         "reason": f"{reason}; {short(chosen)} is the best so far" if reason else None,
         "settle": _command_to_part(measures, chosen, others),
         "candidates": tuple(one.model_copy(update={"ratio": ratios.get(one.candidate)}) for one in judged),
         "misses": _find_misses(judged),
-        "stability": find_stability(policy, ordered, measures, compared),
+        "stability": find_stability(policy, sorted(feasible, key=lambda one: ordered[one.label]), measures, compared),
     }
 
 

@@ -8,29 +8,23 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from shootout.apps.judge.choice import find_fault
 from shootout.apps.judge.decide.candidates import Candidate, Play
-from shootout.apps.judge.decide.policy import Objective, Policy
-from shootout.core.contract import Array, NotRunKind
+from shootout.apps.judge.decide.policy import BY_RATE, Objective, Policy
+from shootout.apps.judge.eligible import find_fault
+from shootout.apps.judge.leader import ratios_to_baseline
+from shootout.core.contract import Array
 from shootout.core.errors import NO_FAULT
 from shootout.core.messages import CPU
 from shootout.core.stats.leaders import is_indifferent
 from shootout.core.stats.readings import LEAST_TAILS
 from shootout.core.stats.verdicts import LEAST_RESTARTS, Comparison, Verdict, judge, ratio_at
-from shootout.core.units import counted
-from shootout.tell.document import Rate, Row
+from shootout.tell.document import Rate
 from shootout.tell.limits import Limit
 
 SESSION_FLOOR = 0.10
 """So far a ratio of two arms moves from one session to the next, in 95 of 100 cases, where nothing is known of that:
 docs/evidence/comparing.md says of which runs that is so.
 """
-EXACT = frozenset({Objective.SIZE, Objective.INSTALL})
-
-BY_RATE = frozenset({Objective.RATE, Objective.COST})
-
-TIMED = frozenset({Limit.P99, Limit.CPU, Limit.RATE, Limit.COST})
-
 TIMING = NO_FAULT | {None}
 """The ends of an arm that another run may mend: it was unsteady, left early, or was ended from outside."""
 
@@ -77,35 +71,12 @@ def measure(policy: Policy, candidate: Candidate) -> ObjectiveValue:
         timed = [one for one in candidate.plays if one.row.end_to_end and _kind_of_times(one) == _kind_of_times(play)]
         found = replace(found, others=tuple(one for one in timed if one is not play))
     plays = [found.play] if found.play else candidate.plays
-    told = [(why, one.row.cause in TIMING) for one in plays if (why := _find_play_fault(policy, one))]
+    whys = [(find_fault(one.cell, one.row, policy), one.row) for one in plays]
+    told = [(why.removeprefix(row.arm).strip(), row.cause in TIMING) for why, row in whys if why]
     fault = next((why for why, of_timing in told if not of_timing), None)
     reason = found.reason or next((why for why, of_timing in told if of_timing), None)
-    unvouched = next((one.cell.unvouched for one in plays if one.cell.unvouched), None) if asks_time(policy) else None
+    unvouched = next((one.cell.unvouched for one in plays if one.cell.unvouched), None) if policy.asks_time else None
     return replace(found, fault=fault, reason=reason, unvouched=unvouched)
-
-
-def asks_time(policy: Policy) -> bool:
-    """Tell whether the objective or a limit rests on how long calls take."""
-    return policy.objective not in EXACT or bool(TIMED & policy.limits.keys())
-
-
-def _find_play_fault(policy: Policy, play: Play) -> str | None:
-    """Return what stands against a row; where nothing asks for a time, it needs no steady one."""
-    row = play.row.model_copy(update={"serve": None})  # the limit on p99 is the policy's
-    if row.cause is NotRunKind.OFF_LIMITS:  # of the run's own policy: this one judges by the figures
-        return _left_early(policy, row)
-    if row.cause in (None, NotRunKind.NOT_REACHED) and not asks_time(policy):
-        return None
-    why = find_fault(play.cell, row)
-    return why.removeprefix(row.arm).strip() if why else None
-
-
-def _left_early(policy: Policy, row: Row) -> str | None:
-    """Explain an arm that broke a limit of its run: too few restarts to compare times by."""
-    played = row.end_to_end.restarts if row.end_to_end else 0
-    if played >= LEAST_TAILS or not asks_time(policy):
-        return None
-    return f"left its run after {counted(played, 'restart')}, by a limit of that run"
 
 
 def _kind_of_times(play: Play) -> tuple[str, bool]:
@@ -172,19 +143,11 @@ def _measure_rate(policy: Policy, candidate: Candidate) -> ObjectiveValue:
 
 def order(candidates: Sequence[Candidate], measures: Mapping[str, ObjectiveValue]) -> dict[str, float]:
     """Return what orders candidates, by label: ratios to the baseline, from shared restarts, where all have one."""
-    timings = {one.label: play.row.end_to_end if (play := measures[one.label].play) else None for one in candidates}
-    plays = [measures[one.label].play for one in candidates]
-    by_value = any(measures[one.label].scope == CPU for one in candidates)
-    if not by_value and len({id(play.cell) if play else None for play in plays}) == 1 and plays[0]:
-        baseline = plays[0].cell.baseline
-        ratios: dict[str, float] = {}
-        for one, play in zip(candidates, plays, strict=True):
-            timing = timings[one.label]
-            if play and play.row.arm == baseline:
-                ratios[one.label] = 1.0
-            elif timing and timing.ratio:
-                ratios[one.label] = timing.ratio.value
-        if len(ratios) == len(candidates):
+    found = [measures[one.label] for one in candidates]
+    plays = [one.play for one in found if one.play and one.scope != CPU]
+    if len(plays) == len(found) and len({id(play.cell) for play in plays}) == 1:
+        rows = {one.label: play.row for one, play in zip(candidates, plays, strict=True)}
+        if ratios := ratios_to_baseline(rows, plays[0].cell.baseline):
             return ratios
     return {one.label: measures[one.label].value for one in candidates}
 

@@ -34,6 +34,13 @@ class Objective(StrEnum):
     INSTALL = "install"
 
 
+EXACT = frozenset({Objective.SIZE, Objective.INSTALL})
+"""Objectives that nothing measured is noisy of."""
+BY_RATE = frozenset({Objective.RATE, Objective.COST})
+TIMED = frozenset({Limit.P99, Limit.CPU, Limit.RATE, Limit.COST})
+"""Limits that rest on how long calls take."""
+
+
 class Policy(BaseModel):
     """What a deployment needs; the limits in basic units (nanoseconds, bytes, shares, a second, per million).
 
@@ -59,6 +66,11 @@ class Policy(BaseModel):
     def asks_cost(self) -> bool:
         """Tell whether it optimizes or limits a cost."""
         return self.objective is Objective.COST or Limit.COST in self.limits
+
+    @property
+    def asks_time(self) -> bool:
+        """Tell whether the objective or a limit rests on how long calls take."""
+        return self.objective not in EXACT or bool(TIMED & self.limits.keys())
 
     def cost_at(self, rate: float) -> float:
         """Return the cost of a million items at so many a second; given a cost, the rate that has it."""

@@ -12,8 +12,7 @@ from shootout.apps.judge.choice import find_usual, is_faster
 from shootout.apps.judge.decide.candidates import ONE_BY_ONE, Question
 from shootout.apps.judge.decide.decision import Decision, Judged
 from shootout.apps.judge.decide.limits import judge_limits
-from shootout.apps.judge.decide.objective import BY_RATE, EXACT
-from shootout.apps.judge.decide.policy import Objective, Policy, read_limit, read_policy, write_policy
+from shootout.apps.judge.decide.policy import BY_RATE, EXACT, Objective, Policy, read_limit, read_policy, write_policy
 from shootout.apps.judge.next_steps import describe_refused, option_to_accept, ship_from, why_no_folder
 from shootout.core.contract import Precision, short
 from shootout.core.scenario import find_scenario

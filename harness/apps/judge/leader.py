@@ -1,0 +1,163 @@
+"""The one rule that chooses: of those that may be shipped and that none beats the smaller, then the sooner. Pure.
+
+The answer of a run and the decision by a policy both go by it; docs/measurement.md has it in words.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from shootout.core.constants import INDIFFERENT
+from shootout.core.contract import Array
+from shootout.core.stats.leaders import Compare, find_leaders
+from shootout.core.stats.verdicts import Comparison
+from shootout.core.units import counted
+from shootout.tell.document import Chosen, Row
+
+AS_SMALL = 1.05
+"""Artifacts within 5 % of the smallest count as equally small."""
+AS_SOON, AS_SOON_S = 1.2, 0.05
+"""Arms that are ready within 20 %, or 50 ms, of the soonest count as ready equally soon."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Led:
+    """What the rule says of those that may be shipped, by their names.
+
+    Attributes:
+        first: the one to ship.
+        chosen_by: what chose it among those that may be as good.
+        tied: others that none is known to beat, within the indifference as far as measured; the nearest to it first.
+        unsettled: those that measured further apart, likewise.
+        beaten: each other one → the best of those that are known to beat it.
+        reason: why `first` is only the best so far; None if a verdict supports it.
+    """
+
+    first: str
+    chosen_by: tuple[Chosen, ...]
+    tied: tuple[str, ...]
+    unsettled: tuple[str, ...]
+    beaten: Mapping[str, str]
+    reason: str | None
+
+
+def choose_among(
+    rows: Mapping[str, Row],
+    order: Mapping[str, float],
+    compare: Compare,
+    *,
+    indifferent: float = INDIFFERENT,
+    beside: Iterable[str] = (),
+    unvouched: str | None = None,
+) -> Led:
+    """Choose one of those that may be shipped.
+
+    As long as nothing is distinguished the best so far leads, however small another one is.
+
+    Args:
+        rows: those that may be shipped, by name; one at least.
+        order: by name, what is to be least.
+        compare: the first one's figure ÷ the second's.
+        indifferent: two that measured within this share of each other may be as good.
+        beside: more names, whose comparisons with the first show as well that something is distinguished.
+        unvouched: why no verdict stands; None where they stand.
+    """
+    leaders = find_leaders(order, compare)
+
+    def is_near(one: str, other: str) -> bool:
+        found = compare(one, other)
+        return found is not None and 1 / (1 + indifferent) <= found.value <= 1 + indifferent
+
+    def untold(first: str) -> str | None:
+        others = dict.fromkeys([*rows, *beside])
+        return unvouched or _find_untold([compare(one, first) for one in others if one != first])
+
+    def distance(name: str) -> float:
+        found = compare(name, first)
+        return found.value if found else math.inf
+
+    close = [name for name in leaders.tied if name == leaders.fastest or is_near(name, leaders.fastest)]
+    first, chosen_by = _narrow({name: rows[name] for name in close})
+    if chosen_by and untold(first):
+        first, chosen_by = leaders.fastest, ()
+    others = sorted((name for name in leaders.tied if name != first), key=distance)
+    return Led(
+        first=first,
+        chosen_by=chosen_by,
+        tied=tuple(name for name in others if is_near(name, first)),
+        unsettled=tuple(name for name in others if not is_near(name, first)),
+        beaten=leaders.beaten,
+        reason=untold(first),
+    )
+
+
+def _find_untold(rivals: Collection[Comparison | None]) -> str | None:
+    """Return why a first place is only the best so far, by how the others compare with it: no interval has an end."""
+    if not rivals or any(ratio and (ratio.low or ratio.high) for ratio in rivals):
+        return None
+    most = max(ratio.restarts if ratio else 0 for ratio in rivals)
+    return f"nothing is distinguished after {counted(most, 'restart')}"
+
+
+def _narrow(close: Mapping[str, Row]) -> tuple[str, tuple[Chosen, ...]]:
+    """Return which of those that may be as good is shipped, and by what; they come in their order."""
+    size, sizes = find_sizes([*close.values()])
+    starts_s = np.array([usual_start_s(row) for row in close.values()])
+    is_small, is_soon = narrow_tie(np.ones(len(close), dtype=np.bool_), np.array(sizes), starts_s)
+    decided: dict[Chosen, bool] = {
+        size: not is_small.all(),
+        "shorter start": is_soon.sum() < is_small.sum(),
+        "lower time": is_soon.sum() > 1,
+    }
+    return [*close][int(is_soon.argmax())], tuple(how for how, did in decided.items() if did)
+
+
+def narrow_tie(near: Array, sizes: Array, starts_s: Array) -> tuple[Array, Array]:
+    """Narrow arms that may be equally good down to the smallest, and these to those that are ready soonest.
+
+    Args:
+        near: whether an arm is as good as the best, shape (arms,) or (arms, draws).
+        sizes, starts_s: see `find_sizes` and `usual_start_s`; shapes that broadcast to that of `near`.
+
+    Returns:
+        Two masks like `near`: as small as the smallest; of these, ready as soon as the soonest.
+    """
+    small = near & (sizes <= AS_SMALL * np.where(near, sizes, np.inf).min(axis=0))
+    soonest = np.where(small, starts_s, np.inf).min(axis=0)
+    return small, small & (starts_s <= np.maximum(AS_SOON * soonest, soonest + AS_SOON_S))
+
+
+def usual_start_s(row: Row) -> float:
+    """Return the seconds until a row is usually ready: context, load and first call, the medians.
+
+    The slowest start grows with the number of restarts, which isn't the same for all.
+    """
+    context_s = row.gpu.context_s if row.gpu else None
+    return sum(seconds or 0.0 for seconds in (context_s, row.load_s, row.first_call_s))
+
+
+def find_sizes(rows: Sequence[Row]) -> tuple[Chosen, list[int]]:
+    """Return what each row takes where it runs, and what the smaller is called.
+
+    It is the artifact and the packages that run it, or the artifact alone if the packages aren't known of all.
+    """
+    artifacts, packages = ([getattr(row, name) for row in rows] for name in ("artifact_bytes", "install_bytes"))
+    if None in packages:
+        return "smaller artifact", [count or 0 for count in artifacts]
+    return "smaller install", [(one or 0) + other for one, other in zip(artifacts, packages, strict=True)]
+
+
+def ratios_to_baseline(rows: Mapping[str, Row], baseline: str | None) -> dict[str, float] | None:
+    """Return by name the rows' times ÷ the baseline's, from restarts that they shared; None if one has none."""
+    found: dict[str, float] = {}
+    for name, row in rows.items():
+        ratio = row.end_to_end.ratio if row.end_to_end else None
+        if row.arm == baseline:
+            found[name] = 1.0
+        elif ratio:
+            found[name] = ratio.value
+    return found if len(found) == len(rows) else None
