@@ -41,6 +41,8 @@ DOCUMENTS: Mapping[str, tuple[str, str, Any]] = {
     "journal": ("A line of the journal", "`journal.jsonl` in a run folder; `kind` says which line it is", records.Line),
 }
 """By the name of its schema file: the title, what prints or reads it, and its model."""
+SHORT = 16
+"""Words of a meaning that stand on the page whole."""
 SCHEMA_ONLY = ("journal",)
 """Documents that only shootout reads, and so have no part of the page."""
 COMMON = {
@@ -250,8 +252,10 @@ def _list(part: Any, told: Collection[Any]) -> str:
 
 
 def _shorten(meaning: str) -> str:
-    """Return the first sentence of a meaning, in JSON's words."""
+    """Return the first sentence of a meaning in JSON's words; of a long one what stands before its semicolon."""
     first = re.split(r"(?<=[\w`)])(?:\. |\.$|; null )", meaning)[0]
+    if len(first.split()) > SHORT:
+        first = first.partition("; ")[0]
     return re.sub(r"\bNone\b", "null", first)
 
 

@@ -13,11 +13,11 @@ OPTIONS_HEAD = """# Every backend's own options
 
 - `--option openvino.NUM_STREAMS=2` sets an option for all targets of a backend.
 - `--option openvino:cpu:int8.NUM_STREAMS=2` sets it for one target.
-- The row records what you set. `shootout tune` tries the values in the last column, alone and together.
-- A target fails if its backend doesn't have the option on that device, in that mode or in that precision.
-- If no values are given here, the library checks the value itself.
+- The row records what you set. A target fails if its backend doesn't have the option there.
+
+Behind each option stand what it does, its values, and the devices, modes and precisions that have it. Without values
+the library checks the value itself. `shootout tune` tries the values behind "tried", alone and together.
 """
-OPTION_COLUMNS = "| option | what it does | values | on | tried |\n|---|---|---|---|---|\n"
 FOR_ALL, OPEN = "bucket", "dynamic"
 """The beginnings of the words that any backend takes, and of that of `Capabilities.opens`."""
 SCHEMES_HEAD = """# Schemes: how a model is quantized
@@ -107,17 +107,18 @@ def write_options() -> str:
     """Write every backend's options, as its adapter declares them."""
     parts = [OPTIONS_HEAD]
     for name in list_shipped():
-        rows = "".join(map(_option_row, settable(name)))
-        parts.append(f"## {name}\n\n{OPTION_COLUMNS}{rows}" if rows else f"## {name}\n\nNone.\n")
+        told = "".join(map(_tell_option, settable(name)))
+        parts.append(f"## {name}\n\n{told}" if told else f"## {name}\n\nNone.\n")
     return "\n".join(parts)
 
 
-def _option_row(option: Option) -> str:
+def _tell_option(option: Option) -> str:
     modes = [] if option.modes is None else sorted(f"`+{mode}`" if mode else "plain mode" for mode in option.modes)
     on = ", ".join([*sorted(option.devices), *modes, *sorted(option.precisions or ())])
     tried = ", ".join(f"`{value}`" if value else "empty" for value in option.tries)
     tried += " with several threads" if option.parallel else ""
-    return f"| `{option.name}` | {option.help} | {option.expects} | {on} | {tried} |\n"
+    parts = [option.help, option.expects, on, f"tried: {tried}" if tried else ""]
+    return f"- `{option.name}`: {' · '.join(filter(None, parts))}\n"
 
 
 def write_schemes() -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
 from docs.site.prose import BUDGETS, ROOT_README, count_words, find_faults, find_intervals, find_type
 
@@ -64,6 +65,12 @@ def test_each_fault_of_a_page_is_told():
     assert list(find_faults("runtimes/new.md", "word " * 200, "Runtimes")) == []
     assert len(list(find_faults("runtimes/new.md", "word " * 201, "Runtimes"))) == 1
     assert list(find_faults("reference/keys.md", long, "Reference")) == []
+
+
+@pytest.mark.parametrize("page", BUDGETS)
+def test_a_page_keeps_its_budget_and_has_no_interval_typed_by_hand(page: str):
+    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
+    assert list(find_faults(page, (ROOT / "docs" / page).read_text(), find_type(nav, page))) == []
 
 
 def test_the_readme_keeps_its_budget():
