@@ -92,21 +92,20 @@ def test_an_arm_that_failed_has_no_line_along_the_sizes():
 def test_each_target_stands_at_its_time_and_its_error_and_is_hollow_where_it_may_not_ship():
     unknown = row("a:cpu:int8", 5e5, fidelity=fidelity(0.01))
     found = document(cell(row("a", 1e6), row("b", 2e6), unknown))
-    dots = {one["name"] + one["precision"]: one for one in holding(accuracy.draw_accuracy(found), "quality")}
-    told = {name: (one["ms"], one["quality"], one["may_ship"]) for name, one in dots.items()}
+    (panel,) = accuracy.find_panels(found)
+    told = {point.name + point.kind: (point.x, point.y, point.is_filled) for point in panel.points}
     (fp32,) = {one.fidelity.relative_l2 for one in found.rows if one.fidelity and one.precision == "fp32"}
     assert told == {"afp32": (1.0, fp32, True), "bfp32": (2.0, fp32, True), "aint8": (0.5, 0.01, False)}
     assert accuracy.draw_accuracy(PLAIN) is None, "nothing but plain FP32 of one model"
 
 
 def test_a_metric_has_the_interval_of_its_change_and_models_share_a_panel():
-    (panel,) = accuracy.find_panels(read("frontier").document)
-    assert (panel.quality, panel.title, panel.has_models) == ("accuracy", "5 models, batch 1", True)
-    chart = accuracy.draw_accuracy(read("frontier").document)
-    row = next(row for row, _ in panel.rows if row.fidelity and row.fidelity.metric and row.fidelity.metric.change)
-    metric = row.fidelity.metric
-    ends = [(one["low"], one["high"]) for values in inline(chart) for one in values if "quality" in one]
-    assert bound_metric(metric) in ends
+    found = read("frontier").document
+    (panel,) = accuracy.find_panels(found)
+    assert (panel.y_title, panel.title) == ("accuracy", "5 models, batch 1")
+    metrics = [row.fidelity.metric for row in found.rows if row.fidelity and row.fidelity.metric]
+    changed = next(metric for metric in metrics if metric.change)
+    assert bound_metric(changed) in [point.y_ends for point in panel.points]
 
 
 def test_each_rate_has_the_median_of_its_restarts():
@@ -126,8 +125,8 @@ def test_each_rate_has_the_median_of_its_restarts():
 def test_the_limit_is_a_line_and_what_was_given_up_lies_above_it():
     source = MeasuredRun(document(cell(served("a", 200.0), served("b", 100.0, p99_ns=None, holds=False))))
     chart = curves.draw_curves(source)
-    shapes = {one["name"]: (one["shape"], one["y"]) for one in holding(chart, "x")}
-    assert shapes == {"a": ("circle", 4.0), "b": ("triangle-up", 15.0)}
+    shapes = {one["name"]: (one["kind"], one["y"]) for one in holding(chart, "x")}
+    assert shapes == {"a": (curves.HELD, 4.0), "b": (curves.GAVE_UP, 15.0)}
     assert holding(chart, "limit") == [{"limit": 5.0}]
 
 

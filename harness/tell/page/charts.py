@@ -98,12 +98,6 @@ def marks(values: Sequence[Mapping[str, Any]]) -> alt.Chart:
     return alt.Chart(alt.InlineData(values=[dict(point) for point in values]))
 
 
-def color_names(names: Sequence[str]) -> alt.Color:
-    """Color marks by their `name`, with a legend; colors repeat where there are more names."""
-    colors = [SERIES[index % len(SERIES)] for index in range(len(names))]
-    return alt.Color("name:N", scale=alt.Scale(domain=names, range=colors), legend=alt.Legend(symbolOpacity=1))
-
-
 def to_svg(figure: Figure) -> str:
     """Draw a figure as one SVG for every width, light, dark and paper, whose text is text."""
     _check_room()

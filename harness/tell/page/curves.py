@@ -5,155 +5,67 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
-
-import altair as alt
 
 from shootout.core.contract import short
 from shootout.core.journal.records import Played
 from shootout.core.stats.readings import CONFIDENCE
-from shootout.core.units import counted, duration
-from shootout.tell.document import Crossover, Document, Row
+from shootout.core.units import duration
+from shootout.tell.document import Crossover, Document, Row, Timing
 from shootout.tell.limits import limit_digits
-from shootout.tell.page.charts import (
-    BEHIND,
-    SERIES,
-    SHADE,
-    WIDTH,
-    can_show,
-    color_names,
-    cut,
-    layer,
-    marks,
-    stack,
-)
+from shootout.tell.page.charts import can_show
 from shootout.tell.page.contents import MeasuredRun
+from shootout.tell.page.points import Ends, Point, PointPanel, draw_points
 from shootout.tell.report import Figure
 from shootout.tell.table import Sweep, find_sweeps
 
-MOST_PANELS, MOST_CURVES = 3, len(SERIES)
-"""More would be no figure any more; the tables have them all."""
 GIVEN_UP = 3.0
 """A rate that was given up early has no p99: it is drawn at so many times the limit."""
-HEIGHT = 260
-SIZES = "Medians; a bar is a 95 % interval, if there are restarts enough for one."
-RATES = (
-    "The upper bound of the p99 at each rate that was tried. A dot held the limit and a cross broke it. A triangle was "
-    "given up early: it has no p99 and is drawn above the limit."
-)
-"""How to read the curves over sizes, and over the rate of requests."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CurvePanel:
-    """Curves over one axis.
-
-    Attributes:
-        points: `name` of the curve, place (`x`, `y`), ends of its interval (`low`, `high`) and `shape`; both axes are
-            logarithmic.
-        brackets: stretches of the axis (`from`, `to`) that are shaded.
-        limit: the place of a line across; None: there is none.
-        undrawn: how many curves are left out.
-    """
-
-    title: str
-    x_title: str
-    y_title: str
-    points: Sequence[dict[str, Any]]
-    brackets: Sequence[dict[str, float]] = ()
-    limit: float | None = None
-    undrawn: int = 0
+HELD, BROKE, GAVE_UP = "holds the limit", "breaks it", "given up early"
+RATE_SHAPES = {HELD: "circle", BROKE: "cross", GAVE_UP: "triangle-up"}
 
 
 def draw_curves(run: MeasuredRun) -> Figure | None:
-    """Draw the sweeps of a run and what it served below each other; return None if there is neither."""
-    panels = find_panels(run)
-    shown = panels[:MOST_PANELS]
-    if (chart := stack([_draw_panel(panel) for panel in shown])) is None:
-        return None
-    is_served = any(panel.limit is not None for panel in shown)
-    title, caption = ("p99 by rate of requests", RATES) if is_served else ("Time by size", SIZES)
-    if told := _tell_brackets(run.document):
-        caption += f" Shaded: {told}."
-    undrawn = max(panel.undrawn for panel in shown)
-    left = [counted(len(panels) - MOST_PANELS, "more panel")] if len(panels) > MOST_PANELS else []
-    left += [f"up to {counted(undrawn, 'slower target')}"] if undrawn > 0 else []
-    caption += f" Not drawn: {' and '.join(left)}; the tables have all." if left else ""
-    return Figure(title=title, caption=caption, chart=chart)
-
-
-def find_panels(run: MeasuredRun) -> list[CurvePanel]:
-    """Find each sweep over more than one size, and each group that served."""
-    sweeps = [_lay_out_sweep(line, run.document) for line in find_sweeps(run.document, more_than=1)]
-    served = [_lay_out_served(rows, run.played) for rows in _group_served_rows(run)]
-    return [*(panel for panel in sweeps if len({point["x"] for point in panel.points}) > 1), *served]
-
-
-def _tell_brackets(document: Document) -> str:
-    """Tell between which sizes the lead changes."""
-    return "; ".join(
+    """Draw the sweeps of a run, or what it served, below each other; return None if there is neither."""
+    if served := [*_lay_out_served(run)]:
+        title = "p99 by rate of requests"
+        return draw_points(title, "The upper bound of the p99 at each rate that was tried.", served)
+    brackets = (
         f"{short(one.below)} is faster up to {one.axis} {one.low}, {short(one.above)} from {one.high} on"
-        for one in _find_brackets(document)
+        for one in _list_brackets(run.document)
     )
+    told = "; ".join(brackets)
+    caption = f"Medians; a bar is a 95 % interval, if there are restarts enough.{f' Shaded: {told}.' if told else ''}"
+    return draw_points("Time by size", caption, [*_lay_out_sweeps(run.document)])
 
 
-def _draw_panel(panel: CurvePanel) -> alt.LayerChart:
-    sizes = sorted({point["x"] for point in panel.points})
-    names = list(dict.fromkeys(point["name"] for point in panel.points))
-    scale = alt.Scale(type="log", nice=False, padding=10)
-    x_axis = alt.Axis(format="~g", grid=False, title=panel.x_title)
-    if len(sizes) <= 8:
-        x_axis = alt.Axis(format="~d" if min(sizes) >= 1 else "~g", grid=False, title=panel.x_title, values=sizes)
-    y_axis = alt.Axis(format="~g", title=panel.y_title)
-    color = color_names(names)
-
-    def x(field: str) -> alt.X:
-        return alt.X(f"{field}:Q", scale=scale, axis=x_axis)
-
-    def y(field: str) -> alt.Y:
-        return alt.Y(f"{field}:Q", scale=scale, axis=y_axis)
-
-    points = marks(panel.points)
-    limits = [] if panel.limit is None else [{"limit": panel.limit}]
-    return layer(
-        marks(panel.brackets).mark_rect(color=SHADE).encode(x=x("from"), x2="to:Q"),
-        marks(limits).mark_rule(color=BEHIND, strokeDash=[5, 4]).encode(y=y("limit")),
-        points.mark_rule(opacity=0.5).encode(x=x("x"), y=y("low"), y2="high:Q", color=color),
-        points.mark_line(strokeWidth=1.8).encode(x=x("x"), y=y("y"), color=color),
-        points.mark_point(filled=True, size=40, opacity=1).encode(
-            x=x("x"), y=y("y"), color=color, shape=alt.Shape("shape:N", scale=None)
-        ),
-        width=WIDTH - 46,
-        height=HEIGHT,
-        title=cut(panel.title, 60),
-    )
+def _lay_out_sweeps(document: Document) -> Iterator[PointPanel]:
+    """List the sweeps over more than one size; the fastest at the largest one comes first."""
+    for line in find_sweeps(document, more_than=1):
+        rows = _find_timed_rows(line, document)
+        last = {row.arm: row.end_to_end.median_ns for row in rows if row.end_to_end}
+        size_of = {name: float(max(size, 1)) for size, name in line.groups.items()}
+        if len({row.group for row in rows}) > 1:
+            yield PointPanel(
+                title=line.fixed,
+                x_title=line.axis,
+                y_title="time per call or item, ms",
+                points=[
+                    Point(name=short(row.arm), x=size_of[row.group], y=row.end_to_end.median_ns / 1e6, y_ends=ends)
+                    for row in sorted(rows, key=lambda row: last[row.arm])
+                    if row.end_to_end and (ends := bound_time(row.end_to_end))
+                ],
+                shapes={"": "circle"},
+                is_joined=True,
+                brackets=[(one.low, one.high) for one in _list_brackets(document) if _is_in_sweep(one, line, rows)],
+            )
 
 
-def _lay_out_sweep(line: Sweep, document: Document) -> CurvePanel:
-    """Lay out the targets that are fastest at the largest size of a sweep."""
-    rows = _find_timed_rows(line, document)
-    last = {row.arm: row.end_to_end.median_ns for row in rows if row.end_to_end}
-    arms = sorted(last, key=lambda arm: last[arm])[:MOST_CURVES]
-    size_of = {name: size for size, name in line.groups.items()}
-    points = [{"x": max(size_of[row.group], 1), **_place_row(row)} for arm in arms for row in rows if row.arm == arm]
-    return CurvePanel(
-        title=line.fixed,
-        x_title=line.axis,
-        y_title="time per call or item, ms",
-        points=points,
-        brackets=[{"from": crossing.low, "to": crossing.high} for crossing in _find_brackets_of(line, document)],
-        undrawn=len(last) - len(arms),
-    )
-
-
-def _place_row(row: Row) -> dict[str, Any]:
-    assert row.end_to_end is not None, "only rows with a time have a place"
-    timing = row.end_to_end
-    # few restarts have no 95 % interval, and a bar of another confidence would be read as one
-    ends = (timing.low_ns, timing.high_ns) if timing.confidence >= CONFIDENCE else (timing.median_ns,) * 2
-    places = {"y": timing.median_ns / 1e6, "low": ends[0] / 1e6, "high": ends[1] / 1e6}
-    return {"name": short(row.arm), "shape": "circle", **places}
+def bound_time(timing: Timing) -> Ends:
+    """Return the ends of a median's 95 % interval in ms; of few restarts, which have none, the median twice."""
+    # a bar of another confidence would be read as one
+    low, high = (timing.low_ns, timing.high_ns) if timing.confidence >= CONFIDENCE else (timing.median_ns,) * 2
+    return low / 1e6, high / 1e6
 
 
 def _find_timed_rows(line: Sweep, document: Document) -> list[Row]:
@@ -164,35 +76,45 @@ def _find_timed_rows(line: Sweep, document: Document) -> list[Row]:
     return sorted(rows, key=lambda row: size_of[row.group])
 
 
-def _find_brackets(document: Document) -> list[Crossover]:
+def _list_brackets(document: Document) -> list[Crossover]:
     return [crossing for crossing in document.crossovers if crossing.scope == "end_to_end"]
 
 
-def _find_brackets_of(line: Sweep, document: Document) -> list[Crossover]:
-    """Find the brackets whose arms are drawn in this sweep."""
-    rows = _find_timed_rows(line, document)
-    brackets = []
-    for crossing in (one for one in _find_brackets(document) if one.axis == line.axis):
-        for row in rows:
-            place: dict[str, Any] = {**row.parameters, "batch": row.batch, "threads": row.threads}
-            place.pop(crossing.axis, None)
-            wanted = (crossing.below, crossing.model, crossing.scenario, crossing.fixed)
-            if (row.arm, row.model, row.scenario, place) == wanted:
-                brackets.append(crossing)
-                break
-    return brackets
+def _is_in_sweep(crossing: Crossover, line: Sweep, rows: Sequence[Row]) -> bool:
+    """Return whether both arms of a bracket are drawn in this sweep."""
+    wanted = (crossing.below, crossing.model, crossing.scenario, crossing.fixed)
+    for row in rows if crossing.axis == line.axis else ():
+        place: dict[str, Any] = {**row.parameters, "batch": row.batch, "threads": row.threads}
+        place.pop(crossing.axis, None)
+        if (row.arm, row.model, row.scenario, place) == wanted:
+            return True
+    return False
 
 
-def _group_served_rows(run: MeasuredRun) -> list[list[Row]]:
-    groups: dict[str, list[Row]] = {}
+def _lay_out_served(run: MeasuredRun) -> Iterator[PointPanel]:
+    """List the groups that served, in each the target with the highest rate first."""
+    groups: dict[str, list[tuple[float, Row]]] = {}
     for row in run.document.rows:
-        if row.serve and can_show(row.serve.limit_ns) and any(find_points(row, run.played)):
-            groups.setdefault(row.group, []).append(row)
-    return [sorted(rows, key=_rate_of, reverse=True) for rows in groups.values()]
+        if row.serve and can_show(row.serve.limit_ns):
+            groups.setdefault(row.group, []).append((row.serve.rate_per_s.value, row))
+    for group, rated in groups.items():
+        rows = [row for _, row in sorted(rated, key=lambda one: one[0], reverse=True)]
+        limit = rows[0].serve.limit_ns if rows[0].serve else 0.0
+        if points := [_place_rate(row, limit, *one) for row in rows for one in find_points(row, run.played)]:
+            yield PointPanel(
+                title=group,
+                x_title="requests a second",
+                y_title=f"p99, ms (dashed: the limit, {duration(limit, limit_digits(limit))})",
+                points=points,
+                shapes=RATE_SHAPES,
+                is_joined=True,
+                limit=limit / 1e6,
+            )
 
 
-def _rate_of(row: Row) -> float:
-    return row.serve.rate_per_s.value if row.serve else 0.0
+def _place_rate(row: Row, limit_ns: float, rate: float, bound_ns: float | None, holds: bool) -> Point:
+    kind = HELD if holds else BROKE if bound_ns is not None else GAVE_UP
+    return Point(name=short(row.arm), x=rate, y=(bound_ns or GIVEN_UP * limit_ns) / 1e6, kind=kind)
 
 
 def find_points(row: Row, played: Sequence[Played]) -> Iterator[tuple[float, float | None, bool]]:
@@ -214,22 +136,3 @@ def find_points(row: Row, played: Sequence[Played]) -> Iterator[tuple[float, flo
         held = is_known and 2 * sum(held for _, held in results) > len(results)
         if can_show(rate, middle if is_known else 1.0):
             yield rate, middle if is_known else None, held
-
-
-def _lay_out_served(rows: Sequence[Row], played: Sequence[Played]) -> CurvePanel:
-    limit = next((row.serve.limit_ns for row in rows if row.serve), 0.0)
-    return CurvePanel(
-        title=rows[0].group,
-        x_title="requests a second",
-        y_title=f"p99, ms (dashed: the limit, {duration(limit, limit_digits(limit))})",
-        points=[point for row in rows[:MOST_CURVES] for point in _list_rate_points(row, played, limit)],
-        limit=limit / 1e6,
-        undrawn=len(rows) - MOST_CURVES,
-    )
-
-
-def _list_rate_points(row: Row, played: Sequence[Played], limit: float) -> Iterator[dict[str, Any]]:
-    for rate, bound, held in find_points(row, played):
-        shape = "circle" if held else "cross" if bound is not None else "triangle-up"
-        ms = (GIVEN_UP * limit if bound is None else bound) / 1e6
-        yield {"name": short(row.arm), "x": rate, "y": ms, "low": ms, "high": ms, "shape": shape}
