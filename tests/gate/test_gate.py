@@ -58,7 +58,7 @@ def test_a_race_ends_as_soon_as_the_limit_is_decided(
 def test_what_is_not_known_in_time_is_never_a_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     found = raced(tmp_path, monkeypatch, {"numpy": 2e4, "onnxruntime": 2e4}, sd=0.10, most=3)
     assert (found.outcome, found.exit_code, found.restarts) == ("undecided", 7, 3)
-    assert found.reasons[0].startswith("can't tell yet if the candidate is slower by more than 5 %: the time was over")
+    assert "; the time was over" in found.reasons[0]
     assert [(one.limit, one.standing) for one in found.checks if one.name == "time"] == [
         ("at most 5 % slower", Standing.UNKNOWN)
     ]

@@ -176,7 +176,7 @@ def test_the_record_of_a_folder_that_the_gate_itself_made_is_a_proof(tmp_path: P
         (made.A, NotRunKind.KILLED, Standing.MET),
     ],
 )
-def test_who_breaks_is_no_fault_of_the_other_s(tmp_path: Path, arm: Arm, cause: NotRunKind, standing: Standing):
+def test_what_breaks_is_no_fault_of_the_other_s(tmp_path: Path, arm: Arm, cause: NotRunKind, standing: Standing):
     left = not_run(made.GROUP, arm, NotRun(cause, "it hung", during="a round"))
     assert evidence(tmp_path, Limits(), also=[left])["error"].standing is standing
 

@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from shootout.apps.judge.gate.output import COLUMNS, find_unknown, lines, tell_adoption, tell_outcome
-from shootout.apps.judge.gate.verdict import TIME, Gate, tell_slowdown
+from shootout.apps.judge.gate.output import report_gate
+from shootout.apps.judge.gate.verdict import Gate, list_reasons
 from shootout.core.errors import ExitCode, ShootoutError, Undecided, UsageError, printable, tell_refusal
 from shootout.tell.document import Document
-from shootout.tell.page import contents, markdown
-from shootout.tell.report import Table
+from shootout.tell.limits import Standing
+from shootout.tell.page import markdown
 
 SUMMARY, ACTIONS = "GITHUB_STEP_SUMMARY", "GITHUB_ACTIONS"
 TITLE = "shootout gate"
@@ -53,7 +53,7 @@ def tell(gate: Gate, document: Document | None, stream: TextIO, environment: Map
     Raises:
         UsageError: the summary can't be written.
     """
-    _add_summary(summarize(gate, document), environment)
+    _add_summary(markdown.render([report_gate(gate, document)]), environment)
     if is_job(environment):
         stream.writelines(f"{line}\n" for line in annotate(gate))
 
@@ -83,28 +83,11 @@ def is_job(environment: Mapping[str, str] = os.environ) -> bool:
     return environment.get(ACTIONS) == "true"
 
 
-def summarize(gate: Gate, document: Document | None) -> str:
-    """Return the outcome, the evidence and how it was measured, as Markdown of at most `markdown.MOST_BYTES`."""
-    evidence = Table(title="", headers=COLUMNS, rows=[*lines(gate)])
-    method = contents.lay_out(contents.MeasuredRun(document)) if document and gate.ratio else None
-    parts = [
-        f"## {markdown.escape_text(tell_outcome(gate))}",
-        markdown.write_bullets(gate.reasons),
-        *(f"- {markdown.escape_text(told)}: {markdown.quote_code(typed)}" for told, typed in tell_adoption(gate)),
-        markdown.write_bullets([f"note: {one}" for one in gate.notes]),
-        markdown.write_table(evidence) if gate.checks else "",
-        *(markdown.fold_notes(method) if method else ()),
-    ]
-    return markdown.join_parts(filter(None, parts))
-
-
 def annotate(gate: Gate) -> Iterator[str]:
     """Yield `::error title=…::…` for each broken limit, `::warning` for what isn't known and for each note."""
-    unknown, time = find_unknown(gate), next((one for one in gate.checks if one.name == TIME), None)
-    for told in gate.reasons:
-        reason = f"{told}: {tell_slowdown(gate.ratio)}" if gate.ratio and time and told == time.reason else told
-        level, word = ("warning", "undecided") if told in unknown else ("error", "fail")
-        yield command(level, f"{word}: {gate.given or gate.candidate}: {reason}", title=TITLE)
+    for standing, told in list_reasons(gate):
+        level, word = ("error", "fail") if standing is Standing.BROKEN else ("warning", "undecided")
+        yield command(level, f"{word}: {gate.given or gate.candidate}: {told}", title=TITLE)
     for note in gate.notes:
         yield command("warning", note, title=TITLE)
 

@@ -1,4 +1,4 @@
-"""Show a gate's outcome: on the screen its first line, then the evidence; in JUnit a case for each check."""
+"""Tell a gate's outcome: the first line, what is broken or open, the next command, then the evidence."""
 
 from __future__ import annotations
 
@@ -7,112 +7,119 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Group, RenderableType
-from rich.table import Table
+from rich.table import Table as Grid
 from rich.text import Text
 
-from shootout.apps.judge.gate.evidence import Check
-from shootout.apps.judge.gate.verdict import TIME, Gate, Outcome, tell_check, tell_decisive, tell_slowdown
+from shootout.apps.judge.gate.evidence import SAME, Check
+from shootout.apps.judge.gate.verdict import TIME, Gate, Outcome, list_reasons, tell_check, tell_slowdown
 from shootout.core.units import counted, span
 from shootout.tell.document import Document
 from shootout.tell.formats import junit
 from shootout.tell.formats.files import check_files, write_file, write_files
 from shootout.tell.limits import SHARE, Standing
-from shootout.tell.screen import INDENT, labeled, typed
+from shootout.tell.page import contents
+from shootout.tell.report import Command, Line, Report, Table
+from shootout.tell.screen import write_lines
 
 _STYLES: dict[Outcome, str] = {"pass": "bold green", "fail": "bold red", "undecided": "bold yellow"}
-
-COLUMNS = ("evidence", "reference", "candidate", "limit", "")
-
+_STANDINGS: dict[Outcome, Standing] = {
+    "pass": Standing.MET,
+    "fail": Standing.BROKEN,
+    "undecided": Standing.UNKNOWN,
+}
 MARKS = {Standing.MET: "ok", Standing.BROKEN: "BROKEN", Standing.UNKNOWN: "unknown", None: ""}
+_KINDS: dict[Standing, junit.Kind | None] = {
+    Standing.BROKEN: "failure",
+    Standing.UNKNOWN: "error",
+    Standing.MET: None,
+}
+
+
+def report_gate(gate: Gate, document: Document | None = None) -> Report:
+    """Return a gate's outcome with its evidence, and how its run was measured.
+
+    Args:
+        document: of the run; None where nothing was raced.
+    """
+    rows = [(one.name, one.reference or "–", one.candidate or "–", one.limit or "–", _mark(one)) for one in gate.checks]
+    evidence = Table(title="Evidence", headers=("evidence", "reference", "candidate", "limit", ""), rows=rows)
+    return Report(
+        name="gate",
+        lines=[*tell_gate(gate)],
+        warnings=gate.notes,
+        tables=[evidence] if rows else [],
+        notes=contents.lay_out(contents.MeasuredRun(document)).notes if document and gate.ratio else {},
+    )
+
+
+def _mark(one: Check) -> str:
+    return " · ".join(filter(None, [MARKS[one.standing], one.reason]))
 
 
 def render(gate: Gate, width: int) -> RenderableType:
     """Return the whole screen."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in COLUMNS:
-        # a limit's name is typed as it stands, so it isn't broken
-        table.add_column(name, overflow="fold", no_wrap=name == COLUMNS[0], min_width=len(name))
-    for name, *cells in lines(gate):
-        table.add_row(Text(name.replace(": ", ":\n")), *map(Text, cells))
-    told = [Text(f"note: {one}", style="yellow") for one in gate.notes]
-    next_ = [*([("to go on", gate.next)] if gate.next else []), *tell_adoption(gate)]
-    return Group(
-        Text(tell_outcome(gate), style=_STYLES[gate.outcome]),
-        *(Text(f"  {one}") for one in gate.reasons),
-        *(
-            line
-            for told, command in next_
-            for line in (Text(f"  {told}:"), *labeled("", [typed(command, width - INDENT)], width))
-        ),
-        Text(),
-        *((table, Text()) if gate.checks else ()),
-        *told,
-        Text(
-            f"reference: {gate.reference} of {gate.recorded}; candidate: {name_candidate(gate)}; run folder: {gate.run}"
-        ),
-    )
+    report = report_gate(gate)
+    first, *others = write_lines(report.lines, width)
+    first.stylize(_STYLES[gate.outcome], 0, len(gate.outcome))
+    parts: list[RenderableType] = [first, *others, *(Text(f"note: {one}", style="yellow") for one in report.warnings)]
+    for table in report.tables:
+        grid = Grid(box=None, pad_edge=False, header_style="bold")
+        for name in table.headers:
+            # a limit's name is typed as it stands, so it isn't broken
+            grid.add_column(name, overflow="fold", no_wrap=name == table.headers[0], min_width=len(name))
+        for first_cell, *cells in table.rows:
+            grid.add_row(Text(str(first_cell).replace(": ", ":\n")), *(Text(str(cell)) for cell in cells))
+        parts += [Text(), grid]
+    return Group(*parts)
 
 
-def tell_outcome(gate: Gate) -> str:
-    """Return the outcome, the candidate's file, what decided, the restarts and the time, with `·` before the last two.
+def tell_gate(gate: Gate) -> Iterator[Line]:
+    """Tell the outcome and what decided it, whose, what is broken or open, and what to type next."""
+    yield tell_outcome(gate)
+    candidate = f"{gate.given}, run as {gate.candidate}" if gate.given else gate.candidate
+    yield Line("", [f"reference {gate.reference} of {gate.recorded}", f"candidate {candidate}", f"run in {gate.run}"])
+    for label, standing in (("Broken", Standing.BROKEN), ("Open", Standing.UNKNOWN)):
+        yield Line(label, [told for one, told in list_reasons(gate) if one is standing])
+    yield Line("Next", commands=[*_list_next(gate)])
 
-    For example `fail  new.onnx: 1.2x slower than the reference (1.176x slower to 1.224x slower), limit 5 % slower`. The
-    first broken limit takes the slowdown's place, or one that stays open beside a slowdown that is known.
 
-    It also says how many of the restarts an earlier command raced.
+def tell_outcome(gate: Gate) -> Line:
+    """Return the first line: the outcome, the candidate's file with what decided, the restarts and the time.
+
+    For example `fail    new.onnx: 1.2x slower than the reference (1.176x slower to 1.224x slower), limit 5 % slower`.
+    The first broken limit takes the slowdown's place, or one that stays open beside a slowdown that is known. It also
+    says how many of the restarts an earlier command raced.
     """
-    ratio = "not raced" if gate.ratio is None else tell_slowdown(gate.ratio)
     earlier = gate.earlier_restarts
     before = f" ({'all' if earlier == gate.restarts else earlier} by an earlier command)" if earlier else ""
-    took = f"{counted(gate.restarts, 'restart')}{before}, {span(gate.wall_s)}"
-    limit = SHARE.tell_limit(gate.limit - 1)
+    ratio, limit = tell_slowdown(gate.ratio) if gate.ratio else "not raced", SHARE.tell_limit(gate.limit - 1)
     told = f"not slower by more than {limit}: {ratio}" if gate.outcome == "pass" else f"{ratio}, limit {limit} slower"
-    wanted = {"fail": Standing.BROKEN, "undecided": Standing.UNKNOWN}.get(gate.outcome)
-    decisive = [one for one in gate.checks if one.standing is not None and one.standing is wanted]
-    is_slow = gate.outcome == "undecided" and any(one.name == TIME for one in decisive)
-    if decisive and decisive[0].name != TIME and not is_slow:
+    decisive = [one for one in gate.checks if one.standing is _STANDINGS[gate.outcome] and gate.outcome != "pass"]
+    is_open = gate.outcome == "undecided" and any(one.name == TIME for one in decisive)
+    if decisive and decisive[0].name != TIME and not is_open:
         others = len(decisive) - 1
-        told = tell_decisive(decisive[0]) + (f", and {counted(others, 'other limit')}" if others else "")
-    named = f"{gate.given}: " if gate.given else ""
-    return f"{gate.outcome}  {named}{told} · {took}"
+        told = _tell_decisive(decisive[0]) + (f", and {counted(others, 'other limit')}" if others else "")
+    named = f"{gate.given}: {told}" if gate.given else told
+    return Line(gate.outcome, [named, counted(gate.restarts, "restart") + before, span(gate.wall_s)])
 
 
-def name_candidate(gate: Gate) -> str:
-    """Name the candidate by its file, if it is one, and by what ran."""
-    return f"{gate.given}, run as {gate.candidate}" if gate.given else gate.candidate
+def _tell_decisive(one: Check) -> str:
+    """Return a check as a headline has it: `size: +800.0 %, limit at most 10 % more`."""
+    found = one.candidate if one.limit == SAME or not one.reason else one.reason.split("; ")[0]
+    told = f"{one.name}: {found}" + (f", reference {one.reference}" if one.limit == SAME else "")
+    return told + (f", limit {one.limit}" if one.limit else "")
 
 
-def tell_adoption(gate: Gate) -> list[tuple[str, str]]:
-    """Return where the candidate's folder is, and the command that puts it in the reference's place, if it passed."""
+def _list_next(gate: Gate) -> Iterator[Command]:
+    """Return what goes on with an undecided gate, or puts what passed in the reference's place."""
+    if gate.next:
+        yield Command(text=gate.next, remark="goes on where this stopped")
     if gate.outcome == "pass" and gate.again:
-        return [("to adopt it, install the new versions here and ship again", gate.again)]
-    if gate.outcome != "pass" or not gate.folder:
-        return []
-    source, goal, new = map(shlex.quote, (gate.folder, gate.recorded, f"{gate.recorded.rstrip('/')}-new"))
-    return [
-        (
-            f"the candidate is packed in {gate.folder}; to adopt it",
-            f"cp -r {source} {new} && rm -r {goal} && mv {new} {goal}",
-        )
-    ]
-
-
-def find_unknown(gate: Gate) -> set[str]:
-    """Return the reasons that no broken limit is behind."""
-    if gate.outcome == "undecided":
-        return {*gate.reasons}
-    unknown = [one for one in gate.checks if one.standing is Standing.UNKNOWN]
-    return {word for one in unknown for word in (tell_check(one), one.reason or "")}
-
-
-def lines(gate: Gate) -> list[tuple[str, ...]]:
-    """Return the evidence, a line each: name, reference, candidate, limit, standing."""
-    return [_check_cells(one) for one in gate.checks]
-
-
-def _check_cells(one: Check) -> tuple[str, ...]:
-    standing = " · ".join(filter(None, [MARKS[one.standing], one.reason]))
-    return one.name, one.reference or "–", one.candidate or "–", one.limit or "–", standing
+        yield Command(text=gate.again, remark="ships the upgrade, once the new versions are installed here")
+    elif gate.outcome == "pass" and gate.folder:
+        source, goal, new = map(shlex.quote, (gate.folder, gate.recorded, f"{gate.recorded.rstrip('/')}-new"))
+        adopt = f"cp -r {source} {new} && rm -r {goal} && mv {new} {goal}"
+        yield Command(text=adopt, remark="puts the packed candidate in the reference's place")
 
 
 def write_gate(gate: Gate, document: Document | None, paths: Sequence[Path]) -> None:
@@ -130,15 +137,9 @@ def write_gate(gate: Gate, document: Document | None, paths: Sequence[Path]) -> 
 
 def _make_cases(gate: Gate) -> Iterator[junit.JUnitCase]:
     """Yield the outcome, and each check that has a limit: a broken limit is a failure, an unknown one an error."""
-    kinds: dict[Standing, junit.Kind | None] = {
-        Standing.BROKEN: "failure",
-        Standing.UNKNOWN: "error",
-        Standing.MET: None,
-    }
-    wholes: dict[Outcome, junit.Kind | None] = {"fail": "failure", "undecided": "error", "pass": None}
-    yield junit.JUnitCase(
-        name="outcome", kind=wholes[gate.outcome], message="; ".join([tell_outcome(gate), *gate.reasons])
-    )
+    first = tell_outcome(gate)
+    message = "; ".join([f"{first.label}  {' · '.join(first.parts)}", *gate.reasons])
+    yield junit.JUnitCase(name="outcome", kind=_KINDS[_STANDINGS[gate.outcome]], message=message)
     for one in gate.checks:
         if one.standing is not None:
-            yield junit.JUnitCase(name=one.name, kind=kinds[one.standing], message=tell_check(one))
+            yield junit.JUnitCase(name=one.name, kind=_KINDS[one.standing], message=tell_check(one))

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from shootout.apps.judge.analysis import Analysed, analyse_cells
 from shootout.apps.judge.decide.racing import PolicyPurpose
-from shootout.apps.judge.gate.evidence import SAME, Check, Limits, find_evidence
+from shootout.apps.judge.gate.evidence import Check, Limits, find_evidence
 from shootout.apps.judge.gate.reference import Reference
 from shootout.apps.judge.racing import AnswerPurpose
 from shootout.core.constants import SHIPPED
@@ -151,14 +151,13 @@ def judge_gate(
     if not any(one.standing is Standing.BROKEN for one in checks):
         _refuse_skipped(mine, other)
     time = _check_time(run, mine, other, limits, checks)
-    fails = [_tell_reason(one) for one in (*checks, time) if one.standing is Standing.BROKEN]
-    opens = [_tell_reason(one) for one in (time, *checks) if one.standing is Standing.UNKNOWN]
-    if fails and time.standing is Standing.UNKNOWN:
-        opens.pop(0)
+    reasons = _list_reasons((*checks, time))
+    standings = {standing for standing, _ in reasons}
+    outcome: Outcome = "fail" if Standing.BROKEN in standings else "undecided" if standings else "pass"
     timing = other.end_to_end
     return Gate(
-        outcome="fail" if fails else "undecided" if opens else "pass",
-        reasons=(*fails, *opens),
+        outcome=outcome,
+        reasons=tuple(told for _, told in reasons),
         reference=names[0],
         candidate=names[1],
         recorded=recorded.place,
@@ -169,12 +168,21 @@ def judge_gate(
         checks=(*checks, time),
         notes=tuple(_make_notes(run, mine, recorded, limits)),
         run=str(folder),
-        next=_find_next(run, mine) if time.standing is Standing.UNKNOWN and not fails else None,
+        next=_find_next(run, mine) if time.standing is Standing.UNKNOWN and outcome == "undecided" else None,
     )
 
 
-def _tell_reason(check: Check) -> str:
-    return check.reason or "" if check.name == TIME else tell_check(check)
+def list_reasons(gate: Gate) -> list[tuple[Standing, str]]:
+    """List what is broken, then what isn't known."""
+    return _list_reasons(gate.checks) or [(Standing.UNKNOWN, reason) for reason in gate.reasons]
+
+
+def _list_reasons(checks: Sequence[Check]) -> list[tuple[Standing, str]]:
+    """List what is broken, then what isn't known, the time before all else; a broken limit ends the race."""
+    broken = [one for one in checks if one.standing is Standing.BROKEN]
+    open_ = [one for one in checks if one.standing is Standing.UNKNOWN and not (broken and one.name == TIME)]
+    open_.sort(key=lambda one: one.name != TIME)
+    return [(one.standing, tell_check(one)) for one in (*broken, *open_) if one.standing]
 
 
 def tell_unraced(folder: Path, names: tuple[str, str], recorded: Reference, limits: Limits, why: str) -> Gate:
@@ -208,23 +216,20 @@ def _check_time(run: Analysed, mine: Row, other: Row, limits: Limits, exact: Seq
     """
     ratio, limit = other.end_to_end.ratio if other.end_to_end else None, SHARE.tell_limit(limits.slower)
     standing = judge_limit(ratio.ends, 1 + limits.slower) if ratio and not ratio.reason else Standing.UNKNOWN
-    why = f"the candidate is slower by more than {limit}" if standing is Standing.BROKEN else None
+    why = tell_slowdown(ratio) if ratio else "they were never measured together"
     if standing is Standing.UNKNOWN:
         lacking = next((row for row in (mine, other) if row.end_to_end is None), None)
         if any(one.standing is Standing.BROKEN for one in exact):
             why = f"not raced{' to the end' if ratio else ''}, because another limit is broken"
         elif lacking:
             why = f"{lacking.arm} has no time: {lacking.reason}"
-        elif ratio is None:
-            why = "they were never measured together"
-        else:
-            told = f"can't tell yet if the candidate is slower by more than {limit}: {_more_time(run)}"
-            why = ratio.reason or told
+        elif ratio:
+            why = ratio.reason or f"{why}; {_more_time(run)}"
     before, after = (duration(row.end_to_end.median_ns) if row.end_to_end else None for row in (mine, other))
     return Check(
         name=TIME,
         reference=before,
-        candidate=f"{after}, {tell_slowdown(ratio)}" if ratio and ratio.low is not None else after,
+        candidate=after,
         limit=f"at most {limit} slower",
         standing=standing,
         reason=why,
@@ -308,13 +313,6 @@ def tell_check(one: Check) -> str:
     parts += [f"reference {one.reference}"] if one.reference else []
     parts += [f"limit {one.limit}"] if one.limit else []
     return ", ".join(parts) + (f": {one.reason}" if one.reason else "")
-
-
-def tell_decisive(one: Check) -> str:
-    """Return a check as a headline has it: `size: +800.0 %, limit at most 10 % more`."""
-    found = one.candidate if one.limit == SAME or not one.reason else one.reason.split("; ")[0]
-    told = f"{one.name}: {found}" + (f", reference {one.reference}" if one.limit == SAME else "")
-    return told + (f", limit {one.limit}" if one.limit else "")
 
 
 def tell_slowdown(ratio: Ratio) -> str:
