@@ -8,8 +8,7 @@ from shootout.core.contract import Precision, short
 from shootout.core.schemes import is_exact
 from shootout.tell.document import Document, Row
 from shootout.tell.page.charts import can_show
-from shootout.tell.page.curves import bound_time
-from shootout.tell.page.points import ERROR_FORMAT, Ends, Point, PointPanel, draw_points
+from shootout.tell.page.points import ERROR_FORMAT, Ends, Point, PointPanel, bound_time, draw_points
 from shootout.tell.report import Figure
 from shootout.tell.table import compare_rows
 from shootout.tell.wording import bound_metric, name_metric

@@ -20,6 +20,7 @@ import vl_convert
 from rich.cells import cell_len, set_cell_size
 
 from shootout.core.errors import UsageError, printable
+from shootout.core.units import counted
 from shootout.tell.report import Figure
 from shootout.tell.screen import clean_text
 
@@ -85,12 +86,23 @@ def layer(*parts: alt.Chart, **size: Any) -> alt.LayerChart:
     return layered
 
 
-def stack(panels: Sequence[Chart]) -> Chart | None:
-    """Stack panels below each other, each with its own legend; return a single one as it is, and None of none."""
-    if len(panels) < 2:
-        return panels[0] if panels else None
-    stacked: Chart = alt.vconcat(*panels).resolve_scale(color="independent", shape="independent")
-    return stacked
+def make_figure(
+    title: str, caption: str, panels: Sequence[Chart], *, more_panels: int, more_targets: int, description: str = ""
+) -> Figure | None:
+    """Stack panels below each other, each with its own legend; return None of none.
+
+    Args:
+        more_panels, more_targets: how many are left out, which the caption says; of none at most 0.
+    """
+    if not panels:
+        return None
+    chart = panels[0]
+    if len(panels) > 1:
+        chart = alt.vconcat(*panels).resolve_scale(color="independent", shape="independent")
+    left = [counted(more_panels, "more panel")] if more_panels > 0 else []
+    left += [counted(more_targets, "more target")] if more_targets > 0 else []
+    caption += f" Not drawn: {' and '.join(left)}; the tables have all." if left else ""
+    return Figure(title=title, caption=caption, chart=chart, description=description)
 
 
 def marks(values: Sequence[Mapping[str, Any]]) -> alt.Chart:

@@ -158,8 +158,11 @@ PROOF = ("target", "library", "device", "threads", "compute layers", "proven", "
 
 def tabulate_proof(document: Document) -> Table:
     """Tabulate what each runtime says it ran, and its error; a row that is in several groups comes once."""
-    rows = dict.fromkeys(_list_proof_cells(row, row.executed) for row in document.rows if row.executed)
-    return Table(title="What ran, and the proof", headers=PROOF, rows=[*rows], left=PROOF)
+    rows = [*dict.fromkeys(_list_proof_cells(row, row.executed) for row in document.rows if row.executed)]
+    filled = [number for number, name in enumerate(PROOF) if any(row[number] for row in rows)]
+    headers = [PROOF[number] for number in filled]
+    cells = [[row[number] for number in filled] for row in rows]
+    return Table(title="What ran, and the proof", headers=headers, rows=cells, left=headers)
 
 
 def _list_proof_cells(row: Row, executed: Mapping[str, Any]) -> tuple[str, ...]:

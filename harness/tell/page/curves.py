@@ -9,13 +9,12 @@ from typing import Any
 
 from shootout.core.contract import short
 from shootout.core.journal.records import Played
-from shootout.core.stats.readings import CONFIDENCE
 from shootout.core.units import duration
-from shootout.tell.document import Crossover, Document, Row, Timing
+from shootout.tell.document import Crossover, Document, Row
 from shootout.tell.limits import limit_digits
 from shootout.tell.page.charts import can_show
 from shootout.tell.page.contents import MeasuredRun
-from shootout.tell.page.points import Ends, Point, PointPanel, draw_points
+from shootout.tell.page.points import Point, PointPanel, bound_time, draw_points
 from shootout.tell.report import Figure
 from shootout.tell.table import Sweep, find_sweeps
 
@@ -59,13 +58,6 @@ def _lay_out_sweeps(document: Document) -> Iterator[PointPanel]:
                 is_joined=True,
                 brackets=[(one.low, one.high) for one in _list_brackets(document) if _is_in_sweep(one, line, rows)],
             )
-
-
-def bound_time(timing: Timing) -> Ends:
-    """Return the ends of a median's 95 % interval in ms; of few restarts, which have none, the median twice."""
-    # a bar of another confidence would be read as one
-    low, high = (timing.low_ns, timing.high_ns) if timing.confidence >= CONFIDENCE else (timing.median_ns,) * 2
-    return low / 1e6, high / 1e6
 
 
 def _find_timed_rows(line: Sweep, document: Document) -> list[Row]:

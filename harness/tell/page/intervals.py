@@ -11,7 +11,7 @@ import altair as alt
 from rich.cells import cell_len
 
 from shootout.core.contract import short
-from shootout.core.units import counted, duration
+from shootout.core.units import duration
 from shootout.tell.answer import qualify
 from shootout.tell.document import Document, Row
 from shootout.tell.page.charts import (
@@ -24,8 +24,8 @@ from shootout.tell.page.charts import (
     WIDTH,
     cut,
     layer,
+    make_figure,
     marks,
-    stack,
     widen_range,
 )
 from shootout.tell.ratios import NEVER_TOGETHER, tell_ratio
@@ -97,13 +97,15 @@ def draw_intervals(document: Document) -> Figure | None:
 def draw_dots(title: str, caption: str, panels: Sequence[DotPanel]) -> Figure | None:
     """Draw panels of dots with their intervals below each other, of a run or a decision; return None of none."""
     shown = panels[:MOST_PANELS]
-    if (chart := stack([_draw_panel(panel) for panel in shown])) is None:
-        return None
-    targets = max(len(panel.lines) - MOST_TARGETS for panel in shown)
-    left = [counted(len(panels) - MOST_PANELS, "more panel")] if len(panels) > MOST_PANELS else []
-    left += [counted(targets, "more target")] if targets > 0 else []
-    caption += f" Not drawn: {' and '.join(left)}; the tables have all." if left else ""
-    return Figure(title=title, caption=caption, chart=chart, description=" ".join(map(_describe_panel, shown)))
+    targets = max((len(panel.lines) for panel in shown), default=0)
+    return make_figure(
+        title,
+        caption,
+        [_draw_panel(panel) for panel in shown],
+        more_panels=len(panels) - len(shown),
+        more_targets=targets - MOST_TARGETS,
+        description=" ".join(map(_describe_panel, shown)),
+    )
 
 
 def _describe_panel(panel: DotPanel) -> str:
@@ -202,25 +204,21 @@ def find_group_panels(document: Document) -> Iterator[DotPanel]:
 
 
 def find_lines(found: Compared) -> list[DotLine]:
-    """Return a line for each target of a group that has a time: first the eligible ones, both parts by their place."""
-    times = {row.arm: row.end_to_end.median_ns for row in found.rows if row.end_to_end}
-    base_ns = times.get(found.reference or "", min(times.values(), default=0.0))
-    lines = []
-    for row in found.rows:
-        if row.end_to_end:
-            ratio = found.ratio(row)
-            # without a restart in common there is no ratio: the dot is the quotient of the medians, without an interval
-            place = ratio.value if ratio else row.end_to_end.median_ns / base_ns
-            line = DotLine(
-                name=short(row.arm),
-                figure=duration(found.time_ns(row)),
-                told=_tell_row(found, row),
-                color=_choose_row_color(found, row),
-                value=place,
-                ends=ratio.ends if ratio else None,
-            )
-            lines.append((found.is_refused(row), place, line))
-    return [line for _, _, line in sorted(lines, key=lambda one: one[:2])]
+    """Return a line for each target of a group that has a time, in the order of its table."""
+    timed = [row for row in found.rows if row.end_to_end]
+    least_ns = min(map(found.time_ns, timed), default=0.0)
+    base_ns = next((found.time_ns(row) for row in timed if row.arm == found.reference), least_ns)
+    return [
+        DotLine(
+            name=short(row.arm),
+            figure=duration(found.time_ns(row)),
+            told=_tell_row(found, row),
+            color=_choose_row_color(found, row),
+            value=found.time_ns(row) / base_ns,
+            ends=ratio.ends if (ratio := found.ratio(row)) else None,  # without a restart in common there is none
+        )
+        for row in timed
+    ]
 
 
 def _tell_row(found: Compared, row: Row) -> str:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import altair as alt
 
-from shootout.core.units import counted
-from shootout.tell.page.charts import BEHIND, SERIES, SHADE, WIDTH, cut, layer, marks, stack
+from shootout.core.stats.readings import CONFIDENCE
+from shootout.tell.document import Timing
+from shootout.tell.page.charts import BEHIND, SERIES, SHADE, WIDTH, cut, layer, make_figure, marks
 from shootout.tell.report import Figure
 
 MOST_PANELS, MOST_NAMES = 3, len(SERIES)
@@ -70,16 +71,20 @@ class PointPanel:
         return list(dict.fromkeys(point.name for point in self.points))
 
 
+def bound_time(timing: Timing) -> Ends:
+    """Return the ends of a median's 95 % interval in ms; of few restarts, which have none, the median twice."""
+    # a bar of another confidence would be read as one
+    low, high = (timing.low_ns, timing.high_ns) if timing.confidence >= CONFIDENCE else (timing.median_ns,) * 2
+    return low / 1e6, high / 1e6
+
+
 def draw_points(title: str, caption: str, panels: Sequence[PointPanel]) -> Figure | None:
     """Draw panels below each other; return None of none."""
     shown = panels[:MOST_PANELS]
-    if (chart := stack([_draw_panel(panel) for panel in shown])) is None:
-        return None
-    names = max(len(panel.names) for panel in shown) - MOST_NAMES
-    left = [counted(len(panels) - MOST_PANELS, "more panel")] if len(panels) > MOST_PANELS else []
-    left += [counted(names, "slower target")] if names > 0 else []
-    caption += f" Not drawn: {' and '.join(left)}; the tables have all." if left else ""
-    return Figure(title=title, caption=caption, chart=chart)
+    names = max((len(panel.names) for panel in shown), default=0)
+    drawn = [_draw_panel(panel) for panel in shown]
+    more_panels, more_targets = len(panels) - len(shown), names - MOST_NAMES
+    return make_figure(title, caption, drawn, more_panels=more_panels, more_targets=more_targets)
 
 
 def _draw_panel(panel: PointPanel) -> alt.LayerChart:
