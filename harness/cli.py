@@ -1,9 +1,9 @@
 """Declare the command line: each command parses, calls and prints. Data goes to stdout, all else to stderr.
 
 Imports stand inside the commands, so that `--help` answers at once and analysis needs no framework.
-To find option `--x`: it is a parameter of its command here, or an entry of the table that `**options` names
-(`Unpack[RunOptions]`: `x: Annotated[…, Flag(…)]` in study/options.py), or a type in commands/options.py. What it does
-is what its command's module in commands/ does with `options["x"]`, or with the study's field of that name.
+To find option `--x`: it is a parameter of its command here, one that several commands share in commands/options.py,
+or an entry of the table that `**options` names (`Unpack[RunOptions]`), in tell/study_options.py. What it does is what
+its command's module in commands/ does with `options["x"]`, or with the study's field of that name.
 """
 
 from __future__ import annotations
@@ -17,30 +17,32 @@ from typing import Annotated, Any, NoReturn, Unpack
 
 import typer
 
-from shootout.apps.judge.gate.options import GateOptions
 from shootout.commands.options import (
     DECIDE,
     MACHINE,
     RACE,
     READ,
+    Env,
     Full,
+    Gpu,
+    Group,
     GroupedCommand,
     GroupedCommands,
     Json,
+    MaxTime,
     On,
     OnHost,
     OnHosts,
+    Policy,
     To,
     declare,
 )
 from shootout.tell.limits import PolicyOptions
 from shootout.tell.study_options import (
+    GateOptions,
     HelpGroup,
-    MachineOptions,
     RunOptions,
     SensitivityOptions,
-    TimedMachineOptions,
-    TimeOptions,
     TuneOptions,
 )
 
@@ -91,14 +93,6 @@ shootout sensitivity model.onnx --calibration data.npz
 shootout sensitivity model.onnx --inputs data.npz --labels labels.npz --by block
 shootout sensitivity model.onnx --precision int8,fp8,bf16"""
 
-Policy = Annotated[
-    Path | None,
-    typer.Option(
-        help="Policy file, which can hold all of these options.", metavar="TOML", rich_help_panel=HelpGroup.WHAT
-    ),
-]
-SO_FAR = "Show the figures so far; a wait for another run isn't counted. Default: measure all."
-"""How `--max-time` ends what has figures of its own."""
 command = partial(declare, app)
 """Adds a command with a table's options."""
 
@@ -155,6 +149,8 @@ def run(
     batch="Batch size.",
     threads="Threads of the default setting, or `all`.",
     options="Set a part of the default setting: BACKEND.KEY=VALUE.",
+    max_drop="Most that --precision may lose of the metric, at 95 % confidence: 0.5pp, 0.005, or 1% of FP32's.",
+    policy="Limits of a deploy.toml that each setting must keep.",
     max_time_s="Stop after 90s, 2m or 1h, exports and builds included. Default: until each gain has a verdict.",
     out="Run folder to write or continue. Default: results/tune/<time>.",
 )
@@ -181,10 +177,7 @@ def decide(
     ],
     *,
     policy: Policy = None,
-    group: Annotated[
-        str | None,
-        typer.Option(help="Group to decide on, if there are several.", metavar="NAME", rich_help_panel=HelpGroup.WHAT),
-    ] = None,
+    group: Group = None,
     as_json: Json = False,
     **options: Unpack[PolicyOptions],
 ) -> None:
@@ -247,7 +240,7 @@ def merge(
             metavar="FOLDER",
         ),
     ] = None,
-    group: Annotated[str | None, typer.Option(help="Group to ship, if there are several.", metavar="NAME")] = None,
+    group: Group = None,
     on: OnHosts = None,
     full: Full = False,
     as_json: Json = False,
@@ -273,14 +266,11 @@ def ship(
         typer.Option(
             help="Target to ship. Default: what the limits choose, or else the run's answer.",
             metavar="TARGET",
-            rich_help_panel=HelpGroup.WHAT,
+            rich_help_panel=HelpGroup.TARGETS,
         ),
     ] = None,
     policy: Policy = None,
-    group: Annotated[
-        str | None,
-        typer.Option(help="Group to ship from, if there are several.", metavar="NAME", rich_help_panel=HelpGroup.WHAT),
-    ] = None,
+    group: Group = None,
     on: OnHost = None,
     **options: Unpack[PolicyOptions],
 ) -> None:
@@ -301,7 +291,15 @@ def ship(
     raise typer.Exit(ship(folder, out, target=target, policy=wanted, group=group))
 
 
-@command(GateOptions, DECIDE, GATE_EXAMPLES)
+@command(
+    GateOptions,
+    DECIDE,
+    GATE_EXAMPLES,
+    policy="Require the limits of this deploy.toml too.",
+    max_time_s="Stop after this time, exports and builds included; what isn't known then is undecided. The gate waits "
+    "as long at most for another run on this machine. Default: 8m.",
+    out="Run folder to write or continue. Default: results/gate/<time>.",
+)
 def gate(
     reference: Annotated[
         Path,
@@ -350,9 +348,7 @@ def report(
         Path | None,
         typer.Option(help="Begin with this policy's decision on all runs, as in `shootout decide`.", metavar="TOML"),
     ] = None,
-    group: Annotated[
-        str | None, typer.Option(help="Group that the policy decides on, if there are several.", metavar="NAME")
-    ] = None,
+    group: Group = None,
     as_json: Json = False,
 ) -> None:
     """Write runs as one page that opens anywhere, as Markdown, or as a figure; measures nothing."""
@@ -361,7 +357,7 @@ def report(
     raise typer.Exit(report(folders, out, policy, group, as_json=as_json))
 
 
-@command(TimeOptions, READ, EXPLAIN_EXAMPLES, max_time_s="Stop after 90s, 2m or 1h, builds included. " + SO_FAR)
+@app.command(cls=GroupedCommand, rich_help_panel=READ, epilog=EXPLAIN_EXAMPLES)
 def explain(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
     targets: Annotated[
@@ -372,18 +368,15 @@ def explain(
             "same backend's FP32, or what ships.",
         ),
     ] = None,
-    *,
-    group: Annotated[
-        str | None, typer.Option(help="Group of the targets, if there are several.", metavar="NAME")
-    ] = None,
+    group: Group = None,
     full: Annotated[bool, typer.Option("--full", help="Show each layer in place of each block.")] = False,
+    max_time: MaxTime = None,
     as_json: Json = False,
-    **options: Unpack[TimeOptions],
 ) -> None:
     """Show two targets layer by layer: the first that errs beyond its precision, and where the time goes."""
     from shootout.commands.explain import explain
 
-    raise typer.Exit(explain(folder, targets or (), group=group, full=full, as_json=as_json, **options))
+    raise typer.Exit(explain(folder, targets or (), group=group, full=full, as_json=as_json, max_time_s=max_time))
 
 
 @app.command(cls=GroupedCommand, rich_help_panel=READ)
@@ -431,16 +424,16 @@ def sensitivity(
     raise typer.Exit(sensitivity(model, options, as_json=as_json))
 
 
-@command(MachineOptions, MACHINE)
-def doctor(*, as_json: Json = False, on: OnHost = None, **options: Unpack[MachineOptions]) -> None:
+@app.command(cls=GroupedCommand, rich_help_panel=MACHINE)
+def doctor(gpu: Gpu = None, env: Env = None, on: OnHost = None, as_json: Json = False) -> None:
     """Show what works here, what is missing and how to get it, and how quiet this machine is."""
     if on:
         from shootout.commands.elsewhere import doctor_there
 
-        raise typer.Exit(doctor_there(on, options, as_json=as_json))
+        raise typer.Exit(doctor_there(on, env or (), as_json=as_json))
     from shootout.commands.doctor import doctor
 
-    raise typer.Exit(doctor(options, as_json=as_json))
+    raise typer.Exit(doctor(gpu, env or (), as_json=as_json))
 
 
 @app.command("list", cls=GroupedCommand, rich_help_panel=MACHINE)
@@ -460,21 +453,20 @@ def list_(
     raise typer.Exit(catalog(kind, as_json=as_json))
 
 
-@command(TimeOptions, MACHINE, max_time_s="Stop after 90s, 2m or 1h, and store nothing then. " + SO_FAR)
+@app.command(cls=GroupedCommand, rich_help_panel=MACHINE)
 def ceilings(
-    *,
     threads: Annotated[
         str | None,
-        typer.Option(help="Threads, or `all`. Default: CPUs - 1.", metavar="N", rich_help_panel=HelpGroup.WHAT),
+        typer.Option(help="Threads, or `all`. Default: CPUs - 1.", metavar="N", rich_help_panel=HelpGroup.TARGETS),
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Measure again.")] = False,
+    max_time: MaxTime = None,
     as_json: Json = False,
-    **options: Unpack[TimeOptions],
 ) -> None:
     """Show this machine's peak rate by precision and bandwidth by memory level; measured once, in a minute or more."""
     from shootout.commands.doctor import ceilings
 
-    raise typer.Exit(ceilings(threads=threads, fresh=fresh, as_json=as_json, **options))
+    raise typer.Exit(ceilings(threads=threads, fresh=fresh, as_json=as_json, max_time_s=max_time))
 
 
 @app.command(cls=GroupedCommand, rich_help_panel=MACHINE)
@@ -488,9 +480,8 @@ def cache(
     raise typer.Exit(cache(clear=clear, as_json=as_json))
 
 
-@command(TimedMachineOptions, MACHINE, max_time_s="Stop after 90s, 2m or 1h, and store nothing then. " + SO_FAR)
+@app.command(cls=GroupedCommand, rich_help_panel=MACHINE)
 def selftest(
-    *,
     quick: Annotated[
         bool,
         typer.Option("--quick", help="Run five restarts only, and store nothing.", rich_help_panel=HelpGroup.STOP),
@@ -501,19 +492,23 @@ def selftest(
             "--device",
             help="Device to test: cpu (default), or cuda for the same differences on the GPU.",
             metavar="DEVICE",
-            rich_help_panel=HelpGroup.WHAT,
+            rich_help_panel=HelpGroup.TARGETS,
         ),
     ] = "cpu",
     out: Annotated[
         Path | None, typer.Option(help="Keep the races in this folder, or continue them there.", metavar="FOLDER")
     ] = None,
+    gpu: Gpu = None,
+    env: Env = None,
+    max_time: MaxTime = None,
     as_json: Json = False,
-    **options: Unpack[TimedMachineOptions],
 ) -> None:
     """Test the harness on this machine: known times, a target against itself, planted differences."""
     from shootout.commands.selftest import selftest
 
-    raise typer.Exit(selftest(options, quick=quick, device=device, out=out, as_json=as_json))
+    raise typer.Exit(
+        selftest(quick=quick, device=device, gpu=gpu, env=env or (), out=out, max_time_s=max_time, as_json=as_json)
+    )
 
 
 @app.callback(invoke_without_command=True)

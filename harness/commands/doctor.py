@@ -36,7 +36,6 @@ from shootout.tell import this_machine
 from shootout.tell.notes import render_ceilings
 from shootout.tell.option_values import read_whole
 from shootout.tell.registered import settable
-from shootout.tell.study_options import MachineOptions
 from shootout.tell.wording import tell_cpus
 
 if TYPE_CHECKING:
@@ -125,11 +124,16 @@ class DoctorReport:
     environment: Mapping[str, Any]
 
 
-def doctor(options: MachineOptions, *, as_json: bool) -> int:
-    """Look at everything and print it; return the exit code."""
-    pass_on(options.get("env", ()))
-    if (index := options.get("gpu")) is not None:
-        _choose_gpu(index)
+def doctor(gpu: int | None = None, env: Sequence[str] = (), *, as_json: bool) -> int:
+    """Look at everything and print it; return the exit code.
+
+    Args:
+        gpu: its number; None: the first.
+        env: variables that the backends get too.
+    """
+    pass_on(env)
+    if gpu is not None:
+        _choose_gpu(gpu)
     with show_progress() as progress:
         report = examine(progress.stage)
     return print_answer(render(report), as_data(report), as_json=as_json)

@@ -22,21 +22,23 @@ from shootout.commands.output import show_progress
 from shootout.core.errors import ExitCode, UsageError, printable
 from shootout.tell.delivery import Contents
 from shootout.tell.progress import ProgressDisplay
-from shootout.tell.study_options import MachineOptions
 
 SHIPPED = "shipped"
 """The folder that a host ships into, below the run's."""
 
 
-def doctor_there(address: str, options: MachineOptions, *, as_json: bool) -> int:
+def doctor_there(address: str, env: Sequence[str], *, as_json: bool) -> int:
     """Look at each host that `--on` names, and print what was found; return the exit code.
+
+    Args:
+        env: variables that the backends get too.
 
     Raises:
         UsageError: a host can't be used; says what to do.
     """
     if as_json and len(read_addresses(address)) > 1:
         raise UsageError("--json with --on takes one host: ask each by itself")
-    words = [word for name in options.get("env", ()) for word in ("--env", name)]
+    words = [word for name in env for word in ("--env", name)]
     with show_progress() as progress:
         answers = run_on_hosts(address, ["shootout.cli", "doctor", *words, *(["--json"] if as_json else [])], progress)
     for place, answer in answers.items():

@@ -13,7 +13,6 @@ from pathlib import Path
 from shootout.apps.judge.analysis import analyse
 from shootout.apps.judge.gate import github, racing
 from shootout.apps.judge.gate.evidence import Limits, read_limits
-from shootout.apps.judge.gate.options import MAX_TIME_S, GateOptions
 from shootout.apps.judge.gate.output import render, write_gate
 from shootout.apps.judge.gate.racing import Contest, plan_contest
 from shootout.apps.judge.gate.reference import Reference, read_reference
@@ -39,6 +38,10 @@ from shootout.core.study.plan import Plan
 from shootout.tell.formats.files import check_files
 from shootout.tell.progress import ProgressDisplay
 from shootout.tell.run_folder import can_go_on, new_folder
+from shootout.tell.study_options import GateOptions
+
+MAX_TIME_S = 480.0
+"""Seconds of a gate without --max-time: as long as a CI job waits gladly."""
 
 
 def gate(place: Path, options: GateOptions, *, as_json: bool, to: Sequence[Path] = ()) -> int:

@@ -1,9 +1,9 @@
 """Declare a command's options and write its help.
 
-An option stands in one of three places: a table (`RunOptions` and its like in `study/options.py`, `PolicyOptions` in
-`tell/limits.py`, `GateOptions` in `gate/options.py`), a type that several commands share (`Json`, `To`, below), or
-a parameter of its command in `cli.py`. A table's entry is `keyword: Annotated[type, Flag(name, help, read, …)]`;
-`declare` turns each into a typer option in place of the command's `**options`.
+An option stands in one of three places: a parameter of its command in `cli.py`, a type that several commands share
+(`Json`, `To`, below), or a table whose keywords Python takes too (`RunOptions` and its like in `tell/study_options.py`,
+`PolicyOptions` in `tell/limits.py`). `declare` turns each entry of a table, `keyword: Annotated[type, Flag(…)]`, into a
+typer option in place of the command's `**options`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import inspect
 import itertools
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -20,7 +22,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from shootout.core.errors import Interrupted, UsageError
-from shootout.tell.study_options import Flag, HelpGroup, flags_of, read_words
+from shootout.tell.study_options import ENV, GPU, MAX_TIME, Flag, HelpGroup, flags_of, read_words
 
 LONGEST_SHOWN = 300
 """So many letters of a name that is too long are shown."""
@@ -36,7 +38,7 @@ ELSEWHERE = {
     **dict.fromkeys(("--iterations", "--runs", "--repeat", "--warmup", "--duration", "--time"), _ENDS),
 }
 """Options of other tools or commands, and what there is here in their place."""
-_RACED = "--backends --batch --threads --set --inputs --labels --truth --metric --policy --max-time --out --json"
+_RACED = "--backends --threads --batch --set --inputs --labels --truth --metric --policy --max-time --out --json"
 FIRST_SCREEN = {
     "run": f"{_RACED} --scenario --dry-run --to --on",
     "tune": f"{_RACED} --precision --max-drop --max-error --calibration",
@@ -72,12 +74,27 @@ class GroupedCommand(TyperCommand):
                 ctx.fail(f"{error.message}: {joined}")  # type: ignore[attr-defined]
             raise
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command.
+
+        Raises:
+            Interrupted: by Ctrl-C, which typer would end without a word.
+        """
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise Interrupted("interrupted") from None
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write arguments first, then each group in the order of `HelpGroup`."""
+        """Write arguments first, then each group in the order of `HelpGroup`, what the first screen shows first."""
         words, first = self._shown(ctx)
-        found = {one: record for one in self.get_params(ctx) if (record := one.get_help_record(ctx))}
+        place = {flag: index for index, flag in enumerate(self._first)}
+        parameters = sorted(self.get_params(ctx), key=lambda one: place.get(one.opts[0], len(place)))
+        found = {one: record for one in parameters if (record := one.get_help_record(ctx))}
         of_scenarios = dict[str, str]()
-        if "--scenario" in words or (EVERY in words and not all(told for _, told in found.values())):
+        if any(word.startswith("--scenario") for word in words) or (
+            EVERY in words and not all(told for _, told in found.values())
+        ):
             of_scenarios = list_scenario_options(words)
         sections: dict[str, Records] = {"Arguments": [], **{group: [] for group in HelpGroup}}
         for parameter, (name, told) in found.items():
@@ -87,7 +104,7 @@ class GroupedCommand(TyperCommand):
             elif flag in of_scenarios:
                 sections[HelpGroup.SCENARIO].append((name, of_scenarios.pop(flag)))
             elif told and (not first or flag in first):
-                sections[getattr(parameter, "rich_help_panel", None) or HelpGroup.WHERE].append((name, told))
+                sections[getattr(parameter, "rich_help_panel", None) or HelpGroup.OUTPUT].append((name, told))
         if any("--scenario" in parameter.opts for parameter in found):
             sections[HelpGroup.SCENARIO] += of_scenarios.items()
         _write_sections(formatter, sections)
@@ -104,7 +121,11 @@ class GroupedCommand(TyperCommand):
     def _shown(self, ctx: Any) -> tuple[Sequence[str], Sequence[str]]:
         """Return the words of the command, and the options that its help shows; none: all."""
         words = ctx.meta.get(_WORDS, [EVERY])
-        return words, [] if EVERY in words else FIRST_SCREEN.get(str(self.name), "").split()
+        return words, [] if EVERY in words else self._first
+
+    @property
+    def _first(self) -> Sequence[str]:
+        return FIRST_SCREEN.get(str(self.name), "").split()
 
 
 def list_scenario_options(words: Sequence[str]) -> dict[str, str]:
@@ -198,12 +219,12 @@ def _write_examples(text: str | None, formatter: Any) -> None:
 
 
 Json = Annotated[
-    bool, typer.Option("--json", help="Print one JSON document on stdout.", rich_help_panel=HelpGroup.WHERE)
+    bool, typer.Option("--json", help="Print one JSON document on stdout.", rich_help_panel=HelpGroup.OUTPUT)
 ]
 Full = Annotated[
     bool,
     typer.Option(
-        "--full", help="Show all columns, and a table for each size of a sweep.", rich_help_panel=HelpGroup.WHERE
+        "--full", help="Show all columns, and a table for each size of a sweep.", rich_help_panel=HelpGroup.OUTPUT
     ),
 ]
 To = Annotated[
@@ -212,7 +233,7 @@ To = Annotated[
         "--to",
         help="Also write a file, by its ending: .csv, .parquet, .xml (JUnit), bencher.json, .json (the document).",
         metavar="FILE",
-        rich_help_panel=HelpGroup.WHERE,
+        rich_help_panel=HelpGroup.OUTPUT,
     ),
 ]
 On = Annotated[
@@ -222,7 +243,7 @@ On = Annotated[
         help="Measure elsewhere (docs/fleet.md): ssh://[USER@]HOST[:PORT][/PATH/TO/PYTHON], or several of these joined "
         "by commas; or on a Ray cluster: ray:HOST:PORT, ray:auto.",
         metavar="ADDRESS",
-        rich_help_panel=HelpGroup.WHERE,
+        rich_help_panel=HelpGroup.OUTPUT,
     ),
 ]
 OnHost = Annotated[
@@ -231,7 +252,7 @@ OnHost = Annotated[
         "--on",
         help="Do it on a host (docs/fleet.md): ssh://[USER@]HOST[:PORT][/PATH/TO/PYTHON].",
         metavar="ADDRESS",
-        rich_help_panel=HelpGroup.WHERE,
+        rich_help_panel=HelpGroup.OUTPUT,
     ),
 ]
 OnHosts = Annotated[
@@ -241,11 +262,40 @@ OnHosts = Annotated[
         help="Hosts of yours that measured a run, to ship it there (docs/fleet.md): "
         "ssh://[USER@]HOST[:PORT][/PATH/TO/PYTHON], or several of these joined by commas.",
         metavar="ADDRESS",
-        rich_help_panel=HelpGroup.WHERE,
+        rich_help_panel=HelpGroup.OUTPUT,
     ),
 ]
 RACE, DECIDE, READ, MACHINE = "Race", "Decide", "Read", "This machine and this tool"
 """The groups of commands."""
+
+
+def as_option(flag: Flag, help_here: str = "") -> Any:
+    """Return typer's form of an option that reads its own words."""
+    read = partial(flag.read, flag.name) if flag.read else None
+    told = help_here or flag.help
+    return typer.Option(flag.name, help=told, metavar=flag.word or None, rich_help_panel=flag.group, parser=read)
+
+
+Policy = Annotated[
+    Path | None,
+    typer.Option(
+        help="Policy file, which can hold all of these options.", metavar="TOML", rich_help_panel=HelpGroup.LIMITS
+    ),
+]
+Group = Annotated[
+    str | None,
+    typer.Option(help="Group of the runs, if they have several.", metavar="NAME", rich_help_panel=HelpGroup.TARGETS),
+]
+Gpu = Annotated[int | None, as_option(GPU)]
+Env = Annotated[Sequence[str] | None, as_option(ENV)]
+MaxTime = Annotated[
+    float | None,
+    as_option(
+        MAX_TIME,
+        "Stop after 90s, 2m or 1h with the figures so far, which aren't stored; a wait for another run isn't counted. "
+        "Default: measure all.",
+    ),
+]
 
 
 def declare(
@@ -265,10 +315,7 @@ def declare(
     def add(function: Callable[..., None]) -> Callable[..., None]:
         def parsed(**words: Any) -> None:
             own = {name: words.pop(name) for name in list(words) if name not in flags}
-            try:
-                function(**own, **read_words(table, words))
-            except KeyboardInterrupt:  # which typer would end without a word
-                raise Interrupted("interrupted") from None
+            function(**own, **read_words(table, words))
 
         first, later = _own_parameters(function)
         options = [_make_parameter(name, flag, help_here.get(name, flag.help)) for name, flag in flags.items()]
@@ -304,7 +351,5 @@ def _make_parameter(name: str, flag: Flag, told: str) -> inspect.Parameter:
         name,
         inspect.Parameter.KEYWORD_ONLY,
         default=False if flag.kind is bool else None,
-        annotation=Annotated[
-            kind, typer.Option(flag.name, help=told, metavar=flag.word or None, rich_help_panel=flag.group)
-        ],
+        annotation=Annotated[kind, as_option(replace(flag, read=None), told)],
     )

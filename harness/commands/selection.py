@@ -16,12 +16,12 @@ from shootout.core.errors import UsageError, unknown
 from shootout.core.exported.request import find_claim, find_model, is_file
 from shootout.core.scenario import find_scenario
 from shootout.core.study.points import describe, points, request, targets_of
-from shootout.core.study.schema import AXES, Study, as_axis
+from shootout.core.study.schema import AXES, Study, as_axis, study_options
 from shootout.core.study.target import parse_targets
 from shootout.models.sources import hfconfig, trees
 from shootout.scenarios.mix import read_mix
 from shootout.tell.study_changes import change
-from shootout.tell.study_options import DEFAULT, StudyOptions, flags_of
+from shootout.tell.study_options import DEFAULT, RunOptions, read_models
 
 WEIGHTS = (".pt", ".pth", ".ckpt", ".safetensors", ".bin")
 """The endings of files of weights that people take for models."""
@@ -45,8 +45,8 @@ def choose(name: str, options: Mapping[str, object]) -> Study:
     """
     if isinstance(targets := options.get("backends"), str):
         raise UsageError(f"backends takes a list of targets, got the text {targets!r}")
-    given: dict[str, Any] = {keyword: options.get(keyword) for keyword in StudyOptions.__annotations__}
-    given["targets"] = given.pop("backends")
+    keys = {*Study.model_fields, *study_options()} & {*RunOptions.__annotations__}
+    given: dict[str, Any] = {"targets": options.get("backends"), **{key: options.get(key) for key in keys}}
     _refuse_patterns([name, *map(str, as_axis(given["model"]) or ())])
     if _is_model(name):
         name, given["model"] = DEFAULT, read_place(name, given["model"])
@@ -130,8 +130,7 @@ def read_place(name: str, other: Any) -> Any:
     if other:
         models_given = ",".join(map(str, as_axis(other)))
         raise UsageError(f"two models are given, {name!r} and --model {models_given}: pass only one of them")
-    flag = flags_of(StudyOptions)["model"]
-    return flag.read(flag.name, name) if flag.read else name
+    return read_models("--model", name)
 
 
 def is_meant(name: str) -> bool:

@@ -38,7 +38,6 @@ from shootout.core.study.target import canonical, provider
 from shootout.core.units import duration, span
 from shootout.tell.document import Document, Ratio, Row
 from shootout.tell.progress import ProgressDisplay
-from shootout.tell.study_options import TimedMachineOptions
 from shootout.tell.this_machine import BIAS_FLOORS
 
 DURATIONS_US = (10, 100, 1_000, 10_000)
@@ -106,21 +105,29 @@ class SelfTestReport:
 
 
 def selftest(
-    options: TimedMachineOptions, *, quick: bool, device: str = "cpu", out: Path | None = None, as_json: bool
+    *,
+    quick: bool,
+    device: str = "cpu",
+    gpu: int | None = None,
+    env: Sequence[str] = (),
+    out: Path | None = None,
+    max_time_s: float | None = None,
+    as_json: bool,
 ) -> int:
     """Test the harness live and print what it can tell on this machine; return the exit code.
 
     Args:
+        gpu: its number; None: the first.
+        env: variables that the backends get too.
         out: keeps the races, to go on with them.
+        max_time_s: stop after so long; None: measure all.
     """
-    pass_on(options.get("env", ()))
+    pass_on(env)
     if (on := canonical(device)) not in (known := backends.capabilities("spin").devices):
         raise unknown("device", device, map(str, sorted(known)))
-    chosen_gpu.choose_gpu(
-        options.get("gpu"), {Device(on)} - {Device.CPU} or {Device.CUDA}
-    )  # one that isn't there is told
+    chosen_gpu.choose_gpu(gpu, {Device(on)} - {Device.CPU} or {Device.CUDA})  # one that isn't there is told
     with show_progress() as progress:
-        limit = Deadline(options.get("max_time_s"))
+        limit = Deadline(max_time_s)
         report = run(quick=quick, progress=progress, device=Device(on), out=out, limit=limit)
     print_answer(render(report), as_data(report), as_json=as_json)
     return ExitCode.ERROR if any(ratio.wrong for ratio in report.planted) else ExitCode.OK

@@ -261,41 +261,27 @@ LEAST_PER_CENT = 1e-4
 def _limit_flag(limit: Limit) -> Flag:
     """Return the option of a limit."""
     quantity = LIMITS[limit]
-    return Flag(group=HelpGroup.LIMITS, word=quantity.example, help=quantity.help)
+    return Flag(HelpGroup.LIMITS, quantity.example, quantity.help)
 
 
 class PolicyOptions(TypedDict, total=False):
     """The keys of a policy, each as in its file."""
 
     objective: Annotated[
-        str,
-        Flag(
-            group=HelpGroup.WHAT,
-            word="NAME",
-            help="What to optimize: latency (default), rate, cpu, cost, size, install.",
-        ),
+        str, Flag(HelpGroup.LIMITS, "NAME", "What to optimize: latency (default), rate, cpu, cost, size, install.")
     ]
     indifferent: Annotated[
         str,
         Flag(
-            group=HelpGroup.WHAT,
-            word="SHARE",
-            help=f"Treat candidates within this margin as equal. Default: {INDIFFERENT:.0%}.",
+            HelpGroup.LIMITS,
+            "SHARE",
+            f"Treat candidates within this margin as equal. Default: {INDIFFERENT:.0%}.",
         ),
     ]
-    load: Annotated[
-        str,
-        Flag(group=HelpGroup.WHAT, word="N/s", help="Requests a second to serve; p99 holds at that rate or more."),
-    ]
-    price: Annotated[
-        str,
-        Flag(group=HelpGroup.WHAT, word="N", help="Price of this machine an hour, for objective cost and --cost."),
-    ]
+    load: Annotated[str, Flag(HelpGroup.LIMITS, "N/s", "Requests a second to serve; p99 holds at that rate or more.")]
+    price: Annotated[str, Flag(HelpGroup.LIMITS, "N", "Price of this machine an hour, for objective cost and --cost.")]
     utilization: Annotated[
-        str,
-        Flag(
-            group=HelpGroup.WHAT, word="SHARE", help="Share of the measured rate that --rate counts on. Default: 70%."
-        ),
+        str, Flag(HelpGroup.LIMITS, "SHARE", "Share of the measured rate that --rate counts on. Default: 70%.")
     ]
     p99: Annotated[str, _limit_flag(Limit.P99)]
     min_metric: Annotated[str, _limit_flag(Limit.METRIC)]

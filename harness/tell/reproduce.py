@@ -18,7 +18,7 @@ from shootout.core.exported.calls import OFF
 from shootout.core.host.store import without_home
 from shootout.core.scenario import StudyOption, find_scenario
 from shootout.core.study.schema import study_options, told_keys
-from shootout.tell.study_options import RunOptions, SensitivityOptions, StudyOptions, TuneOptions, flags_of
+from shootout.tell.study_options import RunOptions, SensitivityOptions, TuneOptions, flags_of
 
 if TYPE_CHECKING:
     from shootout.core.journal.records import Header
@@ -27,7 +27,7 @@ MORE_TIME = "5m"
 """The time that is proposed for a run without a verdict, if nothing tells how long one takes."""
 SHAPES = re.compile(r"dynamic|bucket-\d+")
 """Words of schemes that say how sizes that vary are run."""
-_FLAGS = {keyword: flag.name for keyword, flag in flags_of(StudyOptions).items()}
+_FLAGS = {keyword: flag.name for keyword, flag in flags_of(RunOptions).items()}
 _TUNING = {keyword: flag.name for keyword, flag in flags_of(TuneOptions).items()}
 _RANKING = frozenset(flag.name for flag in flags_of(SensitivityOptions).values())
 _ALL_FLAGS = {flag.name: flag for table in (TuneOptions, RunOptions) for flag in flags_of(table).values()}

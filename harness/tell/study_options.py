@@ -15,9 +15,24 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict, get_origin, get_type_hints
 
 from shootout.backends import BASELINE, BASELINE_OF_FILES, EXAMPLES
+from shootout.core.constants import INDIFFERENT
 from shootout.core.errors import UsageError, unknown
 from shootout.core.stats.goals import read_goal
-from shootout.tell import option_values
+from shootout.tell.option_values import (
+    read_counts,
+    read_error,
+    read_milliseconds,
+    read_names,
+    read_options,
+    read_positive,
+    read_rate,
+    read_seconds,
+    read_sets,
+    read_shapes,
+    read_state,
+    read_steps,
+    read_threads,
+)
 
 DEFAULT = "shootout"
 """The study of a command that names none, or names a model."""
@@ -25,7 +40,7 @@ DEFAULT = "shootout"
 
 def read_models(_: str, text: str) -> str | tuple[str, ...]:
     """Read `a.onnx,b.onnx` as models; one alone, or the path of a file that is there, stays a text."""
-    names = option_values.read_names("", text)
+    names = read_names("", text)
     return text if len(names) == 1 or Path(text).expanduser().exists() else names
 
 
@@ -47,492 +62,356 @@ def read_pythons(flag: str, texts: Iterable[str]) -> dict[str, str]:
 
 
 class HelpGroup(StrEnum):
-    """Name the parts of the help, what is used most first."""
+    """Name the parts of the help, in their order."""
 
-    WHAT = "What to run"
+    MODEL = "Model"
     DATA = "Data"
-    LIMITS = "Limits"
-    STOP = "When to stop"
+    TARGETS = "Targets"
     SCENARIO = "What to measure"
-    WHERE = "Output"
-    MORE = "For experts"
+    LIMITS = "Limits and objective"
+    STOP = "When to stop"
+    OUTPUT = "Output"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+MODEL, DATA, TARGETS, SCENARIO, LIMITS, STOP, OUTPUT = HelpGroup
+
+
+@dataclass(frozen=True, slots=True)
 class Flag:
     """Say how a keyword of Python is given on the command line.
 
     Attributes:
         group: where the help has it.
-        word: what its value is called there.
+        word: what its value is called there; "" of a flag without any.
+        help: "" of a scenario's option, which tells it itself (`StudyOption.help`).
         name: the flag; "": `--` and the keyword.
         kind: what the command line's own parser makes of its words: `bool` is a flag without any.
         read: the words → the keyword's value, given the flag for its messages; None: as they are.
         several: it may be given several times, and `read` gets all.
     """
 
-    help: str
-    group: HelpGroup = HelpGroup.MORE
-    word: str = ""
+    group: HelpGroup
+    word: str
+    help: str = ""
     name: str = ""
     kind: type = str
     read: Callable[[str, Any], Any] | None = None
     several: bool = False
 
 
-class NamedOptions(TypedDict, total=False):
-    """Choose a model."""
+File = str | PathLike[str]
+"""A path."""
+BACKENDS = Flag(
+    TARGETS,
+    "TARGETS",
+    f"Targets to measure, comma-separated: {EXAMPLES}, shipped:DIR. Repeat one for an A/A test.",
+    read=read_names,
+)
+THREADS = Flag(
+    TARGETS,
+    "N,N",
+    "Threads of each target: 1,2 or all; default: each library's own number. Usually CPUs - 1.",
+    read=read_threads,
+)
+OPTIONS = Flag(
+    TARGETS,
+    "KEY=VALUE",
+    "Set a backend's own option: BACKEND.KEY=VALUE (see `shootout list options`).",
+    name="--option",
+    several=True,
+    read=read_options,
+)
+PYTHONS = Flag(
+    TARGETS,
+    "NAME=PATH",
+    "Add an interpreter with other versions; a target names it as backend@NAME.",
+    name="--python",
+    several=True,
+    read=read_pythons,
+)
+GPU = Flag(
+    TARGETS,
+    "N",
+    "GPU to use, by its number in nvidia-smi, CUDA_VISIBLE_DEVICES, Vulkan or OpenVINO. Default: first.",
+    name="--gpu",
+    kind=int,
+)
+ENV = Flag(
+    TARGETS,
+    "NAME,NAME",
+    "Environment variables to pass to backends too. Default: those that libraries read; no secrets.",
+    name="--env",
+    read=read_names,
+)
+MAX_TIME = Flag(
+    STOP,
+    "TIME",
+    "Stop after 90s, 2m or 1h, exports and builds included; a wait for another run on this machine isn't. Default: "
+    "90s of racing for --goal best.",
+    name="--max-time",
+    read=read_seconds,
+)
+DROP = Flag(
+    LIMITS,
+    "DROP",
+    "Ship a target only if its metric loses less than this at 95 % confidence: 0.5pp, 0.005 or 1% of FP32's (default).",
+)
+AGREEMENT = Flag(
+    LIMITS,
+    "SHARE",
+    "Without truth: ship a target only if its mean score against FP32's outputs is at least this at 95 % confidence: "
+    "99%.",
+)
+TOLERATED = Flag(
+    LIMITS,
+    "ERROR",
+    "Keep targets whose relative error is above the bound predicted for their precision, up to ERROR: 0.1% or "
+    "1e-3. Default: reject them.",
+    read=read_error,
+)
+POLICY = Flag(
+    LIMITS, "TOML", "Measure what deploy.toml needs, then decide by its limits, prices and objective.", kind=Path
+)
 
-    model: Annotated[
-        str | Sequence[str],
-        Flag(
-            group=HelpGroup.WHAT,
-            word="MODEL",
-            help="Model: a name (`shootout list models`), net.onnx, a.onnx,b.onnx to compare files, config.json, "
-            "forest.txt or forest.ubj, or forest.joblib, net.py:make or package.net:make, which run your code.",
-            read=read_models,
-        ),
-    ]
 
-
-class InputOptions(TypedDict, total=False):
-    """Choose what goes into a model."""
+class DataOptions(TypedDict, total=False):
+    """Choose a model's sizes, and the data that go into it and score it."""
 
     parameters: Annotated[
         Mapping[str, int | float | str | bool | Sequence[int | float | str | bool]],
         Flag(
-            group=HelpGroup.WHAT,
-            word="KEY=VALUES",
+            MODEL,
+            "KEY=VALUES",
+            "Set a model's parameter, an ONNX file's axis, or another axis: KEY=1,8 or KEY='1..64 x2'.",
             name="--set",
             several=True,
-            read=option_values.read_sets,
-            help="Set a model's parameter, an ONNX file's axis, or another axis: KEY=1,8 or KEY='1..64 x2'.",
+            read=read_sets,
         ),
     ]
     shapes: Annotated[
         Mapping[str, str | Sequence[int]],
         Flag(
-            group=HelpGroup.WHAT,
-            word="NAME=SHAPE",
+            MODEL,
+            "NAME=SHAPE",
+            "Set the shape of an ONNX file's input that leaves sizes open: x=1x3x320x320.",
             name="--shape",
             several=True,
-            read=option_values.read_shapes,
-            help="Set the shape of an ONNX file's input that leaves sizes open: x=1x3x320x320.",
+            read=read_shapes,
         ),
     ]
-    batch: Annotated[
-        int | str | Sequence[int],
-        Flag(group=HelpGroup.WHAT, word="N,N", help="Batch sizes: 1,8 or '1..64 x2'.", read=option_values.read_counts),
-    ]
-    inputs: Annotated[
-        str | PathLike[str],
-        Flag(group=HelpGroup.DATA, word="FILE", help="Inputs for a model of your own: .npz or .parquet."),
-    ]
+    batch: Annotated[int | str | Sequence[int], Flag(MODEL, "N,N", "Batch sizes: 1,8 or '1..64 x2'.", read=read_counts)]
+    weights: Annotated[File, Flag(MODEL, "PATH", "Weights of a transformers config: a folder, .safetensors or .pt.")]
+    inputs: Annotated[File, Flag(DATA, "FILE", "Inputs for a model of your own: .npz or .parquet.")]
     read: Annotated[
         str,
         Flag(
-            group=HelpGroup.DATA,
-            word="FUNCTION",
-            help="Function file.py:load that reads the rows of each file in the folder --inputs. It runs once.",
+            DATA,
+            "FUNCTION",
+            "Function file.py:load that reads the rows of each file in the folder --inputs. It runs once.",
         ),
     ]
-    calibration: Annotated[
-        str | PathLike[str], Flag(group=HelpGroup.DATA, word="NPZ", help="Inputs to calibrate quantization with.")
-    ]
-    weights: Annotated[
-        str | PathLike[str],
-        Flag(
-            group=HelpGroup.DATA, word="PATH", help="Weights of a transformers config: a folder, .safetensors or .pt."
-        ),
-    ]
-
-
-class LabeledOptions(InputOptions, total=False):
-    """Choose these, and the labels."""
-
+    calibration: Annotated[File, Flag(DATA, "NPZ", "Inputs to calibrate quantization with.")]
     labels: Annotated[
-        str | PathLike[str],
-        Flag(
-            group=HelpGroup.DATA,
-            word="NPZ",
-            help="Class of each row of --inputs: short for --truth NPZ --metric accuracy.",
-        ),
+        File, Flag(DATA, "NPZ", "Class of each row of --inputs: short for --truth NPZ --metric accuracy.")
     ]
-
-
-class ModelOptions(NamedOptions, LabeledOptions, total=False):
-    """Choose a model and what goes into it."""
-
-
-class ScoringOptions(TypedDict, total=False):
-    """Choose what scores the rows of the inputs."""
-
     truth: Annotated[
-        str | PathLike[str],
-        Flag(
-            group=HelpGroup.DATA,
-            word="FILE",
-            help="Truth for each row of --inputs, of any type and shape, for --metric: .npz or .parquet.",
-        ),
+        File,
+        Flag(DATA, "FILE", "Truth for each row of --inputs, of any type and shape, for --metric: .npz or .parquet."),
     ]
     metric: Annotated[
         str,
         Flag(
-            group=HelpGroup.DATA,
-            word="NAME",
-            help="Score each row by iou, mae or another (`shootout list metrics`), auto, or your own file.py:score. "
-            "Without --truth or --labels, score against the model's own FP32 outputs.",
+            DATA,
+            "NAME",
+            "Score each row by iou, mae or another (`shootout list metrics`), auto, or your own file.py:score. Without "
+            "--truth or --labels, score against the model's own FP32 outputs.",
         ),
     ]
-    scores: Annotated[
-        str,
-        Flag(group=HelpGroup.DATA, word="OUTPUT", help="Output that --labels or --metric NAME reads."),
-    ]
+    scores: Annotated[str, Flag(DATA, "OUTPUT", "Output that --labels or --metric NAME reads.")]
     rows_by: Annotated[
-        str | PathLike[str],
+        File,
         Flag(
-            group=HelpGroup.DATA,
-            word="FILE",
-            help="Unit that each row of --inputs belongs to, such as its speaker; --metric counts a unit once.",
+            DATA, "FILE", "Unit that each row of --inputs belongs to, such as its speaker; --metric counts a unit once."
         ),
     ]
-
-
-class MetricOptions(ScoringOptions, total=False):
-    """Choose this, and what a target may lose of it."""
-
-    max_drop: Annotated[
-        str,
-        Flag(
-            group=HelpGroup.DATA,
-            word="DROP",
-            help="Ship a target only if its metric loses less than this at 95 % confidence: 0.5pp, 0.005, or 1% of "
-            "FP32's (default).",
-        ),
-    ]
-    min_agreement: Annotated[
-        str,
-        Flag(
-            group=HelpGroup.DATA,
-            word="SHARE",
-            help="Without truth: ship a target only if its mean score against FP32's outputs is at least this at 95 % "
-            "confidence: 99%.",
-        ),
-    ]
-
-
-class TargetOptions(ModelOptions, total=False):
-    """Choose these, and what runs the model."""
-
-    backends: Annotated[
-        Sequence[str],
-        Flag(
-            group=HelpGroup.WHAT,
-            word="TARGETS",
-            help=f"Targets to measure, comma-separated: {EXAMPLES}, shipped:DIR. Repeat one for an A/A test.",
-            read=option_values.read_names,
-        ),
-    ]
-    threads: Annotated[
-        int | str | Sequence[int | str],
-        Flag(
-            group=HelpGroup.WHAT,
-            word="N,N",
-            help="Threads of each target: 1,2 or all; default: each library's own number. Usually CPUs - 1.",
-            read=option_values.read_threads,
-        ),
-    ]
-    options: Annotated[
-        Mapping[str, Mapping[str, str]],
-        Flag(
-            group=HelpGroup.MORE,
-            word="KEY=VALUE",
-            name="--option",
-            several=True,
-            read=option_values.read_options,
-            help="Set a backend's own option: BACKEND.KEY=VALUE (see `shootout list options`).",
-        ),
-    ]
-    pythons: Annotated[
-        Mapping[str, str | PathLike[str]],
-        Flag(
-            group=HelpGroup.MORE,
-            word="NAME=PATH",
-            name="--python",
-            several=True,
-            read=read_pythons,
-            help="Add an interpreter with other versions; a target names it as backend@NAME.",
-        ),
-    ]
-
-
-class StateOptions(TypedDict, total=False):
-    """Choose what a model's calls hand on, and how many make a clip."""
-
     state: Annotated[
         Mapping[str, str],
         Flag(
-            group=HelpGroup.DATA,
-            word="INPUT=OUTPUT",
+            DATA,
+            "INPUT=OUTPUT",
+            "Output that is an input's value in the next call: h=hn. Default: by their names; none: no state.",
             several=True,
-            read=option_values.read_state,
-            help="Output that is an input's value in the next call: h=hn. Default: by their names; none: no state.",
+            read=read_state,
         ),
     ]
     stream: Annotated[
         int,
         Flag(
-            group=HelpGroup.DATA,
-            word="N",
-            help="Calls of a clip, 100; the state begins anew with each clip. Rows of --inputs are clips of N calls.",
-            read=option_values.read_steps,
+            DATA,
+            "N",
+            "Calls of a clip, 100; the state begins anew with each clip. Rows of --inputs are clips of N calls.",
+            read=read_steps,
         ),
     ]
 
 
-class StreamOptions(StateOptions, total=False):
-    """Choose these, and how long each call lasts."""
+class RaceOptions(DataOptions, total=False):
+    """Choose these and a model, and how to race it on this machine."""
 
-    chunk_ms: Annotated[
-        float,
+    model: Annotated[
+        str | Sequence[str],
         Flag(
-            group=HelpGroup.SCENARIO,
-            word="32ms",
-            name="--chunk",
-            help="",
-            read=option_values.read_milliseconds,
+            MODEL,
+            "MODEL",
+            "Model: a name (`shootout list models`), net.onnx, a.onnx,b.onnx to compare files, config.json, forest.txt "
+            "or forest.ubj, or forest.joblib, net.py:make or package.net:make, which run your code.",
+            read=read_models,
         ),
     ]
+    chunk_ms: Annotated[float, Flag(SCENARIO, "32ms", name="--chunk", read=read_milliseconds)]
+    pythons: Annotated[Mapping[str, File], PYTHONS]
+    gpu: Annotated[int, GPU]
+    env: Annotated[Sequence[str], ENV]
+    max_drop: Annotated[str, DROP]
+    max_time_s: Annotated[float, MAX_TIME]
+    out: Annotated[
+        File,
+        Flag(OUTPUT, "FOLDER", "Run folder to write or continue. Default: results/<study>/<time>.", kind=Path),
+    ]
+    fresh: Annotated[bool, Flag(OUTPUT, "", "Start over in --out; do not continue.", kind=bool)]
 
 
-class StudyOptions(TargetOptions, MetricOptions, StreamOptions, total=False):
-    """Change a study; each is a field of `Study`, `backends` is its `targets`."""
+class RunOptions(RaceOptions, total=False):
+    """Give the options of `shootout run`."""
 
-    mix: Annotated[
+    backends: Annotated[Sequence[str], BACKENDS]
+    threads: Annotated[int | str | Sequence[int | str], THREADS]
+    options: Annotated[Mapping[str, Mapping[str, str]], OPTIONS]
+    policy: Annotated[File | Mapping[str, Any], POLICY]
+    baseline: Annotated[
         str,
         Flag(
-            group=HelpGroup.SCENARIO,
-            word="AXIS=SIZE:CALLS",
-            help="",
+            TARGETS,
+            "TARGET",
+            f"Target that speed-ups are relative to. Default: {BASELINE_OF_FILES} for an ONNX file or the goal `best`; "
+            f"{BASELINE} otherwise.",
         ),
     ]
     scenario: Annotated[
         str | Sequence[str],
         Flag(
-            group=HelpGroup.SCENARIO,
-            word="NAME",
-            help="What is timed: the latency of a call (default), or what else `shootout list scenarios` names.",
-            read=option_values.read_names,
+            SCENARIO,
+            "NAME",
+            "What is timed: the latency of a call (default), or what else `shootout list scenarios` names.",
+            read=read_names,
         ),
     ]
-    rate: Annotated[
-        float,
-        Flag(
-            group=HelpGroup.SCENARIO,
-            word="200/s",
-            help="",
-            read=option_values.read_rate,
-        ),
-    ]
-    p99_limit_ms: Annotated[
-        float,
-        Flag(
-            group=HelpGroup.SCENARIO,
-            word="5ms",
-            name="--p99",
-            help="",
-            read=option_values.read_milliseconds,
-        ),
-    ]
-    instances: Annotated[
-        int | Sequence[int],
-        Flag(
-            group=HelpGroup.SCENARIO,
-            word="N,N",
-            help="",
-            read=option_values.read_positive,
-        ),
-    ]
-    sustained_s: Annotated[
-        float,
-        Flag(
-            group=HelpGroup.SCENARIO,
-            word="30m",
-            name="--for",
-            help="",
-            read=option_values.read_seconds,
-        ),
-    ]
-    max_error: Annotated[
-        float,
-        Flag(
-            group=HelpGroup.MORE,
-            word="ERROR",
-            help="Keep targets whose relative error is above the bound predicted for their precision, up to ERROR: "
-            "0.1% or 1e-3. Default: reject them.",
-            read=option_values.read_error,
-        ),
-    ]
-    baseline: Annotated[
-        str,
-        Flag(
-            group=HelpGroup.MORE,
-            word="TARGET",
-            help=f"Target that speed-ups are relative to. Default: {BASELINE_OF_FILES} for an ONNX file or the goal "
-            f"`best`; {BASELINE} otherwise.",
-        ),
-    ]
+    mix: Annotated[str, Flag(SCENARIO, "AXIS=SIZE:CALLS")]
+    rate: Annotated[float, Flag(SCENARIO, "200/s", read=read_rate)]
+    p99_limit_ms: Annotated[float, Flag(SCENARIO, "5ms", name="--p99", read=read_milliseconds)]
+    instances: Annotated[int | Sequence[int], Flag(SCENARIO, "N,N", read=read_positive)]
+    sustained_s: Annotated[float, Flag(SCENARIO, "30m", name="--for", read=read_seconds)]
+    energy: Annotated[bool, Flag(SCENARIO, "", "GPU: also measure the energy of a call.", kind=bool)]
+    min_agreement: Annotated[str, AGREEMENT]
+    max_error: Annotated[float, TOLERATED]
     goal: Annotated[
         str,
         Flag(
-            group=HelpGroup.STOP,
-            word="GOAL",
-            read=lambda _, text: str(read_goal(text)),
-            help="What to find out. `best` (default): the fastest target, or several that are as good. `baseline`: a "
+            STOP,
+            "GOAL",
+            "What to find out. `best` (default): the fastest target, or several that are as good. `baseline`: a "
             "verdict for each target against the baseline (most named studies). `resolve 3%`: every speed-up to "
             "within 3%. `limit 5%`: for each target, if it is more than 5% slower than the baseline.",
+            read=lambda _, text: str(read_goal(text)),
         ),
     ]
-    energy: Annotated[bool, Flag(group=HelpGroup.MORE, help="GPU: also measure the energy of a call.", kind=bool)]
-
-
-class MachineOptions(TypedDict, total=False):
-    """Choose a GPU, and what the backends get of this machine's environment."""
-
-    gpu: Annotated[
-        int,
-        Flag(
-            group=HelpGroup.MORE,
-            word="N",
-            kind=int,
-            help="GPU to use, by its number in nvidia-smi, CUDA_VISIBLE_DEVICES, Vulkan or OpenVINO. Default: first.",
-        ),
-    ]
-    env: Annotated[
-        Sequence[str],
-        Flag(
-            group=HelpGroup.MORE,
-            word="NAME,NAME",
-            help="Environment variables to pass to backends too. Default: those that libraries read; no secrets.",
-            read=option_values.read_names,
-        ),
-    ]
-
-
-class TimeOptions(TypedDict, total=False):
-    """Choose how long to measure."""
-
-    max_time_s: Annotated[
-        float,
-        Flag(
-            group=HelpGroup.STOP,
-            word="TIME",
-            name="--max-time",
-            help="Stop after 90s, 2m or 1h, exports and builds included; a wait for another run on this machine isn't. "
-            "Default: 90s of racing for --goal best.",
-            read=option_values.read_seconds,
-        ),
-    ]
-
-
-class TimedMachineOptions(MachineOptions, TimeOptions, total=False):
-    """Choose how to run on this machine, and how long to measure."""
-
-
-class FolderOptions(TimedMachineOptions, total=False):
-    """Choose these, how long to measure, and the run folder."""
-
-    out: Annotated[
-        str | PathLike[str],
-        Flag(
-            group=HelpGroup.WHERE,
-            word="FOLDER",
-            help="Run folder to write or continue. Default: results/<study>/<time>.",
-            kind=Path,
-        ),
-    ]
-    fresh: Annotated[bool, Flag(group=HelpGroup.WHERE, help="Start over in --out; do not continue.", kind=bool)]
-
-
-class RunOptions(StudyOptions, FolderOptions, total=False):
-    """Give the options of `shootout run`."""
-
-    trace: Annotated[
-        bool, Flag(group=HelpGroup.MORE, help="Also write a Chrome/Perfetto trace of each target.", kind=bool)
-    ]
+    trace: Annotated[bool, Flag(OUTPUT, "", "Also write a Chrome/Perfetto trace of each target.", kind=bool)]
     strict: Annotated[
         bool,
-        Flag(
-            group=HelpGroup.MORE,
-            help="Exit with 4 if any target fails. Default: only if one named in --backends does.",
-            kind=bool,
-        ),
+        Flag(OUTPUT, "", "Exit with 4 if any target fails. Default: only if one named in --backends does.", kind=bool),
     ]
-    policy: Annotated[
-        str | PathLike[str] | Mapping[str, Any],
-        Flag(
-            group=HelpGroup.WHAT,
-            word="TOML",
-            kind=Path,
-            help="Measure what deploy.toml needs, then decide by its limits, prices and objective.",
-        ),
-    ]
-    require_verdict: Annotated[
-        bool, Flag(group=HelpGroup.MORE, help="Exit with 7 if the run ends without a clear result.", kind=bool)
-    ]
+    require_verdict: Annotated[bool, Flag(OUTPUT, "", "Exit with 7 if the run ends without a clear result.", kind=bool)]
 
 
-class TuneOptions(TargetOptions, ScoringOptions, StreamOptions, FolderOptions, total=False):
+class TuneOptions(RaceOptions, total=False):
     """Give the options of `shootout tune`."""
 
+    backends: Annotated[Sequence[str], BACKENDS]
+    threads: Annotated[int | str | Sequence[int | str], THREADS]
+    options: Annotated[Mapping[str, Mapping[str, str]], OPTIONS]
+    policy: Annotated[File | Mapping[str, Any], POLICY]
     precision: Annotated[
         Sequence[str],
         Flag(
-            group=HelpGroup.WHAT,
-            word="PRECISION",
-            help="Further precisions to try: bf16,int8. With a limit also mixes that leave sensitive layers in float.",
-            read=option_values.read_names,
-        ),
-    ]
-    max_drop: Annotated[
-        str,
-        Flag(
-            group=HelpGroup.WHAT,
-            word="DROP",
-            help="Most that --precision may lose of the metric, at 95 % confidence: 0.5pp, 0.005, or 1% of FP32's.",
+            TARGETS,
+            "PRECISION",
+            "Further precisions to try: bf16,int8. With a limit also mixes that leave sensitive layers in float.",
+            read=read_names,
         ),
     ]
     max_error: Annotated[
         str,
         Flag(
-            group=HelpGroup.WHAT,
-            word="ERROR",
-            help="Without labels: largest error that --precision may have, relative to the FP64 outputs: 2% or 2e-2.",
+            LIMITS,
+            "ERROR",
+            "Without labels: largest error that --precision may have, relative to the FP64 outputs: 2% or 2e-2.",
         ),
     ]
-    policy: Annotated[
-        str | PathLike[str] | Mapping[str, Any],
-        Flag(group=HelpGroup.WHAT, word="TOML", kind=Path, help="Limits of a deploy.toml that each setting must keep."),
+
+
+class GateOptions(RaceOptions, total=False):
+    """Give the options of `shootout gate`: a model and its data only where the reference's differ here."""
+
+    candidate: Annotated[
+        str,
+        Flag(
+            TARGETS,
+            "TARGET|MODEL",
+            "Target such as BACKEND:cpu:int8, or ONNX file for the reference's target, to test against the reference. "
+            "Default: the reference itself.",
+        ),
     ]
+    target: Annotated[
+        str,
+        Flag(
+            TARGETS,
+            "TARGET",
+            "The run's target to test against. Default: what the run ships, by --policy if one is given.",
+        ),
+    ]
+    group: Annotated[str, Flag(TARGETS, "NAME", "The run's group, if several have that target.")]
+    reference_sha256: Annotated[
+        str, Flag(TARGETS, "HASH", "SHA-256 of the shipped folder's manifest.json; refuse any other reference.")
+    ]
+    slower: Annotated[
+        str, Flag(LIMITS, "5%", f"Slowdown to accept. Default: the policy's `indifferent`, or {INDIFFERENT:.0%}.")
+    ]
+    size: Annotated[str, Flag(LIMITS, "10%", "Growth of the model's files to accept.")]
+    same_proof: Annotated[
+        bool, Flag(LIMITS, "", "Require the same device, compute nodes by precision, and fallbacks.", kind=bool)
+    ]
+    policy: Annotated[Path, POLICY]
+    min_agreement: Annotated[str, AGREEMENT]
+    max_error: Annotated[float, TOLERATED]
 
 
-class SensitivityOptions(LabeledOptions, ScoringOptions, StateOptions, TimeOptions, total=False):
+class SensitivityOptions(DataOptions, total=False):
     """Give the options of `shootout sensitivity`."""
 
     precision: Annotated[
         Sequence[str],
         Flag(
-            group=HelpGroup.WHAT,
-            word="NAMES",
-            help="Precisions to round to, the first one ranks: int8 (default), int8-dynamic, int4, fp8, fp16, bf16, "
-            "tf32.",
-            read=option_values.read_names,
+            SCENARIO,
+            "NAMES",
+            "Precisions to round to, the first one ranks: int8 (default), int8-dynamic, int4, fp8, fp16, bf16, tf32.",
+            read=read_names,
         ),
     ]
     by: Annotated[
         Literal["layer", "block"],
-        Flag(group=HelpGroup.WHAT, word="PART", help="Round one layer at a time (default), or one block."),
+        Flag(SCENARIO, "PART", "Round one layer at a time (default), or one block."),
     ]
+    max_time_s: Annotated[float, MAX_TIME]
 
 
 def flags_of(table: Any) -> dict[str, Flag]:

@@ -82,7 +82,7 @@ def test_a_gpu_that_is_not_there_is_told_before_anything_else(monkeypatch: pytes
     monkeypatch.setattr(doctor, "examine", lambda: pytest.fail("it looked at everything first"))
     told = answer.removeprefix("gpu 3: ")
     with pytest.raises(Unavailable) as caught:
-        doctor.doctor({"gpu": 3}, as_json=True)
+        doctor.doctor(3, as_json=True)
     assert str(caught.value) == f"gpu 3: no NVIDIA driver on this machine, and for Vulkan: {told}; choose another"
     counting = (Device.VULKAN, Device.XPU)  # the first answer is the one that is told
     can = {name: {device for device, _ in backends.get(name).capabilities.targets} for name in backends.names()}

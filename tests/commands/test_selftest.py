@@ -107,10 +107,10 @@ def test_on_a_gpu_the_same_ratios_are_planted_and_nothing_is_stored(races: Races
 
 
 def test_the_races_are_kept_where_a_folder_is_named(races: Races, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    assert selftest.selftest({}, quick=True, out=tmp_path / "kept", as_json=True) == 0
+    assert selftest.selftest(quick=True, out=tmp_path / "kept", as_json=True) == 0
     assert races.folders == [tmp_path / "kept" / "known", tmp_path / "kept" / "raced"]
     races.folders.clear()
-    assert selftest.selftest({}, quick=True, as_json=True) == 0
+    assert selftest.selftest(quick=True, as_json=True) == 0
     assert not any(folder.parent.exists() for folder in races.folders)
 
 
@@ -174,7 +174,7 @@ def test_what_was_measured_in_time_is_shown_and_nothing_is_stored(
 def test_a_selftest_without_time_for_anything_says_so(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(selftest, "_race_spins", CutRaces(known=0, raced=0).race)
     with pytest.raises(NothingMeasured, match="--max-time 30 s was over before anything was measured"):
-        selftest.selftest({"max_time_s": 30.0}, quick=True, as_json=False)
+        selftest.selftest(max_time_s=30.0, quick=True, as_json=False)
     assert NothingMeasured.exit_code == 3
 
 
@@ -189,4 +189,4 @@ def test_without_a_gpu_it_says_what_to_do_and_ends_as_unavailable(monkeypatch: p
 
 def test_an_unknown_device_is_refused():
     with pytest.raises(UsageError, match=r"unknown device 'tpu': .*known: cpu, cuda"):
-        selftest.selftest({}, quick=True, device="tpu", as_json=False)
+        selftest.selftest(quick=True, device="tpu", as_json=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from support.console import deaf_here, here
 from shootout.commands import tune
 from shootout.core.clock import Deadline
 from shootout.core.errors import ExitCode
-from shootout.tell.study_options import TuneOptions, flags_of
 
 
 def test_a_tuning_run_from_the_command_line(tmp_path: Path):
@@ -34,15 +32,6 @@ def test_its_time_begins_before_it_looks_what_works_here(monkeypatch: pytest.Mon
     progress: Any = type("Nobody", (), {"say": None})
     tune.measure_settings({"max_time_s": 20.0, "out": "out"}, progress)
     assert done == ["limit", "search", 20.0]
-
-
-def test_its_help_names_no_option_that_it_lacks(tmp_path: Path):
-    told = here("tune", "--help", cwd=tmp_path).out
-    assert "--max-time" in told
-    assert set(re.findall(r"--[a-z-]+", told)) <= {flag.name for flag in flags_of(TuneOptions).values()} | {
-        "--json",
-        "--help",
-    }
 
 
 def test_a_time_that_is_over_before_the_first_stage_is_said_in_one_line(tmp_path: Path):

@@ -489,15 +489,15 @@ if (signs / "second").exists():
     sys.exit(3)
 (signs / "second").touch()
 """)
-    assert doctor_there(board.address, {"env": ["HF_HOME"]}, as_json=False) == 0
+    assert doctor_there(board.address, ["HF_HOME"], as_json=False) == 0
     assert capsys.readouterr().out == "['doctor', '--env', 'HF_HOME'][2J\n", "and nothing that steers the terminal"
     both = f"{board.address},ssh://other{sys.executable}"
-    assert doctor_there(both, {"env": ["X"]}, as_json=False) == 3
+    assert doctor_there(both, ["X"], as_json=False) == 3
     first, _, second, _ = capsys.readouterr().out.splitlines()
     assert (first, second) == ("board", "other")
     assert board.tasks() == []
     with pytest.raises(UsageError, match="--json with --on takes one host"):
-        doctor_there(both, {}, as_json=True)
+        doctor_there(both, [], as_json=True)
 
 
 def test_what_a_host_ships_is_copied_and_no_file_leaves_the_folder(

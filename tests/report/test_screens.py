@@ -32,7 +32,7 @@ COMMANDS: dict[str, list[tuple[str, ...]]] = {
     ],
     "help": [
         ("--help",),
-        *((name, "--help") for name in ("run", "tune", "sensitivity", "decide", "gate")),
+        *((name, "--help") for name in ("run", "tune", "sensitivity", "decide", "ship", "gate")),
         ("run", "--scenario", "serve", "--help"),
         ("list", "scenarios"),
     ],

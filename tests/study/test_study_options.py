@@ -13,17 +13,12 @@ import shootout
 from shootout import cli
 from shootout.commands import selection
 from shootout.core.errors import UsageError
-from shootout.core.study.schema import Study, study_options
+from shootout.core.study.schema import study_options
 from shootout.tell.option_values import read_milliseconds, read_positive, read_rate
-from shootout.tell.study_options import RunOptions, StudyOptions, TuneOptions, flags_of, read_words
+from shootout.tell.study_options import GateOptions, RunOptions, SensitivityOptions, TuneOptions, flags_of, read_words
 
 
-def test_what_changes_a_study_is_a_field_of_it():
-    fields = {"targets" if name == "backends" else name for name in flags_of(StudyOptions)}
-    assert fields <= {*Study.model_fields, *study_options()}
-
-
-@pytest.mark.parametrize("table", [RunOptions, TuneOptions])
+@pytest.mark.parametrize("table", [RunOptions, TuneOptions, GateOptions, SensitivityOptions])
 def test_no_two_options_have_one_flag_and_each_has_its_help(table: type):
     flags = flags_of(table)
     assert list(flags) == list(get_type_hints(table)), "an option without a flag"

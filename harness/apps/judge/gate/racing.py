@@ -34,13 +34,12 @@ from shootout.core.scoring import ACCURACY
 from shootout.core.stats.readings import LEAST_TAILS
 from shootout.core.study.plan import Plan, make_plan
 from shootout.core.study.points import describe, metric_of, points, request
-from shootout.core.study.schema import Study, checked
+from shootout.core.study.schema import Study, checked, study_options
 from shootout.core.study.target import parse_targets, provider
 from shootout.core.worker.availability import known_available
 from shootout.tell import reproduce
 from shootout.tell.axes import read_axes
 from shootout.tell.limits import Limit
-from shootout.tell.study_options import MetricOptions, ModelOptions, StreamOptions
 
 MOST_RESTARTS = 1_000
 """It is the time that ends a gate."""
@@ -155,7 +154,7 @@ def make_study(reference: Reference, candidate: str | None, limits: Limits, opti
     Raises:
         UsageError: as `plan_contest`.
     """
-    names = [name for table in (ModelOptions, MetricOptions, StreamOptions) for name in table.__annotations__]
+    names = {*Study.model_fields, *study_options()} - {"pythons"}
     given = {**reference.given, **{name: options[name] for name in names if name in options}}
     if isinstance(given["model"], tuple):
         raise UsageError(f"{ONE_SIZE}: --model names {len(given['model'])}; the other file is the --candidate")
@@ -183,8 +182,6 @@ def make_study(reference: Reference, candidate: str | None, limits: Limits, opti
         "max_restarts": MOST_RESTARTS,
         "least_restarts": LEAST_TAILS if limits.policy and _asks_spread(limits) else 0,
     }
-    if "max_error" in options:
-        fields["max_error"] = options["max_error"]
     # An empty state says that there is none; anything else that is empty says nothing.
     study = checked(read_axes({key: value for key, value in fields.items() if value or key == "state"}))
     _refuse_sizes(study, reference)
