@@ -770,19 +770,31 @@ class Sure(Part):
     command: str | None = None
 
 
-class Answer(Part):
+class Choice(Part):
+    """What is chosen among those that may be shipped: of a run's answer, and of a decision by a policy.
+
+    Attributes:
+        reason: why nothing is chosen, or only the best so far; null if a verdict supports the choice.
+        tied: those that may be as good, within the indifference as far as measured; the choice among them and the
+            chosen one is by `chosen_by`.
+        unsettled: those that measured worse by more than that, but aren't known to be.
+    """
+
+    reason: str | None = None
+    tied: tuple[Rival, ...] = ()
+    chosen_by: tuple[Chosen, ...] = ()
+    unsettled: tuple[Rival, ...] = ()
+
+
+class Answer(Choice):
     """Of one cell, which is a group of arms that raced each other.
 
     Attributes:
         ship: null where nothing that may be shipped was measured, or the figures can't be trusted.
-        reason: why `ship` is null, or only the fastest so far; null if a verdict supports it.
         alone: whether `ship` is the only target that was measured, so that nothing was compared.
         otherwise: what an expert would take otherwise, and its time ÷ the shipped one's: the fastest of ONNX Runtime's
             and AOTInductor's FP32 (on CUDA: of TensorRT and ONNX Runtime), else the baseline.
         eligible: the arms that may be shipped, whatever their times; `ship` is one of them.
-        tied: arms that may be as fast, within the indifference as far as measured; the choice among them and the
-            shipped one is by `chosen_by`.
-        unsettled: arms that measured slower, but aren't known to be.
         passed: all others with a time.
         same_within: a ratio in it is `same` up to this difference; in a row of the document, up to 0.01.
         smaller: what less size costs; of groups that compare precisions with their own FP32 only.
@@ -797,13 +809,9 @@ class Answer(Part):
     group: str
     same_within: float = INDIFFERENT
     ship: Shipped | None
-    reason: str | None = None
     alone: bool = False
     otherwise: Rival | None = None
     eligible: tuple[str, ...] = ()
-    tied: tuple[Rival, ...] = ()
-    chosen_by: tuple[Chosen, ...] = ()
-    unsettled: tuple[Rival, ...] = ()
     sure: Sure
     passed: tuple[Passed, ...] = Field(default=(), serialization_alias="not")
     not_raced: tuple[NotRaced, ...] = ()

@@ -11,6 +11,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from shootout.apps.judge.cell import is_plain
 from shootout.apps.judge.why import find_why
 from shootout.core.constants import BIAS_FLOOR
 from shootout.core.contract import SCALED
@@ -43,8 +44,9 @@ def add_scores(rows: Sequence[Row], group: Group, facts: Header) -> list[Row]:
     """
     record = group.record
     scores = {label: list_outputs(line.scores) for label, line in group.checked.items() if line.scores}
+    plain = {row.arm: scores[row.arm] for row in rows if row.arm in scores and is_plain(row)}
     sized = [row.model_copy(update={"quantized": _measure_quantized(row)}) for row in rows]
-    compared = [_add_metric(row, record, scores, facts.given) for row in sized]
+    compared = [_add_metric(row, record, scores.get(row.arm), plain, facts.given) for row in sized]
     timed = {row.arm: row for row in compared if row.outcome == "measured"}
     found = []
     arms = {arm.label: arm for arm in record.arms}
@@ -76,16 +78,25 @@ def list_outputs(scores: Scores) -> list[Scores]:
     return [replace(one, fault=_find_score_fault(one)) for one in (scores, *scores.other_outputs)]
 
 
-def _add_metric(row: Row, record: GroupRecord, scores: Mapping[str, Sequence[Scores]], given: Mapping[str, Any]) -> Row:
-    """Add the mean score and how it changed, of several outputs the worst; or a note if there are no scores."""
-    mine = scores.get(row.arm)
+def _add_metric(
+    row: Row,
+    record: GroupRecord,
+    mine: Sequence[Scores] | None,
+    plain: Mapping[str, Sequence[Scores]],
+    given: Mapping[str, Any],
+) -> Row:
+    """Add the mean score and how it changed, of several outputs the worst; or a note if there are no scores.
+
+    Args:
+        plain: the scores of plain FP32, by arm: a loss against anything else says nothing of the model.
+    """
     if not row.fidelity or not mine:
         return row
     if fault := next((one.fault for one in mine if one.fault), ""):
         return row.model_copy(update={"notes": (*row.notes, f"metric: {fault}")})
     found = []
     for number, one in enumerate(mine):
-        others = {arm: known[number] for arm, known in scores.items() if len(known) == len(mine)}
+        others = {arm: known[number] for arm, known in plain.items() if len(known) == len(mine)}
         found.append(_measure_metric(row, record, one, others, given))
     worst, *better = sorted(found, key=_rank_metric)
     metric = worst.model_copy(update={"other_outputs": tuple(better)})
@@ -205,7 +216,7 @@ def _find_score_fault(scores: Scores) -> str:
 
 def _reference_of(row: Row, record: GroupRecord, known: Container[str]) -> str | None:
     """Return the arm, one of the known, that a row is compared with; None for plain FP32 itself."""
-    if row.arm not in known or is_exact(row.precision, row.scheme, row.file):
+    if is_exact(row.precision, row.scheme, row.file):
         return None
     candidates = (record.references.get(row.arm), record.baseline)
     return next((arm for arm in candidates if arm and arm in known and arm != row.arm), None)

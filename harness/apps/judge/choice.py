@@ -62,7 +62,7 @@ def choose(cell: Cell) -> Answer:
         sound = [row for row in timed if faults[row.arm] == cell.withheld(row.arm)]
         cell = replace(cell, unvouched=cell.unvouched or faults[timed[0].arm])
         unsound = {arm: why for arm, why in unsound.items() if arm not in {row.arm for row in sound}}
-    kept = [row for row in sound if admits(cell, row)] or [row for row in sound if row.is_judged]
+    kept = [row for row in sound if admits(row)] or [row for row in sound if row.is_judged]
     if not kept:
         return _answer_nothing(cell, UNJUDGED if sound else faults[timed[0].arm], unsound)
     led = choose_among(
@@ -128,7 +128,7 @@ def _describe_choice(cell: Cell, led: Led, sound: Sequence[Row], unsound: Mappin
         passed=(*sorted(passed, key=_ratio_value), *_list_unsound(unsound)),
         not_raced=_group_not_raced(cell),
         would_change=tuple(_changes_by_error_limit(cell, shipped, sound, rivals)),
-        smaller=_smaller_steps(cell, shipped, sound, rivals),
+        smaller=_smaller_steps(shipped, sound, rivals),
         no_gain=tuple(_list_no_gains(cell, sound)),
         next=find_next(cell, shipped, instead, is_over=is_over),
         no_folder=no_folder,
@@ -185,7 +185,7 @@ def describe_shipped(row: Row, cell: Cell) -> Shipped:
     fidelity, timing = row.fidelity, _timing_of(row)
     return Shipped(
         arm=row.arm,
-        admitted=admits(cell, row) or "alone",
+        admitted=admits(row) or "alone",
         median_ns=timing.median_ns,
         ratio=None if row.arm == cell.baseline else timing.ratio,
         artifact_bytes=row.artifact_bytes,
@@ -234,12 +234,12 @@ def _changes_by_error_limit(
 ) -> Iterable[WouldChange]:
     """Yield the rows that would be shipped under a looser or a tighter limit on the error."""
     plain = [row for row in sound if is_plain(row)]
-    if admits(cell, shipped) == "metric" and plain:
+    if admits(shipped) == "metric" and plain:
         led = choose_among({row.arm: row for row in plain}, _order_times(plain, cell.baseline), cell.judged)
         row = next(row for row in plain if row.arm == led.first)
         yield WouldChange(when="tighter", arm=row.arm, ratio=rivals[row.arm], **quality_of(row))
-    if admits(cell, shipped):
-        others = [row for row in sound if not admits(cell, row) and is_faster(rivals.get(row.arm))]
+    if admits(shipped):
+        others = [row for row in sound if not admits(row) and is_faster(rivals.get(row.arm))]
         for row in sorted(others, key=lambda row: _ratio_value(Rival(arm=row.arm, ratio=rivals[row.arm]))):
             yield describe_refused(cell, row, rivals[row.arm], [shipped.arm, row.arm])
 
@@ -253,9 +253,7 @@ def is_faster(ratio: Ratio | None) -> bool:
     )
 
 
-def _smaller_steps(
-    cell: Cell, shipped: Row, sound: Sequence[Row], rivals: Mapping[str, Ratio | None]
-) -> tuple[SmallerStep, ...]:
+def _smaller_steps(shipped: Row, sound: Sequence[Row], rivals: Mapping[str, Ratio | None]) -> tuple[SmallerStep, ...]:
     """Return the rows of known error below the shipped one's size that nothing as small beats in time.
 
     Only a cell that compares precisions has any.
@@ -263,7 +261,7 @@ def _smaller_steps(
     if not any(_timing_of(row).own_fp32_ratio for row in sound):
         return ()
     steps, least = [], shipped.artifact_bytes or 0
-    known = [row for row in sound if row.is_judged or admits(cell, row)]
+    known = [row for row in sound if row.is_judged or admits(row)]
     for row in sorted(known, key=lambda row: _timing_of(row).median_ns):
         if row is not shipped and 0 < (row.artifact_bytes or 0) < least / AS_SMALL:
             least = row.artifact_bytes or 0

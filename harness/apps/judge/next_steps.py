@@ -92,7 +92,7 @@ def find_next(cell: Cell, shipped: Row, instead: Rival | None, *, is_over: bool)
         return go_on(cell) if is_open else measure_again(cell)
     if find_scenario(shipped.scenario).varies:
         return _race_one_size(cell, [row.arm for row in cell.rows if row.group == cell.group and row.end_to_end])
-    if not admits(cell, shipped) and not is_exact(shipped.precision, shipped.scheme, shipped.file):
+    if not admits(shipped) and not is_exact(shipped.precision, shipped.scheme, shipped.file):
         return command_to_measure(cell, [shipped.arm], shipped) or command_to_accept(cell, shipped)
     if not instead and why_no_folder(shipped):
         return None

@@ -32,7 +32,7 @@ from shootout.core.errors import ExitCode, UsageError
 from shootout.core.stats.readings import LEAST_TAILS, median
 from shootout.core.stats.verdicts import Comparison, Verdict
 from shootout.tell import reproduce
-from shootout.tell.document import Chosen, Document, Finding, Part, Ratio, Rival, Row, ratio_of, stand
+from shootout.tell.document import Choice, Document, Finding, Part, Ratio, Rival, Row, ratio_of, stand
 from shootout.tell.limits import Limit, Standing
 
 DRAWS = 1_000
@@ -84,15 +84,11 @@ class Miss(Part):
     alone: bool
 
 
-class Decision(Part):
+class Decision(Choice):
     """What a policy says of some runs.
 
     Attributes:
         chosen: a label; null if no candidate is proven to meet every limit, or the first place rests on nothing.
-        tied: those that may be as good, within the policy's margin as far as measured; the choice among them and the
-            chosen one is by `chosen_by`.
-        unsettled: those that measured worse by more than that, but aren't known to be.
-        reason: why nothing is chosen.
         settle: the command that would settle it.
         misses: of those that break a limit, the nearest first.
         stability: how often each is chosen when it is decided again on 1,000 resamples of the restarts.
@@ -103,10 +99,6 @@ class Decision(Part):
     runs: tuple[str, ...]
     policy: Policy
     chosen: str | None = None
-    tied: tuple[Rival, ...] = ()
-    chosen_by: tuple[Chosen, ...] = ()
-    unsettled: tuple[Rival, ...] = ()
-    reason: str | None = None
     settle: str | None = None
     candidates: tuple[Judged, ...] = ()
     misses: tuple[Miss, ...] = ()
