@@ -109,7 +109,7 @@ def draw_dots(title: str, caption: str, panels: Sequence[DotPanel]) -> Figure | 
 
 
 def _describe_panel(panel: DotPanel) -> str:
-    targets = (f"{line.name} {line.figure}, {line.told}" for line in panel.lines[:MOST_TARGETS])
+    targets = (f"{line.name} {line.figure}".strip() + f", {line.told}" for line in panel.lines[:MOST_TARGETS])
     return f"{panel.title}, {panel.axis}: {'; '.join(targets)}."
 
 

@@ -1,4 +1,4 @@
-"""The other two figures, as charts: what is drawn of a run, and when there is nothing to draw; and how SVG is made."""
+"""The three figures, as charts: what is drawn of a run, when there is nothing to draw, and how SVG is made."""
 
 from __future__ import annotations
 
@@ -10,14 +10,20 @@ from typing import Any
 from support import reference_runs
 from support.races.cells import cell, document, fidelity, row
 
+from shootout.apps.judge.decide import figure
+from shootout.apps.judge.decide.candidates import read_question
+from shootout.apps.judge.decide.decision import decide
+from shootout.apps.judge.decide.policy import read_policy
 from shootout.core.contract import short
 from shootout.core.journal.records import Played
 from shootout.core.messages import LoadTestResult, TriedRate
-from shootout.tell.document import Rate, Row, Serving
+from shootout.tell.document import Document, Rate, Row, Serving
 from shootout.tell.page import accuracy, contents, curves, intervals
-from shootout.tell.page.charts import DARK, cut, to_svg
+from shootout.tell.page.charts import BEHIND, CHOSEN, DARK, EVEN, SOFT, cut, to_svg
 from shootout.tell.page.contents import MeasuredRun
+from shootout.tell.page.intervals import DotLine, find_group_panels, find_lines
 from shootout.tell.report import Figure
+from shootout.tell.table import compare_rows
 from shootout.tell.wording import bound_metric
 
 SHARED_OUTPUTS = Path(__file__).resolve().parents[2] / "results" / "reference"
@@ -54,9 +60,9 @@ def play(found: Row, *steps: TriedRate) -> Played:
 
 
 def test_one_drawing_fits_every_width_and_turns_dark():
-    figure = intervals.draw_intervals(PLAIN)
-    assert figure
-    svg = to_svg(replace(figure, description="how <fast>"))
+    drawn = intervals.draw_intervals(PLAIN)
+    assert drawn
+    svg = to_svg(replace(drawn, description="how <fast>"))
     opening = svg[: svg.index(">")]
     assert 'width="480"' in opening
     assert ' viewBox="0 0 ' in opening
@@ -64,6 +70,74 @@ def test_one_drawing_fits_every_width_and_turns_dark():
     assert 'aria-label="Time relative to the target to ship. how &lt;fast&gt;"' in opening
     assert all(f'[fill="{light}"]{{fill:{dark}}}' in svg for light, dark in DARK.items())
     assert svg.count("@media screen and (prefers-color-scheme:dark)") == svg.count("<svg") == 1
+
+
+def lines_of(found: Document) -> dict[str, DotLine]:
+    return {one.name: one for one in find_lines(compare_rows(found.groups[0], found))}
+
+
+def data_of(found: Document) -> list[dict[str, Any]]:
+    """All data of the intervals."""
+    return [one for values in inline(intervals.draw_intervals(found)) for one in values]
+
+
+def test_each_target_stands_at_its_ratio_to_what_ships_and_has_its_time():
+    slow, fast, same, wrong = row("slow", 2e6), row("fast", 5e5), row("same", 5.05e5), row("wrong:cpu:int8", 2e5)
+    wrong = wrong.model_copy(update={"fidelity": fidelity(0.2)})
+    found = lines_of(document(cell(slow, fast, same, wrong, row("gone", None))))
+    told = {name: (one.color, one.value, one.figure, one.told) for name, one in found.items()}
+    assert told == {
+        "fast": (CHOSEN, 1.0, "500 us", "ships"),
+        "same": (EVEN, 1.01, "505 us", "same (within 3.0 %)"),
+        "slow": (BEHIND, 4.0, "2 ms", "4.00x slower (3.92 to 4.08)"),
+        "wrong:cpu:int8": (SOFT, 0.4, "200 us", "2.50x faster (2.45 to 2.55), accuracy unknown"),
+    }
+    assert [*found] == [*told], "what may not be shipped comes last, and what was skipped isn't drawn"
+
+
+def test_without_anything_to_ship_the_baseline_is_the_reference():
+    found = document(cell(row("slow", 2e6), row("fast", 5e5), control_holds=False, unvouched="the control differs"))
+    assert found.answer[0].ship is None
+    (panel,) = find_group_panels(found)
+    assert panel.axis == "time relative to slow"
+    assert {one.name: (one.value, one.color) for one in panel.lines} == {"slow": (1.0, SOFT), "fast": (0.25, SOFT)}
+
+
+def test_a_target_that_was_never_measured_with_what_ships_has_no_interval():
+    found = document(cell(row("slow", 2e6), row("fast", 5e5)))
+    alone = found.rows[0].model_copy(
+        update={"end_to_end": found.rows[0].end_to_end.model_copy(update={"ship_ratio": None})}
+    )
+    by_name = lines_of(found.model_copy(update={"rows": (alone, found.rows[1])}))
+    slow = by_name["slow"]
+    assert (slow.ends, slow.value, slow.told) == (None, 4.0, "not measured together"), "of the medians"
+
+
+def test_an_end_that_nothing_is_known_of_goes_to_the_edge():
+    found = document(cell(row("slow", 2e6), row("fast", 5e5), within=float("inf")))
+    data = [one for one in data_of(found) if "left" in one]
+    assert data
+    assert all(one["left"] and one["right"] for one in data)
+
+
+def test_words_without_room_lose_what_is_drawn_and_keep_why_a_target_is_refused():
+    names = "onnxruntime+tensorrt:cuda:int8", "b:cuda:int8"
+    wrong = [row(name, 2e5).model_copy(update={"fidelity": fidelity(0.2)}) for name in names]
+    drawn = data_of(document(cell(row("slow", 2e6), row("fast", 5e5), *wrong)))
+    told = {one["name"]: one["told"] for one in drawn if "told" in one}
+    assert told["b:cuda:int8, 200 us"] == "2.50x faster, accuracy unknown"
+    assert told["onnxruntime+tensorrt:cuda:int8, 200 us"] == "accuracy unknown"
+
+
+def test_a_run_without_a_time_has_no_figure():
+    assert intervals.draw_intervals(document(cell(row("gone", None)))) is None
+
+
+def test_without_a_chosen_one_all_stand_against_the_least():
+    decision = decide(read_policy(None, {"p99": "1us"}), read_question([SHARED_OUTPUTS / "decide-digits"]))
+    panel = next(figure.find_panels(decision))
+    assert (panel.title, panel.axis) == ("Objective: latency", "time relative to the least")
+    assert min(line.value for line in panel.lines if line.value) == 1.0
 
 
 def test_a_sweep_is_drawn_with_the_bracket_in_which_the_lead_changes():
@@ -74,19 +148,6 @@ def test_a_sweep_is_drawn_with_the_bracket_in_which_the_lead_changes():
     assert chart
     assert f"Shaded: {short(crossing.below)} is faster up to batch {crossing.low}, " in chart.caption
     assert {one["x"] for one in holding(chart, "x")} == {row.batch for row in run.document.rows if row.end_to_end}
-
-
-def test_an_arm_that_failed_has_no_line_along_the_sizes():
-    cells = [
-        cell(
-            row("a", 1e6, group=f"toy, batch {batch}", batch=batch),
-            row("b", 2e6, group=f"toy, batch {batch}", batch=batch, outcome="failed"),
-            group=f"toy, batch {batch}",
-        )
-        for batch in (1, 8)
-    ]
-    points = holding(curves.draw_curves(MeasuredRun(document(*cells))), "x")
-    assert [(one["name"], one["x"]) for one in points] == [("a", 1), ("a", 8)]
 
 
 def test_each_target_stands_at_its_time_and_its_error_and_is_hollow_where_it_may_not_ship():
@@ -128,11 +189,6 @@ def test_the_limit_is_a_line_and_what_was_given_up_lies_above_it():
     shapes = {one["name"]: (one["kind"], one["y"]) for one in holding(chart, "x")}
     assert shapes == {"a": (curves.HELD, 4.0), "b": (curves.GAVE_UP, 15.0)}
     assert holding(chart, "limit") == [{"limit": 5.0}]
-
-
-def test_no_chart_asks_for_data_elsewhere():
-    charts = (curves.draw_curves(read("batch-crossover")), accuracy.draw_accuracy(read("frontier").document))
-    assert all("url" not in str(inline(chart)) for chart in charts)
 
 
 def test_letters_beyond_16_bits_are_never_cut_in_two():
