@@ -81,10 +81,8 @@ def _sum_up(rows: list[dict[str, Any]], injected: float) -> dict[str, Any]:
 def _run_gate(bench: Bench, number: int, injected: float) -> dict[str, Any]:
     out = bench.folder / f"gate-{number}"
     limit = Deadline(read_seconds("--max-time", bench.max_time or MAX_TIME))
-    spin = "spin:cpu:fp32"
-    recorded = Reference(place="planted", target=spin, again=spin, given={"model": "identity"})
     with show_progress() as progress:
-        found = race(_make_contest(number, injected), recorded, LIMITS, out, limit=limit, progress=progress, fresh=True)
+        found = race(_make_contest(number, injected), out, limit=limit, progress=progress, fresh=True)
     shutil.rmtree(out, ignore_errors=True)
     ratio = found.ratio
     return {
@@ -128,4 +126,5 @@ def _make_contest(number: int, injected: float) -> Contest:
     record = GroupRecord(name="gate", baseline=first, comparisons=1, arms=with_control(arms[0], arms), goal=LIMITS.goal)
     group = PlannedGroup(record=record, request=Request(model="identity"), skips={})
     plan = replace(planned, groups=[group], identity=f"gate {number} {injected}")
-    return Contest(plan=plan, reference=first, candidate=second)
+    recorded = Reference(place="planted", target=str(target), again=str(target), given={"model": "identity"})
+    return Contest(plan=plan, recorded=recorded, limits=LIMITS, names=(first, second))

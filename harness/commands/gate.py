@@ -12,10 +12,10 @@ from pathlib import Path
 
 from shootout.apps.judge.analysis import analyse
 from shootout.apps.judge.gate import github, racing
-from shootout.apps.judge.gate.evidence import Limits, read_limits
+from shootout.apps.judge.gate.evidence import read_limits
 from shootout.apps.judge.gate.output import render, write_gate
 from shootout.apps.judge.gate.racing import Contest, plan_contest
-from shootout.apps.judge.gate.reference import Reference, read_reference
+from shootout.apps.judge.gate.reference import read_reference
 from shootout.apps.judge.gate.verdict import (
     Gate,
     GatePurpose,
@@ -90,23 +90,20 @@ def _run_gate(place: Path, options: GateOptions) -> Gate:
         if is_ci() and not fresh:
             refuse_earlier(out)
         if not reference.is_shipped:
-            return race(contest, reference, limits, out, limit=limit, progress=progress, fresh=fresh)
+            return race(contest, out, limit=limit, progress=progress, fresh=fresh)
         try:  # no other run comes between the packing and the race
             with machine_lock(str(out), progress.wait, limit=limit.part()) as waited_s:
                 limit.put_off(waited_s)
-                contest = pack_candidate(contest, limits, out, limit=limit, progress=progress, fresh=fresh)
-                racing.refuse_another_model(reference, contest)
-                contest = racing.note_same_model(reference, contest)
+                contest = pack_candidate(contest, out, limit=limit, progress=progress, fresh=fresh)
+                racing.refuse_another_model(contest)
+                contest = racing.note_same_model(contest)
                 progress.reword = partial(racing.reword, contest)
-                return race(contest, reference, limits, out, limit=limit, progress=progress, fresh=fresh)
+                return race(contest, out, limit=limit, progress=progress, fresh=fresh)
         except NothingMeasured as error:
-            found = tell_unraced(out, contest.names, reference, limits, str(error))
-            return found.model_copy(update={"given": contest.given or None})
+            return tell_unraced(out, contest, str(error))
 
 
-def pack_candidate(
-    contest: Contest, limits: Limits, out: Path, *, limit: Deadline, progress: ProgressDisplay, fresh: bool
-) -> Contest:
+def pack_candidate(contest: Contest, out: Path, *, limit: Deadline, progress: ProgressDisplay, fresh: bool) -> Contest:
     """Make a shipped folder of the candidate, if it isn't one, and plan the race of folder against folder.
 
     Args:
@@ -125,11 +122,11 @@ def pack_candidate(
     folder = place.resolve() / racing.name_folder(contest)
     if folder.exists() and not begun(place / racing.RUN):
         raise UsageError(f"{str(folder)!r} was not made by `shootout gate`, so it stays as it is: choose another --out")
-    progress.stage(f"packing the candidate {contest.candidate}, so that it runs by a load.py as the reference does")
+    progress.stage(f"packing the candidate {contest.names[1]}, so that it runs by a load.py as the reference does")
     if fresh:
         shutil.rmtree(folder, ignore_errors=True)
     run = place / racing.RUN
-    fresh = fresh or _starts_over(run, plan, contest.candidate)
+    fresh = fresh or _starts_over(run, plan, contest.names[1])
     if not fresh and begun(run) and (found := read_run(run)).complete:
         refuse_stale(out, found)
     document = measure(
@@ -140,7 +137,7 @@ def pack_candidate(
         raise NothingMeasured(
             "the time was over before the candidate was measured by itself; run the same command again"
         )
-    return racing.pack(contest, limits, folder, run, progress)
+    return racing.pack(contest, folder, run, progress)
 
 
 def refuse_earlier(out: Path) -> None:
@@ -158,26 +155,15 @@ def _starts_over(out: Path, plan: Plan, candidate: str) -> bool:
     return begun(out) and not count_restarts(out, candidate) and not can_go_on(out, plan)
 
 
-def race(
-    contest: Contest,
-    reference: Reference,
-    limits: Limits,
-    out: Path,
-    *,
-    limit: Deadline,
-    progress: ProgressDisplay,
-    fresh: bool = False,
-) -> Gate:
+def race(contest: Contest, out: Path, *, limit: Deadline, progress: ProgressDisplay, fresh: bool = False) -> Gate:
     """Measure until the limit is decided, the exact evidence is red, or the time is up; what that says.
 
     Raises:
         UsageError: `out` holds another gate with times of its candidate, or one of another machine or versions.
         Unavailable: one of the two turned out not to run here.
     """
-    names, packed = contest.names, contest.packed
-    fresh = fresh or _starts_over(out, contest.plan, contest.candidate)
-    earlier = 0 if fresh else count_restarts(out, contest.candidate)
-
+    fresh = fresh or _starts_over(out, contest.plan, contest.names[1])
+    earlier = 0 if fresh else count_restarts(out, contest.names[1])
     try:
         measure(
             contest.plan,
@@ -185,17 +171,15 @@ def race(
             fresh=fresh,
             limit=limit,
             progress=progress,
-            purpose=GatePurpose(out, names, reference, limits, packed=packed),
+            purpose=GatePurpose(out, contest),
             wait=limit.part(),
             command=command_of(sys.argv[1:]),
         )
     except NothingMeasured as error:
-        found = tell_unraced(out, names, reference, limits, str(error))
-        return found.model_copy(update={"given": contest.given or None})
-    found = judge_gate(out, names, reference, limits, packed=packed)
-    folder = contest.rival.target.folder if reference.is_shipped else ""
-    more = {"earlier_restarts": earlier, "notes": (*contest.notes, *found.notes), "folder": shorten(folder) or None}
-    more |= {"given": contest.given or None, "again": racing.tell_again(reference, contest)}
+        return tell_unraced(out, contest, str(error))
+    found = judge_gate(out, contest)
+    folder = contest.rival.target.folder if contest.recorded.is_shipped else ""
+    more = {"earlier_restarts": earlier, "folder": shorten(folder) or None, "again": racing.tell_again(contest)}
     return found.model_copy(update=more | ({"next": None} if is_ci() else {}))  # in CI no later command takes it up
 
 

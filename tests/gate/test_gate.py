@@ -5,19 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from support.races import fakes, made, planted
 
 from shootout.apps.judge.analysis import analyse
 from shootout.apps.judge.gate.evidence import Limits, read_limits
+from shootout.apps.judge.gate.racing import Contest
 from shootout.apps.judge.gate.reference import Reference
 from shootout.apps.judge.gate.verdict import Gate, GatePurpose, judge_gate
 from shootout.core.messages import Verified
 from shootout.tell.limits import Standing
 
 NAMES = "numpy:cpu:fp32", "onnxruntime:cpu:fp32"
-RECORDED = Reference(place="made", target=NAMES[0], again=NAMES[0], given={"model": "digits"})
+MADE = made.A.label, made.B.label
+
+
+def contest(limits: Limits | None = None, names: tuple[str, str] = MADE, **recorded: Any) -> Contest:
+    """A race whose reference was recorded so."""
+    reference = Reference(place="made", target=names[0], again=names[0], given={"model": "digits"}, **recorded)
+    return Contest(plan=cast(Any, None), recorded=reference, limits=limits or Limits(), names=names)
 
 
 def raced(
@@ -35,8 +43,8 @@ def raced(
     planted.on_stage(patch)[0].restart_sd = sd
     out = tmp_path / f"run {limits.size}"
     asked = planted.study(1, baseline=NAMES[0], goal=str(limits.goal), max_restarts=most)
-    planted.run(out, asked, purpose=GatePurpose(out, NAMES, RECORDED, limits))
-    return judge_gate(out, NAMES, RECORDED, limits)
+    planted.run(out, asked, purpose=GatePurpose(out, contest(limits, NAMES)))
+    return judge_gate(out, contest(limits, NAMES))
 
 
 @pytest.mark.parametrize(
@@ -110,9 +118,8 @@ def test_a_reference_that_was_exported_anew_is_told(tmp_path: Path):
         *(made.played(arm, 0, 100.0) for arm in made.ARMS),
         made.rounds(0),
     )
-    names = made.A.label, made.B.label
     for key, told in (("then", 1), ("now", 0), ("", 0)):
-        found = judge_gate(out, names, replace(RECORDED, export=key), Limits())
+        found = judge_gate(out, contest(export=key))
         assert sum("another export than the one recorded" in one for one in found.notes) == told
 
 
@@ -130,8 +137,7 @@ def test_a_reference_far_from_its_own_record_is_told(tmp_path: Path, then: float
     out = made.write(
         tmp_path / "run", made.header(), *(made.played(arm, 0, 100.0) for arm in made.ARMS), made.rounds(0)
     )
-    names = made.A.label, made.B.label
-    notes = judge_gate(out, names, replace(RECORDED, median_ns=then), Limits()).notes
+    notes = judge_gate(out, contest(median_ns=then)).notes
     found = [one for one in notes if "recorded time" in one]
     assert [one.startswith(told) for one in found] == [True] if told else not found
 
@@ -140,8 +146,7 @@ def test_a_policy_that_limits_nothing_is_told(tmp_path: Path):
     out = made.write(
         tmp_path / "run", made.header(), *(made.played(arm, 0, 100.0) for arm in made.ARMS), made.rounds(0)
     )
-    names = made.A.label, made.B.label
     for policy, told in (({}, True), ({"indifferent": "3%"}, True), ({"limits": {"size": "5MB"}}, False)):
         limits = read_limits({"policy": policy})
-        notes = judge_gate(out, names, RECORDED, limits).notes
+        notes = judge_gate(out, contest(limits)).notes
         assert any("only the gate's own limits apply" in one for one in notes) is told

@@ -29,7 +29,7 @@ from shootout.core.results.run import Run, read_run
 NAMES = made.A.label, made.B.label
 RECORDED = Reference(place="made", target=NAMES[0], again=NAMES[0], given={"model": "identity"})
 PLAN = SimpleNamespace(identity="0", groups=[SimpleNamespace(record=SimpleNamespace(arms=made.ARMS))])
-CONTEST = Contest(plan=cast(Any, PLAN), reference=NAMES[0], candidate=NAMES[1])
+CONTEST = Contest(plan=cast(Any, PLAN), recorded=RECORDED, limits=Limits(), names=NAMES)
 RED = not_run(made.GROUP, made.B, NotRun(NotRunKind.OFF_LIMITS, "size is 2 B"))
 
 
@@ -47,20 +47,20 @@ def first_line(found: Gate) -> str:
     return " · ".join(tell_outcome(found).parts)
 
 
-def race(out: Path, limits: Limits, patch: pytest.MonkeyPatch, *, is_from_here: bool = True) -> tuple[Gate, list[bool]]:
+def race(out: Path, patch: pytest.MonkeyPatch, *, is_from_here: bool = True) -> tuple[Gate, list[bool]]:
     """A gate in a folder, and whether what it holds is gone on with."""
     asked: list[bool] = []
     patch.delenv("CI", raising=False)
     patch.setattr(verdict, "is_from_here", lambda _: is_from_here)
     patch.setattr(command, "measure", lambda *_, purpose, **__: asked.append(purpose.goes_on(read_run(out))))
-    found = command.race(CONTEST, RECORDED, limits, out, limit=Deadline(None), progress=cast(Any, None))
+    found = command.race(CONTEST, out, limit=Deadline(None), progress=cast(Any, None))
     return found, asked
 
 
 def test_a_finished_gate_answers_for_what_it_decides_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    found, asked = race(written(tmp_path / "told", 90.0), Limits(), monkeypatch)
+    found, asked = race(written(tmp_path / "told", 90.0), monkeypatch)
     assert (found.outcome, asked) == ("pass", [False])
-    found, asked = race(written(tmp_path / "loosened", 90.0, RED), Limits(), monkeypatch)
+    found, asked = race(written(tmp_path / "loosened", 90.0, RED), monkeypatch)
     assert (found.outcome, asked) == ("undecided", [True]), "red by a limit that is no more"
 
 
@@ -68,13 +68,13 @@ def test_restarts_of_an_earlier_command_are_told_as_such_in_the_first_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     out = written(tmp_path / "told", 90.0)
-    found, _ = race(out, Limits(), monkeypatch)
+    found, _ = race(out, monkeypatch)
     assert "6 restarts (all by an earlier command)" in first_line(found)
     assert "8 restarts (6 by an earlier command)" in first_line(found.model_copy(update={"restarts": 8}))
     monkeypatch.setattr(command, "measure", lambda *_, **__: written(tmp_path / "new", 90.0))
     how: dict[str, Any] = {"limit": Deadline(None), "progress": cast(Any, None)}
     for folder, fresh in ((tmp_path / "new", False), (out, True)):
-        found = command.race(CONTEST, RECORDED, Limits(), folder, **how, fresh=fresh)
+        found = command.race(CONTEST, folder, **how, fresh=fresh)
         assert "· 6 restarts · " in first_line(found), "this command's own"
 
 
@@ -119,9 +119,9 @@ def test_the_same_command_after_a_fix_takes_the_folder_of_a_gate_that_timed_no_c
     monkeypatch.setattr(command, "can_go_on", lambda *_: False)
     monkeypatch.setattr(command, "measure", lambda *_, fresh, **__: asked.append(fresh))
     how: dict[str, Any] = {"limit": Deadline(None), "progress": cast(Any, None)}
-    command.race(CONTEST, RECORDED, Limits(), out, **how)
+    command.race(CONTEST, out, **how)
     monkeypatch.setattr(command, "can_go_on", lambda *_: True)
-    command.race(CONTEST, RECORDED, Limits(), out, **how)
+    command.race(CONTEST, out, **how)
     assert asked == [starts_over, False], "what the same candidate began is gone on with"
 
 
@@ -138,7 +138,7 @@ def test_an_undecided_gate_tells_the_same_command_with_more_time(
     out = made.write(tmp_path / "gate", begun, *lines, made.ended(complete=not goes_on))
     monkeypatch.setenv("CI", ci)
     monkeypatch.setattr(command, "measure", lambda *_, **__: None)
-    found = command.race(CONTEST, RECORDED, Limits(), out, limit=Deadline(None), progress=cast(Any, None))
+    found = command.race(CONTEST, out, limit=Deadline(None), progress=cast(Any, None))
     assert found.outcome == ("undecided" if goes_on else "pass")
     told = f"shootout gate model-1 --candidate new.onnx --out {out} --max-time 1m" if goes_on and not ci else None
     assert found.next == told, "in CI no later command takes it up"
@@ -149,7 +149,7 @@ def test_a_finished_gate_is_none_of_another_machine_s_or_other_versions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     with pytest.raises(UsageError, match="begun on another machine or with other versions: add --fresh"):
-        race(written(tmp_path / "told", 90.0), Limits(), monkeypatch, is_from_here=False)
+        race(written(tmp_path / "told", 90.0), monkeypatch, is_from_here=False)
 
 
 class GoingOn(AnswerPurpose):
@@ -193,9 +193,9 @@ def test_who_turns_out_not_to_run_here_is_no_mere_question_of_time(tmp_path: Pat
     out = made.write(tmp_path / "run", made.header(), not_run(made.GROUP, made.B, why), made.ended())
     if code == Unavailable.exit_code:
         with pytest.raises(Unavailable, match=f"the candidate {NAMES[1]} can't run here: {why.reason}"):
-            judge_gate(out, NAMES, RECORDED, Limits())
+            judge_gate(out, CONTEST)
     else:
-        assert judge_gate(out, NAMES, RECORDED, Limits()).exit_code == code
+        assert judge_gate(out, CONTEST).exit_code == code
 
 
 @pytest.mark.parametrize(("backend", "is_usage"), [("shipped:model-1", True), ("numpy", False)])

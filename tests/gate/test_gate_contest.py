@@ -130,10 +130,10 @@ def test_an_upgrade_to_the_version_that_is_here_is_refused(
     monkeypatch.setattr(racing, "make_plan", plan)
     study = make_study(DIGITS, "numpy@new", Limits(), {"pythons": {"new": "python"}})
     if is_upgrade:
-        assert racing.plan_pair(study, Limits()).candidate == "numpy@new:cpu:fp32"
+        assert racing.plan_pair(study, DIGITS, Limits()).names[1] == "numpy@new:cpu:fp32"
         return
     with pytest.raises(UsageError, match="there is no upgrade: both run numpy 1; install the shipped versions here"):
-        racing.plan_pair(study, Limits())
+        racing.plan_pair(study, DIGITS, Limits())
 
 
 def test_the_chance_of_an_error_is_shared_by_all_that_may_err(monkeypatch: pytest.MonkeyPatch):
@@ -286,13 +286,14 @@ def test_a_packed_candidate_of_other_inputs_or_outputs_is_another_model(tmp_path
     arm = SimpleNamespace(label="rival", target=SimpleNamespace(folder=str(tmp_path / "rival")))
     groups = [SimpleNamespace(record=SimpleNamespace(arms=(arm,)))]
     plan = SimpleNamespace(study=SimpleNamespace(model=("new.onnx",)), groups=groups)
-    contest = racing.Contest(plan=cast(Plan, plan), reference="a", candidate="rival", packed=True)
-    racing.refuse_another_model(shipped, replace(contest, packed=False))
+    how: dict[str, Any] = {"recorded": shipped, "limits": Limits(), "names": ("a", "rival"), "packed": True}
+    contest = racing.Contest(plan=cast(Plan, plan), **how)
+    racing.refuse_another_model(replace(contest, packed=False))
     if not says:
-        racing.refuse_another_model(shipped, contest)
+        racing.refuse_another_model(contest)
         return
     with pytest.raises(UsageError, match=f"the candidate {says}"):
-        racing.refuse_another_model(shipped, contest)
+        racing.refuse_another_model(contest)
 
 
 def test_what_is_no_reference_is_refused(tmp_path: Path):
@@ -405,9 +406,10 @@ def test_a_candidate_s_file_that_is_the_shipped_model_is_noted_and_blames_no_ref
     shipped = replace(DIGITS, place=str(tmp_path / "model-1"), target="shipped:model-1")
     arm = SimpleNamespace(label="rival", target=SimpleNamespace(folder=str(tmp_path / "rival")))
     plan: Any = SimpleNamespace(groups=[SimpleNamespace(record=SimpleNamespace(arms=(arm,)))])
-    alike = racing.Contest(plan=plan, reference="shipped:model-1", candidate="rival", packed=True, given="new.onnx")
-    assert racing.note_same_model(shipped, alike).notes == ("new.onnx comes to the shipped model, byte for byte",)
-    assert racing.note_same_model(shipped, replace(alike, given="")).notes == (), "a target of the same model"
+    how: dict[str, Any] = {"recorded": shipped, "limits": Limits(), "names": ("shipped:model-1", "rival")}
+    alike = racing.Contest(plan=plan, packed=True, given="new.onnx", **how)
+    assert racing.note_same_model(alike).notes == ("new.onnx comes to the shipped model, byte for byte",)
+    assert racing.note_same_model(replace(alike, given="")).notes == (), "a target of the same model"
     why = "relative L2 error 0.9 is above the error bound of this precision, 1e-05"
     told = racing.reword(alike, f"failed: shipped:model-1: {why}")
     assert told == f"new.onnx computes something else than the reference: {why}"
@@ -417,4 +419,4 @@ def test_a_candidate_s_file_that_is_the_shipped_model_is_noted_and_blames_no_ref
     files = iter([{"load.py": "1", "model/m.onnx": "2"}, {"load.py": "1", "model/m.onnx": "3"}])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(racing, "open_shipped", lambda _: SimpleNamespace(files=next(files)))
-        assert racing.note_same_model(shipped, alike).notes == ()
+        assert racing.note_same_model(alike).notes == ()

@@ -14,6 +14,7 @@ from support.races import made
 
 from shootout.apps.judge.analysis import analyse_cells
 from shootout.apps.judge.gate.evidence import Check, Limits, _check_outputs, find_evidence, read_limits
+from shootout.apps.judge.gate.racing import Contest
 from shootout.apps.judge.gate.reference import Reference
 from shootout.apps.judge.gate.verdict import judge_gate
 from shootout.core.contract import Arm, Executed, NotRunKind, Precision, Target
@@ -310,9 +311,10 @@ def test_a_slowdown_is_held_to_its_limit_as_the_race_holds_it(
         for arm, ns in ((made.A, 1e3), (made.B, 1e3 * slowdown), (made.COPY, 1e3)):
             lines.append(made.played(arm, restart, ns * np.exp(rng.normal(0.0, 0.003))))
         lines.append(made.rounds(restart))
+    recorded = Reference(place="made", target=made.A.label, again=made.A.label, given={})
     names = made.A.label, made.B.label
-    recorded = Reference(place="made", target=names[0], again=names[0], given={})
-    found = judge_gate(made.write(tmp_path / "run", made.header(), *lines), names, recorded, Limits(slower=0.05))
+    asked = Contest(plan=cast(Any, None), recorded=recorded, limits=Limits(slower=0.05), names=names)
+    found = judge_gate(made.write(tmp_path / "run", made.header(), *lines), asked)
     assert [one.standing for one in found.checks if one.name == "time"] == [standing]
 
 

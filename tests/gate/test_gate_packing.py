@@ -34,13 +34,17 @@ def contest(target: Target | None = None, reference: str = "shipped:model-1") ->
     arm = SimpleNamespace(target=target or Target(backend="numpy"), label="candidate")
     study = planted.study(1).model_copy(update={"targets": (reference, str(arm.target))})
     plan = SimpleNamespace(groups=[SimpleNamespace(record=SimpleNamespace(arms=(arm,)))], study=study)
-    return Contest(plan=cast(Plan, plan), reference=reference, candidate=arm.label)
+    return of_plan(plan, (reference, arm.label))
+
+
+def of_plan(plan: Any, names: tuple[str, str]) -> Contest:
+    return Contest(plan=plan, recorded=SHIPPED, limits=Limits(), names=names)
 
 
 def pack_for(asked: Contest, out: Path, *, fresh: bool = False) -> Contest:
     """As the command does, without any time."""
     progress = cast(Any, SimpleNamespace(stage=lambda _: None))
-    return command.pack_candidate(asked, Limits(), out, limit=Deadline(None), progress=progress, fresh=fresh)
+    return command.pack_candidate(asked, out, limit=Deadline(None), progress=progress, fresh=fresh)
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +66,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         return SimpleNamespace(rows=[SimpleNamespace(outcome="measured")])
 
     monkeypatch.setattr(command, "measure", measure)
-    monkeypatch.setattr(racing, "plan_pair", lambda study, _: replace(contest(), plan=cast(Plan, study)))
+    monkeypatch.setattr(racing, "plan_pair", lambda study, *_: replace(contest(), plan=cast(Plan, study)))
     return places
 
 
@@ -73,7 +77,7 @@ def test_no_other_run_comes_between_the_packing_and_the_race(tmp_path: Path, mon
         held.append(machine_lock_holder(lock) or "")
         raise NothingMeasured("no time")
 
-    def pack(asked: Contest, limits: Limits, out: Path, **_: object) -> Contest:
+    def pack(asked: Contest, out: Path, **_: object) -> Contest:
         held.append(machine_lock_holder(lock) or "")
         return asked
 
@@ -252,7 +256,7 @@ def test_what_the_checks_of_one_side_alone_take_is_told_as_a_share(
     arm = SimpleNamespace(label="shipped:model-1", target=SimpleNamespace(folder="model-1"))
     plan: Any = SimpleNamespace(groups=[SimpleNamespace(record=SimpleNamespace(arms=(arm,)))])
     monkeypatch.setattr(racing, "open_once", lambda _: SimpleNamespace(median_ns=median_ns, inputs=("x",)))
-    found = racing.note_unpacked(racing.Contest(plan=plan, reference=arm.label, candidate="b"), "it can't be")
+    found = racing.note_unpacked(of_plan(plan, (arm.label, "b")), "it can't be")
     assert told in found.notes[0]
 
 
@@ -264,7 +268,7 @@ def test_an_upgrade_that_passed_is_measured_and_shipped_by_one_command():
         study = checked({"name": "gate", "model": "my model.onnx", "targets": ["onnxruntime"], **asked})
         plan: Any = SimpleNamespace(groups=groups, study=study)
         shipped = Reference(place="model-1", target="shipped:model-1", again="onnxruntime:cpu:fp32", given={})
-        return racing.tell_again(shipped, racing.Contest(plan=plan, reference="a", candidate="b"))
+        return racing.tell_again(replace(of_plan(plan, ("a", "b")), recorded=shipped))
 
     assert again("") is None
     assert again("new") == (

@@ -22,7 +22,7 @@ from shootout.apps.judge.gate.reference import Reference
 from shootout.apps.judge.to_ship import find_arm_to_ship
 from shootout.apps.ship.artifact import find_built
 from shootout.apps.ship.folder import shipping, write_folder
-from shootout.backends.shipped import open_once, open_shipped
+from shootout.backends.shipped import ShippedFolder, open_once, open_shipped
 from shootout.core import backends
 from shootout.core.constants import COPY, SHIPPED
 from shootout.core.contract import Arm, Artifact, Device, NotRunKind, Precision, Target
@@ -63,28 +63,30 @@ class Contest:
     """A reference and a candidate whose race is planned on this machine.
 
     Attributes:
-        reference, candidate: the labels of the two arms.
+        recorded: what the reference is, and where it comes from.
+        limits: what the candidate must keep to.
+        names: the labels of the reference's and the candidate's arm.
         packed: whether this gate made the candidate's folder, so that its record is as new as the race.
-        notes: sentences for people on how the two run.
         given: the candidate's file as it was typed; "" for a target.
+        notes: sentences for people on how the two run.
     """
 
     plan: Plan
-    reference: str
-    candidate: str
+    recorded: Reference
+    limits: Limits
+    names: tuple[str, str]
     packed: bool = False
     given: str = ""
     notes: tuple[str, ...] = ()
 
     @property
-    def names(self) -> tuple[str, str]:
-        """Return the labels of reference and candidate."""
-        return self.reference, self.candidate
-
-    @property
     def rival(self) -> Arm:
         """Return the candidate's arm."""
-        return next(arm for arm in self.plan.groups[0].record.arms if arm.label == self.candidate)
+        return next(arm for arm in self.plan.groups[0].record.arms if arm.label == self.names[1])
+
+    def note(self, text: str) -> Contest:
+        """Return the contest with one more note."""
+        return replace(self, notes=(*self.notes, text))
 
 
 def plan_contest(reference: Reference, candidate: str | None, limits: Limits, options: Mapping[str, Any]) -> Contest:
@@ -101,12 +103,12 @@ def plan_contest(reference: Reference, candidate: str | None, limits: Limits, op
     study = make_study(reference, candidate, limits, options)
     refuse_unjudged(study, limits)
     _refuse_missing(parse_targets(reference.target, describe, study.pythons)[0], study.model[0])
-    contest = plan_pair(study, limits)
+    contest = plan_pair(study, reference, limits)
     notes = tuple(_note_own_file(reference, study))
     return replace(contest, notes=notes, given=candidate if candidate and _is_model(candidate) else "")
 
 
-def plan_pair(study: Study, limits: Limits) -> Contest:
+def plan_pair(study: Study, recorded: Reference, limits: Limits) -> Contest:
     """Plan the race of a study's two targets, the reference first.
 
     Raises:
@@ -120,7 +122,7 @@ def plan_pair(study: Study, limits: Limits) -> Contest:
             fix = _tell_install(arm.target, arm.model) if why.kind is NotRunKind.NOT_INSTALLED else ""
             raise Unavailable(f"the {what} {arm.label} can't run here: {why.reason}; {fix or why.fix}")
     _refuse_equal_versions(plan, mine.target, other.target)
-    return Contest(plan=plan, reference=mine.label, candidate=other.label)
+    return Contest(plan=plan, recorded=recorded, limits=limits, names=(mine.label, other.label))
 
 
 def _refuse_equal_versions(plan: Plan, mine: Target, other: Target) -> None:
@@ -346,7 +348,7 @@ def plan_alone(contest: Contest) -> Plan:
     return make_plan(study.model_copy(update={**alone, "least_restarts": 0}), takes_few_rows=True)
 
 
-def pack(contest: Contest, limits: Limits, folder: Path, run: Path, progress: Progress) -> Contest:
+def pack(contest: Contest, folder: Path, run: Path, progress: Progress) -> Contest:
     """Plan the race with the candidate as a folder; with the candidate as it is, and a note, if that can't be made.
 
     Args:
@@ -363,10 +365,11 @@ def pack(contest: Contest, limits: Limits, folder: Path, run: Path, progress: Pr
         return note_unpacked(contest, str(error))
     study = contest.plan.study
     pair = {"targets": (study.targets[0], f"{SHIPPED}:{folder}"), "options": {}}  # a folder's settings came with it
-    return replace(plan_pair(study.model_copy(update=pair), limits), packed=True, given=contest.given)
+    packed = plan_pair(study.model_copy(update=pair), contest.recorded, contest.limits)
+    return replace(packed, packed=True, given=contest.given)
 
 
-def refuse_another_model(reference: Reference, contest: Contest) -> None:
+def refuse_another_model(contest: Contest) -> None:
     """Refuse a packed candidate that takes other inputs, or gives other outputs, than the shipped reference.
 
     Raises:
@@ -374,8 +377,7 @@ def refuse_another_model(reference: Reference, contest: Contest) -> None:
     """
     if not contest.packed:
         return
-    folders = Path(reference.place), Path(contest.rival.target.folder)
-    mine, other = map(open_shipped, folders)
+    mine, other = _open_both(contest)
     for verb, theirs, ours in (("takes", mine.inputs, other.inputs), ("gives", mine.outputs, other.outputs)):
         if theirs != ours:
             told = [", ".join(f"{one.name} {one.dtype}{[*one.shape]}" for one in specs) for specs in (ours, theirs)]
@@ -385,9 +387,14 @@ def refuse_another_model(reference: Reference, contest: Contest) -> None:
             )
 
 
+def _open_both(contest: Contest) -> tuple[ShippedFolder, ShippedFolder]:
+    """Return the folders of reference and candidate."""
+    return open_shipped(Path(contest.recorded.place)), open_shipped(Path(contest.rival.target.folder))
+
+
 def reword(contest: Contest, text: str) -> str:
     """Return a line of the race without blame on the reference for what a candidate's file computes; "" for no line."""
-    mine = f"failed: {contest.reference}"
+    mine = f"failed: {contest.names[0]}"
     if not (contest.packed and contest.given and text.startswith(mine) and "above the error bound" in text):
         return text
     if text.startswith(mine + COPY):
@@ -396,30 +403,27 @@ def reword(contest: Contest, text: str) -> str:
     return f"{contest.given} computes something else than the reference: {why}"
 
 
-def note_same_model(reference: Reference, contest: Contest) -> Contest:
+def note_same_model(contest: Contest) -> Contest:
     """Add a note if the candidate's file comes to the very model that is shipped: the gate then tests nothing new."""
     if not contest.packed or not contest.given:
         return contest
-    mine, other = (open_shipped(Path(one)).files for one in (reference.place, contest.rival.target.folder))
-    parts = [{name: sha for name, sha in files.items() if name.startswith("model/")} for files in (mine, other)]
-    if parts[0] != parts[1]:
-        return contest
-    return replace(contest, notes=(*contest.notes, f"{contest.given} comes to the shipped model, byte for byte"))
+    files = (found.files.items() for found in _open_both(contest))
+    mine, other = ({name: sha for name, sha in some if name.startswith("model/")} for some in files)
+    return contest.note(f"{contest.given} comes to the shipped model, byte for byte") if mine == other else contest
 
 
 def note_unpacked(contest: Contest, why: str) -> Contest:
     """Add a note that only the reference's calls go through a `load.py`."""
-    note = (
+    return contest.note(
         f"only the reference runs by a load.py, whose checks take about {CHECK_US:g} us a call for each input"
         f"{_tell_bias(contest)}; the candidate runs by its adapter: {why}"
     )
-    return replace(contest, notes=(*contest.notes, note))
 
 
 def _tell_bias(contest: Contest) -> str:
     """Tell which part of the reference's call the checks take, by its recorded time."""
     arms = contest.plan.groups[0].record.arms
-    place = next((arm.target.folder for arm in arms if arm.label == contest.reference), "")
+    place = next((arm.target.folder for arm in arms if arm.label == contest.names[0]), "")
     folder = open_once(place) if place else None
     if folder is None or not folder.median_ns:
         return ""
@@ -435,8 +439,9 @@ def _is_whole(folder: Path) -> bool:
     return True
 
 
-def tell_again(reference: Reference, contest: Contest) -> str | None:
+def tell_again(contest: Contest) -> str | None:
     """Return the command that measures an upgrade of the shipped target and ships it; None for other candidates."""
+    reference = contest.recorded
     if not reference.is_shipped or not contest.rival.target.python:
         return None
     study, place = contest.plan.study, shlex.quote(str(reference.place))
@@ -450,4 +455,4 @@ def tell_again(reference: Reference, contest: Contest) -> str | None:
 def name_folder(contest: Contest) -> str:
     """Name the folder by its target, and not as the reference's folder: its label is made of that name."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", str(contest.rival.target))
-    return f"{name}-candidate" if contest.reference == f"{SHIPPED}:{name}" else name
+    return f"{name}-candidate" if contest.names[0] == f"{SHIPPED}:{name}" else name

@@ -6,13 +6,14 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
 from shootout.apps.judge.analysis import Analysed, analyse_cells
 from shootout.apps.judge.decide.racing import PolicyPurpose
 from shootout.apps.judge.gate.evidence import Check, Limits, find_evidence
+from shootout.apps.judge.gate.racing import Contest
 from shootout.apps.judge.gate.reference import Reference
 from shootout.apps.judge.racing import AnswerPurpose
 from shootout.core.constants import SHIPPED
@@ -84,32 +85,29 @@ class GatePurpose(AnswerPurpose):
 
     Attributes:
         out: the run's folder, which holds each restart before the next is planned.
-        names: the labels of reference and candidate.
-        recorded: where the reference comes from.
-        packed: as `find_evidence` takes it.
+        contest: whose race it is.
         is_seen: whether the evidence was looked at.
     """
 
     out: Path
-    names: tuple[str, str]
-    recorded: Reference
-    limits: Limits
-    packed: bool = False
+    contest: Contest
     is_seen: bool = False
 
     @property
     def has_policy(self) -> bool:
         """Return whether a policy has limits of its own."""
-        return self.limits.policy is not None
+        return self.contest.limits.policy is not None
 
     def find_breach(self, line: Played, install_bytes: int | None) -> NotRun | None:
         """Return what is red, of the policy or of the evidence; None if nothing is."""
-        policy = self.limits.policy
-        if policy and (why := PolicyPurpose(policy, bool(self.limits.metric)).find_breach(line, install_bytes)):
-            return why
+        limits = self.contest.limits
+        if limits.policy:
+            why = PolicyPurpose(limits.policy, bool(limits.metric)).find_breach(line, install_bytes)
+            if why:
+                return why
         if self.is_seen:
             return None
-        checks = find_evidence(analyse_cells(self.out), *self.names, self.limits, packed=self.packed)
+        checks = find_evidence(analyse_cells(self.out), *self.contest.names, limits, packed=self.contest.packed)
         self.is_seen = bool(checks)  # a first restart may have been the candidate's alone
         red = next((one for one in checks if one.standing is Standing.BROKEN), None)
         return NotRun(NotRunKind.OFF_LIMITS, tell_check(red)) if red else None
@@ -117,7 +115,7 @@ class GatePurpose(AnswerPurpose):
     def goes_on(self, run: Run) -> bool:
         """Go on with a finished gate for limits that it leaves open; it answers for this machine and versions alone."""
         refuse_stale(self.out, run)
-        return judge_gate(self.out, self.names, self.recorded, self.limits, packed=self.packed).outcome == "undecided"
+        return judge_gate(self.out, self.contest).outcome == "undecided"
 
 
 def refuse_stale(out: Path, run: Run) -> None:
@@ -130,45 +128,53 @@ def refuse_stale(out: Path, run: Run) -> None:
         raise UsageError(f"{str(out)!r} {ELSEWHERE}: {START_OVER}")
 
 
-def judge_gate(
-    folder: Path, names: tuple[str, str], recorded: Reference, limits: Limits, *, packed: bool = False
-) -> Gate:
+def judge_gate(folder: Path, contest: Contest) -> Gate:
     """Return what the run in a folder says of a candidate.
-
-    Args:
-        names: the labels of reference and candidate.
-        recorded: where the reference comes from.
-        packed: as `find_evidence` takes it.
 
     Raises:
         UsageError: there is no run, or the candidate is another model.
         Unavailable: one of the two could not be built, loaded or timed here, and nothing that is known is red.
     """
-    run = analyse_cells(folder)
+    run, limits = analyse_cells(folder), contest.limits
     rows = {row.arm: row for row in run.document.rows}
-    mine, other = (rows[name] for name in names)
-    checks = find_evidence(run, *names, limits, packed=packed)
+    mine, other = (rows[name] for name in contest.names)
+    checks = find_evidence(run, *contest.names, limits, packed=contest.packed)
     if not any(one.standing is Standing.BROKEN for one in checks):
         _refuse_skipped(mine, other)
     time = _check_time(run, mine, other, limits, checks)
     reasons = _list_reasons((*checks, time))
     standings = {standing for standing, _ in reasons}
     outcome: Outcome = "fail" if Standing.BROKEN in standings else "undecided" if standings else "pass"
+    is_open = outcome == "undecided" and time.standing is Standing.UNKNOWN
     timing = other.end_to_end
-    return Gate(
+    return _make_gate(
+        folder,
+        contest,
         outcome=outcome,
         reasons=tuple(told for _, told in reasons),
-        reference=names[0],
-        candidate=names[1],
-        recorded=recorded.place,
         ratio=timing.ratio if timing else None,
-        limit=1 + limits.slower,
         wall_s=run.document.wall_s,
         restarts=timing.restarts if timing else 0,
         checks=(*checks, time),
-        notes=tuple(_make_notes(run, mine, recorded, limits)),
+        notes=(*contest.notes, *_make_notes(run, mine, contest)),
+        next=_find_next(run, mine) if is_open else None,
+    )
+
+
+def tell_unraced(folder: Path, contest: Contest, why: str) -> Gate:
+    """Return the word where nothing could be raced."""
+    return _make_gate(folder, contest, outcome="undecided", reasons=(f"nothing was raced: {why}",))
+
+
+def _make_gate(folder: Path, contest: Contest, **found: Any) -> Gate:
+    return Gate(
+        reference=contest.names[0],
+        candidate=contest.names[1],
+        recorded=contest.recorded.place,
+        limit=1 + contest.limits.slower,
         run=str(folder),
-        next=_find_next(run, mine) if time.standing is Standing.UNKNOWN and outcome == "undecided" else None,
+        given=contest.given or None,
+        **found,
     )
 
 
@@ -183,19 +189,6 @@ def _list_reasons(checks: Sequence[Check]) -> list[tuple[Standing, str]]:
     open_ = [one for one in checks if one.standing is Standing.UNKNOWN and not (broken and one.name == TIME)]
     open_.sort(key=lambda one: one.name != TIME)
     return [(one.standing, tell_check(one)) for one in (*broken, *open_) if one.standing]
-
-
-def tell_unraced(folder: Path, names: tuple[str, str], recorded: Reference, limits: Limits, why: str) -> Gate:
-    """Return the word where nothing could be raced."""
-    return Gate(
-        outcome="undecided",
-        reasons=(f"nothing was raced: {why}",),
-        reference=names[0],
-        candidate=names[1],
-        recorded=recorded.place,
-        limit=1 + limits.slower,
-        run=str(folder),
-    )
 
 
 def _refuse_skipped(mine: Row, other: Row) -> None:
@@ -264,8 +257,9 @@ def count_restarts(folder: Path, candidate: str) -> int:
     return next((row.end_to_end.restarts for row in rows if row.arm == candidate and row.end_to_end), 0)
 
 
-def _make_notes(run: Analysed, mine: Row, recorded: Reference, limits: Limits) -> Iterator[str]:
-    if limits.policy and not limits.policy.limits:
+def _make_notes(run: Analysed, mine: Row, contest: Contest) -> Iterator[str]:
+    policy, recorded = contest.limits.policy, contest.recorded
+    if policy and not policy.limits:
         yield "the policy has no [limits], so only the gate's own limits apply"
     if far := _tell_far(mine, recorded):
         yield far
