@@ -52,7 +52,7 @@ def print_answer(text: RenderableType, data: Any, *, as_json: bool) -> int:
     if as_json:
         sys.stdout.write(json_text(data))
     else:
-        _make_console().print(text)
+        _make_console().print(text, crop=False)  # a command that is cut can't be pasted
     return ExitCode.OK
 
 

@@ -134,10 +134,10 @@ class Scenario:
         return COMPUTE_ROUNDS if "compute" in self.scopes else 0
 
     def tell_time(self, row: Any) -> str:
-        """Write how fast a row with a time is: `122 us a call`; `8,000 items/s` where a rate follows from its time."""
+        """Write how fast a row with a time is: `median 122 us`; `8,000 items/s` where a rate follows from its time."""
         if row.items_per_s:
             return f"{number(row.items_per_s.value)} items/s"
-        return f"{duration(row.end_to_end.median_ns)} a call"
+        return f"median {duration(row.end_to_end.median_ns)}"
 
     def explain_times(self, rows: Sequence[Any]) -> str:  # noqa: ARG002
         """Explain below a table what the times of these rows are; "" of a call's."""

@@ -62,7 +62,7 @@ class TrainStep(Scenario):
 
     def tell_time(self, row: Any) -> str:
         """Write the time of a step."""
-        return f"{duration(row.end_to_end.median_ns)} a step"
+        return f"median {duration(row.end_to_end.median_ns)} a step"
 
     def find_obstacle(self, arm: Arm, can: Capabilities, count: Callable[[], int | None]) -> NotRun | None:
         """Explain why there is no training step of this model in this target."""

@@ -10,13 +10,13 @@ from typing import Any
 from rich.text import Text
 
 from shootout.backends import USUAL
-from shootout.core.contract import Device, Precision, short
+from shootout.core.contract import Precision, short
 from shootout.core.errors import FAILURES
 from shootout.core.scenario import find_scenario
 from shootout.core.schemes import FULL
-from shootout.core.stats.verdicts import Verdict
-from shootout.core.units import counted, duration, seconds, size
-from shootout.tell import registered
+from shootout.core.stats.verdicts import LEAST_RESTARTS, MAX_ESTIMATE, Verdict
+from shootout.core.units import counted, duration, seconds, size, span
+from shootout.tell import registered, reproduce
 from shootout.tell.columns import error
 from shootout.tell.document import (
     Answer,
@@ -27,6 +27,7 @@ from shootout.tell.document import (
     Metric,
     NoGain,
     Passed,
+    Ratio,
     Rival,
     Row,
     Shipped,
@@ -35,16 +36,18 @@ from shootout.tell.document import (
 )
 from shootout.tell.limits import Standing
 from shootout.tell.over_time import tell_over_time
-from shootout.tell.ratios import NEVER_TOGETHER, SPEED, Words, inverse, tell_lead, tell_ratio
+from shootout.tell.ratios import NEVER_TOGETHER, SPEED, WIDE, Words, inverse, tell_direction, tell_ratio
 from shootout.tell.report import Command, Line
-from shootout.tell.screen import INDENT, bold, fold, labeled, typed, write_lines
+from shootout.tell.screen import INDENT, NAMED, bold, fold, labeled, write_lines
 from shootout.tell.wording import (
     BUSY_SHARE,
     NO_LABELS,
     RANDOM_INPUTS,
+    describe_noise,
     name_metric,
     tell_controls,
     tell_cpus,
+    tell_error,
     tell_lost_part,
     tell_metric,
     tell_metric_limit,
@@ -56,16 +59,16 @@ SHOWN = 8
 _PRECISION = re.compile(r"[^:]+:\w+:(\w+)")
 _OUTSIDE = re.compile(r", (?![^()]*\))")
 """The pattern between the parts of a group's name."""
-SURE = "Sure"
-"""Label of what an answer rests on."""
-SO_FAR = ", fastest so far"
-"""Follows the name of an arm that has no verdict yet."""
+SO_FAR = ", leads so far"
+"""Follows the name of an arm that isn't known to be the fastest."""
 ALONE = ", nothing compared"
 """Follows the name of an arm that was measured alone."""
 PROBABILITIES = "probabilities"
 """The output of a converted classifier; a regression's is another."""
-FASTEST, UNPROVEN = "Fastest", ", not shipped: its accuracy is unknown"
-"""Label of a lower precision that was raced beside no plain FP32, and what follows its name."""
+TOO_FEW = "too few restarts yet"
+MEASURE_AGAIN = "measure again; `shootout doctor` tells what is noisy or missing here"
+MEND = "why each target has no time stands below the table; `shootout doctor` tells what works here"
+"""What to do if nothing has a time."""
 CHOICES = {
     "smaller install": "smaller install",
     "smaller artifact": "smaller artifact",
@@ -73,47 +76,250 @@ CHOICES = {
     "lower time": "lower time",
 }
 FASTER = "Faster, not shipped"
-NO_GAIN = "No gain"
 
 
-def render_answer(answer: Answer, rows: Sequence[Row], document: Document, width: int) -> Iterator[Text]:
+def render_answer(
+    answer: Answer, rows: Sequence[Row], document: Document, width: int, *, full: bool = False
+) -> Iterator[Text]:
     """Write one group's answer in so many columns; `rows` are the group's."""
-    title = write_title(answer, rows, document.environment)
-    yield from write_head(tell_ship(answer), title, width, choose_label(answer))
-    yield from write_support(answer, rows, document, width)
+    yield from write_lines(tell_answer(answer, rows, document), width)
+    if full:
+        yield from write_lines(tell_details(answer, rows, document), width)
+
+
+def tell_answer(answer: Answer, rows: Sequence[Row], document: Document) -> Iterator[Line]:
+    """Tell one group's answer in at most ten lines; the second is what it is of.
+
+    Args:
+        rows: the group's.
+    """
+    group = next(group for group in document.groups if group.name == answer.group)
+    ships = answer.ship.arm if answer.ship else None
+    yield _tell_ship(answer, rows)
+    yield Line(
+        "", [*list_title_parts(answer, rows, document.environment), f"saved in {reproduce.quote([document.run])}"]
+    )
+    yield Line("Tied", list(tell_ties(answer)))
+    yield Line("Sure", list(_tell_sure(answer, rows)))
+    yield Line("Open", list(_tell_open(answer)))
+    yield Line("Drift", list(tell_over_time(group.ranking, rows, ships))[:1])
+    yield Line("Noise", list(_tell_noise(answer, group)))
+    yield from _tell_lower_precision(answer)
+    yield _tell_next(answer, rows)
+
+
+def _tell_ship(answer: Answer, rows: Sequence[Row]) -> Line:
+    """Tell what to ship or what leads, how fast it is, and what it takes; or why there is no answer."""
+    ship = answer.ship
+    if ship is None:
+        timed = [(row.end_to_end.median_ns, row.arm) for row in rows if row.end_to_end]
+        lowest = [f"{short(arm)} has the lowest median, {duration(ns)}" for ns, arm in sorted(timed)[:1]]
+        return Line("Ship", [answer.reason or "", *lowest], subject="no answer")
+    row = next(row for row in rows if row.arm == ship.arm)
+    parts = [find_scenario(row.scenario).tell_time(row)]
+    if row.real_time_factor is not None:
+        parts.append(f"real-time factor {row.real_time_factor:.2g}")
+    if leads(answer):
+        parts.append(_tell_undecided(answer))
+    elif is_unproven(answer):
+        parts.append("not shipped: no plain FP32 was raced beside it")
+    elif against := tell_against_usual(answer):
+        parts += [] if answer.otherwise in answer.tied else [against]
+    parts += _tell_fidelity(row, ship)
+    if told := tell_same_classes(row, rows):
+        parts.append(told)
+    if row.artifact_bytes and not leads(answer):
+        parts.append(f"file {size(row.artifact_bytes)}")
+    if ship.ready_s is not None and not leads(answer):
+        parts.append(f"starts in {seconds(ship.ready_s)}")
+    return Line(choose_label(answer), parts, subject=ship.arm)
+
+
+def _tell_undecided(answer: Answer) -> str:
+    """Name the rivals that may be faster than what leads."""
+    *others, last = fold((short(rival.arm) for rival in answer.unsettled), NAMED) or [""]
+    if not last:
+        return f"not decided: {answer.reason}"
+    return (
+        f"not decided: {', '.join(others)} and {last} aren't ruled out"
+        if others
+        else f"not decided: {last} isn't ruled out"
+    )
 
 
 def choose_label(answer: Answer) -> str:
-    """Return what a group's answer begins with."""
-    return FASTEST if is_unproven(answer) else "Ship"
+    """Return the word that a group's answer begins with."""
+    if leads(answer):
+        return "Leads"
+    return "Fastest" if is_unproven(answer) else "Ship"
 
 
-def tell_ship(answer: Answer) -> str:
-    """Tell what to ship, or why there is no answer."""
-    return f"{answer.ship.arm}{qualify(answer)}" if answer.ship else f"no answer: {answer.reason}"
+def leads(answer: Answer) -> bool:
+    """Return whether a target that may be shipped could still be faster than the fastest so far, beyond a tie."""
+    return answer.ship is not None and bool(answer.reason or answer.unsettled)
 
 
-def write_support(answer: Answer, rows: Sequence[Row], document: Document, width: int) -> Iterator[Text]:
-    """Write what supports one group's answer."""
-    yield from labeled("", tell_figures(answer, rows), width)
-    yield from labeled("Tied", tell_ties(answer), width)
-    yield from labeled("Unsure", tell_unsettled(answer), width)
-    for number, items in enumerate(filter(None, tell_trust(answer, rows, document, width - INDENT))):
-        yield from labeled("" if number else "Sure", items, width)
-    yield from _write_faster(answer, width)
-    for number, line in enumerate(tell_no_gains(answer)):
-        yield from labeled("" if number else NO_GAIN, [line], width)
-    yield from write_lines([Line("", commands=[*list_ways_in(answer.no_gain)])], width)
-    yield from labeled("Not", tell_unsound(answer), width)
-    yield from labeled("Smaller", map(tell_step, answer.smaller), width)
-    yield from labeled("Changes", tell_changes(answer.would_change), width)
-    yield from write_lines([Line("", commands=[*list_ways_in_refused(answer)])], width)
-    if answer.elsewhere:
-        yield from write_lines([Line("", commands=[Command(label=ELSEWHERE, text=answer.elsewhere)])], width)
+def is_unproven(answer: Answer) -> bool:
+    """Return whether the fastest is a lower precision, and nothing tells that any target is as good as plain FP32."""
+    if answer.ship is None or answer.ship.admitted != "alone":
+        return False
+    named = _PRECISION.match(answer.ship.arm)
+    return named is not None and named[1] not in FULL
+
+
+def qualify(answer: Answer) -> str:
+    """Return what follows the name of what is shipped if no comparison supports it; "" if one does."""
+    if is_unproven(answer):
+        return ", not shipped"
+    return SO_FAR if leads(answer) else ALONE if answer.alone else ""
+
+
+def write_head(words: str, title: str, width: int) -> Iterator[Text]:
+    """Write the first line: what to ship, and at the right, or below if there is no room, its question."""
+    free = width - INDENT - len(words) - len(title)
+    if free >= 2:
+        yield bold(f"{'Ship'.ljust(INDENT)}{words}{' ' * free}{title}", INDENT + len(words))
+        return
+    yield from labeled("Ship", [words], width)
+    yield from labeled("", title.split(" · "), width)
+
+
+def list_title_parts(answer: Answer, rows: Sequence[Row], environment: Mapping[str, Any]) -> list[str]:
+    """List model, inputs, batch, threads and machine."""
+    model, *more = _OUTSIDE.split(answer.group)
+    inputs = [answer.inputs] if answer.inputs else []
+    return [model, *inputs, *more, *tell_threads_beside(more, rows), *tell_machine(environment)]
+
+
+def _tell_sure(answer: Answer, rows: Sequence[Row]) -> Iterator[str]:
+    """Tell how many of the others are slower, and which is second."""
+    if answer.ship is None:
+        return
+    others, slower = max(len(answer.eligible) - 1, 0), answer.sure.slower
+    if not others:
+        alone = "no other target was measured, so nothing was compared"
+        yield alone if answer.alone else "no other target that was measured may be shipped"
+        return
+    judged = any(row.fidelity and row.fidelity.metric for row in rows)
+    is_plain = answer.ship.admitted == "fp32" and not judged and answer.ship.arm.endswith(f":{Precision.FP32}")
+    kind = "FP32 target" if is_plain else "target"
+    which = "" if is_plain or is_unproven(answer) else " that may be shipped"
+    every = f"the only other {kind}{which}" if others == 1 else f"the {others} other {kind}s{which}"
+    if not slower:
+        yield f"not significantly faster than {'' if others == 1 else 'any of '}{every}"
+    else:
+        told = "" if others == 1 else "each of " if slower == others else f"{slower} of "
+        yield f"faster than {told}{every}, 95 %{' for all together' if others > 1 else ''}"
+    if not leads(answer) and answer.sure.closest and answer.sure.closest.ratio:
+        place = "next" if answer.tied else "second"
+        yield f"{place} is {short(answer.sure.closest.arm)}, {tell_ratio(answer.sure.closest.ratio)}"
+        lost = [one for one in answer.passed if one.because == "slower" and one.against not in (None, answer.ship.arm)]
+        yield from fold((f"{short(one.arm)} is slower than {short(one.against or '')}" for one in lost), NAMED)
+
+
+def _tell_open(answer: Answer) -> Iterator[str]:
+    """Tell which rivals of what leads are open and why, the nearest ones first; a reason that some share once."""
+    if not leads(answer):
+        return
+    by_reason: dict[str, list[Rival]] = {}
+    for rival in answer.unsettled:
+        by_reason.setdefault(_tell_why_open(rival.ratio), []).append(rival)
+    for why, rivals in by_reason.items():
+        few = [rival.ratio.restarts for rival in rivals if rival.ratio]
+        many = f" ({min(few)} to {max(few)})" if len({*few}) > 1 else f" ({few[0]})" if few else ""
+        names = fold((_tell_about(rival) for rival in rivals), NAMED)
+        yield f"{', '.join(names)}: {why}{many if why == TOO_FEW else ''}"
+
+
+def _tell_why_open(ratio: Ratio | None) -> str:
+    if ratio is None:
+        return NEVER_TOGETHER
+    return TOO_FEW if ratio.restarts <= LEAST_RESTARTS else "not distinguished yet"
+
+
+def _tell_about(rival: Rival) -> str:
+    """Write `onnxruntime about 2.0x slower`."""
+    name = short(rival.arm)
+    return f"{name} about {tell_direction(rival.ratio.value, spread=2 * WIDE)}" if rival.ratio else name
+
+
+def _tell_noise(answer: Answer, group: GroupSummary) -> Iterator[str]:
+    """Tell how noisy the race was, and whether that is too much for this answer."""
+    if answer.sure.control_holds is False:
+        yield tell_controls([group])
+    elif answer.ship and len(answer.eligible) > 1:
+        yield f"{describe_noise([group])}: {_tell_what_noise_allows(answer)}"
+        if group.void_share > BUSY_SHARE:
+            yield "the times are of a busy machine: close other programs"
+
+
+def _tell_what_noise_allows(answer: Answer) -> str:
+    """Tell whether the answer stands, or what would decide it."""
+    open_ = [rival.ratio for rival in (answer.unsettled or answer.tied)]
+    if leads(answer):
+        if answer.sure.seconds_needed is not None:
+            takes = span(answer.sure.seconds_needed)
+            more, race = (
+                f"about {takes} more would decide it",
+                f"a race of the open ones for about {takes} would decide it",
+            )
+            return more if answer.goes_on else race
+        if not any(ratio and ratio.sd is not None for ratio in open_):
+            return "too few restarts to decide"
+        most = answer.sure.restarts_needed
+        needed = f"about {most:,}" if most else f"over {MAX_ESTIMATE:,}"
+        return f"{needed} restarts would be needed: use a quieter machine, or accept a tie"
+    if any(ratio is None or ratio.verdict is Verdict.CANT_TELL for ratio in open_):
+        return "enough for this choice, not to distinguish what is tied"
+    low, high = answer.sure.closest.ratio.ends if answer.sure.closest and answer.sure.closest.ratio else (None, None)
+    is_exact = low is not None and high is not None and high / low <= WIDE
+    return f"enough for this winner{'' if is_exact or not answer.sure.closest else ', not for exact margins'}"
+
+
+def _tell_lower_precision(answer: Answer) -> Iterator[Line]:
+    """Tell the fastest of those that are held back, and what would let it be shipped; else why none gains."""
+    held, ship = find_faster(answer), answer.ship
+    if ship and held:
+        first = held[0]
+        told = tell_ratio(first.ratio, ship.arm) if first.ratio else NEVER_TOGETHER
+        parts = [f"{first.arm} is {told}", f"held back: {first.why}"]
+        if len(held) > 1:
+            parts.append(f"{len(held) - 1} more in the table")
+        yield Line(name_precision(first.arm), parts, list(list_ways_out(first)))
+    elif answer.no_gain:
+        parts = [f"no gain: {next(tell_no_gains(answer))}"]
+        if len(answer.no_gain) > 1:
+            parts.append(f"{len(answer.no_gain) - 1} more in the table")
+        yield Line(name_precision(answer.no_gain[0].arm), parts)
+
+
+def name_precision(arm: str) -> str:
+    """Return the label of a target's precision: `INT8` of `litert:cpu:int8-dynamic`."""
+    named = _PRECISION.match(arm)
+    return named[1].upper() if named else ""
+
+
+def _tell_next(answer: Answer, rows: Sequence[Row]) -> Line:
+    """Tell the one command that comes next; without one what to do."""
     told = tell_no_folder(answer)
-    yield from labeled("Next", told, width)
     if answer.next:
-        yield from write_lines([Line("" if told else "Next", commands=[Command(text=answer.next)])], width)
+        return Line("Next", told, [Command(text=answer.next, remark=_remark_next(answer))])
+    if is_unproven(answer):
+        return Line("Next", ["race plain FP32 beside it: without it, nothing tells what a lower precision loses"])
+    if answer.ship and not answer.reason:
+        return Line("Next", told)
+    measured = any(row.end_to_end for row in rows)
+    return Line("Next", [MEASURE_AGAIN if measured else MEND])
+
+
+def _remark_next(answer: Answer) -> str:
+    if answer.goes_on:
+        return "goes on where this stopped"
+    if answer.sure.control_holds is False:
+        return "measures it again; `shootout doctor` tells what is noisy here"
+    if answer.ship and not leads(answer):
+        return ""
+    return "races what is open" if answer.next == answer.sure.command else "measures it again"
 
 
 def tell_no_folder(answer: Answer) -> list[str]:
@@ -127,35 +333,36 @@ def tell_no_folder(answer: Answer) -> list[str]:
     return told
 
 
-def qualify(answer: Answer) -> str:
-    """Return what follows the name of what is shipped if no comparison supports it; "" if one does."""
-    if is_unproven(answer):
-        return UNPROVEN
-    return SO_FAR if answer.reason else ALONE if answer.alone else ""
+def tell_details(answer: Answer, rows: Sequence[Row], document: Document) -> Iterator[Line]:
+    """Tell what stands below the answer with `--full`: all that is held back or doesn't gain, and smaller files."""
+    group = next(group for group in document.groups if group.name == answer.group)
+    ships, held = answer.ship.arm if answer.ship else None, find_faster(answer)
+    yield Line("Drift", list(tell_over_time(group.ranking, rows, ships))[1:])
+    if not leads(answer) and answer.sure.command and answer.sure.nearest:
+        needed = f"about {answer.sure.restarts_needed} restarts would distinguish {short(answer.sure.nearest)}"
+        yield Line("Settle", [needed], [Command(text=answer.sure.command)])
+    for number, line in enumerate(tell_faster(answer)):
+        yield Line("" if number else "Held", [line])
+    yield Line("", commands=[*list_ways_in(held), *(Command(label=MIX, text=one.mix) for one in held[:1] if one.mix)])
+    for number, line in enumerate(tell_no_gains(answer)):
+        yield Line("" if number else "No gain", [line])
+    yield Line("", commands=list(list_ways_in(answer.no_gain)))
+    yield Line("Not", list(tell_unsound(answer)))
+    yield Line("", commands=list(list_ways_in_refused(answer)))
+    yield Line("Smaller", list(map(tell_step, answer.smaller)))
+    yield Line("FP32", list(tell_changes(answer.would_change)))
+    if answer.elsewhere:
+        yield Line("Other", ["on all other runtimes"], [Command(text=answer.elsewhere)])
 
 
-def is_unproven(answer: Answer) -> bool:
-    """Return whether the fastest is a lower precision, and nothing tells that any target is as good as plain FP32."""
-    if answer.ship is None or answer.ship.admitted != "alone":
-        return False
-    named = _PRECISION.match(answer.ship.arm)
-    return named is not None and named[1] not in FULL
-
-
-def write_head(words: str, title: str, width: int, label: str = "Ship") -> Iterator[Text]:
-    """Write the first line: what to ship, and at the right, or below if there is no room, its question."""
-    free = width - INDENT - len(words) - len(title)
-    if free >= 2:
-        yield bold(f"{label.ljust(INDENT)}{words}{' ' * free}{title}", INDENT + len(words))
-        return
-    yield from labeled(label, [words], width)
-    yield from labeled("", title.split(" · "), width)
-
-
-def write_title(answer: Answer, rows: Sequence[Row], environment: Mapping[str, Any]) -> str:
-    """Write model, batch, threads and machine."""
-    parts = _OUTSIDE.split(answer.group)
-    return " · ".join([*parts, *tell_threads_beside(parts, rows), *tell_machine(environment)])
+def list_ways_out(held: WouldChange) -> Iterator[Command]:
+    """List what to type so that a faster target may be shipped: measure its accuracy, or accept what it loses."""
+    if measure := find_measure(held):
+        yield measure
+    if held.accept:
+        error = tell_error(held.relative_l2 or 0.0)
+        what = "the smallest limit that accepts it" if held.metric else f"its outputs differ by {error}"
+        yield Command(label=ACCEPT, text=held.accept, remark=f"({what})")
 
 
 def tell_threads_beside(parts: Sequence[str], rows: Iterable[Row]) -> list[str]:
@@ -176,38 +383,15 @@ def tell_machine(environment: Mapping[str, Any]) -> Iterator[str]:
     yield from (gpu["name"] for gpu in environment.get("gpus", ()) if "name" in gpu)
 
 
-def tell_figures(answer: Answer, rows: Sequence[Row]) -> Iterator[str]:
-    """List how fast the shipped arm is, and what it takes."""
-    ship = answer.ship
-    if ship is None:
-        if timed := [(row.end_to_end.median_ns, row.arm) for row in rows if row.end_to_end]:
-            ns, arm = min(timed)
-            yield f"the lowest median, which proves nothing, is {short(arm)}'s: {duration(ns)}"
-        return
-    row = next(row for row in rows if row.arm == ship.arm)
-    yield find_scenario(row.scenario).tell_time(row)
-    if row.real_time_factor is not None:
-        yield f"real-time factor {row.real_time_factor:.2g}"
-    if against := tell_against_usual(answer):
-        yield against
-    if row.artifact_bytes:
-        yield f"model {size(row.artifact_bytes)}"
-    if ship.ready_s is not None:
-        yield f"ready in {seconds(ship.ready_s)}"
-    yield from _tell_fidelity(row, ship)
-    if told := tell_same_classes(row, rows):
-        yield told
-
-
 def tell_same_classes(row: Row, rows: Sequence[Row]) -> str:
-    """Tell how often a classifier's largest score is that of the original: of labeled rows, and of a file of trees.
+    """Tell how often the largest score of a file of trees is that of the library that wrote it.
 
     For example `same class as sklearn on all timed rows`; "" if it is no classifier, or the original itself.
     """
     figures, library = row.fidelity, name_reference(rows)
     if figures is None or figures.top1_agreement is None or row.backend == library:
         return ""
-    if figures.metric is None and not (library and figures.by_output[0].name == PROBABILITIES):
+    if not (library and figures.by_output[0].name == PROBABILITIES):
         return ""
     share = figures.top1_agreement
     often = "all timed rows" if share == 1 else f"{math.floor(1000 * share) / 10:g}% of the timed rows"
@@ -238,20 +422,17 @@ def name_usual(arm: str, ship: str) -> str:
     """Name a target that what is shipped is compared with, and say so if most would take it without measuring."""
     (usual, _), (backend, device) = (re.split(r"[:/@#]", one)[:2] for one in (arm, ship))
     names = USUAL.get(device, ())
-    where = f", the usual choice on {'a CPU' if device == Device.CPU else 'NVIDIA GPUs'}"
-    return f"{short(arm)}{where if usual in names and backend not in names else ''}"
+    return f"{short(arm)}{', the usual choice' if usual in names and backend not in names else ''}"
 
 
 def _tell_fidelity(row: Row, ship: Shipped) -> Iterator[str]:
-    """List the metric or error of an arm that isn't plain FP32."""
+    """List the metric of an arm, and the error of one that isn't plain FP32."""
     if ship.metric:
         yield tell_metric(ship.metric)
         if lost := tell_lost_part(ship.metric):
             yield lost
-    if text := tell_error_of_ship(ship, row):
-        yield f"error {text}"
-    if ship.admitted == "alone":
-        yield "nothing here is known to be as good as plain FP32"
+    elif ship.relative_l2 is not None and not (ship.admitted == "fp32" and row.precision == Precision.FP32):
+        yield f"its outputs differ by {tell_error(ship.relative_l2)}"
 
 
 def tell_error_of_ship(ship: Shipped, row: Row) -> str:
@@ -270,9 +451,9 @@ def name_metric_verdict(metric: Metric) -> str:
 
 def tell_ties(answer: Answer) -> Iterator[str]:
     """Name the targets that may be equally fast, and what chose among them."""
-    yield from fold((compare_rival(rival) for rival in answer.tied), SHOWN)
-    if answer.chosen_by:
-        yield f"chosen by {tell_choice(answer.chosen_by)}"
+    yield from fold((compare_rival(rival) for rival in answer.tied), NAMED)
+    if answer.ship and answer.chosen_by:
+        yield f"{short(answer.ship.arm)} is chosen for its {tell_choice(answer.chosen_by)}"
 
 
 def tell_choice(criteria: Iterable[Chosen]) -> str:
@@ -280,44 +461,9 @@ def tell_choice(criteria: Iterable[Chosen]) -> str:
     return ", then ".join(CHOICES[criterion] for criterion in criteria)
 
 
-def tell_unsettled(answer: Answer) -> Iterator[str]:
-    """Name the targets that measured slower, but aren't significantly slower."""
-    yield from fold((compare_rival(rival) for rival in answer.unsettled), SHOWN)
-
-
 def compare_rival(rival: Rival, words: Words = SPEED) -> str:
     """Compare a rival with what is shipped: `jax-jit: same (within 2 %)`."""
     return f"{short(rival.arm)}: {tell_ratio(rival.ratio, words=words) if rival.ratio else NEVER_TOGETHER}"
-
-
-def tell_trust(answer: Answer, rows: Sequence[Row], document: Document, room: int) -> Iterator[list[str]]:
-    """Tell how well founded the answer is, and what would settle what is open; a list is a paragraph.
-
-    Args:
-        room: letters in a line.
-    """
-    sure = answer.sure
-    groups = [group for group in document.groups if group.name == answer.group]
-    for group in groups:
-        yield list(tell_over_time(group.ranking, rows, answer.ship.arm if answer.ship else None))
-    yield list(_tell_comparisons(answer, rows))
-    if answer.reason:
-        goes_on = not document.complete and sure.control_holds is not False
-        if not goes_on:
-            yield [_suggest_way_out(measured=any(row.end_to_end for row in rows))]
-    elif sure.nearest:
-        ratios = [one.ratio for one in (*answer.tied, *answer.unsettled)]
-        nearest_ratio = next((one.ratio for one in (*answer.tied, *answer.unsettled) if one.arm == sure.nearest), None)
-        open_ = sum(ratio is not None and ratio.verdict is Verdict.CANT_TELL for ratio in ratios)
-        nearest = short(sure.nearest) + (f", the closest of {open_} that are open" if open_ > 1 else "")
-        if sure.restarts_needed:
-            settle = f"about {sure.restarts_needed} restarts would settle it with {nearest}"
-            yield [f"{settle}:  {typed(sure.command, room)}" if sure.command else settle]
-        elif nearest_ratio and nearest_ratio.sd is not None:
-            yield [f"over 1,000 restarts would be needed to settle it with {nearest}"]
-        else:
-            yield [f"one restart can't distinguish {short(sure.nearest)}"]
-    yield list(tell_race(groups))
 
 
 def tell_race(groups: Sequence[GroupSummary], among: str = "group") -> Iterator[str]:
@@ -339,55 +485,13 @@ def tell_race(groups: Sequence[GroupSummary], among: str = "group") -> Iterator[
     yield tell_controls(groups, among)
 
 
-def _tell_comparisons(answer: Answer, rows: Sequence[Row]) -> Iterator[str]:
-    """Tell how many of the other eligible targets are slower, and by how much the closest of these is."""
-    sure = answer.sure
-    if answer.reason:
-        if answer.ship:
-            yield f"not yet: {answer.reason}"
-        return
-    figures = [row.fidelity for row in rows if row.fidelity]
-    judged = any(figure.metric for figure in figures)
-    plain = answer.ship and answer.ship.admitted == "fp32" and not judged
-    kind = "FP32" if plain and answer.ship and answer.ship.arm.endswith(f":{Precision.FP32}") else "eligible"
-    others = max(len(answer.eligible) - 1, 0)
-    if not others:
-        alone = "no other target was measured, so nothing was compared"
-        yield alone if answer.alone else "no other target is eligible"
-    else:
-        closest = (short(sure.closest.arm), sure.closest.ratio) if sure.closest and sure.closest.ratio else None
-        name = short(answer.ship.arm) if answer.ship else "it"
-        yield tell_lead(name, sure.slower, others, f"{kind} target{'' if others == 1 else 's'}", closest)
-
-
-def _suggest_way_out(*, measured: bool) -> str:
-    """Suggest what to do if there is no verdict and the run is over; more time doesn't mend a control that differs."""
-    if measured:
-        return "measure again; `shootout doctor` says what is noisy or missing here"
-    return "what was skipped or failed, and the fix, is below; `shootout doctor` says what works here"
-
-
-EXPLAIN = "layer by layer:"
-MIX = "leave some in float:"
-ELSEWHERE = "on other runtimes:"
-MEASURE = "measure it:"
-YOURS = "try your own model:"
-MEASURE_YOURS = "shootout run MODEL.onnx --inputs X.npz --labels Y.npz"
-SHIPS_IT = "(ships it if it loses under a point)"
-SHIPS_IT_BY_METRIC = "(ships it if it loses under 1 % of its score)"
+EXPLAIN, MIX = "layer by layer:", "leave some in float:"
+MEASURE, MEASURE_OWN, ACCEPT = "measure it:", "measure your own:", "accept it:"
+OWN_MODEL = "shootout run MODEL.onnx --inputs X.npz --labels Y.npz"
+CHOSEN_IF = "(chosen if it loses under 1 point of accuracy)"
+CHOSEN_IF_BY_METRIC = "(chosen if it loses under 1 % of its score)"
 MOST_FASTER = 4
 """So many targets that are faster than the shipped one are named."""
-
-
-def _write_faster(answer: Answer, width: int) -> Iterator[Text]:
-    """Write what is faster and may not be shipped: how much, the reason, and what to type."""
-    faster = find_faster(answer)
-    if not faster:
-        return
-    yield bold(FASTER, len(FASTER))
-    for line in tell_faster(answer):
-        yield from labeled("", [line], width)
-    yield from write_lines([Line("", commands=[*list_ways_out(faster)])], width)
 
 
 def find_faster(answer: Answer) -> list[WouldChange]:
@@ -402,7 +506,7 @@ def tell_faster(answer: Answer) -> Iterator[str]:
     is_shared = len(reasons) == 1 < len(faster)
     for change in faster[:MOST_FASTER]:
         told = tell_ratio(change.ratio, than) if change.ratio else NEVER_TOGETHER
-        told += f", {tell_cost(change)}" if change.accept and change.why in (NO_LABELS, RANDOM_INPUTS) else ""
+        told += f", {tell_cost(change)}" if change.why in (NO_LABELS, RANDOM_INPUTS) else ""
         why = "" if is_shared else f": {change.why}"
         yield f"{short(change.arm)}  {told}{why}"
     if len(faster) > MOST_FASTER:
@@ -411,30 +515,12 @@ def tell_faster(answer: Answer) -> Iterator[str]:
         yield f"each: {reasons.pop()}"
 
 
-def find_measure(faster: Sequence[WouldChange]) -> Command | None:
-    """Return what to type to know the accuracy; None if labels are there already."""
-    if measure := next((change.measure for change in faster if change.measure), None):
-        return Command(label=MEASURE, text=measure, remark=SHIPS_IT_BY_METRIC if "--metric" in measure else SHIPS_IT)
-    is_random = any(change.why == RANDOM_INPUTS for change in faster)
-    return Command(label=YOURS, text=MEASURE_YOURS) if is_random else None
-
-
-def list_ways_out(faster: Sequence[WouldChange]) -> Iterator[Command]:
-    """List what to type: to measure the accuracy, accept the error, or find the layers behind a loss and spare them."""
-    measure = find_measure(faster)
-    if measure:
-        yield measure
-    if accept := min((change for change in faster if change.accept), key=measure_loss, default=None):
-        name = short(accept.arm) if len(faster) > 1 else ""
-        what = "loss" if accept.metric else "error"
-        yield Command(
-            label=label_accept(what, beside=measure is not None),
-            text=accept.accept or "",
-            remark=remark_accept(what, name),
-        )
-    yield from list_ways_in(faster)
-    if mixed := next((change for change in faster if change.mix), None):
-        yield Command(label=MIX, text=mixed.mix or "")
+def find_measure(held: WouldChange) -> Command | None:
+    """Return what to type to know the accuracy of a target that is held back; None if labels are there already."""
+    if held.measure:
+        remark = CHOSEN_IF_BY_METRIC if "--metric" in held.measure else CHOSEN_IF
+        return Command(label=MEASURE, text=held.measure, remark=remark)
+    return Command(label=MEASURE_OWN, text=OWN_MODEL) if held.why == RANDOM_INPUTS else None
 
 
 def measure_loss(known: WouldChange | FidelityFigures) -> float:
@@ -475,14 +561,14 @@ def remark_accept(what: str, name: str) -> str:
 def tell_no_gains(answer: Answer) -> Iterator[str]:
     """Tell why lower precisions aren't faster than the FP32 of their own backend."""
     told = (
-        f"{short(one.arm)}  {tell_ratio(one.why.ratio, _name_own(one.why.against))}: {one.why.text}"
+        f"{short(one.arm)} is {tell_ratio(one.why.ratio, _name_own(one.why.against))}: {one.why.text}"
         for one in answer.no_gain
     )
     yield from fold(told, MOST_FASTER)
 
 
 def _name_own(against: str) -> str:
-    return "its FP32" if against.endswith(f":{Precision.FP32}") else short(against)
+    return "its own FP32" if against.endswith(f":{Precision.FP32}") else short(against)
 
 
 def tell_unsound(answer: Answer) -> Iterator[str]:
@@ -498,7 +584,9 @@ def tell_cost(change: Passed | WouldChange | SmallerStep) -> str:
         metric = change.metric
         told = tell_metric(metric) if metric.standing is Standing.MET else tell_metric_limit(metric)
         return ", ".join(filter(None, [told, tell_lost_part(metric)]))
-    return f"error {error(change.relative_l2)}" if change.relative_l2 is not None else "error unknown"
+    if change.relative_l2 is None:
+        return "error unknown"
+    return f"its outputs differ by {tell_error(change.relative_l2)}"
 
 
 def tell_step(step: SmallerStep) -> str:

@@ -754,11 +754,12 @@ class Sure(Part):
         control_holds: whether the baseline's hidden copy came out like the baseline; null where there is none.
         slower: how many of the other eligible arms are significantly slower than what is shipped.
         closest: of these, the one whose time is the least.
-        nearest: of the arms that aren't distinguished from the shipped one, the closest in time.
-        restarts_needed: about, in all, to know which of the two is faster, or that either may be shipped: in this
-            run where it goes on, else in a race of the two alone; null where that can't be told.
-        command: what measures that. Null where no race would last so long, or the words of a run that goes on aren't
-            known, as from Python.
+        nearest: of the arms that are open, the closest to the shipped one in time; ties only if no other is open.
+        restarts_needed: about, in all, to tell all of these from the shipped one, or that either may be shipped: in
+            this run if it goes on, else in a race of these alone; null if that can't be estimated.
+        seconds_needed: how long those that are left take; null if no race lasts so long.
+        command: what measures that. Null if no race lasts so long, or the words of a run that goes on aren't known, as
+            from Python.
     """
 
     restarts: int
@@ -767,6 +768,7 @@ class Sure(Part):
     closest: Rival | None = None
     nearest: str | None = None
     restarts_needed: int | None = None
+    seconds_needed: float | None = None
     command: str | None = None
 
 
@@ -790,6 +792,7 @@ class Answer(Choice):
     """Of one cell, which is a group of arms that raced each other.
 
     Attributes:
+        inputs: what its calls get, in words; "" of a model with rows of its own.
         ship: null where nothing that may be shipped was measured, or the figures can't be trusted.
         alone: whether `ship` is the only target that was measured, so that nothing was compared.
         otherwise: what an expert would take otherwise, and its time ÷ the shipped one's: the fastest of ONNX Runtime's
@@ -801,12 +804,14 @@ class Answer(Choice):
         no_gain: the lower precisions that aren't faster than their own backend's FP32, the fastest first.
         next: the command that comes next: to ship what the answer ships, or `instead`; else to measure on. Null if
             there is none.
+        goes_on: whether `next` goes on with this run.
         no_folder: why `ship` can't be put into a folder, and what to do with it; null if it can, or isn't known yet.
         instead: the fastest arm that may be shipped and can be put into a folder, if `ship` can't.
         elsewhere: of several files, the command that races the one to ship on every other runtime; else null.
     """
 
     group: str
+    inputs: str = ""
     same_within: float = INDIFFERENT
     ship: Shipped | None
     alone: bool = False
@@ -819,6 +824,7 @@ class Answer(Choice):
     smaller: tuple[SmallerStep, ...] = ()
     no_gain: tuple[NoGain, ...] = ()
     next: str | None = None
+    goes_on: bool = False
     no_folder: str | None = None
     instead: Rival | None = None
     elsewhere: str | None = None

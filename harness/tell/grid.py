@@ -14,7 +14,6 @@ from shootout.core.units import counted, duration, size
 from shootout.tell.answer import (
     FASTER,
     MOST_FASTER,
-    SURE,
     find_faster,
     list_ways_out,
     name_reference,
@@ -39,6 +38,7 @@ from shootout.tell.wording import tell_metric
 
 CHANGES_BY, FASTER_BY = "Changes by ", "Faster by "
 """Labels of what to ship along an axis, and of which of two is faster."""
+SURE = "Sure"
 BETWEEN = "the sizes between:"
 SHOWN_CELLS = 24
 SHIP = ("ship", "time", "compared", "size", "metric", "error", "tied", "chosen by", "unsure")
@@ -50,12 +50,16 @@ Place = Mapping[str, Value]
 """The place of a cell: axis → value."""
 
 
-def render_answers(document: Document, width: int) -> list[RenderableType]:
-    """Render what to ship, in so many columns; a run without an answer shows nothing."""
+def render_answers(document: Document, width: int, *, full: bool = False) -> list[RenderableType]:
+    """Render what to ship, in so many columns; a run without an answer shows nothing.
+
+    Args:
+        full: what stands behind one group's answer too.
+    """
     narrow = max(min(width, WIDEST), NARROWEST)
     if len(document.answer) == 1:
         (answer,) = document.answer
-        return [*render_answer(answer, document.rows_of(answer.group), document, narrow), Text()]
+        return [*render_answer(answer, document.rows_of(answer.group), document, narrow, full=full), Text()]
     return [*_render_grid(document, width, narrow), Text()] if document.answer else []
 
 
@@ -239,10 +243,8 @@ def _write_faster_of_all(answers: Sequence[Answer], width: int) -> Iterator[Text
     yield bold(FASTER, len(FASTER))
     for line in lines:
         yield from labeled("", [line], width)
-    yield from write_lines(
-        [Line("", commands=[*list_ways_out([change for answer in answers for change in find_faster(answer)][:1])])],
-        width,
-    )
+    held = next(change for answer in answers for change in find_faster(answer))
+    yield from write_lines([Line("", commands=[*list_ways_out(held)])], width)
 
 
 def tell_faster_of_all(answers: Sequence[Answer]) -> list[str]:

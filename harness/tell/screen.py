@@ -23,7 +23,7 @@ ANY_WIDTH = 100_000
 """Columns of what is no terminal, where a line is never broken."""
 NAMED = 3
 """So many targets that share something are named; the others are counted."""
-UNBROKEN = 60
+UNBROKEN = 40
 """Items of more letters are wrapped between their words."""
 REMARK = "   "
 """Stands between a command and its remark."""

@@ -237,7 +237,7 @@ MORE = "Add --full for more columns (compute, proof, size, build) and notes, or 
 
 def render(document: Document, width: int, *, full: bool = False) -> RenderableType:
     """Render the answer, and what it rests on; see `render_tables`."""
-    return Group(*render_answers(document, width), render_tables(document, width, full=full))
+    return Group(*render_answers(document, width, full=full), render_tables(document, width, full=full))
 
 
 def render_tables(

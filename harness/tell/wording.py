@@ -17,6 +17,10 @@ from shootout.tell.ratios import tell_ratio
 
 BUSY_SHARE = 0.5
 """Above this share of disturbed rounds, times are taken from these."""
+QUIET_SHARE, NOISY_SHARE = 0.05, 0.2
+"""Noise is low up to the first and high from the second on: of the share of disturbed rounds, and of the standard
+deviation between restarts.
+"""
 CONTROL_HELD, CONTROL_BROKEN = "equal", "DIFFERENT"
 """The words for a control that lies within what it must, and for one that is significantly faster or slower than its
 baseline.
@@ -27,11 +31,28 @@ NOT_COMPARED = "not compared yet"
 """The words for a control that shares no two restarts with its baseline."""
 ALL_ZERO = "FP32 itself scores 0 on every row; does the metric read the right output?"
 """Follows a metric by which no loss could be seen."""
+LEAST_ERROR = 1e-5
+"""A relative error below this isn't told in figures."""
 LIKELY = 0.95
 """Without a verdict, a ratio below this (or above its inverse) is explained as what it looks like."""
-NO_LABELS = "no labels, so its accuracy is unknown"
-RANDOM_INPUTS = "accuracy unknown, since this model's inputs are random"
+NO_LABELS = "without labels its accuracy is unknown"
+RANDOM_INPUTS = "random inputs can't show its accuracy"
 CONTROL_STATES = (CONTROL_HELD, CONTROL_OPEN, NOT_COMPARED, CONTROL_BROKEN)
+
+
+def describe_noise(groups: Sequence[GroupSummary]) -> str:
+    """Describe the noise of the worst group: `medium (2 % of the rounds disturbed, restarts differ by 13 %)`."""
+    disturbed = max(group.void_share for group in groups)
+    sd = max((group.sd for group in groups if group.sd is not None), default=None)
+    worst = max(disturbed, sd or 0.0)
+    level = "low" if worst <= QUIET_SHARE else "high" if worst >= NOISY_SHARE else "medium"
+    differ = "" if sd is None else f", restarts differ by {number(100 * sd, 2)} %"
+    return f"{level} ({100 * disturbed:.0f} % of the rounds disturbed{differ})"
+
+
+def tell_error(relative_l2: float) -> str:
+    """Write a relative error in two digits: `0.19 %`."""
+    return f"{number(100 * relative_l2, 2)} %" if relative_l2 >= LEAST_ERROR else "under 0.001 %"
 
 
 def tell_controls(groups: Sequence[GroupSummary], among: str = "group") -> str:

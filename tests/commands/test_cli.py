@@ -79,7 +79,7 @@ def test_show_prints_the_table_or_the_document(finished: Path):
     text = here("show", "run", cwd=finished.parent)
     assert (text.code, text.err) == (0, "")
     assert B.label in text.out
-    assert text.out.startswith("Ship    ")
+    assert text.out.startswith("Leads   ")
     full = here("show", "run", "--full", cwd=finished.parent)
     assert ["Add --full for more columns" in one.out for one in (text, full)] == [True, False]
     data = here("show", "run", "--json", cwd=finished.parent)

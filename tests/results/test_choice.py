@@ -89,26 +89,31 @@ def test_an_arm_that_lost_to_another_leader_is_not_tied_with_the_shipped_one():
     assert (lost.because, lost.against) == ("slower", FAST.arm)
 
 
-def test_what_would_part_it_from_the_nearest_is_told_with_the_command():
+def test_what_would_settle_all_that_is_open_beyond_the_tie_is_told_with_the_command():
     near, far = row("near", 515), row("far", 590)
-    sure = choose(cell(SLOW, FAST, near, far, within=0.2)).sure
-    assert (sure.restarts, sure.control_holds, sure.restarts_needed) == (5, True, 32)
-    assert sure.nearest == near.arm, "the closer of two that are open"
-    assert sure.command == (
-        "shootout run --model toy --backends fast:cpu:fp32,near:cpu:fp32 --threads 1 --goal best --max-time 5m"
+    found = choose(cell(SLOW, FAST, near, far, within=0.2))
+    sure = found.sure
+    assert (sure.restarts, sure.control_holds, sure.restarts_needed, sure.seconds_needed) == (5, True, 32, 288.0)
+    assert sure.nearest == far.arm, "a tie needs no more"
+    assert sure.command == found.next
+    assert found.next == (
+        "shootout run --model toy --backends fast:cpu:fp32,far:cpu:fp32 --threads 1 --goal best --max-time 5m"
     ), "32 of 9 s"
+    tied = choose(cell(SLOW, FAST, near, within=0.2))
+    assert tied.sure.nearest == near.arm
+    assert tied.next == "shootout ship RUN -o model-1"
 
 
 @pytest.mark.parametrize("complete", [True, False])
-def test_the_open_question_is_that_of_the_closest_rival_whatever_would_be_settled_sooner(complete: bool):
-    near, far = row("near", 515), row("far", 27_500)
-    needed = {near.arm: 40, far.arm: 3, SLOW.arm: 7}
+def test_the_hardest_of_the_open_ones_sets_the_time(complete: bool):
+    far, farther = row("far", 27_500), row("farther", 30_000)
+    needed = {far.arm: 40, farther.arm: 3, SLOW.arm: 7}
     facts: dict[str, Any] = {"within": 60.0, "restarts_needed": lambda one, _: needed[one], "complete": complete}
-    found = choose(cell(SLOW, FAST, near, far, command="shootout run toy", **facts))
-    assert (found.sure.nearest, found.sure.restarts_needed) == (near.arm, 40)
-    facts["restarts_needed"] = lambda one, _: {**needed, near.arm: None}[one]
-    found = choose(cell(SLOW, FAST, near, far, **facts))
-    assert (found.sure.nearest, found.sure.restarts_needed, found.sure.command) == (near.arm, None, None)
+    found = choose(cell(SLOW, FAST, far, farther, command="shootout run toy", **facts))
+    assert (found.sure.nearest, found.sure.restarts_needed) == (SLOW.arm, 40)
+    facts["restarts_needed"] = lambda one, _: {**needed, far.arm: None}[one]
+    found = choose(cell(SLOW, FAST, far, farther, **facts))
+    assert (found.sure.restarts_needed, found.sure.seconds_needed, found.sure.command) == (None, None, None)
 
 
 def test_an_unfinished_race_goes_on_for_that():
@@ -488,3 +493,20 @@ def test_what_accepts_an_error_decides_by_what_was_measured(scenario: str, accep
 def test_a_target_on_its_librarys_own_threads_is_raced_with_that_number_before_it_is_shipped():
     own = row("fast", 500, threads=0, executed={"threads": 2})
     assert choose(cell(SLOW, own)).next == "shootout run --model toy --backends fast:cpu:fp32 --threads 2"
+
+
+def test_one_size_of_a_sweep_is_measured_by_itself():
+    own: dict[str, Any] = {"model": "m.onnx", "parameters": {"n": 64}}
+    rows = row("slow", 2e6, **own), row("fast", 5e5, **own), row("q:cpu:int8", 1e5, fidelity=fidelity(1.9e-3), **own)
+    again = {"again": lambda _: [("--model", "m.onnx"), ("--set", "n=64")], "named": ("--group", "toy, batch 1")}
+    (held,) = choose(cell(*rows, command="shootout run m.onnx --mix n=16:1,64:1", **again)).would_change
+    assert held.measure
+    assert held.measure.startswith("shootout run --model m.onnx --set n=64 --inputs")
+
+
+def test_the_layers_of_trees_are_not_looked_into():
+    mine = {"model": "/c/exported/trees-1/forest.ubj.onnx"}
+    refused = fidelity(0.3, standing="refused")
+    other = row("onnxruntime", None, **mine, outcome="failed", reason="too far off", fidelity=refused)
+    (group,) = choose(cell(row("xgboost", 5e5, **mine), other)).not_raced
+    assert group.fix is None

@@ -47,4 +47,4 @@ def test_objects_say_what_they_are_in_a_line(tmp_path: Path):
     assert repr(run.document).endswith("2 rows in 1 group>")
     (ratio,) = run.verdicts.values()
     assert repr(ratio) == str(ratio) == "<Ratio 2.00x faster (1.99 to 2.00)>"
-    assert repr(race(tmp_path, 1)).endswith("; ship b:cpu:fp32, fastest so far>"), "no verdict stands behind it"
+    assert repr(race(tmp_path, 1)).endswith("; ship b:cpu:fp32, leads so far>"), "no verdict stands behind it"

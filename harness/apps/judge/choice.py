@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 from shootout.apps.judge.cell import Cell, is_plain, quality_of
 from shootout.apps.judge.eligible import UNJUDGED, admits, find_fault, why_unknown
@@ -24,6 +26,7 @@ from shootout.apps.judge.next_steps import (
     has_played,
     measure_again,
     race_elsewhere,
+    seconds_to_settle,
     why_no_folder,
 )
 from shootout.backends import USUAL
@@ -85,8 +88,17 @@ def _answer_nothing(cell: Cell, reason: str, unsound: Mapping[str, str]) -> Answ
         sure=Sure(restarts=cell.restarts, control_holds=cell.control_holds),
         passed=tuple(_list_unsound(unsound)),
         not_raced=_group_not_raced(cell),
+        inputs=_name_inputs(cell),
         next=measure_again(cell) if is_biased else go_on(cell),
+        goes_on=not is_biased and go_on(cell) is not None,
     )
+
+
+def _name_inputs(cell: Cell) -> str:
+    """Name the inputs of its calls: a file of the user's, or random ones; "" of a model with rows of its own."""
+    if inputs := cell.begun.given.get("inputs"):
+        return f"inputs {Path(str(inputs)).name}"
+    return "" if cell.is_scored else "random inputs"
 
 
 def _list_unsound(unsound: Mapping[str, str]) -> list[Passed]:
@@ -109,11 +121,19 @@ def _describe_choice(cell: Cell, led: Led, sound: Sequence[Row], unsound: Mappin
     beaten = rank(arm for arm in led.beaten if arm != led.first and _is_slower(rivals[arm]))
     others = [row for row in sound if row is not shipped and row.arm not in (*led.tied, *led.unsettled)]
     passed = [_describe_passed(cell, row, led.first, rivals[row.arm], led.beaten.get(row.arm)) for row in others]
-    is_over = led.reason is None and (bool(rivals) or cell.complete)
+    sure = _tell_sure(cell, led.first, beaten, rank(led.unsettled or led.tied))
+    is_over = led.reason is None and not led.unsettled and (bool(rivals) or cell.complete)
     no_folder = why_no_folder(shipped) or None if is_over else None
     eligible = [row for row in sound if row.arm in (led.first, *led.tied, *led.unsettled, *led.beaten)]
     instead = _find_instead(eligible, rivals) if no_folder else None
     usual = find_usual(sound, shipped, cell.baseline)
+    if is_over:
+        command, goes_on = find_next(cell, shipped, instead), False
+    elif sure.command:
+        command, goes_on = sure.command, cell.goes_on
+    else:
+        more = go_on(cell) if cell.control_holds is not False else None
+        command, goes_on = more or measure_again(cell), more is not None
     return Answer(
         group=cell.group,
         ship=describe_shipped(shipped, cell),
@@ -124,13 +144,15 @@ def _describe_choice(cell: Cell, led: Led, sound: Sequence[Row], unsound: Mappin
         tied=rank(led.tied),
         chosen_by=led.chosen_by,
         unsettled=rank(led.unsettled),
-        sure=_tell_sure(cell, led.first, beaten, rank([*led.tied, *led.unsettled])),
+        sure=sure,
         passed=(*sorted(passed, key=_ratio_value), *_list_unsound(unsound)),
         not_raced=_group_not_raced(cell),
         would_change=tuple(_changes_by_error_limit(cell, shipped, sound, rivals)),
         smaller=_smaller_steps(shipped, sound, rivals),
         no_gain=tuple(_list_no_gains(cell, sound)),
-        next=find_next(cell, shipped, instead, is_over=is_over),
+        inputs=_name_inputs(cell),
+        next=command,
+        goes_on=goes_on,
         no_folder=no_folder,
         instead=instead,
         elsewhere=race_elsewhere(cell, shipped) if is_over else None,
@@ -205,14 +227,12 @@ def _describe_passed(cell: Cell, row: Row, shipped: str, ratio: Ratio | None, lo
     return Passed(arm=row.arm, because="accuracy", against=shipped, ratio=ratio, reason=why, **quality_of(row))
 
 
-def _tell_sure(cell: Cell, shipped: str, beaten: Sequence[Rival], open_: Iterable[Rival]) -> Sure:
-    """Return how well founded a choice is, and what would distinguish the open rival that is closest to it in time.
-
-    A far slower one often takes fewer restarts, but leaves the question open which of the fastest to ship.
+def _tell_sure(cell: Cell, shipped: str, beaten: Sequence[Rival], open_: Sequence[Rival]) -> Sure:
+    """Return how well founded a choice is, and what would distinguish it from all that are open.
 
     Args:
         beaten: the eligible ones that are slower than what is shipped, the closest first.
-        open_: those that may be as fast.
+        open_: those that may be as fast; ties only if no other is open.
     """
     sure = Sure(
         restarts=cell.restarts,
@@ -220,13 +240,17 @@ def _tell_sure(cell: Cell, shipped: str, beaten: Sequence[Rival], open_: Iterabl
         slower=len(beaten),
         closest=next(iter(beaten), None),
     )
-    unsure = {one.arm: one.ratio for one in open_ if one.ratio and one.ratio.verdict is Verdict.CANT_TELL}
-    if not unsure:
+    found = {one.arm: one.ratio for one in open_ if one.ratio and one.ratio.verdict is Verdict.CANT_TELL}
+    if not found:
         return sure
-    arm = min(unsure, key=lambda arm: abs(math.log(unsure[arm].value)))
-    needed, row = cell.restarts_needed(arm, shipped), next(row for row in cell.rows if row.arm == arm)
-    command = command_to_settle(cell, shipped, row, unsure[arm].restarts, needed)
-    return sure.model_copy(update={"nearest": arm, "restarts_needed": needed, "command": command})
+    nearest = min(found, key=lambda arm: abs(math.log(found[arm].value)))
+    needed = {arm: cell.restarts_needed(arm, shipped) for arm in found}
+    hardest = max(found, key=lambda arm: needed[arm] or math.inf)
+    change: dict[str, Any] = {"nearest": nearest, "restarts_needed": needed[hardest]}
+    if (seconds := seconds_to_settle(cell, found[hardest].restarts, needed[hardest])) is not None:
+        racing = [shipped, *(one.arm for one in open_ if one.ratio is None or one.arm in found)]
+        change |= {"seconds_needed": seconds, "command": command_to_settle(cell, racing, seconds)}
+    return sure.model_copy(update=change)
 
 
 def _changes_by_error_limit(

@@ -67,12 +67,8 @@ def why_unknown(cell: Cell, row: Row) -> str | None:
     return None if row.is_judged else UNCHECKED
 
 
-def tell_refusal(cell: Cell, row: Row, *, is_measurable: bool) -> str:
-    """Tell why a row may not be shipped: what it lost and the limit, or that nothing tells what it lost.
-
-    Args:
-        is_measurable: there is a command that would tell.
-    """
+def tell_refusal(cell: Cell, row: Row) -> str:
+    """Tell why a row may not be shipped: what it lost and the limit, or that nothing tells what it lost."""
     if row.fidelity and (metric := row.fidelity.metric):
         return ", ".join(filter(None, [tell_metric_limit(metric), tell_lost_part(metric)]))
-    return why_unknown(cell, row) or (NO_LABELS if is_measurable else RANDOM_INPUTS)
+    return why_unknown(cell, row) or (NO_LABELS if "inputs" in cell.begun.given else RANDOM_INPUTS)

@@ -80,16 +80,12 @@ def _tell_how_measured(row: Row) -> str:
     return f"at batch {row.batch} it was measured with {pinned} and {tell_threads([row.threads])}"
 
 
-def find_next(cell: Cell, shipped: Row, instead: Rival | None, *, is_over: bool) -> str | None:
-    """Return the command that comes next; None if nothing can be shipped.
+def find_next(cell: Cell, shipped: Row, instead: Rival | None) -> str | None:
+    """Return the command that comes next if there is no more to measure first; None if nothing can be shipped.
 
     Args:
         instead: what is shipped in place of it.
-        is_over: whether there is no more to measure first.
     """
-    if not is_over:
-        is_open = not cell.complete and cell.control_holds is not False
-        return go_on(cell) if is_open else measure_again(cell)
     if find_scenario(shipped.scenario).varies:
         return _race_one_size(cell, [row.arm for row in cell.rows if row.group == cell.group and row.end_to_end])
     if not admits(shipped) and not is_exact(shipped.precision, shipped.scheme, shipped.file):
@@ -174,18 +170,25 @@ def _least_build_s(row: Row) -> float:
     return LEAST_OF_STOPPED * float(stopped[1].replace(",", "")) if stopped else 0.0
 
 
-def command_to_settle(cell: Cell, shipped: str, rival: Row, played: int, needed: int | None) -> str | None:
-    """Return the command that goes on, or races the two alone for the better one; None if neither would tell."""
+def seconds_to_settle(cell: Cell, played: int, needed: int | None) -> float | None:
+    """Return the seconds of a run that plays the restarts needed: more of this one, or a race of the open ones alone.
+
+    None if no race would last so long.
+    """
     if needed is None or needed > cell.most_restarts:
         return None
     left = max(needed - played, 1) if cell.goes_on else needed
-    builds_s = waiting_builds_s(cell.rows) if cell.goes_on else 0.0
-    time = write_minutes(_run_s(builds_s, left * cell.restart_s))
+    return _run_s(waiting_builds_s(cell.rows) if cell.goes_on else 0.0, left * cell.restart_s)
+
+
+def command_to_settle(cell: Cell, arms: Sequence[str], seconds: float) -> str | None:
+    """Return the command that goes on for so long, or races these arms alone for the best one; None if neither can."""
+    time = write_minutes(seconds)
     if cell.goes_on:
         return cell.begun.resume(time)
-    if rival.setting:
+    if any(row.setting for row in cell.rows if row.arm in arms[1:]):
         return None  # the other race chooses settings of its own
-    return f"shootout run {reproduce.join(cell.again([shipped, rival.arm]))} --goal best --max-time {time}"
+    return f"shootout run {reproduce.join(cell.again(arms))} --goal best --max-time {time}"
 
 
 def describe_refused(cell: Cell, row: Row, ratio: Ratio | None, arms: Sequence[str]) -> WouldChange:
@@ -202,7 +205,7 @@ def describe_refused(cell: Cell, row: Row, ratio: Ratio | None, arms: Sequence[s
         when="looser",
         arm=row.arm,
         ratio=ratio,
-        why=tell_refusal(cell, row, is_measurable=measure is not None),
+        why=tell_refusal(cell, row),
         measure=measure,
         accept=command_to_accept(cell, row),
         explain=command_to_explain(cell, row) if loses else None,

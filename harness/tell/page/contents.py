@@ -92,11 +92,8 @@ def tell_run(document: Document) -> list[Line]:
         told = write_support_of_all(document, ANY_WIDTH)
         return [Line("", subject=f"What to ship, in {len(answers)} groups"), Line("", machine), *as_lines(told)]
     only, rows = answers[0], document.rows_of(answers[0].group)
-    ships = screen.tell_ship(only)
-    label = screen.choose_label(only) if only.ship else ""
-    told = screen.write_support(only, rows, document, ANY_WIDTH)
-    title = screen.write_title(only, rows, document.environment)
-    return [Line(label, subject=ships), Line("", title.split(" · ")), *as_lines(told)]
+    lines = [*screen.tell_answer(only, rows, document), *screen.tell_details(only, rows, document)]
+    return [line for line in lines if line.parts or line.subject or line.commands]
 
 
 def as_lines(texts: Iterable[Text]) -> Iterator[Line]:

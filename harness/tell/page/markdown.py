@@ -6,7 +6,7 @@ import html
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from shootout.tell.report import Report, Table
+from shootout.tell.report import Line, Report, Table
 from shootout.tell.screen import WIDEST, clean_text, write_lines
 
 MOST_BYTES = 900 * 1024
@@ -35,7 +35,9 @@ def join_parts(parts: Iterable[str]) -> str:
 
 def _write_report(report: Report) -> Iterator[str]:
     yield f"## {escape_text(report.title)}"
-    if text := clean_text("\n".join(line.plain for line in write_lines(report.lines[1:], WIDEST))):
+    first, *others = report.lines
+    below = [Line("", first.parts if first.subject else ()), *others]  # the heading has the rest of the first
+    if text := clean_text("\n".join(line.plain for line in write_lines(below, WIDEST))):
         fence = "`" * max(3, _count_backticks(text) + 1)
         yield f"{fence}\n{text}\n{fence}"
     if report.warnings:

@@ -354,7 +354,7 @@ def list_ways_out(decision: Decision, question: Question) -> Iterator[Command]:
     """List what to type so that a better candidate can be shipped: to measure the accuracy, and to accept the error."""
     better = [judged for judged, _ in _list_better(decision)]
     unknown = [_refused(decision, one, question) for one in better if any(map(_lacks_figure, one.limits))]
-    measure = find_measure(unknown)
+    measure = next(filter(None, map(find_measure, unknown)), None)
     if measure:
         yield measure
     rows = _rows_by_candidate(question)
