@@ -44,7 +44,7 @@ def print_decision(policy: Policy, document: Document, *, full: bool, as_json: b
     screen = render_decision(decision, question, min(width(), WIDEST), has_table=True)
     data = document.model_dump(mode="json", by_alias=True) | {"decision": decision.model_dump(mode="json")}
     decided = follow_decision(document, decision, question)
-    tables = render_tables(decided, width(), full=full, above=[decision.settle] if decision.settle else [])
+    tables = render_tables(decided, width(), full=full)
     print_answer(Group(*screen, tables), data, as_json=as_json)
     return decision.exit_code
 

@@ -13,6 +13,7 @@ from time import sleep
 from typing import TYPE_CHECKING, Any
 
 from shootout.apps.ceilings.measure import obtain_ceilings, read_ceilings
+from shootout.apps.ceilings.screen import render_ceilings
 from shootout.backends import chosen_gpu
 from shootout.backends.devices import cuda_driver, nvml
 from shootout.backends.devices.cuda import Cuda
@@ -33,7 +34,6 @@ from shootout.core.messages import GpuState
 from shootout.core.units import size
 from shootout.core.worker.availability import at_once, find_available
 from shootout.tell import this_machine
-from shootout.tell.notes import render_ceilings
 from shootout.tell.option_values import read_whole
 from shootout.tell.registered import settable
 from shootout.tell.wording import tell_cpus

@@ -7,7 +7,12 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from shootout.core.contract import Device
+from shootout.core.scenario import find_scenario
+from shootout.tell.document import Document
+
 SCHEMA: Literal[1] = 1
+NO_CEILINGS = "run `shootout ceilings` once for each row's share of what this machine can do"
 
 
 class _Part(BaseModel):
@@ -75,3 +80,33 @@ def ceilings_of_run(facts: Mapping[str, Any]) -> dict[int, Ceilings]:
     stored = facts.get("ceilings")
     found = [parse_ceilings(value) for value in stored.values()] if isinstance(stored, dict) else []
     return {ceilings.threads: ceilings for ceilings in found if ceilings}
+
+
+def tell_ceilings(document: Document) -> list[str]:
+    """Write the ceilings that the document's shares refer to; or how to get them, if the run found none."""
+    on_cpu = [row for row in document.rows if row.device == Device.CPU and find_scenario(row.scenario).is_one_call]
+    asked = sorted({row.threads for row in on_cpu if row.compute} - {0})
+    if "ceilings" not in document.environment:
+        return []
+    ceilings = ceilings_of_run(document.environment)
+    lines = [_ceilings_line(ceilings[threads]) for threads in asked if threads in ceilings]
+    missing = [threads for threads in asked if threads not in ceilings]
+    explained = ["of peak: the share of these that a call reaches, and which of them takes half of its time or more."]
+    advice = [f"{NO_CEILINGS} ({', '.join(f'--threads {threads}' for threads in missing)})."]
+    return [*lines, *(explained if lines else []), *(advice if missing else [])]
+
+
+def _ceilings_line(ceilings: Ceilings) -> str:
+    rates = [f"{name} {rate_of(name, peak.giga_ops)} ({peak.source})" for name, peak in ceilings.peaks.items()]
+    memory = [f"{level.level} {level.best_gbs:.3g} GB/s" for level in ceilings.bandwidth]
+    return f"Ceilings at {threads_of(ceilings.threads)}: {', '.join(rates)}; {', '.join(memory)}."
+
+
+def rate_of(precision: str, giga_ops: float) -> str:
+    """Write a rate with its unit: operations on integers are no floating-point operations."""
+    return f"{giga_ops:,.0f} {'GOP/s' if precision.startswith('int') else 'GFLOP/s'}"
+
+
+def threads_of(count: int) -> str:
+    """Write `1 thread` or `2 threads`."""
+    return f"{count} thread{'s' * (count != 1)}"

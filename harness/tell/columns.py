@@ -16,7 +16,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from shootout.core.contract import SCALED, Precision, short
+from shootout.core.contract import SCALED, Precision
 from shootout.core.schemes import shown_as
 from shootout.core.units import duration, number, seconds, size
 from shootout.tell.document import Ceiling, FidelityFigures, Rate, Ratio, Row, Serving, Timing
@@ -27,23 +27,48 @@ from shootout.tell.wording import tell_metric_change
 Cell = str | Text
 _UNBOUNDED = Console(width=10_000)
 """Measures a table's own width."""
-_UNITS: Mapping[str, Callable[[Any], str]] = {"ns": duration, "bytes": size, "s": seconds}
+_UNITS: Mapping[str, Callable[[Any], str]] = {"bytes": size, "s": seconds}
 """Writes a figure, by the last word of its name."""
 SHIP, BASELINE, OWN = "against ship", "against baseline", "against own FP32"
 """The headers of comparisons with what is shipped, with the baseline, and with the same backend in FP32; a table puts
 the names of the first two in."""
+RESTARTS = "over restarts"
+"""The header of the lowest and the highest median, or from 6 restarts on of the median's 95 % interval."""
 UNCHECKED = "unchecked"
 """Follows an error that was compared with no bound: whether the precision explains it isn't known."""
+
+
+SCALES = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
+"""Nanoseconds in each unit of time, rising."""
+LEAST, MOST = 1e-3, 1e4
+"""The figures that a table writes in its unit; a time outside keeps a unit of its own."""
+
+
+def choose_unit(shown_ns: float, times_ns: Iterable[float]) -> str:
+    """Choose the unit of a table's times: that of what ships, or the next if a time would have five digits."""
+    units = [*SCALES]
+    at = max((number for number, unit in enumerate(units) if shown_ns >= SCALES[unit]), default=0)
+    longest = max(times_ns, default=0.0)
+    return units[min(at + (longest >= MOST * SCALES[units[at]]), len(units) - 1)]
+
+
+def write_time(ns: float, unit: str) -> str:
+    """Write a time in a table's unit with three digits; one that is far off keeps a unit of its own."""
+    figure = write_figure(ns, unit)
+    return f"{figure} {unit}" if figure else duration(ns)
+
+
+def write_figure(ns: float, unit: str) -> str:
+    """Write a time in a unit that a header names; "" if it is too far off."""
+    figure = ns / SCALES[unit]
+    if not LEAST <= figure < MOST:
+        return ""
+    return f"{figure:#.3g}".rstrip(".") if figure < 1000 else f"{figure:.0f}"
 
 
 def against(ratio: Ratio) -> Text:
     """Write how a row compares with another one, in the color of its verdict."""
     return Text(tell_ratio(ratio), style=STYLES[ratio.verdict])
-
-
-def tell_range(timing: Timing) -> str:
-    """Write between which times the restarts lie, or from 6 restarts on the 95 % interval of their median."""
-    return f"{duration(timing.low_ns)} to {duration(timing.high_ns)}"
 
 
 def rate(figure: Rate) -> str:
@@ -52,7 +77,7 @@ def rate(figure: Rate) -> str:
 
 
 def tell_rates_range(figure: Rate) -> str:
-    """Write between which rates the restarts lie; see `tell_range`."""
+    """Write between which rates the restarts lie."""
     return f"{number(figure.low)} to {number(figure.high)}" if figure.low < figure.high else ""
 
 
@@ -122,7 +147,6 @@ class Column:
         missing: stands in place of null.
         baseline: stands in place of null on the group's baseline; None: as `missing`.
         left: the column is flush left.
-        brief: writes the figure in little room.
     """
 
     name: str
@@ -131,25 +155,30 @@ class Column:
     missing: Cell = ""
     baseline: Cell | None = None
     left: bool = False
-    brief: Callable[[Any], Cell] | None = None
 
-    def of(self, row: Row, *, is_baseline: bool = False, brief: bool = False) -> Cell:
-        """Write the figure of a row; `brief`: in few letters."""
+    def of(self, row: Row, unit: str, *, is_baseline: bool = False) -> Cell:
+        """Write the figure of a row; `unit`: of the table's times."""
         value: Any = row
         for part in filter(None, self.name.split(".")):
             value = getattr(value, part) if value is not None else None
         if value is None:
             return self.baseline if is_baseline and self.baseline is not None else self.missing
-        show = self.show or _UNITS[self.name.rpartition("_")[2]]
-        return ((brief and self.brief) or show)(value)
+        if self.show:
+            return self.show(value)
+        if isinstance(value, Timing):
+            return f"{write_time(value.low_ns, unit)} to {write_time(value.high_ns, unit)}"
+        kind = self.name.rpartition("_")[2]
+        return write_time(value, unit) if kind == "ns" else _UNITS[kind](value)
 
 
 COLUMNS = (
-    Column(name="arm", header="target", show=str, left=True, brief=short),
+    Column(name="arm", header="target", show=str, left=True),
     Column(name="over_time.first_ns", header="at first"),
     Column(name="end_to_end.median_ns", header="time"),
-    Column(name="over_time.change", header="last to first", show=against, left=True),
-    Column(name="end_to_end", header="over restarts", show=tell_range),
+    Column(name="items_per_s", header="items/s", show=rate),
+    Column(name="serve.rate_per_s", header="requests/s", show=rate),
+    Column(name="serve.p99_ns", header="p99"),
+    Column(name="serve", header="limit", show=_tell_limit),
     Column(
         name="end_to_end.ship_ratio",
         header=SHIP,
@@ -166,39 +195,31 @@ COLUMNS = (
         left=True,
     ),
     Column(name="end_to_end.own_fp32_ratio", header=OWN, show=against, left=True),
-    Column(name="items_per_s", header="items/s", show=rate),
+    Column(name="end_to_end", header=RESTARTS),
     Column(name="items_per_s", header="items/s over restarts", show=tell_rates_range),
-    Column(name="serve.rate_per_s", header="requests/s", show=rate),
     Column(name="serve.rate_per_s", header="requests/s over restarts", show=tell_rates_range),
-    Column(name="serve.p99_ns", header="p99"),
-    Column(name="serve", header="limit", show=_tell_limit),
+    Column(name="over_time.change", header="last to first", show=against, left=True),
     Column(name="serve.unloaded_ns", header="idle"),
     Column(name="compute.median_ns", header="compute"),
     Column(name="cpu.median_ns", header="CPU a call"),
     Column(name="ceiling", header="of peak", show=_tell_ceiling),
     Column(name="ceiling.gbs", header="GB/s", show=lambda value: f"{value:.3g}"),
     Column(name="", header="proven", show=proven, left=True),
+    Column(name="artifact_bytes", header="size", missing=size(0)),
     Column(name="fidelity", header="error", show=error_of),
     Column(name="fidelity", header="worst at", show=tell_place, left=True),
     Column(name="fidelity.shared_l2", header="to own file", show=error),
     Column(name="fidelity.metric", header="metric", show=lambda metric: f"{metric.value:.4g}"),
-    Column(
-        name="fidelity.metric",
-        header="metric change",
-        show=tell_metric_change,
-        brief=lambda metric: f"{metric.change.value:+.2g}" if metric.change else "",
-    ),
+    Column(name="fidelity.metric", header="metric change", show=tell_metric_change),
     Column(name="quantized.flops", header="int ops", show=lambda value: f"{value:.0%}"),
     Column(name="quantizer", header="quantizer", show=lambda name: name if name != "none" else ""),
-    Column(name="artifact_bytes", header="size", missing=size(0)),
-    Column(name="rss_loaded_bytes", header="memory", missing=size(0)),
-    Column(name="build_s", header="build"),
-    Column(name="load_s", header="load"),
     Column(name="install_bytes", header="installed"),
     Column(name="memory_bytes", header="memory at most"),
+    Column(name="build_s", header="build"),
+    Column(name="load_s", header="load"),
     Column(name="ready_s", header="ready"),
 )
-"""All columns; each table chooses among them by header."""
+"""All columns in their order; those without any figure are left out, and the first screen has a few."""
 BY_HEADER = {column.header: column for column in COLUMNS}
 
 

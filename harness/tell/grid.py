@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
 
 from rich.console import RenderableType
 from rich.text import Text
 
 from shootout.core.contract import Value, short
 from shootout.core.exported.request import name_model
+from shootout.core.scenario import find_scenario
 from shootout.core.units import counted, duration, size
 from shootout.tell.answer import (
     FASTER,
@@ -28,7 +32,8 @@ from shootout.tell.answer import (
     tell_same_classes,
     tell_step,
 )
-from shootout.tell.columns import Cell, fits, make_table
+from shootout.tell.columns import Cell, choose_unit, fits, make_table, stack_tables, write_figure
+from shootout.tell.compared import REFUSED, SHIPS, Compared
 from shootout.tell.document import Answer, Crossover, Document, Row, WouldChange
 from shootout.tell.ratios import inverse, tell_ratio
 from shootout.tell.report import Command, Line
@@ -41,6 +46,10 @@ CHANGES_BY, FASTER_BY = "Changes by ", "Faster by "
 SURE = "Sure"
 BETWEEN = "the sizes between:"
 SHOWN_CELLS = 24
+REASON = "reason"
+"""The column without a title: why a target may not be shipped."""
+OPEN = "?"
+"""The mark of a target that isn't distinguished from what ships."""
 SHIP = ("ship", "time", "compared", "size", "metric", "error", "tied", "chosen by", "unsure")
 TIED, UNSURE = "tied with ", "not significantly slower: "
 """Before the names of targets that may be equally good, and of those that measured slower without a verdict."""
@@ -192,8 +201,9 @@ def _tell_reasons(answers: Sequence[Answer], where: Mapping[str, Mapping[str, st
 
 
 def _place_row(row: Row) -> Place:
-    cell: dict[str, Value] = {"batch": row.batch, "threads": row.threads or "default", "scenario": row.scenario}
-    return {"model": row.model, **row.parameters, **cell}
+    cell: dict[str, Value] = {"threads": row.threads or "default", "scenario": row.scenario}
+    batch: dict[str, Value] = {} if find_scenario(row.scenario).selects else {"batch": row.batch}  # its setting's
+    return {"model": row.model, **row.parameters, **batch, **cell}
 
 
 def varied(places: Sequence[Place]) -> list[str]:
@@ -271,3 +281,93 @@ def list_next(answers: Iterable[Answer]) -> list[str]:
 
 def _count_up(command: str, by: int) -> str:
     return _NUMBERED.sub(lambda found: str(int(found[0]) + by), command)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """Groups that differ along one axis, whose times share a table.
+
+    Attributes:
+        fixed: the place on the other axes along which groups differ, for people; "" if there is none.
+        groups: the groups by their place on the axis.
+    """
+
+    axis: str
+    fixed: str
+    groups: dict[str, Compared]
+
+    @property
+    def unit(self) -> str:
+        """Return the unit of all times: that of the fastest that ships."""
+        rows = [(found, row) for found in self.groups.values() for row in found.rows if row.end_to_end]
+        times = [found.time_ns(row) for found, row in rows]
+        ships = [found.time_ns(row) for found, row in rows if row.arm == found.ship]
+        return choose_unit(min(ships or times, default=1e6), times)
+
+    def order_arms(self) -> list[str]:
+        """Return all targets by their times over those of what ships; those that may ship nowhere come last."""
+        apart: dict[str, list[float]] = {}
+        refused: dict[str, bool] = {}
+        for found in self.groups.values():
+            times = {row.arm: found.time_ns(row) for row in found.rows if row.end_to_end}
+            reference = times.get(found.reference or "", min(times.values(), default=1.0))
+            for row in found.rows:
+                apart.setdefault(row.arm, []).extend([math.log(times[row.arm] / reference)] if row.arm in times else [])
+                refused[row.arm] = refused.get(row.arm, True) and found.is_refused(row)
+        return sorted(apart, key=lambda arm: (refused[arm], fmean(apart[arm]) if apart[arm] else math.inf))
+
+
+def find_sweeps(groups: Sequence[Compared]) -> list[Sweep]:
+    """Put groups into tables along the axis on which they have most places."""
+    places = {found.summary.name: _place_row(found.rows[0]) for found in groups if found.rows}
+    axes = varied(list(places.values()))
+    where = _locate_cells(places, axes)
+    counts = {axis: len({str(place.get(axis)) for place in places.values()}) for axis in axes}
+    axis = max(axes, key=lambda name: (counts[name], name not in ("model", "scenario")), default="cell")
+    tables: dict[str, dict[str, Compared]] = {}
+    for found in groups:
+        if mine := dict(where.get(found.summary.name, {})):
+            at = mine.pop(axis, "") or mine.pop("cell", "")
+            tables.setdefault(_name_cell(mine), {})[at] = found
+    return [Sweep(axis=axis, fixed=fixed, groups=columns) for fixed, columns in tables.items()]
+
+
+def render_sweeps(groups: Sequence[Compared], width: int) -> list[RenderableType]:
+    """Render the times of several groups, a column each, in as many tables as `width` (letters) needs."""
+    parts: list[RenderableType] = []
+    for sweep in find_sweeps(groups):
+        unit = sweep.unit
+        first = f"{sweep.axis} ({unit})"
+        lines: list[dict[str, Cell]] = []
+        for arm in sweep.order_arms():
+            cells = {at: _fill_time(found, arm, unit) for at, found in sweep.groups.items()}
+            rows = ((found, row) for found in sweep.groups.values() for row in found.rows if row.arm == arm)
+            reasons = dict.fromkeys(filter(None, (found.tell_refusal(row) for found, row in rows)))
+            lines.append({first: short(arm), **cells, REASON: ", ".join(reasons)})
+        headers = [first, *sweep.groups, *([REASON] if any(line[REASON] for line in lines) else [])]
+        parts += [Text(sweep.fixed, style="bold")] if sweep.fixed else []
+        parts += stack_tables(headers, lines, width, left=[first, REASON], titles={REASON: ""})
+    return parts
+
+
+def tell_marks(groups: Sequence[Compared]) -> Iterator[str]:
+    """Explain the marks that stand in the tables of several groups."""
+    yield f"{SHIPS}: ships or leads."
+    if any(answer.tied or answer.unsettled for found in groups if (answer := found.answer)):
+        yield f"{OPEN}: not distinguished from it."
+    if any(found.is_refused(row) for found in groups for row in found.rows):
+        yield f"{REFUSED}: not shipped by default."
+
+
+def _fill_time(found: Compared, arm: str, unit: str) -> Cell:
+    """Write a target's time in one group, with its mark."""
+    row = next((row for row in found.rows if row.arm == arm), None)
+    if row is None or row.end_to_end is None:
+        return Text("failed" if row and row.outcome == "failed" else "-", style="dim")
+    figure = write_figure(found.time_ns(row), unit) or found.write_time(row)
+    rivals = (*found.answer.tied, *found.answer.unsettled) if found.answer else ()
+    if arm == found.ship:
+        return Text(f"{SHIPS}{figure}", style="green" if row.is_judged else "yellow")
+    if found.is_refused(row):
+        return Text(f"{REFUSED}{figure}", style="dim")
+    return f"{OPEN}{figure}" if arm in {rival.arm for rival in rivals} else figure

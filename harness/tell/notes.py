@@ -7,24 +7,24 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
-from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from shootout.core.contract import Device, NotRunKind, OutputError, short
+from shootout.core.contract import NotRunKind, OutputError, short
 from shootout.core.host.noise import DisturbanceKind
-from shootout.core.journal.records import Ended, Line, Rounds
-from shootout.core.scenario import find_scenario
+from shootout.core.journal.records import Ended, Rounds
+from shootout.core.journal.records import Line as JournalLine
 from shootout.core.stats.verdicts import MAX_ESTIMATE, Verdict
-from shootout.core.units import counted, duration, size, span
-from shootout.tell.ceilings import Ceilings, ceilings_of_run
-from shootout.tell.columns import Cell, error, make_table
+from shootout.core.units import counted, duration, seconds, size, span
+from shootout.tell.ceilings import tell_ceilings
+from shootout.tell.columns import error
 from shootout.tell.document import Document, Gpu, GroupSummary, NearestOpen, Ratio, Row
-from shootout.tell.grid import list_next
-from shootout.tell.screen import ANY_WIDTH, INDENT, fold, labeled, name_targets, typed
-from shootout.tell.wording import BUSY_SHARE, tell_controls
+from shootout.tell.over_time import tell_over_time
+from shootout.tell.report import Command, Line
+from shootout.tell.screen import ANY_WIDTH, fold, name_targets, write_lines
+from shootout.tell.skipped import tell_missing
+from shootout.tell.wording import BUSY_SHARE, tell_controls, tell_gain
 
 STEPS = {
     "planning": "planning",
@@ -47,7 +47,6 @@ STYLES = {"not timed": "yellow", "skipped": "dim", "failed": "red", LEFT: "yello
 MOST_OUTPUTS = 8
 """So many outputs are listed with their errors; `--json` has all."""
 UNKNOWN_BOUND = "-"
-NO_CEILINGS = "run `shootout ceilings` once for each row's share of what this machine can do"
 
 
 def kind_of(category: str) -> DisturbanceKind:
@@ -143,21 +142,6 @@ def tell_gpu(rows: Sequence[Row]) -> Iterator[str]:
             yield f"{row.arm}: {_UNSYNCHRONIZED} {shown}, {words}."
 
 
-def tell_unsynchronized(axis: str, rows: Sequence[tuple[int, Row]]) -> Iterator[str]:
-    """Tell for a sweep what the unsynchronized timer shows at each size, a line for each arm.
-
-    Args:
-        rows: each with its size.
-    """
-    shown: dict[str, list[str]] = {}
-    for at, row in sorted(rows, key=lambda sized: sized[0]):
-        if times := _times_without_waiting(row):
-            wrong, waited = map(duration, times)
-            shown.setdefault(row.arm, []).append(f"{wrong} of {waited} at {at}")
-    for arm, figures in shown.items():
-        yield f"{arm}: by {axis}, {_UNSYNCHRONIZED} {', '.join(figures)}."
-
-
 def _times_without_waiting(row: Row) -> tuple[float, float] | None:
     """Return the nanoseconds that a timer shows without waiting, and those of the same work when waited for."""
     if row.gpu is None or row.gpu.dispatch_ns is None or row.gpu.compute_ns is None:
@@ -188,71 +172,6 @@ def _list_usage(gpu: Gpu) -> Iterator[str]:
         yield f"{gpu.energy.above_idle_mj:.3g} mJ a call above idle ({gpu.energy.per_call_mj:.3g} in all, measured)"
 
 
-def tell_ceilings(document: Document) -> list[str]:
-    """Write the ceilings that the document's shares refer to; or how to get them, if the run found none."""
-    on_cpu = [row for row in document.rows if row.device == Device.CPU and find_scenario(row.scenario).is_one_call]
-    asked = sorted({row.threads for row in on_cpu if row.compute} - {0})
-    if "ceilings" not in document.environment:
-        return []
-    ceilings = ceilings_of_run(document.environment)
-    lines = [_ceilings_line(ceilings[threads]) for threads in asked if threads in ceilings]
-    missing = [threads for threads in asked if threads not in ceilings]
-    explained = ["of peak: the share of these that a call reaches, and which of them takes half of its time or more."]
-    advice = [f"{NO_CEILINGS} ({', '.join(f'--threads {threads}' for threads in missing)})."]
-    return [*lines, *(explained if lines else []), *(advice if missing else [])]
-
-
-def _ceilings_line(ceilings: Ceilings) -> str:
-    rates = [f"{name} {rate_of(name, peak.giga_ops)} ({peak.source})" for name, peak in ceilings.peaks.items()]
-    memory = [f"{level.level} {level.best_gbs:.3g} GB/s" for level in ceilings.bandwidth]
-    return f"Ceilings at {threads_of(ceilings.threads)}: {', '.join(rates)}; {', '.join(memory)}."
-
-
-RATES, MEMORY = ("precision", "peak", "reached by"), ("memory", "holds", "read", "copy")
-
-
-def render_ceilings(ceilings: Ceilings) -> RenderableType:
-    """Render two tables: rates and bandwidth."""
-    rates = [
-        {"precision": precision, "peak": rate_of(precision, peak.giga_ops), "reached by": peak.source}
-        for precision, peak in ceilings.peaks.items()
-    ]
-    memory = [
-        {
-            "memory": level.level,
-            "holds": size(level.holds_bytes) if level.holds_bytes else "",
-            "read": f"{level.read_gbs:.3g} GB/s",
-            "copy": f"{level.copy_gbs:.3g} GB/s",
-        }
-        for level in ceilings.bandwidth
-    ]
-    cpus = ", ".join(map(str, ceilings.cpus))
-    title = f"ceilings at {threads_of(ceilings.threads)}, on CPU {cpus}, measured {ceilings.measured}"
-    words = "The best of several blocks each; a copy counts bytes read and written. See docs/explain.md."
-    return Group(
-        Text(title, style="bold"),
-        _make_left_table(RATES, rates),
-        Text(),
-        _make_left_table(MEMORY, memory),
-        Text(words),
-        *map(Text, ceilings.notes),
-    )
-
-
-def _make_left_table(headers: Sequence[str], lines: Sequence[Mapping[str, Cell]]) -> Table:
-    return make_table(headers, lines, left=headers)
-
-
-def rate_of(precision: str, giga_ops: float) -> str:
-    """Write a rate with its unit: operations on integers are no floating-point operations."""
-    return f"{giga_ops:,.0f} {'GOP/s' if precision.startswith('int') else 'GFLOP/s'}"
-
-
-def threads_of(count: int) -> str:
-    """Write `1 thread` or `2 threads`."""
-    return f"{count} thread{'s' * (count != 1)}"
-
-
 _DISTURBED_BY = {
     "steal": "by other guests of the host",
     "foreign CPU time": "by other programs",
@@ -274,35 +193,22 @@ _WHAT_HELPS = {
 }
 
 
-def tell_noise(summaries: Sequence[GroupSummary]) -> list[str]:
-    """Tell in a line what disturbed these groups most, and what helps; nothing if little did."""
-    share = max(summary.void_share for summary in summaries)
+def tell_noise(summary: GroupSummary) -> Iterator[str]:
+    """Tell in a line what disturbed a group most, and what helps; then how often the CPU quota held it back."""
     reasons = Counter[DisturbanceKind]()
-    for category, count in (item for summary in summaries for item in summary.void_reasons.items()):
+    for category, count in summary.void_reasons.items():
         reasons[kind_of(category)] += count
-    if share >= NOISY_SHARE and reasons:
-        some = "up to " if len(summaries) > 1 else ""
-        most, _ = reasons.most_common(1)[0]
-        told = [f"Noise: {some}{100 * share:.0f} % of the rounds {_tell_what_helps(most, share)}."]
-        return [*told, *_tell_throttling(summaries)]
-    return _tell_throttling(summaries)
-
-
-def _tell_throttling(summaries: Sequence[GroupSummary]) -> list[str]:
-    """Tell how often the quota held the race back: the wait is a part of the calls' times."""
-    count = sum(summary.throttled for summary in summaries)
-    rounds = sum(summary.void_reasons.get("cgroup throttled", 0) for summary in summaries)
-    if not count:
-        return []
-    return [f"The CPU quota throttled the race {counted(count, 'time')}, in {counted(rounds, 'round')}; calls waited."]
-
-
-def _tell_what_helps(kind: DisturbanceKind, share: float) -> str:
-    what, helps = _WHAT_HELPS[kind]
-    if share > BUSY_SHARE:  # then these are what counts, and more of them tell no more of a quiet machine
-        where = "under this quota" if kind == "cgroup throttled" else "of a busy machine"
-        return f"{what}: times and ratios are those {where}; {helps}"
-    return f"{what}: intervals are wider because of it; {helps}"
+    if summary.void_share >= NOISY_SHARE and reasons:
+        most = reasons.most_common(1)[0][0]
+        what, helps = _WHAT_HELPS[most]
+        then = "intervals are wider because of it"
+        if summary.void_share > BUSY_SHARE:  # then these are what counts, and more of them tell no more of a quiet one
+            where = "under this quota" if most == "cgroup throttled" else "of a busy machine"
+            then = f"times and ratios are those {where}"
+        yield f"Noise: {100 * summary.void_share:.0f} % of the rounds {what}: {then}; {helps}."
+    if summary.throttled:
+        rounds = counted(summary.void_reasons.get("cgroup throttled", 0), "round")
+        yield f"The CPU quota throttled the race {counted(summary.throttled, 'time')}, in {rounds}; calls waited."
 
 
 def tell_time(spent_s: Mapping[str, float]) -> list[str]:
@@ -311,61 +217,88 @@ def tell_time(spent_s: Mapping[str, float]) -> list[str]:
     return [f"Where the time went: {', '.join(parts)}."] if spent_s else []
 
 
-def tell_trust(
-    summary: GroupSummary, rows: Sequence[Row], *, full: bool, is_told: bool = False, has_ship: bool = False
-) -> Iterator[str]:
-    """Tell how one group was raced and how far to trust it.
+def tell_group(summary: GroupSummary, document: Document) -> list[Text]:
+    """Write the notes on one group: why not faster, what runtimes tell, what is out and why, how it was raced."""
+    rows = document.rows_of(summary.name)
+    timed = [row for row in rows if row.end_to_end]
+    ships = next((one.ship.arm for one in document.answer if one.ship and one.group == summary.name), None)
+    setbacks = (reason_of(row, f"{row.arm}{_tell_built(row)}") for row in rows if row.reason)
+    lines = (
+        *_tell_whys(timed),
+        *tell_gpu(timed),
+        *tell_flips(timed),
+        *tell_errors_by_step(rows),
+        *tell_errors_by_output(rows),
+        *(f"{line}." for line in tell_over_time(summary.ranking, timed, ships)),
+        *(_tell_race(summary, timed) if timed else ()),
+        *_of_rows(timed),
+    )
+    return [*map(Text, lines), *(Text(line, style=STYLES[outcome]) for outcome, line in fold_reasons(setbacks))]
+
+
+def tell_run(document: Document, *, full: bool, width: int = ANY_WIDTH) -> list[Text]:
+    """Write the lines below all tables: what was skipped or not tried, and what is wrong with the run's files.
 
     Args:
-        rows: those with a time.
-        is_told: the answer above tells restarts, disturbed rounds and the control.
-        has_ship: the rows are compared with what is shipped; else with the baseline.
+        width: in letters.
+        full: then what was set, where the time went, and how the run goes on; a run without a next command tells
+            that in any case.
     """
-    noise = tell_noise([summary])
-    if not is_told:
-        yield _tell_race(summary, full=full, why=full or not noise)
-    yield from noise
-    if summary.control.ratio is None or summary.control.holds is not False:
-        yield from _without_verdict(rows)
-    if full or not has_ship:
-        yield from _tell_undecided(rows)
-    yield from _of_rows(rows, full=full)
-    if rows and (told := find_scenario(rows[0].scenario).explain_times(rows)):
-        yield told
+    told = [*write_lines(tell_missing(document.answer, [document]), width)]
+    if full:
+        variables = document.environment.get("variables") or {}
+        set_ = ", ".join(f"{name}={value}" for name, value in variables.items())
+        lines = [
+            *_tell_front(document),
+            *([f"Set in the environment, for all targets: {set_}."] if set_ else []),
+            *describe_interpreters(document.environment),
+            *tell_ceilings(document),
+            *tell_time(document.spent_s),
+        ]
+        told += [Text(line, style="dim") for line in lines]
+    told += [Text(f"warning: {warning}", style="yellow") for warning in document.warnings]
+    if full or not any(answer.next for answer in document.answer):
+        told += write_lines(tell_end(document), width)
+    return told
 
 
-def _tell_race(summary: GroupSummary, *, full: bool, why: bool) -> str:
+def _tell_whys(rows: Sequence[Row]) -> Iterator[str]:
+    """Tell why each row is or isn't faster than its own FP32; rows with the same reason share a line."""
+    arms: dict[str, list[str]] = {}
+    for row in rows:
+        if row.why:
+            arms.setdefault(tell_gain(row.why), []).append(row.arm)
+    for text, names in arms.items():
+        yield f"{name_targets(names, full=True)}: {text}."
+
+
+def _tell_built(row: Row) -> str:
+    """Tell what was built for an arm that can't run here."""
+    if not row.built_nodes_by_precision:
+        return ""
+    nodes = " and ".join(f"{count} {name}" for name, count in row.built_nodes_by_precision.items())
+    return f" (built: {size(row.artifact_bytes or 0)} in {seconds(row.build_s or 0.0)}, compute layers: {nodes})"
+
+
+def _tell_race(summary: GroupSummary, rows: Sequence[Row]) -> Iterator[str]:
+    """Tell how a group was raced and how far to trust it; `rows` are those with a time."""
     counts = ", ".join(f"{count} {_name_cause(reason)}" for reason, count in sorted(summary.void_reasons.items()))
-    spread = "" if summary.sd is None or not full else f", SD between restarts {summary.sd:.1%}"
-    told = f"{counted(summary.restarts, 'restart')}, {summary.void_share:.0%} of the rounds disturbed"
-    told += (f" ({counts})" if counts and why else "") + f"{spread}."
-    told = told.replace("%", " %")
-    if summary.control.ratio is None:
-        return told
-    control = tell_controls([summary])
-    return f"{told} {control[0].upper()}{control[1:]}."
-
-
-def _name_cause(category: str) -> str:
-    _, colon, causes = category.partition(": ")
-    return _DISTURBED_BY[kind_of(category)] + colon + causes
-
-
-def _without_verdict(rows: Sequence[Row]) -> Iterator[str]:
-    """Tell why ratios have no verdict; a row that left the race has its own line."""
-    timings = [row.end_to_end for row in rows if row.end_to_end and not row.reason]
-    ratios = [ratio for timing in timings for ratio in (timing.ratio, timing.ship_ratio)]
-    for reason in sorted({ratio.reason for ratio in ratios if ratio and ratio.reason}):
-        yield f"No verdict: {reason}."
-
-
-def _tell_undecided(rows: Sequence[Row]) -> Iterator[str]:
-    """Tell how many more restarts each row needs for a verdict against the baseline; some rows left early."""
+    spread = "" if summary.sd is None else f", SD between restarts {100 * summary.sd:.1f} %"
+    told = f"{counted(summary.restarts, 'restart')}, {100 * summary.void_share:.0f} % of the rounds disturbed"
+    told += f"{f' ({counts})' if counts else ''}{spread}."
+    if summary.control.ratio:
+        control = tell_controls([summary])
+        told += f" {control[0].upper()}{control[1:]}."
+    yield told
+    yield from tell_noise(summary)
+    ratios = [ratio for row in rows if row.end_to_end for ratio in (row.end_to_end.ratio, row.end_to_end.ship_ratio)]
+    if summary.control.ratio is None or summary.control.holds is not False:
+        for reason in sorted({ratio.reason for ratio in ratios if ratio and ratio.reason}):
+            yield f"No verdict: {reason}."
     open_ = [
         f"{short(row.arm)} {_tell_restarts_left(ratio)}"
         for row in rows
         if row.end_to_end
-        and not row.end_to_end.own_fp32_ratio
         and (ratio := row.end_to_end.ratio)
         and ratio.verdict is Verdict.CANT_TELL
         and ratio.sd is not None
@@ -375,95 +308,62 @@ def _tell_undecided(rows: Sequence[Row]) -> Iterator[str]:
         yield f"Restarts needed for a verdict against the baseline: {', '.join(open_)}."
 
 
+def _name_cause(category: str) -> str:
+    _, colon, causes = category.partition(": ")
+    return _DISTURBED_BY[kind_of(category)] + colon + causes
+
+
 def _tell_restarts_left(ratio: Ratio) -> str:
     if ratio.restarts_needed is None:
         return f"over {MAX_ESTIMATE:,}"
     return f"about {max(ratio.restarts_needed - ratio.restarts, 1)} more"
 
 
-def _of_rows(rows: Sequence[Row], *, full: bool) -> Iterator[str]:
+def _of_rows(rows: Sequence[Row]) -> Iterator[str]:
     """Tell what runtimes and quantizers say of single rows; rows with the same text share a line."""
     told: dict[str, list[str]] = {}
     for row in rows:
         for text in (*(row.executed or {}).get("fallbacks", ()), *row.notes):
             told.setdefault(text, []).append(row.arm)
     for text, arms in told.items():
-        subject = "all" if len(arms) == len(rows) > 1 else name_targets(arms, full=full)
-        yield f"{subject}: {text}."
-    if full and any(row.build_cached for row in rows):
+        yield f"{'all' if len(arms) == len(rows) > 1 else name_targets(arms, full=True)}: {text}."
+    if any(row.build_cached for row in rows):
         yield "* built earlier, taken from the cache."
 
 
-def tell_end(document: Document, width: int = ANY_WIDTH, above: Sequence[str] | None = None) -> Iterator[str]:
-    """Tell whether the run goes on, how, and which pair would be decided first.
+def _tell_front(document: Document) -> Iterator[str]:
+    """List the rows that nothing beats in score and time together."""
+    if document.pareto:
+        yield "Pareto front: no other row with a score beats these in score and time together"
+    for point in document.pareto:
+        ties = f"; not distinguished: {name_targets(point.ties, full=True)}" if point.ties else ""
+        score = f"{point.metric} {point.score:.4g}"
+        yield f"  {duration(point.median_ns):>8}  {score}  {short(point.arm)}, {point.group}{ties}"
 
-    Args:
-        width: in letters; a command that needs more is broken into lines that a shell takes as one.
-        above: the commands that stand above; None: those of the document's answers.
-    """
-    if not document.complete and _is_settled(document):
-        yield _tell_settled(document)
-        return
+
+def describe_interpreters(facts: Mapping[str, Any]) -> list[str]:
+    """Describe each other interpreter in a record's environment in one line: what differs from ours there."""
+    ours = {"Python": facts["python"]["version"], **facts["libraries"]} if facts.get("interpreters") else {}
+    lines = []
+    for name, other in facts.get("interpreters", {}).items():
+        theirs = {"Python": other["python"], **other["libraries"]}
+        changed = [
+            f"{key} {theirs[key]} (ours {ours[key]})" for key in theirs if ours.get(key, "") not in ("", theirs[key])
+        ]
+        lines.append(f"@{name} is {other['path']}: {', '.join(changed) or 'the same versions as ours'}.")
+    return lines
+
+
+def tell_end(document: Document) -> Iterator[Line]:
+    """Tell whether the run goes on, how, and which pair would be decided first."""
     if not document.complete:
         stopped = document.budget_s is not None
-        why = f"The race stopped after {span(document.budget_s or 0.0)}" if stopped else "This run is unfinished"
-        above = _list_commands(document) if above is None else above
-        yield from _tell_how_to_go_on(f"{why}; what is built and measured is kept.", document, width, above)
-    if document.nearest_open and not _is_told_above(document):
-        yield tell_nearest(document.nearest_open)
-
-
-def _is_settled(document: Document) -> bool:
-    """Return whether all that an unfinished run has open is between targets that can't be the answer."""
-    waits = any(group.cause is NotRunKind.NOT_REACHED for answer in document.answer for group in answer.not_raced)
-    return (
-        document.nearest_open is not None
-        and bool(document.answer)
-        and not waits
-        and all(one.ship and not (one.reason or one.alone or one.sure.nearest) for one in document.answer)
-    )
-
-
-def _tell_settled(document: Document) -> str:
-    """Tell that the choice is settled, which pairs are open all the same, and how to go on with those."""
-    nearest = document.nearest_open
-    assert nearest is not None, "a run that has nothing open is complete"
-    takes = "" if nearest.seconds is None else f" (about {span(nearest.seconds)} more)"
-    more = f" and {counted(nearest.others, 'other pair')}" if nearest.others else ""
-    pair = " against ".join(map(short, nearest.arms))
-    return (
-        f"The choice is settled. Open, without effect on it: {pair}{takes}{more}; "
-        "the same command with --out and more --max-time goes on."
-    )
-
-
-def _list_commands(document: Document) -> list[str]:
-    """List the commands that the answers show: of several groups the first ones."""
-    if len(document.answer) == 1:
-        (answer,) = document.answer
-        return [command for command in (answer.next, None if answer.reason else answer.sure.command) if command]
-    return list_next(document.answer)
-
-
-def _tell_how_to_go_on(why: str, document: Document, width: int, above: Sequence[str]) -> Iterator[str]:
-    if not document.resume:
-        yield f"{why} To continue it, repeat the command that began it, with the same --out and --max-time 5m."
-    elif any(_without_time(document.resume) == _without_time(command) for command in above):
-        yield f"{why} The command above continues it."
-    elif len(line := f"{why} To continue it, run: {document.resume}") <= width:
-        yield line
-    else:
-        yield f"{why} To continue it, run:"
-        yield from (line.plain for line in labeled("", [typed(document.resume, width - INDENT)], width))
-
-
-def _without_time(command: str) -> str:
-    return command.rpartition(" ")[0]
-
-
-def _is_told_above(document: Document) -> bool:
-    """Return whether the only answer already names the command; an answer without a verdict doesn't."""
-    return len(document.answer) == 1 and bool(document.answer[0].sure.command) and not document.answer[0].reason
+        why = f"the race stopped after {span(document.budget_s or 0.0)}" if stopped else "this run is unfinished"
+        how = "it goes on by" if document.resume else "repeat the command that began it, with the same --out"
+        commands = [Command(text=document.resume)] if document.resume else []
+        yield Line("End", [f"{why}; what is built and measured is kept; {how}"], commands)
+    if document.nearest_open:
+        yield Line("Open", [tell_nearest(document.nearest_open)])
 
 
 def tell_nearest(nearest: NearestOpen) -> str:
@@ -480,7 +380,7 @@ def tell_nearest(nearest: NearestOpen) -> str:
     return told
 
 
-def find_time_spent(lines: Iterable[Line]) -> dict[str, float]:
+def find_time_spent(lines: Iterable[JournalLine]) -> dict[str, float]:
     """Return seconds by step, in the order in which they come; steps that took none are left out.
 
     `planning` is finding out what works here; `preparing` all outside of restarts: ceilings, exports, builds;
@@ -494,7 +394,7 @@ def find_time_spent(lines: Iterable[Line]) -> dict[str, float]:
             steps["preparing"] += line.wall_s
         elif isinstance(line, Rounds):
             steps["preparing"] -= line.wall_s
-            for name, seconds in line.spent_s.items():
-                steps[name] += seconds
+            for name, spent_s in line.spent_s.items():
+                steps[name] += spent_s
             steps["racing"] += line.wall_s - sum(line.spent_s.values())
     return {name: steps[name] for name in STEPS if steps[name] > 0}

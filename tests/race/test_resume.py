@@ -153,11 +153,9 @@ def test_an_interrupted_run_shows_what_it_has_and_resumes_in_the_same_folder(
     assert process.returncode == 130
     assert "Traceback" not in err
     assert "shootout: interrupted; run the same command again to resume" in err
-    assert "spin:cpu:fp32#2" in out
-    assert out.count("unfinished") == 1
+    assert "spin#2" in out
     told = " ".join(out.replace("\\\n", " ").split())
     assert f"--out {found[0].relative_to(study.parent)} --max-time 5m" in told
-    assert "This run is unfinished; what is built and measured is kept. The command above continues it." in told
     while any(map(state, workers)):
         time.sleep(0.01)  # the test's time-out is the limit: none may stay
     assert lines(found[0], "ended")[-1]["why"] == "interrupted"

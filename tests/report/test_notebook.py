@@ -38,7 +38,7 @@ def test_a_notebook_shows_the_answer_and_the_tables_and_names_are_text():
     assert page.text.startswith("Ship    b:cpu:fp32")
     assert "3 rows" in page.text
     assert "faster than a (" in page.text
-    assert "not timed: c: <script>alert(1)</script>[31m</pre>[bold]" in page.text
+    assert "Skipped c: <script>alert(1)</script>[31m</pre>[bold]" in page.text
     assert "\x1b" not in page.text
 
 

@@ -18,7 +18,7 @@ from shootout.core.messages import SCOPES, Energy, GpuCost, GpuState, Loaded, On
 from shootout.core.race.live_arm import LiveArm
 from shootout.core.race.restart import played_on_gpu
 from shootout.tell import table
-from shootout.tell.document import Document, Gpu, Row
+from shootout.tell.document import Document, Gpu
 
 G = Arm(target=Target(backend="g", device=Device.CUDA), model="identity")
 COST = GpuCost(context_s=0.3, context_bytes=480_000_000, loaded_bytes=31_000_000)
@@ -58,7 +58,7 @@ def gpu_of(found: Document) -> Gpu:
 
 def printed(found: Document) -> str:
     console = Console(width=400, record=True, file=open("/dev/null", "w"), highlight=False)  # noqa: PTH123, SIM115
-    console.print(table.render(found, 400))
+    console.print(table.render(found, 400, full=True))
     return console.export_text()
 
 
@@ -119,21 +119,6 @@ def test_a_library_that_waits_by_itself_is_not_accused(tmp_path: Path):
     found = document(tmp_path, look(dispatch_ns=28_000.0))
     _, line = lines_of(found)
     assert line.endswith("would show 28 us, nearly the 30 us of one that waits.")
-
-
-def test_a_sweep_shows_the_unsynchronized_timer_by_size(tmp_path: Path):
-    found = document(tmp_path, look(dispatch_ns=8_000.0))
-    sizes = (1, 16, 64, 256)
-    groups = tuple(found.groups[0].model_copy(update={"name": f"n={size}"}) for size in sizes)
-    rows: list[Row] = []
-    for size in reversed(sizes):
-        gpu = gpu_of(found).model_copy(update={"dispatch_ns": 8_000.0 + size})
-        rows += [row.model_copy(update={"group": f"n={size}", "parameters": {"n": size}}) for row in found.rows]
-        rows[-1] = rows[-1].model_copy(update={"gpu": gpu})
-    text = printed(found.model_copy(update={"rows": tuple(rows), "groups": groups, "answer": ()}))
-    shown = "8 us of 30 us at 1, 8.02 us of 30 us at 16, 8.06 us of 30 us at 64, 8.26 us of 30 us at 256"
-    assert f"g:cuda:fp32: by n, a timer that doesn't wait for the GPU would show {shown}." in text
-    assert "a:cpu:fp32: by n" not in text
 
 
 def performance(arm: Arm, *clocks: int | None) -> LiveArm:

@@ -29,7 +29,7 @@ from support.races.made import write as written
 from shootout.apps.judge.analysis import analyse
 from shootout.apps.judge.eligible import UNCHECKED
 from shootout.commands.report import render
-from shootout.core.contract import NotRunKind, StepError
+from shootout.core.contract import NotRunKind, StepError, short
 from shootout.core.errors import NotRun
 from shootout.core.exported.fidelity import NOTHING
 from shootout.core.journal.journal import Journal, read
@@ -39,6 +39,7 @@ from shootout.core.race.recording import Recorder
 from shootout.core.stats.verdicts import Verdict
 from shootout.tell import table
 from shootout.tell.columns import error as error_words
+from shootout.tell.compared import compare_rows
 from shootout.tell.document import Document, Row, as_json
 from shootout.tell.page.contents import MeasuredRun
 from shootout.tell.progress import ProgressDisplay
@@ -68,7 +69,7 @@ def row(found: Document) -> Row:
     return next(one for one in found.rows if one.arm == B.label)
 
 
-def printed(found: Document, *, full: bool = False) -> str:
+def printed(found: Document, *, full: bool = True) -> str:
     console = Console(width=160, record=True, file=open("/dev/null", "w"), highlight=False)  # noqa: PTH123, SIM115
     console.print(table.render(found, 160, full=full))
     return console.export_text()
@@ -76,7 +77,7 @@ def printed(found: Document, *, full: bool = False) -> str:
 
 def is_of(line: str, arm: str) -> bool:
     """Whether a line of a table is an arm's, whatever its mark."""
-    return line.lstrip("▸× ").startswith(arm)
+    return line.lstrip("▸× ").startswith(f"{short(arm)} ")
 
 
 def test_an_overflow_in_one_restart_is_the_worst_error(tmp_path: Path):
@@ -132,7 +133,7 @@ def test_an_arm_that_failed_later_keeps_its_figures_but_no_verdict(tmp_path: Pat
     assert found.end_to_end.ratio.verdict is Verdict.CANT_TELL
     assert found.fidelity
     text = printed(document_)
-    assert any(is_of(line, B.label) and "failed" in line and "502 ns" in line for line in text.splitlines())
+    assert any(is_of(line, B.label) and "failed" in line and "0.502 us" in line for line in text.splitlines())
     (answer,) = document_.answer
     assert answer.ship is None or answer.ship.arm == A.label
     assert [(one.arm, one.reason) for one in answer.passed] == [(B.label, "failed: killed by SIGSEGV")]
@@ -143,7 +144,7 @@ def test_an_arm_that_left_by_the_cap_keeps_its_time_and_is_not_shipped(tmp_path:
     slow = not_run(GROUP, B, NotRun(NotRunKind.TOO_SLOW, "a call takes 9 s", "raise it"))
     document_ = document(tmp_path, *race(), slow, ended())
     assert (row(document_).outcome, row(document_).reason) == ("measured", "a call takes 9 s")
-    assert "left the race: b: a call takes 9 s. Fix: raise it" in printed(document_).splitlines()
+    assert f"left the race: {B.label}: a call takes 9 s. Fix: raise it" in printed(document_).splitlines()
     assert document_.answer[0].ship is None or document_.answer[0].ship.arm == A.label
 
 
@@ -216,7 +217,7 @@ def test_a_faster_row_whose_error_is_explained_is_green_and_not_marked(tmp_path:
 def styles(found: Document, arm: str) -> set[str]:
     """The colors of a row's verdicts."""
     (mine,) = (one for one in found.rows if one.arm == arm)
-    cells = table._fill_cells(table.compare_rows(found.groups[0], found), mine, table.RACE)
+    cells = table._fill_cells(compare_rows(found.groups[0], found), mine, table.ALL)
     return {str(cell.style) for cell in cells.values() if isinstance(cell, Text) and cell.style} - {"bold"}
 
 

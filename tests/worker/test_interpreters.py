@@ -29,8 +29,8 @@ from shootout.core.study.schema import Study
 from shootout.core.study.target import parse_targets, provider, with_twins
 from shootout.core.worker.availability import PythonInterpreter, examine, find_available
 from shootout.core.worker.process import WorkerProcess
+from shootout.tell.notes import describe_interpreters
 from shootout.tell.study_options import read_pythons
-from shootout.tell.table import describe_interpreters
 
 ORT = backends.entry("onnxruntime")
 
@@ -248,6 +248,6 @@ def test_this_python_under_another_name_is_a_twin_that_runs(tmp_path: Path):
     assert [own["outcome"], twin["outcome"]] == ["measured", "measured"]
     assert [own["python"], twin["python"]] == ["", "same"]
     assert done.data["environment"]["interpreters"]["same"]["libraries"]["numpy"] == np.__version__
-    shown = here("show", "out", cwd=tmp_path)
+    shown = here("show", "out", "--full", cwd=tmp_path)
     (line,) = [line for line in shown.out.splitlines() if line.startswith("@same is ")]
     assert line.endswith(f"{Path(sys.executable).name}: the same versions as ours."), "below a home it begins with ~"

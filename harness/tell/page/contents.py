@@ -13,8 +13,9 @@ from shootout.core.contract import short
 from shootout.core.journal.records import Played
 from shootout.core.results.run import read_run
 from shootout.tell import answer as screen
-from shootout.tell import table
+from shootout.tell import notes, table
 from shootout.tell.columns import BY_HEADER, COLUMNS
+from shootout.tell.compared import compare_rows
 from shootout.tell.document import Document, GroupSummary, Row
 from shootout.tell.grid import tabulate_answers, write_support_of_all
 from shootout.tell.report import Figure, Line, Report, Table
@@ -123,7 +124,7 @@ def _tabulate_answers(document: Document) -> Iterator[Table]:
 
 def _tabulate_group(summary: GroupSummary, document: Document, *, full: bool) -> Table:
     """Tabulate a group; why a target isn't shipped stands below its name, in place of a column."""
-    found = table.compare_rows(summary, document)
+    found = compare_rows(summary, document)
     headers, lines = table.tabulate(found, full=full)
     shown = [name for name in headers if name]
     title = table.title(summary, document.rows_of(summary.name))
@@ -131,7 +132,7 @@ def _tabulate_group(summary: GroupSummary, document: Document, *, full: bool) ->
         title=f"All columns: {title}" if full else title,
         headers=shown,
         rows=[[line[name] for name in shown] for line in lines],
-        left=[name for name in shown if name in _LEFT or name in found.titles().values()],
+        left=[name for name in shown if name in _LEFT or name in found.titles.values()],
         ships=next((index for index, row in enumerate(found.rows) if row.arm == found.ship), None),
         remarks=[str(line.get("", "")) for line in lines],
     )
@@ -140,10 +141,10 @@ def _tabulate_group(summary: GroupSummary, document: Document, *, full: bool) ->
 def _tell_notes(document: Document) -> Iterator[tuple[str, Sequence[Text | str]]]:
     """Tell by title how the run and each group were measured, and what is to be said of rows."""
     groups = {
-        table.title(summary, document.rows_of(summary.name)): table.tell_group(summary, document, full=True)
+        table.title(summary, document.rows_of(summary.name)): notes.tell_group(summary, document)
         for summary in _list_groups(document)
     }
-    of_run = table.tell_run(document, full=True)
+    of_run = notes.tell_run(document, full=True)
     if len(groups) == 1:
         of_run = [*groups.popitem()[1], *of_run]
     yield MEASURED, [*METHOD, *of_run]
@@ -170,8 +171,8 @@ def _list_proof_cells(row: Row, executed: Mapping[str, Any]) -> tuple[str, ...]:
         str(executed.get("device", "")),
         str(executed.get("threads") or ""),
         ", ".join(f"{name} {count}" for name, count in sorted(counts.items())),
-        str(BY_HEADER["proven"].of(row)),
-        str(BY_HEADER["error"].of(row)),
+        str(BY_HEADER["proven"].of(row, "ms")),
+        str(BY_HEADER["error"].of(row, "ms")),
         "; ".join(executed.get("fallbacks") or ()),
     )
 

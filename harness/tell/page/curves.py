@@ -15,8 +15,8 @@ from shootout.tell.limits import limit_digits
 from shootout.tell.page.charts import can_show
 from shootout.tell.page.contents import MeasuredRun
 from shootout.tell.page.points import Point, PointPanel, bound_time, draw_points
+from shootout.tell.page.sweeps import Sweep, find_sweeps
 from shootout.tell.report import Figure
-from shootout.tell.table import Sweep, find_sweeps
 
 GIVEN_UP = 3.0
 """A rate that was given up early has no p99: it is drawn at so many times the limit."""
@@ -40,7 +40,7 @@ def draw_curves(run: MeasuredRun) -> Figure | None:
 
 def _lay_out_sweeps(document: Document) -> Iterator[PointPanel]:
     """List the sweeps over more than one size; the fastest at the largest one comes first."""
-    for line in find_sweeps(document, more_than=1):
+    for line in find_sweeps(document):
         rows = _find_timed_rows(line, document)
         last = {row.arm: row.end_to_end.median_ns for row in rows if row.end_to_end}
         size_of = {name: float(max(size, 1)) for size, name in line.groups.items()}

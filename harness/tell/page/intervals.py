@@ -11,8 +11,8 @@ import altair as alt
 from rich.cells import cell_len
 
 from shootout.core.contract import short
-from shootout.core.units import duration
 from shootout.tell.answer import qualify
+from shootout.tell.compared import Compared, compare_rows
 from shootout.tell.document import Document, Row
 from shootout.tell.page.charts import (
     BEHIND,
@@ -30,7 +30,7 @@ from shootout.tell.page.charts import (
 )
 from shootout.tell.ratios import NEVER_TOGETHER, tell_ratio
 from shootout.tell.report import Figure
-from shootout.tell.table import SHIPPED, Compared, compare_rows
+from shootout.tell.table import SHIPPED
 
 MOST_TARGETS, MOST_PANELS = 20, 6
 """More would be no figure any more; the tables have them all."""
@@ -211,7 +211,7 @@ def find_lines(found: Compared) -> list[DotLine]:
     return [
         DotLine(
             name=short(row.arm),
-            figure=duration(found.time_ns(row)),
+            figure=found.write_time(row),
             told=_tell_row(found, row),
             color=_choose_row_color(found, row),
             value=found.time_ns(row) / base_ns,
