@@ -215,14 +215,14 @@ def scored(
 @pytest.mark.parametrize(
     ("run", "standing", "told"),
     [
-        (scored(0.0), Standing.MET, "at most 0.008 lost"),
-        (scored(0.05), Standing.BROKEN, "at most 0.008 lost"),
+        (scored(0.0), Standing.MET, "at most 0.00803 lost"),
+        (scored(0.05), Standing.BROKEN, "at most 0.00803 lost"),
         (scored(0.05, {"max_drop": "0.1"}), Standing.MET, "at most 0.1 lost"),
         (scored(0.007, count=100), Standing.UNKNOWN, "at most 0.0081 lost"),
         (scored(0.05, {"max_drop": "2"}), Standing.UNKNOWN, "at most 2 lost"),
-        (scored(-0.05, lower_is_better=True), Standing.BROKEN, "at most 0.008 lost"),
-        (scored(0.05, {"min_agreement": "70%"}, against="outputs"), Standing.MET, "at least 0.7"),
-        (scored(0.05, {"min_agreement": "90%"}, against="outputs"), Standing.BROKEN, "at least 0.9"),
+        (scored(-0.05, lower_is_better=True), Standing.BROKEN, "at most 0.00803 lost"),
+        (scored(0.05, {"min_agreement": "70%"}, against="outputs"), Standing.MET, "at least 70 %"),
+        (scored(0.05, {"min_agreement": "90%"}, against="outputs"), Standing.BROKEN, "at least 90 %"),
     ],
     ids=["kept", "lost", "a wider limit", "few rows", "any loss", "lower is better", "agrees", "agrees too little"],
 )
@@ -234,7 +234,7 @@ def test_a_metric_is_held_to_the_limit_of_the_run(
     found = evidence(tmp_path, limits, other=INT8, also=lines, given=given)["metric iou"]
     assert (found.standing, found.limit) == (standing, told)
     if told == "at most 2 lost":
-        assert found.reason == "the reference's whole score is 0.803, so that limit proves nothing"
+        assert "whole score is 0.803; give a lower limit" in (found.reason or "")
         return
     if "lost" in told:
         before, after = (line.scores.rows for line in lines if line.scores)
@@ -356,9 +356,9 @@ def test_a_policy_s_limits_hold_for_the_candidate_and_what_is_not_raced_is_said(
 def test_a_policy_s_limit_that_is_the_run_s_own_has_the_gate_s_share_alone(
     tmp_path: Path, lost: int, standing: Standing
 ):
-    """Four of 1,000 rows keep a point of accuracy by an interval of 95 %, and not by one of 97.5 %."""
+    """Four of 990 rows keep a point of accuracy by an interval of 95 %, and not by one of 97.5 %."""
     limits = read_limits({"policy": {"limits": {"max-drop": "1pp"}}})
-    rows = "1" * 1_000, "0" * lost + "1" * (1_000 - lost)
+    rows = "1" * 990, "0" * lost + "1" * (990 - lost)
     given = {"max_drop": "1pp"}
     assert evidence(tmp_path, limits, right=rows, other=INT8, given=given)["policy: max-drop"].standing is standing
 

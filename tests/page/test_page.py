@@ -20,7 +20,6 @@ from shootout.commands.report import render
 from shootout.tell.document import Document
 from shootout.tell.page import contents, curves
 from shootout.tell.page.contents import MeasuredRun
-from shootout.tell.page.markdown import quote_code
 from shootout.tell.page.page import mark
 from shootout.tell.ratios import inverse, tell_ends
 from shootout.tell.screen import clean_text
@@ -100,10 +99,6 @@ def test_words_between_backticks_are_code_on_the_page():
     assert mark("run `shootout ceilings` <once>") == "run <code>shootout ceilings</code> &lt;once&gt;"
     assert mark("a name of `` ``` stays") == "a name of `` ``` stays"
     assert mark(Text("as `at first`", style="dim")) == '<span class="dim">as <code>at first</code></span>'
-
-
-def test_no_backtick_ends_code():
-    assert quote_code("run `` ``` x") == "```` run `` ``` x ````"
 
 
 def test_a_name_of_several_lines_is_one_in_the_summary_which_a_blank_line_would_end():

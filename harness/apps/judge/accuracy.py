@@ -98,9 +98,14 @@ def _add_metric(
     for number, one in enumerate(mine):
         others = {arm: known[number] for arm, known in plain.items() if len(known) == len(mine)}
         found.append(_measure_metric(row, record, one, others, given))
-    worst, *better = sorted(found, key=_rank_metric)
+    return with_metric(row, found)
+
+
+def with_metric(row: Row, outputs: Sequence[Metric]) -> Row:
+    """Return the row with the metric of its outputs, one at least, the worst of them first."""
+    worst, *better = sorted(outputs, key=_rank_metric)
     metric = worst.model_copy(update={"other_outputs": tuple(better)})
-    return row.model_copy(update={"fidelity": replace(row.fidelity, metric=metric)})
+    return row.model_copy(update={"fidelity": replace(row.fidelity, metric=metric) if row.fidelity else None})
 
 
 def _rank_metric(metric: Metric) -> tuple[int, float]:

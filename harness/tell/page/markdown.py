@@ -61,14 +61,6 @@ def _fold(title: str, parts: Sequence[str]) -> str:
     return "\n".join([f"<details><summary>{name}</summary>", "", *parts, "", "</details>"])
 
 
-def quote_code(text: str) -> str:
-    """Quote text as code so that it stands to the letter; no backticks in it end the code."""
-    line = " ".join(text.split())
-    fence = "`" * (_count_backticks(line) + 1)
-    room = " " if "`" in line else ""
-    return f"{fence}{room}{line}{room}{fence}"
-
-
 def _count_backticks(text: str) -> int:
     """Count the backticks of the longest row of them."""
     return max(map(len, re.findall("`+", text)), default=0)

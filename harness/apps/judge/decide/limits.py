@@ -405,7 +405,7 @@ def _bound_agreement(asked: _Asked) -> Bounds:
 
 def _bound_own_agreement(metric: Metric, asked: _Asked) -> Bounds:
     """Return the agreement with FP32's own outputs; plain FP32 has all of it, and without a limit nothing else has."""
-    if is_plain(asked.row):
+    if is_plain(asked.row) and not metric.change:
         return Bounds(value=1.0, low=1.0, high=1.0)
     if metric.lower_is_better:
         reason = f"lower is better in {metric.name}: limit it with {Limit.DROP}"
@@ -468,9 +468,9 @@ def _bound_drop(asked: _Asked) -> Bounds:
 
     Of several outputs it is what the worst lost: by the policy's limit, or else by their own limits in the run.
     """
-    if is_plain(asked.row):
-        return Bounds(value=0.0, low=0.0, high=0.0)
     metric = _metric_of(asked.candidate)
+    if is_plain(asked.row) and not (metric and metric.change):  # a gate compares plain FP32 with what is shipped
+        return Bounds(value=0.0, low=0.0, high=0.0)
     if metric is None:
         return _without_metric(asked)
     others = metric.other_outputs if Limit.DROP in asked.policy.limits else ()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shootout.apps.judge.accuracy import judge_metric, list_outputs, measure_metric
+from shootout.apps.judge.accuracy import judge_metric, list_outputs, measure_metric, with_metric
 from shootout.apps.judge.analysis import Analysed
 from shootout.apps.judge.cell import is_plain
 from shootout.apps.judge.decide.candidates import candidate_of
@@ -24,14 +23,12 @@ from shootout.core.constants import (
 )
 from shootout.core.contract import NotRunKind, Precision
 from shootout.core.errors import UsageError
-from shootout.core.messages import Scores
 from shootout.core.stats.goals import MOST_PERCENT, Goal
-from shootout.core.units import counted, round_limit, size
-from shootout.models.metrics import DEFAULT_DROP, tell_rows_to_bring
+from shootout.core.units import round_limit, size
+from shootout.models.metrics import DEFAULT_DROP
 from shootout.tell.columns import error
 from shootout.tell.document import FidelityFigures, Finding, Metric, Part, Row
-from shootout.tell.limits import LIMITS, SHARE, Limit, Standing, judge_limit, limit_digits
-from shootout.tell.paired import admits_any_loss
+from shootout.tell.limits import LIMITS, SHARE, Limit, Standing, judge_limit
 
 NOT_RACED = frozenset({Limit.RATE, Limit.COST})
 """Limits that a race of single calls says nothing on."""
@@ -134,13 +131,15 @@ def find_evidence(
     if not (mine.executed and other.executed):
         return ()
     runtimes = [f"{one['library']} {one['version']}" for one in (mine.executed, other.executed)]
+    # plain FP32 loses nothing against itself
+    is_free = mine.fidelity is not None and mine.fidelity.standing == "met" and is_plain(other)
     return (
         _check_outputs(mine, other, limits),
         *_check_proof(mine, other, limits, packed=packed),
         _check_size(mine, other, limits),
-        *_check_metric(run, (mine, other), limits, run.facts.given),
+        *_check_metric(run, (mine, other), limits, is_free=is_free and "max_drop" not in run.facts.given),
         Check(name="runtime", reference=runtimes[0], candidate=runtimes[1]),
-        *_check_policy(run, mine, other, limits),
+        *_check_policy(run, (mine, other), limits, is_free=is_free),
     )
 
 
@@ -236,46 +235,59 @@ def _check_size(mine: Row, other: Row, limits: Limits) -> Check:
     return check.model_copy(update={"limit": limit, "standing": standing, "reason": reason})
 
 
-def _check_metric(
-    run: Analysed, rows: tuple[Row, Row], limits: Limits, wanted: Mapping[str, Any], name: str = ""
-) -> Iterator[Check]:
-    """Compare each row's score with the reference's: they err on the same ones, mostly.
+def _measure_outputs(run: Analysed, rows: tuple[Row, Row], limits: Limits) -> tuple[list[Metric], str]:
+    """Return each output's metric as it changed against the reference's on the same rows; or none, and why.
+
+    Its interval misses the truth no more often than this part of the gate may err.
 
     Args:
         rows: of the reference and the candidate.
-        wanted: the limits, as a run was given them (`Header.given`).
-        name: of the policy's limit that they are; "" for the gate's own.
     """
-    mine, other = rows
-    group = run.groups[mine.group]
+    group = run.groups[rows[0].group]
     lines = [group.checked.get(row.arm) for row in rows]
     before, after = ([] if line is None or line.scores is None else list_outputs(line.scores) for line in lines)
     why = next((one.fault for one in (*before, *after) if one.fault), "")
     if why or not before or [len(one.rows) for one in before] != [len(one.rows) for one in after]:
-        if name or limits.metric:
-            reason = why or f"no scores: give --inputs, --truth and --metric {limits.metric or name}"
-            told = name or f"metric {limits.metric}"
-            yield Check(name=told, limit="as in a run", standing=Standing.UNKNOWN, reason=reason)
-        return
-    is_free = not limits.metric or (_is_same_model(mine) and is_plain(other) and "max_drop" not in wanted)
-    for one, another in zip(before, after, strict=True):
-        metric = measure_metric(another, one, mine.arm, 1 - ALPHA / limits.shares)
-        metric = judge_metric(metric, another, one, {"max_drop": DEFAULT_DROP, **wanted})
-        check = _tell_metric(metric, one, scores_all=group.record.scores_all)
-        if check.standing is Standing.UNKNOWN and one.rows == another.rows and is_same_function(mine, other):
-            errors = " and ".join(error(row.fidelity.relative_l2 or 0.0) for row in rows if row.fidelity)
-            why = f"no row changed, and both compute the same function: errors {errors} are float rounding"
-            check = check.model_copy(update={"standing": Standing.MET, "reason": why})
-        if name:
-            check = check.model_copy(update={"name": name})
-        elif is_free:
-            check = check.model_copy(update={"limit": None, "standing": None})
+        return [], why or f"no scores: give --inputs, --truth and --metric {limits.metric}"
+    given, confidence = {"max_drop": DEFAULT_DROP, **run.facts.given}, 1 - ALPHA / limits.shares
+    pairs = [*zip(before, after, strict=True)]
+    found = [measure_metric(another, one, rows[0].arm, confidence) for one, another in pairs]
+    return [judge_metric(metric, another, one, given) for metric, (one, another) in zip(found, pairs, strict=True)], ""
+
+
+def _check_metric(run: Analysed, rows: tuple[Row, Row], limits: Limits, *, is_free: bool) -> Iterator[Check]:
+    """Compare each row's score with the reference's: they err on the same ones, mostly.
+
+    Args:
+        rows: of the reference and the candidate.
+        is_free: nothing can be lost, so that nothing limits it.
+    """
+    found, why = _measure_outputs(run, rows, limits)
+    if not found and limits.metric:
+        yield Check(name=f"metric {limits.metric}", limit="as in a run", standing=Standing.UNKNOWN, reason=why)
+    for metric in found:
+        change = metric.change
+        check = Check(
+            name=f"metric {metric.name}{f' of {metric.output}' if metric.output else ''}",
+            reference=f"{metric.value - change.value:.4g}" if change else f"{metric.value:.4g}",
+            candidate=f"{metric.value:.4g}",
+        )
+        if limits.metric and not is_free:
+            limit = Limit.AGREEMENT if metric.limits == "agreement" else Limit.DROP
+            policy = Policy(limits={limit: metric.limit or 0.0})
+            (one,) = judge_limits(policy, [candidate_of(run, with_metric(rows[1], [metric]))])[rows[1].arm]
+            told = _tell_finding(check.name, one, policy)
+            reason = one.reason
+            if change and limit is Limit.DROP:
+                reason = f"{change.value:+.2g} [{change.low:+.2g}, {change.high:+.2g}]" + (
+                    f"; {reason}" if reason else ""
+                )
+            check = check.model_copy(update={"limit": told.limit, "standing": one.standing, "reason": reason})
+            if one.standing is Standing.UNKNOWN and change and not change.sd and is_same_function(*rows):
+                errors = " and ".join(error(row.fidelity.relative_l2 or 0.0) for row in rows if row.fidelity)
+                why = f"no row changed, and both compute the same function: errors {errors} are float rounding"
+                check = check.model_copy(update={"standing": Standing.MET, "reason": why})
         yield check
-
-
-def _is_same_model(mine: Row) -> bool:
-    """Tell whether the reference keeps its bound beside the candidate's model in float64."""
-    return mine.fidelity is not None and mine.fidelity.standing == "met"
 
 
 def is_same_function(mine: Row, other: Row) -> bool:
@@ -290,60 +302,20 @@ def is_same_function(mine: Row, other: Row) -> bool:
     )  # fmt: skip
 
 
-def _tell_metric(metric: Metric, before: Scores, *, scores_all: bool) -> Check:
-    """Tell how one output's scores stand to their limit.
-
-    Args:
-        scores_all: whether all of the user's rows are scored; else it is half.
-    """
-    mean, limit, change, reason = math.fsum(before.rows) / len(before.rows), metric.limit or 0.0, metric.change, None
-    if metric.limits == "agreement":
-        told = f"at least {limit:.{limit_digits(limit, 4)}g}"
-        if metric.low is not None and metric.high is not None:
-            reason = f"[{metric.low:.4g}, {metric.high:.4g}]"
-    else:
-        told = f"at most {limit:.{limit_digits(limit, 2)}g} lost"
-        reason = f"all {counted(metric.rows, metric.unit)} have the same score"
-        is_lower = metric.lower_is_better
-        if metric.against == "truth" and admits_any_loss(limit, mean, metric.value, is_lower_better=is_lower):
-            reason = f"the reference's whole score is {mean:.3g}, so that limit proves nothing"
-        elif change:
-            needed = _tell_needed(metric, scores_all=scores_all)
-            reason = f"{change.value:+.2g} [{change.low:+.2g}, {change.high:+.2g}]{needed}"
-    return Check(
-        name=f"metric {metric.name}{f' of {metric.output}' if metric.output else ''}",
-        reference=f"{mean:.4g}",
-        candidate=f"{metric.value:.4g}",
-        limit=told,
-        standing=metric.standing,
-        reason=reason,
-    )
-
-
-def _tell_needed(metric: Metric, *, scores_all: bool) -> str:
-    if not metric.rows_needed:
-        return ""
-    if metric.unit != "row":
-        return f"; about {metric.rows_needed:,} scored {metric.unit}s would settle it"
-    return f"; {tell_rows_to_bring(metric.rows_needed, scores_all=scores_all)}"
-
-
-def _check_policy(run: Analysed, mine: Row, other: Row, limits: Limits) -> Iterator[Check]:
+def _check_policy(run: Analysed, rows: tuple[Row, Row], limits: Limits, *, is_free: bool) -> Iterator[Check]:
     """Check the policy's own limits; those that a race of single calls doesn't measure stay unknown.
 
-    Plain FP32 loses no accuracy against itself. If it is of another model than what is shipped, that is compared with.
+    Args:
+        is_free: as `_check_metric` has it; else a loss is against what is shipped.
     """
-    policy = limits.policy
-    if policy is None or not other.end_to_end or other.group not in run.cells:
+    policy, other = limits.policy, rows[1]
+    if policy is None or not other.end_to_end:
         return
-    for found in judge_limits(policy, [candidate_of(run, other)], ALPHA / limits.shares)[other.arm]:
-        name = f"policy: {found.limit}"
-        if found.limit is Limit.DROP and is_plain(other) and not _is_same_model(mine) and not found.implied:
-            percent = found.limit in policy.shares
-            most = {"max_drop": f"{found.wanted * (100 if percent else 1):.12g}{'%' * percent}"}
-            yield from _check_metric(run, (mine, other), limits, most, name)
-        elif not found.implied:
-            yield _tell_finding(name, found, policy)
+    outputs, _ = _measure_outputs(run, rows, limits)
+    judged = with_metric(other, outputs) if outputs and not is_free else other
+    for found in judge_limits(policy, [candidate_of(run, judged)])[other.arm]:
+        if not found.implied:
+            yield _tell_finding(f"policy: {found.limit}", found, policy)
 
 
 def _tell_finding(name: str, found: Finding, policy: Policy) -> Check:
@@ -352,7 +324,8 @@ def _tell_finding(name: str, found: Finding, policy: Policy) -> Check:
     check = Check(
         name=name,
         candidate=None if found.value is None else unit.tell(found.value),
-        limit=f"at {LIMITS[found.limit].side} {unit.tell_limit(found.wanted)}",
+        limit=f"at {LIMITS[found.limit].side} {unit.tell_limit(found.wanted)}"
+        + (" lost" if found.limit is Limit.DROP else ""),
         standing=found.standing,
         reason=found.reason,
     )
