@@ -14,7 +14,7 @@ KEPT = Path(__file__).parent / "screens"
 RUNS = "results/reference"
 """From where the commands are typed, as the pages name them."""
 SHOWN = (
-    *("shootout", "decide-digits", "training", "trees", "varying-encoder", "h200-batch", "sustained"),
+    *("shootout", "decide-digits", "training", "trees", "varying-encoder", "h200-batch", "h200-bert", "sustained"),
     *("int4-digits", "resnet-quantization", "depth-sweep", "detectors"),
 )
 DIGITS, LOAD, TWO = f"{RUNS}/decide-digits", f"{RUNS}/decide-load", (f"{RUNS}/shootout", f"{RUNS}/shootout-intel")
