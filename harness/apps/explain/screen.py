@@ -23,7 +23,8 @@ from shootout.core.contract import short
 from shootout.core.schemes import write_floats
 from shootout.core.units import counted, duration
 from shootout.tell.columns import Cell, make_table
-from shootout.tell.screen import INDENT, fold, labeled, typed
+from shootout.tell.report import Command, Line
+from shootout.tell.screen import fold, write_lines
 
 SHOWN = 8
 """So many blocks are shown; `--full` shows the layers of all."""
@@ -37,22 +38,21 @@ NEARLY = 2.0
 
 def render(explanation: Explanation, width: int, *, full: bool) -> RenderableType:
     """Render the answer and the table by block; `full`: by layer."""
-    lines = [*list_lines(explanation, width)]
+    lines = write_lines(tell_lines(explanation), width)
     headers, rows, left = (tabulate_layers if full else tabulate_blocks)(explanation)
     return Group(*lines, Text(""), make_table(headers, rows, left=left), *_list_remarks(explanation, full=full))
 
 
-def list_lines(explanation: Explanation, width: int) -> Iterator[Text]:
-    """Yield the answer's lines."""
+def tell_lines(explanation: Explanation) -> Iterator[Line]:
+    """Tell the answer's lines."""
     for number, line in enumerate(tell_answer(explanation)):
-        yield from labeled("" if number else "Answer", [line], width)
+        yield Line("" if number else "Answer", [line])
     for letter, side in zip(LETTERS, explanation.sides, strict=True):
-        yield from labeled(letter, tell_side(side, explanation), width)
+        yield Line(letter, list(tell_side(side, explanation)))
     if more := len(explanation.blocks) - len(choose_blocks(explanation)):
-        yield from labeled("Blocks", [f"{more} more with --full or in the page (--out FILE.html)"], width)
+        yield Line("Blocks", [f"{more} more with --full or in the page (--out FILE.html)"])
     if explanation.next:
-        yield from labeled("Next", tell_next(explanation), width)
-        yield from labeled("", [typed(explanation.next, width - INDENT)], width)
+        yield Line("Next", list(tell_next(explanation)), [Command(text=explanation.next)])
 
 
 def tell_answer(explanation: Explanation) -> list[str]:

@@ -14,7 +14,8 @@ from shootout.core.host.environment import SEVEN_BITS, saturates
 from shootout.core.schemes import write_floats
 from shootout.core.units import counted, size
 from shootout.tell.columns import Cell, fit_table
-from shootout.tell.screen import INDENT, labeled, typed
+from shootout.tell.report import Command, Line
+from shootout.tell.screen import write_lines
 
 NAMES, SQNR = ("layer", "block", "number", "in float", "operator"), "SQNR"
 FLOATS, OFFERING_FLOATS = "float-", (Precision.INT8, Precision.INT8_DYNAMIC, Precision.INT4)
@@ -46,8 +47,8 @@ def render(found: Sequence[PrecisionSensitivity], name: str, columns: int, then:
     answers = [Text(answer) for one in found for answer in tell_answer(one)]
     notes = [Text(note) for note in _tell_notes(found)]
     if then:
-        notes += [Text(""), *labeled("Next", ["search for the mix that keeps the limit, and race it:"], columns)]
-        notes += labeled("", [typed(then, columns - INDENT)], columns)
+        told = ["search for the mix that keeps the limit, and race it:"]
+        notes += [Text(""), *write_lines([Line("Next", told, [Command(text=then)])], columns)]
     table = fit_table(headers, lines, columns, left=(first.by, "in float", "operator"), titles=titles)
     return Group(Text(name, style="bold"), *answers, Text(""), table, *notes)
 

@@ -35,7 +35,8 @@ from shootout.tell.document import SCHEMA, Finding, Ratio, Row, as_json
 from shootout.tell.limits import FIDELITY, Standing
 from shootout.tell.notes import Reason, fold_reasons
 from shootout.tell.ratios import tell_ratio
-from shootout.tell.screen import INDENT, fold, labeled, typed
+from shootout.tell.report import Command, Line
+from shootout.tell.screen import fold, write_lines
 
 SEEN = "Your rows are too few to share out, so the search has seen the rows that the limit is confirmed on: give more."
 FLOATS = "left in float, by name"
@@ -74,14 +75,13 @@ def render(tuning: Tuning, width: int, again: str = "") -> RenderableType:
     better = [tuned for tuned in targets if tuned.held]
     if better:
         parts.append(Text("To run a backend with its faster setting:"))
-    for tuned in better:
-        command = f"shootout run {reproduce.words(_name_arms(tuned), tuning.given)}"
-        parts += labeled("", [typed(command, width - INDENT)], width)
+        commands = [f"shootout run {reproduce.words(_name_arms(tuned), tuning.given)}" for tuned in better]
+        parts += write_lines([Line("", commands=[Command(text=command) for command in commands])], width)
     ships = [tuned for tuned in targets if tuned.held and (tuning.limits is not None or not tuning.final)]
     if ships:
         parts.append(Text("To ship it:"))
-    for tuned in ships:
-        parts += labeled("", [typed(ship_words(tuning, tuned), width - INDENT)], width)
+        commands = [ship_words(tuning, tuned) for tuned in ships]
+        parts += write_lines([Line("", commands=[Command(text=command) for command in commands])], width)
     if tuning.limits is not None and any(
         tuned.row and any(TOO_FEW in note for note in tuned.row.notes) for tuned in targets
     ):
@@ -94,8 +94,8 @@ def render(tuning: Tuning, width: int, again: str = "") -> RenderableType:
     if not tuning.complete:
         parts.append(Text("This tuning is unfinished; run the same command again to go on.", style="yellow"))
     if command := _next_command(tuning, again):
-        lead = _lead_to_rows(tuning) if command.startswith("shootout ship") else ""
-        parts += labeled(NEXT, [lead + typed(command, width - INDENT)], width)
+        told = [_lead_to_rows(tuning)] if command.startswith("shootout ship") else []
+        parts += write_lines([Line(NEXT, [part for part in told if part], [Command(text=command)])], width)
     return Group(*parts)
 
 
@@ -129,7 +129,7 @@ def _lead_to_rows(tuning: Tuning) -> str:
     """Return what stands before the command to ship a default if more rows may show that a faster setting will do."""
     if not any(tuned.conclusion.lacks_rows for tuned in tuning.found.values()):
         return ""
-    return f"{MORE_ROWS} {name_row_files(tuning.given)} and tune again with --fresh, or ship what keeps the limit: "
+    return f"{MORE_ROWS} {name_row_files(tuning.given)} and tune again with --fresh, or ship what keeps the limit:"
 
 
 def _gain_tables(targets: Sequence[TunedTarget], width: int) -> list[RenderableType]:
