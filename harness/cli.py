@@ -31,13 +31,11 @@ from shootout.commands.options import (
     Json,
     MaxTime,
     On,
-    OnHost,
-    OnHosts,
     Policy,
     To,
     declare,
 )
-from shootout.tell.limits import PolicyOptions
+from shootout.tell.limits import POLICY_FLAGS
 from shootout.tell.study_options import (
     GateOptions,
     HelpGroup,
@@ -169,7 +167,7 @@ def tune(
     raise typer.Exit(tune(options, as_json=as_json))
 
 
-@command(PolicyOptions, DECIDE, DECIDE_EXAMPLES)
+@command(POLICY_FLAGS, DECIDE, DECIDE_EXAMPLES)
 def decide(
     folders: Annotated[
         list[Path],
@@ -179,7 +177,7 @@ def decide(
     policy: Policy = None,
     group: Group = None,
     as_json: Json = False,
-    **options: Unpack[PolicyOptions],
+    **options: str,
 ) -> None:
     """Choose what to ship by your own limits and objective; measures nothing.
 
@@ -241,7 +239,7 @@ def merge(
         ),
     ] = None,
     group: Group = None,
-    on: OnHosts = None,
+    on: On = None,
     full: Full = False,
     as_json: Json = False,
     to: To = None,
@@ -256,7 +254,7 @@ def merge(
     )
 
 
-@command(PolicyOptions, DECIDE, SHIP_EXAMPLES)
+@command(POLICY_FLAGS, DECIDE, SHIP_EXAMPLES)
 def ship(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
     *,
@@ -271,8 +269,9 @@ def ship(
     ] = None,
     policy: Policy = None,
     group: Group = None,
-    on: OnHost = None,
-    **options: Unpack[PolicyOptions],
+    on: On = None,
+    as_json: Json = False,
+    **options: str,
 ) -> None:
     """Export a measured target as a folder to deploy: model, load.py, check.py, requirements.
 
@@ -285,10 +284,10 @@ def ship(
     if on:
         from shootout.commands.elsewhere import ship_there
 
-        raise typer.Exit(ship_there(on, folder, out, target=target, policy=wanted, group=group))
+        raise typer.Exit(ship_there(on, folder, out, target=target, policy=wanted, group=group, as_json=as_json))
     from shootout.commands.ship import ship
 
-    raise typer.Exit(ship(folder, out, target=target, policy=wanted, group=group))
+    raise typer.Exit(ship(folder, out, target=target, policy=wanted, group=group, as_json=as_json))
 
 
 @command(
@@ -425,7 +424,7 @@ def sensitivity(
 
 
 @app.command(cls=GroupedCommand, rich_help_panel=MACHINE)
-def doctor(gpu: Gpu = None, env: Env = None, on: OnHost = None, as_json: Json = False) -> None:
+def doctor(gpu: Gpu = None, env: Env = None, on: On = None, as_json: Json = False) -> None:
     """Show what works here, what is missing and how to get it, and how quiet this machine is."""
     if on:
         from shootout.commands.elsewhere import doctor_there

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import sys
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,7 @@ from shootout.apps.fleet.transport import Answer, NodeLost, Place, Task
 from shootout.apps.judge.decide.policy import Policy, write_policy
 from shootout.apps.judge.to_ship import find_arm_to_ship
 from shootout.apps.ship.folder import is_there, new_folder
-from shootout.commands.output import show_progress
+from shootout.commands.output import print_written, show_progress
 from shootout.core.errors import ExitCode, UsageError, printable
 from shootout.tell.delivery import Contents
 from shootout.tell.progress import ProgressDisplay
@@ -56,12 +57,13 @@ def ship_there(
     target: str | None,
     policy: Policy | None,
     group: str | None,
+    as_json: bool = False,
 ) -> int:
     """Ship a target on the host that measured it, where its own check runs once; return the exit code.
 
     Args:
         out: the folder to make, here.
-        target, policy, group: as `ship` has them.
+        target, policy, group, as_json: as `ship` has them.
 
     Raises:
         UsageError: `out` is there, the host can't be used, or it can't ship the target; says why.
@@ -71,7 +73,7 @@ def ship_there(
     if len(read_addresses(address)) > 1:
         raise UsageError(f"--on {address!r}: a run is shipped on the host that measured it; name that one alone")
     source = find_arm_to_ship(run, target, policy, group)
-    words = ["shootout.cli", "ship", "{run}", "-o", f"{{run}}/{SHIPPED}"]
+    words = ["shootout.cli", "ship", "{run}", "-o", f"{{run}}/{SHIPPED}", *(["--json"] if as_json else [])]
     if policy:
         limits = write_policy(policy) or [f"--objective {policy.objective}"]
         words += [word for option in limits for word in option.split()]
@@ -89,7 +91,7 @@ def ship_there(
                 member.filename = member.filename.removeprefix(f"{SHIPPED}/")
                 archive.extract(member, out)  # which keeps every file in the folder, whatever the host named it
     progress.say(f"copied to {out}")
-    return ExitCode.OK
+    return print_written({**json.loads(answer.printed), "folder": str(out)} if as_json else {}, as_json=as_json)
 
 
 def run_on_hosts(

@@ -2,7 +2,7 @@
 
 An option stands in one of three places: a parameter of its command in `cli.py`, a type that several commands share
 (`Json`, `To`, below), or a table whose keywords Python takes too (`RunOptions` and its like in `tell/study_options.py`,
-`PolicyOptions` in `tell/limits.py`). `declare` turns each entry of a table, `keyword: Annotated[type, Flag(…)]`, into a
+`POLICY_FLAGS` in `tell/limits.py`). `declare` turns each entry of a table, `keyword: Annotated[type, Flag(…)]`, into a
 typer option in place of the command's `**options`.
 """
 
@@ -240,27 +240,8 @@ On = Annotated[
     str | None,
     typer.Option(
         "--on",
-        help="Measure elsewhere (docs/fleet.md): ssh://[USER@]HOST[:PORT][/PATH/TO/PYTHON], or several of these joined "
-        "by commas; or on a Ray cluster: ray:HOST:PORT, ray:auto.",
-        metavar="ADDRESS",
-        rich_help_panel=HelpGroup.OUTPUT,
-    ),
-]
-OnHost = Annotated[
-    str | None,
-    typer.Option(
-        "--on",
-        help="Do it on a host (docs/fleet.md): ssh://[USER@]HOST[:PORT][/PATH/TO/PYTHON].",
-        metavar="ADDRESS",
-        rich_help_panel=HelpGroup.OUTPUT,
-    ),
-]
-OnHosts = Annotated[
-    str | None,
-    typer.Option(
-        "--on",
-        help="Hosts of yours that measured a run, to ship it there (docs/fleet.md): "
-        "ssh://[USER@]HOST[:PORT][/PATH/TO/PYTHON], or several of these joined by commas.",
+        help="Do it elsewhere (docs/fleet.md): ssh://[USER@]HOST[:PORT][/PATH/TO/PYTHON], several with commas; a run "
+        "also on a Ray cluster: ray:HOST:PORT, ray:auto.",
         metavar="ADDRESS",
         rich_help_panel=HelpGroup.OUTPUT,
     ),

@@ -13,9 +13,9 @@ from shootout.apps.judge.to_ship import ArmToShip, find_arm_to_ship, refuse_with
 from shootout.apps.ship.artifact import find_built
 from shootout.apps.ship.folder import is_there, left_out, write_folder
 from shootout.backends.shipped import CHECK, RUNTIME, ShippedFolder
-from shootout.commands.output import show_progress
+from shootout.commands.output import print_written, show_progress
 from shootout.commands.report import render
-from shootout.core.errors import ArmFailed, ExitCode
+from shootout.core.errors import ArmFailed
 from shootout.core.host.placement import passed_on
 from shootout.core.units import size
 from shootout.tell.cache_limit import in_use
@@ -25,12 +25,21 @@ from shootout.tell.page.contents import read
 CHECK_TIMEOUT_S = 600.0
 
 
-def ship(run: Path, out: Path, *, target: str | None, policy: Policy | None, group: str | None) -> int:
+def ship(
+    run: Path,
+    out: Path,
+    *,
+    target: str | None = None,
+    policy: Policy | None = None,
+    group: str | None = None,
+    as_json: bool = False,
+) -> int:
     """Write the target's folder, and run its own check once; return the exit code.
 
     Args:
         out: the folder to make.
         target, policy, group: see `find_arm_to_ship`.
+        as_json: print what was written.
 
     Raises:
         UsageError: `out` already exists.
@@ -46,7 +55,8 @@ def ship(run: Path, out: Path, *, target: str | None, policy: Policy | None, gro
         checked = check_folder(shipped)
     if any(answer.alone for answer in source.document.answer if answer.group == source.record.name):
         sys.stderr.write(f"nothing was compared: {source.arm.label} is the only target that the run measured\n")
-    total = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
+    files = {str(file.relative_to(out)): file.stat().st_size for file in sorted(out.rglob("*")) if file.is_file()}
+    total = sum(files.values())
     sys.stderr.write(f"{out}: {size(total)}; checked: {checked}\n")
     told = shlex.quote(str(out))
     sys.stderr.write(f"next, where it runs:  pip install -r {told}/requirements.txt && python {told}/{CHECK}\n")
@@ -57,7 +67,8 @@ def ship(run: Path, out: Path, *, target: str | None, policy: Policy | None, gro
         )
     if names := left_out(source, shipped):
         sys.stderr.write(f"variables of this machine that aren't in {RUNTIME}: {', '.join(names)}\n")
-    return ExitCode.OK
+    written = {"folder": str(out), "group": source.row.group, "target": source.arm.label, "size_bytes": total}
+    return print_written({**written, "files": files, "checked": checked}, as_json=as_json)
 
 
 def collect_evidence(source: ArmToShip) -> dict[str, bytes]:

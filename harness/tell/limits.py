@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from enum import StrEnum
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Any, Literal
 
 from shootout.core.constants import INDIFFERENT
 from shootout.core.errors import UsageError
@@ -258,46 +258,20 @@ LEAST_PER_CENT = 1e-4
 """A smaller relative error is written as `1.3e-7`."""
 
 
-def _limit_flag(limit: Limit) -> Flag:
-    """Return the option of a limit."""
-    quantity = LIMITS[limit]
-    return Flag(HelpGroup.LIMITS, quantity.example, quantity.help)
-
-
-class PolicyOptions(TypedDict, total=False):
-    """The keys of a policy, each as in its file."""
-
-    objective: Annotated[
-        str, Flag(HelpGroup.LIMITS, "NAME", "What to optimize: latency (default), rate, cpu, cost, size, install.")
-    ]
-    indifferent: Annotated[
-        str,
-        Flag(
-            HelpGroup.LIMITS,
-            "SHARE",
-            f"Treat candidates within this margin as equal. Default: {INDIFFERENT:.0%}.",
-        ),
-    ]
-    load: Annotated[str, Flag(HelpGroup.LIMITS, "N/s", "Requests a second to serve; p99 holds at that rate or more.")]
-    price: Annotated[str, Flag(HelpGroup.LIMITS, "N", "Price of this machine an hour, for objective cost and --cost.")]
-    utilization: Annotated[
-        str, Flag(HelpGroup.LIMITS, "SHARE", "Share of the measured rate that --rate counts on. Default: 70%.")
-    ]
-    p99: Annotated[str, _limit_flag(Limit.P99)]
-    min_metric: Annotated[str, _limit_flag(Limit.METRIC)]
-    max_metric: Annotated[str, _limit_flag(Limit.MOST_METRIC)]
-    max_drop: Annotated[str, _limit_flag(Limit.DROP)]
-    max_error: Annotated[str, _limit_flag(Limit.ERROR)]
-    min_agreement: Annotated[str, _limit_flag(Limit.AGREEMENT)]
-    memory: Annotated[str, _limit_flag(Limit.MEMORY)]
-    size: Annotated[str, _limit_flag(Limit.SIZE)]
-    install: Annotated[str, _limit_flag(Limit.INSTALL)]
-    ready: Annotated[str, _limit_flag(Limit.READY)]
-    cpu: Annotated[str, _limit_flag(Limit.CPU)]
-    rate: Annotated[str, _limit_flag(Limit.RATE)]
-    cost: Annotated[str, _limit_flag(Limit.COST)]
-
-
+POLICY_FLAGS: Mapping[str, Flag] = {
+    "objective": Flag(HelpGroup.LIMITS, "NAME", "What to optimize: latency (default), rate, cpu, cost, size, install."),
+    "indifferent": Flag(
+        HelpGroup.LIMITS, "SHARE", f"Treat candidates within this margin as equal. Default: {INDIFFERENT:.0%}."
+    ),
+    "load": Flag(HelpGroup.LIMITS, "N/s", "Requests a second to serve; p99 holds at that rate or more."),
+    "price": Flag(HelpGroup.LIMITS, "N", "Price of this machine an hour, for objective cost and --cost."),
+    "utilization": Flag(HelpGroup.LIMITS, "SHARE", "Share of the measured rate that --rate counts on. Default: 70%."),
+    **{
+        limit.replace("-", "_"): Flag(HelpGroup.LIMITS, quantity.example, quantity.help)
+        for limit, quantity in LIMITS.items()
+    },
+}
+"""The option of each key of a policy, whose words are read as those of its file."""
 FIDELITY = frozenset({Limit.METRIC, Limit.MOST_METRIC, Limit.DROP, Limit.ERROR, Limit.AGREEMENT})
 """The limits of what a precision costs."""
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from os import PathLike
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypedDict, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypedDict, get_type_hints
 
 from shootout.backends import BASELINE, BASELINE_OF_FILES, EXAMPLES
 from shootout.core.constants import INDIFFERENT
@@ -415,13 +415,13 @@ class SensitivityOptions(DataOptions, total=False):
 
 
 def flags_of(table: Any) -> dict[str, Flag]:
-    """Return the flags of a table by keyword, in order, each with its name."""
-    hints = get_type_hints(table, include_extras=True)
-    flags = {
-        keyword: next(part for part in hint.__metadata__ if isinstance(part, Flag))
-        for keyword, hint in hints.items()
-        if get_origin(hint) is Annotated
-    }
+    """Return the flags of a table by keyword, in order, each with its name.
+
+    Args:
+        table: a class whose annotations have them, or the flags by keyword.
+    """
+    hints = {} if isinstance(table, Mapping) else get_type_hints(table, include_extras=True)
+    flags = table if isinstance(table, Mapping) else {keyword: hint.__metadata__[0] for keyword, hint in hints.items()}
     return {
         keyword: replace(flag, name=flag.name or f"--{keyword.replace('_', '-')}") for keyword, flag in flags.items()
     }

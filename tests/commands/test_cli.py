@@ -339,6 +339,7 @@ def test_the_first_screen_shows_sixteen_options_and_the_whole_help_each_once(tmp
     assert {*first} <= {*every}
     params = typer.main.get_group(cli.app).commands[command].params
     options = [max(one.opts, key=len) for one in params if one.param_type_name == "option"]
+    assert "--json" in options
     by_set = ["--set"] if command == "run" else []  # an option of a scenario without a flag
     assert sorted(every) == sorted([*options, *by_set, "--help"])
 

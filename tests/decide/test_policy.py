@@ -9,8 +9,7 @@ import pytest
 from shootout.apps.judge.decide.policy import KEYS, Objective, read_policy
 from shootout.core.errors import UsageError
 from shootout.models.metrics import read_share
-from shootout.tell.limits import LIMITS, Limit, PolicyOptions
-from shootout.tell.study_options import flags_of
+from shootout.tell.limits import LIMITS, POLICY_FLAGS, Limit
 
 WHOLE = """
 objective = "cost"
@@ -91,7 +90,7 @@ def test_a_file_that_is_not_there(tmp_path: Path):
 
 
 def test_there_is_an_option_for_each_key():
-    flags = {name.replace("_", "-") for name in flags_of(PolicyOptions)}
+    flags = {name.replace("_", "-") for name in POLICY_FLAGS}
     assert flags == {*KEYS, *Limit} - {"limits"}
     assert {*LIMITS} == {*Limit}
 

@@ -23,9 +23,13 @@ def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write(place / "net.py", LINEAR)
     write(place / "study.toml", STUDY.format("net.py:make", "onnxruntime"))
     assert deaf("run", "study.toml", "--out", "run", cwd=place).code == 0
-    done = here("ship", "run", "--target", "onnxruntime", "-o", "shipped", cwd=place)
+    done = here("ship", "run", "--target", "onnxruntime", "-o", "shipped", "--json", cwd=place)
     assert done.code == 0, done.err
-    return place / "shipped"
+    folder, told = place / "shipped", done.data
+    sizes = {str(file.relative_to(folder)): file.stat().st_size for file in folder.rglob("*") if file.is_file()}
+    assert (told["folder"], told["target"], told["files"]) == ("shipped", "onnxruntime:cpu:fp32", sizes)
+    assert told["checked"] in done.err, "people are told the same on stderr"
+    return folder
 
 
 def test_it_is_gated_from_another_folder_and_both_sides_run_by_a_load_py(shipped: Path, tmp_path: Path):
