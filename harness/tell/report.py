@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     Chart = alt.LayerChart | alt.VConcatChart
 
+MORE = "What is held back, and other choices"
+"""Title of the lines behind an answer."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
@@ -91,6 +94,8 @@ class Report:
     Attributes:
         name: of the run, in a list of several.
         lines: what to ship, the question, and what supports the answer.
+        answers: what to ship in each group, of several.
+        more: lines that open with a click: what is held back, and other choices.
         warnings: what of the run is lost.
         tables: those of the first groups.
         notes: by title, how it was measured, and what is to be said of rows.
@@ -99,6 +104,8 @@ class Report:
 
     name: str
     lines: Sequence[Line]
+    answers: Table | None = None
+    more: Sequence[Line] = ()
     warnings: Sequence[str] = ()
     figures: Sequence[Figure] = ()
     tables: Sequence[Table] = ()

@@ -58,7 +58,7 @@ def _write_parts(line: Line, width: int) -> Iterator[Text]:
     parts = f"{_GLUE}· ".join(glued(part) if len(part) <= longest else part for part in line.parts)
     # A word that is longer than a row stays whole, or a command that holds it couldn't be pasted.
     rows = textwrap.wrap(
-        start + subject + _unbroken_parts(parts),
+        start + subject + glue_parts(parts),
         width,
         subsequent_indent=" " * INDENT,
         break_on_hyphens=False,
@@ -96,7 +96,8 @@ def labeled(label: str, items: Iterable[str], width: int) -> Iterator[Text]:
     return write_lines([Line(label, list(items))], width)
 
 
-def _unbroken_parts(text: str) -> str:
+def glue_parts(text: str) -> str:
+    """Keep what stands in short brackets, and a figure and its unit, on one line."""
     return _BRACKETS.sub(lambda found: glued(found[0]), _UNIT.sub(_GLUE, text))
 
 

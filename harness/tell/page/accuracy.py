@@ -65,10 +65,9 @@ def _lay_out_panel(quality: str, rows: list[tuple[Row, bool]], models: int) -> P
 def _place_row(row: Row, *, may_ship: bool, has_models: bool) -> Point:
     assert row.end_to_end is not None, "only rows with a time have a place"
     value, ends = _place_quality(row)
+    own, _, _ = row.arm.rpartition(f":{row.device}:")  # the backend, with the file or the interpreter
     return Point(
-        name=row.group.removesuffix(f", batch {row.batch}")
-        if has_models
-        else short(f"{row.backend}:{row.device}:fp32"),
+        name=row.group.removesuffix(f", batch {row.batch}") if has_models else short(f"{own}:{row.device}:fp32"),
         x=row.end_to_end.median_ns / 1e6,
         y=value,
         x_ends=bound_time(row.end_to_end),

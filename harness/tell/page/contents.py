@@ -63,10 +63,12 @@ def lay_out(run: MeasuredRun, figures: Sequence[Figure] = ()) -> Report:
     few = min(OPEN, len(document.answer)) or OPEN
     return Report(
         name=f"{document.study} ({PurePath(document.run).name})" if document.study else PurePath(document.run).name,
-        lines=tell_run(document),
+        lines=[line for line in _tell_answer(document) if line.parts or line.subject or line.commands],
+        answers=_tabulate_answers(document) if len(document.answer) > 1 else None,
+        more=_tell_more(document),
         warnings=document.warnings,
         figures=figures,
-        tables=[*_tabulate_answers(document), *tables[:few]],
+        tables=tables[:few],
         notes=dict(_tell_notes(document)),
         evidence=[
             *tables[few:],
@@ -81,10 +83,12 @@ def lay_out(run: MeasuredRun, figures: Sequence[Figure] = ()) -> Report:
 def without_answer(report: Report) -> Report:
     """Return a run's report without its own answer, for a page on which a policy has one for all runs."""
     told = "Below, its targets are compared with what it ships without the policy."
-    return replace(report, lines=[Line("", subject=f"The run {report.name}"), *report.lines[1:2], Line("", [told])])
+    return replace(
+        report, lines=[Line("", subject=f"The run {report.name}"), *report.lines[1:2], Line("", [told])], answers=None
+    )
 
 
-def tell_run(document: Document) -> list[Line]:
+def _tell_answer(document: Document) -> list[Line]:
     """Tell a run's answer: what to ship, the question, and what supports it."""
     answers, machine = document.answer, [*screen.tell_machine(document.environment)]
     if not answers:
@@ -92,9 +96,18 @@ def tell_run(document: Document) -> list[Line]:
     if len(answers) > 1:
         told = write_support_of_all(document, ANY_WIDTH)
         return [Line("", subject=f"What to ship, in {len(answers)} groups"), Line("", machine), *as_lines(told)]
-    only, rows = answers[0], document.rows_of(answers[0].group)
-    lines = [*screen.tell_answer(only, rows, document), *screen.tell_details(only, rows, document)]
-    return [line for line in lines if line.parts or line.subject or line.commands]
+    return [*screen.tell_answer(answers[0], document.rows_of(answers[0].group), document)]
+
+
+def _tell_more(document: Document) -> list[Line]:
+    """Tell what stands behind the answers, that of several groups below the group's name."""
+    lines: list[Line] = []
+    for answer in document.answer:
+        details = [*screen.tell_details(answer, document.rows_of(answer.group), document)]
+        told = [line for line in details if line.parts or line.commands]
+        lines += [Line("", subject=answer.group)] if told and len(document.answer) > 1 else []
+        lines += told
+    return lines
 
 
 def as_lines(texts: Iterable[Text]) -> Iterator[Line]:
@@ -110,16 +123,14 @@ def _list_groups(document: Document) -> list[GroupSummary]:
     return sorted(document.groups, key=lambda summary: summary.name not in answered)
 
 
-def _tabulate_answers(document: Document) -> Iterator[Table]:
-    """Tabulate what to ship in each group, of several."""
-    if len(document.answer) > 1:
-        headers, lines = tabulate_answers(document)
-        yield Table(
-            title="What to ship in each group",
-            headers=headers,
-            rows=[[line[name] for name in headers] for line in lines],
-            left=[name for name in headers if name not in ("time", "size", "accuracy", "error")],
-        )
+def _tabulate_answers(document: Document) -> Table:
+    headers, lines = tabulate_answers(document)
+    return Table(
+        title="What to ship in each group",
+        headers=headers,
+        rows=[[line[name] for name in headers] for line in lines],
+        left=[name for name in headers if name not in ("time", "size", "accuracy", "error")],
+    )
 
 
 def _tabulate_group(summary: GroupSummary, document: Document, *, full: bool) -> Table:

@@ -6,7 +6,7 @@ import html
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from shootout.tell.report import Line, Report, Table
+from shootout.tell.report import MORE, Line, Report, Table
 from shootout.tell.screen import WIDEST, clean_text, write_lines
 
 MOST_BYTES = 900 * 1024
@@ -37,16 +37,25 @@ def _write_report(report: Report) -> Iterator[str]:
     yield f"## {escape_text(report.title)}"
     first, *others = report.lines
     below = [Line("", first.parts if first.subject else ()), *others]  # the heading has the rest of the first
-    if text := clean_text("\n".join(line.plain for line in write_lines(below, WIDEST))):
-        fence = "`" * max(3, _count_backticks(text) + 1)
-        yield f"{fence}\n{text}\n{fence}"
+    if report.answers:
+        yield write_table(report.answers)
+    yield _quote_lines(below)
     if report.warnings:
         yield write_bullets(report.warnings)
     for table in report.tables:
         yield f"**{escape_text(table.title)}**"
         yield write_table(table)
+    if report.more:
+        yield _fold(MORE, [_quote_lines(report.more)])
     yield from fold_notes(report)
     yield from (_fold(table.title, [write_table(table)]) for table in report.evidence if table.rows)
+
+
+def _quote_lines(lines: Sequence[Line]) -> str:
+    """Quote lines as on a terminal; no backticks in them end the block."""
+    text = clean_text("\n".join(row.plain for row in write_lines(lines, WIDEST)))
+    fence = "`" * max(3, _count_backticks(text) + 1)
+    return f"{fence}\n{text}\n{fence}"
 
 
 def fold_notes(report: Report) -> Iterator[str]:

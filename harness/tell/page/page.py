@@ -13,8 +13,8 @@ from rich.text import Text
 from shootout.backends import BASELINE_OF_FILES
 from shootout.tell.columns import Cell
 from shootout.tell.page.charts import to_svg
-from shootout.tell.report import Report
-from shootout.tell.screen import clean_text
+from shootout.tell.report import MORE, Report
+from shootout.tell.screen import clean_text, glue_parts
 
 LEGEND = (
     ("target", f"What is measured: backend, device and precision, such as {BASELINE_OF_FILES}:cpu:fp32."),
@@ -53,7 +53,7 @@ def load_template() -> jinja2.Template:
         loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=_clean_value
     )
     environment.filters.update(mark=mark, svg=to_svg)
-    environment.globals.update(reports=(), legend=LEGEND)
+    environment.globals.update(reports=(), legend=LEGEND, more=MORE)
     return environment.get_template("page.html")
 
 
@@ -68,8 +68,8 @@ def mark(value: Cell) -> Markup:
     A narrow window breaks a long name between its parts, not inside a word.
     """
     parts = re.split(r"`([a-z][\w .-]*)`", clean_text(str(value)))
-    marked = [Markup("<wbr>").join(_BETWEEN_PARTS.split(part)) for part in parts]
-    marked[1::2] = [Markup("<code>{}</code>").format(part) for part in marked[1::2]]
+    marked = [Markup("<wbr>").join(_BETWEEN_PARTS.split(glue_parts(part))) for part in parts]
+    marked[1::2] = [Markup("<code>{}</code>").format(part) for part in parts[1::2]]
     style = str(value.style) if isinstance(value, Text) and value.plain.strip() else ""
     text = Markup("").join(marked)
     return Markup('<span class="{}">{}</span>').format(style, text) if style else text
