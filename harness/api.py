@@ -21,9 +21,10 @@ from shootout.apps.judge.compare.compare import compare_folders
 from shootout.apps.judge.compare.document import ComparedDocument, MergedDocument, PlacedRow
 from shootout.apps.judge.compare.merge import merge_runs
 from shootout.apps.judge.compare.merged import expand_several
-from shootout.apps.judge.decide.candidates import Question, read_question
+from shootout.apps.judge.decide.candidates import Question
 from shootout.apps.judge.decide.decision import Decision, decide
 from shootout.apps.judge.decide.policy import PolicyLike, as_policy
+from shootout.apps.judge.decide.question import read_question
 from shootout.apps.judge.decide.screen import render as render_decision
 from shootout.apps.tune.results import Tuning
 from shootout.commands.output import show_progress

@@ -5,7 +5,6 @@ None of them measures.
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,14 +18,13 @@ from shootout.apps.judge.compare.document import MergedDocument
 from shootout.apps.judge.compare.merge import merge as merge_analysed
 from shootout.apps.judge.compare.merged import expand_merged, expand_several, is_merged, write_merged
 from shootout.apps.judge.compare.screen import render_compared, render_merged
-from shootout.apps.judge.decide.candidates import read_question
 from shootout.apps.judge.decide.decision import decide as find_decision
 from shootout.apps.judge.decide.decision import follow_decision
 from shootout.apps.judge.decide.policy import Policy, read_policy
+from shootout.apps.judge.decide.question import read_question
 from shootout.apps.judge.decide.screen import render as render_decision
 from shootout.commands.output import print_answer, width
 from shootout.core.errors import UsageError
-from shootout.tell import reproduce
 from shootout.tell.document import Document
 from shootout.tell.formats.files import check_files, write_files
 from shootout.tell.screen import WIDEST
@@ -59,29 +57,14 @@ def decide(
         group: the cell to decide on, where the runs have several.
     """
     wanted, runs = read_policy(policy, keys), expand_merged(folders)
-    question = read_question(runs, group)
+    question = read_question(runs, group, policy)
     decision = find_decision(wanted, question)
-    if decision.settle and policy:
-        decision = decision.model_copy(update={"settle": _name_policy(decision.settle, policy)})
     print_answer(
         Group(*render_decision(decision, question, min(width(), WIDEST))),
         decision.model_dump(mode="json"),
         as_json=as_json,
     )
     return decision.exit_code
-
-
-def _name_policy(command: str, policy: Path) -> str:
-    """Return a run's own command under another policy: as a new run if its own is another one, which asks otherwise."""
-    words = shlex.split(command)
-    at = words.index("--policy") + 1 if "--policy" in words else 0
-    if not at or Path(words[at]).expanduser().resolve() == policy.resolve():
-        return command
-    words[at] = str(policy)
-    if "--out" in words:
-        start = words.index("--out")
-        words[start : start + 2] = []
-    return reproduce.quote(words)
 
 
 def compare(a: Path, b: Path, history: Sequence[Path], *, full: bool, as_json: bool) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, TypeAdapter
 
 from shootout.core.constants import BIAS_FLOOR, INDIFFERENT
 from shootout.core.contract import Fidelity, NotRunKind, Value
@@ -16,6 +16,7 @@ from shootout.core.units import counted, duration
 from shootout.tell.limits import LIMITS, Limit, Standing, limit_digits
 from shootout.tell.paired import MeanChange
 from shootout.tell.ratios import tell_ratio
+from shootout.tell.reproduce import Options, join
 
 SCHEMA = 3
 
@@ -898,6 +899,10 @@ def as_json(part: object) -> Any:
     return TypeAdapter(type(part)).dump_python(part, mode="json", by_alias=True)
 
 
+Needs = Annotated[Options, PlainSerializer(lambda given: join(given) or None, return_type=str | None)]
+"""What to add to `shootout run` to know something; in JSON as it is typed, null if nothing."""
+
+
 class Finding(Part):
     """A candidate's figure against one limit, in the limit's basic unit.
 
@@ -917,7 +922,7 @@ class Finding(Part):
     high: float | None = None
     standing: Standing
     reason: str | None = None
-    needs: str | None = None
+    needs: Needs = ()
     excess: float | None = None
 
 

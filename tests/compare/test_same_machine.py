@@ -11,7 +11,7 @@ from support.races.cells import row
 
 from shootout.apps.judge.compare.compare import MOVED, compare
 from shootout.apps.judge.compare.merge import merge
-from shootout.apps.judge.decide import candidates
+from shootout.apps.judge.decide import question as reading
 from shootout.tell.machines import is_same_machine, machine_of, name_machines
 
 CPU: dict[str, Any] = {"model": "AMD EPYC", "allowed_cpus": [0, 1], "flags": ["avx2"], "cache_bytes": {"L1d": 49152}}
@@ -54,7 +54,7 @@ def test_what_compare_takes_for_two_machines_merge_and_decide_do_too(monkeypatch
     assert compare(*runs).level == 2
     assert all("processor" in place.name for place in merge(runs).places)
     by_name = {Path(one.document.run): one for one in runs}
-    monkeypatch.setattr(candidates, "analyse_cells", by_name.__getitem__)
-    found = candidates.read_question([*by_name]).candidates
+    monkeypatch.setattr(reading, "analyse_cells", lambda folder, _: by_name[folder])
+    found = reading.read_question([*by_name]).candidates
     assert len(found) == 4, "two arms on two machines"
     assert len({one.machine for one in found}) == 2

@@ -14,10 +14,11 @@ from support.races.candidates import analysed
 from support.races.cells import GROUP, row
 
 from shootout.apps.judge.analysis import Analysed
-from shootout.apps.judge.decide import candidates
-from shootout.apps.judge.decide.candidates import Question, read_question
+from shootout.apps.judge.decide import question as reading
+from shootout.apps.judge.decide.candidates import Question
 from shootout.apps.judge.decide.decision import decide
 from shootout.apps.judge.decide.policy import read_policy
+from shootout.apps.judge.decide.question import read_question
 from shootout.core.errors import UsageError
 from shootout.tell.limits import Standing
 
@@ -26,7 +27,7 @@ EIGHT = "batch 8"
 
 def ask(patch: pytest.MonkeyPatch, *runs: Analysed) -> Question:
     by_name = {Path(one.document.run): one for one in runs}
-    patch.setattr(candidates, "analyse_cells", by_name.__getitem__)
+    patch.setattr(reading, "analyse_cells", lambda folder, _: by_name[folder])
     return read_question([*by_name])
 
 

@@ -11,9 +11,10 @@ import pytest
 from support.races import made
 
 from shootout.apps.judge.analysis import analyse
-from shootout.apps.judge.decide.candidates import Question, read_question
+from shootout.apps.judge.decide.candidates import Question
 from shootout.apps.judge.decide.decision import Decision, decide
 from shootout.apps.judge.decide.policy import read_policy
+from shootout.apps.judge.decide.question import read_question
 from shootout.apps.judge.decide.racing import fit_study
 from shootout.apps.judge.decide.screen import compare_objective, tell_objective
 from shootout.core.contract import Arm, Target

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,9 @@ from shootout.apps.judge.decide.decision import decide
 from shootout.apps.judge.decide.limits import Bounds, judge_figure
 from shootout.apps.judge.decide.policy import read_policy, write_policy
 from shootout.apps.judge.decide.screen import READING, render
-from shootout.commands.decide import _name_policy
 from shootout.tell.document import Metric, tell_finding
 from shootout.tell.limits import Limit, Standing
+from shootout.tell.reproduce import Begun
 
 SLOW, FAST = row("slow", 2e6), row("fast", 5e5)
 
@@ -109,6 +110,8 @@ def test_a_broken_limit_is_told_in_as_many_digits_as_show_it(limit: Limit, low: 
 def test_what_goes_on_with_a_run_is_followed_by_the_decision_with_the_limits_that_it_was_given():
     """The command of the run has its own limits, which a decision's may differ from."""
     asked, settle = question(SLOW, FAST), "shootout run toy --out made --max-time 5m"
+    unfinished = asked.documents[0].model_copy(update={"resume": settle})
+    asked = replace(asked, documents=(unfinished,))
     given = {
         "load": "20/s",
         "price": 0.0893,
@@ -140,9 +143,12 @@ def test_a_single_candidate_is_said_to_be_compared_with_nothing():
     assert told not in " ".join(screen(question(FAST, rough())).split()), "one that may not be shipped was compared"
 
 
-def test_what_settles_another_policy_is_a_run_under_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_what_goes_on_under_another_policy_is_a_new_run_under_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
-    own = "shootout run net.onnx --policy deploy.toml --out results/a --max-time 5m"
-    assert _name_policy(own, Path("./deploy.toml")) == own
-    assert _name_policy(own, Path("strict.toml")) == "shootout run net.onnx --policy strict.toml --max-time 5m"
-    assert _name_policy("shootout run net.onnx --out a", Path("strict.toml")) == "shootout run net.onnx --out a"
+    words = ["shootout", "run", "net.onnx"]
+    own = Begun(folder=Path("results/a"), words=[*words, "--policy", "deploy.toml"])
+    assert own.under(Path("./deploy.toml")) == own
+    other = own.under(Path("strict.toml")).resume("5m")
+    assert other == "shootout run net.onnx --policy strict.toml --max-time 5m"
+    without = Begun(folder=Path("a"), words=words).under(Path("strict.toml"))
+    assert without.resume("") == "shootout run net.onnx --out a"

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from support.races import made
 
-from shootout.apps.judge.decide.candidates import Candidate, read_question
+from shootout.apps.judge.decide.candidates import Candidate
 from shootout.apps.judge.decide.decision import decide
 from shootout.apps.judge.decide.policy import read_policy
+from shootout.apps.judge.decide.question import read_question
 from shootout.core.contract import Arm
 from shootout.core.journal import samples
 from shootout.core.journal.records import Line

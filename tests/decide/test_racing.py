@@ -14,9 +14,9 @@ import pytest
 from support.races import made, planted
 
 from shootout.apps.judge.analysis import analyse, missing
-from shootout.apps.judge.decide.candidates import read_question
 from shootout.apps.judge.decide.limits import judge_limits
 from shootout.apps.judge.decide.policy import Policy, read_policy
+from shootout.apps.judge.decide.question import read_question
 from shootout.apps.judge.decide.racing import PolicyPurpose, fit_study, refuse_several, refuse_unshown
 from shootout.apps.judge.racing import AnswerPurpose
 from shootout.commands import selection

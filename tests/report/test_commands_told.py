@@ -15,9 +15,9 @@ import typer
 from support.plain import as_plain
 from support.races.cells import cell, document, fidelity, row
 
-from shootout.apps.judge.decide.candidates import read_question
 from shootout.apps.judge.decide.decision import decide
 from shootout.apps.judge.decide.policy import read_policy
+from shootout.apps.judge.decide.question import read_question
 from shootout.apps.judge.decide.screen import render as render_decision
 from shootout.cli import app
 from shootout.tell.document import Document

@@ -11,9 +11,9 @@ from support.races import made
 from support.races.made import A, B, ended, header, played, prepared, rounds
 
 from shootout.apps.judge.analysis import analyse
-from shootout.apps.judge.decide.candidates import read_question
 from shootout.apps.judge.decide.decision import decide
 from shootout.apps.judge.decide.policy import Policy, read_policy
+from shootout.apps.judge.decide.question import read_question
 from shootout.apps.judge.to_ship import find_arm_to_ship
 from shootout.core.contract import Fidelity
 from shootout.core.errors import NothingMeasured, Undecided, UsageError

@@ -52,8 +52,11 @@ def analyse(folder: Path) -> Document:
     return analyse_cells(folder).document
 
 
-def analyse_cells(folder: Path) -> Analysed:
+def analyse_cells(folder: Path, policy: Path | None = None) -> Analysed:
     """Return the document of the run in `folder`, with the cells that its answers rest on.
+
+    Args:
+        policy: the file that decides on it, which commands name in place of the run's own.
 
     Raises:
         UsageError: there is no run, or not one that this version can read.
@@ -64,6 +67,7 @@ def analyse_cells(folder: Path) -> Analysed:
     chose = {confirming_name(record.name): record.name for record in history.groups if record.selects_for is not None}
     summaries = [_summarize_group(group, chose.get(group.record.name)) for group in groups]
     begun = reproduce.Begun.of_run(folder, header)
+    begun = begun.under(policy) if policy else begun
     cells = dict(make_cells(groups, summaries, rows, begun, complete=history.complete))
     answers = tuple(map(choose, cells.values()))
     rows = add_ship_ratios(cells, answers, rows)

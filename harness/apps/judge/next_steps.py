@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from shootout import models
 from shootout.apps.judge.cell import Cell, is_plain, quality_of
+from shootout.apps.judge.decide.candidates import Candidate, Question
 from shootout.apps.judge.eligible import admits, tell_refusal
 from shootout.core import backends
 from shootout.core.constants import ALPHA, BUILD_SHARE, RACING_S
@@ -28,6 +29,7 @@ from shootout.tell.document import (
 from shootout.tell.limits import Limit, Standing, accept_option
 from shootout.tell.option_values import read_seconds
 from shootout.tell.paired import ask_drop, quantile_of
+from shootout.tell.reproduce import MORE_RESTARTS, Options
 from shootout.tell.wording import tell_threads
 
 
@@ -189,6 +191,46 @@ def command_to_settle(cell: Cell, arms: Sequence[str], seconds: float) -> str | 
     if any(row.setting for row in cell.rows if row.arm in arms[1:]):
         return None  # the other race chooses settings of its own
     return f"shootout run {reproduce.join(cell.again(arms))} --goal best --max-time {time}"
+
+
+def needs_data(needs: Options) -> bool:
+    """Tell whether options name data that only the user has."""
+    return any(name == "--inputs" for name, _ in needs)
+
+
+def resume_question(question: Question, needs: Collection[Options] = ()) -> str | None:
+    """Return the command that goes on with an unfinished run, if that may tell what isn't known; else None.
+
+    Args:
+        needs: what to add to a run to know it; a run that was begun with a policy measures all but the user's data.
+    """
+    resume = question.documents[0].resume if len(question.documents) == 1 else None
+    has_policy = any(one.play.cell.begun.has_policy for one in question.candidates)
+    is_enough = all(not needs_data(need) and (has_policy or need == MORE_RESTARTS) for need in needs)
+    return resume if is_enough else None
+
+
+def measure_more(question: Question, candidate: Candidate, needs: Collection[Options]) -> str | None:
+    """Return what measures all that isn't known of a candidate; None where no run would tell.
+
+    Args:
+        needs: what to add to a run to know it.
+    """
+    if not needs:
+        return resume_question(question)
+    if resume := resume_question(question, needs):
+        return resume
+    cell = candidate.play.cell
+    is_enough = {*needs} == {MORE_RESTARTS} or (cell.begun.has_policy and not any(map(needs_data, needs)))
+    if is_enough and cell.begun.words and cell.aim == "best":
+        # all its targets, since the choice is among them, and all that its policy needs
+        return cell.begun.repeat(reproduce.join(MORE_RESTARTS))
+    values: dict[str, list[str]] = {}
+    for name, value in (option for need in needs for option in need):
+        values.setdefault(name, []).append(value)
+    several = {name: ",".join(dict.fromkeys(given)) for name, given in values.items()}
+    own = [(name, value) for name, value in cell.again([candidate.row.arm]) if name not in several]
+    return f"shootout run {reproduce.join([*own, *several.items()])}"
 
 
 def describe_refused(cell: Cell, row: Row, ratio: Ratio | None, arms: Sequence[str]) -> WouldChange:

@@ -12,7 +12,8 @@ import numpy as np
 
 from shootout.apps.judge.analysis import Analysed
 from shootout.apps.judge.cell import Cell
-from shootout.apps.judge.decide.candidates import Candidate, Play, Question, read_question
+from shootout.apps.judge.decide.candidates import Candidate, Play, Question
+from shootout.apps.judge.decide.question import read_question
 from shootout.core.constants import BIAS_FLOOR
 from shootout.core.contract import Arm, Target
 from shootout.core.journal.records import Line

@@ -7,10 +7,9 @@ Only a candidate that is proven to meet every limit can be chosen; among those t
 from __future__ import annotations
 
 import math
-import shlex
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, partial
 from itertools import combinations
 from typing import Any, Literal
 
@@ -22,16 +21,22 @@ from shootout.apps.judge.choice import (
     describe_shipped,
 )
 from shootout.apps.judge.decide.candidates import Candidate, Question
-from shootout.apps.judge.decide.limits import MORE, SPREAD, judge_limits, list_metrics, refuse_drop_of_all
+from shootout.apps.judge.decide.limits import SPREAD, judge_limits, list_metrics, refuse_drop_of_all
 from shootout.apps.judge.decide.objective import ObjectiveValue, compare, measure, order
 from shootout.apps.judge.decide.policy import Policy
 from shootout.apps.judge.leader import choose_among, find_sizes, narrow_tie, usual_start_s
+from shootout.apps.judge.next_steps import (
+    command_to_settle,
+    measure_more,
+    needs_data,
+    resume_question,
+    seconds_to_settle,
+)
 from shootout.core.constants import TOO_BUSY
 from shootout.core.contract import Array, short
 from shootout.core.errors import ExitCode, UsageError
 from shootout.core.stats.readings import LEAST_TAILS, median
 from shootout.core.stats.verdicts import Comparison, Verdict
-from shootout.tell import reproduce
 from shootout.tell.document import Choice, Document, Finding, Part, Ratio, Rival, Row, ratio_of, stand
 from shootout.tell.limits import Limit, Standing
 
@@ -127,42 +132,38 @@ def decide(policy: Policy, question: Question) -> Decision:
     measures = {one.label: measure(policy, one) for one in candidates}
     assert len(measures) == len(candidates), "all that is found of a candidate goes by its label"
     findings = judge_limits(policy, candidates, measures=measures)
-    standings = {one.label: _overall_standing(measures[one.label], findings[one.label]) for one in candidates}
-    facts: dict[str, Any] = {
-        "title": question.title,
-        "runs": tuple(document.run for document in question.documents),
-        "policy": policy,
-    }
-    if not candidates:
-        reason = "nothing was timed"
-        return Decision(**facts, outcome="undecided", reason=reason, settle=_find_resume(question, ()))
-    feasible = [one for one in candidates if standings[one.label] is Standing.MET]
-    open_ = [one for one in candidates if standings[one.label] is Standing.UNKNOWN]
-    judged = [_make_judged(one, measures[one.label], findings[one.label], standings[one.label]) for one in candidates]
-    if feasible:
-        found = _choose_among(policy, feasible, measures, judged)
-        if found["settle"] or found["reason"]:
-            found["settle"] = _find_resume(question, ()) or found["settle"]
-        return Decision(**facts, **found)
-    if open_:
-        best = min(open_, key=lambda one: _distance_to_known(measures[one.label], findings[one.label]))
-        unknown = next((one for one in findings[best.label] if one.standing is Standing.UNKNOWN), None)
-        why = _explain_unknown(best, unknown) if unknown else measures[best.label].reason
-        return Decision(
-            **facts,
-            outcome="undecided",
-            reason=f"no candidate is known to meet every limit; {short(best.label)}: {why}",
-            settle=_command_to_settle(question, best, measures[best.label], findings[best.label]),
-            candidates=tuple(judged),
-            misses=_find_misses(judged),
-        )
-    return Decision(
-        **facts,
-        outcome="infeasible",
-        reason="no candidate meets every limit",
-        candidates=tuple(judged),
+    judged = [_make_judged(one, measures[one.label], findings[one.label]) for one in candidates]
+    met, open_ = (
+        [one for one, told in zip(candidates, judged, strict=True) if told.standing is standing]
+        for standing in (Standing.MET, Standing.UNKNOWN)
+    )
+    decided = partial(
+        Decision,
+        title=question.title,
+        runs=tuple(document.run for document in question.documents),
+        policy=policy,
         misses=_find_misses(judged),
     )
+    if met:
+        choice = _choose_met(policy, met, measures, judged)
+        settle = choice["settle"]
+        if settle or choice["reason"]:
+            choice["settle"] = resume_question(question) or settle
+        return decided(**choice)
+    if open_:
+        best = min(open_, key=lambda one: _distance_to_known(measures[one.label], findings[one.label]))
+        unknown = [one for one in findings[best.label] if one.standing is Standing.UNKNOWN]
+        why = _explain_unknown(best, unknown[0]) if unknown else measures[best.label].reason
+        needs = [need for need in (*(one.needs for one in unknown), measures[best.label].needs) if need]
+        return decided(
+            outcome="undecided",
+            reason=f"no candidate is known to meet every limit; {short(best.label)}: {why}",
+            settle=measure_more(question, best, needs),
+            candidates=tuple(judged),
+        )
+    if not candidates:
+        return decided(outcome="undecided", reason="nothing was timed", settle=resume_question(question))
+    return decided(outcome="infeasible", reason="no candidate meets every limit", candidates=tuple(judged))
 
 
 def _explain_unknown(candidate: Candidate, finding: Finding) -> str | None:
@@ -202,23 +203,17 @@ def _without_ship_ratio(row: Row) -> Row:
 
 def _distance_to_known(found: ObjectiveValue, findings: Sequence[Finding]) -> tuple[bool, bool, float]:
     """Order candidates that aren't known: last those that need the user's data, then by the objective."""
-    needs_data = any(one.needs and "--inputs" in one.needs for one in findings)
-    return needs_data, found.reason is not None, found.value
+    lacks_data = any(needs_data(one.needs) for one in findings)
+    return lacks_data, found.reason is not None, found.value
 
 
-def _overall_standing(found: ObjectiveValue, findings: Sequence[Finding]) -> Standing:
+def _make_judged(candidate: Candidate, found: ObjectiveValue, findings: tuple[Finding, ...]) -> Judged:
     standing = Standing.BROKEN if found.fault else stand(findings)
-    return Standing.UNKNOWN if found.reason and standing is Standing.MET else standing
-
-
-def _make_judged(
-    candidate: Candidate, found: ObjectiveValue, findings: tuple[Finding, ...], standing: Standing
-) -> Judged:
     return Judged(
         candidate=candidate.label,
         arm=candidate.row.arm,
         machine=candidate.machine.name,
-        standing=standing,
+        standing=Standing.UNKNOWN if found.reason and standing is Standing.MET else standing,
         fault=found.fault,
         objective=found.value if math.isfinite(found.value) else None,
         unmeasured=found.reason,
@@ -226,42 +221,58 @@ def _make_judged(
     )
 
 
-def _choose_among(
-    policy: Policy, feasible: Sequence[Candidate], measures: Mapping[str, ObjectiveValue], judged: Sequence[Judged]
+def _choose_met(
+    policy: Policy, met: Sequence[Candidate], measures: Mapping[str, ObjectiveValue], judged: Sequence[Judged]
 ) -> dict[str, Any]:
-    """Return the decision among those that meet every limit."""
+    """Return the fields of the decision among those that meet every limit."""
 
     @cache
     def compared(one: str, other: str) -> Comparison:
         return compare(policy, measures[one], measures[other])
 
-    ordered = order(feasible, measures)
+    ordered = order(met, measures)
     led = choose_among(
-        {one.label: one.row for one in feasible},
+        {one.label: one.row for one in met},
         ordered,
         compared,
         indifferent=policy.indifferent,
-        unvouched=next((why for one in feasible if (why := measures[one.label].unvouched)), None),
+        unvouched=next((why for one in met if (why := measures[one.label].unvouched)), None),
     )
-    chosen, reason, others = led.first, led.reason, [*led.tied, *led.unsettled]
     ratios = {
-        one.candidate: ratio_of(compared(one.candidate, chosen), one.fault or one.unmeasured)
+        one.candidate: ratio_of(compared(one.candidate, led.first), one.fault or one.unmeasured)
         for one in judged
-        if one.candidate != chosen and one.objective is not None
+        if one.candidate != led.first and one.objective is not None
     }
-    outcome: Outcome = "undecided" if reason else "tied" if others else "chosen"
+    outcome: Outcome = "undecided" if led.reason else "tied" if led.tied or led.unsettled else "chosen"
     return {
         "outcome": outcome,
-        "chosen": None if reason else chosen,
-        "tied": tuple(Rival(arm=one, ratio=ratios.get(one)) for one in led.tied),
-        "chosen_by": () if reason else led.chosen_by,
-        "unsettled": tuple(Rival(arm=one, ratio=ratios.get(one)) for one in led.unsettled),
-        "reason": f"{reason}; {short(chosen)} is the best so far" if reason else None,
-        "settle": _command_to_part(measures, chosen, others),
+        "chosen": None if led.reason else led.first,
+        "tied": tuple(Rival(arm=one, ratio=ratios[one]) for one in led.tied),
+        "chosen_by": () if led.reason else led.chosen_by,
+        "unsettled": tuple(Rival(arm=one, ratio=ratios[one]) for one in led.unsettled),
+        "reason": f"{led.reason}; {short(led.first)} is the best so far" if led.reason else None,
+        "settle": _settle_nearest(measures, led.first, ratios, [*led.tied, *led.unsettled]),
         "candidates": tuple(one.model_copy(update={"ratio": ratios.get(one.candidate)}) for one in judged),
-        "misses": _find_misses(judged),
-        "stability": find_stability(policy, sorted(feasible, key=lambda one: ordered[one.label]), measures, compared),
+        "stability": find_stability(policy, sorted(met, key=lambda one: ordered[one.label]), measures, compared),
     }
+
+
+def _settle_nearest(
+    measures: Mapping[str, ObjectiveValue], chosen: str, ratios: Mapping[str, Ratio], others: Iterable[str]
+) -> str | None:
+    """Return the command that tells the chosen one from the nearest that may be as good, if they met in a race."""
+    mine = measures[chosen].play
+    if mine is None or measures[chosen].scope != "end_to_end":
+        return None  # a race goes on until times are told apart
+    cell, arm = mine.cell, mine.row.arm
+    for other in others:
+        play = measures[other].play
+        if play and play.cell is cell:
+            needed = cell.restarts_needed(play.row.arm, arm)
+            seconds = seconds_to_settle(cell, ratios[other].restarts, needed)
+            if seconds is not None and (command := command_to_settle(cell, [arm, play.row.arm], seconds)):
+                return command
+    return None
 
 
 def _find_misses(judged: Sequence[Judged]) -> tuple[Miss, ...]:
@@ -275,60 +286,6 @@ def _find_misses(judged: Sequence[Judged]) -> tuple[Miss, ...]:
                 Miss(candidate=one.candidate, limit=worst.limit, excess=worst.excess or 0.0, alone=len(broken) == 1)
             )
     return tuple(sorted(found, key=lambda miss: (miss.excess, miss.candidate)))
-
-
-def _find_resume(question: Question, needs: Sequence[str]) -> str | None:
-    """Return the command that goes on with an unfinished run, if that may tell what isn't known; else None.
-
-    Args:
-        needs: what to add to a run to know it; a run that was begun with a policy measures all but the user's data.
-    """
-    resume = question.documents[0].resume if len(question.documents) == 1 else None
-    has_policy = any(one.play.cell.begun.has_policy for one in question.candidates)
-    if any("--inputs" in need or not (has_policy or need == MORE) for need in needs):
-        return None
-    return resume
-
-
-def _command_to_settle(
-    question: Question, candidate: Candidate, found: ObjectiveValue, findings: Sequence[Finding]
-) -> str | None:
-    """Return what measures all that isn't known of a candidate; None where no run would tell."""
-    needs = [one.needs for one in findings if one.standing is Standing.UNKNOWN and one.needs]
-    needs += [found.needs] if found.needs else []
-    if resume := _find_resume(question, needs):
-        return resume
-    cell = candidate.play.cell
-    is_enough = {*needs} == {MORE} or (cell.begun.has_policy and not any("--inputs" in need for need in needs))
-    if needs and is_enough and cell.begun.words and cell.aim == "best":
-        # all its targets, since the choice is among them, and all that its policy needs
-        return cell.begun.repeat(MORE)
-    words: dict[str, list[str]] = {}
-    for typed in map(shlex.split, needs):
-        for flag, value in zip(typed[::2], typed[1::2], strict=True):
-            words.setdefault(flag, []).append(value)
-    if not words:
-        return None
-    several = {flag: ",".join(dict.fromkeys(values)) for flag, values in words.items()}
-    own = cell.again([candidate.row.arm])
-    told = [*((flag, value) for flag, value in own if flag not in several), *several.items()]
-    return f"shootout run {reproduce.join(told)}"
-
-
-def _command_to_part(measures: Mapping[str, ObjectiveValue], chosen: str, others: Sequence[str]) -> str | None:
-    """Return what would tell the chosen one from the nearest that may be as good."""
-    mine = measures[chosen].play
-    if mine is None or measures[chosen].scope != "end_to_end":
-        return None  # a race goes on until times are told apart
-    for other in others:
-        play = measures[other].play
-        if play and play.cell is mine.cell and not play.row.setting:
-            needed = mine.cell.restarts_needed(play.row.arm, mine.row.arm)
-            if needed and needed <= mine.cell.most_restarts:
-                minutes = max(math.ceil(needed * mine.cell.restart_s / 60), 1)
-                both = reproduce.join(mine.cell.again([mine.row.arm, play.row.arm]))
-                return f"shootout run {both} --goal best --max-time {minutes}m"
-    return None
 
 
 def find_stability(

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from shootout.apps.judge.cell import is_plain
 from shootout.apps.judge.decide.candidates import ONE_BY_ONE, Candidate
 from shootout.apps.judge.decide.objective import (
+    ALONE,
     NO_CPU,
     ObjectiveValue,
     compare,
@@ -22,6 +23,7 @@ from shootout.apps.judge.decide.objective import (
     measure,
     rate_needs,
     rate_play,
+    serve_at,
 )
 from shootout.apps.judge.decide.policy import Policy
 from shootout.core.constants import TAIL_S, TOO_BUSY
@@ -34,6 +36,7 @@ from shootout.models.metrics import CONFIDENCE, bound_rare, count_rows_for_rare,
 from shootout.tell.document import Finding, Metric, Rate, Row, Timing
 from shootout.tell.limits import FIDELITY, LIMITS, Limit, Standing, judge_limit
 from shootout.tell.paired import count_rows_needed, quantile_of
+from shootout.tell.reproduce import MORE_RESTARTS, Options
 from shootout.tell.wording import tell_limit_doubt
 
 ALPHA = 0.05
@@ -43,11 +46,9 @@ Except for limits that the run judged: each has 5 % of its own.
 """
 SPREAD = frozenset({Limit.P99, Limit.READY, Limit.CPU, Limit.RATE, Limit.COST})
 """Limits whose bound is the worst of several restarts."""
-WITH_METRIC = "--inputs data.npz --labels labels.npz"
-MORE = "--goal 'resolve 2%'"
-"""The option that makes a run go on for more restarts."""
+WITH_METRIC: Options = (("--inputs", "data.npz"), ("--labels", "labels.npz"))
 _NEVER_ALONE = "never timed one call after another"
-WITH_POLICY = f"--policy deploy.toml {MORE}"
+WITH_POLICY: Options = (("--policy", "deploy.toml"), *MORE_RESTARTS)
 """The options that make a run read more of long calls."""
 
 
@@ -59,7 +60,7 @@ class Bounds:
     low: float | None = None
     high: float | None = None
     reason: str = ""
-    needs: str = ""
+    needs: Options = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,7 +284,7 @@ def judge_figure(limit: Limit, wanted: float, figure: Bounds, *, implied: bool =
         high=figure.high,
         standing=standing,
         reason=(figure.reason or _explain_between(limit, figure)) if unknown else None,
-        needs=(figure.needs or None) if unknown else None,
+        needs=figure.needs if unknown else (),
         excess=excess,
     )
 
@@ -311,9 +312,9 @@ def _bound_p99_of_calls(asked: _Asked) -> Bounds:
     play = asked.candidate.alone
     timing = play.row.end_to_end if play else None
     if timing is None:
-        return Bounds(reason=_NEVER_ALONE, needs="--scenario latency")
+        return Bounds(reason=_NEVER_ALONE, needs=ALONE)
     low, high = timing.p99_low_ns, timing.p99_highest_ns
-    reason, needs = _explain_missing_p99(timing) if high is None else ("", "")
+    reason, needs = _explain_missing_p99(timing) if high is None else ("", ())
     for other in asked.candidate.plays:  # the worst run counts, as of all other figures
         more = other.row.end_to_end if other.answers(ONE_BY_ONE) else None
         if more and low and high and more.p99_low_ns and more.p99_highest_ns:
@@ -327,26 +328,26 @@ def _doubt_disturbed(figure: Bounds, asked: _Asked) -> Bounds:
     share = play.group.void_share if play else 0.0
     if share <= TOO_BUSY or figure.low is None or figure.low <= asked.wanted:
         return figure
-    return replace(figure, low=None, reason=f"{100 * share:.0f} % of its rounds were disturbed", needs=MORE)
+    return replace(figure, low=None, reason=f"{100 * share:.0f} % of its rounds were disturbed", needs=MORE_RESTARTS)
 
 
-def _explain_missing_p99(timing: Timing) -> tuple[str, str]:
+def _explain_missing_p99(timing: Timing) -> tuple[str, Options]:
     """Return why there is no p99 of calls, and what would tell it."""
     if timing.restarts < LEAST_TAILS:
-        return _tell_count(timing.restarts, "restarts"), MORE
+        return _tell_count(timing.restarts, "restarts"), MORE_RESTARTS
     wanted, own = least_calls(0.99), own_calls(0.99)
     if timing.samples < own * timing.restarts:
         is_long = (own - timing.samples / timing.restarts) * timing.median_ns > 1e9 * TAIL_S
         reason = f"its calls are long: a p99 takes {own} in each restart, and {wanted} in all"
-        return reason, "" if is_long else WITH_POLICY
+        return reason, () if is_long else WITH_POLICY
     if timing.samples < wanted:
-        return f"{timing.samples} of {wanted} calls", MORE
-    return "its short calls were not read one by one: its time was over", MORE
+        return f"{timing.samples} of {wanted} calls", MORE_RESTARTS
+    return "its short calls were not read one by one: its time was over", MORE_RESTARTS
 
 
 def _bound_p99_served(candidate: Candidate, load: float) -> Bounds:
     """Return the p99 under requests that arrive by themselves, at that rate or more: fewer are answered no later."""
-    play, needs = candidate.under(load), f"--scenario serve --rate {math.ceil(load) if load > 1 else load:g}/s"
+    play, needs = candidate.under(load), serve_at(math.ceil(load) if load > 1 else load)
     served = play.row.serve if play else None
     if served is None:
         return Bounds(reason=_explain_unserved(candidate), needs=needs)
@@ -384,7 +385,7 @@ def _told_metric_rows(metric: Metric, needed: int | None, asked: _Asked) -> str:
     return f"{rows}; {f'about {needed:,} would settle it' if needed else 'no number would settle it'}"
 
 
-def _exact_bounds(value: float | None, reason: str, needs: str = "") -> Bounds:
+def _exact_bounds(value: float | None, reason: str, needs: Options = ()) -> Bounds:
     return Bounds(value=value, low=value, high=value) if value is not None else Bounds(reason=reason, needs=needs)
 
 
@@ -409,9 +410,11 @@ def _bound_own_agreement(metric: Metric, asked: _Asked) -> Bounds:
         return Bounds(value=1.0, low=1.0, high=1.0)
     if metric.lower_is_better:
         reason = f"lower is better in {metric.name}: limit it with {Limit.DROP}"
-        return Bounds(reason=reason, needs="--max-drop 0.01")
+        return Bounds(reason=reason, needs=(("--max-drop", "0.01"),))
     if Limit.AGREEMENT not in asked.policy.limits and metric.limit is None:
-        return Bounds(value=metric.value, reason="how much agreement is enough isn't said", needs="--min-agreement 99%")
+        return Bounds(
+            value=metric.value, reason="how much agreement is enough isn't said", needs=(("--min-agreement", "99%"),)
+        )
     return _bound_mean_score(metric, asked)
 
 
@@ -442,7 +445,7 @@ def _bound_directed_metric(asked: _Asked, *, is_lower_better: bool) -> Bounds:
 def _without_metric(asked: _Asked) -> Bounds:
     """Return that there is none, and what would tell; a metric that failed says so itself."""
     is_scored = any(play.cell.is_scored for play in asked.candidate.plays)
-    return Bounds(reason="no metric is measured", needs="" if is_scored else WITH_METRIC)
+    return Bounds(reason="no metric is measured", needs=() if is_scored else WITH_METRIC)
 
 
 def _bound_mean_score(metric: Metric, asked: _Asked) -> Bounds:
@@ -537,7 +540,7 @@ def _bound_ready(asked: _Asked) -> Bounds:
     starts = sum(row.starts or 0 for row in rows)
     low = min(usual, default=0.0) * 1e9 if starts >= LEAST_TAILS else None
     if starts < LEAST_TAILS:
-        return Bounds(value=slowest, reason=_tell_count(starts, "starts"), needs=MORE)
+        return Bounds(value=slowest, reason=_tell_count(starts, "starts"), needs=MORE_RESTARTS)
     return Bounds(value=slowest, low=low, high=slowest)
 
 
@@ -547,9 +550,9 @@ def _bound_cpu(asked: _Asked) -> Bounds:
     worst = max((one for one in found if one), key=lambda one: one.high_ns, default=None)
     if worst is None:
         is_timed = asked.candidate.alone
-        return Bounds(reason=NO_CPU) if is_timed else Bounds(reason=_NEVER_ALONE, needs="--scenario latency")
+        return Bounds(reason=NO_CPU) if is_timed else Bounds(reason=_NEVER_ALONE, needs=ALONE)
     if worst.restarts < LEAST_TAILS:
-        return Bounds(value=worst.median_ns, reason=_tell_count(worst.restarts, "restarts"), needs=MORE)
+        return Bounds(value=worst.median_ns, reason=_tell_count(worst.restarts, "restarts"), needs=MORE_RESTARTS)
     return _doubt_disturbed(Bounds(value=worst.median_ns, low=worst.low_ns, high=worst.high_ns), asked)
 
 

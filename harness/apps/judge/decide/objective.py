@@ -20,6 +20,9 @@ from shootout.core.stats.readings import LEAST_TAILS
 from shootout.core.stats.verdicts import LEAST_RESTARTS, Comparison, Verdict, judge, ratio_at
 from shootout.tell.document import Rate
 from shootout.tell.limits import Limit
+from shootout.tell.reproduce import Options
+
+ALONE: Options = (("--scenario", "latency"),)
 
 SESSION_FLOOR = 0.10
 """So far a ratio of two arms moves from one session to the next, in 95 of 100 cases, where nothing is known of that:
@@ -59,7 +62,7 @@ class ObjectiveValue:
     others: tuple[Play, ...] = ()
     exact: bool = False
     reason: str | None = None
-    needs: str = ""
+    needs: Options = ()
     fault: str | None = None
     unvouched: str | None = None
 
@@ -104,13 +107,11 @@ def _measure_latency(policy: Policy, candidate: Candidate) -> ObjectiveValue:
     timing = play.row.end_to_end if play else None
     if play is None or timing is None:
         if policy.load:
-            return ObjectiveValue(reason="never served requests", needs=f"--scenario serve --rate {policy.load:g}/s")
-        return ObjectiveValue(reason="never timed one call after another", needs="--scenario latency")
+            return ObjectiveValue(reason="never served requests", needs=serve_at(policy.load))
+        return ObjectiveValue(reason="never timed one call after another", needs=ALONE)
     served = play.row.serve
     if policy.load and served and (served.searched or served.rate_per_s.low < policy.load):
-        return ObjectiveValue(
-            reason=f"never served {policy.load:g}/s", needs=f"--scenario serve --rate {policy.load:g}/s"
-        )
+        return ObjectiveValue(reason=f"never served {policy.load:g}/s", needs=serve_at(policy.load))
     if timing.restarts < LEAST_RESTARTS:
         return ObjectiveValue(value=timing.median_ns, play=play)
     return ObjectiveValue(value=timing.median_ns, low=timing.low_ns, high=timing.high_ns, play=play)
@@ -120,7 +121,7 @@ def _measure_cpu(candidate: Candidate) -> ObjectiveValue:
     """Return the CPU time of a call, one call after another."""
     play = candidate.alone
     if play is None:
-        return ObjectiveValue(reason="never timed one call after another", needs="--scenario latency")
+        return ObjectiveValue(reason="never timed one call after another", needs=ALONE)
     if (cpu := play.row.cpu) is None:
         return ObjectiveValue(reason=NO_CPU)
     if cpu.restarts < LEAST_RESTARTS:
@@ -269,11 +270,17 @@ def has_failed_at(play: Play, rate: float) -> bool:
     return is_below and play.restarts >= LEAST_TAILS
 
 
-def rate_needs(policy: Policy) -> str:
+def serve_at(load: float) -> Options:
+    """Return what to add to `shootout run` to serve so many requests a second."""
+    return ("--scenario", "serve"), ("--rate", f"{load:g}/s")
+
+
+def rate_needs(policy: Policy) -> Options:
     """Return what to add to `shootout run` for a rate; for a cost, that of the whole machine."""
     limit = policy.limits.get(Limit.P99)
-    needs = f"--scenario serve --p99 {limit / 1e6:g}ms" if limit else "--scenario throughput"
-    return f"{needs} --threads all" if policy.asks_cost else needs
+    served: Options = (("--scenario", "serve"), ("--p99", f"{(limit or 0.0) / 1e6:g}ms"))
+    needs = served if limit else (("--scenario", "throughput"),)
+    return (*needs, ("--threads", "all")) if policy.asks_cost else needs
 
 
 def find_costed_rate(policy: Policy, candidate: Candidate) -> Rate | str:

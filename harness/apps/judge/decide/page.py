@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from shootout.apps.judge.decide.candidates import Question, read_question
+from shootout.apps.judge.decide.candidates import Question
 from shootout.apps.judge.decide.decision import Decision, decide
 from shootout.apps.judge.decide.policy import Policy
+from shootout.apps.judge.decide.question import read_question
 from shootout.apps.judge.decide.screen import list_title_parts, tell_outcome, write_support
 from shootout.tell.page.contents import as_lines
 from shootout.tell.report import Figure, Line, Report

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shootout.apps.judge.decide.candidates import Candidate, read_question
+from shootout.apps.judge.decide.candidates import Candidate
 from shootout.apps.judge.decide.limits import SPREAD, Bounds, judge_figure, judge_limits, refuse_drop_of_all
 from shootout.apps.judge.decide.objective import SURELY, ObjectiveValue, compare, measure
 from shootout.apps.judge.decide.policy import BY_RATE, EXACT, Objective, Policy
+from shootout.apps.judge.decide.question import read_question
 from shootout.apps.judge.racing import AnswerPurpose
 from shootout.core.contract import NotRun, NotRunKind
 from shootout.core.errors import UsageError

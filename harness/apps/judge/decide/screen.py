@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Iterable, Iterator, Mapping
 
 from rich.text import Text
@@ -282,8 +281,9 @@ def _list_next(decision: Decision, question: Question) -> Iterator[str]:
     """List the commands that come next: what settles the decision, then what ships it."""
     if decision.settle:
         yield decision.settle
-        words = set(shlex.split(decision.settle))
-        if "--out" in words and "--policy" not in words and (options := write_policy(decision.policy)):
+        is_resumed = decision.settle in {document.resume for document in question.documents}
+        has_policy = any(play.cell.begun.has_policy for one in question.candidates for play in one.plays)
+        if is_resumed and not has_policy and (options := write_policy(decision.policy)):
             yield _write_decide(decision, question, options)  # the run's command knows none of them
     if decision.chosen:
         candidate = next(one for one in question.candidates if one.label == decision.chosen)

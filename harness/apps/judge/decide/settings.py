@@ -10,9 +10,9 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from shootout.apps.judge.analysis import Analysed, analyse_cells
-from shootout.apps.judge.decide.candidates import candidate_of
 from shootout.apps.judge.decide.limits import judge_limits
 from shootout.apps.judge.decide.policy import Objective, Policy, as_policy, read_limit
+from shootout.apps.judge.decide.question import candidate_of
 from shootout.core.errors import UsageError
 from shootout.tell.document import Document, Finding, Findings, stand
 from shootout.tell.limits import FIDELITY, Limit, Standing

@@ -9,9 +9,9 @@ from typing import Any
 from shootout.apps.judge.accuracy import judge_metric, list_outputs, measure_metric, with_metric
 from shootout.apps.judge.analysis import Analysed
 from shootout.apps.judge.cell import is_plain
-from shootout.apps.judge.decide.candidates import candidate_of
 from shootout.apps.judge.decide.limits import judge_limits
 from shootout.apps.judge.decide.policy import Policy, as_policy
+from shootout.apps.judge.decide.question import candidate_of
 from shootout.core.constants import (
     ALPHA,
     BIAS_FLOOR,
