@@ -19,7 +19,15 @@ import numpy as np
 
 from shootout.apps.judge.analysis import Analysed, analyse_cells
 from shootout.apps.judge.compare.document import ComparedDocument, Moved, RunChange, SessionComparison
-from shootout.apps.judge.compare.matching import EXPORT, find_differing, is_same, tell_strange
+from shootout.apps.judge.compare.matching import (
+    EXPORT,
+    THREADS,
+    find_differing,
+    is_same,
+    key_of,
+    tell_apart,
+    tell_strange,
+)
 from shootout.apps.judge.compare.merge import (
     CellInPlace,
     find_sites,
@@ -27,8 +35,6 @@ from shootout.apps.judge.compare.merge import (
     merge_sites,
     name_places,
     place_of,
-    tell_apart,
-    tell_threads,
     warn_exports,
 )
 from shootout.apps.judge.compare.merged import expand_merged
@@ -165,18 +171,12 @@ def _match_sites(mine: Sequence[CellInPlace], others: Sequence[CellInPlace]) -> 
         UsageError: none do; names the fields in which the nearest two differ.
     """
     pairs = [(sites[0], sites[1]) for sites in match_sites([*mine, *others]) if len({one.place for one in sites}) == 2]
-    alike = [pair for pair in pairs if not _find_strange_fields(*pair)]
+    alike = [(one, other) for one, other in pairs if not tell_strange(one.asked, other.asked)]
     if alike:
         return alike
-    nearest = min(pairs or product(mine, others), key=lambda pair: len(_find_strange_fields(*pair)))
-    told = "; ".join(_find_strange_fields(*nearest)) or tell_apart(*nearest)
-    raise UsageError(f"{nearest[0].run.document.run} and {nearest[1].run.document.run} can't be compared: {told}")
-
-
-def _find_strange_fields(one: CellInPlace, other: CellInPlace) -> list[str]:
-    """Return the fields that forbid to compare two, with their values."""
-    told = tell_strange(one.asked, other.asked)
-    return told if {*one.threads} & {*other.threads} else [*told, tell_threads(one, other)]
+    one, other = min(pairs or product(mine, others), key=lambda pair: len(tell_strange(pair[0].asked, pair[1].asked)))
+    told = tell_apart(one.asked, other.asked)
+    raise UsageError(f"{one.run.document.run} and {other.run.document.run} can't be compared: {told}")
 
 
 def find_earlier(pair: tuple[CellInPlace, CellInPlace], history: Sequence[Analysed]) -> list[CellInPlace]:
@@ -191,9 +191,9 @@ def find_earlier(pair: tuple[CellInPlace, CellInPlace], history: Sequence[Analys
         alike = [
             one
             for one in find_sites(run.document.run, run)
-            if one.key == mine.key and not _find_strange_fields(one, mine)
+            if key_of(one.asked) == key_of(mine.asked) and not tell_strange(one.asked, mine.asked)
         ]
-        found += sorted(alike, key=lambda one: one.threads != mine.threads)[:1]
+        found += sorted(alike, key=lambda one: one.asked[THREADS] != mine.asked[THREADS])[:1]
     return found
 
 

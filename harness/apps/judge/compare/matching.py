@@ -24,8 +24,10 @@ SHARED = {
 
 A run without a metric has no scores that could be another's.
 """
-MODEL, EXPORT, OPERATIONS = "model", "export", "operations"
-_LOOSE = (METRIC, EXPORT, OPERATIONS)
+MODEL, EXPORT, OPERATIONS, THREADS = "model", "export", "operations", "threads"
+_SETS = (EXPORT, OPERATIONS, THREADS)
+"""The facts of which each run may have several, so that one in common is enough."""
+_LOOSE = (METRIC, *_SETS)
 """The facts that needn't be known of both runs."""
 
 
@@ -72,6 +74,11 @@ def tell_strange(one: Asked, other: Asked) -> list[str]:
     if MODEL in differing:  # its parameters are others, too
         return [tell_differing(MODEL, one, other)]
     return [tell_differing(name, one, other) for name in differing]
+
+
+def tell_apart(one: Asked, other: Asked) -> str:
+    """Return why two that a key tells apart don't ask the same."""
+    return "; ".join(tell_strange(one, other)) or tell_differing(THREADS, one, other)
 
 
 def refuse_strangers(asked: Sequence[tuple[Analysed, Asked]]) -> None:
@@ -123,7 +130,7 @@ def _first_figure(run: Analysed) -> float | None:
 
 
 def _values_differ(name: str, one: Any, other: Any) -> bool:
-    if name in (EXPORT, OPERATIONS):
+    if name in _SETS:
         return bool(one and other and not one & other)
     if name == METRIC:
         return bool(one and other and one != other)

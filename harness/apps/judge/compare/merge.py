@@ -25,13 +25,14 @@ from shootout.apps.judge.compare.matching import (
     EXPORT,
     METRIC,
     SHARED,
+    THREADS,
     Asked,
     find_differing,
     key_of,
     read_asked,
     refuse_same,
+    tell_apart,
     tell_differing,
-    tell_strange,
 )
 from shootout.apps.judge.compare.merged import expand_merged
 from shootout.apps.judge.eligible import find_fault
@@ -105,21 +106,6 @@ class CellInPlace:
         """Return them by arm."""
         return {row.arm: row for row in self.run.document.rows_of(self.cell.group)}
 
-    @property
-    def scenario(self) -> str:
-        """Return what was measured of the model."""
-        return self.run.groups[self.cell.group].record.arms[0].scenario
-
-    @property
-    def threads(self) -> tuple[int, ...]:
-        """Return all that its arms ran on."""
-        return tuple(sorted({row.threads for row in self.rows.values()}))
-
-    @property
-    def key(self) -> Hashable:
-        """Return the same for all that ask the same, but for threads."""
-        return key_of(self.asked), self.scenario
-
 
 def find_group(runs: Sequence[Analysed], group: str | None = None) -> list[CellInPlace]:
     """Return one group in all places that measured it.
@@ -148,21 +134,24 @@ def find_group(runs: Sequence[Analysed], group: str | None = None) -> list[CellI
 
 def find_sites(place: str, run: Analysed) -> list[CellInPlace]:
     """Return a run's cells whose figures count."""
-    return [
-        CellInPlace(place=place, run=run, cell=cell, answer=answer, asked=read_asked(run, cell))
-        for answer in run.document.answer
-        for cell in [run.cells[answer.group]]
-    ]
+    found = []
+    for answer in run.document.answer:
+        cell = run.cells[answer.group]
+        scenario = run.groups[answer.group].record.arms[0].scenario
+        threads = {row.threads for row in run.document.rows_of(answer.group)}
+        asked = {**read_asked(run, cell), "scenario": scenario, THREADS: threads}
+        found.append(CellInPlace(place=place, run=run, cell=cell, answer=answer, asked=asked))
+    return found
 
 
 def match_sites(sites: Sequence[CellInPlace]) -> list[list[CellInPlace]]:
     """Return the sites of the same question, in their order; threads count if one run has it with several."""
-    often = Counter((one.place, one.key) for one in sites)
+    often = Counter((one.place, key_of(one.asked)) for one in sites)
     several = {key for (_, key), count in often.items() if count > 1}
     found: dict[Hashable, list[CellInPlace]] = defaultdict(list)
     for one in sites:
-        threads = tuple(sorted({row.threads for row in one.cell.rows})) if one.key in several else ()
-        found[one.key, threads].append(one)
+        key = key_of(one.asked)
+        found[key, frozenset(one.asked[THREADS]) if key in several else None].append(one)
     return [*found.values()]
 
 
@@ -216,29 +205,16 @@ def _refuse_unmatched(runs: Sequence[Analysed], found: Sequence[Sequence[CellInP
         mine, others = ([one for one in sites if (one.run is run) == own] for own in (True, False))
         if mine and others and id(run) not in shared:
             one, other = min(product(mine, others), key=lambda pair: len(find_differing(pair[0].asked, pair[1].asked)))
-            told = tell_apart(one, other)
+            told = tell_apart(one.asked, other.asked)
             raise UsageError(f"{run.document.run} and {other.run.document.run} can't be merged: {told}")
-
-
-def tell_apart(one: CellInPlace, other: CellInPlace) -> str:
-    """Return why two don't ask the same."""
-    if told := tell_strange(one.asked, other.asked):
-        return "; ".join(told)
-    if one.scenario != other.scenario:
-        return f"scenario differs: {one.scenario} and {other.scenario}"
-    return tell_threads(one, other)
-
-
-def tell_threads(one: CellInPlace, other: CellInPlace) -> str:
-    """Return how many threads either has."""
-    return "threads differs: " + " and ".join(", ".join(map(str, site.threads)) for site in (one, other))
 
 
 def _warn_differences(found: Sequence[Sequence[CellInPlace]]) -> Iterator[str]:
     for sites in found:
         yield from warn_exports(sites)
-        if other := next((one for one in sites if one.threads != sites[0].threads), None):
-            told = tell_threads(sites[0], other)
+        first = sites[0].asked
+        if other := next((one for one in sites if one.asked[THREADS] != first[THREADS]), None):
+            told = tell_differing(THREADS, first, other.asked)
             yield f"{sites[0].cell.group}, {sites[0].place} and {other.place}: {told}; what flips may be due to that"
 
 
