@@ -35,7 +35,7 @@ from shootout.tell.document import (
     WouldChange,
 )
 from shootout.tell.limits import Standing
-from shootout.tell.over_time import tell_over_time
+from shootout.tell.over_time import tell_ranking
 from shootout.tell.ratios import NEVER_TOGETHER, SPEED, WIDE, Words, inverse, tell_direction, tell_ratio
 from shootout.tell.report import Command, Line
 from shootout.tell.screen import INDENT, NAMED, bold, fold, labeled, write_lines
@@ -84,7 +84,7 @@ def render_answer(
     """Write one group's answer in so many columns; `rows` are the group's."""
     yield from write_lines(tell_answer(answer, rows, document), width)
     if full:
-        yield from write_lines(tell_details(answer, rows, document), width)
+        yield from write_lines(tell_details(answer), width)
 
 
 def tell_answer(answer: Answer, rows: Sequence[Row], document: Document) -> Iterator[Line]:
@@ -94,7 +94,6 @@ def tell_answer(answer: Answer, rows: Sequence[Row], document: Document) -> Iter
         rows: the group's.
     """
     group = next(group for group in document.groups if group.name == answer.group)
-    ships = answer.ship.arm if answer.ship else None
     yield _tell_ship(answer, rows)
     yield Line(
         "", [*list_title_parts(answer, rows, document.environment), f"saved in {reproduce.quote([document.run])}"]
@@ -102,7 +101,8 @@ def tell_answer(answer: Answer, rows: Sequence[Row], document: Document) -> Iter
     yield Line("Tied", list(tell_ties(answer)))
     yield Line("Sure", list(_tell_sure(answer, rows)))
     yield Line("Open", list(_tell_open(answer)))
-    yield Line("Drift", list(tell_over_time(group.ranking, rows, ships))[:1])
+    if group.ranking and any(row.over_time for row in rows):
+        yield Line("Drift", list(tell_ranking(group.ranking, rows)))
     yield Line("Noise", list(_tell_noise(answer, group)))
     yield from _tell_lower_precision(answer)
     yield _tell_next(answer, rows)
@@ -333,11 +333,9 @@ def tell_no_folder(answer: Answer) -> list[str]:
     return told
 
 
-def tell_details(answer: Answer, rows: Sequence[Row], document: Document) -> Iterator[Line]:
+def tell_details(answer: Answer) -> Iterator[Line]:
     """Tell what stands below the answer with `--full`: all that is held back or doesn't gain, and smaller files."""
-    group = next(group for group in document.groups if group.name == answer.group)
-    ships, held = answer.ship.arm if answer.ship else None, find_faster(answer)
-    yield Line("Drift", list(tell_over_time(group.ranking, rows, ships))[1:])
+    held = find_faster(answer)
     if not leads(answer) and answer.sure.command and answer.sure.nearest:
         needed = f"about {answer.sure.restarts_needed} restarts would distinguish {short(answer.sure.nearest)}"
         yield Line("Settle", [needed], [Command(text=answer.sure.command)])

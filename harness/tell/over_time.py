@@ -25,14 +25,15 @@ def tell_over_time(ranking: Ranking | None, rows: Sequence[Row], ships: str | No
     if ranking is None or not timed:
         return
     shortest = min(timed.values(), key=lambda one: one.turn_s)
-    window = span(shortest.window_s)
-    yield from _tell_ranking(ranking, window)
-    yield from _tell_slowdowns(timed, window, ships)
+    yield from tell_ranking(ranking, rows)
+    yield from _tell_slowdowns(timed, span(shortest.window_s), ships)
     yield f"a turn is {span(shortest.turn_s)} of calls without a pause, or longer"
     yield _tell_sensors([row for row in rows if row.over_time])
 
 
-def _tell_ranking(ranking: Ranking, window: str) -> Iterator[str]:
+def tell_ranking(ranking: Ranking, rows: Sequence[Row]) -> Iterator[str]:
+    """Tell whether the ranking at the end of the turns is that of their beginning."""
+    window = span(min(row.over_time.window_s for row in rows if row.over_time))
     for change in ranking.changes:
         first = tell_ratio(change.first, short(change.slower))
         yield f"the ranking changes: {short(change.faster)} is {first} in the first {window} of a turn"

@@ -33,7 +33,7 @@ _FOLDERS = re.compile(rf"(?<![\w./~])(?:~/(?:{_PART}/)*|/(?:{_PART}/)+)(?={_PART
 _GLUE = "\xa0"
 _BRACKETS = re.compile(r"\([^()]{1,40}\)")
 """An interval, or a few words in brackets, that stay on one line."""
-_UNIT = re.compile(r"(?<=\d) (?=%|(?:[num]?s|[kMG]?B)\b)")
+_UNIT = re.compile(r"(?<=\d) (?=%|(?:[num]?s|min|h|[kMG]?B)\b)")
 """The blank between a figure and its unit, which stay on one line."""
 _WORD = re.compile(r"""(?:'[^']*'|"[^"]*"|\S)+""")
 """A word of a command as a shell reads it; every letter that isn't a space is in one."""

@@ -103,8 +103,7 @@ def _tell_more(document: Document) -> list[Line]:
     """Tell what stands behind the answers, that of several groups below the group's name."""
     lines: list[Line] = []
     for answer in document.answer:
-        details = [*screen.tell_details(answer, document.rows_of(answer.group), document)]
-        told = [line for line in details if line.parts or line.commands]
+        told = [line for line in screen.tell_details(answer) if line.parts or line.commands]
         lines += [Line("", subject=answer.group)] if told and len(document.answer) > 1 else []
         lines += told
     return lines
