@@ -35,8 +35,8 @@ from shootout.commands.options import (
     To,
     declare,
 )
-from shootout.tell.limits import POLICY_FLAGS
 from shootout.tell.study_options import (
+    POLICY_FLAGS,
     GateOptions,
     HelpGroup,
     RunOptions,

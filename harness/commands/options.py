@@ -1,9 +1,8 @@
 """Declare a command's options and write its help.
 
 An option stands in one of three places: a parameter of its command in `cli.py`, a type that several commands share
-(`Json`, `To`, below), or a table whose keywords Python takes too (`RunOptions` and its like in `tell/study_options.py`,
-`POLICY_FLAGS` in `tell/limits.py`). `declare` turns each entry of a table, `keyword: Annotated[type, Flag(…)]`, into a
-typer option in place of the command's `**options`.
+(`Json`, `To`, below), or a table in `tell/study_options.py`, whose keywords Python takes too. `declare` turns each
+entry of a table, `keyword: Annotated[type, Flag(…)]`, into a typer option in place of the command's `**options`.
 """
 
 from __future__ import annotations

@@ -13,10 +13,8 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Literal
 
-from shootout.core.constants import INDIFFERENT
 from shootout.core.errors import UsageError
 from shootout.core.units import duration, number, round_limit, size
-from shootout.tell.study_options import Flag, HelpGroup
 
 _QUANTITY = re.compile(r"\s*(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*([a-zA-Z%/]*)\s*")
 MOST_DIGITS = 6
@@ -145,6 +143,7 @@ BARE = Unit(
     examples="1e-3",
     told=lambda value, digits: f"{value:.{digits}g}".replace("e-0", "e-"),
 )
+RELATIVE = replace(BARE, what="a relative error", worth={"": 1.0, "%": 0.01}, examples="0.1% or 1e-3")
 AN_HOUR = replace(BARE, what="the price of this machine an hour", examples="0.0893")
 
 
@@ -207,7 +206,7 @@ LIMITS: Mapping[Limit, Quantity] = {
     ),
     Limit.ERROR: Quantity(
         unit=BARE,
-        read_as=replace(BARE, what="a relative error", worth={"": 1.0, "%": 0.01}, examples="0.1% or 1e-3"),
+        read_as=RELATIVE,
         example="0.1%",
         words="Relative error against the FP64 reference outputs: 0.1% or 1e-3",
     ),
@@ -258,20 +257,6 @@ LEAST_PER_CENT = 1e-4
 """A smaller relative error is written as `1.3e-7`."""
 
 
-POLICY_FLAGS: Mapping[str, Flag] = {
-    "objective": Flag(HelpGroup.LIMITS, "NAME", "What to optimize: latency (default), rate, cpu, cost, size, install."),
-    "indifferent": Flag(
-        HelpGroup.LIMITS, "SHARE", f"Treat candidates within this margin as equal. Default: {INDIFFERENT:.0%}."
-    ),
-    "load": Flag(HelpGroup.LIMITS, "N/s", "Requests a second to serve; p99 holds at that rate or more."),
-    "price": Flag(HelpGroup.LIMITS, "N", "Price of this machine an hour, for objective cost and --cost."),
-    "utilization": Flag(HelpGroup.LIMITS, "SHARE", "Share of the measured rate that --rate counts on. Default: 70%."),
-    **{
-        limit.replace("-", "_"): Flag(HelpGroup.LIMITS, quantity.example, quantity.help)
-        for limit, quantity in LIMITS.items()
-    },
-}
-"""The option of each key of a policy, whose words are read as those of its file."""
 FIDELITY = frozenset({Limit.METRIC, Limit.MOST_METRIC, Limit.DROP, Limit.ERROR, Limit.AGREEMENT})
 """The limits of what a precision costs."""
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING
 
 from shootout.core.errors import UsageError
 from shootout.tell.axes import SHAPE, expand_range, read_shape
+from shootout.tell.limits import NANOSECONDS
 
 if TYPE_CHECKING:
     from shootout.core.contract import Value
@@ -17,9 +17,6 @@ _NEXT_AXIS = re.compile(r",(?=(?:[^,=()]|\((?:[^=()]|\([^=()]*\))*\))*=)")
 """A comma before the next `key=`; a key may be arithmetic with commas in parentheses, such as `Max(1, s0)`."""
 _TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h)?")
 _UNIT_S = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
-_LIMIT = re.compile(r"(\d+(?:\.\d+)?)\s*(us|ms|s)")
-_UNIT_MS = {"us": 1e-3, "ms": 1.0, "s": 1e3}
-_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:/\s*s)?")
 
 
 def parse_value(text: str) -> Value:
@@ -52,18 +49,6 @@ def read_state(flag: str, texts: Iterable[str]) -> dict[str, str]:
             raise UsageError(f"{flag} {name} is given twice: its next value is one output")
         state[name] = made
     return state
-
-
-def read_rate(flag: str, text: str) -> float:
-    """Read `200/s` or `200` → requests a second.
-
-    Raises:
-        UsageError: it is neither.
-    """
-    match = _RATE.fullmatch(text.strip())
-    if match is None or not float(match[1]):
-        raise UsageError(f"{flag} {text!r} is not a rate: write 200/s")
-    return float(match[1])
 
 
 def read_shapes(flag: str, texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
@@ -180,18 +165,6 @@ def read_options(flag: str, texts: Iterable[str]) -> dict[str, dict[str, str]]:
     return options
 
 
-def read_error(flag: str, text: str) -> float:
-    """Read a relative error, `0.1%` or `1e-3` → a share.
-
-    Raises:
-        UsageError: it is neither.
-    """
-    try:
-        return float(Decimal(text.removesuffix("%")) * (Decimal("0.01") if text.endswith("%") else 1))
-    except InvalidOperation:
-        raise UsageError(f"{flag} {text!r} is not a relative error: write 0.1% or 1e-3") from None
-
-
 def read_seconds(flag: str, text: str) -> float:
     """Read `90s`, `2m`, `1h` or plain seconds → seconds.
 
@@ -212,7 +185,4 @@ def read_milliseconds(flag: str, text: str) -> float:
     Raises:
         UsageError: it is none of these.
     """
-    match = _LIMIT.fullmatch(text.strip())
-    if match is None or not float(match[1]):
-        raise UsageError(f"{flag} {text!r} is not a time: write 5ms, 800us or 1s")
-    return float(match[1]) * _UNIT_MS[match[2]]
+    return NANOSECONDS.read(flag, text) / 1e6

@@ -18,14 +18,13 @@ from shootout.backends import BASELINE, BASELINE_OF_FILES, EXAMPLES
 from shootout.core.constants import INDIFFERENT
 from shootout.core.errors import UsageError, unknown
 from shootout.core.stats.goals import read_goal
+from shootout.tell.limits import LIMITS, PER_SECOND, RELATIVE
 from shootout.tell.option_values import (
     read_counts,
-    read_error,
     read_milliseconds,
     read_names,
     read_options,
     read_positive,
-    read_rate,
     read_seconds,
     read_sets,
     read_shapes,
@@ -73,7 +72,7 @@ class HelpGroup(StrEnum):
     OUTPUT = "Output"
 
 
-MODEL, DATA, TARGETS, SCENARIO, LIMITS, STOP, OUTPUT = HelpGroup
+MODEL, DATA, TARGETS, SCENARIO, LIMITED, STOP, OUTPUT = HelpGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +100,8 @@ class Flag:
 
 File = str | PathLike[str]
 """A path."""
+RATE = replace(PER_SECOND, worth={"/s": 1.0, "": 1.0})
+"""Requests a second, of which the unit may be left out."""
 BACKENDS = Flag(
     TARGETS,
     "TARGETS",
@@ -152,25 +153,25 @@ MAX_TIME = Flag(
     read=read_seconds,
 )
 DROP = Flag(
-    LIMITS,
+    LIMITED,
     "DROP",
     "Ship a target only if its metric loses less than this at 95 % confidence: 0.5pp, 0.005 or 1% of FP32's (default).",
 )
 AGREEMENT = Flag(
-    LIMITS,
+    LIMITED,
     "SHARE",
     "Without truth: ship a target only if its mean score against FP32's outputs is at least this at 95 % confidence: "
     "99%.",
 )
 TOLERATED = Flag(
-    LIMITS,
+    LIMITED,
     "ERROR",
     "Keep targets whose relative error is above the bound predicted for their precision, up to ERROR: 0.1% or "
     "1e-3. Default: reject them.",
-    read=read_error,
+    read=RELATIVE.read,
 )
 POLICY = Flag(
-    LIMITS, "TOML", "Measure what deploy.toml needs, then decide by its limits, prices and objective.", kind=Path
+    LIMITED, "TOML", "Measure what deploy.toml needs, then decide by its limits, prices and objective.", kind=Path
 )
 
 
@@ -307,7 +308,7 @@ class RunOptions(RaceOptions, total=False):
         ),
     ]
     mix: Annotated[str, Flag(SCENARIO, "AXIS=SIZE:CALLS")]
-    rate: Annotated[float, Flag(SCENARIO, "200/s", read=read_rate)]
+    rate: Annotated[float, Flag(SCENARIO, "200/s", read=RATE.read)]
     p99_limit_ms: Annotated[float, Flag(SCENARIO, "5ms", name="--p99", read=read_milliseconds)]
     instances: Annotated[int | Sequence[int], Flag(SCENARIO, "N,N", read=read_positive)]
     sustained_s: Annotated[float, Flag(SCENARIO, "30m", name="--for", read=read_seconds)]
@@ -352,7 +353,7 @@ class TuneOptions(RaceOptions, total=False):
     max_error: Annotated[
         str,
         Flag(
-            LIMITS,
+            LIMITED,
             "ERROR",
             "Without labels: largest error that --precision may have, relative to the FP64 outputs: 2% or 2e-2.",
         ),
@@ -384,11 +385,11 @@ class GateOptions(RaceOptions, total=False):
         str, Flag(TARGETS, "HASH", "SHA-256 of the shipped folder's manifest.json; refuse any other reference.")
     ]
     slower: Annotated[
-        str, Flag(LIMITS, "5%", f"Slowdown to accept. Default: the policy's `indifferent`, or {INDIFFERENT:.0%}.")
+        str, Flag(LIMITED, "5%", f"Slowdown to accept. Default: the policy's `indifferent`, or {INDIFFERENT:.0%}.")
     ]
-    size: Annotated[str, Flag(LIMITS, "10%", "Growth of the model's files to accept.")]
+    size: Annotated[str, Flag(LIMITED, "10%", "Growth of the model's files to accept.")]
     same_proof: Annotated[
-        bool, Flag(LIMITS, "", "Require the same device, compute nodes by precision, and fallbacks.", kind=bool)
+        bool, Flag(LIMITED, "", "Require the same device, compute nodes by precision, and fallbacks.", kind=bool)
     ]
     policy: Annotated[Path, POLICY]
     min_agreement: Annotated[str, AGREEMENT]
@@ -412,6 +413,17 @@ class SensitivityOptions(DataOptions, total=False):
         Flag(SCENARIO, "PART", "Round one layer at a time (default), or one block."),
     ]
     max_time_s: Annotated[float, MAX_TIME]
+
+
+POLICY_FLAGS: Mapping[str, Flag] = {
+    "objective": Flag(LIMITED, "NAME", "What to optimize: latency (default), rate, cpu, cost, size, install."),
+    "indifferent": Flag(LIMITED, "SHARE", f"Treat candidates within this margin as equal. Default: {INDIFFERENT:.0%}."),
+    "load": Flag(LIMITED, "N/s", "Requests a second to serve; p99 holds at that rate or more."),
+    "price": Flag(LIMITED, "N", "Price of this machine an hour, for objective cost and --cost."),
+    "utilization": Flag(LIMITED, "SHARE", "Share of the measured rate that --rate counts on. Default: 70%."),
+    **{limit.replace("-", "_"): Flag(LIMITED, quantity.example, quantity.help) for limit, quantity in LIMITS.items()},
+}
+"""The option of each key of a policy, whose words are read as those of its file."""
 
 
 def flags_of(table: Any) -> dict[str, Flag]:

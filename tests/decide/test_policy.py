@@ -9,7 +9,8 @@ import pytest
 from shootout.apps.judge.decide.policy import KEYS, Objective, read_policy
 from shootout.core.errors import UsageError
 from shootout.models.metrics import read_share
-from shootout.tell.limits import LIMITS, POLICY_FLAGS, Limit
+from shootout.tell.limits import LIMITS, Limit
+from shootout.tell.study_options import POLICY_FLAGS
 
 WHOLE = """
 objective = "cost"

@@ -17,8 +17,7 @@ from shootout.apps.judge.next_steps import more_time
 from shootout.core.contract import NotRunKind
 from shootout.core.stats.verdicts import Verdict
 from shootout.tell.document import Answer, Metric, MetricChange, Rate, Row, Serving, Shipped, ratio_of
-from shootout.tell.limits import Limit, Standing
-from shootout.tell.option_values import read_error
+from shootout.tell.limits import RELATIVE, Limit, Standing
 
 SLOW, FAST = row("slow", 2_000), row("fast", 500)
 
@@ -437,7 +436,7 @@ def test_who_may_be_shipped_and_the_closest_of_those_that_are_slower_are_named()
 def test_an_accepted_error_is_the_measured_one_rounded_up_to_two_digits(error: float, option: str):
     (change,) = choose(cell(SLOW, FAST, row("fast:cpu:int8", 250, fidelity=fidelity(error)))).would_change
     assert change.accept == f"shootout ship RUN --max-error {option} -o model-1"
-    assert error <= read_error("--max-error", option) == read_limit(Limit.ERROR, option) <= 1.1 * error
+    assert error <= RELATIVE.read("--max-error", option) == read_limit(Limit.ERROR, option) <= 1.1 * error
 
 
 def test_a_loss_of_accuracy_is_accepted_by_its_worse_end():

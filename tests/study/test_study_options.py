@@ -14,8 +14,16 @@ from shootout import cli
 from shootout.commands import selection
 from shootout.core.errors import UsageError
 from shootout.core.study.schema import study_options
-from shootout.tell.option_values import read_milliseconds, read_positive, read_rate
-from shootout.tell.study_options import GateOptions, RunOptions, SensitivityOptions, TuneOptions, flags_of, read_words
+from shootout.tell.option_values import read_milliseconds, read_positive
+from shootout.tell.study_options import (
+    RATE,
+    GateOptions,
+    RunOptions,
+    SensitivityOptions,
+    TuneOptions,
+    flags_of,
+    read_words,
+)
 
 
 @pytest.mark.parametrize("table", [RunOptions, TuneOptions, GateOptions, SensitivityOptions])
@@ -63,7 +71,7 @@ def test_an_option_that_there_is_not_is_refused():
 
 
 def test_rates_and_limits_as_people_write_them() -> None:
-    assert [read_rate("--rate", text) for text in ("200/s", "0.5 / s", "7")] == [200.0, 0.5, 7.0]
+    assert [RATE.read("--rate", text) for text in ("200/s", "0.5/s", "7")] == [200.0, 0.5, 7.0]
     assert [read_milliseconds("--p99", text) for text in ("5ms", "800us", "1s")] == [5.0, 0.8, 1000.0]
     assert read_positive("--instances", "1, 2") == (1, 2)
 
@@ -71,9 +79,9 @@ def test_rates_and_limits_as_people_write_them() -> None:
 @pytest.mark.parametrize(
     ("parse", "text", "fix"),
     [
-        (read_rate, "200/min", "write 200/s"),
-        (read_rate, "0", "write 200/s"),
-        (read_milliseconds, "5", "write 5ms"),
+        (RATE.read, "200/min", "write a rate with its unit as 200/s"),
+        (RATE.read, "0", "more than 0"),
+        (read_milliseconds, "5", "write a time with its unit as 5ms"),
         (read_positive, "1,x", "of the form 1,2"),
         (read_positive, "0", "whole numbers from 1 on"),
     ],
