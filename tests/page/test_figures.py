@@ -11,8 +11,7 @@ from support import reference_runs
 from support.races.cells import cell, document, fidelity, row
 
 from shootout.apps.judge.decide import figure
-from shootout.apps.judge.decide.candidates import read_question
-from shootout.apps.judge.decide.decision import decide
+from shootout.apps.judge.decide.page import PolicyAnswer
 from shootout.apps.judge.decide.policy import read_policy
 from shootout.core.contract import short
 from shootout.core.journal.records import Played
@@ -134,7 +133,8 @@ def test_a_run_without_a_time_has_no_figure():
 
 
 def test_without_a_chosen_one_all_stand_against_the_least():
-    decision = decide(read_policy(None, {"p99": "1us"}), read_question([SHARED_OUTPUTS / "decide-digits"]))
+    impossible = read_policy(None, {"p99": "1us"})
+    decision = PolicyAnswer.of_runs([SHARED_OUTPUTS / "decide-digits"], impossible).decision
     panel = next(figure.find_panels(decision))
     assert (panel.title, panel.axis) == ("Objective: latency", "time relative to the least")
     assert min(line.value for line in panel.lines if line.value) == 1.0

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 from support.races.fakes import FakePlayer
-from support.races.planted import Budget, ByBatch, here, on_stage, run, study
+from support.races.planted import ByBatch, here, on_stage, run, study
 
 from shootout.apps.judge.analysis import analyse
 from shootout.core.clock import Deadline
@@ -19,7 +19,9 @@ from shootout.core.study.plan import make_plan, plan_groups
 from shootout.core.study.schema import checked
 from shootout.scenarios import halving
 from shootout.tell import table
-from shootout.tell.page.sweeps import find_sweeps
+from shootout.tell.compared import compare_rows
+from shootout.tell.document import Document
+from shootout.tell.grid import Sweep, find_sweeps
 
 
 @pytest.fixture
@@ -87,23 +89,21 @@ def test_out_of_time_nothing_that_would_confirm_is_built(
     assert run(tmp_path, asked), "it goes on there"
 
 
+def sweeps(document: Document) -> list[Sweep]:
+    return find_sweeps([compare_rows(summary, document) for summary in document.groups if not summary.selects])
+
+
 def test_a_throughput_sweep_shows_what_was_confirmed_and_who_fell_out_before(stage: list[ByBatch], tmp_path: Path):
     stage[0].fails = {("onnxruntime:cpu:fp32{batch=1, instances=1}", "load"): "it broke"}
     sizes = {"hidden": (8, 16, 32, 64)}
     assert run(tmp_path / "out", study(1, 8, scenario=["throughput"], parameters=sizes))
     document = analyse(tmp_path / "out")
-    (line,) = find_sweeps(document)
-    assert [(size, name.endswith(", confirmed")) for size, name in line.groups.items()] == [
-        (8, True), (16, True), (32, True), (64, True),
-    ]  # fmt: skip
+    (sweep,) = sweeps(document)
+    assert list(sweep.groups) == ["8", "16", "32", "64"]
+    assert all(found.summary.name.endswith(", confirmed") for found in sweep.groups.values())
     console = Console(width=200, record=True, file=(tmp_path / "text").open("w"))
     console.print(table.render(document, 200))
     text = console.export_text()
     assert text.count("\nhidden (") == 1, "one table has all sizes"
     console.print(table.render(document, 200, full=True))
     assert "failed: onnxruntime:cpu:fp32{batch=1, instances=1}: " in console.export_text()
-
-
-def test_sweeps_are_shown_in_the_order_of_the_grid(stage: list[ByBatch], tmp_path: Path):
-    run(tmp_path / "out", study(1, 2, 4, 8, model=("digits", "identity")), allowed=Budget(stage[0], 0))
-    assert [one.fixed.split()[0] for one in find_sweeps(analyse(tmp_path / "out"))] == ["digits", "identity"]

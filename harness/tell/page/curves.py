@@ -8,14 +8,16 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from shootout.core.contract import short
+from shootout.core.exported.request import name_model
 from shootout.core.journal.records import Played
 from shootout.core.units import duration
+from shootout.tell.compared import compare_rows
 from shootout.tell.document import Crossover, Document, Row
+from shootout.tell.grid import find_sweeps
 from shootout.tell.limits import limit_digits
 from shootout.tell.page.charts import can_show
 from shootout.tell.page.contents import MeasuredRun
 from shootout.tell.page.points import Point, PointPanel, bound_time, draw_points
-from shootout.tell.page.sweeps import Sweep, find_sweeps
 from shootout.tell.report import Figure
 
 GIVEN_UP = 3.0
@@ -40,47 +42,42 @@ def draw_curves(run: MeasuredRun) -> Figure | None:
 
 def _lay_out_sweeps(document: Document) -> Iterator[PointPanel]:
     """List the sweeps over more than one size; the fastest at the largest one comes first."""
-    for line in find_sweeps(document):
-        rows = _find_timed_rows(line, document)
-        last = {row.arm: row.end_to_end.median_ns for row in rows if row.end_to_end}
-        size_of = {name: float(max(size, 1)) for size, name in line.groups.items()}
-        if len({row.group for row in rows}) > 1:
+    groups = [compare_rows(summary, document) for summary in document.groups if not summary.selects]
+    for sweep in find_sweeps(groups):
+        # words, such as each library's own number of threads, have no place among numbers
+        sized = sorted((int(at), found) for at, found in sweep.groups.items() if at.isdigit())
+        rows = [(size, row) for size, found in sized for row in found.rows if row.outcome == "measured"]
+        last = {row.arm: row.end_to_end.median_ns for _, row in rows if row.end_to_end}
+        if len(sized) > 1 and last:
             yield PointPanel(
-                title=line.fixed,
-                x_title=line.axis,
+                title=sweep.fixed or name_model(rows[0][1].model),
+                x_title=sweep.axis,
                 y_title="time per call or item, ms",
                 points=[
-                    Point(name=short(row.arm), x=size_of[row.group], y=row.end_to_end.median_ns / 1e6, y_ends=ends)
-                    for row in sorted(rows, key=lambda row: last[row.arm])
+                    Point(name=short(row.arm), x=max(size, 1), y=row.end_to_end.median_ns / 1e6, y_ends=ends)
+                    for size, row in sorted(rows, key=lambda one: last.get(one[1].arm, 0.0))
                     if row.end_to_end and (ends := bound_time(row.end_to_end))
                 ],
                 shapes={"": "circle"},
                 is_joined=True,
-                brackets=[(one.low, one.high) for one in _list_brackets(document) if _is_in_sweep(one, line, rows)],
+                brackets=[
+                    (one.low, one.high)
+                    for one in _list_brackets(document)
+                    if one.axis == sweep.axis and any(_is_of(one, row) for _, row in rows)
+                ],
             )
-
-
-def _find_timed_rows(line: Sweep, document: Document) -> list[Row]:
-    """Find the rows with a time, of the smallest size first."""
-    own = line.groups.get(0) if line.axis == "threads" else None  # each library's own number has no place among numbers
-    size_of = {name: size for size, name in line.groups.items() if name != own}
-    rows = [row for row in document.rows if row.group in size_of and row.outcome == "measured" and row.end_to_end]
-    return sorted(rows, key=lambda row: size_of[row.group])
 
 
 def _list_brackets(document: Document) -> list[Crossover]:
     return [crossing for crossing in document.crossovers if crossing.scope == "end_to_end"]
 
 
-def _is_in_sweep(crossing: Crossover, line: Sweep, rows: Sequence[Row]) -> bool:
-    """Return whether both arms of a bracket are drawn in this sweep."""
+def _is_of(crossing: Crossover, row: Row) -> bool:
+    """Return whether a row is one of the arms whose lead changes, at the same place on all other axes."""
+    place: dict[str, Any] = {**row.parameters, "batch": row.batch, "threads": row.threads}
+    place.pop(crossing.axis, None)
     wanted = (crossing.below, crossing.model, crossing.scenario, crossing.fixed)
-    for row in rows if crossing.axis == line.axis else ():
-        place: dict[str, Any] = {**row.parameters, "batch": row.batch, "threads": row.threads}
-        place.pop(crossing.axis, None)
-        if (row.arm, row.model, row.scenario, place) == wanted:
-            return True
-    return False
+    return (row.arm, row.model, row.scenario, place) == wanted
 
 
 def _lay_out_served(run: MeasuredRun) -> Iterator[PointPanel]:
