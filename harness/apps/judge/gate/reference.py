@@ -20,7 +20,6 @@ from shootout.core.scenario import scenario_of
 from shootout.models.sources import hfconfig
 from shootout.tell import reproduce
 from shootout.tell.limits import Standing
-from shootout.tell.study_options import RunOptions, flags_of, read_words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,21 +146,24 @@ def _model_of(found: ShippedFolder, said: str) -> str:
 
 
 def _options_of(arm: Arm, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of `shootout run` that make this arm again, by keyword, but for the target itself."""
-    flags = flags_of(RunOptions)
-    by_name = {flag.name: keyword for keyword, flag in flags.items()}
-    words: dict[str, Any] = {}
-    for name, value in reproduce.options([arm], given):
-        keyword = by_name[name]
-        if flags[keyword].kind is bool:
-            words[keyword] = True
-        elif flags[keyword].several:
-            words.setdefault(keyword, []).append(_expand_home(value))
-        else:
-            words[keyword] = _expand_home(value)
-    found = read_words(RunOptions, words)
-    del found["backends"]
-    return found
+    """Return what makes this arm again, by the keywords of `shootout.run`, but for the target itself.
+
+    Args:
+        given: of its run, see `Header.given`.
+    """
+    name = f"{arm.target.backend}+{arm.target.mode}" if arm.target.mode else arm.target.backend
+    told = {key: _expand_home(value) if isinstance(value, str) else value for key, value in given.items()}
+    pythons = {key: _expand_home(path) for key, path in given.get("pythons", {}).items() if key == arm.target.python}
+    return {
+        **told,
+        "pythons": pythons,
+        "model": _expand_home(dict(reproduce.options([arm]))["--model"]),  # as it was typed
+        "scenario": (arm.scenario,),
+        "parameters": {key: (value,) for key, value in arm.parameters.items()},
+        "batch": (arm.batch,),
+        "threads": (arm.threads,),
+        "options": {name: dict(arm.options)} if arm.options else {},
+    }
 
 
 def _expand_home(word: str) -> str:

@@ -14,7 +14,6 @@ from shootout.apps.judge.analysis import Analysed, analyse_cells
 from shootout.apps.judge.decide.racing import PolicyPurpose
 from shootout.apps.judge.gate.evidence import Check, Limits, find_evidence
 from shootout.apps.judge.gate.racing import Contest
-from shootout.apps.judge.gate.reference import Reference
 from shootout.apps.judge.racing import AnswerPurpose
 from shootout.core.constants import SHIPPED
 from shootout.core.contract import NotRun, NotRunKind
@@ -26,6 +25,7 @@ from shootout.core.units import counted, duration, span
 from shootout.tell.document import Part, Ratio, Row
 from shootout.tell.limits import SHARE, Standing, judge_limit
 from shootout.tell.ratios import tell_close_ratio
+from shootout.tell.screen import fold
 
 Outcome = Literal["pass", "fail", "undecided"]
 EXIT_CODES: Mapping[Outcome, ExitCode] = {
@@ -36,6 +36,10 @@ EXIT_CODES: Mapping[Outcome, ExitCode] = {
 SCHEMA = 3
 TIME = "time"
 """The check that is the race."""
+_FAR = 2.0
+"""A reference that takes so many times its recorded time, or that part of it, is told: like machines differ by less."""
+_NOISY = 0.5
+_NAMED = 6
 
 
 class Gate(Part):
@@ -261,8 +265,11 @@ def _make_notes(run: Analysed, mine: Row, contest: Contest) -> Iterator[str]:
     policy, recorded = contest.limits.policy, contest.recorded
     if policy and not policy.limits:
         yield "the policy has no [limits], so only the gate's own limits apply"
-    if far := _tell_far(mine, recorded):
-        yield far
+    then, now = recorded.median_ns, mine.end_to_end
+    if then and now and (now.low_ns > _FAR * then or now.high_ns < then / _FAR):
+        told = f"{now.median_ns / then:.2g} times its recorded time, {duration(now.median_ns)} a call"
+        doubt = "this is another machine, or a busy one, or the reference is broken"
+        yield f"the reference took {told}, not {duration(then)}: {doubt}"
     here: Mapping[str, str] = run.document.environment.get("libraries") or {}
     changed = [
         f"{name} {version} (here {here[name]})"
@@ -270,35 +277,13 @@ def _make_notes(run: Analysed, mine: Row, contest: Contest) -> Iterator[str]:
         if here.get(name, version) != version
     ]
     if changed:
-        yield f"the reference was recorded with other versions: {_fold_texts(changed)}"
+        yield f"the reference was recorded with other versions: {', '.join(fold(changed, _NAMED))}"
     made = run.groups[mine.group].prepared.get(mine.arm)
     if recorded.export and made and made.exported and made.exported != recorded.export:
         yield "the reference's model is another export than the one recorded: its file, data or exporter changed"
     if run.document.void_share >= _NOISY:
         yield f"{run.document.void_share:.0%} of the rounds met other programs on the same CPUs"
     yield from run.document.warnings
-
-
-def _tell_far(mine: Row, recorded: Reference) -> str:
-    """Tell how many times its recorded time the reference takes, "" if the two are near."""
-    then, now = recorded.median_ns, mine.end_to_end
-    if then is None or now is None or (now.low_ns <= _FAR * then and now.high_ns >= then / _FAR):
-        return ""
-    return (
-        f"the reference took {now.median_ns / then:.2g} times its recorded time, {duration(now.median_ns)} a call, not "
-        f"{duration(then)}: this is another machine, or a busy one, or the reference is broken"
-    )
-
-
-_FAR = 2.0
-"""A reference that takes so many times its recorded time, or that part of it, is told: like machines differ by less."""
-_NOISY = 0.5
-_NAMED = 6
-
-
-def _fold_texts(texts: Sequence[str]) -> str:
-    more = f", {len(texts) - _NAMED} more" if len(texts) > _NAMED else ""
-    return ", ".join(texts[:_NAMED]) + more
 
 
 def tell_check(one: Check) -> str:
