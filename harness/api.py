@@ -48,7 +48,6 @@ from shootout.tell.study_options import RunOptions, TuneOptions, check_keywords
 if TYPE_CHECKING:
     import pandas
     import pyarrow
-    from rich.text import Text
 
     from shootout.tell.report import Chart, Figure
 
@@ -199,11 +198,11 @@ class Decided:
 
     def __str__(self) -> str:
         """Return the whole screen, as lines."""
-        return "\n".join(line.plain for line in self._answer_lines()).rstrip()
+        return screen.render_plain(*render_decision(self.decision, self.question, WIDEST))
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
-        return screen.render_pre(*self._answer_lines())
+        return screen.render_pre(*render_decision(self.decision, self.question, WIDEST))
 
     def plot(self) -> Chart:
         """Draw the objective and each limit of the policy, a line a candidate, as `Run.plot`.
@@ -215,9 +214,6 @@ class Decided:
         if figure is None:
             raise UsageError("no candidate has a figure to draw: measure what the policy limits")
         return _complete(figure)
-
-    def _answer_lines(self) -> list[Text]:
-        return render_decision(self.decision, self.question, WIDEST)
 
     def __repr__(self) -> str:
         """Return the outcome in one line."""

@@ -35,7 +35,7 @@ def test_a_policy_says_the_same_in_every_form(run: shootout.Run, tmp_path: Path)
     assert found.chosen == "litert:cpu:int8"
     assert repr(found) == "<Decided tied: litert:cpu:int8>"
     assert found.decision == run.decide(file).decision == run.decide(found.decision.policy).decision
-    assert str(found).startswith("Ship    litert:cpu:int8 ")
+    assert str(found).startswith("Leads   litert:cpu:int8 ")
     assert "<span" in found._repr_html_()
     assert repr(run.decide({"limits": {"size": "1kB"}})) == "<Decided infeasible: no candidate meets every limit>"
 

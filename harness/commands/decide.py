@@ -23,11 +23,12 @@ from shootout.apps.judge.decide.decision import follow_decision
 from shootout.apps.judge.decide.policy import Policy, read_policy
 from shootout.apps.judge.decide.question import read_question
 from shootout.apps.judge.decide.screen import render as render_decision
+from shootout.apps.judge.decide.screen import tell_decision
 from shootout.commands.output import print_answer, width
 from shootout.core.errors import UsageError
 from shootout.tell.document import Document
 from shootout.tell.formats.files import check_files, write_files
-from shootout.tell.screen import WIDEST
+from shootout.tell.screen import WIDEST, write_lines
 from shootout.tell.table import render_tables
 
 
@@ -39,7 +40,7 @@ def print_decision(policy: Policy, document: Document, *, full: bool, as_json: b
     """
     question = read_question([Path(document.run)])
     decision = find_decision(policy, question)
-    screen = render_decision(decision, question, min(width(), WIDEST), has_table=True)
+    screen = write_lines(tell_decision(decision, question), min(width(), WIDEST))
     data = document.model_dump(mode="json", by_alias=True) | {"decision": decision.model_dump(mode="json")}
     decided = follow_decision(document, decision, question)
     tables = render_tables(decided, width(), full=full)

@@ -93,37 +93,52 @@ def tell_answer(answer: Answer, rows: Sequence[Row], document: Document) -> Iter
     Args:
         rows: the group's.
     """
-    group = next(group for group in document.groups if group.name == answer.group)
-    yield _tell_ship(answer, rows)
-    yield Line(
-        "", [*list_title_parts(answer, rows, document.environment), f"saved in {reproduce.quote([document.run])}"]
-    )
-    yield Line("Tied", list(tell_ties(answer)))
-    yield Line("Sure", list(_tell_sure(answer, rows)))
-    yield Line("Open", list(_tell_open(answer)))
-    if group.ranking and any(row.over_time for row in rows):
-        yield Line("Drift", list(tell_ranking(group.ranking, rows)))
-    yield Line("Noise", list(_tell_noise(answer, group)))
-    yield from _tell_lower_precision(answer)
-    yield _tell_next(answer, rows)
+    groups = [group for group in document.groups if group.name == answer.group]
+    yield tell_ship(answer, rows)
+    yield tell_question(answer, rows, [document])
+    yield from tell_support(answer, rows, groups)
+    yield tell_next(answer, rows)
 
 
-def _tell_ship(answer: Answer, rows: Sequence[Row]) -> Line:
-    """Tell what to ship or what leads, how fast it is, and what it takes; or why there is no answer."""
+def tell_support(
+    answer: Answer, rows: Sequence[Row], groups: Sequence[GroupSummary], words: Words = SPEED
+) -> Iterator[Line]:
+    """Tell what supports an answer: how it compares, what is open, how noisy the race was, what is held back.
+
+    Args:
+        groups: those that it rests on; none if it rests on no time.
+        words: how the directions of what is compared are called.
+    """
+    yield Line("Tied", list(tell_ties(answer, words)))
+    yield Line("Sure", list(_tell_sure(answer, rows, words)))
+    yield Line("Open", list(_tell_open(answer, words)))
+    for ranking in (group.ranking for group in groups if any(row.over_time for row in rows)):
+        yield Line("Drift", list(tell_ranking(ranking, rows)) if ranking else ())
+    yield Line("Noise", list(_tell_noise(answer, groups)))
+    yield from _tell_lower_precision(answer, words)
+
+
+def tell_ship(answer: Answer, rows: Sequence[Row], figures: Sequence[str] = (), words: Words = SPEED) -> Line:
+    """Tell what to ship or what leads, how fast it is, and what it takes; or why there is no answer.
+
+    Args:
+        figures: what is told of it first; none: its time.
+        words: see `tell_support`.
+    """
     ship = answer.ship
     if ship is None:
         timed = [(row.end_to_end.median_ns, row.arm) for row in rows if row.end_to_end]
         lowest = [f"{short(arm)} has the lowest median, {duration(ns)}" for ns, arm in sorted(timed)[:1]]
         return Line("Ship", [answer.reason or "", *lowest], subject="no answer")
     row = next(row for row in rows if row.arm == ship.arm)
-    parts = [find_scenario(row.scenario).tell_time(row)]
+    parts = [*figures] or [find_scenario(row.scenario).tell_time(row)]
     if row.real_time_factor is not None:
         parts.append(f"real-time factor {row.real_time_factor:.2g}")
     if leads(answer):
         parts.append(_tell_undecided(answer))
     elif is_unproven(answer):
         parts.append("not shipped: no plain FP32 was raced beside it")
-    elif against := tell_against_usual(answer):
+    elif against := tell_against_usual(answer, words=words):
         parts += [] if answer.otherwise in answer.tied else [against]
     parts += _tell_fidelity(row, ship)
     if told := tell_same_classes(row, rows):
@@ -132,7 +147,7 @@ def _tell_ship(answer: Answer, rows: Sequence[Row]) -> Line:
         parts.append(f"file {size(row.artifact_bytes)}")
     if ship.ready_s is not None and not leads(answer):
         parts.append(f"starts in {seconds(ship.ready_s)}")
-    return Line(choose_label(answer), parts, subject=ship.arm)
+    return Line(choose_label(answer), list(dict.fromkeys(parts)), subject=ship.arm)
 
 
 def _tell_undecided(answer: Answer) -> str:
@@ -184,6 +199,15 @@ def write_head(words: str, title: str, width: int) -> Iterator[Text]:
     yield from labeled("", title.split(" · "), width)
 
 
+def tell_question(answer: Answer, rows: Sequence[Row], documents: Sequence[Document]) -> Line:
+    """Tell what an answer is of, and where the runs are saved that it rests on."""
+    environments = {document.environment.get("machine"): document.environment for document in documents}
+    machines = [counted(len(environments), "machine")] if len(environments) > 1 else []
+    parts = list_title_parts(answer, rows, {} if machines else documents[0].environment)
+    saved = " and ".join(reproduce.quote([document.run]) for document in documents)
+    return Line("", [*parts, *machines, f"saved in {saved}"])
+
+
 def list_title_parts(answer: Answer, rows: Sequence[Row], environment: Mapping[str, Any]) -> list[str]:
     """List model, inputs, batch, threads and machine."""
     model, *more = _OUTSIDE.split(answer.group)
@@ -191,7 +215,7 @@ def list_title_parts(answer: Answer, rows: Sequence[Row], environment: Mapping[s
     return [model, *inputs, *more, *tell_threads_beside(more, rows), *tell_machine(environment)]
 
 
-def _tell_sure(answer: Answer, rows: Sequence[Row]) -> Iterator[str]:
+def _tell_sure(answer: Answer, rows: Sequence[Row], words: Words) -> Iterator[str]:
     """Tell how many of the others are slower, and which is second."""
     if answer.ship is None:
         return
@@ -200,24 +224,27 @@ def _tell_sure(answer: Answer, rows: Sequence[Row]) -> Iterator[str]:
         alone = "no other target was measured, so nothing was compared"
         yield alone if answer.alone else "no other target that was measured may be shipped"
         return
+    verb = "meet{} every limit" if answer.ship.admitted == "policy" else "may be shipped"
     judged = any(row.fidelity and row.fidelity.metric for row in rows)
     is_plain = answer.ship.admitted == "fp32" and not judged and answer.ship.arm.endswith(f":{Precision.FP32}")
     kind = "FP32 target" if is_plain else "target"
-    which = "" if is_plain or is_unproven(answer) else " that may be shipped"
+    which = "" if is_plain or is_unproven(answer) else f" that {verb.format('s' if others == 1 else '')}"
     every = f"the only other {kind}{which}" if others == 1 else f"the {others} other {kind}s{which}"
     if not slower:
-        yield f"not significantly faster than {'' if others == 1 else 'any of '}{every}"
+        known = "" if words.is_exact else "significantly "
+        yield f"not {known}{words.less} than {'' if others == 1 else 'any of '}{every}"
     else:
         told = "" if others == 1 else "each of " if slower == others else f"{slower} of "
-        yield f"faster than {told}{every}, 95 %{' for all together' if others > 1 else ''}"
+        sure = "" if words.is_exact else f", 95 %{' for all together' if others > 1 else ''}"
+        yield f"{words.less} than {told}{every}{sure}"
     if not leads(answer) and answer.sure.closest and answer.sure.closest.ratio:
         place = "next" if answer.tied else "second"
-        yield f"{place} is {short(answer.sure.closest.arm)}, {tell_ratio(answer.sure.closest.ratio)}"
+        yield f"{place} is {short(answer.sure.closest.arm)}, {tell_ratio(answer.sure.closest.ratio, words=words)}"
         lost = [one for one in answer.passed if one.because == "slower" and one.against not in (None, answer.ship.arm)]
         yield from fold((f"{short(one.arm)} is slower than {short(one.against or '')}" for one in lost), NAMED)
 
 
-def _tell_open(answer: Answer) -> Iterator[str]:
+def _tell_open(answer: Answer, words: Words) -> Iterator[str]:
     """Tell which rivals of what leads are open and why, the nearest ones first; a reason that some share once."""
     if not leads(answer):
         return
@@ -227,7 +254,7 @@ def _tell_open(answer: Answer) -> Iterator[str]:
     for why, rivals in by_reason.items():
         few = [rival.ratio.restarts for rival in rivals if rival.ratio]
         many = f" ({min(few)} to {max(few)})" if len({*few}) > 1 else f" ({few[0]})" if few else ""
-        names = fold((_tell_about(rival) for rival in rivals), NAMED)
+        names = fold((_tell_about(rival, words) for rival in rivals), NAMED)
         yield f"{', '.join(names)}: {why}{many if why == TOO_FEW else ''}"
 
 
@@ -237,20 +264,20 @@ def _tell_why_open(ratio: Ratio | None) -> str:
     return TOO_FEW if ratio.restarts <= LEAST_RESTARTS else "not distinguished yet"
 
 
-def _tell_about(rival: Rival) -> str:
+def _tell_about(rival: Rival, words: Words) -> str:
     """Write `onnxruntime about 2.0x slower`."""
     name = short(rival.arm)
-    return f"{name} about {tell_direction(rival.ratio.value, spread=2 * WIDE)}" if rival.ratio else name
+    return f"{name} about {tell_direction(rival.ratio.value, words, 2 * WIDE)}" if rival.ratio else name
 
 
-def _tell_noise(answer: Answer, group: GroupSummary) -> Iterator[str]:
-    """Tell how noisy the race was, and whether that is too much for this answer."""
-    if answer.sure.control_holds is False:
-        yield tell_controls([group])
-    elif answer.ship and len(answer.eligible) > 1:
-        yield f"{describe_noise([group])}: {_tell_what_noise_allows(answer)}"
-        if group.void_share > BUSY_SHARE:
-            yield "the times are of a busy machine: close other programs"
+def _tell_noise(answer: Answer, groups: Sequence[GroupSummary]) -> Iterator[str]:
+    """Tell how noisy the races were, and whether that is too much for this answer."""
+    if groups and answer.sure.control_holds is False:
+        yield tell_controls(groups)
+    elif groups and answer.ship and len(answer.eligible) > 1:
+        yield f"{describe_noise(groups)}: {_tell_what_noise_allows(answer)}"
+    if answer.sure.control_holds is not False and any(group.void_share > BUSY_SHARE for group in groups):
+        yield "the times are of a busy machine: close other programs"
 
 
 def _tell_what_noise_allows(answer: Answer) -> str:
@@ -266,6 +293,8 @@ def _tell_what_noise_allows(answer: Answer) -> str:
             return more if answer.goes_on else race
         if not any(ratio and ratio.sd is not None for ratio in open_):
             return "too few restarts to decide"
+        if answer.sure.nearest is None:
+            return "too much to decide yet"
         most = answer.sure.restarts_needed
         needed = f"about {most:,}" if most else f"over {MAX_ESTIMATE:,}"
         return f"{needed} restarts would be needed: use a quieter machine, or accept a tie"
@@ -276,12 +305,12 @@ def _tell_what_noise_allows(answer: Answer) -> str:
     return f"enough for this winner{'' if is_exact or not answer.sure.closest else ', not for exact margins'}"
 
 
-def _tell_lower_precision(answer: Answer) -> Iterator[Line]:
+def _tell_lower_precision(answer: Answer, words: Words) -> Iterator[Line]:
     """Tell the fastest of those that are held back, and what would let it be shipped; else why none gains."""
     held, ship = find_faster(answer), answer.ship
     if ship and held:
         first = held[0]
-        told = tell_ratio(first.ratio, ship.arm) if first.ratio else NEVER_TOGETHER
+        told = tell_ratio(first.ratio, ship.arm, words) if first.ratio else NEVER_TOGETHER
         parts = [f"{first.arm} is {told}", f"held back: {first.why}"]
         if len(held) > 1:
             parts.append(f"{len(held) - 1} more in the table")
@@ -299,7 +328,7 @@ def name_precision(arm: str) -> str:
     return named[1].upper() if named else ""
 
 
-def _tell_next(answer: Answer, rows: Sequence[Row]) -> Line:
+def tell_next(answer: Answer, rows: Sequence[Row]) -> Line:
     """Tell the one command that comes next; without one what to do."""
     told = tell_no_folder(answer)
     if answer.next:
@@ -401,11 +430,12 @@ def name_reference(rows: Iterable[Row]) -> str:
     return next((row.backend for row in rows if registered.reads_own_files(row.backend)), "")
 
 
-def tell_against_usual(answer: Answer, *, briefly: bool = False) -> str:
+def tell_against_usual(answer: Answer, *, briefly: bool = False, words: Words = SPEED) -> str:
     """Compare what is shipped with what an expert would take otherwise: `2.0x faster than onnxruntime (1.3 to 3.2)`.
 
     Args:
         briefly: don't say that it is what an expert would take.
+        words: see `tell_support`.
 
     Returns:
         "" if there is nothing else to compare it with.
@@ -413,7 +443,8 @@ def tell_against_usual(answer: Answer, *, briefly: bool = False) -> str:
     usual = answer.otherwise
     if usual is None or usual.ratio is None or answer.ship is None:
         return ""
-    return tell_ratio(inverse(usual.ratio), short(usual.arm) if briefly else name_usual(usual.arm, answer.ship.arm))
+    than = short(usual.arm) if briefly else name_usual(usual.arm, answer.ship.arm)
+    return tell_ratio(inverse(usual.ratio), than, words)
 
 
 def name_usual(arm: str, ship: str) -> str:
@@ -429,7 +460,7 @@ def _tell_fidelity(row: Row, ship: Shipped) -> Iterator[str]:
         yield tell_metric(ship.metric)
         if lost := tell_lost_part(ship.metric):
             yield lost
-    elif ship.relative_l2 is not None and not (ship.admitted == "fp32" and row.precision == Precision.FP32):
+    elif ship.relative_l2 is not None and not (ship.admitted in ("fp32", "policy") and row.precision == Precision.FP32):
         yield f"its outputs differ by {tell_error(ship.relative_l2)}"
 
 
@@ -447,9 +478,9 @@ def name_metric_verdict(metric: Metric) -> str:
     return f"{name_metric(metric)} {metric.change.value:+.2g}{words}"
 
 
-def tell_ties(answer: Answer) -> Iterator[str]:
-    """Name the targets that may be equally fast, and what chose among them."""
-    yield from fold((compare_rival(rival) for rival in answer.tied), NAMED)
+def tell_ties(answer: Answer, words: Words = SPEED) -> Iterator[str]:
+    """Name the targets that may be equally good, and what chose among them."""
+    yield from fold((compare_rival(rival, words) for rival in answer.tied), NAMED)
     if answer.ship and answer.chosen_by:
         yield f"{short(answer.ship.arm)} is chosen for its {tell_choice(answer.chosen_by)}"
 

@@ -234,23 +234,27 @@ def write_option(limit: Limit, value: float, *, is_share: bool = False) -> str:
     Args:
         is_share: it is a share of plain FP32's own figure.
     """
-    if is_share:
+    if is_share or (limit is Limit.ERROR and value >= LEAST_PER_CENT):
         return f"--{limit} {100 * value:.12g}%"
-    decimal = {worth: name for name, worth in LIMITS[limit].unit.worth.items() if "i" not in name}
-    worth = max((worth for worth in decimal if worth <= value), default=min(decimal))
-    return f"--{limit} {value / worth:.12g}{decimal[worth]}"
+    unit, worth = _choose_unit(limit, value)
+    return f"--{limit} {value / worth:.12g}{unit}"
 
 
 def accept_option(limit: Limit, value: float) -> str:
     """Return the option of `shootout decide` with which a figure above 0 meets a limit: `--size 13MB`."""
-    unit, is_most = LIMITS[limit].unit, LIMITS[limit].side == "most"
     if limit is Limit.ERROR and value >= LEAST_PER_CENT:
         return f"--{limit} {(100 * Decimal(round_limit(value))).normalize():f}%"
-    if unit is SCORE and value < 1:  # of what lacks two digits count, or 99.93 % would be 99 %
+    if LIMITS[limit].unit is SCORE and value < 1:  # of what lacks two digits count, or 99.93 % would be 99 %
         return f"--{limit} {100 * (1 - float(round_limit(round(1 - value, 12)))):.10g}%"
-    decimal = {worth: name for name, worth in unit.worth.items() if "i" not in name}
-    worth = max((worth for worth in decimal if worth <= value), default=min(decimal))
-    return f"--{limit} {round_limit(value / worth, up=is_most)}{decimal[worth]}"
+    unit, worth = _choose_unit(limit, value)
+    return f"--{limit} {round_limit(value / worth, up=LIMITS[limit].side == 'most')}{unit}"
+
+
+def _choose_unit(limit: Limit, value: float) -> tuple[str, float]:
+    """Return the largest decimal unit of a limit that a value fills, and what it is worth."""
+    decimal = [(worth, name) for name, worth in LIMITS[limit].unit.worth.items() if not name.endswith("iB")]
+    worth, name = max((one for one in decimal if one[0] <= value), default=min(decimal))
+    return name, worth
 
 
 LEAST_PER_CENT = 1e-4

@@ -27,16 +27,17 @@ NEVER_TOGETHER = "not measured together"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Words:
-    """Name the two directions of a ratio, and what equals are."""
+    """Name the two directions of a ratio, and what equals are; `is_exact`: of figures without an interval."""
 
     less: str
     more: str
     even: str
+    is_exact: bool = False
 
 
 SPEED = Words(less="faster", more="slower", even="as fast")
 PRICE = Words(less="cheaper", more="dearer", even="as cheap")
-SMALLNESS = Words(less="smaller", more="larger", even="as small")
+SMALLNESS = Words(less="smaller", more="larger", even="as small", is_exact=True)
 
 
 def inverse(ratio: Told) -> Told:

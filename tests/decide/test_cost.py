@@ -15,7 +15,7 @@ from shootout.apps.judge.decide.decision import Decision, decide
 from shootout.apps.judge.decide.objective import find_rate
 from shootout.apps.judge.decide.policy import Policy, read_policy
 from shootout.apps.judge.decide.racing import PolicyPurpose, fit_study
-from shootout.apps.judge.decide.screen import tell_parts
+from shootout.apps.judge.decide.screen import tell_decision
 from shootout.core.errors import UsageError
 from shootout.core.journal import samples
 from shootout.core.study.schema import checked
@@ -43,9 +43,9 @@ def test_a_cost_is_the_price_by_the_rate_of_the_whole_machine():
     assert (slow.objective, slow.ratio.value) == (pytest.approx(1.0), pytest.approx(4.0))
     (limit,) = (one for one in slow.limits if one.limit is Limit.COST)
     assert (limit.low, limit.high, limit.standing) == (pytest.approx(1 / 1.1), pytest.approx(1 / 0.9), Standing.MET)
-    told = dict(tell_parts(found, asked))
-    assert told[""][0] == "0.25 per million at 400/s"
-    assert told["Met"] == ["cost 0.278 per million ≤ 2 per million"]
+    first, _, met, *_ = tell_decision(found, asked)
+    assert first.parts[0] == "0.25 per million at 400/s"
+    assert met.parts == ["cost 0.278 per million ≤ 2 per million"]
     assert made(asked, cost="0.2/million").outcome == "infeasible"
 
 
@@ -144,8 +144,8 @@ def test_the_highest_rate_is_chosen_though_higher_ones_failed_in_disturbed_round
     asked = searched(tmp_path, steps, disturbed=True)
     found = decide(policy, asked)
     assert (found.outcome, found.chosen) == ("chosen", "quick:cpu:fp32")
-    (told,) = [items[0] for label, items in tell_parts(found, asked) if not label]
-    assert told == "at least 800/s: higher rates failed in disturbed rounds alone"
+    told = next(tell_decision(found, asked)).parts[0]
+    assert told == "rate at least 800/s: higher rates failed in disturbed rounds alone"
     few = decide(policy, searched(tmp_path / "few", steps, restarts=3, disturbed=True))
     assert (few.outcome, few.chosen) == ("undecided", None)
 

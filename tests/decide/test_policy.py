@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shootout.apps.judge.decide.policy import KEYS, Objective, read_policy
+from shootout.apps.judge.decide.policy import KEYS, Objective, read_policy, write_policy, write_toml
 from shootout.core.errors import UsageError
 from shootout.models.metrics import read_share
 from shootout.tell.limits import LIMITS, Limit
@@ -40,6 +40,18 @@ def test_each_value_is_read_with_its_unit(tmp_path: Path):
         {Limit.P99: 5e6, Limit.DROP: 0.005, Limit.MEMORY: 5e8, Limit.INSTALL: 250 * 2**20, Limit.READY: 2e9}
     )
     assert found.price == 0.0893
+
+
+def test_what_is_written_reads_the_same(tmp_path: Path):
+    for keys in (
+        {},
+        {"max-drop": "1%"},
+        {"min-agreement": "95.15%", "max-error": "0.19%", "ready": "2500ms", "cost": "2/million", "price": "1"},
+    ):
+        for policy in (read_policy(None, keys), read(tmp_path, WHOLE, **keys)):
+            options = dict(option.removeprefix("--").split() for option in write_policy(policy))
+            assert read_policy(None, options) == policy
+            assert read(tmp_path, write_toml(policy)) == policy
 
 
 def test_an_option_stands_above_the_file(tmp_path: Path):

@@ -12,13 +12,12 @@ from typing import Any
 
 import pytest
 import typer
-from support.plain import as_plain
 from support.races.cells import cell, document, fidelity, row
 
 from shootout.apps.judge.decide.decision import decide
 from shootout.apps.judge.decide.policy import read_policy
 from shootout.apps.judge.decide.question import read_question
-from shootout.apps.judge.decide.screen import render as render_decision
+from shootout.apps.judge.decide.screen import tell_decision
 from shootout.cli import app
 from shootout.tell.document import Document
 from shootout.tell.screen import INDENT, labeled, typed
@@ -107,11 +106,8 @@ def test_what_a_decision_proposes_is_one_of_ours():
     question = read_question([RUN])
     for limits in ({"max-error": "1e-1", "install": "100MB"}, {"p99": "1us"}, {"max-drop": "0.1pp"}):
         found = decide(read_policy(None, limits), question)
-        text = as_plain(render_decision(found, question, 200), 200)
-        options = re.findall(r"(?:same command with|with) (--[a-z0-9-]+ \S+?)(?=:| |$)", text, re.MULTILINE)
-        commands = [f"shootout decide {RUN} {option}" for option in options]
-        commands += re.findall(r"shootout (?:ship|run) .*", text)
-        assert commands, text
+        commands = [command.text for line in tell_decision(found, question) for command in line.commands]
+        assert commands
         for command in commands:
             parse(command)
 

@@ -114,6 +114,17 @@ class Decision(Choice):
         """Return 0 if one is chosen, 3 if nothing may be, 7 if it isn't known."""
         return EXIT_CODES[self.outcome]
 
+    @property
+    def leader(self) -> str | None:
+        """Return the chosen one, or else the best so far of those that meet every limit; None if none is known to."""
+        first = (one.candidate for one in self.candidates if one.standing is Standing.MET and one.ratio is None)
+        return self.chosen or next(first, None)
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether one that meets every limit, too, may be better than the one that leads, beyond a tie."""
+        return self.leader is not None and (self.chosen is None or bool(self.unsettled))
+
     def of(self, candidate: str) -> Judged:
         """Return what is said of one candidate."""
         return next(one for one in self.candidates if one.candidate == candidate)
@@ -250,7 +261,7 @@ def _choose_met(
         "tied": tuple(Rival(arm=one, ratio=ratios[one]) for one in led.tied),
         "chosen_by": () if led.reason else led.chosen_by,
         "unsettled": tuple(Rival(arm=one, ratio=ratios[one]) for one in led.unsettled),
-        "reason": f"{led.reason}; {short(led.first)} is the best so far" if led.reason else None,
+        "reason": led.reason,
         "settle": _settle_nearest(measures, led.first, ratios, [*led.tied, *led.unsettled]),
         "candidates": tuple(one.model_copy(update={"ratio": ratios.get(one.candidate)}) for one in judged),
         "stability": find_stability(policy, sorted(met, key=lambda one: ordered[one.label]), measures, compared),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from shootout.apps.judge.decide.decision import Decision, Judged
 from shootout.apps.judge.decide.policy import Objective
-from shootout.apps.judge.decide.screen import compare_objective, tell_objective
+from shootout.apps.judge.decide.screen import compare_objective, name_objective, tell_objective, tell_why_not
 from shootout.tell.document import Finding, tell_finding
 from shootout.tell.limits import BYTES, LIMITS, NANOSECONDS, SHARE, Limit, Standing
 from shootout.tell.page.charts import BEHIND, CHOSEN, EVEN, SOFT, cut
@@ -14,14 +14,6 @@ from shootout.tell.page.intervals import NAME, DotLine, DotPanel, draw_dots
 from shootout.tell.report import Figure
 from shootout.tell.table import SHIPPED
 
-WHAT = {
-    Objective.LATENCY: "time",
-    Objective.RATE: "time per item",
-    Objective.CPU: "CPU time",
-    Objective.COST: "cost",
-    Objective.SIZE: "size",
-    Objective.INSTALL: "installed bytes",
-}
 SHOWN = {
     NANOSECONDS.what: (1e-6, "ms"),
     BYTES.what: (1e-6, "MB"),
@@ -48,11 +40,12 @@ def find_panels(decision: Decision) -> Iterator[DotPanel]:
     best = next((judged.objective for judged in candidates if judged.objective), None)
     base = decision.of(decision.chosen).objective if decision.chosen else best
     if base:
-        near = 1 + decision.policy.indifferent
+        near, objective = 1 + decision.policy.indifferent, decision.policy.objective
+        what = "time per item" if objective is Objective.RATE else name_objective(decision.policy)
         yield DotPanel(
-            title=f"Objective: {decision.policy.objective}",
+            title=f"Objective: {objective}",
             lines=[_place_objective(decision, judged, base) for judged in candidates],
-            axis=f"{WHAT[decision.policy.objective]} relative to {cut(decision.chosen or 'the least', NAME)}",
+            axis=f"{what} relative to {cut(decision.chosen or 'the least', NAME)}",
             at=1.0,
             band=(1 / near, near),
         )
@@ -61,31 +54,16 @@ def find_panels(decision: Decision) -> Iterator[DotPanel]:
 
 
 def _place_objective(decision: Decision, judged: Judged, base: float) -> DotLine:
-    color = _choose_color(decision, judged)
-    why = [
-        tell_finding(finding)
-        for standing in (Standing.BROKEN, Standing.UNKNOWN)
-        for finding in judged.limits
-        if finding.standing is standing
-    ]
-    if judged.fault:
-        why = [judged.fault]
-    elif judged.unmeasured and judged.objective:
-        why.append(judged.unmeasured)
-    place = judged.objective / base if judged.objective else None
-    figure = tell_objective(decision, judged).removesuffix(" a call") if judged.objective else ""
-    name = judged.candidate
-    if name == decision.chosen:
-        return DotLine(name=name, figure=figure, told=SHIPPED, color=color, value=1.0)
-    told = compare_objective(decision, judged.ratio) if judged.ratio else ""
-    if color == SOFT and why:
-        told = f"{told}, {why[0]}" if told else why[0]
-    elif not judged.objective:
-        told = judged.unmeasured or "not measured"
-    ends = None
-    if judged.ratio:
-        place, ends = judged.ratio.value, (judged.ratio.low, judged.ratio.high)
-    return DotLine(name=name, figure=figure, told=told, color=color, value=place, ends=ends)
+    why, ratio = tell_why_not(decision, judged), judged.ratio
+    told = SHIPPED if judged.candidate == decision.chosen else compare_objective(decision, ratio) if ratio else ""
+    return DotLine(
+        name=judged.candidate,
+        figure=tell_objective(decision, judged),
+        told=", ".join(filter(None, [told, why])),
+        color=_choose_color(decision, judged),
+        value=ratio.value if ratio else judged.objective and judged.objective / base,
+        ends=(ratio.low, ratio.high) if ratio else None,
+    )
 
 
 def _choose_color(decision: Decision, judged: Judged) -> str:

@@ -10,10 +10,8 @@ from shootout.apps.judge.decide.candidates import Question
 from shootout.apps.judge.decide.decision import Decision, decide
 from shootout.apps.judge.decide.policy import Policy
 from shootout.apps.judge.decide.question import read_question
-from shootout.apps.judge.decide.screen import list_title_parts, tell_outcome, write_support
-from shootout.tell.page.contents import as_lines
-from shootout.tell.report import Figure, Line, Report
-from shootout.tell.screen import ANY_WIDTH
+from shootout.apps.judge.decide.screen import list_candidates, tell_decision
+from shootout.tell.report import Figure, Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +36,9 @@ class PolicyAnswer:
 
     def lay_out(self, figure: Figure | None = None) -> Report:
         """Lay out what the policy decides, with the figure that `draw` makes."""
-        told = tell_outcome(self.decision)
-        lines = [
-            Line("Ship", subject=told) if self.decision.chosen else Line("", subject=told.capitalize()),
-            Line("", [*list_title_parts(self.decision, self.question)]),
-            *as_lines(write_support(self.decision, self.question, ANY_WIDTH)),
-        ]
-        return Report(name="the decision", lines=lines, figures=[figure] if figure else [])
+        lines = [*tell_decision(self.decision, self.question)]
+        tables = [list_candidates(self.decision)] if self.decision.candidates else []
+        return Report(name="the decision", lines=lines, figures=[figure] if figure else [], tables=tables)
 
     def draw(self) -> Figure | None:
         """Draw the objective and each limit; return None if nothing has a figure."""

@@ -1,50 +1,35 @@
-"""Write a decision's screen: what to ship by a policy, what shows it, and why the others aren't shipped."""
+"""Tell a decision by the lines of a run's answer; below them stands a table of the candidates, with why not each."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Sequence
 
+from rich.console import RenderableType
 from rich.text import Text
 
-from shootout.apps.judge.choice import find_usual, is_faster
-from shootout.apps.judge.decide.candidates import ONE_BY_ONE, Question
+from shootout.apps.judge.choice import describe_shipped, find_usual, is_faster
+from shootout.apps.judge.decide.candidates import Question
 from shootout.apps.judge.decide.decision import Decision, Judged
-from shootout.apps.judge.decide.limits import judge_limits
-from shootout.apps.judge.decide.policy import BY_RATE, EXACT, Objective, Policy, read_limit, read_policy, write_policy
-from shootout.apps.judge.next_steps import describe_refused, option_to_accept, ship_from, why_no_folder
-from shootout.core.contract import Precision, short
-from shootout.core.scenario import find_scenario
+from shootout.apps.judge.decide.loosen import lacks_figure, loosen
+from shootout.apps.judge.decide.policy import BY_RATE, EXACT, Objective, Policy, write_policy
+from shootout.apps.judge.next_steps import describe_refused, go_on, measure_again, ship_from, why_no_folder
+from shootout.core.contract import short
 from shootout.core.stats.verdicts import Verdict
-from shootout.core.units import counted, duration, number, seconds, size
+from shootout.core.units import duration, number, size
 from shootout.tell import reproduce
-from shootout.tell.answer import (
-    SHOWN,
-    compare_rival,
-    find_measure,
-    label_accept,
-    measure_loss,
-    name_usual,
-    remark_accept,
-    tell_choice,
-    tell_machine,
-    tell_race,
-    tell_threads_beside,
-    write_head,
-)
-from shootout.tell.columns import error_of
-from shootout.tell.document import Finding, Ratio, Row, WouldChange, tell_finding
-from shootout.tell.limits import FIDELITY, LIMITS, Limit, Standing, accept_option
-from shootout.tell.ratios import NEVER_TOGETHER, PRICE, SMALLNESS, SPEED, inverse, tell_factor, tell_lead, tell_ratio
-from shootout.tell.report import Command, Line
-from shootout.tell.screen import INDENT, NAMED, bold, fold, labeled, typed, write_lines
+from shootout.tell.answer import leads, tell_next, tell_question, tell_ship, tell_support
+from shootout.tell.columns import choose_unit, make_table, write_time
+from shootout.tell.compared import REFUSED, SHIPS
+from shootout.tell.document import Answer, Ratio, Rival, Row, Sure, WouldChange, tell_finding
+from shootout.tell.limits import Limit, Standing
+from shootout.tell.ratios import NEVER_TOGETHER, PRICE, SMALLNESS, SPEED, tell_factor, tell_ratio
+from shootout.tell.report import Command, Line, Table
+from shootout.tell.screen import NAMED, fold, write_lines
 from shootout.tell.skipped import tell_missing
-from shootout.tell.wording import tell_metric
+from shootout.tell.table import SHIPPED
 
 STABLE = 0.995
 """From this share on, a choice counts as the same in all resamples."""
-LEAST_RESAMPLED = 5
-"""Resamples of fewer restarts tell nothing."""
 WORDS = {
     Objective.LATENCY: SPEED,
     Objective.RATE: SPEED,
@@ -54,455 +39,279 @@ WORDS = {
     Objective.INSTALL: SMALLNESS,
 }
 """The words for the two directions of an objective."""
-BETTER = {objective: f"{words.less.capitalize()}, not shipped" for objective, words in WORDS.items()}
-"""The label of what is better than the chosen one and may not be shipped; it stands on a line of its own."""
-NEXT = "Next"
-"""The label of commands."""
-READING = "(a to b): holds for all comparisons together at 95 %; sure if it excludes 1"
-"""The line that explains the brackets."""
+_QUANTITIES = {
+    Objective.LATENCY: "median",
+    Objective.RATE: "rate",
+    Objective.CPU: "CPU time",
+    Objective.COST: "per million",
+    Objective.SIZE: "file",
+    Objective.INSTALL: "runtime",
+}
+WHY_NOT = "why not"
+READING = "(a to b): holds for all comparisons together at 95 %"
+"""Explains the brackets."""
+APART = "*"
+"""The mark of a ratio of two that were not measured together."""
 
 
-def render(decision: Decision, question: Question, width: int, *, has_table: bool = False) -> list[Text]:
-    """Render the screen in so many columns; a table that follows has the legend of the brackets."""
-    title = " · ".join(list_title_parts(decision, question))
+def render(decision: Decision, question: Question, width: int) -> list[RenderableType]:
+    """Render the whole screen in so many columns: the lines, the table of candidates, what was skipped."""
+    table, ratios = list_candidates(decision), [one.ratio for one in decision.candidates if one.ratio]
+    notes = [READING] if any(one.verdict is not Verdict.CANT_TELL and one.low != one.high for one in ratios) else []
+    notes += [f"{APART}: {NEVER_TOGETHER}"] if any(_is_apart(decision, one) for one in ratios) else []
+    cells = [dict(zip(table.headers, row, strict=True)) for row in table.rows]
+    among = "run" if 1 < len(question.answers) == len(question.documents) else "group"
     return [
-        *write_head(tell_outcome(decision), title, width),
-        *write_support(decision, question, width, has_table=has_table),
+        *write_lines(tell_decision(decision, question), width),
         Text(),
+        *([make_table(table.headers, cells, left=table.left, long=[WHY_NOT])] if cells else []),
+        *write_lines(tell_missing(question.answers, question.documents, among), width),
+        *([Text(f"{'. '.join(notes)}.", style="dim")] if notes else []),
     ]
 
 
-def write_support(decision: Decision, question: Question, width: int, *, has_table: bool = False) -> list[Text]:
-    """Write what supports a decision."""
-    lines = list[Text]()
-    for label, items in tell_parts(decision, question):
-        if label == BETTER[decision.policy.objective]:
-            lines += [bold(label, len(label)), *(line for item in items for line in labeled("", [item], width))]
-            lines += write_lines([Line("", commands=[*list_ways_out(decision, question)])], width)
-        elif label == NEXT:  # each command begins a line, so that it can be pasted
-            for number, item in enumerate(items):
-                lines += labeled("" if number else label, [typed(item, width - INDENT)], width)
-        else:
-            lines += labeled(label, items, width)
-    missing = tell_missing(question.answers, question.documents, _name_parts(question))
-    return [
-        *lines,
-        *(write_lines(missing, width) if not has_table else ()),
-        *(Text(f"note: {note}") for note in list_notes_on_rows(decision, question)),
-        *(Text(f"{line}.", style="dim") for line in _tell_reading(decision) if not has_table),
-    ]
+def tell_decision(decision: Decision, question: Question) -> Iterator[Line]:
+    """Tell a decision in at most ten lines; the second is what it is of."""
+    words, names = WORDS[decision.policy.objective], {answer.group for answer in question.answers}
+    rows = [one.row.model_copy(update={"arm": one.label}) for one in question.candidates]
+    groups = [group for document in question.documents for group in document.groups if group.name in names]
+    answer = as_answer(decision, question, rows)
+    if decision.outcome == "infeasible":
+        yield Line("None", list(_tell_nearest_miss(decision)), subject="no target meets every limit")
+    else:
+        figures = list(_tell_objective_of_leader(decision, question))
+        yield tell_ship(answer, rows if decision.leader else (), figures, words)
+    yield tell_question(answer, rows, question.documents)
+    yield Line("Met", list(_tell_met_limits(decision)))
+    yield Line("Unknown", list(_tell_unknown(decision)))
+    yield from tell_support(answer, rows, groups if decision.policy.asks_time else (), words)
+    yield Line("", list(_tell_stability(decision)))
+    yield _tell_way_in(decision, question) if decision.outcome == "infeasible" else tell_next(answer, rows)
 
 
-def tell_parts(decision: Decision, question: Question) -> Iterator[tuple[str, list[str]]]:
-    """Tell all but the first line: labels, and the items of each."""
-    chosen = decision.of(decision.chosen) if decision.chosen else None
-    rows = _rows_by_candidate(question)
-    parts: list[tuple[str, Iterable[str]]] = [
-        ("", _tell_figures(decision, chosen, rows, question)),
-        ("Met", _tell_met_limits(decision, chosen)),
-        ("Tied", _tell_ties(decision)),
-        ("Unsure", _tell_unsettled(decision)),
-        ("Sure" if chosen else "Noise", _tell_trust(decision, question)),
-        (BETTER[decision.policy.objective], _tell_better(decision, question)),
-        ("Not", fold(_tell_passed(decision), SHOWN)),
-        ("Unknown", fold(_tell_unknown(decision, question), SHOWN)),
-        ("Nearest", _tell_nearest_miss(decision)),
-        ("Changes", _tell_changes(decision, question)),
-        ("Folder", _why_no_folder(decision, question)),
-        (NEXT, _list_next(decision, question)),
-    ]
-    for label, found in parts:
-        if items := list(found):
-            yield label, items
+def as_answer(decision: Decision, question: Question, rows: Sequence[Row]) -> Answer:
+    """Return a decision as the answer of a run, with the labels of candidates in place of targets.
+
+    Args:
+        rows: of the candidates, by their labels.
+    """
+    policy, plays = decision.policy, {one.label: one.play for one in question.candidates}
+    met = [one for one in decision.candidates if one.standing is Standing.MET]
+    rivals = [one for one in met if one.ratio and not _is_apart(decision, one.ratio)]
+    beaten = [one for one in rivals if one.ratio and one.ratio.verdict is Verdict.SLOWER]
+    closest = min(beaten, key=lambda one: one.ratio.value if one.ratio else 0.0, default=None)
+    holds = {answer.sure.control_holds for answer in question.answers}
+    told = Answer(
+        group=", ".join(decision.title),
+        inputs=question.answers[0].inputs if question.answers else "",
+        ship=None,
+        reason="no target is known to meet every limit" if plays and decision.leader is None else decision.reason,
+        tied=decision.tied,
+        chosen_by=decision.chosen_by,
+        unsettled=decision.unsettled,
+        sure=Sure(
+            restarts=max((play.cell.restarts for play in plays.values()), default=0),
+            control_holds=None if None in holds else all(holds),
+            slower=len(beaten),
+            closest=Rival(arm=closest.candidate, ratio=closest.ratio) if closest else None,
+            command=decision.settle if decision.leader else None,
+        ),
+        next=decision.settle,
+        goes_on=decision.settle in {document.resume for document in question.documents},
+    )
+    if decision.leader is None:
+        return told
+    play = plays[decision.leader]
+    shipped = describe_shipped(play.row, play.cell).model_copy(update={"arm": decision.leader, "admitted": "policy"})
+    usual = _find_usual(decision, decision.leader, rows)
+    told = told.model_copy(
+        update={
+            "ship": shipped,
+            "alone": len(decision.candidates) == 1,
+            "eligible": (decision.leader, *(one.candidate for one in rivals)),
+            "otherwise": Rival(arm=usual, ratio=decision.of(usual).ratio) if usual else None,
+            "would_change": tuple(_list_held_back(decision, question)),
+        }
+    )
+    if leads(told):
+        return told.model_copy(update={"next": decision.settle or go_on(play.cell) or measure_again(play.cell)})
+    no_folder = why_no_folder(play.row) or None
+    command = None if no_folder or not play.row.threads else _write_ship(question, decision.leader, policy)
+    return told.model_copy(update={"next": command, "goes_on": False, "no_folder": no_folder})
 
 
-def _rows_by_candidate(question: Question) -> dict[str, Row]:
-    return {candidate.label: candidate.row for candidate in question.candidates}
+def _find_usual(decision: Decision, label: str, rows: Sequence[Row]) -> str | None:
+    """Find what an expert would take otherwise on the same machine; None if that is the same."""
+    here = [one for one in decision.candidates if one.machine == decision.of(label).machine and not one.fault]
+    mine = {row.arm: row for row in rows if row.arm in {one.candidate for one in here}}
+    usual = find_usual(mine.values(), mine[label], None)
+    return usual.arm if usual else None
 
 
-def tell_outcome(decision: Decision) -> str:
-    """Tell what to ship, or that nothing meets every limit, or that it is undecided."""
-    if decision.chosen:
-        return decision.chosen
-    return "nothing: no candidate meets every limit" if decision.outcome == "infeasible" else "undecided"
+def _list_held_back(decision: Decision, question: Question) -> Iterator[WouldChange]:
+    """List what is better than the one that leads and isn't known to meet every limit, the best first."""
+    plays = {one.label: one.play for one in question.candidates}
+    leader = plays[decision.leader or ""]
+    found = [(one, one.ratio) for one in decision.candidates if one.ratio and one.standing is not Standing.MET]
+    better = [(one, ratio) for one, ratio in found if is_faster(ratio) and not one.fault]
+    for judged, ratio in sorted(better, key=lambda one: one[1].value):
+        play = plays[judged.candidate]
+        beside = [leader.row.arm] if leader.cell is play.cell else []
+        refused = describe_refused(play.cell, play.row, ratio, [*beside, play.row.arm])
+        is_unscored = any(map(lacks_figure, judged.limits))
+        policy = loosen(decision, question, judged)
+        yield refused.model_copy(
+            update={
+                "arm": judged.candidate,
+                "why": tell_why_not(decision, judged, refused.why or "" if is_unscored else ""),
+                "measure": refused.measure if is_unscored else None,
+                "accept": _write_ship(question, judged.candidate, policy) if policy else None,
+            }
+        )
 
 
-def list_title_parts(decision: Decision, question: Question) -> list[str]:
-    """List model, batch, threads and machine; or the number of machines."""
-    by_machine = {document.environment.get("machine"): document.environment for document in question.documents}
-    environments = list(by_machine.values())
-    told = tell_threads_beside(decision.title, (candidate.row for candidate in question.candidates))
-    machines = [" · ".join(tell_machine(environments[0]))] if len(environments) == 1 else []
-    return [*decision.title, *told, *(machines or [counted(len(environments), "machine")])]
+def _write_ship(question: Question, candidate: str, policy: Policy) -> str:
+    """Return the command that ships a candidate: by the policy, or by its name if several races were decided on."""
+    play = next(one.play for one in question.candidates if one.label == candidate)
+    cells = {id(one.cell) for each in question.candidates for one in each.plays}
+    options = write_policy(policy) if len(cells) == 1 else []
+    return ship_from(play.cell, *(options or [f"--target {reproduce.quote([play.row.arm])}"]))
 
 
-def _tell_figures(
-    decision: Decision, chosen: Judged | None, rows: Mapping[str, Row], question: Question
-) -> Iterator[str]:
-    """List the chosen one's objective and what it takes, or why there is none."""
-    if chosen is None:
-        if decision.outcome == "undecided" and decision.reason:
-            yield decision.reason
+def _tell_objective_of_leader(decision: Decision, question: Question) -> Iterator[str]:
+    """Tell what the policy makes best of the one that leads, and the median of its calls if that is another figure."""
+    if decision.leader is None:
         return
-    row, objective = rows[chosen.candidate], decision.policy.objective
-    timing = row.end_to_end
-    if objective not in EXACT:
-        is_bound = objective in BY_RATE and row.serve is not None and row.serve.may_do_more
-        told, side = tell_objective(decision, chosen), "most" if objective is Objective.COST else "least"
-        yield f"at {side} {told}: higher rates failed in disturbed rounds alone" if is_bound else told
-    if against := _tell_against_usual(decision, chosen, rows, question):
-        yield against
-    if timing and find_scenario(row.scenario).objective == ONE_BY_ONE and objective is not Objective.LATENCY:
-        yield f"{duration(timing.median_ns)} a call"
-    if row.artifact_bytes:
-        yield f"model {size(row.artifact_bytes)}"
-    if row.install_bytes:
-        yield f"runtime {size(row.install_bytes)}"
-    if row.ready_s is not None:
-        yield f"ready in {seconds(row.ready_s)}"
-    if row.fidelity and row.fidelity.metric:
-        is_bounded = any(one.limit in OF_METRIC and one.low != one.high for one in chosen.limits)
-        apart = dict.fromkeys(("low", "high", "change", "standing")) if is_bounded else {}  # the limit stands under Met
-        yield tell_metric(row.fidelity.metric.model_copy(update=apart))
+    policy, judged = decision.policy, decision.of(decision.leader)
+    row = next(one.row for one in question.candidates if one.label == decision.leader)
+    told = tell_objective(decision, judged)
+    is_bound = policy.objective in BY_RATE and row.serve is not None and row.serve.may_do_more
+    side = ("at most " if policy.objective is Objective.COST else "at least ") if is_bound else ""
+    doubt = ": higher rates failed in disturbed rounds alone" if is_bound else ""
+    if policy.objective is Objective.COST:
+        yield f"{side}{told} per million at {number(policy.cost_at(judged.objective or 1.0))}/s{doubt}"
+    else:
+        yield f"{name_objective(policy)} {side}{told}{doubt}"
+    if row.end_to_end and not row.serve and policy.objective in EXACT | {Objective.CPU}:
+        yield f"median {duration(row.end_to_end.median_ns)}"
 
 
-OF_METRIC = frozenset({Limit.AGREEMENT, Limit.METRIC, Limit.MOST_METRIC, Limit.DROP})
-
-
-def _tell_against_usual(decision: Decision, chosen: Judged, rows: Mapping[str, Row], question: Question) -> str:
-    """Compare the chosen one with what an expert would take otherwise on the same machine."""
-    here = {
-        judged.candidate: rows[judged.candidate].model_copy(update={"arm": judged.candidate})
-        for judged in decision.candidates
-        if judged.machine == chosen.machine and not judged.fault
-    }
-    baselines = {group.baseline for document in question.documents for group in document.groups}
-    mine = [judged for judged in decision.candidates if judged.candidate in here]
-    baseline = next((judged.candidate for judged in mine if judged.arm in baselines), None)
-    usual = find_usual(here.values(), here[chosen.candidate], baseline)
-    ratio = decision.of(usual.arm).ratio if usual else None
-    if usual is None or ratio is None:
-        return ""
-    return tell_ratio(inverse(ratio), name_usual(usual.arm, chosen.candidate), WORDS[decision.policy.objective])
+def name_objective(policy: Policy) -> str:
+    """Name what a policy makes best, as the first line and the table call it."""
+    is_served = policy.objective is Objective.LATENCY and policy.load is not None
+    return "p99 under the load" if is_served else _QUANTITIES[policy.objective]
 
 
 def tell_objective(decision: Decision, judged: Judged) -> str:
-    """Write a candidate's objective with its unit."""
-    value = judged.objective or 0.0
-    told = {
-        Objective.LATENCY: lambda: f"{duration(value)} {'p99 under the load' if decision.policy.load else 'a call'}",
-        Objective.RATE: lambda: f"{number(1 / value)}/s",
-        Objective.CPU: lambda: f"{duration(value)} of CPU time a call",
-        Objective.COST: lambda: f"{value:.3g} per million at {number(decision.policy.cost_at(value))}/s",
-        Objective.SIZE: lambda: f"artifact of {size(round(value))}",
-        Objective.INSTALL: lambda: f"{size(round(value))} installed",
-    }
-    return told[decision.policy.objective]()
-
-
-def _tell_met_limits(decision: Decision, chosen: Judged | None) -> Iterator[str]:
-    """List the policy's own limits."""
-    for finding in chosen.limits if chosen else ():
-        alone = finding.limit is Limit.P99 and decision.policy.load is None
-        if not finding.implied:
-            yield tell_finding(finding) + (" one call after another" if alone else "")
-
-
-def _tell_ties(decision: Decision) -> Iterator[str]:
-    if not decision.tied or not decision.chosen:
-        return
-    words = WORDS[decision.policy.objective]
-    yield from fold((compare_rival(rival, words) for rival in decision.tied), SHOWN)
-    if decision.chosen_by:
-        yield f"chosen by {tell_choice(decision.chosen_by)}"
-
-
-def _tell_unsettled(decision: Decision) -> Iterator[str]:
-    """Name the candidates that measured worse, but aren't significantly worse."""
-    if decision.chosen:
-        yield from fold((compare_rival(rival, WORDS[decision.policy.objective]) for rival in decision.unsettled), SHOWN)
-
-
-def _name_parts(question: Question) -> str:
-    """Return what each answer is of: a run, if each run has one, else a group."""
-    return "run" if 1 < len(question.answers) == len(question.documents) else "group"
-
-
-def _tell_trust(decision: Decision, question: Question) -> Iterator[str]:
-    names = {answer.group for answer in question.answers if answer.sure.restarts}
-    groups = [group for document in question.documents for group in document.groups if group.name in names]
-    yield from _tell_comparisons(decision, question)
-    if groups:
-        yield from tell_race(groups, _name_parts(question))
-    else:
-        yield "no restart was timed"
-    if decision.stability and min((group.restarts for group in groups), default=0) >= LEAST_RESAMPLED:
-        yield _tell_stability(decision)
-
-
-def _tell_comparisons(decision: Decision, question: Question) -> Iterator[str]:
-    """Tell how many of the other candidates are significantly worse, of those that meet every limit."""
-    if decision.chosen is None:
-        return
-    rivals = [
-        (judged, judged.ratio)
-        for judged in decision.candidates
-        if judged.standing is Standing.MET and judged.ratio and judged.ratio.restarts  # else not measured together
-    ]
-    if not rivals:
-        if len(decision.candidates) == 1:
-            yield "no other target was measured, so nothing was compared"
-        return
-    beaten = [(short(one.candidate), ratio) for one, ratio in rivals if ratio.verdict is Verdict.SLOWER]
-    rows = _rows_by_candidate(question)
-    met = [rows[label].precision for label in (decision.chosen, *(judged.candidate for judged, _ in rivals))]
-    kind = "FP32" if {*met} == {Precision.FP32} else "eligible"
-    closest = min(beaten, key=lambda one: one[1].value, default=None)
-    those = f"{kind} target{'' if len(rivals) == 1 else 's'}{' of its run' if len(decision.runs) > 1 else ''}"
-    yield tell_lead(short(decision.chosen), len(beaten), len(rivals), those, closest, WORDS[decision.policy.objective])
-
-
-def _tell_reading(decision: Decision) -> Iterator[str]:
-    """Explain the brackets, if there are any."""
-    ratios = [judged.ratio for judged in decision.candidates if judged.ratio]
-    if any(ratio.low != ratio.high and ratio.verdict is not Verdict.CANT_TELL for ratio in ratios):
-        yield READING
-
-
-def _tell_stability(decision: Decision) -> str:
-    parts = [(label, often) for label, often in decision.stability.items() if often >= 1 - STABLE]
-    if decision.stability.get(decision.chosen or "", 0.0) >= STABLE:
-        return "chosen in all of 1,000 resamples of the restarts"
-    told = ", ".join(f"{short(label)} in {often:.0%}" for label, often in parts[:NAMED])
-    return f"of 1,000 resamples of the restarts, chosen: {told}"
-
-
-def _list_next(decision: Decision, question: Question) -> Iterator[str]:
-    """List the commands that come next: what settles the decision, then what ships it."""
-    if decision.settle:
-        yield decision.settle
-        is_resumed = decision.settle in {document.resume for document in question.documents}
-        has_policy = any(play.cell.begun.has_policy for one in question.candidates for play in one.plays)
-        if is_resumed and not has_policy and (options := write_policy(decision.policy)):
-            yield _write_decide(decision, question, options)  # the run's command knows none of them
-    if decision.chosen:
-        candidate = next(one for one in question.candidates if one.label == decision.chosen)
-        if candidate.row.threads and not _why_no_folder(decision, question):
-            target = reproduce.quote([candidate.row.arm])
-            yield ship_from(candidate.play.cell, f"--target {target}")
-
-
-def _why_no_folder(decision: Decision, question: Question) -> list[str]:
-    """Tell why no folder can be made of the chosen one, and what to do with it; nothing if one can."""
-    row = _rows_by_candidate(question).get(decision.chosen or "")
-    why = why_no_folder(row) if row else ""
-    return [f"none: {why}"] if why else []
-
-
-def _list_better(decision: Decision) -> list[tuple[Judged, Ratio]]:
-    """List what is better than the chosen one and may not be shipped, the best first."""
-    found = [
-        (judged, judged.ratio)
-        for judged in decision.candidates
-        if judged.ratio and judged.standing is not Standing.MET and not judged.fault and is_faster(judged.ratio)
-    ]
-    return sorted(found, key=lambda one: one[1].value)[:SHOWN] if decision.chosen else []
-
-
-def _tell_better(decision: Decision, question: Question) -> Iterator[str]:
-    """Tell what is better than the chosen one and may not be shipped: how much, what it costs, and the reason."""
-    rows = _rows_by_candidate(question)
-    told = [
-        (judged, compare_objective(decision, ratio), ", ".join(_list_reasons(decision, judged, question)))
-        for judged, ratio in _list_better(decision)
-    ]
-    is_shared = len({why for _, _, why in told}) == 1 < len(told)
-    for judged, compared, why in told:
-        fidelity = rows[judged.candidate].fidelity
-        cost = f", error {error_of(fidelity)}" if fidelity and any(map(_lacks_figure, judged.limits)) else ""
-        yield f"{short(judged.candidate)}  {compared}{cost}{'' if is_shared else f': {why}'}"
-    if is_shared:
-        yield f"each: {told[0][2]}"
-
-
-def _lacks_figure(finding: Finding) -> bool:
-    """Return whether a limit that the policy doesn't give, that of accuracy, has no figure to go by."""
-    return finding.implied and finding.standing is Standing.UNKNOWN and finding.value is None
-
-
-def _list_reasons(decision: Decision, judged: Judged, question: Question) -> Iterator[str]:
-    """List why a candidate may not be shipped, or isn't known to be eligible."""
-    for finding in judged.limits:
-        if finding.standing is judged.standing:
-            is_missing = _lacks_figure(finding)
-            yield _refused(decision, judged, question).why or "" if is_missing else tell_finding(finding)
-    if judged.unmeasured:
-        known_of = "" if judged.objective is not None else f"{decision.policy.objective}: "
-        yield f"{known_of}{judged.unmeasured}"
-
-
-def _refused(decision: Decision, judged: Judged, question: Question) -> WouldChange:
-    """Describe a candidate of unknown accuracy as the answer of its run would."""
-    plays = {one.label: one.play for one in question.candidates}
-    play = plays[judged.candidate]
-    mine = [plays[decision.chosen]] if decision.chosen else []
-    beside = [one.row.arm for one in mine if one.cell is play.cell]
-    return describe_refused(play.cell, play.row, judged.ratio, [*beside, play.row.arm])
-
-
-def list_ways_out(decision: Decision, question: Question) -> Iterator[Command]:
-    """List what to type so that a better candidate can be shipped: to measure the accuracy, and to accept the error."""
-    better = [judged for judged, _ in _list_better(decision)]
-    unknown = [_refused(decision, one, question) for one in better if any(map(_lacks_figure, one.limits))]
-    measure = next(filter(None, map(find_measure, unknown)), None)
-    if measure:
-        yield measure
-    rows = _rows_by_candidate(question)
-    if any(one.limit in FIDELITY and one.standing is not Standing.MET for judged in better for one in judged.limits):
-        lost = {one.candidate: measure_loss(known) for one in better if (known := rows[one.candidate].fidelity)}
-        better.sort(key=lambda one: lost.get(one.candidate, math.inf))
-    for judged in better:
-        if options := _find_options_to_accept(decision, question, judged):
-            name = short(judged.candidate) if len(better) > 1 else ""
-            what = "loss" if any("-drop " in option or "--min-" in option for option in options) else "error"
-            label = label_accept(what, beside=measure is not None)
-            text = _decide_with(decision, question, options)
-            yield Command(label=label, text=text, remark=remark_accept(what, name))
-            return
-
-
-_TRIES = 5
-"""Limits of a sample share the chance of an error anew once one is looser, so that it may have to be looser yet."""
-
-
-def _find_options_to_accept(decision: Decision, question: Question, judged: Judged) -> list[str]:
-    """Return the options with which a decision finds that a candidate meets every limit; none if there are none."""
-    rows = _rows_by_candidate(question)
-    refused = [finding for finding in judged.limits if finding.standing is judged.standing]
-    accepting = [_accept(finding, rows[judged.candidate], rows.values()) for finding in refused]
-    options = {option.split()[0]: option for option in accepting if option}
-    if judged.unmeasured or not refused or len(options) < len(refused):
-        return []
-    for _ in range(_TRIES):
-        findings = judge_limits(_loosen(decision.policy, options.values()), question.candidates)[judged.candidate]
-        open_ = [finding for finding in findings if finding.standing is not Standing.MET]
-        if not open_:
-            return [*options.values()]
-        for finding in open_:
-            worst = _find_worst(finding)
-            if f"--{finding.limit}" not in options or worst is None or worst <= 0:
-                return []
-            options[f"--{finding.limit}"] = accept_option(finding.limit, worst)
-    return []
-
-
-def _loosen(policy: Policy, options: Iterable[str]) -> Policy:
-    """Return a policy with these options on top."""
-    given = {Limit(option.split()[0].removeprefix("--")): option.split()[1] for option in options}
-    limits = {limit: read_limit(limit, value) for limit, value in given.items()}
-    return policy.model_copy(update={"limits": {**policy.limits, **limits}, "shares": policy.shares - given.keys()})
-
-
-def _find_worst(finding: Finding) -> float | None:
-    """Return the bound of a figure that a limit has to meet."""
-    return finding.high if LIMITS[finding.limit].side == "most" else finding.low
-
-
-def _accept(finding: Finding, row: Row, among: Iterable[Row]) -> str:
-    """Return the option with which a limit is met; "" if the figure isn't known well enough.
-
-    Args:
-        among: the rows of all candidates.
-    """
-    if _lacks_figure(finding):
-        return option_to_accept(row) or ""
-    worst = _find_worst(finding)
-    if finding.standing is not Standing.BROKEN or worst is None or worst <= 0:
+    """Write a candidate's objective with its unit, which all times have in common; "" if it isn't known."""
+    value, objective = _find_shown(decision, judged), decision.policy.objective
+    if not value:
         return ""
-    if finding.limit is Limit.DROP:
-        return option_to_accept(row, among) or ""
-    return accept_option(finding.limit, worst)
+    if objective in EXACT:
+        return size(round(value))
+    if objective is Objective.RATE:
+        return f"{number(1 / value)}/s"
+    if objective is Objective.COST:
+        return f"{value:.3g}"
+    shown = [found for one in decision.candidates if (found := _find_shown(decision, one))]
+    return write_time(value, choose_unit(min(shown), shown))
 
 
-def _decide_with(decision: Decision, question: Question, options: Iterable[str]) -> str:
-    """Return the command that decides by further options; a policy of one's own is only known to its user."""
-    if decision.policy != read_policy(None, {}):
-        return f"the same command with {' '.join(options)}"
-    return _write_decide(decision, question, options)
+def _find_shown(decision: Decision, judged: Judged) -> float:
+    """Return the objective that is shown: the leading one's × the ratio if they ran together, so that both agree."""
+    if decision.leader and judged.ratio and judged.ratio.restarts:
+        return (decision.of(decision.leader).objective or 0.0) * judged.ratio.value
+    return judged.objective or 0.0
 
 
-def _write_decide(decision: Decision, question: Question, options: Iterable[str]) -> str:
-    """Return the command that decides on the same runs by these options."""
-    cells = {id(play.cell): play.cell for one in question.candidates for play in one.plays}.values()
-    groups = {cell.group for cell in cells}
-    is_named = len(groups) == 1 and any(cell.named for cell in cells)
-    group = ["--group", reproduce.quote(groups)] if is_named else []
-    return " ".join(["shootout decide", reproduce.quote(decision.runs), *group, *options])
+def _tell_met_limits(decision: Decision) -> Iterator[str]:
+    """List the policy's own limits, and what the one that leads has."""
+    for finding in decision.of(decision.leader).limits if decision.leader else ():
+        if not finding.implied:
+            is_alone = finding.limit is Limit.P99 and decision.policy.load is None
+            yield tell_finding(finding) + (", one call after another" if is_alone else "")
 
 
-def _tell_passed(decision: Decision) -> Iterator[str]:
-    """Name the candidates that are out, and why: a fault, a broken limit, or a lost comparison."""
-    tied = {rival.arm for rival in (*decision.tied, *decision.unsettled)}
-    better = [judged for judged, _ in _list_better(decision)]
+def _tell_unknown(decision: Decision) -> Iterator[str]:
+    """Name the candidates that may meet every limit and aren't known to be worse, by what isn't known of them."""
+    reasons = dict[str, list[str]]()
     for judged in decision.candidates:
-        if judged.candidate == decision.chosen or judged.candidate in tied or judged.standing is Standing.UNKNOWN:
-            continue
-        broken = [finding for finding in judged.limits if finding.standing is Standing.BROKEN]
-        name = short(judged.candidate)
-        if judged.fault:
-            yield f"{name}: {judged.fault}"
-        elif broken:
-            if judged not in better:  # else it is told above
-                yield f"{name}: {', '.join(map(tell_finding, broken))}"
-        elif judged.ratio and decision.chosen:
-            yield f"{name}: {compare_objective(decision, judged.ratio)}"
+        is_told = judged.ratio and (judged.ratio.verdict is Verdict.SLOWER or is_faster(judged.ratio))
+        if judged.standing is Standing.UNKNOWN and not is_told:
+            reasons.setdefault(tell_why_not(decision, judged), []).append(short(judged.candidate))
+    yield from fold((f"{', '.join(fold(names, NAMED))}: {why}" for why, names in reasons.items()), NAMED)
 
 
-def compare_objective(decision: Decision, ratio: Ratio) -> str:
-    """Compare a candidate with the chosen one; say so if the two were not measured together."""
-    apart = decision.policy.objective not in EXACT and not ratio.restarts
-    return tell_ratio(ratio, words=WORDS[decision.policy.objective]) + (f", {NEVER_TOGETHER}" if apart else "")
-
-
-def _tell_unknown(decision: Decision, question: Question) -> Iterator[str]:
-    """Name the candidates that may meet every limit, by what isn't known; what is better is told above."""
-    why: dict[str, list[str]] = {}
-    better = [judged for judged, _ in _list_better(decision)]
-    for judged in decision.candidates:
-        if judged.standing is Standing.UNKNOWN and judged not in better:
-            reasons = _list_reasons(decision, judged, question)
-            why.setdefault("; ".join(reasons), []).append(short(judged.candidate))
-    for reason, labels in why.items():
-        yield f"{', '.join(fold(labels, NAMED))}: {reason}"
-
-
-def list_notes_on_rows(decision: Decision, question: Question) -> list[str]:
-    """List what the runs say of candidates whose outputs aren't known to be good enough: how many rows judge them."""
-    unknown = [
-        judged.candidate
-        for judged in decision.candidates
-        if any(one.limit in FIDELITY and one.standing is Standing.UNKNOWN for one in judged.limits)
-    ]
-    rows = _rows_by_candidate(question)
-    return list(dict.fromkeys(note for label in unknown for note in rows[label].notes))
+def _tell_stability(decision: Decision) -> Iterator[str]:
+    """Tell what is chosen on resamples of the restarts, unless that is always the same."""
+    if decision.chosen and decision.stability.get(decision.chosen, 1.0) < STABLE:
+        often = [f"{short(label)} in {100 * share:.0f} %" for label, share in decision.stability.items()]
+        yield f"of 1,000 resamples of the restarts, chosen: {', '.join(fold(often, NAMED))}"
 
 
 def _tell_nearest_miss(decision: Decision) -> Iterator[str]:
-    """Name the candidate that misses by least, if none is chosen."""
-    if decision.outcome == "infeasible" and decision.misses:
-        miss = decision.misses[0]
-        finding = next(other for other in decision.of(miss.candidate).limits if other.limit is miss.limit)
-        excess = f"{miss.excess:.0%} beyond it" if miss.excess < 1 else f"{tell_factor(1 + miss.excess)}x the limit"
-        yield f"{short(miss.candidate)}: {tell_finding(finding)}, {excess}"
+    """Tell which candidate misses the limits by the least."""
+    for miss in decision.misses[:1]:
+        (finding,) = (one for one in decision.of(miss.candidate).limits if one.limit is miss.limit)
+        beyond = f"{100 * miss.excess:.0f} % beyond it" if miss.excess < 1 else f"{tell_factor(1 + miss.excess)}x it"
+        yield f"nearest is {short(miss.candidate)}: {tell_finding(finding)}, {beyond}"
 
 
-def _tell_changes(decision: Decision, question: Question) -> Iterator[str]:
-    """Name the candidates that one looser limit would let in if nothing is chosen."""
-    letting: dict[str, list[str]] = {}
-    for miss in decision.misses if decision.outcome == "infeasible" else ():
-        if miss.alone:
-            options = _find_options_to_accept(decision, question, decision.of(miss.candidate))
-            option = " ".join(options) or f"a looser {miss.limit}"
-            letting.setdefault(option, []).append(short(miss.candidate))
-    for option, labels in letting.items():
-        yield f"with {option}: {', '.join(fold(labels, NAMED))}"
+def _tell_way_in(decision: Decision, question: Question) -> Line:
+    """Tell the command that lets in the candidate which one looser limit lets in, by the least."""
+    for judged in (decision.of(miss.candidate) for miss in decision.misses if miss.alone):
+        if policy := loosen(decision, question, judged):
+            text = " ".join(["shootout decide", reproduce.quote(decision.runs), *write_policy(policy)])
+            return Line("Next", commands=[Command(text=text, remark=f"lets {short(judged.candidate)} in")])
+    return Line("Next", ["no single limit lets a target in"])
+
+
+def tell_why_not(decision: Decision, judged: Judged, unscored: str = "") -> str:
+    """Tell why a candidate may not be shipped, or why that isn't known; "" if it may.
+
+    Args:
+        unscored: what the run says of an accuracy that it doesn't know.
+    """
+    if judged.fault or judged.standing is Standing.MET:
+        return judged.fault or ""
+    reasons = dict[str, list[str]]()
+    for finding in (one for one in judged.limits if one.standing is judged.standing):
+        if finding.standing is Standing.BROKEN:
+            reasons.setdefault(tell_finding(finding), [])
+        elif lacks_figure(finding):
+            reasons.setdefault(unscored, []).extend([] if unscored else ["accuracy"])
+        else:
+            reasons.setdefault(finding.reason or "", []).append(finding.limit)
+    if judged.unmeasured:
+        reasons.setdefault(judged.unmeasured, []).extend([] if judged.objective else [decision.policy.objective])
+    known = {why: f" ({why})" if why else "" for why in reasons}
+    return ", ".join(f"{' and '.join(what)} unknown{known[why]}" if what else why for why, what in reasons.items())
+
+
+def compare_objective(decision: Decision, ratio: Ratio | None) -> str:
+    """Compare a candidate with the one that leads, with a mark if the two were not measured together."""
+    told = tell_ratio(ratio, words=WORDS[decision.policy.objective]) if ratio else ""
+    return f"{told} {APART}" if ratio and _is_apart(decision, ratio) else told
+
+
+def _is_apart(decision: Decision, ratio: Ratio) -> bool:
+    return decision.policy.objective not in EXACT and not ratio.restarts
+
+
+def list_candidates(decision: Decision) -> Table:
+    """List the candidates, the best objective first: its figure, the comparison, and why not each."""
+    best = sorted(decision.candidates, key=lambda one: (one.objective is None, one.objective or 0.0, one.candidate))
+    marks = {one.candidate: " " if one.standing is Standing.MET else REFUSED for one in best}
+    marks |= {decision.leader: SHIPS} if decision.leader else {}
+    against = f"against {short(decision.leader)}" if decision.leader else "against"
+    columns = {
+        "target": [f"{marks[one.candidate]} {one.candidate}" for one in best],
+        name_objective(decision.policy): [tell_objective(decision, one) for one in best],
+        against: [
+            SHIPPED if one.candidate == decision.chosen else compare_objective(decision, one.ratio) for one in best
+        ],
+        WHY_NOT: [tell_why_not(decision, one) for one in best],
+    }
+    told = {header: cells for header, cells in columns.items() if any(cells)}
+    rows = [*zip(*told.values(), strict=True)]
+    return Table(title="Candidates", headers=[*told], rows=rows, left={against, WHY_NOT} & told.keys())
