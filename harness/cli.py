@@ -36,6 +36,7 @@ from shootout.commands.options import (
     declare,
 )
 from shootout.tell.study_options import (
+    MODELS,
     POLICY_FLAGS,
     GateOptions,
     HelpGroup,
@@ -100,8 +101,8 @@ def run(
     study: Annotated[
         str,
         typer.Argument(
-            metavar="STUDY|MODEL",
-            help="Study, by name (`shootout list studies`) or TOML file; or a model, as for --model.",
+            metavar="MODEL|STUDY",
+            help=f"Model: {MODELS}. Or a study, by name (`shootout list studies`) or TOML file.",
         ),
     ] = "shootout",
     *,
@@ -153,7 +154,7 @@ def run(
     out="Run folder to write or continue. Default: results/tune/<time>.",
 )
 def tune(
-    chosen: Annotated[str | None, typer.Argument(metavar="MODEL", help="Model, as for --model.")] = None,
+    chosen: Annotated[str | None, typer.Argument(metavar="MODEL", help=f"Model: {MODELS}.")] = None,
     *,
     as_json: Json = False,
     **options: Unpack[TuneOptions],
@@ -412,7 +413,7 @@ def pack(
     max_time_s="Stop after 90s, 2m or 1h, the export included, with the figures so far. Default: measure all.",
 )
 def sensitivity(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Model, by name or your own, as for `shootout run`.")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help=f"Model: {MODELS}.")],
     *,
     as_json: Json = False,
     **options: Unpack[SensitivityOptions],

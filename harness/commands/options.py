@@ -99,7 +99,7 @@ class GroupedCommand(TyperCommand):
         for parameter, (name, told) in found.items():
             flag = parameter.opts[0]
             if parameter.param_type_name == "argument":
-                sections["Arguments"].append((name, told))
+                sections["Arguments"].append((name.partition(" <")[0], told))  # without its type in Python
             elif flag in of_scenarios:
                 sections[HelpGroup.SCENARIO].append((name, of_scenarios.pop(flag)))
             elif told and (not first or flag in first):
@@ -297,9 +297,13 @@ def declare(
             own = {name: words.pop(name) for name in list(words) if name not in flags}
             function(**own, **read_words(table, words))
 
-        first, later = _own_parameters(function)
-        options = [_make_parameter(name, flag, help_here.get(name, flag.help)) for name, flag in flags.items()]
-        everything = [*first, *options, *later]
+        hints, by_name = get_type_hints(function, include_extras=True), inspect.Parameter.KEYWORD_ONLY
+        own = [
+            one.replace(kind=by_name, annotation=hints[one.name])
+            for one in inspect.signature(function).parameters.values()
+            if one.kind is not one.VAR_KEYWORD
+        ]
+        everything = [*own, *(_make_parameter(name, flag, help_here.get(name, "")) for name, flag in flags.items())]
         parsed.__signature__ = inspect.Signature(everything)  # type: ignore[attr-defined]
         parsed.__annotations__ = {parameter.name: parameter.annotation for parameter in everything}
         name, told = function.__name__.rstrip("_"), inspect.getdoc(function)
@@ -309,27 +313,12 @@ def declare(
     return add
 
 
-def _own_parameters(function: Callable[..., None]) -> tuple[list[inspect.Parameter], list[inspect.Parameter]]:
-    """Return a command's own parameters: arguments, and options that no table has."""
-    hints = get_type_hints(function, include_extras=True)
-    found = inspect.signature(function).parameters.values()
-    named = [
-        parameter.replace(annotation=hints[parameter.name])
-        for parameter in found
-        if parameter.kind is not parameter.VAR_KEYWORD
-    ]
-    by_name = inspect.Parameter.KEYWORD_ONLY
-    return [parameter.replace(kind=by_name) for parameter in named if parameter.kind is not by_name], [
-        parameter for parameter in named if parameter.kind is by_name
-    ]
-
-
-def _make_parameter(name: str, flag: Flag, told: str) -> inspect.Parameter:
-    """Return one option as typer reads it."""
+def _make_parameter(name: str, flag: Flag, help_here: str) -> inspect.Parameter:
+    """Return one option as typer reads it; its words are read later, those of several together."""
     kind: Any = bool if flag.kind is bool else list[flag.kind] | None if flag.several else flag.kind | None  # type: ignore[name-defined]
     return inspect.Parameter(
         name,
         inspect.Parameter.KEYWORD_ONLY,
         default=False if flag.kind is bool else None,
-        annotation=Annotated[kind, as_option(replace(flag, read=None), told)],
+        annotation=Annotated[kind, as_option(replace(flag, read=None), help_here)],
     )

@@ -98,6 +98,11 @@ class Flag:
     several: bool = False
 
 
+MODELS = (
+    "net.onnx, a.onnx,b.onnx to compare files, config.json, forest.txt or forest.ubj, forest.joblib, net.py:make or "
+    "package.net:make, which run your code, or a name (`shootout list models`)"
+)
+"""How a model is named."""
 File = str | PathLike[str]
 """A path."""
 RATE = replace(PER_SECOND, worth={"/s": 1.0, "": 1.0})
@@ -264,8 +269,7 @@ class RaceOptions(DataOptions, total=False):
         Flag(
             MODEL,
             "MODEL",
-            "Model: a name (`shootout list models`), net.onnx, a.onnx,b.onnx to compare files, config.json, forest.txt "
-            "or forest.ubj, or forest.joblib, net.py:make or package.net:make, which run your code.",
+            "Model for a named study, or where its file lies now, written as that of `shootout run MODEL`.",
             read=read_models,
         ),
     ]
