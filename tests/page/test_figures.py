@@ -169,26 +169,20 @@ def test_a_metric_has_the_interval_of_its_change_and_models_share_a_panel():
     assert bound_metric(changed) in [point.y_ends for point in panel.points]
 
 
-def test_each_rate_has_the_median_of_its_restarts():
+def test_each_rate_has_the_median_of_its_restarts_and_the_limit_is_a_line():
     found = served("a", 200.0)
-    steps = [
-        (
+    lines = [
+        play(
+            found,
             TriedRate(rate_per_s=100.0, requests=9, bound_ns=bound, held=True),
             TriedRate(rate_per_s=400.0, requests=9, bound_ns=end, held=False),
+            TriedRate(rate_per_s=800.0, requests=9, bound_ns=None, held=False),
         )
         for bound, end in ((1e6, 8e6), (3e6, None), (2e6, 9e6))
     ]
-    lines = [play(found, *one) for one in steps]
-    assert list(curves.find_points(found, lines)) == [(100.0, 2e6, True), (400.0, 9e6, False)]
-    assert list(curves.find_points(found, [])) == [(200.0, 4e6, True)]
-
-
-def test_the_limit_is_a_line_and_what_was_given_up_lies_above_it():
-    source = MeasuredRun(document(cell(served("a", 200.0), served("b", 100.0, p99_ns=None, holds=False))))
-    chart = curves.draw_curves(source)
-    shapes = {one["name"]: (one["kind"], one["y"]) for one in holding(chart, "x")}
-    assert shapes == {"a": (curves.HELD, 4.0), "b": (curves.GAVE_UP, 15.0)}
-    assert holding(chart, "limit") == [{"limit": 5.0}]
+    figure = curves.draw_curves(MeasuredRun(document(cell(found)), tuple(lines)))
+    assert [(one["x"], one["y"]) for one in holding(figure, "x")] == [(100.0, 2.0), (400.0, 9.0)]
+    assert holding(figure, "limit") == [{"limit": 5.0}]
 
 
 def test_letters_beyond_16_bits_are_never_cut_in_two():

@@ -11,7 +11,7 @@ import re
 import resource
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -165,12 +165,6 @@ def _write_spec(chart: Chart) -> dict[str, Any]:
 def can_show(*values: float) -> bool:
     """Return whether a logarithmic axis has a place for each of these; a stranger's journal can say anything."""
     return all(1 / _ENDLESS < value < _ENDLESS for value in values)
-
-
-def widen_range(values: Iterable[float], by: float = 1.08) -> tuple[float, float]:
-    """Return the range of a logarithmic axis, with some room at both ends."""
-    every = list(values)
-    return min(every) / by, max(every) * by
 
 
 def cut(text: str, columns: int) -> str:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from shootout.core.contract import short
 from shootout.core.exported.request import name_model
-from shootout.core.journal.records import Played
 from shootout.core.units import duration
 from shootout.tell.compared import compare_rows
 from shootout.tell.document import Crossover, Document, Row
@@ -20,17 +19,12 @@ from shootout.tell.page.contents import MeasuredRun
 from shootout.tell.page.points import Point, PointPanel, bound_time, draw_points
 from shootout.tell.report import Figure
 
-GIVEN_UP = 3.0
-"""A rate that was given up early has no p99: it is drawn at so many times the limit."""
-HELD, BROKE, GAVE_UP = "holds the limit", "breaks it", "given up early"
-RATE_SHAPES = {HELD: "circle", BROKE: "cross", GAVE_UP: "triangle-up"}
-
 
 def draw_curves(run: MeasuredRun) -> Figure | None:
     """Draw the sweeps of a run, or what it served, below each other; return None if there is neither."""
     if served := [*_lay_out_served(run)]:
-        title = "p99 by rate of requests"
-        return draw_points(title, "The upper bound of the p99 at each rate that was tried.", served)
+        caption = "The upper bound of the p99 at each rate that was tried; a rate that was given up early has none."
+        return draw_points("p99 by rate of requests", caption, served)
     brackets = (
         f"{short(one.below)} is faster up to {one.axis} {one.low}, {short(one.above)} from {one.high} on"
         for one in _list_brackets(run.document)
@@ -81,47 +75,25 @@ def _is_of(crossing: Crossover, row: Row) -> bool:
 
 
 def _lay_out_served(run: MeasuredRun) -> Iterator[PointPanel]:
-    """List the groups that served, in each the target with the highest rate first."""
-    groups: dict[str, list[tuple[float, Row]]] = {}
-    for row in run.document.rows:
-        if row.serve and can_show(row.serve.limit_ns):
-            groups.setdefault(row.group, []).append((row.serve.rate_per_s.value, row))
-    for group, rated in groups.items():
-        rows = [row for _, row in sorted(rated, key=lambda one: one[0], reverse=True)]
-        limit = rows[0].serve.limit_ns if rows[0].serve else 0.0
-        if points := [_place_rate(row, limit, *one) for row in rows for one in find_points(row, run.played)]:
+    """List the groups that served: at each rate the median over restarts, which a rate that was given up lacks."""
+    limits = {(row.group, row.arm): row.serve.limit_ns for row in run.document.rows if row.serve}
+    groups: dict[str, dict[tuple[str, float], list[float]]] = {}
+    for line in run.played:
+        if line.served and can_show(limits.get((line.group, line.arm), 0.0)):
+            for step in line.served.steps:
+                bound_ns = math.inf if step.bound_ns is None else step.bound_ns
+                groups.setdefault(line.group, {}).setdefault((line.arm, step.rate_per_s), []).append(bound_ns)
+    for group, steps in groups.items():
+        limit_ns = next(limit for (name, _), limit in limits.items() if name == group)
+        middles = {place: statistics.median(bounds) for place, bounds in sorted(steps.items())}
+        shown = {(arm, rate): ns for (arm, rate), ns in middles.items() if can_show(rate, ns)}
+        if shown:
             yield PointPanel(
                 title=group,
                 x_title="requests a second",
-                y_title=f"p99, ms (dashed: the limit, {duration(limit, limit_digits(limit))})",
-                points=points,
-                shapes=RATE_SHAPES,
+                y_title=f"p99, ms (dashed: the limit, {duration(limit_ns, limit_digits(limit_ns))})",
+                points=[Point(name=short(arm), x=rate, y=ns / 1e6) for (arm, rate), ns in shown.items()],
+                shapes={"": "circle"},
                 is_joined=True,
-                limit=limit / 1e6,
+                limit=limit_ns / 1e6,
             )
-
-
-def _place_rate(row: Row, limit_ns: float, rate: float, bound_ns: float | None, holds: bool) -> Point:
-    kind = HELD if holds else BROKE if bound_ns is not None else GAVE_UP
-    return Point(name=short(row.arm), x=rate, y=(bound_ns or GIVEN_UP * limit_ns) / 1e6, kind=kind)
-
-
-def find_points(row: Row, played: Sequence[Played]) -> Iterator[tuple[float, float | None, bool]]:
-    """List (rate, p99's upper bound in ns, held the limit) of each rate, the median over restarts; rising.
-
-    A rate that half of the restarts gave up early has no bound, and didn't hold. Without a journal the row's own
-    rate is the only one.
-    """
-    steps: dict[float, list[tuple[float | None, bool]]] = {}
-    for line in played:
-        if (line.group, line.arm) == (row.group, row.arm) and line.served:
-            for step in line.served.steps:
-                steps.setdefault(step.rate_per_s, []).append((step.bound_ns, step.held))
-    if not steps and row.serve:
-        steps[row.serve.rate_per_s.value] = [(row.serve.p99_ns, bool(row.serve.holds))]
-    for rate, results in sorted(steps.items()):
-        middle = statistics.median(math.inf if bound is None else bound for bound, _ in results)
-        is_known = middle != math.inf
-        held = is_known and 2 * sum(held for _, held in results) > len(results)
-        if can_show(rate, middle if is_known else 1.0):
-            yield rate, middle if is_known else None, held

@@ -26,7 +26,6 @@ from shootout.tell.page.charts import (
     layer,
     make_figure,
     marks,
-    widen_range,
 )
 from shootout.tell.ratios import NEVER_TOGETHER, tell_ratio
 from shootout.tell.report import Figure
@@ -39,8 +38,9 @@ NAME, LINE = 38, 58
 """Most letters of a name, and of the words above a dot in all."""
 STEP, WORDS_ABOVE, DOT_BELOW = 36, -8, 8
 """Height of a line, and how far from its middle the words and the dot stand, in units."""
-FARTHEST = 40.0
-"""A logarithmic axis ends at so many times its farthest dot, or the inverse; a longer interval has an arrow."""
+FARTHEST, ROOM = 40.0, 1.08
+"""A logarithmic axis ends at so many times its farthest dot, or the inverse; a longer interval has an arrow. The factor
+of the room at both ends."""
 _BRACKETS = re.compile(r" \([^()]*\)")
 
 
@@ -166,7 +166,7 @@ def _find_domain(panel: DotPanel, lines: Sequence[DotLine]) -> tuple[float, floa
     ends = [end for line in lines for end in line.ends or () if end is not None]
     if panel.is_log and min([*fixed, *ends]) > 0:
         near = [end for end in ends if min(fixed) / FARTHEST <= end <= FARTHEST * max(fixed)]
-        return *widen_range([*fixed, *near]), True
+        return min([*fixed, *near]) / ROOM, max([*fixed, *near]) * ROOM, True
     low, high = min([*fixed, *ends]), max([*fixed, *ends])
     room = 0.06 * (high - low) or max(abs(high), 1.0)
     return low - room, high + room, False
