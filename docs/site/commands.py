@@ -58,7 +58,7 @@ def write_commands() -> str:
     import typer
 
     root: Any = get_command(app)
-    page = ["# Commands", "", f"{root.help} What `shootout -h` and `shootout COMMAND -h` say, made from them:"]
+    page = ["# Commands", "", f"{root.help} What `shootout -h` and `shootout COMMAND --help-all` say, made from them:"]
     first: dict[tuple[str, str], str] = {}
     with typer.Context(root, info_name="shootout") as context:
         found = Sections("", first)
