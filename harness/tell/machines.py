@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -77,3 +77,20 @@ def name_machines(machines: Iterable[Machine]) -> dict[Machine, str]:
         key = one.key[:KEY] + (f", processor {one.processor}" if keys[one.name, one.key] > 1 else "")
         told[one] = one.name + (f" ({key})" if names[one.name] > 1 else "")
     return told
+
+
+def list_facts(facts: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """List what is known of a machine and its software as words, each fact by its path, such as `cpu.model`.
+
+    Args:
+        prefix: of all paths.
+    """
+    for name, value in facts.items():
+        parts = value if isinstance(value, list | tuple) else ()
+        if isinstance(value, Mapping):
+            yield from list_facts(value, f"{prefix}{name}.")
+        elif any(isinstance(part, Mapping) for part in parts):
+            for number, part in enumerate(parts):
+                yield from list_facts(part, f"{prefix}{name}.{number}." if len(parts) > 1 else f"{prefix}{name}.")
+        elif value not in (None, "", [], ()):
+            yield f"{prefix}{name}", ", ".join(map(str, parts)) or str(value)

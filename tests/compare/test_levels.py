@@ -199,7 +199,7 @@ def test_another_quota_cpuset_or_memory_limit_is_named():
     assert found.level == 1, "it is one machine"
     told = {change.what: (change.a, change.b) for change in found.changes}
     assert told["cpu.quota_cpus"] == ("1.0", "1.5")
-    assert told["cpu.cpuset"] == ("0 1", "0")
+    assert told["cpu.cpuset"] == ("0, 1", "0")
     assert told["memory.limit_bytes"] == ("2147483648", "1073741824")
 
 

@@ -18,6 +18,7 @@ from shootout.tell.columns import BY_HEADER, COLUMNS
 from shootout.tell.compared import compare_rows
 from shootout.tell.document import Document, GroupSummary, Row
 from shootout.tell.grid import tabulate_answers, write_support_of_all
+from shootout.tell.machines import list_facts
 from shootout.tell.report import Figure, Line, Report, Table
 from shootout.tell.screen import ANY_WIDTH
 
@@ -212,14 +213,4 @@ def _tabulate_environment(document: Document) -> Table:
     """Tabulate every fact of the machine and of the software, by its path in the document."""
     facts = {"run": PurePath(document.run).name, "study": document.study, **document.environment}
     headers = ("fact", "value")
-    return Table(title="Environment", headers=headers, rows=[*_list_facts(facts)], left=headers)
-
-
-def _list_facts(facts: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    for name, value in facts.items():
-        if isinstance(value, Mapping):
-            yield from _list_facts(value, f"{prefix}{name}.")
-        elif isinstance(value, list | tuple):
-            yield f"{prefix}{name}", ", ".join(map(str, value)) or "none"
-        elif value not in (None, ""):
-            yield f"{prefix}{name}", str(value)
+    return Table(title="Environment", headers=headers, rows=[*list_facts(facts)], left=headers)

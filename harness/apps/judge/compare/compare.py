@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -51,7 +51,7 @@ from shootout.core.stats.verdicts import judge, ratio_at
 from shootout.core.units import size
 from shootout.tell import reproduce
 from shootout.tell.document import Ratio, Row
-from shootout.tell.machines import is_same_machine, machine_of
+from shootout.tell.machines import is_same_machine, list_facts, machine_of
 
 MOVED = "one key, but two processors or GPUs: the machine moved or was changed, or these are two machines of one image"
 
@@ -358,7 +358,7 @@ _COMMIT = 10
 
 def find_changes(one: Analysed, other: Analysed) -> tuple[RunChange, ...]:
     """Return what differs in where and how two runs were made, what matters most first."""
-    before, after = (dict(_list_leaves(run.document.environment)) | _read_given_words(run) for run in (one, other))
+    before, after = map(_list_facts, (one, other))
     found = [
         RunChange(what=name, a=before.get(name, NONE), b=after.get(name, NONE))
         for name in dict.fromkeys([*before, *after])
@@ -366,6 +366,18 @@ def find_changes(one: Analysed, other: Analysed) -> tuple[RunChange, ...]:
     ]
     ordered = sorted(found, key=lambda one: (NONE in (one.a, one.b), _rank_change(one.what), one.what))
     return tuple(one.model_copy(update={"what": one.what.removeprefix("libraries.")}) for one in ordered)
+
+
+def _list_facts(run: Analysed) -> dict[str, str]:
+    """Return the facts of a run's machine and software, flags one by one, and the options that no arm tells."""
+    facts = dict(list_facts({key: part for key, part in run.document.environment.items() if key not in _APART}))
+    flags = facts.pop("cpu.flags", "").split(", ")
+    options = reproduce.write_given(run.facts.given)
+    return (
+        {name: value[:_COMMIT] if name == "shootout.commit" else value for name, value in facts.items()}
+        | {f"cpu.{flag}": "yes" for flag in flags if flag}
+        | {f"option {name}": value or "given" for name, value in options}
+    )
 
 
 def find_arm_changes(one: Row, other: Row) -> tuple[RunChange, ...]:
@@ -391,28 +403,6 @@ def find_arm_changes(one: Row, other: Row) -> tuple[RunChange, ...]:
 def _rank_change(name: str) -> int:
     part = name.replace(" ", ".").partition(".")[0]
     return _FIRST.index(part) if part in _FIRST else len(_FIRST)
-
-
-def _read_given_words(run: Analysed) -> dict[str, str]:
-    """Return the options that no arm tells."""
-    return {f"option {name}": value or "given" for name, value in reproduce.write_given(run.facts.given)}
-
-
-def _list_leaves(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield each leaf of the environment as words; flags one by one, since there are many."""
-    for key, part in value.items():
-        name = prefix + key
-        if not prefix and key in _APART:
-            continue
-        if isinstance(part, Mapping):
-            yield from _list_leaves(part, f"{name}.")
-        elif name == "cpu.flags" and isinstance(part, list):
-            yield from ((f"cpu.{flag}", "yes") for flag in part)
-        elif isinstance(part, list) and any(isinstance(one, Mapping) for one in part):
-            for index, one in enumerate(part):
-                yield from _list_leaves(one, f"{name}.{index}." if len(part) > 1 else f"{name}.")
-        else:
-            yield name, _show_value(part)[:_COMMIT] if name == "shootout.commit" else _show_value(part)
 
 
 def _show_value(value: Any) -> str:
