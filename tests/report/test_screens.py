@@ -29,6 +29,7 @@ COMMANDS: dict[str, list[tuple[str, ...]]] = {
         ("decide", DIGITS, "--p99", "5ms", "--max-drop", "0.5pp"),
         ("decide", LOAD, "--objective", "cost", "--price", "0.0893"),
         ("decide", DIGITS, "--objective", "install", "--memory", "120MB", "--ready", "300ms"),
+        ("decide", f"{RUNS}/shootout", "--max-error", "1%"),
         ("decide", DIGITS, "--p99", "1us"),
         ("decide", f"{RUNS}/resnet-quantization"),
     ],
