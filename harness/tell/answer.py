@@ -22,7 +22,6 @@ from shootout.tell.document import (
     Answer,
     Chosen,
     Document,
-    FidelityFigures,
     GroupSummary,
     Metric,
     NoGain,
@@ -38,7 +37,7 @@ from shootout.tell.limits import Standing
 from shootout.tell.over_time import tell_ranking
 from shootout.tell.ratios import NEVER_TOGETHER, SPEED, WIDE, Words, inverse, tell_direction, tell_ratio
 from shootout.tell.report import Command, Line
-from shootout.tell.screen import INDENT, NAMED, bold, fold, labeled, write_lines
+from shootout.tell.screen import NAMED, fold, write_lines
 from shootout.tell.wording import (
     BUSY_SHARE,
     NO_LABELS,
@@ -187,16 +186,6 @@ def qualify(answer: Answer) -> str:
     if is_unproven(answer):
         return ", not shipped"
     return SO_FAR if leads(answer) else ALONE if answer.alone else ""
-
-
-def write_head(words: str, title: str, width: int) -> Iterator[Text]:
-    """Write the first line: what to ship, and at the right, or below if there is no room, its question."""
-    free = width - INDENT - len(words) - len(title)
-    if free >= 2:
-        yield bold(f"{'Ship'.ljust(INDENT)}{words}{' ' * free}{title}", INDENT + len(words))
-        return
-    yield from labeled("Ship", [words], width)
-    yield from labeled("", title.split(" · "), width)
 
 
 def tell_question(answer: Answer, rows: Sequence[Row], documents: Sequence[Document]) -> Line:
@@ -552,14 +541,6 @@ def find_measure(held: WouldChange) -> Command | None:
     return Command(label=MEASURE_OWN, text=OWN_MODEL) if held.why == RANDOM_INPUTS else None
 
 
-def measure_loss(known: WouldChange | FidelityFigures) -> float:
-    """Return how much a target loses, by what the run knows best of it: a metric or the error."""
-    if metric := known.metric:
-        value = metric.change.value if metric.change else metric.value
-        return value if metric.lower_is_better else -value
-    return math.inf if known.relative_l2 is None else known.relative_l2
-
-
 def list_ways_in(some: Sequence[NoGain | WouldChange]) -> Iterator[Command]:
     """List what to type to see the first of these that can be looked into, layer by layer."""
     if first := next((one for one in some if one.explain), None):
@@ -573,18 +554,6 @@ def list_ways_in_refused(answer: Answer) -> Iterator[Command]:
         yield Command(label=EXPLAIN, text=fix)
     if mix := next((group.mix for group in failed if group.mix), None):
         yield Command(label=MIX, text=mix)
-
-
-def label_accept(what: str, *, beside: bool) -> str:
-    """Write the label of a command that accepts an error or a loss; `beside`: it stands below another way out."""
-    return f"{'or ' if beside else ''}accept its {what}:"
-
-
-def remark_accept(what: str, name: str) -> str:
-    """Write what stands behind that command: the target's name, if there are several, and that no less would do."""
-    parts = [name, "the smallest drop that accepts it, rounded up to two digits" if what == "loss" else ""]
-    told = ": ".join(filter(None, parts))
-    return f"({told})" if told else ""
 
 
 def tell_no_gains(answer: Answer) -> Iterator[str]:

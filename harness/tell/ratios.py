@@ -90,31 +90,6 @@ def _tell_why_open(ratio: Comparison) -> str:
     return f"too few restarts ({ratio.restarts})" if 0 < ratio.restarts <= LEAST_RESTARTS else OPEN
 
 
-def tell_lead(
-    ships: str, slower: int, others: int, those: str, closest: tuple[str, Comparison] | None, words: Words = SPEED
-) -> str:
-    """Write how many other targets are significantly worse than what is shipped, and by how much the closest of these.
-
-    For example `at 95 %: litert is faster than each of the 8 other FP32 targets; the closest, jax-jit, is 1.8x slower
-    (1.6 to 2.0)`.
-
-    Args:
-        ships: the name of what is shipped.
-        slower: how many are significantly worse, of so many `others`.
-        those: what these others are, as in `FP32 targets`.
-        closest: the name of the best of those that are worse, and its ratio to what is shipped.
-    """
-    every = f"the only other {those}" if others == 1 else f"the {others} other {those}"
-    if not slower:
-        return f"{ships} is not significantly {words.less} than {'' if others == 1 else 'any of '}{every}"
-    told = "" if others == 1 else "each of " if slower == others else f"{slower} of "
-    told = f"at 95 %: {ships} is {words.less} than {told}{every}"
-    if closest is None:
-        return told
-    name, ratio = closest
-    return f"{told}; {name if slower == 1 else f'the closest, {name},'} is {tell_ratio(ratio, words=words)}"
-
-
 def tell_close_ratio(ratio: Comparison, than: str) -> str:
     """Write a ratio to the thousandth, with the interval that its verdict rests on, for limits of a few percent.
 

@@ -514,7 +514,7 @@ made = pathlib.Path(sys.argv[sys.argv.index("-o") + 1])
     assert made.read_text() == "['--target', 'litert:cpu:fp32', '--group', 'g']the run"
     shutil.rmtree(tmp_path / "model")
     assert ship(board.address, policy=read_policy(None, {"p99": "5ms", "max-error": "1%"})) == 0
-    assert made.read_text() == "['--p99', '5ms', '--max-error', '0.01']the run", "which decides there as here"
+    assert made.read_text() == "['--p99', '5ms', '--max-error', '1%']the run", "which decides there as here"
     with pytest.raises(UsageError, match="already exists"):
         ship(board.address)
 

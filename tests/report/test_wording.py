@@ -11,7 +11,7 @@ from support.races.cells import CONTROLS
 
 from shootout.core.stats.verdicts import Comparison, Verdict
 from shootout.tell.document import Control, GroupSummary, Ratio, ratio_of
-from shootout.tell.ratios import inverse, tell_close_ratio, tell_direction, tell_factor, tell_lead, tell_ratio
+from shootout.tell.ratios import inverse, tell_close_ratio, tell_direction, tell_factor, tell_ratio
 
 
 def ratio(value: float, low: float | None, high: float | None, verdict: Verdict, restarts: int = 5) -> Comparison:
@@ -79,25 +79,6 @@ def test_a_figure_that_is_not_1_never_looks_like_1():
 def test_a_difference_that_no_digit_shows_has_no_direction():
     told = [tell_direction(value) for value in (1.0, 1.0003, 0.9997, 1.002, 0.99)]
     assert told == ["equal", "equal", "equal", "1.002x slower", "1.01x faster"]
-
-
-@pytest.mark.parametrize(
-    ("slower", "others", "told"),
-    [
-        (0, 1, "a is not significantly faster than the only other FP32 target"),
-        (0, 2, "a is not significantly faster than any of the 2 other FP32 target"),
-        (1, 1, "at 95 %: a is faster than the only other FP32 target; b is 1.7x slower (1.1 to 2.7)"),
-        (1, 2, "at 95 %: a is faster than 1 of the 2 other FP32 target; b is 1.7x slower (1.1 to 2.7)"),
-        (
-            2,
-            2,
-            "at 95 %: a is faster than each of the 2 other FP32 target; the closest, b, is 1.7x slower (1.1 to 2.7)",
-        ),
-    ],
-)
-def test_how_many_are_beaten_and_by_how_much_the_closest(slower: int, others: int, told: str):
-    closest = ("b", ratio(1.7, 1.1, 2.7, Verdict.SLOWER)) if slower else None
-    assert tell_lead("a", slower, others, "FP32 target", closest) == told
 
 
 def test_a_limit_of_a_few_percent_is_read_by_thousandths():
