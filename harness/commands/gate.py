@@ -64,7 +64,9 @@ def gate(place: Path, options: GateOptions, *, as_json: bool, to: Sequence[Path]
             judged = _run_gate(place, options)
             document = analyse(Path(judged.run)) if begun(Path(judged.run)) else None
             write_gate(judged, document, to)
-            print_answer(render(judged, width()), judged.model_dump(mode="json", by_alias=True), as_json=as_json)
+            print_answer(
+                render(judged, document, width()), judged.model_dump(mode="json", by_alias=True), as_json=as_json
+            )
     except ShootoutError as error:
         github.tell_error(error, stream)
         raise

@@ -142,7 +142,7 @@ def test_an_undecided_gate_tells_the_same_command_with_more_time(
     assert found.outcome == ("undecided" if goes_on else "pass")
     told = f"shootout gate model-1 --candidate new.onnx --out {out} --max-time 1m" if goes_on and not ci else None
     assert found.next == told, "in CI no later command takes it up"
-    assert (f"Next    {told}" in as_plain([render(found, 400)], 400)) is (told is not None)
+    assert (f"Next    {told}" in as_plain([render(found, None, 400)], 400)) is (told is not None)
 
 
 def test_a_finished_gate_is_none_of_another_machine_s_or_other_versions(

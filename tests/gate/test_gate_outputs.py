@@ -77,7 +77,7 @@ def test_screens_and_what_github_shows_are_those_that_are_kept(tmp_path: Path):
     for number, (name, found) in enumerate(GATES.items()):
         summary, stream = tmp_path / f"{number}.md", StringIO()
         github.tell(found, None, stream, {github.SUMMARY: str(summary), **JOB})
-        screen = as_plain([render(found, 100)], 100)
+        screen = as_plain([render(found, RUN if found.ratio else None, 100)], 100)
         told.append(f"=== {name}\n{screen}\n--- on GitHub\n{stream.getvalue()}{summary.read_text()}")
     text = "\n".join(told)
     if os.environ.get("SCREENS") == "write":
@@ -87,10 +87,10 @@ def test_screens_and_what_github_shows_are_those_that_are_kept(tmp_path: Path):
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_no_width_breaks_the_name_of_a_limit_or_a_command(width: int):
-    shown = as_plain([render(GATES["several limits"], width)], width)
+    shown = as_plain([render(GATES["several limits"], RUN, width)], width)
     assert {"reference", "candidate", "max-drop", "BROKEN"} <= set(shown.split())
     assert max(map(len, shown.splitlines())) <= width
-    passed = as_plain([render(GATES["passed, and packed"], width)], width)
+    passed = as_plain([render(GATES["passed, and packed"], RUN, width)], width)
     words = " ".join(line.strip().removesuffix("\\").strip() for line in passed.splitlines())
     assert "cp -r 'gate/candidate/b c' model-1-new && rm -r model-1 && mv model-1-new model-1" in words
 

@@ -424,19 +424,12 @@ def _metric_of(candidate: Candidate) -> Metric | None:
     return next((one for one in plays if one), None)
 
 
-def _bound_least_metric(asked: _Asked) -> Bounds:
-    return _bound_directed_metric(asked, is_lower_better=False)
-
-
-def _bound_most_metric(asked: _Asked) -> Bounds:
-    return _bound_directed_metric(asked, is_lower_better=True)
-
-
-def _bound_directed_metric(asked: _Asked, *, is_lower_better: bool) -> Bounds:
+def _bound_metric(asked: _Asked) -> Bounds:
+    """Return the mean score, of which the limit says in which direction it is better."""
     metric = _metric_of(asked.candidate)
     if metric is None:
         return _without_metric(asked)
-    if metric.lower_is_better is not is_lower_better:
+    if metric.lower_is_better is not (asked.limit is Limit.MOST_METRIC):
         better, other = ("lower", Limit.MOST_METRIC) if metric.lower_is_better else ("higher", Limit.METRIC)
         return Bounds(value=metric.value, reason=f"{better} is better in {metric.name}: limit it with {other}")
     return _bound_mean_score(metric, asked)
@@ -585,8 +578,8 @@ def _bound_measured_rate(asked: _Asked, rate: Rate | str, wanted: float) -> Boun
 
 FIGURES: Mapping[Limit, Callable[[_Asked], Bounds]] = {
     Limit.P99: _bound_p99,
-    Limit.METRIC: _bound_least_metric,
-    Limit.MOST_METRIC: _bound_most_metric,
+    Limit.METRIC: _bound_metric,
+    Limit.MOST_METRIC: _bound_metric,
     Limit.DROP: _bound_drop,
     Limit.ERROR: _bound_error,
     Limit.AGREEMENT: _bound_agreement,

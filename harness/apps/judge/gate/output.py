@@ -20,6 +20,7 @@ from shootout.tell.limits import SHARE, Standing
 from shootout.tell.page import contents
 from shootout.tell.report import Command, Line, Report, Table
 from shootout.tell.screen import write_lines
+from shootout.tell.wording import describe_noise
 
 _STYLES: dict[Outcome, str] = {"pass": "bold green", "fail": "bold red", "undecided": "bold yellow"}
 _STANDINGS: dict[Outcome, Standing] = {
@@ -45,7 +46,7 @@ def report_gate(gate: Gate, document: Document | None = None) -> Report:
     evidence = Table(title="Evidence", headers=("evidence", "reference", "candidate", "limit", ""), rows=rows)
     return Report(
         name="gate",
-        lines=[*tell_gate(gate)],
+        lines=[*tell_gate(gate, document)],
         warnings=gate.notes,
         tables=[evidence] if rows else [],
         notes=contents.lay_out(contents.MeasuredRun(document)).notes if document and gate.ratio else {},
@@ -56,9 +57,9 @@ def _mark(one: Check) -> str:
     return " · ".join(filter(None, [MARKS[one.standing], one.reason]))
 
 
-def render(gate: Gate, width: int) -> RenderableType:
-    """Return the whole screen."""
-    report = report_gate(gate)
+def render(gate: Gate, document: Document | None, width: int) -> RenderableType:
+    """Return the whole screen; see `report_gate`."""
+    report = report_gate(gate, document)
     first, *others = write_lines(report.lines, width)
     first.stylize(_STYLES[gate.outcome], 0, len(gate.outcome))
     parts: list[RenderableType] = [first, *others, *(Text(f"note: {one}", style="yellow") for one in report.warnings)]
@@ -73,13 +74,17 @@ def render(gate: Gate, width: int) -> RenderableType:
     return Group(*parts)
 
 
-def tell_gate(gate: Gate) -> Iterator[Line]:
+def tell_gate(gate: Gate, document: Document | None) -> Iterator[Line]:
     """Tell the outcome and what decided it, whose, what is broken or open, and what to type next."""
     yield tell_outcome(gate)
     candidate = f"{gate.given}, run as {gate.candidate}" if gate.given else gate.candidate
     yield Line("", [f"reference {gate.reference} of {gate.recorded}", f"candidate {candidate}", f"run in {gate.run}"])
     for label, standing in (("Broken", Standing.BROKEN), ("Open", Standing.UNKNOWN)):
         yield Line(label, [told for one, told in list_reasons(gate) if one is standing])
+    is_open = any(one.name == TIME and one.standing is Standing.UNKNOWN for one in gate.checks)
+    if document and gate.ratio and not (is_open and gate.outcome == "fail"):
+        enough = "too few restarts for this limit yet" if is_open else "little enough for this limit"
+        yield Line("Noise", [f"{describe_noise(document.groups)}: {enough}"])
     yield Line("Next", commands=[*_list_next(gate)])
 
 

@@ -38,7 +38,6 @@ TIME = "time"
 """The check that is the race."""
 _FAR = 2.0
 """A reference that takes so many times its recorded time, or that part of it, is told: like machines differ by less."""
-_NOISY = 0.5
 _NAMED = 6
 
 
@@ -281,8 +280,6 @@ def _make_notes(run: Analysed, mine: Row, contest: Contest) -> Iterator[str]:
     made = run.groups[mine.group].prepared.get(mine.arm)
     if recorded.export and made and made.exported and made.exported != recorded.export:
         yield "the reference's model is another export than the one recorded: its file, data or exporter changed"
-    if run.document.void_share >= _NOISY:
-        yield f"{run.document.void_share:.0%} of the rounds met other programs on the same CPUs"
     yield from run.document.warnings
 
 
