@@ -13,7 +13,6 @@ import itertools
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -251,9 +250,17 @@ RACE, DECIDE, READ, MACHINE = "Race", "Decide", "Read", "This machine and this t
 
 def as_option(flag: Flag, help_here: str = "") -> Any:
     """Return typer's form of an option that reads its own words."""
-    read = partial(flag.read, flag.name) if flag.read else None
-    told = help_here or flag.help
-    return typer.Option(flag.name, help=told, metavar=flag.word or None, rich_help_panel=flag.group, parser=read)
+
+    def read(text: str) -> Any:  # a function, since older versions of typer want its name
+        return flag.read(flag.name, text) if flag.read else text
+
+    return typer.Option(
+        flag.name,
+        help=help_here or flag.help,
+        metavar=flag.word or None,
+        rich_help_panel=flag.group,
+        parser=read if flag.read else None,
+    )
 
 
 Policy = Annotated[
