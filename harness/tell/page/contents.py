@@ -64,7 +64,7 @@ def lay_out(run: MeasuredRun, figures: Sequence[Figure] = ()) -> Report:
     few = min(OPEN, len(document.answer)) or OPEN
     return Report(
         name=f"{document.study} ({PurePath(document.run).name})" if document.study else PurePath(document.run).name,
-        lines=[line for line in _tell_answer(document) if line.parts or line.subject or line.commands],
+        lines=_tell_answer(document),
         answers=_tabulate_answers(document) if len(document.answer) > 1 else None,
         more=_tell_more(document),
         warnings=document.warnings,

@@ -314,4 +314,5 @@ def list_candidates(decision: Decision) -> Table:
     }
     told = {header: cells for header, cells in columns.items() if any(cells)}
     rows = [*zip(*told.values(), strict=True)]
-    return Table(title="Candidates", headers=[*told], rows=rows, left={against, WHY_NOT} & told.keys())
+    ships = next((place for place, one in enumerate(best) if one.candidate == decision.chosen), None)
+    return Table(title="Candidates", headers=[*told], rows=rows, left={against, WHY_NOT} & told.keys(), ships=ships)
