@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 
 from lab.common import Bench, Table, Tables
-from shootout.apps.judge.decide.candidates import Candidate, Play, Question
+from shootout.apps.judge.decide.candidates import Question, candidate_of
 from shootout.apps.judge.decide.decision import Decision, decide
 from shootout.apps.judge.decide.policy import Policy, read_policy
 from shootout.apps.judge.rows import median_interval
@@ -23,7 +24,6 @@ from shootout.core.contract import Array
 from shootout.core.results.group import Group
 from shootout.core.stats.group_evidence import GroupEvidence, Rules
 from shootout.tell.document import Timing
-from tests.support.races.candidates import HERE
 from tests.support.races.cells import cell, document, row
 
 ARMS = 6
@@ -100,9 +100,8 @@ def _make_question(times: Mapping[str, Array], tails: Mapping[str, Array], rng: 
         compare=GroupEvidence(blocks, rules).compare_rivals,
         restarts_needed=lambda *_: None,
     )
-    group = cast(Group, SimpleNamespace(blocks=lambda _: blocks, served={}, void_share=0.0))
-    plays = [Play(run="made", cell=made, row=one, group=group) for one in rows]
-    candidates = tuple(Candidate(label=one.row.arm, machine=HERE, plays=(one,)) for one in plays)
+    journal = cast(Group, SimpleNamespace(blocks=lambda _: blocks, served={}, void_share=0.0))
+    candidates = tuple(candidate_of(replace(made, journal=journal), one) for one in rows)
     return Question(title=("toy",), candidates=candidates, documents=(document(made),), answers=())
 
 

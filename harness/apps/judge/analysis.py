@@ -27,6 +27,7 @@ from shootout.core.stats.group_evidence import log_ratios
 from shootout.core.study.group import confirming_name
 from shootout.tell import reproduce
 from shootout.tell.document import SCHEMA, Answer, Control, Document, GroupSummary, NearestOpen, Ratio, Row, ratio_of
+from shootout.tell.machines import machine_of
 from shootout.tell.notes import find_time_spent
 from shootout.tell.run_folder import tell_damaged, tell_lost
 
@@ -68,7 +69,7 @@ def analyse_cells(folder: Path, policy: Path | None = None) -> Analysed:
     summaries = [_summarize_group(group, chose.get(group.record.name)) for group in groups]
     begun = reproduce.Begun.of_run(folder, header)
     begun = begun.under(policy) if policy else begun
-    cells = dict(make_cells(groups, summaries, rows, begun, complete=history.complete))
+    cells = dict(make_cells(groups, summaries, rows, machine_of(header.environment), begun, complete=history.complete))
     answers = tuple(map(choose, cells.values()))
     rows = add_ship_ratios(cells, answers, rows)
     controls = [one.control for one in summaries if one.baseline] or [one.control for one in summaries]

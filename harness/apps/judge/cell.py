@@ -13,6 +13,7 @@ from shootout.core.schemes import is_exact
 from shootout.core.stats.goals import Aim
 from shootout.core.stats.verdicts import Comparison, Verdict
 from shootout.tell.document import GroupSummary, Ratio, Row, ratio_of
+from shootout.tell.machines import Machine
 from shootout.tell.reproduce import Begun
 
 
@@ -31,6 +32,8 @@ class Cell:
         unvouched: why no verdict of the group stands; None where they stand.
         withheld: why no verdict on an arm may be given, whatever stands of the group.
         again: labels of arms → the options of `shootout run` that race these alone.
+        journal: what the journal has of the group, for what each restart showed.
+        machine: where it was measured.
         begun: how its run was begun, of which commands are made.
         named: the options by which a command names this cell among the answers of its run.
         is_scored: a metric scores its rows, even if that failed.
@@ -50,6 +53,8 @@ class Cell:
     unvouched: str | None
     withheld: Callable[[str], str | None]
     again: Callable[[Sequence[str]], Sequence[tuple[str, str]]]
+    journal: Group
+    machine: Machine
     begun: Begun = field(default_factory=Begun)
     named: Sequence[str] = ()
     is_scored: bool = False
@@ -91,21 +96,29 @@ def quality_of(row: Row) -> dict[str, Any]:
 
 
 def make_cells(
-    groups: Sequence[Group], summaries: Sequence[GroupSummary], rows: Sequence[Row], begun: Begun, *, complete: bool
+    groups: Sequence[Group],
+    summaries: Sequence[GroupSummary],
+    rows: Sequence[Row],
+    machine: Machine,
+    begun: Begun,
+    *,
+    complete: bool,
 ) -> Iterator[tuple[str, Cell]]:
     """Yield each group whose figures count: not those that select settings.
 
     Args:
-        begun, complete: see `Cell`.
+        machine, begun, complete: see `Cell`.
     """
     counting = [(group, summary) for group, summary in zip(groups, summaries, strict=True) if not summary.selects]
     for group, summary in counting:
         mine = [row for row in rows if row.group in (summary.name, summary.confirms)]
-        cell = _make_cell(group, summary, mine, begun, complete=complete)
+        cell = _make_cell(group, summary, mine, machine, begun, complete=complete)
         yield summary.name, replace(cell, named=("--group", summary.name) if len(counting) > 1 else ())
 
 
-def _make_cell(group: Group, summary: GroupSummary, rows: Sequence[Row], begun: Begun, *, complete: bool) -> Cell:
+def _make_cell(
+    group: Group, summary: GroupSummary, rows: Sequence[Row], machine: Machine, begun: Begun, *, complete: bool
+) -> Cell:
     known, rules = group.evidence("end_to_end"), group.rules
     aim, arms = rules.goal.aim, {arm.label: arm for arm in group.record.arms}
     # two arms alone have α to themselves
@@ -131,6 +144,8 @@ def _make_cell(group: Group, summary: GroupSummary, rows: Sequence[Row], begun: 
         unvouched=unvouched(group),
         withheld=partial(unfit_for, group),
         again=lambda labels: begun.race([arms[label] for label in labels]),
+        journal=group,
+        machine=machine,
         begun=begun,
         is_scored=any(line.scores for line in group.checked.values()),
         complete=complete,

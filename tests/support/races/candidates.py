@@ -8,39 +8,17 @@ from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
 
-import numpy as np
-
 from shootout.apps.judge.analysis import Analysed
-from shootout.apps.judge.cell import Cell
-from shootout.apps.judge.decide.candidates import Candidate, Play, Question
+from shootout.apps.judge.decide.candidates import Question, candidate_of
 from shootout.apps.judge.decide.question import read_question
-from shootout.core.constants import BIAS_FLOOR
 from shootout.core.contract import Arm, Target
 from shootout.core.journal.records import Line
 from shootout.core.messages import LoadTestResult, TriedRate
-from shootout.core.results.group import Group
-from shootout.core.stats.group_evidence import GroupEvidence, Rules
 from shootout.tell.document import Rate, Row, Serving
-from shootout.tell.machines import Machine
+from shootout.tell.machines import machine_of
 
 from . import made
-from .cells import GROUP, cell, document, row
-
-HERE = Machine(key="0123456789abcdef", name="Toy, 1 CPU", cpus=1, gpus=())
-
-
-def group(found: Cell, restarts: int = 5, sd: float = 0.0, seed: int = 0, disturbed: float = 0.0) -> Group:
-    """The journal's part of a cell: each arm's time in each restart, scattered by `sd`; so many rounds are flagged."""
-    rng = np.random.default_rng(seed)
-    blocks = {
-        row.arm: {g: np.array([row.end_to_end.median_ns * np.exp(rng.normal(0.0, sd))]) for g in range(restarts)}
-        for row in found.rows
-        if row.end_to_end
-    }
-    rules = Rules(baseline=None, control=None, comparisons=1, max_restarts=60, bias_floor=BIAS_FLOOR)
-    known = GroupEvidence(blocks, rules)
-    facts = {"void_share": disturbed, "served": {}, "record": SimpleNamespace(scores_all=False)}
-    return cast(Group, SimpleNamespace(blocks=lambda _: blocks, evidence=lambda _: known, **facts))
+from .cells import GROUP, HERE, cell, document, journal_of, row
 
 
 def analysed(
@@ -60,20 +38,21 @@ def analysed(
     """
     told = dict(facts or {})
     arm, study = told.pop("arm", made.A), told.pop("study", "shootout")
-    found = cell(*rows, **how)
-    record = SimpleNamespace(name=GROUP, arms=[arm], scores_all=False)
     exported, took_s = told.pop("exported", ""), told.pop("took_s", 1.0)
+    cpu = {"model": "AMD EPYC", "allowed_cpus": list(range(cpus))}
+    environment = {"machine": machine, "cpu": cpu, **told}
+    found = cell(*rows, machine=machine_of(environment), **how)
+    record = SimpleNamespace(name=GROUP, arms=[arm], scores_all=False)
     prepared = {arm.label: SimpleNamespace(exported=exported, work=None)} if exported else {}
     rounds = [] if took_s is None else [SimpleNamespace(wall_s=took_s)]
     part = SimpleNamespace(
-        **vars(group(found)) | {"record": record}, prepared=prepared, played={}, checked={}, rounds=rounds
+        **vars(journal_of(found.rows)) | {"record": record}, prepared=prepared, played={}, checked={}, rounds=rounds
     )
-    cpu = {"model": "AMD EPYC", "allowed_cpus": list(range(cpus))}
     heading = SimpleNamespace(given=given, created=f"when {run} began", identity="0", study=study)
     return Analysed(
         folder=Path(run),
         history=cast(Any, SimpleNamespace(header=heading, lines=())),
-        document=document(found, run=run, environment={"machine": machine, "cpu": cpu, **told}),
+        document=document(found, run=run, environment=environment),
         cells={GROUP: found},
         groups={GROUP: cast(Any, part)},
     )
@@ -83,16 +62,8 @@ def question(*rows: Row, sd: float = 0.0, disturbed: float = 0.0, **how: Any) ->
     """One cell's rows as candidates on one machine, all else as `cells.cell` takes it."""
     machine = how.pop("machine", HERE)
     found = cell(*rows, **how)
-    journal = group(found, sd=sd, disturbed=disturbed)
-    candidates = [
-        Candidate(
-            label=row.arm,
-            machine=machine,
-            plays=(Play(run="made", cell=found, row=row, group=journal),),
-        )
-        for row in found.rows
-        if row.end_to_end
-    ]
+    found = replace(found, journal=journal_of(found.rows, sd=sd, disturbed=disturbed), machine=machine)
+    candidates = [candidate_of(found, row) for row in found.rows if row.end_to_end]
     made = document(found)
     return Question(title=("toy", "batch 1"), candidates=tuple(candidates), documents=(made,), answers=made.answer)
 

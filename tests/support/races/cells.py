@@ -6,11 +6,16 @@ import math
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
 
 from shootout.apps.judge.cell import Cell
-from shootout.core.constants import INDIFFERENT
+from shootout.core.constants import BIAS_FLOOR, INDIFFERENT
 from shootout.core.contract import NotRunKind
+from shootout.core.results.group import Group
+from shootout.core.stats.group_evidence import GroupEvidence, Rules
 from shootout.core.stats.verdicts import Comparison, judge
 from shootout.tell.document import (
     Control,
@@ -25,10 +30,12 @@ from shootout.tell.document import (
     ratio_of,
 )
 from shootout.tell.limits import judge_limit
+from shootout.tell.machines import Machine
 from shootout.tell.reproduce import Begun
 
 GROUP = "toy, batch 1"
 HELD = Control(ratio=None, holds=True)
+HERE = Machine(key="0123456789abcdef", name="Toy, 1 CPU", cpus=1, gpus=())
 
 
 def comparison(value: float, within: float) -> Comparison:
@@ -110,6 +117,20 @@ def again(labels: Sequence[str]) -> list[tuple[str, str]]:
     return [("--model", "toy"), ("--backends", ",".join(labels)), ("--threads", "1")]
 
 
+def journal_of(rows: Sequence[Row], restarts: int = 5, sd: float = 0.0, disturbed: float = 0.0) -> Group:
+    """The journal's part of a cell: each arm's time in each restart, scattered by `sd`; so many rounds are flagged."""
+    rng = np.random.default_rng(0)
+    blocks = {
+        row.arm: {g: np.array([row.end_to_end.median_ns * np.exp(rng.normal(0.0, sd))]) for g in range(restarts)}
+        for row in rows
+        if row.end_to_end
+    }
+    rules = Rules(baseline=None, control=None, comparisons=1, max_restarts=60, bias_floor=BIAS_FLOOR)
+    known = GroupEvidence(blocks, rules)
+    facts = {"void_share": disturbed, "served": {}, "record": SimpleNamespace(scores_all=False)}
+    return cast(Group, SimpleNamespace(blocks=lambda _: blocks, evidence=lambda _: known, **facts))
+
+
 def cell(*rows: Row, within: float = 0.02, known: Mapping[frozenset[str], float] | None = None, **changes: Any) -> Cell:
     """A cell whose baseline is the first row; pairs are known `within`, unless `known` says otherwise of one."""
     times = {one.arm: one.end_to_end.median_ns for one in rows if one.end_to_end}
@@ -121,7 +142,7 @@ def cell(*rows: Row, within: float = 0.02, known: Mapping[frozenset[str], float]
         "group": GROUP, "baseline": rows[0].arm if rows else None, "restarts": 5, "control_holds": True,
         "aim": "best", "most_restarts": 60, "restart_s": 9.0, "restarts_needed": lambda *_: 32,
         "rows": with_ratios(rows, within), "compare": compare, "unvouched": None,
-        "withheld": lambda _: None, "again": again,
+        "withheld": lambda _: None, "again": again, "machine": HERE, "journal": journal_of(changes.get("rows", rows)),
         "is_scored": any(one.fidelity and one.fidelity.metric for one in rows),
     }  # fmt: skip
     words = shlex.split(changes.pop("command", ""))

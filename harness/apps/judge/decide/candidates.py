@@ -19,16 +19,15 @@ ONE_BY_ONE = "latency"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Play:
-    """One arm in one cell of one run.
+    """One arm in one cell of one run."""
 
-    Attributes:
-        group: its part of the journal, for what each restart showed.
-    """
-
-    run: str
     cell: Cell
     row: Row
-    group: Group
+
+    @property
+    def group(self) -> Group:
+        """Return what the journal has of its group, for what each restart showed."""
+        return self.cell.journal
 
     @property
     def restarts(self) -> int:
@@ -88,6 +87,11 @@ class Candidate:
         if self.row.device != Device.CPU:
             return len(self.machine.gpus) == 1
         return self.row.threads == 0 or self.row.threads * self.row.instances >= self.machine.cpus
+
+
+def candidate_of(cell: Cell, row: Row) -> Candidate:
+    """Return one row of a cell as a candidate by itself."""
+    return Candidate(label=row.arm, machine=cell.machine, plays=(Play(cell=cell, row=row),))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

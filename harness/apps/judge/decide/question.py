@@ -7,15 +7,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from shootout.apps.judge.analysis import Analysed, analyse_cells
+from shootout.apps.judge.analysis import analyse_cells
 from shootout.apps.judge.compare.matching import read_asked, refuse_strangers
 from shootout.apps.judge.compare.merged import expand_merged
 from shootout.apps.judge.decide.candidates import Candidate, Play, Question, foremost_play
 from shootout.core.contract import family
 from shootout.core.errors import UsageError
 from shootout.core.units import counted
-from shootout.tell.document import Row
-from shootout.tell.machines import Machine, machine_of, name_machines, whole_machine
+from shootout.tell.machines import Machine, name_machines, whole_machine
 from shootout.tell.raced import find_named
 
 _Key = tuple[Machine, str, int, int, int]
@@ -42,14 +41,12 @@ def read_question(folders: Sequence[Path], group: str | None = None, policy: Pat
         raise UsageError(f"unknown group {group!r}: known: {known}")
     refuse_strangers([(run, read_asked(run, cell)) for run, cell in cells])
     plays: dict[_Key, list[Play]] = {}
-    machines = {id(run): machine_of(run.document.environment) for run in runs}
-    for run, cell in cells:
-        machine = whole_machine(machines[id(run)], machines.values())
-        found = run.groups[cell.group]
+    machines = [cell.machine for _, cell in cells]
+    for _, cell in cells:
+        machine = whole_machine(cell.machine, machines)
         for row in (row for row in cell.rows if row.group == cell.group and (row.end_to_end or row.serve)):
             key = machine, family(row.arm), row.batch, row.threads, row.instances  # plain, it has no setting
-            play = Play(run=run.document.run, cell=cell, row=row, group=found)
-            plays.setdefault(key, []).append(play)
+            plays.setdefault(key, []).append(Play(cell=cell, row=row))
     named = {cell.group for _, cell in cells}
     return Question(
         title=_title_of(cells[0][1].group if cells else next(iter(runs[0].groups))),  # cut short, it may have no cell
@@ -57,12 +54,6 @@ def read_question(folders: Sequence[Path], group: str | None = None, policy: Pat
         documents=tuple(run.document for run in runs),
         answers=tuple(one for run in runs for one in run.document.answer if one.group in named),
     )
-
-
-def candidate_of(run: Analysed, row: Row) -> Candidate:
-    """Return one row of a run as a candidate by itself; its group has a cell."""
-    play = Play(run=run.document.run, cell=run.cells[row.group], row=row, group=run.groups[row.group])
-    return Candidate(label=row.arm, machine=machine_of(run.document.environment), plays=(play,))
 
 
 def _title_of(group: str) -> tuple[str, ...]:

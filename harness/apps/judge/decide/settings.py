@@ -10,9 +10,9 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from shootout.apps.judge.analysis import Analysed, analyse_cells
+from shootout.apps.judge.decide.candidates import candidate_of
 from shootout.apps.judge.decide.limits import judge_limits
 from shootout.apps.judge.decide.policy import Objective, Policy, as_policy, read_limit
-from shootout.apps.judge.decide.question import candidate_of
 from shootout.core.errors import UsageError
 from shootout.tell.document import Document, Finding, Findings, stand
 from shootout.tell.limits import FIDELITY, Limit, Standing
@@ -67,7 +67,7 @@ def judge_rows(analysed: Analysed, limits: Mapping[str, float]) -> Findings:
     policy, found = policy_of(limits), dict[tuple[str, str], Sequence[Finding]]()
     for name, cell in analysed.cells.items():
         for row in (one for one in cell.rows if one.group == name and one.end_to_end):
-            found[name, row.arm] = judge_limits(policy, [candidate_of(analysed, row)])[row.arm]
+            found[name, row.arm] = judge_limits(policy, [candidate_of(analysed.cells[name], row)])[row.arm]
     return found
 
 

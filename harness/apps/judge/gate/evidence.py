@@ -9,9 +9,9 @@ from typing import Any
 from shootout.apps.judge.accuracy import judge_metric, list_outputs, measure_metric, with_metric
 from shootout.apps.judge.analysis import Analysed
 from shootout.apps.judge.cell import is_plain
+from shootout.apps.judge.decide.candidates import candidate_of
 from shootout.apps.judge.decide.limits import judge_limits
 from shootout.apps.judge.decide.policy import Policy, as_policy
-from shootout.apps.judge.decide.question import candidate_of
 from shootout.core.constants import (
     ALPHA,
     BIAS_FLOOR,
@@ -275,7 +275,8 @@ def _check_metric(run: Analysed, rows: tuple[Row, Row], limits: Limits, *, is_fr
         if limits.metric and not is_free:
             limit = Limit.AGREEMENT if metric.limits == "agreement" else Limit.DROP
             policy = Policy(limits={limit: metric.limit or 0.0})
-            (one,) = judge_limits(policy, [candidate_of(run, with_metric(rows[1], [metric]))])[rows[1].arm]
+            candidate = candidate_of(run.cells[rows[1].group], with_metric(rows[1], [metric]))
+            (one,) = judge_limits(policy, [candidate])[candidate.label]
             told = _tell_finding(check.name, one, policy)
             reason = one.reason
             if change and limit is Limit.DROP:
@@ -313,7 +314,7 @@ def _check_policy(run: Analysed, rows: tuple[Row, Row], limits: Limits, *, is_fr
         return
     outputs, _ = _measure_outputs(run, rows, limits)
     judged = with_metric(other, outputs) if outputs and not is_free else other
-    for found in judge_limits(policy, [candidate_of(run, judged)])[other.arm]:
+    for found in judge_limits(policy, [candidate_of(run.cells[judged.group], judged)])[other.arm]:
         if not found.implied:
             yield _tell_finding(f"policy: {found.limit}", found, policy)
 
