@@ -25,8 +25,9 @@ from shootout.core.journal import journal
 from shootout.core.journal.journal import History
 from shootout.core.results.group import Group, group_of, withheld
 from shootout.core.stats.verdicts import Verdict
-from shootout.tell.answer import render_answer
+from shootout.tell.answer import tell_answer
 from shootout.tell.document import Document, Ratio, Row, ratio_of
+from shootout.tell.screen import write_lines
 
 COMMAND = "from shootout.cli import main; main()"
 LOOP = "import os\nbegan = os.getppid()\nwhile os.getppid() == began: [None for _ in range(100_000)]"
@@ -81,7 +82,7 @@ class Run:
     def sure(self) -> str:
         """Return the confidence that the answer states."""
         answer = self.document.answer[0]
-        lines = map(str, render_answer(answer, self.document.rows, self.document, WIDTH))
+        lines = map(str, write_lines(tell_answer(answer, self.document.rows, self.document), WIDTH))
         return next((line.removeprefix("Sure?").strip() for line in lines if line.startswith("Sure?")), "")
 
     @cached_property

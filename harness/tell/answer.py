@@ -1,4 +1,4 @@
-"""Write the first screen: what to ship in one group, how sure that is, what is faster, what was skipped, what next."""
+"""Tell the answer of one group in at most ten lines: what to ship, how sure that is, what is held back, what next."""
 
 from __future__ import annotations
 
@@ -7,11 +7,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rich.text import Text
-
 from shootout.backends import USUAL
 from shootout.core.contract import Precision, short
-from shootout.core.errors import FAILURES
 from shootout.core.scenario import find_scenario
 from shootout.core.schemes import FULL
 from shootout.core.stats.verdicts import LEAST_RESTARTS, MAX_ESTIMATE, Verdict
@@ -25,22 +22,19 @@ from shootout.tell.document import (
     GroupSummary,
     Metric,
     NoGain,
-    Passed,
     Ratio,
     Rival,
     Row,
     Shipped,
-    SmallerStep,
     WouldChange,
 )
 from shootout.tell.limits import Standing
 from shootout.tell.over_time import tell_ranking
 from shootout.tell.ratios import NEVER_TOGETHER, SPEED, WIDE, Words, inverse, tell_direction, tell_ratio
 from shootout.tell.report import Command, Line
-from shootout.tell.screen import NAMED, fold, write_lines
+from shootout.tell.screen import NAMED, fold
 from shootout.tell.wording import (
     BUSY_SHARE,
-    NO_LABELS,
     RANDOM_INPUTS,
     describe_noise,
     name_metric,
@@ -49,12 +43,9 @@ from shootout.tell.wording import (
     tell_error,
     tell_lost_part,
     tell_metric,
-    tell_metric_limit,
     tell_threads,
 )
 
-SHOWN = 8
-"""So many arms that don't share a reason are named; the table below has them all."""
 _PRECISION = re.compile(r"[^:]+:\w+:(\w+)")
 _OUTSIDE = re.compile(r", (?![^()]*\))")
 """The pattern between the parts of a group's name."""
@@ -74,16 +65,6 @@ CHOICES = {
     "shorter start": "faster start",
     "lower time": "lower time",
 }
-FASTER = "Faster, not shipped"
-
-
-def render_answer(
-    answer: Answer, rows: Sequence[Row], document: Document, width: int, *, full: bool = False
-) -> Iterator[Text]:
-    """Write one group's answer in so many columns; `rows` are the group's."""
-    yield from write_lines(tell_answer(answer, rows, document), width)
-    if full:
-        yield from write_lines(tell_details(answer), width)
 
 
 def tell_answer(answer: Answer, rows: Sequence[Row], document: Document) -> Iterator[Line]:
@@ -114,7 +95,7 @@ def tell_support(
     for ranking in (group.ranking for group in groups if any(row.over_time for row in rows)):
         yield Line("Drift", list(tell_ranking(ranking, rows)) if ranking else ())
     yield Line("Noise", list(_tell_noise(answer, groups)))
-    yield from _tell_lower_precision(answer, words)
+    yield from _tell_lower_precision(answer, rows, words)
 
 
 def tell_ship(answer: Answer, rows: Sequence[Row], figures: Sequence[str] = (), words: Words = SPEED) -> Line:
@@ -154,11 +135,9 @@ def _tell_undecided(answer: Answer) -> str:
     *others, last = fold((short(rival.arm) for rival in answer.unsettled), NAMED) or [""]
     if not last:
         return f"not decided: {answer.reason}"
-    return (
-        f"not decided: {', '.join(others)} and {last} aren't ruled out"
-        if others
-        else f"not decided: {last} isn't ruled out"
-    )
+    if not others:
+        return f"not decided: {last} isn't ruled out"
+    return f"not decided: {', '.join(others)} and {last} aren't ruled out"
 
 
 def choose_label(answer: Answer) -> str:
@@ -230,7 +209,7 @@ def _tell_sure(answer: Answer, rows: Sequence[Row], words: Words) -> Iterator[st
         place = "next" if answer.tied else "second"
         yield f"{place} is {short(answer.sure.closest.arm)}, {tell_ratio(answer.sure.closest.ratio, words=words)}"
         lost = [one for one in answer.passed if one.because == "slower" and one.against not in (None, answer.ship.arm)]
-        yield from fold((f"{short(one.arm)} is slower than {short(one.against or '')}" for one in lost), NAMED)
+        yield from fold((f"{short(one.arm)} is {words.more} than {short(one.against or '')}" for one in lost), NAMED)
 
 
 def _tell_open(answer: Answer, words: Words) -> Iterator[str]:
@@ -274,19 +253,16 @@ def _tell_what_noise_allows(answer: Answer) -> str:
     open_ = [rival.ratio for rival in (answer.unsettled or answer.tied)]
     if leads(answer):
         if answer.sure.seconds_needed is not None:
-            takes = span(answer.sure.seconds_needed)
-            more, race = (
-                f"about {takes} more would decide it",
-                f"a race of the open ones for about {takes} would decide it",
-            )
-            return more if answer.goes_on else race
+            takes = f"about {span(answer.sure.seconds_needed)}"
+            needed = f"{takes} more" if answer.goes_on else f"a race of the open ones for {takes}"
+            return f"{needed} would decide it"
         if not any(ratio and ratio.sd is not None for ratio in open_):
             return "too few restarts to decide"
         if answer.sure.nearest is None:
-            return "too much to decide yet"
+            return "more restarts would decide it"
         most = answer.sure.restarts_needed
-        needed = f"about {most:,}" if most else f"over {MAX_ESTIMATE:,}"
-        return f"{needed} restarts would be needed: use a quieter machine, or accept a tie"
+        many = f"about {most:,}" if most else f"over {MAX_ESTIMATE:,}"
+        return f"{many} restarts would be needed: use a quieter machine, or accept a tie"
     if any(ratio is None or ratio.verdict is Verdict.CANT_TELL for ratio in open_):
         return "enough for this choice, not to distinguish what is tied"
     low, high = answer.sure.closest.ratio.ends if answer.sure.closest and answer.sure.closest.ratio else (None, None)
@@ -294,7 +270,7 @@ def _tell_what_noise_allows(answer: Answer) -> str:
     return f"enough for this winner{'' if is_exact or not answer.sure.closest else ', not for exact margins'}"
 
 
-def _tell_lower_precision(answer: Answer, words: Words) -> Iterator[Line]:
+def _tell_lower_precision(answer: Answer, rows: Sequence[Row], words: Words) -> Iterator[Line]:
     """Tell the fastest of those that are held back, and what would let it be shipped; else why none gains."""
     held, ship = find_faster(answer), answer.ship
     if ship and held:
@@ -305,10 +281,21 @@ def _tell_lower_precision(answer: Answer, words: Words) -> Iterator[Line]:
             parts.append(f"{len(held) - 1} more in the table")
         yield Line(name_precision(first.arm), parts, list(list_ways_out(first)))
     elif answer.no_gain:
-        parts = [f"no gain: {next(tell_no_gains(answer))}"]
+        parts = [f"no gain: {tell_no_gain(answer.no_gain[0])}"]
         if len(answer.no_gain) > 1:
             parts.append(f"{len(answer.no_gain) - 1} more in the table")
         yield Line(name_precision(answer.no_gain[0].arm), parts)
+    elif lower := [row for row in rows if _is_lower(row, answer)]:
+        ratios = {row.arm: ratio for row in lower if row.end_to_end and (ratio := row.end_to_end.ship_ratio)}
+        arm = min(ratios, key=lambda arm: ratios[arm].value)
+        yield Line(name_precision(arm), [f"no gain: {arm} is {tell_ratio(ratios[arm], ship.arm if ship else '')}"])
+
+
+def _is_lower(row: Row, answer: Answer) -> bool:
+    """Return whether a row in a lower precision was compared with what a run ships, and may not be shipped."""
+    if answer.ship is None or answer.ship.admitted == "policy" or row.arm in answer.eligible:
+        return False
+    return row.precision not in FULL and row.end_to_end is not None and row.end_to_end.ship_ratio is not None
 
 
 def name_precision(arm: str) -> str:
@@ -349,26 +336,6 @@ def tell_no_folder(answer: Answer) -> list[str]:
         compared = f", {tell_ratio(answer.instead.ratio)}" if answer.instead.ratio else ""
         told.append(f"or ship {short(answer.instead.arm)}{compared}:")
     return told
-
-
-def tell_details(answer: Answer) -> Iterator[Line]:
-    """Tell what stands below the answer with `--full`: all that is held back or doesn't gain, and smaller files."""
-    held = find_faster(answer)
-    if not leads(answer) and answer.sure.command and answer.sure.nearest:
-        needed = f"about {answer.sure.restarts_needed} restarts would distinguish {short(answer.sure.nearest)}"
-        yield Line("Settle", [needed], [Command(text=answer.sure.command)])
-    for number, line in enumerate(tell_faster(answer)):
-        yield Line("" if number else "Held", [line])
-    yield Line("", commands=[*list_ways_in(held), *(Command(label=MIX, text=one.mix) for one in held[:1] if one.mix)])
-    for number, line in enumerate(tell_no_gains(answer)):
-        yield Line("" if number else "No gain", [line])
-    yield Line("", commands=list(list_ways_in(answer.no_gain)))
-    yield Line("Not", list(tell_unsound(answer)))
-    yield Line("", commands=list(list_ways_in_refused(answer)))
-    yield Line("Smaller", list(map(tell_step, answer.smaller)))
-    yield Line("FP32", list(tell_changes(answer.would_change)))
-    if answer.elsewhere:
-        yield Line("Other", ["on all other runtimes"], [Command(text=answer.elsewhere)])
 
 
 def list_ways_out(held: WouldChange) -> Iterator[Command]:
@@ -503,34 +470,15 @@ def tell_race(groups: Sequence[GroupSummary], among: str = "group") -> Iterator[
     yield tell_controls(groups, among)
 
 
-EXPLAIN, MIX = "layer by layer:", "leave some in float:"
 MEASURE, MEASURE_OWN, ACCEPT = "measure it:", "measure your own:", "accept it:"
 OWN_MODEL = "shootout run MODEL.onnx --inputs X.npz --labels Y.npz"
 CHOSEN_IF = "(chosen if it loses under 1 point of accuracy)"
 CHOSEN_IF_BY_METRIC = "(chosen if it loses under 1 % of its score)"
-MOST_FASTER = 4
-"""So many targets that are faster than the shipped one are named."""
 
 
 def find_faster(answer: Answer) -> list[WouldChange]:
     """Return what is faster than the shipped one and may not be shipped."""
     return [change for change in answer.would_change if change.when == "looser"]
-
-
-def tell_faster(answer: Answer) -> Iterator[str]:
-    """Tell how much faster each one is, and why it may not be shipped; a reason that all share is told once."""
-    faster, than = find_faster(answer), short(answer.ship.arm) if answer.ship else ""
-    reasons = {change.why or "" for change in faster}
-    is_shared = len(reasons) == 1 < len(faster)
-    for change in faster[:MOST_FASTER]:
-        told = tell_ratio(change.ratio, than) if change.ratio else NEVER_TOGETHER
-        told += f", {tell_cost(change)}" if change.why in (NO_LABELS, RANDOM_INPUTS) else ""
-        why = "" if is_shared else f": {change.why}"
-        yield f"{short(change.arm)}  {told}{why}"
-    if len(faster) > MOST_FASTER:
-        yield f"{len(faster) - MOST_FASTER} more, which the table has"
-    if is_shared:
-        yield f"each: {reasons.pop()}"
 
 
 def find_measure(held: WouldChange) -> Command | None:
@@ -541,61 +489,7 @@ def find_measure(held: WouldChange) -> Command | None:
     return Command(label=MEASURE_OWN, text=OWN_MODEL) if held.why == RANDOM_INPUTS else None
 
 
-def list_ways_in(some: Sequence[NoGain | WouldChange]) -> Iterator[Command]:
-    """List what to type to see the first of these that can be looked into, layer by layer."""
-    if first := next((one for one in some if one.explain), None):
-        yield Command(label=EXPLAIN, text=first.explain or "")
-
-
-def list_ways_in_refused(answer: Answer) -> Iterator[Command]:
-    """List what to type to find the layer of the first target whose outputs were refused, and to spare such layers."""
-    failed = [group for group in answer.not_raced if group.cause in FAILURES]
-    if fix := next((group.fix for group in failed if group.fix), None):
-        yield Command(label=EXPLAIN, text=fix)
-    if mix := next((group.mix for group in failed if group.mix), None):
-        yield Command(label=MIX, text=mix)
-
-
-def tell_no_gains(answer: Answer) -> Iterator[str]:
-    """Tell why lower precisions aren't faster than the FP32 of their own backend."""
-    told = (
-        f"{short(one.arm)} is {tell_ratio(one.why.ratio, _name_own(one.why.against))}: {one.why.text}"
-        for one in answer.no_gain
-    )
-    yield from fold(told, MOST_FASTER)
-
-
-def _name_own(against: str) -> str:
-    return "its own FP32" if against.endswith(f":{Precision.FP32}") else short(against)
-
-
-def tell_unsound(answer: Answer) -> Iterator[str]:
-    """Name the targets that have no sound time, and why."""
-    unsound = [passed for passed in answer.passed if passed.because == "unsound"]
-    told = (f"{short(passed.arm)}: {(passed.reason or '').removeprefix(passed.arm).strip()}" for passed in unsound)
-    yield from fold(told, SHOWN)
-
-
-def tell_cost(change: Passed | WouldChange | SmallerStep) -> str:
-    """Tell what it does to the outputs."""
-    if change.metric:
-        metric = change.metric
-        told = tell_metric(metric) if metric.standing is Standing.MET else tell_metric_limit(metric)
-        return ", ".join(filter(None, [told, tell_lost_part(metric)]))
-    if change.relative_l2 is None:
-        return "error unknown"
-    return f"its outputs differ by {tell_error(change.relative_l2)}"
-
-
-def tell_step(step: SmallerStep) -> str:
-    """Describe a smaller artifact than that of the arm to ship, and what it costs."""
-    time = tell_ratio(step.ratio) if step.ratio else NEVER_TOGETHER
-    return f"{short(step.arm)}: model {size(step.artifact_bytes)}, {time}, {tell_cost(step)}"
-
-
-def tell_changes(changes: Iterable[WouldChange]) -> Iterator[str]:
-    """Tell what would be shipped if nothing but plain FP32 counted."""
-    for change in changes:
-        name = short(change.arm)
-        if change.when == "tighter":
-            yield f"if only plain FP32 may ship: {name}{f', {tell_ratio(change.ratio)}' if change.ratio else ''}"
+def tell_no_gain(one: NoGain) -> str:
+    """Tell why a lower precision isn't faster than the FP32 of its own backend."""
+    own = "its own FP32" if one.why.against.endswith(f":{Precision.FP32}") else short(one.why.against)
+    return f"{short(one.arm)} is {tell_ratio(one.why.ratio, own)}: {one.why.text}"

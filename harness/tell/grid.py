@@ -16,24 +16,22 @@ from shootout.core.exported.request import name_model
 from shootout.core.scenario import find_scenario
 from shootout.core.units import counted, duration, size
 from shootout.tell.answer import (
-    FASTER,
-    MOST_FASTER,
     find_faster,
     list_ways_out,
     name_reference,
     qualify,
-    render_answer,
     tell_against_usual,
+    tell_answer,
     tell_choice,
     tell_error_of_ship,
     tell_machine,
     tell_no_folder,
     tell_race,
     tell_same_classes,
-    tell_step,
 )
 from shootout.tell.columns import Cell, choose_unit, fits, make_table, stack_tables, write_figure
 from shootout.tell.compared import REFUSED, SHIPS, Compared
+from shootout.tell.details import tell_details, tell_step
 from shootout.tell.document import Answer, Crossover, Document, Row, WouldChange
 from shootout.tell.ratios import inverse, tell_ratio
 from shootout.tell.report import Command, Line
@@ -41,6 +39,8 @@ from shootout.tell.screen import NAMED, NARROWEST, WIDEST, bold, fold, labeled, 
 from shootout.tell.skipped import SHOWN_REASONS
 from shootout.tell.wording import tell_metric
 
+FASTER, MOST_FASTER = "Faster, not shipped", 4
+"""Label of what is faster and may not be shipped; and how many of these are named."""
 CHANGES_BY, FASTER_BY = "Changes by ", "Faster by "
 """Labels of what to ship along an axis, and of which of two is faster."""
 SURE = "Sure"
@@ -68,7 +68,8 @@ def render_answers(document: Document, width: int, *, full: bool = False) -> lis
     narrow = max(min(width, WIDEST), NARROWEST)
     if len(document.answer) == 1:
         (answer,) = document.answer
-        return [*render_answer(answer, document.rows_of(answer.group), document, narrow, full=full), Text()]
+        lines = [*tell_answer(answer, document.rows_of(answer.group), document)]
+        return [*write_lines([*lines, *(tell_details(answer) if full else ())], narrow), Text()]
     return [*_render_grid(document, width, narrow), Text()] if document.answer else []
 
 

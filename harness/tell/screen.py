@@ -117,11 +117,6 @@ def break_command(command: str, room: int) -> list[str]:
     return [*(f"{row} \\" for row in above), last]
 
 
-def typed(command: str, room: int) -> str:
-    """Break a command as `break_command` does, for a line that wraps where its rows end."""
-    return " ".join(map(glued, break_command(command, room)))
-
-
 def bold(line: str, until: int) -> Text:
     """Make the first letters of a line bold."""
     text = Text(line, no_wrap=True, overflow="ignore")

@@ -20,7 +20,8 @@ from shootout.apps.judge.decide.question import read_question
 from shootout.apps.judge.decide.screen import tell_decision
 from shootout.cli import app
 from shootout.tell.document import Document
-from shootout.tell.screen import INDENT, labeled, typed
+from shootout.tell.report import Command, Line
+from shootout.tell.screen import write_lines
 
 ROOT = Path(__file__).parents[2]
 RUN = ROOT / "results" / "reference" / "decide-digits"
@@ -50,17 +51,17 @@ def test_no_command_that_is_told_holds_an_ellipsis(folder: str):
 def test_a_command_of_several_lines_is_one_to_a_shell(width: int, name: str):
     words = ["shootout", "run", "--model", name, "--backends", "onnxruntime:cpu:fp32,openvino:cpu:fp32"]
     words += ["--threads", "1", "--goal", "best", "--max-time", "5m"]
-    lines = [line.plain for line in labeled("Sure", [f"As told:  {typed(shlex.join(words), width - INDENT)}"], width)]
+    lines = [line.plain for line in write_lines([Line("Next", commands=[Command(text=shlex.join(words))])], width)]
     assert max(map(len, lines)) <= width
     assert (len(lines) > 1) is (width < 200)
-    _, _, command = "\n".join(lines).partition("As told:")
+    command = "\n".join(lines).removeprefix("Next")
     assert shlex.split(command.replace("\\\n", "")) == words, "as a shell takes a backslash before a new line"
 
 
 @pytest.mark.parametrize("width", range(30, 60))
 def test_no_line_begins_with_a_dot_or_parts_a_figure_from_its_unit(width: int):
     items = [f"one of several long items that are wrapped between their words, {ns} ms and {ns} %" for ns in (5, 5.5)]
-    lines = [line.plain.strip() for line in labeled("Best", [*items, "a short one"], width)]
+    lines = [line.plain.strip() for line in write_lines([Line("Best", [*items, "a short one"])], width)]
     assert not any(line.startswith(("·", "ms", "%")) for line in lines)
 
 

@@ -16,6 +16,7 @@ from shootout.tell import answer as screen
 from shootout.tell import notes, table
 from shootout.tell.columns import BY_HEADER, COLUMNS
 from shootout.tell.compared import compare_rows
+from shootout.tell.details import tell_details
 from shootout.tell.document import Document, GroupSummary, Row
 from shootout.tell.grid import tabulate_answers, write_support_of_all
 from shootout.tell.machines import list_facts
@@ -104,7 +105,7 @@ def _tell_more(document: Document) -> list[Line]:
     """Tell what stands behind the answers, that of several groups below the group's name."""
     lines: list[Line] = []
     for answer in document.answer:
-        told = [line for line in screen.tell_details(answer) if line.parts or line.commands]
+        told = [line for line in tell_details(answer) if line.parts or line.commands]
         lines += [Line("", subject=answer.group)] if told and len(document.answer) > 1 else []
         lines += told
     return lines
