@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Group
+from rich.text import Text
 
 from shootout.apps.judge.analysis import analyse_cells
 from shootout.apps.judge.compare.compare import compare_folders
@@ -44,7 +45,7 @@ def print_decision(policy: Policy, document: Document, *, full: bool, as_json: b
     data = document.model_dump(mode="json", by_alias=True) | {"decision": decision.model_dump(mode="json")}
     decided = follow_decision(document, decision, question)
     tables = render_tables(decided, width(), full=full)
-    print_answer(Group(*screen, tables), data, as_json=as_json)
+    print_answer(Group(*screen, Text(), tables), data, as_json=as_json)
     return decision.exit_code
 
 

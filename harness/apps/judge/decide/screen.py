@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -18,7 +18,7 @@ from shootout.core.stats.verdicts import Verdict
 from shootout.core.units import duration, number, size
 from shootout.tell import reproduce
 from shootout.tell.answer import leads, tell_next, tell_question, tell_ship, tell_support
-from shootout.tell.columns import choose_unit, make_table, write_time
+from shootout.tell.columns import choose_unit, fit_table, fits, make_table, write_time
 from shootout.tell.compared import REFUSED, SHIPS
 from shootout.tell.document import Answer, Ratio, Rival, Row, Sure, WouldChange, tell_finding
 from shootout.tell.limits import Limit, Standing
@@ -47,7 +47,7 @@ _QUANTITIES = {
     Objective.SIZE: "file",
     Objective.INSTALL: "runtime",
 }
-WHY_NOT = "why not"
+WHY_NOT, LEADS = "why not", "leads so far"
 READING = "(a to b): holds for all comparisons together at 95 %"
 """Explains the brackets."""
 APART = "*"
@@ -56,18 +56,30 @@ APART = "*"
 
 def render(decision: Decision, question: Question, width: int) -> list[RenderableType]:
     """Render the whole screen in so many columns: the lines, the table of candidates, what was skipped."""
-    table, ratios = list_candidates(decision), [one.ratio for one in decision.candidates if one.ratio]
+    ratios = [one.ratio for one in decision.candidates if one.ratio]
     notes = [READING] if any(one.verdict is not Verdict.CANT_TELL and one.low != one.high for one in ratios) else []
     notes += [f"{APART}: {NEVER_TOGETHER}"] if any(_is_apart(decision, one) for one in ratios) else []
-    cells = [dict(zip(table.headers, row, strict=True)) for row in table.rows]
     among = "run" if 1 < len(question.answers) == len(question.documents) else "group"
     return [
         *write_lines(tell_decision(decision, question), width),
         Text(),
-        *([make_table(table.headers, cells, left=table.left, long=[WHY_NOT])] if cells else []),
+        *_write_candidates(decision, width),
         *write_lines(tell_missing(question.answers, question.documents, among), width),
         *([Text(f"{'. '.join(notes)}.", style="dim")] if notes else []),
     ]
+
+
+def _write_candidates(decision: Decision, width: int) -> Iterator[RenderableType]:
+    """Write the table of candidates; reasons without room in it stand below it, by the candidates that share them."""
+    table = list_candidates(decision)
+    rows = [dict(zip(table.headers, row, strict=True)) for row in table.rows]
+    if not rows or fits(make_table(table.headers, rows, left=table.left), width):
+        yield from [make_table(table.headers, rows, left=table.left)] if rows else []
+        return
+    headers = [name for name in table.headers if name != WHY_NOT]
+    yield fit_table(headers, rows, width, left=table.left)
+    for index, told in enumerate(_tell_reasons(decision, decision.candidates)):
+        yield from write_lines([Line("" if index else "Not", [told])], width)
 
 
 def tell_decision(decision: Decision, question: Question) -> Iterator[Line]:
@@ -234,12 +246,17 @@ def _tell_met_limits(decision: Decision) -> Iterator[str]:
 
 def _tell_unknown(decision: Decision) -> Iterator[str]:
     """Name the candidates that may meet every limit and aren't known to be worse, by what isn't known of them."""
+    unknown = (one for one in decision.candidates if one.standing is Standing.UNKNOWN)
+    open_ = (one for one in unknown if not one.ratio or one.ratio.verdict is not Verdict.SLOWER)
+    yield from fold(_tell_reasons(decision, (one for one in open_ if not is_faster(one.ratio))), NAMED)
+
+
+def _tell_reasons(decision: Decision, among: Iterable[Judged]) -> Iterator[str]:
+    """Tell why some may not be shipped, each reason once."""
     reasons = dict[str, list[str]]()
-    for judged in decision.candidates:
-        is_told = judged.ratio and (judged.ratio.verdict is Verdict.SLOWER or is_faster(judged.ratio))
-        if judged.standing is Standing.UNKNOWN and not is_told:
-            reasons.setdefault(tell_why_not(decision, judged), []).append(short(judged.candidate))
-    yield from fold((f"{', '.join(fold(names, NAMED))}: {why}" for why, names in reasons.items()), NAMED)
+    for judged in among:
+        reasons.setdefault(tell_why_not(decision, judged), []).append(short(judged.candidate))
+    return (f"{', '.join(fold(names, NAMED))}: {why}" for why, names in reasons.items() if why)
 
 
 def _tell_stability(decision: Decision) -> Iterator[str]:
@@ -304,11 +321,12 @@ def list_candidates(decision: Decision) -> Table:
     marks = {one.candidate: " " if one.standing is Standing.MET else REFUSED for one in best}
     marks |= {decision.leader: SHIPS} if decision.leader else {}
     against = f"against {short(decision.leader)}" if decision.leader else "against"
+    leads = LEADS if decision.is_open else SHIPPED
     columns = {
         "target": [f"{marks[one.candidate]} {one.candidate}" for one in best],
         name_objective(decision.policy): [tell_objective(decision, one) for one in best],
         against: [
-            SHIPPED if one.candidate == decision.chosen else compare_objective(decision, one.ratio) for one in best
+            leads if one.candidate == decision.leader else compare_objective(decision, one.ratio) for one in best
         ],
         WHY_NOT: [tell_why_not(decision, one) for one in best],
     }
