@@ -47,7 +47,7 @@ from shootout.tell.wording import (
 )
 
 _PRECISION = re.compile(r"[^:]+:\w+:(\w+)")
-_OUTSIDE = re.compile(r", (?![^()]*\))")
+OUTSIDE = re.compile(r", (?![^()]*\))")
 """The pattern between the parts of a group's name."""
 SO_FAR = ", leads so far"
 """Follows the name of an arm that isn't known to be the fastest."""
@@ -178,7 +178,7 @@ def tell_question(answer: Answer, rows: Sequence[Row], documents: Sequence[Docum
 
 def list_title_parts(answer: Answer, rows: Sequence[Row], environment: Mapping[str, Any]) -> list[str]:
     """List model, inputs, batch, threads and machine."""
-    model, *more = _OUTSIDE.split(answer.group)
+    model, *more = OUTSIDE.split(answer.group)
     inputs = [answer.inputs] if answer.inputs else []
     return [model, *inputs, *more, *tell_threads_beside(more, rows), *tell_machine(environment)]
 

@@ -40,16 +40,13 @@ UNCHECKED = "unchecked"
 
 SCALES = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 """Nanoseconds in each unit of time, rising."""
-LEAST, MOST = 1e-3, 1e4
+LEAST, MOST = 1e-3, 1e6
 """The figures that a table writes in its unit; a time outside keeps a unit of its own."""
 
 
-def choose_unit(shown_ns: float, times_ns: Iterable[float]) -> str:
-    """Choose the unit of a table's times: that of what ships, or the next if a time would have five digits."""
-    units = [*SCALES]
-    at = max((number for number, unit in enumerate(units) if shown_ns >= SCALES[unit]), default=0)
-    longest = max(times_ns, default=0.0)
-    return units[min(at + (longest >= MOST * SCALES[units[at]]), len(units) - 1)]
+def choose_unit(shown_ns: float) -> str:
+    """Choose the unit of a table's times: that of what ships, as people read it."""
+    return max((unit for unit in SCALES if shown_ns >= SCALES[unit]), key=SCALES.__getitem__, default="ns")
 
 
 def write_time(ns: float, unit: str) -> str:
@@ -63,7 +60,7 @@ def write_figure(ns: float, unit: str) -> str:
     figure = ns / SCALES[unit]
     if not LEAST <= figure < MOST:
         return ""
-    return f"{figure:#.3g}".rstrip(".") if figure < 1000 else f"{figure:.0f}"
+    return f"{figure:#.3g}".rstrip(".") if figure < 999.5 else f"{float(f'{figure:.3g}'):,.0f}"
 
 
 def against(ratio: Ratio) -> Text:
@@ -313,6 +310,8 @@ def fit_table(
     if has_room(headers, _narrow_long_cells(lines, long), width, titles=titles):
         return make_table(headers, lines, long=long, **how)
     first, *others = headers
+    shown = [(titles or {}).get(name, name) for name in others]
+    head = max((title.count("\n") for title in shown), default=0) + _HEAD_LINES
     parts: list[RenderableType] = [Text((titles or {}).get(first, first))]
     figures = make_table(others, lines, **how)
     page = _UNBOUNDED.render_lines(figures, _UNBOUNDED.options.update(width=_measure(figures)), pad=False)
@@ -320,9 +319,9 @@ def fit_table(
     names = [Name(str(line[first])) for line in lines]
     for index, text in enumerate(told):
         text.rstrip()
-        parts += [names[index - _HEAD_LINES]] if index >= _HEAD_LINES else []
+        parts += [names[index - head]] if index >= head else []
         indented = Text("    ").append_text(text)
-        if index == _HEAD_LINES - 1:
+        if index == head - 1:
             indented.truncate(width)  # the rule; figures go on in a further line instead
         parts += [indented] if text else []
     return Group(*parts)
@@ -337,7 +336,7 @@ def _narrow_long_cells(lines: Sequence[Mapping[str, Cell]], long: Collection[str
 
 
 _HEAD_LINES = 2
-"""Lines of a table's headers: the titles, and the rule."""
+"""Lines of a table's headers: a title in one line, and the rule."""
 
 
 def has_room(

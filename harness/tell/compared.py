@@ -98,5 +98,5 @@ def compare_rows(summary: GroupSummary, document: Document) -> Compared:
     timed = sorted((row for row in rows if row.end_to_end), key=lambda row: (found.is_refused(row), found.time_ns(row)))
     shown = next((row for row in timed if row.arm == found.reference), None)
     times = {row.arm: found.time_ns(row) for row in timed}
-    unit = choose_unit(times[shown.arm] if shown else min(times.values(), default=1e6), times.values())
+    unit = choose_unit(times[shown.arm] if shown else min(times.values(), default=1e6))
     return replace(found, rows=(*timed, *(row for row in rows if not row.end_to_end)), unit=unit)

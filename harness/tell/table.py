@@ -27,8 +27,9 @@ from shootout.tell.columns import (
 )
 from shootout.tell.compared import REFUSED, SHIPS, Compared, compare_rows
 from shootout.tell.document import Document, GroupSummary, Row
-from shootout.tell.grid import render_answers, render_sweeps, tell_marks
-from shootout.tell.screen import NOTEBOOK_WIDTH, render_pre
+from shootout.tell.grid import render_answers, ships_everywhere, tell_group_details
+from shootout.tell.screen import NOTEBOOK_WIDTH, WIDEST, render_pre, write_lines
+from shootout.tell.sweep import render_sweep, tell_marks
 
 NOTE = "note"
 """The column without a title: why a row may not be shipped."""
@@ -80,7 +81,8 @@ def render_tables(document: Document, width: int, *, full: bool = False) -> Rend
         parts, headers = _fit_table(shown[0], width)
         legend = [*tell_legend(shown, headers)]
     else:
-        parts, legend = render_sweeps(shown, width), [*tell_marks(shown)]
+        parts = render_sweep(shown, width, is_optional=not ships_everywhere(document.answer))
+        legend = [*tell_marks(shown)] if parts else []
     has_rows = any(found.rows for found in shown)
     parts += notes.tell_run(document, full=full, width=width)
     parts += [Text(" ".join(legend))] if has_rows and legend else []
@@ -102,6 +104,8 @@ def _render_whole_group(found: Compared, document: Document, width: int) -> Iter
     if lines:
         first = [name for name in ("target", "time", SHIP if found.ship else BASELINE) if name in headers]
         yield from stack_tables(headers, lines, width, first=first, left=[NOTE], titles=_title_columns(found))
+    if found.answer and len(document.answer) > 1:
+        yield from write_lines(tell_group_details(found.answer), min(width, WIDEST))
     yield from notes.tell_group(found.summary, document)
 
 

@@ -88,7 +88,7 @@ def test_each_target_stands_at_its_ratio_to_what_ships_and_has_its_time():
     assert told == {
         "fast": (CHOSEN, 1.0, "500 us", "ships"),
         "same": (EVEN, 1.01, "505 us", "same (within 3.0 %)"),
-        "slow": (BEHIND, 4.0, "2000 us", "4.00x slower (3.92 to 4.08)"),
+        "slow": (BEHIND, 4.0, "2,000 us", "4.00x slower (3.92 to 4.08)"),
         "wrong:cpu:int8": (SOFT, 0.4, "200 us", "2.50x faster (2.45 to 2.55), accuracy unknown"),
     }
     assert [*found] == [*told], "what may not be shipped comes last, and what was skipped isn't drawn"

@@ -45,13 +45,12 @@ def test_a_study_races_its_sizes_and_tells_between_which_the_lead_changes(stage:
     assert (found.low, found.high, found.ships) == (32, 16_384, True)
     assert found.low < TRUTH < found.high
     console = Console(width=200, record=True, quiet=False, file=(tmp_path / "text").open("w"))
-    console.print(table.render(document, 200))
-    text = console.export_text()
-    assert "Changes by batch  numpy up to 32, onnxruntime from 16384 on" in text
+    console.print(table.render(document, 200, full=True))
+    text = console.export_text(clear=False)
+    assert "Changes numpy up to batch 32, onnxruntime from 16384 on" in text
     command = "shootout run --model digits --backends numpy:cpu:fp32,onnxruntime:cpu:fp32 --threads 1"
     assert found.between == f"{command} --batch 160,768,3584"
     assert found.between in " ".join(text.replace("\\\n", " ").split())
-    console.print(table.render(document, 200, full=True))
     assert console.export_text().count("Control (") == len(document.groups)
 
 

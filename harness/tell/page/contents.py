@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any
@@ -18,10 +18,9 @@ from shootout.tell.columns import BY_HEADER, COLUMNS
 from shootout.tell.compared import compare_rows
 from shootout.tell.details import tell_details
 from shootout.tell.document import Document, GroupSummary, Row
-from shootout.tell.grid import tabulate_answers, write_support_of_all
+from shootout.tell.grid import DECIDED, tabulate_answers, tell_answers, tell_changes_of_all
 from shootout.tell.machines import list_facts
 from shootout.tell.report import Figure, Line, Report, Table
-from shootout.tell.screen import ANY_WIDTH
 
 OPEN = 3
 """So many groups with an answer have their table open; the others are folded."""
@@ -96,26 +95,18 @@ def _tell_answer(document: Document) -> list[Line]:
     if not answers:
         return [Line("", subject="No answer: nothing was measured"), Line("", machine)]
     if len(answers) > 1:
-        told = write_support_of_all(document, ANY_WIDTH)
-        return [Line("", subject=f"What to ship, in {len(answers)} groups"), Line("", machine), *as_lines(told)]
+        return [line for line in tell_answers(document) if line.parts or line.subject or line.commands]
     return [*screen.tell_answer(answers[0], document.rows_of(answers[0].group), document)]
 
 
 def _tell_more(document: Document) -> list[Line]:
     """Tell what stands behind the answers, that of several groups below the group's name."""
-    lines: list[Line] = []
+    lines = [line for line in tell_changes_of_all(document) if line.parts]
     for answer in document.answer:
         told = [line for line in tell_details(answer) if line.parts or line.commands]
         lines += [Line("", subject=answer.group)] if told and len(document.answer) > 1 else []
         lines += told
     return lines
-
-
-def as_lines(texts: Iterable[Text]) -> Iterator[Line]:
-    """Take rows of a terminal apart into label and rest."""
-    for text in texts:
-        until = max((span.end for span in text.spans), default=0)
-        yield Line(text.plain[:until].strip(), [text.plain[until:].strip()])
 
 
 def _list_groups(document: Document) -> list[GroupSummary]:
@@ -128,9 +119,9 @@ def _tabulate_answers(document: Document) -> Table:
     headers, lines = tabulate_answers(document)
     return Table(
         title="What to ship in each group",
-        headers=headers,
+        headers=["" if name == DECIDED else name for name in headers],
         rows=[[line[name] for name in headers] for line in lines],
-        left=[name for name in headers if name not in ("time", "size", "accuracy", "error")],
+        left=[name for name in headers if name not in ("time", DECIDED)],
     )
 
 

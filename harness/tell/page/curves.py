@@ -12,12 +12,12 @@ from shootout.core.exported.request import name_model
 from shootout.core.units import duration
 from shootout.tell.compared import compare_rows
 from shootout.tell.document import Crossover, Document, Row
-from shootout.tell.grid import find_sweeps
 from shootout.tell.limits import limit_digits
 from shootout.tell.page.charts import can_show
 from shootout.tell.page.contents import MeasuredRun
 from shootout.tell.page.points import Point, PointPanel, bound_time, draw_points
 from shootout.tell.report import Figure
+from shootout.tell.sweep import find_sweeps
 
 
 def draw_curves(run: MeasuredRun) -> Figure | None:

@@ -226,7 +226,7 @@ def tell_objective(decision: Decision, judged: Judged) -> str:
     if objective is Objective.COST:
         return f"{value:.3g}"
     shown = [found for one in decision.candidates if (found := _find_shown(decision, one))]
-    return write_time(value, choose_unit(min(shown), shown))
+    return write_time(value, choose_unit(min(shown)))
 
 
 def _find_shown(decision: Decision, judged: Judged) -> float:
