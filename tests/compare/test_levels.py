@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,6 +13,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from support.console import here
+from support.plain import as_plain
 from support.races import made
 from support.races.candidates import analysed
 from support.races.cells import GROUP, row
@@ -19,6 +21,7 @@ from support.races.cells import GROUP, row
 from shootout.apps.judge.analysis import Analysed
 from shootout.apps.judge.compare.compare import CLONES, MOVED, NO_CONTROL, compare
 from shootout.apps.judge.compare.document import Fate
+from shootout.apps.judge.compare.screen import render_compared
 from shootout.apps.judge.to_ship import find_arm_to_ship
 from shootout.core.contract import Arm, Capabilities, Device, Precision, Target
 from shootout.core.errors import UsageError
@@ -248,3 +251,26 @@ def test_the_command_shows_a_screen_or_json(tmp_path: Path, monkeypatch: pytest.
     data = here("compare", one, elsewhere, "--json", cwd=tmp_path).data
     assert (data["schema"], data["level"]) == ("shootout.compared/3", 2)
     assert data["merged"]["cells"][0]["pairs"][0]["fate"] == "holds"
+
+
+KEPT = Path(__file__).parents[1] / "report" / "screens" / "compared.txt"
+
+
+def test_screens_of_what_moved_and_what_flips_are_those_that_are_kept():
+    """A version that is slower, one that is faster, nothing that stayed, a run that doesn't count; two machines."""
+    history = [run(f"night {number}", timed("a", 100), timed("b", 200), timed("c", 300)) for number in range(5)]
+    moved = timed("a", 130, version="2"), timed("b", 150, version="2"), timed("c", 300), timed("d", 10)
+    others = {
+        "two versions": run("after", *moved, facts={"libraries": {"lib": "2"}}),
+        "nothing stayed": run("after", *(timed(name, 100, version="2") for name in "abc")),
+        "no control": run("after", timed("a", 300), timed("b", 200), unvouched="the copy came out different"),
+        "two machines": run("other", timed("a", 900), timed("b", 400), timed("c", 300), machine="3"),
+    }
+    told = []
+    for name, other in others.items():
+        document = compare(BEFORE, other, history)
+        told.append(f"=== {name}\n{as_plain(render_compared(document, 100, full=False), 100)}\n")
+    text = "\n".join(told)
+    if os.environ.get("SCREENS") == "write":
+        KEPT.write_text(text, encoding="utf-8")
+    assert text == KEPT.read_text(encoding="utf-8"), "read the difference, then write it by SCREENS=write"

@@ -305,12 +305,6 @@ def test_a_merged_folder_that_broke_midway_can_be_made_again(
     assert len(expand_merged([tmp_path / "both"])) == 2
 
 
-def test_the_screen_says_what_flips_by_the_letters_of_places(runs: list[Path], tmp_path: Path):
-    shown = here("merge", *runs, cwd=tmp_path).out
-    for words in ("Ship    a:cpu:fp32 everywhere", "Flips   a against b: 2.00x faster", "on A, 1.5"):
-        assert words in shown
-
-
 def test_an_index_of_a_stranger_is_refused(runs: list[Path], tmp_path: Path):
     write_merged(runs, tmp_path / "both")
     index = tmp_path / "both" / NAME

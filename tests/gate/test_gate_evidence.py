@@ -119,12 +119,6 @@ def test_the_error_s_line_names_the_limit_in_force(tmp_path: Path, bound: float 
     assert evidence(tmp_path, limits, fidelity={"error_bound": bound})["error"].limit == limit
 
 
-@pytest.mark.parametrize(("option", "example"), [("slower", "5%"), ("size", "10%")])
-def test_a_limit_without_its_unit_is_told_as_that_limit_is_written(option: str, example: str):
-    with pytest.raises(UsageError, match=f"is '5': write .* with their unit as {example}$|unit as {example}$"):
-        read_limits({option: "5"})
-
-
 def test_another_function_is_told_with_what_allows_it():
     strays = SimpleNamespace(relative_l2=0.93, error_bound=1e-5, standing="refused")
     mine: Any = SimpleNamespace(outcome="failed", fidelity=strays, reason="above", precision="fp32")
@@ -180,22 +174,6 @@ def test_the_record_of_a_folder_that_the_gate_itself_made_is_a_proof(tmp_path: P
 def test_what_breaks_is_no_fault_of_the_other_s(tmp_path: Path, arm: Arm, cause: NotRunKind, standing: Standing):
     left = not_run(made.GROUP, arm, NotRun(cause, "it hung", during="a round"))
     assert evidence(tmp_path, Limits(), also=[left])["error"].standing is standing
-
-
-ROWS = 2_000
-
-
-@pytest.mark.parametrize(
-    ("lost", "standing"),
-    [(0, Standing.MET), (10, Standing.UNKNOWN), (60, Standing.BROKEN)],
-)
-def test_accuracy_is_lost_in_pairs_of_rows(tmp_path: Path, lost: int, standing: Standing):
-    rows = "1" * ROWS, "0" * lost + "1" * (ROWS - lost)
-    found = evidence(tmp_path, Limits(metric="accuracy"), right=rows, given={"max_drop": "0.5pp"})["metric accuracy"]
-    assert (found.standing, found.limit) == (standing, "at most 0.005 lost")
-    sure = compare_means(*(list(map(float, one)) for one in rows), confidence=1 - 0.05 / 2)
-    assert sure
-    assert f"[{sure.low:+.2g}, {sure.high:+.2g}]" in (found.reason or ""), "the race has the other half of 5 %"
 
 
 INT8 = replace(made.B, target=replace(made.B.target, precision=Precision.INT8))

@@ -104,21 +104,6 @@ def test_the_summary_is_added_to_the_job_s_and_lines_are_printed_only_in_a_job(t
     assert "How it was measured" in summary.read_text()
 
 
-@pytest.mark.parametrize(
-    ("error", "heading"),
-    [
-        (UsageError("another\nmodel"), "## wrong use, exit code 2"),
-        (Unavailable("no numpy"), "## can't run here, exit code 6"),
-        (NothingMeasured("nothing"), "## no reference, exit code 3"),
-        (Undecided("unknown"), "## undecided, exit code 7"),
-    ],
-)
-def test_an_error_leaves_a_summary(tmp_path: Path, error: ShootoutError, heading: str):
-    summary = tmp_path / "summary.md"
-    github.tell_error(error, StringIO(), {github.SUMMARY: str(summary)})
-    assert summary.read_text().splitlines() == [heading, "", f"- {' '.join(str(error).split())}"]
-
-
 def test_no_text_begins_another_command():
     line = github.command("error", "100 %\n::warning::x\r", title="a: b, c\n::error::")
     assert line == "::error title=a%3A b%2C c%0A%3A%3Aerror%3A%3A::100 %25%0A::warning::x"
@@ -137,14 +122,6 @@ def test_what_is_printed_meanwhile_can_begin_no_command():
     with github.muted(stream := StringIO(), {}):
         pass
     assert stream.getvalue() == ""
-
-
-def test_an_error_is_told_as_what_it_is():
-    stream = StringIO()
-    github.tell_error(Undecided("nobody knows"), stream, JOB)
-    github.tell_error(Unavailable("no numpy"), stream, JOB)
-    github.tell_error(Unavailable("no numpy"), stream, {})
-    assert [line.split(" ")[0] for line in stream.getvalue().splitlines()] == ["::warning", "::error"]
 
 
 def test_the_summary_keeps_below_what_github_takes(tmp_path: Path):
@@ -169,3 +146,23 @@ def test_junit_has_a_case_for_each_thing_that_is_limited(tmp_path: Path, outcome
     assert int(root.get("tests", "0")) == sum(int(one.get("tests", "0")) for one in root)
     assert int(root.get("failures", "0")) == sum(int(one.get("failures", "0")) for one in root)
     assert "latency" in (tmp_path / "bencher.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("error", "heading", "level"),
+    [
+        (UsageError("another\nmodel"), "## wrong use, exit code 2", "::error"),
+        (Unavailable("no numpy"), "## can't run here, exit code 6", "::error"),
+        (NothingMeasured("nothing"), "## no reference, exit code 3", "::error"),
+        (Undecided("unknown"), "## undecided, exit code 7", "::warning"),
+    ],
+)
+def test_an_error_leaves_a_summary_and_a_line_in_a_job(tmp_path: Path, error: ShootoutError, heading: str, level: str):
+    summary, stream = tmp_path / "summary.md", StringIO()
+    github.tell_error(error, stream, {github.SUMMARY: str(summary)})
+    assert (summary.read_text().splitlines(), stream.getvalue()) == (
+        [heading, "", f"- {' '.join(str(error).split())}"],
+        "",
+    )
+    github.tell_error(error, stream, JOB)
+    assert stream.getvalue().split(" ")[0] == level

@@ -232,20 +232,6 @@ def test_its_folder_has_another_name_than_the_reference_s():
     assert racing.name_folder(contest(reference="shipped:numpy-cpu-fp32")) == "numpy-cpu-fp32-candidate"
 
 
-def test_a_machine_that_is_never_free_for_the_candidate_leaves_the_gate_undecided(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    def busy(*_: object, **__: object) -> None:
-        raise NothingMeasured("this machine is in use")
-
-    monkeypatch.setattr(racing, "make_plan", lambda study, **_: study)
-    monkeypatch.setattr(command, "measure", busy)
-    monkeypatch.setattr(command, "read_reference", lambda *_: SHIPPED)
-    monkeypatch.setattr(command, "plan_contest", lambda *_: contest())
-    monkeypatch.setattr(command.chosen_gpu, "choose_gpu", lambda *_: None)
-    assert command.gate(tmp_path, {"out": tmp_path / "gate"}, as_json=True) == 7
-
-
 @pytest.mark.parametrize(
     ("median_ns", "told"),
     [(16_500.0, "0.4 us a call for each input, up to 2.4 % in the candidate's favor; "), (None, "for each input; ")],

@@ -83,7 +83,7 @@ def tell_gate(gate: Gate, document: Document | None) -> Iterator[Line]:
         yield Line(label, [told for one, told in list_reasons(gate) if one is standing])
     is_open = any(one.name == TIME and one.standing is Standing.UNKNOWN for one in gate.checks)
     if document and gate.ratio and not (is_open and gate.outcome == "fail"):
-        enough = "too few restarts for this limit yet" if is_open else "little enough for this limit"
+        enough = "too few restarts for this limit yet" if is_open else "it doesn't change this outcome"
         yield Line("Noise", [f"{describe_noise(document.groups)}: {enough}"])
     yield Line("Next", commands=[*_list_next(gate)])
 
