@@ -102,7 +102,7 @@ def run(
         str,
         typer.Argument(
             metavar="MODEL|STUDY",
-            help=f"Model: {MODELS}. Or a study, by name (`shootout list studies`) or TOML file.",
+            help=f"Model: {MODELS}. Or a study: file.toml or a name (`shootout list studies`).",
         ),
     ] = "shootout",
     *,

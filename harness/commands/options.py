@@ -239,7 +239,7 @@ On = Annotated[
     typer.Option(
         "--on",
         help="Do it elsewhere (docs/fleet.md): ssh://[USER@]HOST[:PORT][/PATH/TO/PYTHON], several with commas; a run "
-        "also on a Ray cluster: ray:HOST:PORT, ray:auto.",
+        "also on ray:HOST:PORT.",
         metavar="ADDRESS",
         rich_help_panel=HelpGroup.OUTPUT,
     ),

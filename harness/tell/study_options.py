@@ -99,8 +99,8 @@ class Flag:
 
 
 MODELS = (
-    "net.onnx, a.onnx,b.onnx to compare files, config.json, forest.txt or forest.ubj, forest.joblib, net.py:make or "
-    "package.net:make, which run your code, or a name (`shootout list models`)"
+    "net.onnx, a.onnx,b.onnx to compare files, config.json, forest.txt, .ubj or .joblib, net.py:make or "
+    "package.net:make (your code runs), or a name (`shootout list models`)"
 )
 """How a model is named."""
 File = str | PathLike[str]
@@ -110,13 +110,13 @@ RATE = replace(PER_SECOND, worth={"/s": 1.0, "": 1.0})
 BACKENDS = Flag(
     TARGETS,
     "TARGETS",
-    f"Targets to measure, comma-separated: {EXAMPLES}, shipped:DIR. Repeat one for an A/A test.",
+    f"Targets, comma-separated: {EXAMPLES}, shipped:DIR. One twice: an A/A test.",
     read=read_names,
 )
 THREADS = Flag(
     TARGETS,
     "N,N",
-    "Threads of each target: 1,2 or all; default: each library's own number. Usually CPUs - 1.",
+    "Threads of each target: 1,2, all, or default (each library's own). Usually CPUs - 1.",
     read=read_threads,
 )
 OPTIONS = Flag(
@@ -152,8 +152,7 @@ ENV = Flag(
 MAX_TIME = Flag(
     STOP,
     "TIME",
-    "Stop after 90s, 2m or 1h, exports and builds included; a wait for another run on this machine isn't. Default: "
-    "90s of racing for --goal best.",
+    "Stop after 90s, 2m or 1h, exports and builds included. Default: 90s of racing for the goal `best`.",
     name="--max-time",
     read=read_seconds,
 )
@@ -188,7 +187,7 @@ class DataOptions(TypedDict, total=False):
         Flag(
             MODEL,
             "KEY=VALUES",
-            "Set a model's parameter, an ONNX file's axis, or another axis: KEY=1,8 or KEY='1..64 x2'.",
+            "Set a model's parameter, an ONNX file's size or another axis: KEY=1,8 or KEY='1..64 x2'.",
             name="--set",
             several=True,
             read=read_sets,
@@ -222,15 +221,15 @@ class DataOptions(TypedDict, total=False):
     ]
     truth: Annotated[
         File,
-        Flag(DATA, "FILE", "Truth for each row of --inputs, of any type and shape, for --metric: .npz or .parquet."),
+        Flag(DATA, "FILE", "Truth for each row of --inputs, for --metric: .npz or .parquet."),
     ]
     metric: Annotated[
         str,
         Flag(
             DATA,
             "NAME",
-            "Score each row by iou, mae or another (`shootout list metrics`), auto, or your own file.py:score. Without "
-            "--truth or --labels, score against the model's own FP32 outputs.",
+            "Score each row by a metric (`shootout list metrics`), auto, or your own file.py:score; without --truth or "
+            "--labels against the model's own FP32 outputs.",
         ),
     ]
     scores: Annotated[str, Flag(DATA, "OUTPUT", "Output that --labels or --metric NAME reads.")]
