@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -26,9 +27,9 @@ from shootout.core.contract import short
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.units import counted, duration
 from shootout.tell.answer import tell_machine
-from shootout.tell.columns import Cell, against, fits, make_table, stack_tables
-from shootout.tell.document import Answer
-from shootout.tell.ratios import LEAST_SHOWN, tell_direction, tell_ratio
+from shootout.tell.columns import Cell, against, choose_unit, fits, make_table, stack_tables, write_time
+from shootout.tell.document import Answer, Ratio
+from shootout.tell.ratios import LEAST_SHOWN, WIDE, tell_direction, tell_ratio
 from shootout.tell.report import Command, Line
 from shootout.tell.screen import NARROWEST, WIDEST, fold, name_targets, write_lines
 
@@ -170,16 +171,17 @@ def _tabulate_cell(
     }
     least = 1 if full or len(rows) == 1 else 2
     arms = [arm for arm, found in times.items() if len(found) >= least or (found and arm in best)]
-    worst = {arm: ratio.value for arm, ratio in cell.worst.items()}
-    arms.sort(key=lambda arm: (worst.get(arm, float("inf")), -len(times[arm]), min(times[arm])))
+    worst = cell.worst
+    arms.sort(key=lambda arm: (worst[arm].value if arm in worst else math.inf, -len(times[arm]), min(times[arm])))
+    unit = choose_unit(min((min(times[arm]) for arm in arms), default=0.0))
     lines: list[dict[str, Cell]] = []
     for arm in arms:
         line: dict[str, Cell] = {"target": short(arm)}
         for place, letter in letters.items():
-            time, ratio = _compare_to_best(rows[place].get(arm), cell.answers[place])
+            time, ratio = _compare_to_best(rows[place].get(arm), cell.answers[place], unit)
             line |= {letter: time, f"against {letter}'s best": ratio}
         if len(rows) > 1:
-            line["at worst"] = tell_direction(worst[arm], spread=2.0) if arm in worst else ""
+            line["at worst"] = _tell_factor(worst[arm]) if arm in worst else ""
         lines.append(line)
     if lines:
         flush = [name for name in lines[0] if name not in letters.values()]
@@ -192,16 +194,21 @@ def _tabulate_cell(
         yield from (Text(f"  {pair.fate}: {tell_pair(pair, letters)}") for pair in cell.pairs)
 
 
-def _compare_to_best(row: PlacedRow | None, answer: Answer) -> tuple[Cell, Cell]:
+def _tell_factor(ratio: Ratio) -> str:
+    """Write a ratio without its interval, in the digits that this bears."""
+    return tell_direction(ratio.value, spread=ratio.high / ratio.low if ratio.low and ratio.high else 2 * WIDE)
+
+
+def _compare_to_best(row: PlacedRow | None, answer: Answer, unit: str) -> tuple[Cell, Cell]:
     """Write a time, and how it compares with what the place ships: the time is that one's × the ratio."""
     timing, ship = row.end_to_end if row else None, answer.ship
     if row is None or timing is None:
         return Text("-" if row is None else row.outcome, style="dim"), ""
     if ship and ship.arm == row.arm:
-        return duration(ship.median_ns), Text("best", style="bold")
+        return write_time(ship.median_ns, unit), Text("best", style="bold")
     if ship is None or timing.ship_ratio is None:
-        return duration(timing.median_ns), ""
-    return duration(ship.median_ns * timing.ship_ratio.value), against(timing.ship_ratio)
+        return write_time(timing.median_ns, unit), ""
+    return write_time(ship.median_ns * timing.ship_ratio.value, unit), against(timing.ship_ratio)
 
 
 def _choose_first(headers: Sequence[str], lines: Sequence[Mapping[str, Cell]], width: int) -> Sequence[str]:
@@ -306,7 +313,8 @@ def _tell_floors(moved: Sequence[Moved]) -> Iterator[str]:
 
 def _render_session(session: SessionComparison, width: int, narrow: int) -> Iterator[RenderableType]:
     yield Text(session.group, style="bold")
-    lines = [_tabulate_move(move) for move in session.moved]
+    unit = choose_unit(min((min(move.a_ns, move.b_ns) for move in session.moved), default=0.0))
+    lines = [_tabulate_move(move, unit) for move in session.moved]
     if lines:
         headers = [name for name in lines[0] if any(str(line[name]) for line in lines)]
         flush = {"target", "B against A", "relative to", "changed"}
@@ -317,11 +325,11 @@ def _render_session(session: SessionComparison, width: int, narrow: int) -> Iter
     yield from write_lines(told, narrow)
 
 
-def _tabulate_move(move: Moved) -> dict[str, Cell]:
+def _tabulate_move(move: Moved, unit: str) -> dict[str, Cell]:
     return {
         "target": short(move.arm),
-        "A": duration(move.a_ns),
-        "B": duration(move.b_ns),
+        "A": write_time(move.a_ns, unit),
+        "B": write_time(move.b_ns, unit),
         "B against A": against(move.ratio) if move.ratio else "",
         "relative to": short(move.control) if move.control else "",
         "floor": f"{100 * move.floor:.1f} %" if move.floor else "",
