@@ -246,20 +246,22 @@ def tell_run(document: Document, *, full: bool, width: int = ANY_WIDTH) -> list[
     """
     told = [*write_lines(tell_missing(document.answer, [document]), width)]
     if full:
-        variables = document.environment.get("variables") or {}
-        set_ = ", ".join(f"{name}={value}" for name, value in variables.items())
-        lines = [
-            *_tell_front(document),
-            *([f"Set in the environment, for all targets: {set_}."] if set_ else []),
-            *describe_interpreters(document.environment),
-            *tell_ceilings(document),
-            *tell_time(document.spent_s),
-        ]
-        told += [Text(line, style="dim") for line in lines]
+        told += [Text(line, style="dim") for line in tell_circumstances(document)]
     told += [Text(f"warning: {warning}", style="yellow") for warning in document.warnings]
     if full or not any(answer.next for answer in document.answer):
         told += write_lines(tell_end(document), width)
     return told
+
+
+def tell_circumstances(document: Document) -> Iterator[str]:
+    """Tell what of a run is no row's: its front of scores, what was set, what the machine can do, where time went."""
+    yield from _tell_front(document)
+    if variables := document.environment.get("variables"):
+        told = ", ".join(f"{name}={value}" for name, value in variables.items())
+        yield f"Set in the environment, for all targets: {told}."
+    yield from describe_interpreters(document.environment)
+    yield from tell_ceilings(document)
+    yield from tell_time(document.spent_s)
 
 
 def _tell_whys(rows: Sequence[Row]) -> Iterator[str]:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     Chart = alt.LayerChart | alt.VConcatChart
 
-MORE = "What is held back, and other choices"
-"""Title of the lines behind an answer."""
+MORE, MEASURED = "What is held back, and other choices", "How it was measured"
+"""Titles of the lines behind an answer, and of notes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,8 +98,9 @@ class Report:
         more: lines that open with a click: what is held back, and other choices.
         warnings: what of the run is lost.
         tables: those of the first groups.
-        notes: by title, how it was measured, and what is to be said of rows.
-        evidence: tables that open with a click.
+        missing: lines below the tables: what was skipped or not tried.
+        notes: how it was measured, and what is to be said of rows: by group, of the whole run under "".
+        evidence: tables that open with a click, by the title of their fold.
     """
 
     name: str
@@ -109,8 +110,9 @@ class Report:
     warnings: Sequence[str] = ()
     figures: Sequence[Figure] = ()
     tables: Sequence[Table] = ()
+    missing: Sequence[Line] = ()
     notes: Mapping[str, Sequence[Cell]] = field(default_factory=dict)
-    evidence: Sequence[Table] = ()
+    evidence: Mapping[str, Sequence[Table]] = field(default_factory=dict)
 
     @property
     def title(self) -> str:

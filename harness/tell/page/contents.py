@@ -7,20 +7,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any
 
-from rich.text import Text
-
 from shootout.core.contract import short
 from shootout.core.journal.records import Played
 from shootout.core.results.run import read_run
 from shootout.tell import answer as screen
 from shootout.tell import notes, table
-from shootout.tell.columns import BY_HEADER, COLUMNS
+from shootout.tell.columns import BY_HEADER, COLUMNS, Cell
 from shootout.tell.compared import compare_rows
 from shootout.tell.details import tell_details
 from shootout.tell.document import Document, GroupSummary, Row
-from shootout.tell.grid import DECIDED, tabulate_answers, tell_answers, tell_changes_of_all
+from shootout.tell.grid import DECIDED, tabulate_answers, tell_answers, tell_changes_of_all, tell_group_details
 from shootout.tell.machines import list_facts
 from shootout.tell.report import Figure, Line, Report, Table
+from shootout.tell.skipped import tell_missing
 
 OPEN = 3
 """So many groups with an answer have their table open; the others are folded."""
@@ -30,7 +29,6 @@ METHOD = (
     "Every process was started afresh several times. The statistics compare whole restarts.",
 )
 """Sentences that hold for the measurement of every run."""
-MEASURED = "How it was measured"
 _LEFT = {column.header for column in COLUMNS if column.left}
 """Headers whose columns are flush left."""
 
@@ -58,10 +56,21 @@ def read(folder: Path, document: Document) -> MeasuredRun:
 def lay_out(run: MeasuredRun, figures: Sequence[Figure] = ()) -> Report:
     """Lay out what a run shows; its figures are drawn with the libraries of an extra, see `plots`."""
     document = run.document
-    every = {summary.name: _tabulate_group(summary, document, full=False) for summary in _list_groups(document)}
-    tables = [found for found in every.values() if found.rows]
-    full = [_tabulate_group(summary, document, full=True) for summary in _list_groups(document)]
+    groups = sorted(document.groups, key=lambda summary: not any(one.group == summary.name for one in document.answer))
+    tables = [found for group in groups if (found := _tabulate_group(group, document, full=False)).rows]
+    full = [found for group in groups if (found := _tabulate_group(group, document, full=True)).rows]
     few = min(OPEN, len(document.answer)) or OPEN
+    told: dict[str, list[Cell]] = {"": [*METHOD, *notes.tell_circumstances(document)]}
+    for group in groups:
+        name = table.title(group, document.rows_of(group.name)) if len(groups) > 1 else ""
+        told.setdefault(name, []).extend(notes.tell_group(group, document))
+    evidence = {
+        "Further groups": tables[few:],
+        "All columns": full,
+        "What ran, and the proof": [tabulate_proof(document)],
+        "Run order": [*_tabulate_order(run.played)],
+        "Environment": [_tabulate_environment(document)],
+    }
     return Report(
         name=f"{document.study} ({PurePath(document.run).name})" if document.study else PurePath(document.run).name,
         lines=_tell_answer(document),
@@ -70,14 +79,9 @@ def lay_out(run: MeasuredRun, figures: Sequence[Figure] = ()) -> Report:
         warnings=document.warnings,
         figures=figures,
         tables=tables[:few],
-        notes=dict(_tell_notes(document)),
-        evidence=[
-            *tables[few:],
-            *(found for found in full if found.rows),
-            tabulate_proof(document),
-            *_tabulate_order(run.played),
-            _tabulate_environment(document),
-        ],
+        missing=[line for line in tell_missing(document.answer, [document]) if line.parts],
+        notes={name: some for name, some in told.items() if some},
+        evidence={title: some for title, some in evidence.items() if some},
     )
 
 
@@ -95,24 +99,21 @@ def _tell_answer(document: Document) -> list[Line]:
     if not answers:
         return [Line("", subject="No answer: nothing was measured"), Line("", machine)]
     if len(answers) > 1:
-        return [line for line in tell_answers(document) if line.parts or line.subject or line.commands]
+        return [*tell_answers(document)]
     return [*screen.tell_answer(answers[0], document.rows_of(answers[0].group), document)]
 
 
 def _tell_more(document: Document) -> list[Line]:
     """Tell what stands behind the answers, that of several groups below the group's name."""
-    lines = [line for line in tell_changes_of_all(document) if line.parts]
-    for answer in document.answer:
-        told = [line for line in tell_details(answer) if line.parts or line.commands]
-        lines += [Line("", subject=answer.group)] if told and len(document.answer) > 1 else []
-        lines += told
-    return lines
+    answers, lines = document.answer, [*tell_changes_of_all(document)]
+    for answer in answers:
+        told = [*(tell_group_details if len(answers) > 1 else tell_details)(answer)]
+        lines += [Line("", subject=answer.group), *told] if len(answers) > 1 and any(map(_is_told, told)) else told
+    return [line for line in (*lines, *notes.tell_end(document)) if _is_told(line)]
 
 
-def _list_groups(document: Document) -> list[GroupSummary]:
-    """List the groups: first those with an answer."""
-    answered = {answer.group for answer in document.answer}
-    return sorted(document.groups, key=lambda summary: summary.name not in answered)
+def _is_told(line: Line) -> bool:
+    return bool(line.parts or line.commands or line.subject)
 
 
 def _tabulate_answers(document: Document) -> Table:
@@ -121,7 +122,7 @@ def _tabulate_answers(document: Document) -> Table:
         title="What to ship in each group",
         headers=["" if name == DECIDED else name for name in headers],
         rows=[[line[name] for name in headers] for line in lines],
-        left=[name for name in headers if name not in ("time", DECIDED)],
+        left=["" if name == DECIDED else name for name in headers if name != "time"],
     )
 
 
@@ -130,28 +131,14 @@ def _tabulate_group(summary: GroupSummary, document: Document, *, full: bool) ->
     found = compare_rows(summary, document)
     headers, lines = table.tabulate(found, full=full)
     shown = [name for name in headers if name]
-    title = table.title(summary, document.rows_of(summary.name))
     return Table(
-        title=f"All columns: {title}" if full else title,
+        title=table.title(summary, document.rows_of(summary.name)),
         headers=shown,
         rows=[[line[name] for name in shown] for line in lines],
         left=[name for name in shown if name in _LEFT or name in found.titles.values()],
         ships=next((index for index, row in enumerate(found.rows) if row.arm == found.ship), None),
         remarks=[str(line.get("", "")) for line in lines],
     )
-
-
-def _tell_notes(document: Document) -> Iterator[tuple[str, Sequence[Text | str]]]:
-    """Tell by title how the run and each group were measured, and what is to be said of rows."""
-    groups = {
-        table.title(summary, document.rows_of(summary.name)): notes.tell_group(summary, document)
-        for summary in _list_groups(document)
-    }
-    of_run = notes.tell_run(document, full=True)
-    if len(groups) == 1:
-        of_run = [*groups.popitem()[1], *of_run]
-    yield MEASURED, [*METHOD, *of_run]
-    yield from ((f"{MEASURED}: {name}", lines) for name, lines in groups.items() if lines)
 
 
 PROOF = ("target", "library", "device", "threads", "compute layers", "proven", "error", "fallbacks")
@@ -163,7 +150,7 @@ def tabulate_proof(document: Document) -> Table:
     filled = [number for number, name in enumerate(PROOF) if any(row[number] for row in rows)]
     headers = [PROOF[number] for number in filled]
     cells = [[row[number] for number in filled] for row in rows]
-    return Table(title="What ran, and the proof", headers=headers, rows=cells, left=headers)
+    return Table(title="", headers=headers, rows=cells, left=headers)
 
 
 def _list_proof_cells(row: Row, executed: Mapping[str, Any]) -> tuple[str, ...]:
@@ -198,11 +185,11 @@ def _tabulate_order(played: Sequence[Played]) -> Iterator[Table]:
             )
             for restart, mine in sorted(found.items())
         ]
-        yield Table(title=f"Run order: {group}", headers=ORDER, rows=rows, left=ORDER[-1:])
+        yield Table(title=group, headers=ORDER, rows=rows, left=ORDER[-1:])
 
 
 def _tabulate_environment(document: Document) -> Table:
     """Tabulate every fact of the machine and of the software, by its path in the document."""
     facts = {"run": PurePath(document.run).name, "study": document.study, **document.environment}
     headers = ("fact", "value")
-    return Table(title="Environment", headers=headers, rows=[*list_facts(facts)], left=headers)
+    return Table(title="", headers=headers, rows=[*list_facts(facts)], left=headers)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from shootout.tell.report import MORE, Line, Report, Table
+from shootout.tell.report import MEASURED, MORE, Line, Report, Table
 from shootout.tell.screen import WIDEST, clean_text, write_lines
 
 MOST_BYTES = 900 * 1024
@@ -45,10 +45,14 @@ def _write_report(report: Report) -> Iterator[str]:
     for table in report.tables:
         yield f"**{escape_text(table.title)}**"
         yield write_table(table)
+    if report.missing:
+        yield _quote_lines(report.missing)
     if report.more:
-        yield _fold(MORE, [_quote_lines(report.more)])
-    yield from fold_notes(report)
-    yield from (_fold(table.title, [write_table(table)]) for table in report.evidence if table.rows)
+        yield _fold(MORE, {"": _quote_lines(report.more)})
+    if report.notes:
+        yield _fold(MEASURED, {name: write_bullets(list(map(str, some))) for name, some in report.notes.items()})
+    for title, tables in report.evidence.items():
+        yield _fold(title, {table.title: write_table(table) for table in tables})
 
 
 def _quote_lines(lines: Sequence[Line]) -> str:
@@ -58,16 +62,13 @@ def _quote_lines(lines: Sequence[Line]) -> str:
     return f"{fence}\n{text}\n{fence}"
 
 
-def fold_notes(report: Report) -> Iterator[str]:
-    """Write folded how a run was measured."""
-    for title, notes in report.notes.items():
-        yield _fold(title, [write_bullets([str(note) for note in notes])])
-
-
-def _fold(title: str, parts: Sequence[str]) -> str:
-    """Write parts that open with a click; the title is HTML, which a blank line would end."""
-    name = html.escape(" ".join(title.split()))
-    return "\n".join([f"<details><summary>{name}</summary>", "", *parts, "", "</details>"])
+def _fold(title: str, parts: Mapping[str, str]) -> str:
+    """Write parts that open with a click, by their names, which stand above each of several."""
+    told = []
+    for name, part in parts.items():
+        told += [f"**{escape_text(name)}**", ""] if name and len(parts) > 1 else []
+        told += [part, ""]
+    return "\n".join([f"<details><summary>{title}</summary>", "", *told, "</details>"])
 
 
 def _count_backticks(text: str) -> int:

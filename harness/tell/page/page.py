@@ -13,7 +13,7 @@ from rich.text import Text
 from shootout.backends import BASELINE_OF_FILES
 from shootout.tell.columns import Cell
 from shootout.tell.page.charts import to_svg
-from shootout.tell.report import MORE, Report
+from shootout.tell.report import MEASURED, MORE, Report
 from shootout.tell.screen import clean_text, glue_parts
 
 LEGEND = (
@@ -53,7 +53,7 @@ def load_template() -> jinja2.Template:
         loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=_clean_value
     )
     environment.filters.update(mark=mark, svg=to_svg)
-    environment.globals.update(reports=(), legend=LEGEND, more=MORE)
+    environment.globals.update(reports=(), legend=LEGEND, more=MORE, measured=MEASURED)
     return environment.get_template("page.html")
 
 
