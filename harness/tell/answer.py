@@ -14,7 +14,6 @@ from shootout.core.schemes import FULL
 from shootout.core.stats.verdicts import LEAST_RESTARTS, MAX_ESTIMATE, Verdict
 from shootout.core.units import counted, duration, seconds, size, span
 from shootout.tell import registered, reproduce
-from shootout.tell.columns import error
 from shootout.tell.document import (
     Answer,
     Chosen,
@@ -420,12 +419,6 @@ def _tell_fidelity(row: Row, ship: Shipped) -> Iterator[str]:
         yield f"its outputs differ by {tell_error(ship.relative_l2)}"
 
 
-def tell_error_of_ship(ship: Shipped, row: Row) -> str:
-    """Return the error of the row to ship unless it is plain FP32; a file in its own precisions has an error too."""
-    is_exact = ship.admitted == "fp32" and row.precision == Precision.FP32
-    return "" if is_exact or ship.relative_l2 is None else error(ship.relative_l2)
-
-
 def name_metric_verdict(metric: Metric) -> str:
     """Return `iou -0.004: can't tell`, where there is little room."""
     words = {Standing.MET: "", Standing.BROKEN: ": broken"}.get(metric.standing or Standing.UNKNOWN, ": can't tell")
@@ -449,25 +442,6 @@ def tell_choice(criteria: Iterable[Chosen]) -> str:
 def compare_rival(rival: Rival, words: Words = SPEED) -> str:
     """Compare a rival with what is shipped: `jax-jit: same (within 2 %)`."""
     return f"{short(rival.arm)}: {tell_ratio(rival.ratio, words=words) if rival.ratio else NEVER_TOGETHER}"
-
-
-def tell_race(groups: Sequence[GroupSummary], among: str = "group") -> Iterator[str]:
-    """List what answers on these groups rest on: restarts, the share of disturbed rounds, how the control came out.
-
-    Args:
-        among: what each of the controls is of: a group, or a run.
-    """
-    most = max(group.restarts for group in groups)
-    many = f"up to {most} restarts" if most > 1 else counted(most, "restart")  # a settled target plays no more
-    sd = max((group.sd for group in groups if group.sd is not None), default=None)
-    up_to = "up to " if len(groups) > 1 else ""
-    share = None if sd is None else f"{up_to}{float(f'{100 * sd:.2g}'):g} %"
-    vary = f"; times vary by {share} between them (counted in the intervals)" if share else ""
-    yield f"{many} of each process{vary}"
-    disturbed = max(group.void_share for group in groups)
-    told = f"{'at most ' if len(groups) > 1 and disturbed else ''}{disturbed:.0%} of the rounds disturbed"
-    yield f"{told}{', the times are of a busy machine' if disturbed > BUSY_SHARE else ''}".replace("%", " %")
-    yield tell_controls(groups, among)
 
 
 MEASURE, MEASURE_OWN, ACCEPT = "measure it:", "measure your own:", "accept it:"

@@ -91,11 +91,6 @@ def _write_commands(commands: Sequence[Command], lead: str, width: int) -> Itera
             yield from (Text(" " * column + row) for row in textwrap.wrap(command.remark, width - column))
 
 
-def labeled(label: str, items: Iterable[str], width: int) -> Iterator[Text]:
-    """Write `Label  one · another` in as many rows as it takes; nothing without an item."""
-    return write_lines([Line(label, list(items))], width)
-
-
 def glue_parts(text: str) -> str:
     """Keep what stands in short brackets, and a figure and its unit, on one line."""
     return _BRACKETS.sub(lambda found: glued(found[0]), _UNIT.sub(_GLUE, text))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from support.kept_screen import hold
 from support.plain import as_plain
-from support.races.cells import cell, document, fidelity, row
+from support.races.cells import cell, comparison, document, fidelity, row
 
 from shootout.core.contract import NotRunKind
 from shootout.tell.answer import leads
@@ -65,7 +65,7 @@ def of_no_gain() -> Document:
         cause="conversions",
         text="converting between types costs 1.96 us more",
         against=FAST.arm,
-        ratio=ratio_of(cell(FAST, row("fast:cpu:int8", 6.75e5)).compare("fast:cpu:int8", FAST.arm)),  # type: ignore[arg-type]
+        ratio=ratio_of(comparison(1.35, 0.02)),
     )
     return of(SLOW, FAST, INT8.model_copy(update={"end_to_end": FAR.end_to_end, "why": slower}))
 
@@ -103,6 +103,7 @@ STATES: dict[str, Callable[[], Document]] = {
     "held back": lambda: of(SLOW, FAST, INT8),
     "held back, broken": lambda: of(SLOW, FAST, INT8.model_copy(update={"fidelity": LOST}), row("q:cpu:int4", 4e5)),
     "no gain": of_no_gain,
+    "no gain, and no cause known": lambda: of(SLOW, FAST, INT8.model_copy(update={"end_to_end": FAR.end_to_end})),
     "one target": lambda: of(FAST, control_holds=None),
     "lower precisions alone": lambda: of(row("slow:cpu:int8", 2e6, **MINE), INT8),
     "on another machine": lambda: of(SLOW, FAST, on="pi@kitchen", given={"inputs": "data/X.npz"}),
