@@ -237,7 +237,7 @@ def write_option(limit: Limit, value: float, *, is_share: bool = False) -> str:
     if is_share or (limit is Limit.ERROR and value >= LEAST_PER_CENT):
         return f"--{limit} {100 * value:.12g}%"
     unit, worth = _choose_unit(limit, value)
-    return f"--{limit} {value / worth:.12g}{unit}"
+    return f"--{limit} {value / worth:.12g}{unit}".replace("e-0", "e-")
 
 
 def accept_option(limit: Limit, value: float) -> str:

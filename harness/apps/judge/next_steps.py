@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 from shootout import models
-from shootout.apps.judge.cell import Cell, is_plain, quality_of
-from shootout.apps.judge.decide.candidates import Candidate, Question
+from shootout.apps.judge.cell import Cell, quality_of
+from shootout.apps.judge.decide.candidates import Candidate, Question, candidate_of
+from shootout.apps.judge.decide.loosen import loosen
+from shootout.apps.judge.decide.policy import Objective, Policy, write_policy
 from shootout.apps.judge.eligible import admits, tell_refusal
 from shootout.core import backends
-from shootout.core.constants import ALPHA, BUILD_SHARE, RACING_S
+from shootout.core.constants import BUILD_SHARE, RACING_S
 from shootout.core.contract import INTEGERS, Device, NotRunKind, Precision, short
 from shootout.core.exported.request import name_model
 from shootout.core.scenario import find_scenario
 from shootout.core.schemes import is_exact
-from shootout.core.units import round_limit
-from shootout.models.metrics import count_rows_for_rare
 from shootout.tell import registered, reproduce
 from shootout.tell.document import (
     Metric,
@@ -26,9 +26,9 @@ from shootout.tell.document import (
     Row,
     WouldChange,
 )
-from shootout.tell.limits import Limit, Standing, accept_option
+from shootout.tell.limits import Standing
 from shootout.tell.option_values import read_seconds
-from shootout.tell.paired import ask_drop, quantile_of
+from shootout.tell.paired import ask_drop
 from shootout.tell.reproduce import MORE_RESTARTS, Options
 from shootout.tell.wording import tell_threads
 
@@ -325,121 +325,16 @@ def command_to_accept(cell: Cell, row: Row) -> str | None:
 
     A row of which no folder can be made is decided on only.
     """
-    objective = []
-    if find_scenario(row.scenario).objective == "rate" or (row.serve and row.serve.searched):
-        objective = ["--objective rate"]
-    elif not find_scenario(row.scenario).is_one_call:  # a step can't be shipped, and a given rate needs a load
-        return None
-    option = option_to_accept(row, [one for one in cell.rows if one.group == row.group])
-    if option is None:
+    by_rate = find_scenario(row.scenario).objective == Objective.RATE or (row.serve is not None and row.serve.searched)
+    if not by_rate and not find_scenario(row.scenario).is_one_call:
+        return None  # a step can't be shipped, and a given rate needs a load
+    every = [candidate_of(cell, one) for one in cell.rows if one.group == row.group and one.end_to_end]
+    policy = loosen(Policy(objective=Objective.RATE if by_rate else Objective.LATENCY), every, candidate_of(cell, row))
+    if policy is None:
         return None
     if why_no_folder(row) or row.threads == 0:
-        return read_by(cell, "decide", *objective, option)
-    return ship_from(cell, *objective, option)
-
-
-def option_to_accept(row: Row, among: Iterable[Row] = ()) -> str | None:
-    """Return the option of `decide` that accepts what a row is known to lose; None if nothing is known.
-
-    Args:
-        among: rows whose losses `decide` judges beside it.
-    """
-    fidelity = row.fidelity
-    if fidelity is None:
-        return None
-    if fidelity.metric:
-        if _is_agreement(fidelity.metric):
-            return _accept_agreement(row, among)
-        is_drop = fidelity.metric.limits != "agreement" and fidelity.metric.change is not None
-        drop = _find_smallest_drop(row, among) if is_drop else None
-        return f"--max-drop {drop}" if drop else None
-    if not fidelity.relative_l2 or not row.is_judged:  # nothing says what this error is worth
-        return None
-    return accept_option(Limit.ERROR, fidelity.relative_l2)
-
-
-def _find_smallest_drop(row: Row, among: Iterable[Row]) -> str | None:
-    """Return the smallest limit of two digits by which `decide` accepts a row's loss; None if nothing is lost.
-
-    Losses of several targets share the chance of an error step by step, so that an interval there may be wider than in
-    the run. So few rows as may hide a rare failure show a larger limit alone.
-
-    Args:
-        among: see `option_to_accept`.
-    """
-    mine = _list_losses(row)
-    every = [mine, *(losses for one in among if one.arm != row.arm and (losses := _list_losses(one)))]
-    if _bound_loss(mine, 1) <= 0:
-        return None
-    bounds = (_bound_loss(mine, count) for count in range(1, len(every) + 1))
-    limit = next(limit for bound in bounds if _is_kept_by_first(every, limit := float(round_limit(bound))))
-    metric = row.fidelity.metric if row.fidelity else None
-    while (
-        metric
-        and not _is_agreement(metric)
-        and any(_hides_failure(one, limit) for one in (metric, *metric.other_outputs))
-    ):
-        limit = float(round_limit(math.nextafter(limit, math.inf)))
-    return round_limit(limit)
-
-
-TINY = 1e-12
-"""A limit is this far from a bound, so that what is computed in another order meets it all the same."""
-
-
-def _list_losses(row: Row) -> list[tuple[float, float]]:
-    """List of each output's loss the middle of its 95 % interval, and how far that reaches; none if unknown.
-
-    Of an agreement with FP32's own outputs, it is what lacks to all of it; plain FP32 itself lacks nothing.
-    """
-    fidelity = row.fidelity
-    if fidelity and (metric := fidelity.metric):
-        if _is_agreement(metric):
-            outputs = () if is_plain(row) else (metric, *metric.other_outputs)
-            ends = [(one.low, one.high) for one in outputs if one.low is not None and one.high is not None]
-            return [(1 - (low + high) / 2, (high - low) / 2 + TINY) for low, high in ends]
-        sign = 1.0 if metric.lower_is_better else -1.0
-        changes = [one.change for one in (metric, *metric.other_outputs) if one.change]
-        return [(sign * (one.low + one.high) / 2, (one.high - one.low) / 2) for one in changes]
-    return []
-
-
-def _bound_loss(losses: Sequence[tuple[float, float]], count: int) -> float:
-    """Return the upper bound of the worst loss if so many share the chance of an error."""
-    widening = quantile_of(1 - ALPHA / count) / quantile_of(1 - ALPHA)
-    return max((middle + reach * widening for middle, reach in losses), default=0.0)
-
-
-def _is_kept_by_first(every: Sequence[Sequence[tuple[float, float]]], limit: float) -> bool:
-    """Return whether the first keeps a limit, if losses that keep it leave the others their share."""
-    left = [*range(len(every))]
-    while kept := [at for at in left if _bound_loss(every[at], len(left)) <= limit]:
-        if 0 in kept:
-            return True
-        left = [at for at in left if at not in kept]
-    return False
-
-
-def _hides_failure(metric: Metric, limit: float) -> bool:
-    """Return whether the rows are so few that a rare failure beyond a limit may be in none of them."""
-    if metric.worst is None or metric.change is None:
-        return False
-    loss = metric.change.value if metric.lower_is_better else -metric.change.value
-    return loss < limit and metric.rows < count_rows_for_rare(metric.worst, limit, loss)
-
-
-def _is_agreement(metric: Metric) -> bool:
-    """Return whether a metric says how far outputs agree with FP32's own, of which more is better."""
-    return metric.against == "outputs" and not metric.lower_is_better
-
-
-def _accept_agreement(row: Row, among: Iterable[Row]) -> str | None:
-    """Return the option that accepts how little the outputs agree with FP32's, by the rule of `decide`."""
-    metric = row.fidelity.metric if row.fidelity else None
-    if metric is None or any(None in (one.low, one.high) for one in (metric, *metric.other_outputs)):
-        return None
-    lacks = float(_find_smallest_drop(row, among) or 0.0)
-    return f"--min-agreement {100 * (1 - lacks):.10g}%" if lacks < 1 else None
+        return read_by(cell, "decide", *write_policy(policy))
+    return ship_from(cell, *write_policy(policy))
 
 
 def has_played(row: Row) -> bool:

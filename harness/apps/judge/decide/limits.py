@@ -499,7 +499,8 @@ def _bound_drop_of_output(metric: Metric, asked: _Asked) -> Bounds:
         rare = count_rows_for_rare(metric.worst, asked.wanted, loss)
     high = middle + reach
     if metric.rows < rare:  # so few rows say nothing of a failure that is rare
-        high, needed = max(high, math.nextafter(asked.wanted, math.inf)), max(needed or 0, rare)
+        may_be = max(loss, 0.0) + (metric.worst or 0.0) * bound_rare(metric.rows)
+        high, needed = max(high, may_be, math.nextafter(asked.wanted, math.inf)), max(needed or 0, rare)
     return Bounds(value=loss, low=middle - reach, high=high, reason=_told_metric_rows(metric, needed, asked))
 
 

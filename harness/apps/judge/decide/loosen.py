@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
-from shootout.apps.judge.decide.candidates import Question
-from shootout.apps.judge.decide.decision import Decision, Judged
+from shootout.apps.judge.decide.candidates import Candidate
 from shootout.apps.judge.decide.limits import judge_limits
 from shootout.apps.judge.decide.policy import Policy, read_limit
-from shootout.apps.judge.next_steps import option_to_accept
 from shootout.tell.document import Finding, Row
 from shootout.tell.limits import LIMITS, Limit, Standing, accept_option
 
@@ -16,44 +14,46 @@ _TRIES = 5
 """Limits of a sample share the chance of an error anew once one is looser, so that it may have to be looser yet."""
 
 
-def loosen(decision: Decision, question: Question, judged: Judged) -> Policy | None:
-    """Return the decision's policy with the tightest limits of two digits that a candidate meets.
+def loosen(policy: Policy, candidates: Sequence[Candidate], candidate: Candidate) -> Policy | None:
+    """Return a policy with the tightest limits of two digits that one of the candidates meets.
 
     Returns:
-        None if something else is against it, or a figure isn't known well enough.
+        None if a figure isn't known well enough.
     """
-    rows = {one.label: one.row for one in question.candidates}
-    policy, findings = decision.policy, judged.limits
-    for attempt in range(_TRIES if not (judged.fault or judged.unmeasured) else 0):
+    for _ in range(_TRIES):
+        findings = judge_limits(policy, candidates)[candidate.label]
         open_ = [finding for finding in findings if finding.standing is not Standing.MET]
         if not open_:
             return policy
-        options = [_accept(finding, rows[judged.candidate], rows, is_first=not attempt) for finding in open_]
-        if not all(options):
-            return None
-        policy = _add(policy, options)
-        findings = judge_limits(policy, question.candidates)[judged.candidate]
+        given = dict[Limit, float]()
+        for limit, bound in (_find_bound(finding, candidate.row) for finding in open_):
+            if bound is None or bound <= 0:
+                return None
+            given[limit] = read_limit(limit, accept_option(limit, bound).partition(" ")[2])
+        limits, shares = {**policy.limits, **given}, policy.shares - given.keys()
+        policy = policy.model_copy(update={"limits": limits, "shares": shares})
     return None
+
+
+def _find_bound(finding: Finding, row: Row) -> tuple[Limit, float | None]:
+    """Return the limit to give, and the figure that it must let in; None if that isn't known well enough.
+
+    If nothing is limited and no accuracy is known, it is the error; of an agreement without a limit its lower end.
+    """
+    bound = finding.high if LIMITS[finding.limit].side == "most" else finding.low
+    if bound is not None or not finding.implied:
+        return finding.limit, bound
+    fidelity = row.fidelity
+    if fidelity is None or fidelity.metric is None:
+        return Limit.ERROR, fidelity.relative_l2 if fidelity and row.is_judged else None
+    metric = fidelity.metric
+    if metric.against == "outputs" and not metric.lower_is_better:
+        return Limit.AGREEMENT, metric.low
+    if metric.change is None:
+        return Limit.DROP, None
+    return Limit.DROP, metric.change.high if metric.lower_is_better else -metric.change.low
 
 
 def lacks_figure(finding: Finding) -> bool:
     """Return whether a limit that the policy doesn't give, that of accuracy, has no figure to go by."""
     return finding.implied and finding.standing is Standing.UNKNOWN and finding.value is None
-
-
-def _accept(finding: Finding, row: Row, rows: Mapping[str, Row], *, is_first: bool) -> str:
-    """Return the option with which a limit is met; "" if the figure isn't known well enough."""
-    if lacks_figure(finding):
-        return option_to_accept(row) or ""
-    worst = finding.high if LIMITS[finding.limit].side == "most" else finding.low
-    if worst is None or worst <= 0:
-        return ""
-    if finding.limit is Limit.DROP and is_first:
-        return option_to_accept(row, rows.values()) or ""
-    return accept_option(finding.limit, worst)
-
-
-def _add(policy: Policy, options: list[str]) -> Policy:
-    given = dict(option.removeprefix("--").split() for option in options)
-    limits = {Limit(name): read_limit(Limit(name), value) for name, value in given.items()}
-    return policy.model_copy(update={"limits": {**policy.limits, **limits}, "shares": policy.shares - limits.keys()})

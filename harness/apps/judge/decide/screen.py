@@ -171,7 +171,7 @@ def _list_held_back(decision: Decision, question: Question) -> Iterator[WouldCha
         beside = [leader.row.arm] if leader.cell is play.cell else []
         refused = describe_refused(play.cell, play.row, ratio, [*beside, play.row.arm])
         is_unscored = any(map(lacks_figure, judged.limits))
-        policy = loosen(decision, question, judged)
+        policy = _let_in(decision, question, judged)
         yield refused.model_copy(
             update={
                 "arm": judged.candidate,
@@ -180,6 +180,14 @@ def _list_held_back(decision: Decision, question: Question) -> Iterator[WouldCha
                 "accept": _write_ship(question, judged.candidate, policy) if policy else None,
             }
         )
+
+
+def _let_in(decision: Decision, question: Question, judged: Judged) -> Policy | None:
+    """Return the policy that lets a candidate in; None if something else than a limit is against it."""
+    if judged.fault or judged.unmeasured:
+        return None
+    candidate = next(one for one in question.candidates if one.label == judged.candidate)
+    return loosen(decision.policy, question.candidates, candidate)
 
 
 def _write_ship(question: Question, candidate: str, policy: Policy) -> str:
@@ -277,7 +285,7 @@ def _tell_nearest_miss(decision: Decision) -> Iterator[str]:
 def _tell_way_in(decision: Decision, question: Question) -> Line:
     """Tell the command that lets in the candidate which one looser limit lets in, by the least."""
     for judged in (decision.of(miss.candidate) for miss in decision.misses if miss.alone):
-        if policy := loosen(decision, question, judged):
+        if policy := _let_in(decision, question, judged):
             text = " ".join(["shootout decide", reproduce.quote(decision.runs), *write_policy(policy)])
             return Line("Next", commands=[Command(text=text, remark=f"lets {short(judged.candidate)} in")])
     return Line("Next", ["no single limit lets a target in"])
