@@ -325,14 +325,11 @@ def show(
     full: Full = False,
     as_json: Json = False,
     to: To = None,
-    policy: Annotated[
-        Path | None, typer.Option(help="Answer by this policy, as in `shootout decide`.", metavar="TOML")
-    ] = None,
 ) -> None:
     """Show a run again; measures nothing."""
     from shootout.commands.show import show
 
-    raise typer.Exit(show(folder, full=full, as_json=as_json, to=to or (), policy=policy))
+    raise typer.Exit(show(folder, full=full, as_json=as_json, to=to or ()))
 
 
 @app.command(cls=GroupedCommand, rich_help_panel=READ)

@@ -31,7 +31,7 @@ DOCUMENTS: Mapping[str, tuple[str, str, Any]] = {
     "document": ("The document of a run", "`run --json`, `show RUN --json`, `--to FILE.json`", Document),
     "merged": ("Several machines", "`merge … --json`, `show DIR --json` of a merged folder", MergedDocument),
     "compared": ("Two runs compared", "`compare A B --json`", ComparedDocument),
-    "decision": ("A decision", "`decide … --json`; as `decision`, also `show RUN --policy … --json`", Decision),
+    "decision": ("A decision", "`decide … --json`; as `decision`, also `run … --policy … --json`", Decision),
     "gate": ("A gate", "`gate … --json`", Gate),
     "study": (
         "A study file",

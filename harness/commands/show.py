@@ -8,49 +8,34 @@ from pathlib import Path
 from shootout.apps.judge.analysis import analyse
 from shootout.apps.judge.compare.merge import merge_runs
 from shootout.apps.judge.compare.merged import is_merged
-from shootout.apps.judge.decide.policy import read_policy
 from shootout.apps.judge.decide.settings import judge_stage
 from shootout.apps.tune import table
 from shootout.apps.tune.results import is_tuning, read_tuning
-from shootout.commands.decide import print_decision, print_merged
+from shootout.commands.decide import print_merged
 from shootout.commands.output import print_answer, print_document, width
 from shootout.core.errors import UsageError
 from shootout.tell.formats.files import check_files, write_files
 
 
-def show(
-    folder: Path,
-    *,
-    full: bool = False,
-    as_json: bool,
-    to: Sequence[Path] = (),
-    policy: Path | None = None,
-) -> int:
+def show(folder: Path, *, full: bool = False, as_json: bool, to: Sequence[Path] = ()) -> int:
     """Print what is in a folder; `full`: all columns, and a table for each size of a sweep.
 
     Args:
         to: files to write the run into as well.
-        policy: to answer by.
 
     Raises:
         UsageError: there is nothing to show, or it can't be written into these files.
     """
     check_files(to)
     if is_tuning(folder):
-        if policy:
-            raise UsageError(f"--policy needs a run, and {str(folder)!r} is a tuning run: name a run in it")
         if to:
             raise UsageError(f"--to needs a run, and {str(folder)!r} is a tuning run: use --json")
         tuning = read_tuning(folder, judge_stage)
         return print_answer(table.render(tuning, width()), table.as_data(tuning), as_json=as_json)
     if is_merged(folder):
-        if policy:
-            raise UsageError(f"{str(folder)!r} holds several runs: shootout decide {folder} --policy {policy}")
         merged = merge_runs([folder])
         write_files(merged, to)
         return print_merged(merged, full=full, as_json=as_json)
     document = analyse(folder)
     write_files(document, to)
-    if policy:
-        return print_decision(read_policy(policy, {}), document, full=full, as_json=as_json)
     return print_document(document, full=full, as_json=as_json)

@@ -66,7 +66,6 @@ def test_scores_by_two_metrics_are_not_held_against_one_limit(monkeypatch: pytes
 
 
 def test_a_run_that_asks_several_questions_is_told_the_command_that_takes_one(monkeypatch: pytest.MonkeyPatch):
-    """`show --policy` has no `--group`."""
     run = analysed("sweep", row("a", 500))
     group, larger = run.groups[GROUP], replace(made.A, batch=8)
     more = SimpleNamespace(**{**vars(group), "record": SimpleNamespace(name=EIGHT, arms=[larger])})
