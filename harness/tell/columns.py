@@ -301,29 +301,18 @@ def fit_table(
     long: Collection[str] = (),
     titles: Mapping[str, str] | None = None,
 ) -> RenderableType:
-    """Make a table whose names break into whole pieces in `width`; if even these are too wide, put them above the rows.
+    """Make a table whose names break into whole pieces in `width`; if even these are too wide, a line for each cell.
 
     Args:
         left, long, titles: see `make_table`.
     """
-    how: dict[str, Any] = {"left": left, "titles": titles}
     if has_room(headers, _narrow_long_cells(lines, long), width, titles=titles):
-        return make_table(headers, lines, long=long, **how)
+        return make_table(headers, lines, left=left, long=long, titles=titles)
     first, *others = headers
-    shown = [(titles or {}).get(name, name) for name in others]
-    head = max((title.count("\n") for title in shown), default=0) + _HEAD_LINES
-    parts: list[RenderableType] = [Text((titles or {}).get(first, first))]
-    figures = make_table(others, lines, **how)
-    page = _UNBOUNDED.render_lines(figures, _UNBOUNDED.options.update(width=_measure(figures)), pad=False)
-    told = [Text.assemble(*((segment.text, segment.style or "") for segment in line)) for line in page]
-    names = [Name(str(line[first])) for line in lines]
-    for index, text in enumerate(told):
-        text.rstrip()
-        parts += [names[index - head]] if index >= head else []
-        indented = Text("    ").append_text(text)
-        if index == head - 1:
-            indented.truncate(width)  # the rule; figures go on in a further line instead
-        parts += [indented] if text else []
+    parts: list[RenderableType] = []
+    for line in lines:
+        cells = (line[name] for name in others if str(line[name]))
+        parts += [Name(str(line[first])), *(Text("    ").append_text(Text.assemble(cell)) for cell in cells)]
     return Group(*parts)
 
 
@@ -333,10 +322,6 @@ def _narrow_long_cells(lines: Sequence[Mapping[str, Cell]], long: Collection[str
         {name: max(str(cell).split(), key=len, default="") if name in long else cell for name, cell in line.items()}
         for line in lines
     ]
-
-
-_HEAD_LINES = 2
-"""Lines of a table's headers: a title in one line, and the rule."""
 
 
 def has_room(
@@ -361,18 +346,16 @@ def stack_tables(
     """Make one table, or several below each other that fit in `width`, each with the first column again.
 
     Args:
-        first: headers that the first table has in any case; by default the first two.
+        first: headers that the first table has in any case; by default the first one.
         left, long, titles: see `make_table`.
     """
-    parts = [list(first or headers[:2]), [headers[0]]]
+    parts = [list(first or headers[:1])]
     narrow = _narrow_long_cells(lines, long)
-    if fits(make_table(headers, narrow, titles=titles), width):
-        parts = [list(headers)]
     for name in (name for name in headers if name not in parts[0]):
         if len(parts[-1]) > 1 and not fits(make_table([*parts[-1], name], narrow, titles=titles), width):
             parts.append([headers[0]])
         parts[-1].append(name)
-    return [fit_table(part, lines, width, left=left, long=long, titles=titles) for part in parts if len(part) > 1]
+    return [fit_table(part, lines, width, left=left, long=long, titles=titles) for part in parts]
 
 
 def fits(table: Table, width: int) -> bool:

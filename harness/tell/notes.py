@@ -222,9 +222,10 @@ def tell_group(summary: GroupSummary, document: Document) -> list[Text]:
     rows = document.rows_of(summary.name)
     timed = [row for row in rows if row.end_to_end]
     ships = next((one.ship.arm for one in document.answer if one.ship and one.group == summary.name), None)
+    gains_nothing = {no.arm for one in document.answer if one.group == summary.name for no in one.no_gain}
     setbacks = (reason_of(row, f"{row.arm}{_tell_built(row)}") for row in rows if row.reason)
     lines = (
-        *_tell_whys(timed),
+        *_tell_whys([row for row in timed if row.arm not in gains_nothing]),
         *tell_gpu(timed),
         *tell_flips(timed),
         *tell_errors_by_step(rows),

@@ -39,10 +39,8 @@ FIRST = (
     *("size", "error", "metric", "metric change", NOTE),
 )
 """The columns of the first screen; those without any figure are left out."""
-LEAVING = ("size", "error", "metric", "metric change", "limit", "p99", NOTE)
-"""The columns that a table that is too wide does without, one after the other; never the interval. `--full` has all
-columns, in several tables.
-"""
+JOINING = (NOTE, "p99", "limit", "metric change", "metric", "error", "size")
+"""The columns that join the table one after the other if there is room; all others, the interval among them, stay."""
 _STOPPED = {
     name: Text("failed" if name == "failed" else "not timed", style=style) for name, style in notes.STYLES.items()
 }
@@ -68,7 +66,7 @@ def render_tables(document: Document, width: int, *, full: bool = False) -> Rend
     """Render the table of the only group, or one of times for several groups; what was skipped and the legend below.
 
     Args:
-        width: in letters; see `LEAVING`.
+        width: in letters; see `JOINING`.
         full: a table for each group with all columns, in several parts if `width` is too narrow, and all notes.
     """
     answered = {answer.group for answer in document.answer}
@@ -114,11 +112,10 @@ def _fit_table(found: Compared, width: int) -> tuple[list[RenderableType], list[
     every, lines = _fill_table(found, choose_headers(found, full=False))
     if not lines:
         return [], []
-    titles, shown = _title_columns(found), every
-    for leaves in LEAVING:
-        if fits(make_table(shown, lines, left=[NOTE], titles=titles), width):
-            break
-        shown = [name for name in shown if name != leaves]
+    titles, shown = _title_columns(found), [name for name in every if name not in JOINING]
+    for joins in JOINING:
+        more = [name for name in every if name in {*shown, joins}]
+        shown = more if fits(make_table(more, lines, left=[NOTE], titles=titles), width) else shown
     parts = [fit_table(shown, lines, width, left=[NOTE], titles=titles)]
     if NOTE in every and NOTE not in shown:
         reasons = dict.fromkeys(filter(None, map(found.tell_refusal, found.rows)))
