@@ -341,6 +341,15 @@ def test_a_policy_s_limit_that_is_the_run_s_own_has_the_gate_s_share_alone(
     assert evidence(tmp_path, limits, right=rows, other=INT8, given=given)["policy: max-drop"].standing is standing
 
 
+@pytest.mark.parametrize("other", [made.B, INT8], ids=["plain", "INT8"])
+@pytest.mark.parametrize(("wrong", "standing"), [(70, Standing.MET), (81, Standing.UNKNOWN), (130, Standing.BROKEN)])
+def test_a_policy_s_limit_on_the_mean_has_the_gate_s_share(tmp_path: Path, other: Arm, wrong: int, standing: Standing):
+    """Of 1,000 rows 919 right are more than 0.9 by an interval of 95 %, and not by one of 97.5 %."""
+    limits = read_limits({"policy": {"limits": {"min-metric": "0.9"}}})
+    rows = "1" * 1_000, "0" * wrong + "1" * (1_000 - wrong)
+    assert evidence(tmp_path, limits, right=rows, other=other)["policy: min-metric"].standing is standing
+
+
 @pytest.mark.parametrize(("lost", "standing"), [(0, Standing.MET), (5, Standing.UNKNOWN), (60, Standing.BROKEN)])
 def test_a_policy_compares_a_retrained_model_with_what_is_shipped(tmp_path: Path, lost: int, standing: Standing):
     """Plain FP32 loses nothing against plain FP32, which here is itself."""

@@ -312,9 +312,10 @@ def _check_policy(run: Analysed, rows: tuple[Row, Row], limits: Limits, *, is_fr
     policy, other = limits.policy, rows[1]
     if policy is None or not other.end_to_end:
         return
-    outputs, _ = _measure_outputs(run, rows, limits)
-    judged = with_metric(other, outputs) if outputs and not is_free else other
-    for found in judge_limits(policy, [candidate_of(run.cells[judged.group], judged)])[other.arm]:
+    outputs, _ = ([], "") if is_free else _measure_outputs(run, rows, limits)
+    judged = candidate_of(run.cells[other.group], with_metric(other, outputs) if outputs else other)
+    alpha = ALPHA if outputs else ALPHA / limits.shares  # the share is in the outputs' intervals already
+    for found in judge_limits(policy, [judged], alpha)[other.arm]:
         if not found.implied:
             yield _tell_finding(f"policy: {found.limit}", found, policy)
 
