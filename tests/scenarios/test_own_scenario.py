@@ -12,6 +12,7 @@ from support.adapters.third_party import install
 from support.console import deaf_here, spin_study
 
 from shootout.commands import selection
+from shootout.commands.options import list_scenario_options
 from shootout.core.errors import UsageError
 from shootout.core.journal import journal
 from shootout.core.journal.records import Played
@@ -122,7 +123,7 @@ from shootout.core.scenario import Scenario, StudyOption
 class Burst(Scenario):
     name = "burst"
     measures = "the time of a burst"
-    options = {"%s": StudyOption(kind=int, default=4, least=2, use="are calls of a burst")}
+    options = {"%s": StudyOption(kind=int, default=4, least=2, help="calls of one.", use="are calls of a burst")}
 """
 
 
@@ -158,6 +159,7 @@ def test_an_option_is_read_from_a_file_and_from_set_and_written_again(tmp_path: 
     given = selection.choose(str(file), {}).given
     assert given == {"calls": 6}
     assert reproduce.write_given(given) == [("--set", "calls=6")]
+    assert list_scenario_options(["--scenario=burst"]) == {"--set calls=VALUE": "burst: calls of one."}
 
 
 @pytest.mark.parametrize(
