@@ -11,7 +11,7 @@ from shootout.core.contract import short
 from shootout.core.scenario import find_scenario
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.units import counted
-from shootout.tell import notes
+from shootout.tell import notes, report
 from shootout.tell.answer import name_reference, qualify, tell_threads_beside
 from shootout.tell.columns import (
     BASELINE,
@@ -125,7 +125,7 @@ def _fit_table(found: Compared, width: int) -> tuple[list[RenderableType], list[
 
 def _fill_table(found: Compared, headers: Sequence[str]) -> tuple[list[str], list[dict[str, Cell]]]:
     """Return the headers of columns that have a figure, and the cells of each row by header."""
-    lines = [_fill_cells(found, row, headers) for row in found.rows]
+    lines = [fill_cells(found, row, headers) for row in found.rows]
     return [name for name in headers if any(str(line[name]) for line in lines)], lines
 
 
@@ -144,24 +144,26 @@ def _title_columns(found: Compared) -> dict[str, str]:
     return {**found.titles, NOTE: ""}
 
 
-def tabulate(found: Compared, *, full: bool) -> tuple[list[str], list[dict[str, Cell]]]:
-    """Return the columns that have a figure, and the cells of each row by column, for a page.
-
-    The comparisons' columns have the names of what the rows are compared with; the column of reasons has none. No mark
-    stands before a target's name, which is whole.
+def tabulate(found: Compared, title: str, *, full: bool) -> report.Table:
+    """Return a group's table for a page: no mark stands before a target's name, which is whole.
 
     Args:
-        full: all columns.
+        full: all columns that have a figure.
     """
     headers, lines = _fill_table(found, choose_headers(found, full=full))
-    titles = _title_columns(found)
-    whole = [{**line, "target": row.arm} for row, line in zip(found.rows, lines, strict=True)]
-    return [titles.get(name, name) for name in headers], [
-        {titles.get(name, name): line[name] for name in headers} for line in whole
-    ]
+    shown = [name for name in headers if name not in ("target", NOTE)]
+    return report.Table(
+        title=title,
+        headers=["target", *(found.titles.get(name, name) for name in shown)],
+        rows=[[row.arm, *(line[name] for name in shown)] for row, line in zip(found.rows, lines, strict=True)],
+        left=[found.titles.get(name, name) for name in shown if BY_HEADER[name].left or name in (SHIP, BASELINE)],
+        ships=next((index for index, row in enumerate(found.rows) if row.arm == found.ship), None),
+        remarks=[str(line.get(NOTE, "")) for line in lines],
+    )
 
 
-def _fill_cells(found: Compared, row: Row, headers: Sequence[str]) -> dict[str, Cell]:
+def fill_cells(found: Compared, row: Row, headers: Sequence[str]) -> dict[str, Cell]:
+    """Write a row's cells of some columns, and its time."""
     is_baseline = row.arm == found.summary.baseline
     cells: dict[str, Cell] = {
         name: found.tell_refusal(row) if name == NOTE else BY_HEADER[name].of(row, found.unit, is_baseline=is_baseline)

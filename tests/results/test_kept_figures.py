@@ -217,7 +217,7 @@ def test_a_faster_row_whose_error_is_explained_is_green_and_not_marked(tmp_path:
 def styles(found: Document, arm: str) -> set[str]:
     """The colors of a row's verdicts."""
     (mine,) = (one for one in found.rows if one.arm == arm)
-    cells = table._fill_cells(compare_rows(found.groups[0], found), mine, table.ALL)
+    cells = table.fill_cells(compare_rows(found.groups[0], found), mine, table.ALL)
     return {str(cell.style) for cell in cells.values() if isinstance(cell, Text) and cell.style} - {"bold"}
 
 

@@ -12,10 +12,10 @@ from shootout.core.journal.records import Played
 from shootout.core.results.run import read_run
 from shootout.tell import answer as screen
 from shootout.tell import notes, table
-from shootout.tell.columns import BY_HEADER, COLUMNS, Cell
+from shootout.tell.columns import BY_HEADER, Cell
 from shootout.tell.compared import compare_rows
 from shootout.tell.details import tell_details
-from shootout.tell.document import Document, GroupSummary, Row
+from shootout.tell.document import Document, Row
 from shootout.tell.grid import DECIDED, tabulate_answers, tell_answers, tell_changes_of_all, tell_group_details
 from shootout.tell.machines import list_facts
 from shootout.tell.report import Figure, Line, Report, Table
@@ -29,8 +29,6 @@ METHOD = (
     "Every process was started afresh several times. The statistics compare whole restarts.",
 )
 """Sentences that hold for the measurement of every run."""
-_LEFT = {column.header for column in COLUMNS if column.left}
-"""Headers whose columns are flush left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +55,15 @@ def lay_out(run: MeasuredRun, figures: Sequence[Figure] = ()) -> Report:
     """Lay out what a run shows; its figures are drawn with the libraries of an extra, see `plots`."""
     document = run.document
     groups = sorted(document.groups, key=lambda summary: not any(one.group == summary.name for one in document.answer))
-    tables = [found for group in groups if (found := _tabulate_group(group, document, full=False)).rows]
-    full = [found for group in groups if (found := _tabulate_group(group, document, full=True)).rows]
+    titles = {group.name: table.title(group, document.rows_of(group.name)) for group in groups}
+    measured = [found for group in groups if (found := compare_rows(group, document)).rows]
+    tables, full = (
+        [table.tabulate(found, titles[found.summary.name], full=full) for found in measured] for full in (False, True)
+    )
     few = min(OPEN, len(document.answer)) or OPEN
     told: dict[str, list[Cell]] = {"": [*METHOD, *notes.tell_circumstances(document)]}
     for group in groups:
-        name = table.title(group, document.rows_of(group.name)) if len(groups) > 1 else ""
-        told.setdefault(name, []).extend(notes.tell_group(group, document))
+        told.setdefault(titles[group.name] if len(groups) > 1 else "", []).extend(notes.tell_group(group, document))
     evidence = {
         "Further groups": tables[few:],
         "All columns": full,
@@ -123,21 +123,6 @@ def _tabulate_answers(document: Document) -> Table:
         headers=["" if name == DECIDED else name for name in headers],
         rows=[[line[name] for name in headers] for line in lines],
         left=["" if name == DECIDED else name for name in headers if name != "time"],
-    )
-
-
-def _tabulate_group(summary: GroupSummary, document: Document, *, full: bool) -> Table:
-    """Tabulate a group; why a target isn't shipped stands below its name, in place of a column."""
-    found = compare_rows(summary, document)
-    headers, lines = table.tabulate(found, full=full)
-    shown = [name for name in headers if name]
-    return Table(
-        title=table.title(summary, document.rows_of(summary.name)),
-        headers=shown,
-        rows=[[line[name] for name in shown] for line in lines],
-        left=[name for name in shown if name in _LEFT or name in found.titles.values()],
-        ships=next((index for index, row in enumerate(found.rows) if row.arm == found.ship), None),
-        remarks=[str(line.get("", "")) for line in lines],
     )
 
 

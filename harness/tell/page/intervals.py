@@ -11,7 +11,7 @@ import altair as alt
 from rich.cells import cell_len
 
 from shootout.core.contract import short
-from shootout.tell.answer import qualify
+from shootout.tell.columns import BASELINE, SHIP
 from shootout.tell.compared import Compared, compare_rows
 from shootout.tell.document import Document, Row
 from shootout.tell.page.charts import (
@@ -27,9 +27,8 @@ from shootout.tell.page.charts import (
     make_figure,
     marks,
 )
-from shootout.tell.ratios import NEVER_TOGETHER, tell_ratio
 from shootout.tell.report import Figure
-from shootout.tell.table import SHIPPED
+from shootout.tell.table import fill_cells
 
 MOST_TARGETS, MOST_PANELS = 20, 6
 """More would be no figure any more; the tables have them all."""
@@ -208,29 +207,20 @@ def find_lines(found: Compared) -> list[DotLine]:
     timed = [row for row in found.rows if row.end_to_end]
     least_ns = min(map(found.time_ns, timed), default=0.0)
     base_ns = next((found.time_ns(row) for row in timed if row.arm == found.reference), least_ns)
-    return [
-        DotLine(
-            name=short(row.arm),
-            figure=found.write_time(row),
-            told=_tell_row(found, row),
-            color=_choose_row_color(found, row),
-            value=found.time_ns(row) / base_ns,
-            ends=ratio.ends if (ratio := found.ratio(row)) else None,  # without a restart in common there is none
+    against, lines = SHIP if found.ship else BASELINE, []
+    for row in timed:
+        cells, ratio = fill_cells(found, row, [against]), found.ratio(row)
+        lines.append(
+            DotLine(
+                name=short(row.arm),
+                figure=str(cells["time"]),
+                told=", ".join(filter(None, [str(cells[against]), found.tell_refusal(row)])),
+                color=_choose_row_color(found, row),
+                value=found.time_ns(row) / base_ns,
+                ends=ratio.ends if ratio else None,  # without a restart in common there is none
+            )
         )
-        for row in timed
-    ]
-
-
-def _tell_row(found: Compared, row: Row) -> str:
-    """Tell how a row compares with the reference, and why it may not be shipped."""
-    ratio, refusal = found.ratio(row), found.tell_refusal(row)
-    if row.arm == found.ship:
-        told = (qualify(found.answer).removeprefix(", ") if found.answer else "") or SHIPPED
-    elif row.arm == found.reference:
-        told = "baseline"
-    else:
-        told = tell_ratio(ratio) if ratio else NEVER_TOGETHER
-    return f"{told}, {refusal}" if refusal else told
+    return lines
 
 
 def _choose_row_color(found: Compared, row: Row) -> str:
