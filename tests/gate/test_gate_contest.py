@@ -23,15 +23,8 @@ from shootout.apps.judge.gate import racing, reference
 from shootout.apps.judge.gate.evidence import Limits, read_limits
 from shootout.apps.judge.gate.racing import MOST_RESTARTS, make_study, plan_contest
 from shootout.apps.judge.gate.reference import Reference, read_reference
-from shootout.backends.shipped import (
-    DOCUMENT,
-    MANIFEST,
-    ShippedArm,
-    ShippedFolder,
-    ShippedRuntime,
-    read_row,
-)
-from shootout.core.contract import Availability, Device, TensorSpec
+from shootout.backends.shipped import DOCUMENT, MANIFEST, read_row
+from shootout.core.contract import Availability, Device, Target, TensorSpec
 from shootout.core.errors import NotRun, NotRunKind, Unavailable, UsageError
 from shootout.core.exported.model import sha256
 from shootout.core.stats.readings import LEAST_TAILS
@@ -151,54 +144,18 @@ def test_a_shipped_arm_is_made_again_from_its_own_cell_with_its_own_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """The document beside it is of a whole run, which may hold it at several sizes and thread counts."""
-    mine = {
-        "arm": "openvino:cpu:fp32",
-        "backend": "openvino",
-        "group": "digits, hidden 128, batch 1",
-        "batch": 1,
-        "threads": 2,
-        "model": "digits",
-        "parameters": {"hidden": 128},
-        "options": {"NUM_STREAMS": "2"},
-        "executed": {"device": "cpu"},
-    }
-    others = [{**mine, "group": "digits, hidden 64, batch 1", "parameters": {"hidden": 64}}, {**mine, "threads": 1}]
-    (tmp_path / MANIFEST).touch()
-    (tmp_path / DOCUMENT).parent.mkdir()
-    (tmp_path / DOCUMENT).write_text(json.dumps({"rows": [*({**one, "options": {}} for one in others), mine]}))
-    arm = ShippedArm(
-        label=mine["arm"],
-        target=mine["arm"],
-        backend="openvino",
-        device="cpu",
-        precision="fp32",
-        mode="",
-        scheme="",
-        threads=2,
-        batch=1,
-    )
-    runtime = ShippedRuntime(backend="openvino", threads=2, affinity=2, environment={}, options={})
-    shipped = ShippedFolder(
-        folder=tmp_path,
-        made_with="",
-        arm=arm,
-        model={},
-        inputs=(),
-        outputs=(),
-        versions={},
-        machine={},
-        median_ns=None,
-        run="run",
-        group=mine["group"],
-        error_limit=1.0,
-        runtime=runtime,
-    )
+    target = Target(backend="openvino")
+    shipped = make_shipped(tmp_path, bare_exported({}, model="digits"), target=target, threads=2, group="a cell")
+    (row,) = (one for one in json.loads((tmp_path / DOCUMENT).read_text())["rows"] if one["executed"])
+    mine = {**row, "parameters": {"hidden": 128}, "options": {"NUM_STREAMS": "2"}}
+    rows = [{**row, "group": "another", "parameters": {"hidden": 64}}, {**row, "threads": 1}, mine]
+    (tmp_path / DOCUMENT).write_text(json.dumps({"rows": rows}))
     monkeypatch.setattr(reference, "open_shipped", lambda _: shipped)
     found = read_reference(tmp_path)
     assert found.given["parameters"] == {"hidden": (128,)}
     assert found.given["options"] == {"openvino": {"NUM_STREAMS": "2"}}
     with pytest.raises(UsageError, match="doesn't say what openvino:cpu:fp32 was measured on"):
-        read_row(replace(shipped, group="another"))
+        read_row(replace(shipped, group="a third"))
 
 
 def test_a_shipped_factory_is_found_from_here_or_where_it_lay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
