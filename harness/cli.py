@@ -94,9 +94,11 @@ shootout sensitivity model.onnx --precision int8,fp8,bf16"""
 
 command = partial(declare, app)
 """Adds a command with a table's options."""
+RACED = "--backends --threads --batch --set --inputs --labels --truth --metric --policy --max-time --out --json"
+"""The options of the first screen of what races a model."""
 
 
-@command(RunOptions, RACE, RUN_EXAMPLES)
+@command(RunOptions, RACE, RUN_EXAMPLES, first=f"{RACED} --scenario --dry-run --to --on")
 def run(
     study: Annotated[
         str,
@@ -144,6 +146,7 @@ def run(
 @command(
     TuneOptions,
     RACE,
+    first=f"{RACED} --precision --max-drop --max-error --calibration",
     backends="Targets to tune. Default: each backend's default target.",
     batch="Batch size.",
     threads="Threads of the default setting, or `all`.",
@@ -168,7 +171,13 @@ def tune(
     raise typer.Exit(tune(options, as_json=as_json))
 
 
-@command(POLICY_FLAGS, DECIDE, DECIDE_EXAMPLES)
+@command(
+    POLICY_FLAGS,
+    DECIDE,
+    DECIDE_EXAMPLES,
+    first="--policy --objective --load --price --p99 --min-metric --max-drop --max-error --memory --size --install "
+    "--ready --rate --cost --group --json",
+)
 def decide(
     folders: Annotated[
         list[Path],
@@ -255,7 +264,13 @@ def merge(
     )
 
 
-@command(POLICY_FLAGS, DECIDE, SHIP_EXAMPLES)
+@command(
+    POLICY_FLAGS,
+    DECIDE,
+    SHIP_EXAMPLES,
+    first="--out --target --policy --objective --p99 --min-metric --max-drop --max-error --memory --size --install "
+    "--ready --group --on --json",
+)
 def ship(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
     *,
@@ -295,6 +310,8 @@ def ship(
     GateOptions,
     DECIDE,
     GATE_EXAMPLES,
+    first="--candidate --target --slower --size --same-proof --policy --max-drop --min-agreement --inputs --labels "
+    "--truth --metric --max-time --out --json --to",
     policy="Require the limits of this deploy.toml too.",
     max_time_s="Stop after this time, exports and builds included; what isn't known then is undecided. The gate waits "
     "as long at most for another run on this machine. Default: 8m.",
@@ -405,6 +422,7 @@ def pack(
     SensitivityOptions,
     RACE,
     SENSITIVITY_EXAMPLES,
+    first="--precision --by --set --batch --inputs --labels --truth --metric --calibration --max-time --json",
     batch="Batch size.",
     labels="Class of each row of --inputs, for the accuracy that each layer costs.",
     max_time_s="Stop after 90s, 2m or 1h, the export included, with the figures so far. Default: measure all.",

@@ -36,22 +36,11 @@ ELSEWHERE = {
     **dict.fromkeys(("--iterations", "--runs", "--repeat", "--warmup", "--duration", "--time"), _ENDS),
 }
 """Options of other tools or commands, and what there is here in their place."""
-_RACED = "--backends --threads --batch --set --inputs --labels --truth --metric --policy --max-time --out --json"
-FIRST_SCREEN = {
-    "run": f"{_RACED} --scenario --dry-run --to --on",
-    "tune": f"{_RACED} --precision --max-drop --max-error --calibration",
-    "sensitivity": "--precision --by --set --batch --inputs --labels --truth --metric --calibration --max-time --json",
-    "decide": "--policy --objective --load --price --p99 --min-metric --max-drop --max-error --memory --size --install "
-    "--ready --rate --cost --group --json",
-    "ship": "--out --target --policy --objective --p99 --min-metric --max-drop --max-error --memory --size --install "
-    "--ready --group --on --json",
-    "gate": "--candidate --target --slower --size --same-proof --policy --max-drop --min-agreement --inputs --labels "
-    "--truth --metric --max-time --out --json --to",
-}
-"""The options, at most sixteen, that the help of a command shows if it has more."""
 EVERY = "--help-all"
 _WORDS = "shootout.words"
 """Where a context keeps the words of its command."""
+_FIRST = "first_screen"
+"""Where a command's function keeps the options of the first screen of its help."""
 Records = list[tuple[str, str]]
 
 
@@ -89,11 +78,9 @@ class GroupedCommand(TyperCommand):
         place = {flag: index for index, flag in enumerate(self._first)}
         parameters = sorted(self.get_params(ctx), key=lambda one: place.get(one.opts[0], len(place)))
         found = {one: record for one in parameters if (record := one.get_help_record(ctx))}
-        of_scenarios = dict[str, str]()
-        if any(word.startswith("--scenario") for word in words) or (
-            EVERY in words and not all(told for _, told in found.values())
-        ):
-            of_scenarios = list_scenario_options(words)
+        has_untold = not all(told for _, told in found.values())  # which scenarios tell
+        asks = any(word.startswith("--scenario") for word in words) or (EVERY in words and has_untold)
+        of_scenarios = list_scenario_options(words) if asks else {}
         sections: dict[str, Records] = {"Arguments": [], **{group: [] for group in HelpGroup}}
         for parameter, (name, told) in found.items():
             flag = parameter.opts[0]
@@ -123,7 +110,7 @@ class GroupedCommand(TyperCommand):
 
     @property
     def _first(self) -> Sequence[str]:
-        return FIRST_SCREEN.get(str(self.name), "").split()
+        return getattr(self.callback, _FIRST, "").split()
 
 
 def list_scenario_options(words: Sequence[str]) -> dict[str, str]:
@@ -286,7 +273,7 @@ MaxTime = Annotated[
 
 
 def declare(
-    app: typer.Typer, table: Any, panel: str, epilog: str | None = None, **help_here: str
+    app: typer.Typer, table: Any, panel: str, epilog: str | None = None, *, first: str, **help_here: str
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add a command to the command line, with the options of a table in place of its `**options`, their words read.
 
@@ -295,6 +282,7 @@ def declare(
         table: one of `shootout.tell.study_options`.
         panel: the group that the list of commands has it in.
         epilog: examples, one a line.
+        first: the options, at most sixteen, that its help shows if it has more; `--help-all` shows all.
         help_here: what an option's help is here, where it isn't that of all commands.
     """
     flags = flags_of(table)
@@ -312,6 +300,7 @@ def declare(
         ]
         everything = [*own, *(_make_parameter(name, flag, help_here.get(name, "")) for name, flag in flags.items())]
         parsed.__signature__ = inspect.Signature(everything)  # type: ignore[attr-defined]
+        setattr(parsed, _FIRST, first)
         parsed.__annotations__ = {parameter.name: parameter.annotation for parameter in everything}
         name, told = function.__name__.rstrip("_"), inspect.getdoc(function)
         app.command(name, cls=GroupedCommand, help=told, epilog=epilog, rich_help_panel=panel)(parsed)
