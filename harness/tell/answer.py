@@ -171,7 +171,8 @@ def tell_question(answer: Answer, rows: Sequence[Row], documents: Sequence[Docum
     environments = {document.environment.get("machine"): document.environment for document in documents}
     machines = [counted(len(environments), "machine")] if len(environments) > 1 else []
     parts = list_title_parts(answer, rows, {} if machines else documents[0].environment)
-    saved = " and ".join(reproduce.quote([document.run]) for document in documents)
+    runs = [reproduce.quote([document.run]) for document in documents]
+    saved = " and ".join(runs) if len(runs) < 3 else counted(len(runs), "folder")
     return Line("", [*parts, *machines, f"saved in {saved}"])
 
 

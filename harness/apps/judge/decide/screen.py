@@ -107,49 +107,65 @@ def as_answer(decision: Decision, question: Question, rows: Sequence[Row]) -> An
     Args:
         rows: of the candidates, by their labels.
     """
-    policy, plays = decision.policy, {one.label: one.play for one in question.candidates}
     met = [one for one in decision.candidates if one.standing is Standing.MET]
-    rivals = [one for one in met if one.ratio and not _is_apart(decision, one.ratio)]
-    beaten = [one for one in rivals if one.ratio and one.ratio.verdict is Verdict.SLOWER]
-    closest = min(beaten, key=lambda one: one.ratio.value if one.ratio else 0.0, default=None)
-    holds = {answer.sure.control_holds for answer in question.answers}
-    told = Answer(
+    rivals = [Rival(arm=one.candidate, ratio=one.ratio) for one in met if one.ratio]
+    beside = [one for one in rivals if one.ratio and not _is_apart(decision, one.ratio)]
+    none_met = "no target is known to meet every limit"
+    answer = Answer(
         group=", ".join(decision.title),
         inputs=question.answers[0].inputs if question.answers else "",
         ship=None,
-        reason="no target is known to meet every limit" if plays and decision.leader is None else decision.reason,
+        reason=none_met if decision.candidates and decision.leader is None else decision.reason,
         tied=decision.tied,
         chosen_by=decision.chosen_by,
         unsettled=decision.unsettled,
-        sure=Sure(
-            restarts=max((play.cell.restarts for play in plays.values()), default=0),
-            control_holds=None if None in holds else all(holds),
-            slower=len(beaten),
-            closest=Rival(arm=closest.candidate, ratio=closest.ratio) if closest else None,
-            command=decision.settle if decision.leader else None,
-        ),
-        next=decision.settle,
-        goes_on=decision.settle in {document.resume for document in question.documents},
+        sure=_find_sure(decision, question, beside),
     )
     if decision.leader is None:
-        return told
-    play = plays[decision.leader]
-    shipped = describe_shipped(play.row, play.cell).model_copy(update={"arm": decision.leader, "admitted": "policy"})
+        return _add_next(answer, question, [decision.settle])
+    play = next(one.play for one in question.candidates if one.label == decision.leader)
+    ship = describe_shipped(play.row, play.cell)
     usual = _find_usual(decision, decision.leader, rows)
-    told = told.model_copy(
+    answer = answer.model_copy(
         update={
-            "ship": shipped,
+            "ship": ship.model_copy(update={"arm": decision.leader, "admitted": "policy"}),
             "alone": len(decision.candidates) == 1,
-            "eligible": (decision.leader, *(one.candidate for one in rivals)),
+            "eligible": (decision.leader, *(one.arm for one in beside)),
             "otherwise": Rival(arm=usual, ratio=decision.of(usual).ratio) if usual else None,
             "would_change": tuple(_list_held_back(decision, question)),
         }
     )
-    if leads(told):
-        return told.model_copy(update={"next": decision.settle or go_on(play.cell) or measure_again(play.cell)})
-    no_folder = why_no_folder(play.row) or None
-    command = None if no_folder or not play.row.threads else _write_ship(question, decision.leader, policy)
-    return told.model_copy(update={"next": command, "goes_on": False, "no_folder": no_folder})
+    if leads(answer):
+        return _add_next(answer, question, [decision.settle, go_on(play.cell), measure_again(play.cell)])
+    if why := why_no_folder(play.row):
+        return answer.model_copy(update={"no_folder": why})
+    ships = _write_ship(question, decision.leader, decision.policy) if play.row.threads else None
+    return answer.model_copy(update={"next": ships})
+
+
+def _find_sure(decision: Decision, question: Question, beside: Iterable[Rival]) -> Sure:
+    """Return how well founded a decision is.
+
+    Args:
+        beside: those that meet every limit and were measured together with the one that leads.
+    """
+    beaten = [one for one in beside if one.ratio and one.ratio.verdict is Verdict.SLOWER]
+    holds = {answer.sure.control_holds for answer in question.answers}
+    return Sure(
+        restarts=max((one.play.cell.restarts for one in question.candidates), default=0),
+        control_holds=None if None in holds else all(holds),
+        slower=len(beaten),
+        closest=min(beaten, key=lambda one: one.ratio.value if one.ratio else 0.0, default=None),
+        command=decision.settle if decision.leader else None,
+    )
+
+
+def _add_next(answer: Answer, question: Question, commands: Iterable[str | None]) -> Answer:
+    """Return an answer with the first of these commands that there is."""
+    command = next(filter(None, commands), None)
+    going_on = {document.resume for document in question.documents}
+    going_on |= {go_on(play.cell) for one in question.candidates for play in one.plays}
+    return answer.model_copy(update={"next": command, "goes_on": command is not None and command in going_on})
 
 
 def _find_usual(decision: Decision, label: str, rows: Sequence[Row]) -> str | None:
