@@ -16,7 +16,7 @@ from shootout.core.errors import printable
 from shootout.tell.report import Command, Line
 
 INDENT = 8
-WIDEST = 100
+WIDEST = 120
 """Columns; longer lines are harder to read than more of them."""
 NARROWEST = 40
 ANY_WIDTH = 100_000

@@ -119,7 +119,7 @@ def test_the_answer_in_each_state_is_the_one_that_is_kept():
     hold("answers", "\n".join(told))
 
 
-def test_the_answer_is_as_wide_as_the_terminal_and_at_most_a_hundred_columns():
+def test_the_answer_is_as_wide_as_the_terminal_up_to_a_limit():
     found = STATES["leads, unfinished"](), STATES["held back"]()
     told = [f"== {width}\n{as_plain(render_answers(one, width), width)}\n" for width in (60, 80, 140) for one in found]
     hold("answers-widths", "\n".join(told))
