@@ -180,9 +180,9 @@ def race(contest: Contest, out: Path, *, limit: Deadline, progress: ProgressDisp
     except NothingMeasured as error:
         return tell_unraced(out, contest, str(error))
     found = judge_gate(out, contest)
-    folder = contest.rival.target.folder if contest.recorded.is_shipped else ""
-    more = {"earlier_restarts": earlier, "folder": shorten(folder) or None, "again": racing.tell_again(contest)}
-    return found.model_copy(update=more | ({"next": None} if is_ci() else {}))  # in CI no later command takes it up
+    folder = shorten(contest.rival.target.folder) if contest.recorded.is_shipped else ""
+    next_ = racing.tell_adoption(contest, folder) if found.outcome == "pass" else None if is_ci() else found.next
+    return found.model_copy(update={"earlier_restarts": earlier, "folder": folder or None, "next": next_})
 
 
 def shorten(folder: str) -> str:

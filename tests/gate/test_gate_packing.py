@@ -246,7 +246,7 @@ def test_what_the_checks_of_one_side_alone_take_is_told_as_a_share(
     assert told in found.notes[0]
 
 
-def test_an_upgrade_that_passed_is_measured_and_shipped_by_one_command():
+def test_what_passed_is_adopted_by_one_command():
     def again(python: str) -> str | None:
         arm = SimpleNamespace(label="b", target=SimpleNamespace(python=python))
         groups = [SimpleNamespace(record=SimpleNamespace(arms=(arm,)))]
@@ -254,7 +254,7 @@ def test_an_upgrade_that_passed_is_measured_and_shipped_by_one_command():
         study = checked({"name": "gate", "model": "my model.onnx", "targets": ["onnxruntime"], **asked})
         plan: Any = SimpleNamespace(groups=groups, study=study)
         shipped = Reference(place="model-1", target="shipped:model-1", again="onnxruntime:cpu:fp32", given={})
-        return racing.tell_again(replace(of_plan(plan, ("a", "b")), recorded=shipped))
+        return racing.tell_adoption(replace(of_plan(plan, ("a", "b")), recorded=shipped), "")
 
     assert again("") is None
     assert again("new") == (
@@ -262,3 +262,5 @@ def test_an_upgrade_that_passed_is_measured_and_shipped_by_one_command():
         "--out results/upgrade && shootout ship results/upgrade -o model-1-new "
         "&& rm -r model-1 && mv model-1-new model-1"
     )
+    packed = racing.tell_adoption(of_plan(SimpleNamespace(), ("a", "b")), "gate/candidate/b c")
+    assert packed == "cp -r 'gate/candidate/b c' model-1-new && rm -r model-1 && mv model-1-new model-1"

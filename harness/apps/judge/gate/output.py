@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -85,7 +84,11 @@ def tell_gate(gate: Gate, document: Document | None) -> Iterator[Line]:
     if document and gate.ratio and not (is_open and gate.outcome == "fail"):
         enough = "too few restarts for this limit yet" if is_open else "it doesn't change this outcome"
         yield Line("Noise", [f"{describe_noise(document.groups)}: {enough}"])
-    yield Line("Next", commands=[*_list_next(gate)])
+    remark = "goes on where this stopped"
+    if gate.outcome == "pass":
+        remark = "puts the packed candidate in the reference's place"
+        remark = remark if gate.folder else "ships the upgrade, once the new versions are installed here"
+    yield Line("Next", commands=[Command(text=gate.next, remark=remark)] if gate.next else ())
 
 
 def tell_outcome(gate: Gate) -> Line:
@@ -113,18 +116,6 @@ def _tell_decisive(one: Check) -> str:
     found = one.candidate if one.limit == SAME or not one.reason else one.reason.split("; ")[0]
     told = f"{one.name}: {found}" + (f", reference {one.reference}" if one.limit == SAME else "")
     return told + (f", limit {one.limit}" if one.limit else "")
-
-
-def _list_next(gate: Gate) -> Iterator[Command]:
-    """Return what goes on with an undecided gate, or puts what passed in the reference's place."""
-    if gate.next:
-        yield Command(text=gate.next, remark="goes on where this stopped")
-    if gate.outcome == "pass" and gate.again:
-        yield Command(text=gate.again, remark="ships the upgrade, once the new versions are installed here")
-    elif gate.outcome == "pass" and gate.folder:
-        source, goal, new = map(shlex.quote, (gate.folder, gate.recorded, f"{gate.recorded.rstrip('/')}-new"))
-        adopt = f"cp -r {source} {new} && rm -r {goal} && mv {new} {goal}"
-        yield Command(text=adopt, remark="puts the packed candidate in the reference's place")
 
 
 def write_gate(gate: Gate, document: Document | None, paths: Sequence[Path]) -> None:

@@ -175,6 +175,7 @@ def make_study(reference: Reference, candidate: str | None, limits: Limits, opti
     if "model" not in options and given["model"] == reference.given["model"]:
         given["model"] = _find_model(reference, targets[-1])
     _refuse_unused(options.get("pythons", {}), targets, candidate)
+    spread = SPREAD & {Limit.P99, Limit.READY, Limit.CPU} & (limits.policy.limits.keys() if limits.policy else set())
     fields = {
         "name": "gate",
         **given,
@@ -182,7 +183,7 @@ def make_study(reference: Reference, candidate: str | None, limits: Limits, opti
         "baseline": reference.target,
         "goal": str(limits.goal),
         "max_restarts": MOST_RESTARTS,
-        "least_restarts": LEAST_TAILS if limits.policy and _asks_spread(limits) else 0,
+        "least_restarts": LEAST_TAILS if spread else 0,  # their bound is the worst of several
     }
     # An empty state says that there is none; anything else that is empty says nothing.
     study = checked(read_axes({key: value for key, value in fields.items() if value or key == "state"}))
@@ -247,11 +248,6 @@ def _refuse_sizes(study: Study, reference: Reference) -> None:
             raise UsageError(f"{ONE_SIZE}: {name} has {len(values)} values; give one")
     if (batch := tuple(reference.given.get("batch", study.batch))) != study.batch:
         raise UsageError(f"{ONE_SIZE}: the reference is of batch {batch[0]}, and --batch says {study.batch[0]}")
-
-
-def _asks_spread(limits: Limits) -> bool:
-    """Tell whether a limit of the policy is on the worst of several restarts."""
-    return bool(limits.policy and SPREAD & {Limit.P99, Limit.READY, Limit.CPU} & limits.policy.limits.keys())
 
 
 def _is_model(candidate: str) -> bool:
@@ -439,17 +435,27 @@ def _is_whole(folder: Path) -> bool:
     return True
 
 
-def tell_again(contest: Contest) -> str | None:
-    """Return the command that measures an upgrade of the shipped target and ships it; None for other candidates."""
+def tell_adoption(contest: Contest, folder: str) -> str | None:
+    """Return the command that puts a candidate that passed in the shipped folder's place; None if there is none.
+
+    An upgrade is measured and shipped again, once its versions are installed here.
+
+    Args:
+        folder: of the packed candidate; "" without one.
+    """
     reference = contest.recorded
-    if not reference.is_shipped or not contest.rival.target.python:
+    goal, new = map(shlex.quote, (reference.place, f"{reference.place.rstrip('/')}-new"))
+    if folder:
+        make = f"cp -r {shlex.quote(folder)} {new}"
+    elif reference.is_shipped and contest.rival.target.python:
+        study = contest.plan.study
+        data = reproduce.write_given(study.model_copy(update={"pythons": {}}).given)
+        words = [word for option in data for word in option if word]
+        told = [study.model[0], "--backends", reference.again, *words, "--out", "results/upgrade"]
+        make = f"shootout run {reproduce.quote(told)} && shootout ship results/upgrade -o {new}"
+    else:
         return None
-    study, place = contest.plan.study, shlex.quote(str(reference.place))
-    data = [word for option in reproduce.write_given(study.model_copy(update={"pythons": {}}).given) for word in option]
-    told = [study.model[0], "--backends", reference.again, *filter(None, data), "--out", "results/upgrade"]
-    run = f"shootout run {reproduce.quote(told)}"
-    new = shlex.quote(f"{reference.place}-new")
-    return f"{run} && shootout ship results/upgrade -o {new} && rm -r {place} && mv {new} {place}"
+    return f"{make} && rm -r {goal} && mv {new} {goal}"
 
 
 def name_folder(contest: Contest) -> str:

@@ -33,7 +33,7 @@ EXIT_CODES: Mapping[Outcome, ExitCode] = {
     "fail": ExitCode.REFUSED,
     "undecided": ExitCode.UNDECIDED,
 }
-SCHEMA = 3
+SCHEMA = 4
 TIME = "time"
 """The check that is the race."""
 _FAR = 2.0
@@ -53,8 +53,8 @@ class Gate(Part):
         checks: the exact evidence.
         notes: what else a reader must know, such as other versions than the reference was recorded with.
         folder: the candidate as a shipped folder, which can take the reference's place; null if there is none.
-        again: the command that measures and ships an upgrade once its versions are installed; null if it is none.
-        next: the same command with more time; null if time wouldn't tell, or the command isn't known.
+        next: the one command that comes next: the same with more time, or what puts a candidate that passed in the
+            reference's place; null if there is none.
     """
 
     schema_version: int = Field(default=SCHEMA, serialization_alias="schema")
@@ -73,7 +73,6 @@ class Gate(Part):
     run: str
     folder: str | None = None
     given: str | None = None
-    again: str | None = None
     next: str | None = None
 
     @property
