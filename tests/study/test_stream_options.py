@@ -52,7 +52,7 @@ def test_what_is_no_state_is_refused(texts: list[str], says: str):
         ({"stream": "0"}, "--stream 0: a clip has one call at least"),
         ({"stream": "-3"}, "--stream -3: a clip has"),
         ({"stream": "ten"}, "--stream takes whole numbers, got 'ten'"),
-        ({"chunk_ms": "32"}, "write 5ms"),
+        ({"chunk_ms": "32"}, "write a time with its unit as 5ms"),
     ],
 )
 def test_what_makes_no_clip_is_refused(words: dict[str, str], says: str):

@@ -13,7 +13,7 @@ import shootout
 from shootout import cli
 from shootout.commands import selection
 from shootout.core.errors import UsageError
-from shootout.core.study.schema import study_options
+from shootout.core.study.schema import Study, study_options
 from shootout.tell.option_values import read_milliseconds, read_positive
 from shootout.tell.study_options import (
     RATE,
@@ -24,6 +24,11 @@ from shootout.tell.study_options import (
     flags_of,
     read_words,
 )
+
+
+def test_what_is_no_key_of_a_study_is_how_to_run_it():
+    how = {"policy", "gpu", "env", "max_time_s", "out", "fresh", "trace", "strict", "require_verdict"}
+    assert {*flags_of(RunOptions)} - {*Study.model_fields, *study_options()} == {"backends", *how}
 
 
 @pytest.mark.parametrize("table", [RunOptions, TuneOptions, GateOptions, SensitivityOptions])
