@@ -39,6 +39,7 @@ COMMANDS: dict[str, list[tuple[str, ...]]] = {
         ("run", "--scenario", "serve", "--help"),
         ("list", "scenarios"),
     ],
+    "sweep": [("show", f"{RUNS}/batch-crossover")],
     "compare": [("compare", f"{RUNS}/width-sweep", f"{RUNS}/runtimes-widths"), ("merge", *TWO, "-o", "both")],
 }
 
