@@ -19,7 +19,7 @@ from rich.text import Text
 from shootout.core.contract import SCALED, Precision
 from shootout.core.schemes import shown_as
 from shootout.core.units import duration, number, seconds, size
-from shootout.tell.document import Ceiling, FidelityFigures, Rate, Ratio, Row, Serving, Timing
+from shootout.tell.document import Ceiling, FidelityFigures, Ratio, Row, Serving, Timing
 from shootout.tell.limits import limit_digits
 from shootout.tell.ratios import NEVER_TOGETHER, STYLES, tell_ratio
 from shootout.tell.wording import tell_metric_change
@@ -66,16 +66,6 @@ def write_figure(ns: float, unit: str) -> str:
 def against(ratio: Ratio) -> Text:
     """Write how a row compares with another one, in the color of its verdict."""
     return Text(tell_ratio(ratio), style=STYLES[ratio.verdict])
-
-
-def rate(figure: Rate) -> str:
-    """Write a rate; the interval of how it compares stands in the column `against`."""
-    return number(figure.value)
-
-
-def tell_rates_range(figure: Rate) -> str:
-    """Write between which rates the restarts lie."""
-    return f"{number(figure.low)} to {number(figure.high)}" if figure.low < figure.high else ""
 
 
 def error(relative_l2: float) -> str:
@@ -172,8 +162,8 @@ COLUMNS = (
     Column(name="arm", header="target", show=str, left=True),
     Column(name="over_time.first_ns", header="at first"),
     Column(name="end_to_end.median_ns", header="time"),
-    Column(name="items_per_s", header="items/s", show=rate),
-    Column(name="serve.rate_per_s", header="requests/s", show=rate),
+    Column(name="items_per_s.value", header="items/s", show=number),
+    Column(name="serve.rate_per_s.value", header="requests/s", show=number),
     Column(name="serve.p99_ns", header="p99"),
     Column(name="serve", header="limit", show=_tell_limit),
     Column(
@@ -193,8 +183,6 @@ COLUMNS = (
     ),
     Column(name="end_to_end.own_fp32_ratio", header=OWN, show=against, left=True),
     Column(name="end_to_end", header=RESTARTS),
-    Column(name="items_per_s", header="items/s over restarts", show=tell_rates_range),
-    Column(name="serve.rate_per_s", header="requests/s over restarts", show=tell_rates_range),
     Column(name="over_time.change", header="last to first", show=against, left=True),
     Column(name="serve.unloaded_ns", header="idle"),
     Column(name="compute.median_ns", header="compute"),

@@ -22,7 +22,7 @@ from shootout.tell.screen import NAMED, fold, name_targets
 INT8_GAIN = 4
 """INT8 is no more than so many times as fast as FP32, by the width of its numbers."""
 SHOWN_REASONS = 4
-LONGEST_REASON = 60
+LONGEST_REASON = 80
 """Letters; `--full` and the page have all of a longer reason."""
 _IN_BRACKETS = re.compile(r" \([^()]*\)$")
 

@@ -15,7 +15,7 @@ from shootout.core.exported.request import name_model
 from shootout.core.scenario import find_scenario
 from shootout.tell.columns import Cell, fits, make_table, stack_tables, write_figure
 from shootout.tell.compared import REFUSED, SHIPS, Compared
-from shootout.tell.document import Row
+from shootout.tell.document import Document, Row
 
 REASON = "reason"
 """The column without a title: why a target may not be shipped."""
@@ -85,13 +85,15 @@ def find_sweeps(groups: Sequence[Compared]) -> list[Sweep]:
     return [Sweep(axis=axis, fixed=fixed, groups=columns) for fixed, columns in tables.items()]
 
 
-def render_sweep(groups: Sequence[Compared], width: int, *, is_optional: bool) -> list[RenderableType]:
+def render_sweep(
+    groups: Sequence[Compared], document: Document, width: int, *, is_optional: bool
+) -> list[RenderableType]:
     """Render the times of several groups, a column each, in as many tables as `width` (letters) needs.
 
     Args:
         is_optional: leave it out if one table hasn't the room.
     """
-    places = {found.summary.name: place_row(found.rows[0]) for found in groups if found.rows}
+    places = {found.summary.name: place_row(document.rows_of(found.summary.name)[0]) for found in groups}
     axes = varied([*places.values()])
     where = locate_cells(places, axes)
     shown = sorted((found for found in groups if found.rows), key=lambda found: _rank(where[found.summary.name]))
@@ -101,8 +103,11 @@ def render_sweep(groups: Sequence[Compared], width: int, *, is_optional: bool) -
         cells = {found.summary.name: _fill_time(found, arm) for found in shown}
         reasons = dict.fromkeys(filter(None, (found.tell_refusal(row) for found, row in rows if row.arm == arm)))
         lines.append({"target": short(arm), **cells, REASON: ", ".join(reasons)})
-    titles = {found.summary.name: "\n".join([*where[found.summary.name].values(), found.unit]) for found in shown}
-    titles |= {"target": "\n".join([*axes, ""]), REASON: ""}
+    units = {found.unit for found in shown}
+    each = {found.summary.name: [found.unit] if len(units) > 1 else [] for found in shown}
+    titles = {name: "\n".join([*where[name].values(), *unit]) for name, unit in each.items()}
+    first = [*axes, ""] if len(units) > 1 else [*axes[:-1], f"{''.join(axes[-1:])} ({''.join(units)})"]
+    titles |= {"target": "\n".join(first), REASON: ""}
     last = [REASON] if any(line[REASON] for line in lines) else []
     headers = ["target", *(found.summary.name for found in shown), *last]
     left = ["target", REASON]

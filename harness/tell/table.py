@@ -79,7 +79,7 @@ def render_tables(document: Document, width: int, *, full: bool = False) -> Rend
         parts, headers = _fit_table(shown[0], width)
         legend = [*tell_legend(shown, headers)]
     else:
-        parts = render_sweep(shown, width, is_optional=not ships_everywhere(document.answer))
+        parts = render_sweep(shown, document, width, is_optional=not ships_everywhere(document.answer))
         legend = [*tell_marks(shown)] if parts else []
     has_rows = any(found.rows for found in shown)
     parts += notes.tell_run(document, full=full, width=width)
@@ -177,7 +177,7 @@ def fill_cells(found: Compared, row: Row, headers: Sequence[str]) -> dict[str, C
     if row.end_to_end:
         cells["time"] = found.write_time(row)
     if row.serve:
-        cells |= dict.fromkeys(("items/s", "items/s over restarts"), "")  # its requests are counted
+        cells["items/s"] = ""  # its requests are counted
     if row.end_to_end is None or row.outcome == "failed":
         cells |= dict.fromkeys((SHIP, BASELINE, OWN), _STOPPED[row.outcome])
     if not row.is_judged:  # its outputs are unchecked, so a fast time is no good news

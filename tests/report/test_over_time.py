@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from support.kept_screen import hold
 from support.races.cells import row
 
 from shootout.core.stats.verdicts import Verdict
@@ -27,50 +28,21 @@ def timed(arm: str, change: Ratio, turn_s: float = 300.0, **sensors: float) -> R
     return row(arm, 1e6, scenario="sustained", over_time=over_time)
 
 
-def told(ranking: Ranking | None, *rows: Row, ships: str | None = None) -> list[str]:
-    return [*tell_over_time(ranking, rows, ships)]
+OPEN = ratio(1.12, 0.94, 1.34, Verdict.CANT_TELL)
+EVEN = ratio(1.0, 0.994, 1.006, Verdict.SAME)
+HOLDS = Ranking(first=(A, B), end=(A, B))
+SENSED = {"mhz_first": 3_400.4, "mhz_end": 2_100.2, "celsius_first": 45.0}
+STATES: dict[str, tuple[Ranking, tuple[Row, ...], str | None]] = {
+    "it changes": (Ranking(first=(A, B), end=(B, A), changes=(CHANGE,)), (timed(A, SLOWS), timed(B, STEADY)), None),
+    "it holds, turns of a minute": (HOLDS, (timed(A, STEADY, turn_s=60.0), timed(B, STEADY)), None),
+    "it only measured otherwise": (Ranking(first=(A, B), end=(B, A)), (timed(A, STEADY), timed(B, STEADY)), None),
+    "no significant change": (HOLDS, (timed(A, STEADY), timed(B, OPEN)), None),
+    "no significant change, the largest is the shipped one's": (HOLDS, (timed(A, STEADY), timed(B, OPEN)), B),
+    "no significant change, another is shipped": (HOLDS, (timed(A, EVEN), timed(B, OPEN)), A),
+    "sensors": (HOLDS, (timed(A, STEADY), timed(B, STEADY, **SENSED)), None),
+}
 
 
-def test_a_change_is_told_with_both_intervals_and_who_slows_down():
-    lines = told(Ranking(first=(A, B), end=(B, A), changes=(CHANGE,)), timed(A, SLOWS), timed(B, STEADY))
-    assert lines[:3] == [
-        "the ranking changes: a is 1.25x faster than b (1.18 to 1.33) in the first 60 s of a turn",
-        "in the last 60 s it is 1.12x slower (1.06 to 1.18)",
-        "a is 1.31x slower (1.25 to 1.38) in the last 60 s of its turns than in the first",
-    ]
-    assert lines[3] == "a turn is 5 min of calls without a pause, or longer"
-
-
-def test_a_ranking_that_holds_says_so_and_a_turn_of_a_minute_has_shorter_ends():
-    lines = told(Ranking(first=(A, B), end=(A, B)), timed(A, STEADY, turn_s=60.0), timed(B, STEADY))
-    assert lines[:2] == [
-        "no change of the ranking is significant, and a measured fastest in the first and last 20 s",
-        "no target is significantly slower or faster in the last 20 s of its turns than in the first",
-    ]
-
-
-def test_an_order_that_only_measured_otherwise_is_not_told_as_a_change():
-    first, *_ = told(Ranking(first=(A, B), end=(B, A)), timed(A, STEADY), timed(B, STEADY))
-    assert first == "a measured fastest in the first 60 s of a turn and b in the last, but not significantly"
-
-
-def test_without_a_significant_change_that_of_the_shipped_one_and_the_largest_are_told():
-    open_ = ratio(1.12, 0.94, 1.34, Verdict.CANT_TELL)
-    even = ratio(1.0, 0.994, 1.006, Verdict.SAME)
-    rows = timed(A, STEADY), timed(B, open_)
-    ranking = Ranking(first=(A, B), end=(A, B))
-    largest = "in the last 60 s b measured about 1.1x slower than in the first, open"
-    steady = "in the last 60 s a measured about as fast as in the first, open"
-    assert told(ranking, *rows)[2:-2] == [largest]
-    assert told(ranking, *rows, ships=B)[2:-2] == [largest], "once if it is the same"
-    assert told(ranking, *rows, ships=A)[2:-2] == [steady, largest]
-    same = "in the last 60 s a measured as fast as in the first (within 0.6 %)"
-    assert told(ranking, timed(A, even), rows[1], ships=A)[2] == same
-    assert not [line for line in told(ranking, timed(A, SLOWS), rows[1], ships=B) if "measured 1" in line]
-
-
-def test_sensors_are_told_where_there_are_any():
-    silent, sensed = timed(A, STEADY), timed(B, STEADY, mhz_first=3_400.4, mhz_end=2_100.2, celsius_first=45.0)
-    ranking = Ranking(first=(A, B), end=(A, B))
-    assert told(ranking, silent)[-1] == "the machine tells no clock frequency or temperature"
-    assert told(ranking, silent, sensed)[-1] == "from first to last: CPU 3400 to 2100 MHz"
+def test_what_is_told_of_a_ranking_is_what_is_kept():
+    told = {name: [*tell_over_time(ranking, rows, ships)] for name, (ranking, rows, ships) in STATES.items()}
+    hold("over-time", "\n".join("\n".join([f"== {name}", *lines, ""]) for name, lines in told.items()))

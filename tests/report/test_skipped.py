@@ -39,7 +39,7 @@ def test_each_reason_is_told_failures_first_and_a_long_one_in_its_first_words():
     long = row("z", None, **broken, reason="word " * 40)
     found = told(SLOW, FAST, *gpus, row("x", None, **absent), row("y", None, **broken, reason="it broke"), long)
     failed, cut, *others = found["Skipped"].split(" · ")
-    assert (failed, cut) == ("y: failed: it broke", f"z: failed: {' '.join(['word'] * 12)}…")
+    assert (failed, cut) == ("y: failed: it broke", f"z: failed: {' '.join(['word'] * 16)}…")
     assert others[:2] == ["5 CUDA targets: no GPU", "x: not installed (pip install 'shootout[x]')"]
     general = [name for name in backends.names() if not backends.entry(name).own_files]
     count = len(general) - NAMED

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict
-from typing import Any
 
 import pytest
-from support.races.cells import CONTROLS
 
 from shootout.core.stats.verdicts import Comparison, Verdict
-from shootout.tell.document import Control, GroupSummary, Ratio, ratio_of
+from shootout.tell.document import Ratio, ratio_of
 from shootout.tell.ratios import inverse, tell_close_ratio, tell_direction, tell_factor, tell_ratio
 
 
@@ -86,15 +84,3 @@ def test_a_limit_of_a_few_percent_is_read_by_thousandths():
         value=1.003, low=0.991, high=1.014, verdict=OPEN, restarts_needed=None, sd=None, restarts=5
     )  # fmt: skip
     assert tell_close_ratio(near, "b") == "1.003x slower than b (1.009x faster to 1.014x slower)"
-
-
-def control(holds: bool | None, ratio: Ratio | None) -> GroupSummary:
-    kept: Any = {"void_share": 0.0, "void_reasons": {}, "restarts": 5}
-    return GroupSummary(name="g", baseline="a:cpu:fp32", control=Control(ratio=ratio, holds=holds), **kept)
-
-
-HELD, OPEN, ALONE = (
-    control(True, CONTROLS[True]),
-    control(None, CONTROLS[None]),
-    control(None, None),
-)

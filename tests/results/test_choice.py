@@ -226,7 +226,7 @@ def test_a_lower_precision_is_never_shipped_silently_but_named():
 def test_labels_are_never_advised_beside_a_metric_even_where_that_gave_no_score():
     int8 = row("fast:cpu:int8", 250, fidelity=fidelity(6e-2))
     (change,) = choose(cell(SLOW, FAST, int8, is_scored=True)).would_change
-    assert (change.measure, change.why) == (None, "the metric gave no scores: why is below")
+    assert (change.measure, change.why) == (None, "the metric gave no scores: --full tells why")
 
 
 def test_what_drawn_inputs_cannot_judge_is_never_shipped():

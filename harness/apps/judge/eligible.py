@@ -16,7 +16,7 @@ from shootout.tell.wording import NO_LABELS, RANDOM_INPUTS, tell_lost_part, tell
 Admitted = Literal["fp32", "metric"]
 UNJUDGED = "no target's error could be checked against its error bound: random inputs are too insensitive here"
 UNCHECKED = "its outputs were compared with no error bound"
-UNSCORED = "the metric gave no scores: why is below"
+UNSCORED = "the metric gave no scores: --full tells why"
 
 
 def admits(row: Row) -> Admitted | None:
