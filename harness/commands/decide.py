@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Group
-from rich.text import Text
 
 from shootout.apps.judge.analysis import analyse_cells
 from shootout.apps.judge.compare.compare import compare_folders
@@ -20,32 +19,31 @@ from shootout.apps.judge.compare.merge import merge as merge_analysed
 from shootout.apps.judge.compare.merged import expand_merged, expand_several, is_merged, write_merged
 from shootout.apps.judge.compare.screen import render_compared, render_merged
 from shootout.apps.judge.decide.decision import decide as find_decision
-from shootout.apps.judge.decide.decision import follow_decision
 from shootout.apps.judge.decide.policy import Policy, read_policy
 from shootout.apps.judge.decide.question import read_question
 from shootout.apps.judge.decide.screen import render as render_decision
-from shootout.apps.judge.decide.screen import tell_decision
 from shootout.commands.output import print_answer, width
 from shootout.core.errors import UsageError
 from shootout.tell.document import Document
 from shootout.tell.formats.files import check_files, write_files
-from shootout.tell.screen import WIDEST, write_lines
+from shootout.tell.screen import WIDEST
 from shootout.tell.table import render_tables
 
 
 def print_decision(policy: Policy, document: Document, *, full: bool, as_json: bool) -> int:
-    """Print a run by a policy: the decision in place of the answer; return the decision's exit code.
+    """Print a run by a policy: what `decide` prints of it; return the decision's exit code.
 
     Args:
         document: of a run with one cell; as JSON it comes with the key `decision`.
+        full: the run's own table follows, with all columns; nothing is marked as shipped there.
     """
     question = read_question([Path(document.run)])
     decision = find_decision(policy, question)
-    screen = write_lines(tell_decision(decision, question), min(width(), WIDEST))
+    screen = render_decision(decision, question, min(width(), WIDEST))
+    unmarked = document.model_copy(update={"answer": ()})
+    tables = [render_tables(unmarked, width(), full=True)] if full else []
     data = document.model_dump(mode="json", by_alias=True) | {"decision": decision.model_dump(mode="json")}
-    decided = follow_decision(document, decision, question)
-    tables = render_tables(decided, width(), full=full)
-    print_answer(Group(*screen, Text(), tables), data, as_json=as_json)
+    print_answer(Group(*screen, *tables), data, as_json=as_json)
     return decision.exit_code
 
 

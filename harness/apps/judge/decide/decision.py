@@ -1,7 +1,7 @@
 """A policy and the candidates → what to ship, or why it isn't known, or why nothing may be. Pure; docs/deciding.md.
 
 Only a candidate that is proven to meet every limit can be chosen; among those the answer's own rule chooses
-(`judge.choice`).
+(`judge.leader`).
 """
 
 from __future__ import annotations
@@ -16,10 +16,6 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from shootout.apps.judge.choice import (
-    add_ship_ratios,
-    describe_shipped,
-)
 from shootout.apps.judge.decide.candidates import Candidate, Question
 from shootout.apps.judge.decide.limits import SPREAD, judge_limits, list_metrics, refuse_drop_of_all
 from shootout.apps.judge.decide.objective import ObjectiveValue, compare, measure, order
@@ -37,7 +33,7 @@ from shootout.core.contract import Array, short
 from shootout.core.errors import ExitCode, UsageError
 from shootout.core.stats.readings import LEAST_TAILS, median
 from shootout.core.stats.verdicts import Comparison, Verdict
-from shootout.tell.document import Choice, Document, Finding, Part, Ratio, Rival, Row, ratio_of, stand
+from shootout.tell.document import Choice, Finding, Part, Ratio, Rival, ratio_of, stand
 from shootout.tell.limits import Limit, Standing
 
 DRAWS = 1_000
@@ -186,30 +182,6 @@ def _explain_unknown(candidate: Candidate, finding: Finding) -> str | None:
     return (
         f"{finding.reason}. {share:.0%} of the rounds were disturbed: close other programs, or loosen {finding.limit}"
     )
-
-
-def follow_decision(document: Document, decision: Decision, question: Question) -> Document:
-    """Return a run's document whose answers ship what the decision on it chose, and nothing if it chose nothing."""
-    plays = [play for one in question.candidates if one.label == decision.chosen for play in one.plays]
-    shipped = {play.cell.group: play for play in plays if play.row.end_to_end}
-    met = {one.arm for one in decision.candidates if one.standing is Standing.MET}
-    answers = []
-    for answer in document.answer:
-        play = shipped.get(answer.group)
-        changes: dict[str, Any] = {"ship": None, "reason": decision.reason or answer.reason}
-        if play:
-            eligible = tuple(dict.fromkeys([*answer.eligible, *met]))
-            ship = describe_shipped(play.row, play.cell).model_copy(update={"admitted": "policy"})
-            changes = {"ship": ship, "reason": None, "eligible": eligible}
-        answers.append(answer.model_copy(update=changes))
-    cells = {group: play.cell for group, play in shipped.items()}
-    rows = tuple(add_ship_ratios(cells, answers, map(_without_ship_ratio, document.rows)))
-    return document.model_copy(update={"answer": tuple(answers), "rows": rows})
-
-
-def _without_ship_ratio(row: Row) -> Row:
-    timing = row.end_to_end and row.end_to_end.model_copy(update={"ship_ratio": None})
-    return row.model_copy(update={"end_to_end": timing})
 
 
 def _distance_to_known(found: ObjectiveValue, findings: Sequence[Finding]) -> tuple[bool, bool, float]:
