@@ -213,6 +213,11 @@ def _locate_answers(document: Document) -> dict[str, dict[str, str]]:
     return locate_cells(places, varied(list(places.values())))
 
 
+def name_groups(document: Document) -> dict[str, str]:
+    """Return a short name of each group with an answer, by its own: its place on the axes along which groups differ."""
+    return {group: name_cell(where) or group for group, where in _locate_answers(document).items()}
+
+
 def tabulate_answers(document: Document) -> tuple[list[str], list[dict[str, Cell]]]:
     """Return the headers that have a figure, and a line for each group: where it is, what to ship there."""
     where = _locate_answers(document)

@@ -163,7 +163,7 @@ def test_each_target_stands_at_its_time_and_its_error_and_is_hollow_where_it_may
 def test_a_metric_has_the_interval_of_its_change_and_models_share_a_panel():
     found = read("frontier").document
     (panel,) = accuracy.find_panels(found)
-    assert (panel.y_title, panel.title) == ("accuracy", "5 models, batch 1")
+    assert (panel.y_title, panel.title) == ("accuracy", "5 models")
     metrics = [row.fidelity.metric for row in found.rows if row.fidelity and row.fidelity.metric]
     changed = next(metric for metric in metrics if metric.change)
     assert bound_metric(changed) in [point.y_ends for point in panel.points]

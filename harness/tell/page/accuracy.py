@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from shootout.core.contract import Precision, short
 from shootout.core.schemes import is_exact
 from shootout.tell.compared import compare_rows
 from shootout.tell.document import Document, Row
+from shootout.tell.grid import name_groups
 from shootout.tell.page.charts import can_show
 from shootout.tell.page.points import ERROR_FORMAT, Ends, Point, PointPanel, bound_time, draw_points
 from shootout.tell.report import Figure
@@ -41,40 +42,44 @@ def find_panels(document: Document) -> Iterator[PointPanel]:
             if _name_quality(row) == best:
                 place = (row.scenario, row.batch, row.threads) if best != ERROR else (summary.name,)
                 panels.setdefault((best, *place), []).append((row, not found.is_refused(row)))
+    names = name_groups(document)
     for (quality, *_), rows in panels.items():
-        models = len({row.group for row, _ in rows})
-        if models > 1 or any(not is_exact(row.precision, row.scheme, row.file) for row, _ in rows):
-            yield _lay_out_panel(str(quality), rows, models)
+        is_of_models = len({row.group for row, _ in rows}) > 1
+        if is_of_models or any(not is_exact(row.precision, row.scheme, row.file) for row, _ in rows):
+            yield _lay_out_panel(str(quality), rows, names, is_of_models=is_of_models)
 
 
-def _lay_out_panel(quality: str, rows: list[tuple[Row, bool]], models: int) -> PointPanel:
+def _lay_out_panel(
+    quality: str, rows: Sequence[tuple[Row, bool]], names: Mapping[str, str], *, is_of_models: bool
+) -> PointPanel:
     """Lay out rows whose outputs are judged in the same way, and whether each may be shipped."""
     first, is_error = rows[0][0], quality == ERROR
     precisions = [precision for precision in Precision if any(row.precision == precision for row, _ in rows)]
     return PointPanel(
-        title=f"{models} models, batch {first.batch}" if models > 1 else first.group,
+        title=f"{len({row.group for row, _ in rows})} models" if is_of_models else names[first.group],
         x_title="time per call or item, ms (log)",
         y_title=quality,
-        points=[_place_row(row, may_ship=may_ship, has_models=models > 1) for row, may_ship in rows],
+        points=[
+            _place_row(row, names[row.group] if is_of_models else _name_backend(row), may_ship=may_ship)
+            for row, may_ship in rows
+        ],
         shapes={str(precision): SHAPES[number % len(SHAPES)] for number, precision in enumerate(precisions)},
         y_format=ERROR_FORMAT if is_error else ".3~g",
         is_log=is_error,
     )
 
 
-def _place_row(row: Row, *, may_ship: bool, has_models: bool) -> Point:
+def _name_backend(row: Row) -> str:
+    """Name a row's backend and device, with its file or interpreter, for all precisions."""
+    own, _, _ = row.arm.rpartition(f":{row.device}:")
+    return short(f"{own}:{row.device}:fp32")
+
+
+def _place_row(row: Row, name: str, *, may_ship: bool) -> Point:
     assert row.end_to_end is not None, "only rows with a time have a place"
     value, ends = _place_quality(row)
-    own, _, _ = row.arm.rpartition(f":{row.device}:")  # the backend, with the file or the interpreter
-    return Point(
-        name=row.group.removesuffix(f", batch {row.batch}") if has_models else short(f"{own}:{row.device}:fp32"),
-        x=row.end_to_end.median_ns / 1e6,
-        y=value,
-        x_ends=bound_time(row.end_to_end),
-        y_ends=ends,
-        kind=row.precision,
-        is_filled=may_ship,
-    )
+    x, x_ends = row.end_to_end.median_ns / 1e6, bound_time(row.end_to_end)
+    return Point(name=name, x=x, y=value, x_ends=x_ends, y_ends=ends, kind=row.precision, is_filled=may_ship)
 
 
 def _name_quality(row: Row) -> str:

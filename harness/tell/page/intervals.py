@@ -14,6 +14,7 @@ from shootout.core.contract import short
 from shootout.tell.columns import BASELINE, SHIP
 from shootout.tell.compared import Compared, compare_rows
 from shootout.tell.document import Document, Row
+from shootout.tell.grid import name_groups
 from shootout.tell.page.charts import (
     BEHIND,
     CHOSEN,
@@ -193,13 +194,14 @@ def _fit_words(line: DotLine, room: int) -> str:
 
 def find_group_panels(document: Document) -> Iterator[DotPanel]:
     """List the panel of each group that has an answer and a time."""
+    names = name_groups(document)
     for summary in document.groups:
         found = compare_rows(summary, document)
         if found.answer and (lines := find_lines(found)):
             near = 1 + found.answer.same_within
             reference = cut(short(found.reference or "the lowest median"), NAME)
             axis = f"time relative to {reference}"
-            yield DotPanel(title=summary.name, lines=lines, axis=axis, at=1.0, band=(1 / near, near))
+            yield DotPanel(title=names[summary.name], lines=lines, axis=axis, at=1.0, band=(1 / near, near))
 
 
 def find_lines(found: Compared) -> list[DotLine]:

@@ -14,8 +14,10 @@ from shootout.tell.report import Figure
 
 MOST_PANELS, MOST_NAMES = 3, len(SERIES)
 """More would be no figure any more; the tables have them all."""
-HEIGHT, LABELS, TITLE = 260, 46, 52
-"""Of a panel and of the labels beside it in units, and the most letters of its title."""
+HEIGHT, LABELS = 260, 46
+"""Of a panel and of the labels beside it, in units."""
+TITLE, LONG = 52, 20
+"""The most letters of a panel's title, and of names that stand two a line in the legend."""
 ERROR_FORMAT = ".0e"
 Ends = tuple[float, float]
 
@@ -97,7 +99,9 @@ def _draw_panel(panel: PointPanel) -> alt.LayerChart:
     y_axis = alt.Axis(format=panel.y_format, title=panel.y_title, tickCount=3 if panel.y_format == ERROR_FORMAT else 6)
     x_scale = alt.Scale(type="log", nice=False, padding=10)
     y_scale = alt.Scale(type="log" if panel.is_log else "linear", nice=False, zero=False, padding=10)
-    color = alt.Color("name:N", scale=alt.Scale(domain=names, range=SERIES), legend=alt.Legend(symbolOpacity=1))
+    columns = 1 if max(map(len, names)) > LONG else 2
+    legend = alt.Legend(symbolOpacity=1, columns=columns, labelLimit=WIDTH - LABELS)
+    color = alt.Color("name:N", scale=alt.Scale(domain=names, range=SERIES), legend=legend)
     above = alt.Legend(orient="top", columns=3, labelLimit=105, offset=6) if len(panel.shapes) > 1 else None
     scale = alt.Scale(domain=list(panel.shapes), range=list(panel.shapes.values()))
     shape = alt.Shape("kind:N", scale=scale, legend=above)
