@@ -26,7 +26,7 @@ from shootout.apps.judge.compare.document import (
 from shootout.core.contract import short
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.units import counted, duration
-from shootout.tell.answer import tell_machine
+from shootout.tell.answer import qualify, tell_machine
 from shootout.tell.columns import Cell, against, choose_unit, fits, make_table, stack_tables, write_time
 from shootout.tell.document import Answer, Ratio
 from shootout.tell.ratios import LEAST_SHOWN, WIDE, tell_direction, tell_ratio
@@ -123,7 +123,7 @@ def tell_best(answer: Answer) -> str:
     """Name what an answer ships, with its time and what may be equally good."""
     if answer.ship is None:
         return f"no answer: {answer.reason}"
-    told = [f"{short(answer.ship.arm)}{', fastest so far' if answer.reason else ''}", duration(answer.ship.median_ns)]
+    told = [f"{short(answer.ship.arm)}{qualify(answer)}", duration(answer.ship.median_ns)]
     for word, rivals in (("tied with ", answer.tied), ("not significantly slower: ", answer.unsettled)):
         told += [word + ", ".join(fold((short(one.arm) for one in rivals), 2))] if rivals else []
     return ", ".join(told)
