@@ -150,11 +150,9 @@ def run(
     backends="Targets to tune. Default: each backend's default target.",
     batch="Batch size.",
     threads="Threads of the default setting, or `all`.",
-    options="Set a part of the default setting: BACKEND.KEY=VALUE.",
     max_drop="Most that --precision may lose of the metric, at 95 % confidence: 0.5pp, 0.005, or 1% of FP32's.",
     policy="Limits of a deploy.toml that each setting must keep.",
     max_time_s="Stop after 90s, 2m or 1h, exports and builds included. Default: until each gain has a verdict.",
-    out="Run folder to write or continue. Default: results/tune/<time>.",
 )
 def tune(
     chosen: Annotated[str | None, typer.Argument(metavar="MODEL", help=f"Model: {MODELS}.")] = None,
@@ -315,7 +313,6 @@ def ship(
     policy="Require the limits of this deploy.toml too.",
     max_time_s="Stop after this time, exports and builds included; what isn't known then is undecided. The gate waits "
     "as long at most for another run on this machine. Default: 8m.",
-    out="Run folder to write or continue. Default: results/gate/<time>.",
 )
 def gate(
     reference: Annotated[
@@ -424,7 +421,6 @@ def pack(
     SENSITIVITY_EXAMPLES,
     first="--precision --by --set --batch --inputs --labels --truth --metric --calibration --max-time --json",
     batch="Batch size.",
-    labels="Class of each row of --inputs, for the accuracy that each layer costs.",
     max_time_s="Stop after 90s, 2m or 1h, the export included, with the figures so far. Default: measure all.",
 )
 def sensitivity(

@@ -22,6 +22,7 @@ from shootout.apps.ship.folder import is_there, new_folder
 from shootout.commands.output import print_written, show_progress
 from shootout.core.errors import ExitCode, UsageError, printable
 from shootout.tell.delivery import Contents
+from shootout.tell.formats.data import json_text
 from shootout.tell.progress import ProgressDisplay
 
 SHIPPED = "shipped"
@@ -37,15 +38,16 @@ def doctor_there(address: str, env: Sequence[str], *, as_json: bool) -> int:
     Raises:
         UsageError: a host can't be used; says what to do.
     """
-    if as_json and len(read_addresses(address)) > 1:
-        raise UsageError("--json with --on takes one host: ask each by itself")
     words = [word for name in env for word in ("--env", name)]
     with show_progress() as progress:
         answers = run_on_hosts(address, ["shootout.cli", "doctor", *words, *(["--json"] if as_json else [])], progress)
-    for place, answer in answers.items():
-        if len(answers) > 1 and not as_json:
-            sys.stdout.write(f"{place.name}\n")
-        sys.stdout.write(printable(answer.printed))
+    several = len(answers) > 1
+    if as_json and several:
+        data = {place.name: json.loads(answer.printed or "null") for place, answer in answers.items()}
+        sys.stdout.write(json_text(data))
+    else:
+        told = [f"{place.name}\n" * several + printable(answer.printed) for place, answer in answers.items()]
+        sys.stdout.write("".join(told))
     return max((answer.code for answer in answers.values()), default=ExitCode.OK)
 
 

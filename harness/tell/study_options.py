@@ -280,7 +280,7 @@ class RaceOptions(DataOptions, total=False):
     max_time_s: Annotated[float, MAX_TIME]
     out: Annotated[
         File,
-        Flag(OUTPUT, "FOLDER", "Run folder to write or continue. Default: results/<study>/<time>.", kind=Path),
+        Flag(OUTPUT, "FOLDER", "Run folder to write or continue. Default: results/<name>/<time>.", kind=Path),
     ]
     fresh: Annotated[bool, Flag(OUTPUT, "", "Start over in --out; do not continue.", kind=bool)]
 

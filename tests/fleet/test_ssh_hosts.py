@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import io
+import json
 import os
 import re
 import shutil
@@ -496,8 +497,9 @@ if (signs / "second").exists():
     first, _, second, _ = capsys.readouterr().out.splitlines()
     assert (first, second) == ("board", "other")
     assert board.tasks() == []
-    with pytest.raises(UsageError, match="--json with --on takes one host"):
-        doctor_there(both, [], as_json=True)
+    sends("""print('{"quiet": true}')""")
+    assert doctor_there(both, [], as_json=True) == 0
+    assert json.loads(capsys.readouterr().out) == {"board": {"quiet": True}, "other": {"quiet": True}}
 
 
 def test_what_a_host_ships_is_copied_and_no_file_leaves_the_folder(
