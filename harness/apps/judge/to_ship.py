@@ -9,6 +9,7 @@ from pathlib import Path
 from shootout.apps.judge.analysis import analyse_cells
 from shootout.apps.judge.decide.page import PolicyAnswer
 from shootout.apps.judge.decide.policy import Policy
+from shootout.apps.judge.decide.screen import tell_decision
 from shootout.apps.judge.next_steps import why_no_folder
 from shootout.core.contract import short
 from shootout.core.errors import NothingMeasured, NotRunKind, SkippedArm, Undecided, UsageError, unknown
@@ -107,6 +108,8 @@ def _require_chosen(decided: PolicyAnswer) -> str:
     if decision.chosen:
         return decision.chosen
     if decision.outcome == "infeasible":
-        raise NothingMeasured(f"by this policy nothing may be shipped: {decision.reason}; see `shootout decide`")
+        first, *_, last = tell_decision(decision, decided.question)
+        ways_in = [f"this {command.remark}: {command.text}" for command in last.commands]
+        raise NothingMeasured("; ".join([f"{first.subject}, {' · '.join(first.parts)}", *ways_in]))
     settle = f"; this would settle it: {decision.settle}" if decision.settle else ""
     raise Undecided(f"not enough evidence for this policy: {decision.reason}{settle}")

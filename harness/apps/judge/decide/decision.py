@@ -179,9 +179,7 @@ def _explain_unknown(candidate: Candidate, finding: Finding) -> str | None:
     is_short = 0 < max(play.restarts, len(play.group.served.get(play.row.arm, ()))) < LEAST_TAILS
     if finding.limit not in SPREAD or share <= TOO_BUSY or is_short:
         return finding.reason
-    return (
-        f"{finding.reason}. {share:.0%} of the rounds were disturbed: close other programs, or loosen {finding.limit}"
-    )
+    return f"{100 * share:.0f} % of the rounds were disturbed: close other programs, or loosen {finding.limit}"
 
 
 def _distance_to_known(found: ObjectiveValue, findings: Sequence[Finding]) -> tuple[bool, bool, float]:

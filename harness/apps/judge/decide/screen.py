@@ -294,7 +294,9 @@ def _tell_nearest_miss(decision: Decision) -> Iterator[str]:
     """Tell which candidate misses the limits by the least."""
     for miss in decision.misses[:1]:
         (finding,) = (one for one in decision.of(miss.candidate).limits if one.limit is miss.limit)
-        beyond = f"{100 * miss.excess:.0f} % beyond it" if miss.excess < 1 else f"{tell_factor(1 + miss.excess)}x it"
+        beyond = (
+            f"{100 * miss.excess:.0f} % beyond it" if miss.excess < 1 else f"{tell_factor(1 + miss.excess)}x the limit"
+        )
         yield f"nearest is {short(miss.candidate)}: {tell_finding(finding)}, {beyond}"
 
 
