@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -54,7 +54,7 @@ def render_answers(document: Document, width: int, *, full: bool = False) -> lis
         return [*write_lines([*lines, *(tell_details(answer) if full else ())], narrow), Text()]
     if not document.answer:
         return []
-    lines = [*tell_answers(document), *(tell_changes_of_all(document) if full else ())]
+    lines = [*tell_answers(document), *([tell_between(document)] if full else [])]
     grid = [] if ships_everywhere(document.answer) else _render_grid(document, width)
     return [*write_lines(lines[:2], narrow), *grid, *write_lines(lines[2:], narrow), Text()]
 
@@ -96,8 +96,9 @@ def _tell_ship(answers: Sequence[Answer], where: Mapping[str, Mapping[str, str]]
         return Line("Ship", [*dict.fromkeys(answer.reason or "" for answer in answers)], subject="no answer")
     label = "Leads" if all(leads(answer) for answer in answers if answer.ship) else "Ship"
     axes = " and ".join(dict.fromkeys(axis for place in where.values() for axis in place))
-    counts = (f"{short(arm)} in {count}" for arm, count in ships.most_common())
-    return Line(label, [f"{', '.join(fold(counts, NAMED))} of {counted(len(answers), 'group')}"], subject=f"by {axes}")
+    first, *others = fold((f"{short(arm)} in {count}" for arm, count in ships.most_common()), NAMED)
+    counts = ", ".join([f"{first} of {counted(len(answers), 'group')}", *others])
+    return Line(label, [counts], subject=f"by {axes}")
 
 
 def _list_title_parts(document: Document) -> list[str]:
@@ -186,7 +187,7 @@ def _tell_next(answers: Sequence[Answer], where: Mapping[str, Mapping[str, str]]
     decided = [one for one in answers if one.ship and not leads(one)]
     first = next((one for one in sorted(decided, key=lambda one: bool(one.no_folder)) if one.next), None)
     if first and first.next:
-        remark = f"of {name_cell(where[first.group])}; --group names another"
+        remark = f"for {name_cell(where[first.group])}; --group names another"
         return Line("Next", tell_no_folder(first), [Command(text=first.next, remark=remark)])
     if again := next((answer.next for answer in answers if answer.next), None):
         return Line("Next", commands=[Command(text=again, remark="measures it again")])
@@ -194,11 +195,11 @@ def _tell_next(answers: Sequence[Answer], where: Mapping[str, Mapping[str, str]]
     return Line("Next", told or [MEASURE_AGAIN if any(one.ship for one in answers) else MEND])
 
 
-def tell_changes_of_all(document: Document) -> Iterator[Line]:
-    """Tell with `--full` which of any two targets is faster along an axis, and what races the sizes between."""
-    told = [_tell_crossover(one, document) for one in _drop_repeated(document.crossovers) if not one.ships]
-    between = dict.fromkeys(one.between for one in document.crossovers if one.between)
-    yield Line("Faster", told or (["the sizes between"] if between else []), [Command(text=text) for text in between])
+def tell_between(document: Document) -> Line:
+    """Tell with `--full` what races two targets at the sizes between which their lead changes."""
+    first = sorted(document.crossovers, key=lambda one: not one.ships)
+    commands = [Command(text=text) for text in dict.fromkeys(one.between for one in first if one.between)]
+    return Line("Between", ["the sizes between which the lead changes"] if commands else (), commands[:NAMED])
 
 
 def tell_group_details(answer: Answer) -> Iterator[Line]:
@@ -261,16 +262,6 @@ def _render_grid(document: Document, width: int) -> Iterator[RenderableType]:
             yield from write_lines([Line(word, told, subject=place)], width)
     if len(lines) > SHOWN_GROUPS:
         yield Text(f"and {counted(len(lines) - SHOWN_GROUPS, 'group')} more, which --json has")
-
-
-def _drop_repeated(crossovers: Iterable[Crossover]) -> Iterator[Crossover]:
-    """Drop those of `compute` that lie between the same sizes as end to end."""
-    seen = list[Crossover]()
-    for one in crossovers:
-        alike = one.model_copy(update={"scope": "", "ships": False})
-        if alike not in seen:
-            yield one
-        seen.append(alike)
 
 
 def _tell_crossover(one: Crossover, document: Document) -> str:

@@ -38,7 +38,6 @@ STEPS = {
     "racing": "the rest of the race",
 }
 """The steps of a run in their order: name in journals and documents → for people."""
-_UNSYNCHRONIZED = "a timer that doesn't wait for the GPU would show"
 _NEARLY = 0.9
 """From this share of the time on, the work is nearly done when the call returns: some libraries wait by themselves."""
 LEFT = "left the race"
@@ -58,7 +57,7 @@ class Reason(NamedTuple):
     """The reason why one arm was skipped or failed.
 
     Attributes:
-        outcome: see `word_of`; it begins the line.
+        outcome: the word that begins the line.
         subject: the arm, and what concerns it alone.
     """
 
@@ -68,17 +67,11 @@ class Reason(NamedTuple):
     fix: str
 
 
-def word_of(row: Row) -> str:
-    """Return the word for the outcome of a row that has a reason."""
-    if row.outcome == "measured":
-        return LEFT
-    return "not timed" if row.outcome == "skipped" and row.fidelity else row.outcome
-
-
 def reason_of(row: Row, subject: str) -> Reason:
-    """Return why a row has no time; the remedy for too little time is told once, at the end (`tell_end`)."""
+    """Return why a row has no time, or left; the remedy for too little time is told once, at the end (`tell_end`)."""
+    outcome = "not timed" if row.outcome == "skipped" and row.fidelity else row.outcome
     fix = "" if row.cause is NotRunKind.NOT_REACHED else row.fix or ""
-    return Reason(word_of(row), subject, row.reason or "", fix)
+    return Reason(LEFT if outcome == "measured" else outcome, subject, row.reason or "", fix)
 
 
 def fold_reasons(reasons: Iterable[Reason], *, full: bool = True) -> Iterator[tuple[str, str]]:
@@ -91,24 +84,15 @@ def fold_reasons(reasons: Iterable[Reason], *, full: bool = True) -> Iterator[tu
 
 
 def tell_errors_by_output(rows: Iterable[Row]) -> Iterator[str]:
-    """List each output's error, the worst first, and the row that is furthest off; of models with several outputs."""
+    """List each output's error, the worst first, and the row that is furthest off.
+
+    Of models with one output only whole numbers that differ are told, since a class or an index has no small error.
+    """
     for row in rows:
         errors = row.fidelity.by_output if row.fidelity else ()
         wrong = sorted((one for one in errors if one.rank > (0, 0)), key=lambda one: one.rank, reverse=True)
-        if len(errors) > 1 and wrong:
+        if wrong and (len(errors) > 1 or wrong[0].mismatches):
             yield f"{row.arm}, error by output: {', '.join(fold(map(_tell_error_of_output, wrong), MOST_OUTPUTS))}."
-
-
-def tell_flips(rows: Iterable[Row]) -> Iterator[str]:
-    """Tell how many whole numbers of each output differ, since a class or an index has no small error."""
-    told = [
-        f"{short(row.arm)} {one.mismatches:,} of {one.elements:,} in {one.name}"
-        for row in rows
-        for one in (row.fidelity.by_output if row.fidelity else ())
-        if one.elements and one.mismatches and one.relative_l2 is not None
-    ]
-    if told:
-        yield f"Whole numbers that differ from the reference's: {', '.join(fold(told, MOST_OUTPUTS))}."
 
 
 def tell_errors_by_step(rows: Iterable[Row]) -> Iterator[str]:
@@ -124,7 +108,8 @@ def tell_errors_by_step(rows: Iterable[Row]) -> Iterator[str]:
 
 
 def _tell_error_of_output(one: OutputError) -> str:
-    told = f"{counted(one.mismatches, 'element')} that differ" if one.mismatches else error(one.relative_l2 or 0.0)
+    every = f" of {one.elements:,}" if one.elements else ""
+    told = f"{one.mismatches:,}{every} elements differ" if one.mismatches else error(one.relative_l2 or 0.0)
     return f"{one.name} {'NaN or infinity' if one.relative_l2 is None else told} (row {one.row})"
 
 
@@ -135,18 +120,11 @@ def tell_gpu(rows: Sequence[Row]) -> Iterator[str]:
             yield f"{row.arm} on the GPU: {', '.join(parts)}."
         for fault in row.gpu.faults if row.gpu else ():
             yield f"{row.arm}: the GPU's {fault}."
-        if times := _times_without_waiting(row):
-            shown, waited = map(duration, times)
-            right = times[0] >= _NEARLY * times[1]
+        if row.gpu and row.gpu.dispatch_ns is not None and row.gpu.compute_ns is not None:
+            shown, waited = duration(row.gpu.dispatch_ns), duration(row.gpu.compute_ns)
+            right = row.gpu.dispatch_ns >= _NEARLY * row.gpu.compute_ns
             words = f"nearly the {waited} of one that waits" if right else f"no latency: waited for, it takes {waited}"
-            yield f"{row.arm}: {_UNSYNCHRONIZED} {shown}, {words}."
-
-
-def _times_without_waiting(row: Row) -> tuple[float, float] | None:
-    """Return the nanoseconds that a timer shows without waiting, and those of the same work when waited for."""
-    if row.gpu is None or row.gpu.dispatch_ns is None or row.gpu.compute_ns is None:
-        return None
-    return row.gpu.dispatch_ns, row.gpu.compute_ns
+            yield f"{row.arm}: a timer that doesn't wait for the GPU would show {shown}, {words}."
 
 
 def _list_steps(gpu: Gpu) -> Iterator[str]:
@@ -227,9 +205,8 @@ def tell_group(summary: GroupSummary, document: Document) -> list[Text]:
     lines = (
         *_tell_whys([row for row in timed if row.arm not in gains_nothing]),
         *tell_gpu(timed),
-        *tell_flips(timed),
         *tell_errors_by_step(rows),
-        *tell_errors_by_output(rows),
+        *tell_errors_by_output(timed),
         *(f"{line}." for line in tell_over_time(summary.ranking, timed, ships)),
         *(_tell_race(summary, timed) if timed else ()),
         *_of_rows(timed),

@@ -7,7 +7,7 @@ from support.races.cells import fidelity, row
 
 from shootout.core.contract import OutputError
 from shootout.tell.document import Control, GroupSummary
-from shootout.tell.notes import tell_errors_by_output, tell_flips, tell_noise
+from shootout.tell.notes import tell_errors_by_output, tell_noise
 
 
 def test_the_share_of_whole_numbers_that_differ_is_told():
@@ -16,10 +16,12 @@ def test_the_share_of_whole_numbers_that_differ_is_told():
         OutputError(name="logits", relative_l2=None, mismatches=7, elements=80),
     )
     rows = [row("a:cpu:fp32", 1.0, fidelity=fidelity(by_output=errors)), row("b:cpu:fp32", 1.0)]
-    assert [*tell_flips(rows)] == ["Whole numbers that differ from the reference's: a 2 of 3,276,800 in classes."]
-    told = "a:cpu:fp32, error by output: logits NaN or infinity (row 0), classes 2 elements that differ (row 0)."
+    classes = "classes 2 of 3,276,800 elements differ (row 0)"
+    told = f"a:cpu:fp32, error by output: logits NaN or infinity (row 0), {classes}."
     assert [*tell_errors_by_output(rows)] == [told]
-    assert not [*tell_flips(rows[1:])]
+    alone = row("a:cpu:fp32", 1.0, fidelity=fidelity(by_output=errors[:1]))
+    assert [*tell_errors_by_output([alone])] == [f"a:cpu:fp32, error by output: {classes}."]
+    assert not [*tell_errors_by_output(rows[1:])]
 
 
 def group(*, void_share: float = 0.0, sd: float | None = 0.03, throttled: int = 0, **void_reasons: int) -> GroupSummary:

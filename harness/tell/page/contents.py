@@ -16,7 +16,7 @@ from shootout.tell.columns import BY_HEADER, Cell
 from shootout.tell.compared import compare_rows
 from shootout.tell.details import tell_details
 from shootout.tell.document import Document, Row
-from shootout.tell.grid import DECIDED, tabulate_answers, tell_answers, tell_changes_of_all, tell_group_details
+from shootout.tell.grid import DECIDED, tabulate_answers, tell_answers, tell_between, tell_group_details
 from shootout.tell.machines import list_facts
 from shootout.tell.report import Figure, Line, Report, Table
 from shootout.tell.skipped import tell_missing
@@ -105,7 +105,7 @@ def _tell_answer(document: Document) -> list[Line]:
 
 def _tell_more(document: Document) -> list[Line]:
     """Tell what stands behind the answers, that of several groups below the group's name."""
-    answers, lines = document.answer, [*tell_changes_of_all(document)]
+    answers, lines = document.answer, [tell_between(document)]
     for answer in answers:
         told = [*(tell_group_details if len(answers) > 1 else tell_details)(answer)]
         lines += [Line("", subject=answer.group), *told] if len(answers) > 1 and any(map(_is_told, told)) else told
