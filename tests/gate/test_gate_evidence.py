@@ -223,6 +223,18 @@ def test_a_metric_is_held_to_the_limit_of_the_run(
     assert ("to settle it: half are scored" in (found.reason or "")) is (standing is Standing.UNKNOWN)
 
 
+@pytest.mark.parametrize(("strays", "standing"), [(False, Standing.MET), (True, Standing.UNKNOWN)])
+def test_scores_that_are_all_one_show_no_loss_of_another_model(tmp_path: Path, strays: bool, standing: Standing):
+    """Such as errors of which nothing tells how far others may lie; of the same function nothing can be lost."""
+    scores = Scores(name="mse", rows=(5.0,) * 50, lower_is_better=True)
+    also = [made.checked(arm, scores=scores, fidelity=replace(made.EXACT, **FP32)) for arm in (made.A, made.B)]
+    mine = {**FP32, "standing": "tolerated", "relative_l2": 0.9} if strays else FP32
+    given = {"max_drop": "1"}
+    found = evidence(tmp_path, Limits(metric="mse"), also=also, given=given, mine=mine, fidelity=FP32)["metric mse"]
+    assert found.standing is standing
+    assert ("all 50 rows have the same score" in (found.reason or "")) is strays
+
+
 def test_a_metric_without_scores_is_never_met_and_plain_fp32_of_the_same_model_needs_none(tmp_path: Path):
     found = evidence(tmp_path, Limits(metric="iou"), other=INT8)["metric iou"]
     assert (found.standing, found.reason) == (

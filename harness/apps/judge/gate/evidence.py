@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ from shootout.core.constants import (
 from shootout.core.contract import NotRunKind, Precision
 from shootout.core.errors import UsageError
 from shootout.core.stats.goals import MOST_PERCENT, Goal
-from shootout.core.units import round_limit, size
+from shootout.core.units import counted, round_limit, size
 from shootout.models.metrics import DEFAULT_DROP
 from shootout.tell.columns import error
 from shootout.tell.document import FidelityFigures, Finding, Metric, Part, Row
@@ -277,17 +277,17 @@ def _check_metric(run: Analysed, rows: tuple[Row, Row], limits: Limits, *, is_fr
             policy = Policy(limits={limit: metric.limit or 0.0})
             candidate = candidate_of(run.cells[rows[1].group], with_metric(rows[1], [metric]))
             (one,) = judge_limits(policy, [candidate])[candidate.label]
-            told = _tell_finding(check.name, one, policy)
-            reason = one.reason
+            told = _tell_finding(one, policy, [metric])
+            reason = told.reason
             if change and limit is Limit.DROP:
-                reason = f"{change.value:+.2g} [{change.low:+.2g}, {change.high:+.2g}]" + (
-                    f"; {reason}" if reason else ""
-                )
-            check = check.model_copy(update={"limit": told.limit, "standing": one.standing, "reason": reason})
-            if one.standing is Standing.UNKNOWN and change and not change.sd and is_same_function(*rows):
+                interval = f"{change.value:+.2g} [{change.low:+.2g}, {change.high:+.2g}]"
+                reason = "; ".join(filter(None, [interval, reason]))
+            standing = told.standing
+            if standing is Standing.UNKNOWN and not (change and change.sd) and is_same_function(*rows):
                 errors = " and ".join(error(row.fidelity.relative_l2 or 0.0) for row in rows if row.fidelity)
-                why = f"no row changed, and both compute the same function: errors {errors} are float rounding"
-                check = check.model_copy(update={"standing": Standing.MET, "reason": why})
+                reason = f"no row changed, and both compute the same function: errors {errors} are float rounding"
+                standing = Standing.MET
+            check = check.model_copy(update={"limit": told.limit, "standing": standing, "reason": reason})
         yield check
 
 
@@ -317,20 +317,25 @@ def _check_policy(run: Analysed, rows: tuple[Row, Row], limits: Limits, *, is_fr
     alpha = ALPHA if outputs else ALPHA / limits.shares  # the share is in the outputs' intervals already
     for found in judge_limits(policy, [judged], alpha)[other.arm]:
         if not found.implied:
-            yield _tell_finding(f"policy: {found.limit}", found, policy)
+            yield _tell_finding(found, policy, outputs)
 
 
-def _tell_finding(name: str, found: Finding, policy: Policy) -> Check:
-    """Return a limit of the policy as a line of the evidence."""
-    unit = LIMITS[found.limit].unit
-    check = Check(
-        name=name,
-        candidate=None if found.value is None else unit.tell(found.value),
-        limit=f"at {LIMITS[found.limit].side} {unit.tell_limit(found.wanted)}"
-        + (" lost" if found.limit is Limit.DROP else ""),
-        standing=found.standing,
-        reason=found.reason,
-    )
+def _tell_finding(found: Finding, policy: Policy, outputs: Sequence[Metric]) -> Check:
+    """Return a limit of the policy as a line of the evidence.
+
+    Args:
+        outputs: the metric of each as it changed against the reference's.
+    """
+    unit, standing, reason = LIMITS[found.limit].unit, found.standing, found.reason
     if found.limit in NOT_RACED or (found.limit is Limit.P99 and policy.load is not None):
-        return check.model_copy(update={"candidate": None, "standing": Standing.UNKNOWN, "reason": UNRACED})
-    return check
+        standing, reason = Standing.UNKNOWN, UNRACED
+    elif found.limit is Limit.DROP and (same := next((one for one in outputs if not one.change), None)):
+        standing, reason = Standing.UNKNOWN, f"all {counted(same.rows, same.unit)} have the same score"
+    limit = f"at {LIMITS[found.limit].side} {unit.tell_limit(found.wanted)}"
+    return Check(
+        name=f"policy: {found.limit}",
+        candidate=None if found.value is None or reason == UNRACED else unit.tell(found.value),
+        limit=f"{limit} lost" if found.limit is Limit.DROP else limit,
+        standing=standing,
+        reason=reason,
+    )
