@@ -52,7 +52,7 @@ def load_template() -> jinja2.Template:
     environment = jinja2.Environment(
         loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=_clean_value
     )
-    environment.filters.update(mark=mark, svg=to_svg)
+    environment.filters.update(mark=mark, svg=to_svg, clean=clean_text)
     environment.globals.update(reports=(), legend=LEGEND, more=MORE, measured=MEASURED)
     return environment.get_template("page.html")
 
