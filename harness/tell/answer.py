@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from shootout.backends import USUAL
-from shootout.core.contract import Precision, short
+from shootout.core.contract import NotRunKind, Precision, short
 from shootout.core.scenario import find_scenario
 from shootout.core.schemes import FULL
 from shootout.core.stats.verdicts import LEAST_RESTARTS, MAX_ESTIMATE, Verdict
@@ -184,21 +184,15 @@ def list_title_parts(answer: Answer, rows: Sequence[Row], environment: Mapping[s
 
 
 def _tell_sure(answer: Answer, rows: Sequence[Row], words: Words) -> Iterator[str]:
-    """Tell how many of the others are slower, and which is second."""
+    """Tell how many of the others are slower, which is second, and which had no time to be measured."""
     if answer.ship is None:
         return
     others, slower = max(len(answer.eligible) - 1, 0), answer.sure.slower
+    every = _name_others(answer, rows, others)
     if not others:
         alone = "no other target was measured, so nothing was compared"
         yield alone if answer.alone else "no other target that was measured may be shipped"
-        return
-    verb = "meet{} every limit" if answer.ship.admitted == "policy" else "may be shipped"
-    judged = any(row.fidelity and row.fidelity.metric for row in rows)
-    is_plain = answer.ship.admitted == "fp32" and not judged and answer.ship.arm.endswith(f":{Precision.FP32}")
-    kind = "FP32 target" if is_plain else "target"
-    which = "" if is_plain or is_unproven(answer) else f" that {verb.format('s' if others == 1 else '')}"
-    every = f"the only other {kind}{which}" if others == 1 else f"the {others} other {kind}s{which}"
-    if not slower:
+    elif not slower:
         known = "" if words.is_exact else "significantly "
         yield f"not {known}{words.less} than {'' if others == 1 else 'any of '}{every}"
     else:
@@ -210,6 +204,22 @@ def _tell_sure(answer: Answer, rows: Sequence[Row], words: Words) -> Iterator[st
         yield f"{place} is {short(answer.sure.closest.arm)}, {tell_ratio(answer.sure.closest.ratio, words=words)}"
         lost = [one for one in answer.passed if one.because == "slower" and one.against not in (None, answer.ship.arm)]
         yield from fold((f"{short(one.arm)} is {words.more} than {short(one.against or '')}" for one in lost), NAMED)
+    late = [arm for group in answer.not_raced if group.cause is NotRunKind.NOT_REACHED for arm in group.arms]
+    if late:
+        yield f"not reached in time: {', '.join(fold(map(short, late), NAMED))}"
+
+
+def _name_others(answer: Answer, rows: Sequence[Row], count: int) -> str:
+    """Name so many targets that may be shipped beside the one that is: `the 8 other FP32 targets`."""
+    ship = answer.ship
+    judged = any(row.fidelity and row.fidelity.metric for row in rows)
+    if ship and ship.admitted == "fp32" and not judged and ship.arm.endswith(f":{Precision.FP32}"):
+        kind, which = "FP32 target", ""
+    elif ship and ship.admitted == "policy":
+        kind, which = "target", f" that {'meets' if count == 1 else 'meet'} every limit"
+    else:
+        kind, which = "target", "" if is_unproven(answer) else " that may be shipped"
+    return f"the only other {kind}{which}" if count == 1 else f"the {count} other {kind}s{which}"
 
 
 def _tell_open(answer: Answer, words: Words) -> Iterator[str]:

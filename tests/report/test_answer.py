@@ -83,6 +83,7 @@ def of_sizes() -> Document:
 
 LOST = fidelity(0.1, (-0.05, 0.02, SLOW.arm))
 OF_A_STEP = {"scenario": "train-step"}
+LATE = {"cause": NotRunKind.NOT_REACHED, "reason": "not built in the time that --max-time leaves for builds"}
 STATES: dict[str, Callable[[], Document]] = {
     "nothing measured": lambda: of(row("a:cuda:fp32", None), restarts=0, control_holds=None, complete=False),
     "nothing measured, and over": lambda: of(row("a:cuda:fp32", None), restarts=0, control_holds=None, command=""),
@@ -97,6 +98,7 @@ STATES: dict[str, Callable[[], Document]] = {
         of(SLOW, FAST, FAR, within=0.3, restarts_needed=lambda *_: None), void_share=0.85, sd=0.4
     ),
     "one restart": of_one_restart,
+    "not all reached": lambda: of(SLOW, FAST, row("late", None, **LATE, **MINE), complete=False),
     "no control yet": lambda: of(SLOW, FAST, unvouched="the copy had no time yet", control_holds=None, complete=False),
     "the control differs": lambda: of(SLOW, FAST, unvouched="the control differs", control_holds=False),
     "a metric decides": of_a_metric,
