@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,52 +38,41 @@ def precision(*parts: LayerSensitivity, name: Precision = Precision.INT8, **more
     return PrecisionSensitivity(precision=name, by="layer", parts=parts, whole=whole, **more)
 
 
-def screen_of(found: PrecisionSensitivity, then: str) -> str:
-    console = Console(width=200, record=True, file=None)
+def screen(*found: PrecisionSensitivity, then: str = "", columns: int = 140) -> str:
+    console = Console(width=columns)
     with console.capture() as shown:
-        console.print(render([found], "net, batch 1", 200, then))
-    return shown.get()
+        console.print(render(found, "net, batch 1", columns, then))
+    return "".join(f"{line.rstrip()}\n" for line in shown.get().splitlines())
 
 
-def screen(*found: PrecisionSensitivity, width: int = 120) -> str:
-    console = Console(width=width, record=True, file=None)
-    with console.capture() as shown:
-        console.print(render(found, "net, batch 1", width))
-    return shown.get()
+SCORE = ScoreChange(name="accuracy", before=0.97, after=0.96, value=-0.01, low=-0.015, high=-0.003, rows=400)
+WORST = part(3, 21.0, noise_share=0.81, weights_db=40.0, activations_db=21.1, score=SCORE)
+NAMED = replace(part(4, 0.7), name="8", layers=(replace(layer(4), name="8"),))
+MANY = [part(number, 20.0 + number, noise_share=0.01) for number in range(MOST_LINES + 5)]
+SCREENS = {
+    "the answer comes first and says what it is worth": [
+        precision(WORST, part(0, 30.0, noise_share=0.19), without_worst=part(0, 29.5))
+    ],
+    "several precisions have a column each": [
+        precision(part(0, 21.0), part(1, 30.0)),
+        precision(part(1, 55.0), part(0, 60.0), name=Precision.BF16),
+    ],
+    "a layer named by a number isn't taken for its place": [
+        precision(NAMED, part(8, 40.0), without_worst=part(0, 35.7))
+    ],
+    "no scheme leaves a layer of BF16 in float": [precision(NAMED, name=Precision.BF16)],
+    "what a long table leaves out is counted": [precision(*MANY)],
+    "--max-time left no time for some layers": [precision(part(0, 21.0), unmeasured=3)],
+    "no error": [precision(part(0, math.inf), part(1, math.inf), whole=part(9, math.inf))],
+}
 
 
-def test_the_answer_comes_first_and_says_what_it_is_worth():
-    score = ScoreChange(name="accuracy", before=0.97, after=0.96, value=-0.01, low=-0.015, high=-0.003, rows=400)
-    worst = part(3, 21.0, noise_share=0.81, weights_db=40.0, activations_db=21.1, score=score)
-    found = precision(worst, part(0, 30.0, noise_share=0.19), without_worst=part(0, 29.5))
-    lines = screen(found, width=140).splitlines()
-    assert lines[1] == "Leave layer body.3.fc (int8/float-3) in float first: it alone causes 81% of INT8's error."
-    assert lines[2] == "All of it in INT8: SQNR 20.0 dB. With layer body.3.fc in float: SQNR 29.5 dB."
-    (row,) = (line for line in lines if line.startswith("body.3.fc"))
-    assert [*row.split()][1:9] == ["float-3", "Gemm", "21.0", "dB", "40.0", "dB", "21.1", "dB"]
-    assert "81.0%  -0.01 (-0.015 to -0.003)" in row
-    assert "400 rows of the selection split" in " ".join(lines)
-
-
-def test_several_precisions_have_a_column_each():
-    shown = screen(
-        precision(part(0, 21.0), part(1, 30.0)), precision(part(1, 55.0), part(0, 60.0), name=Precision.BF16)
-    )
-    (row,) = (line for line in shown.splitlines() if line.startswith("body.1.fc"))
-    assert row.split() == ["body.1.fc", "float-1", "Gemm", "30.0", "dB", "55.0", "dB"]
-    assert "SQNR int8" in shown
-    assert "SQNR bf16" in shown
-
-
-def test_a_layer_named_by_a_number_is_not_taken_for_its_place():
-    named = replace(part(4, 0.7), name="8", layers=(replace(layer(4), name="8"),))
-    lines = screen(precision(named, part(8, 40.0), without_worst=part(0, 35.7))).splitlines()
-    assert lines[1].startswith("Leave layer 8 (int8/float-4) in float first")
-    (row,) = (line for line in lines if line.startswith("8 "))
-    assert row.split()[:2] == ["8", "float-4"]
-    assert lines[4].split()[:3] == ["layer", "in", "float"]
-    alone = screen(precision(named, name=Precision.BF16)).splitlines()
-    assert "float-" not in "".join(alone), "no scheme leaves a layer of BF16 in float"
+def test_its_screens_are_those_that_are_kept():
+    text = "".join(f"== {name}\n{screen(*found)}\n" for name, found in SCREENS.items())
+    kept = Path(__file__).parent / "sensitivity.txt"
+    if os.environ.get("SCREENS") == "write":
+        kept.write_text(text, encoding="utf-8")
+    assert text == kept.read_text(encoding="utf-8"), "read the difference, then write it with SCREENS=write"
 
 
 ACCURACY = ScoreChange(name="accuracy", before=0.99, after=0.4, value=-0.5, low=-0.6, high=-0.4, rows=500)
@@ -110,23 +100,13 @@ def test_the_last_line_is_the_command_that_searches_for_the_mix(given: dict[str,
     command = write_search([found], chosen.model_copy(update=given), point)
     words = limit.format("--backends onnxruntime,openvino --precision int8")
     assert command.startswith(f"shootout tune --model digits --batch 1 --threads 1 {words}")
-    assert [*filter(None, screen_of(found, command).splitlines())][-1].strip() == command
+    assert [*filter(None, screen(found, then=command, columns=200).splitlines())][-1].strip() == command
     bf16 = precision(part(3, 0.7), part(0, 30.0), name=Precision.BF16)
     assert write_search([bf16], chosen, point) == "", "no backend leaves a layer in float by its number"
     assert "--precision int8" in write_search([bf16, found], chosen, point)
 
 
-def test_what_a_long_table_leaves_out_is_counted():
-    parts = [part(number, 20.0 + number, noise_share=0.01) for number in range(MOST_LINES + 5)]
-    assert "5 more layers, 5.0% of the error: --json has all." in screen(precision(*parts))
-    assert "more layer" not in screen(precision(*parts[:MOST_LINES]))
-    late = screen(precision(part(0, 21.0), unmeasured=3))
-    assert "Of the 1 of 4 layers that --max-time left time for, layer body.0.fc (int8/float-0) errs most." in late
-
-
 def test_no_error_and_no_number_are_told_apart():
-    exact = precision(part(0, math.inf), part(1, math.inf), whole=part(9, math.inf))
-    assert "INT8 changes no output of this model" in screen(exact)
     one, other = (as_data([precision(part(0, db))], "net")["precisions"][0]["parts"][0] for db in (math.inf, -math.inf))
     assert one["both"] == {"sqnr_db": None, "is_exact": True, "is_finite": True}
     assert other["both"] == {"sqnr_db": None, "is_exact": False, "is_finite": False}
