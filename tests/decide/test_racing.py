@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from support.races import made, planted
 
-from shootout.apps.judge.analysis import analyse, missing
+from shootout.apps.judge.analysis import analyse, list_open
 from shootout.apps.judge.decide.limits import judge_limits
 from shootout.apps.judge.decide.policy import Policy, read_policy
 from shootout.apps.judge.decide.question import read_question
@@ -295,7 +295,7 @@ def test_nobody_waits_for_who_is_faster_than_a_barred_arm(
     assert group.next_restart == (fewest if is_barred else 9)
     assert seen == ([fewest] if is_barred else [one for one in (fewest, 2 * fewest, 4 * fewest) if one <= 9])
     assert not group.restarts_left(["onnxruntime:cpu:fp32"])
-    assert missing(group), "without the policy they are not distinguished"
+    assert list_open(group), "without the policy they are not distinguished"
 
 
 def test_each_plays_as_many_restarts_as_its_limits_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -15,7 +15,7 @@ from support.races import cells
 from support.races.made import COPY, EXECUTED, GROUP, A, B, ended, header, played, prepared, rounds, write
 
 import shootout
-from shootout.apps.judge.analysis import analyse, missing
+from shootout.apps.judge.analysis import analyse, list_open
 from shootout.core.contract import Precision
 from shootout.core.errors import NotRun, NotRunKind
 from shootout.core.host.noise import Disturbance
@@ -258,7 +258,7 @@ def test_the_answer_waits_for_no_arm_without_a_steady_state(tmp_path: Path):
         lines = [*race(b=1.01, restarts=2, steady_from=steady_from), ended()]
         history = journal.read(write(tmp_path / f"{steady_from}", asked, *lines))
         (group,) = (group_of(history, one) for one in history.groups)
-        assert [one.pair for one in missing(group)] == open_
+        assert [pair for pair, _ in list_open(group)] == open_
         resumed = Race(arms={arm.label: arm for arm in group.record.arms}, group=group, seed="0")
         assert list(resumed.open_pairs()) == open_
 

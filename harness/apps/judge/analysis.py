@@ -23,7 +23,7 @@ from shootout.core.journal.records import Ended, Header
 from shootout.core.results.group import Group, against, copy_holds
 from shootout.core.results.run import Run, read_run
 from shootout.core.scenario import find_scenario
-from shootout.core.stats.group_evidence import log_ratios
+from shootout.core.stats.group_evidence import Pair, log_ratios
 from shootout.core.study.group import confirming_name
 from shootout.tell import reproduce
 from shootout.tell.document import SCHEMA, Answer, Control, Document, GroupSummary, NearestOpen, Ratio, Row, ratio_of
@@ -144,26 +144,38 @@ def find_open(groups: Mapping[str, Group], answers: Sequence[Answer]) -> Iterato
     for answer in answers:
         if answer.reason:
             yield f"{answer.group}: {answer.reason}"
-        elif pairs := missing(groups[answer.group]):
-            names = ", ".join(f"{short(a)} and {short(b)}" for a, b in (one.pair for one in pairs))
+        elif pairs := list_open(groups[answer.group]):
+            names = ", ".join(f"{short(a)} and {short(b)}" for (a, b), _ in pairs)
             yield f"{answer.group}: not distinguished: {names}"
 
 
 def find_nearest(groups: Iterable[Group]) -> NearestOpen | None:
     """Return the open pair that the fewest seconds would distinguish; None if no pair is open."""
-    pairs = [(group, pair) for group in groups for pair in missing(group)]
+    pairs = [(_restart_s(group) * left, left, pair, group) for group in groups for pair, left in list_open(group)]
     if not pairs:
         return None
-    group, nearest = min(pairs, key=lambda one: (one[1].seconds is None, one[1].seconds or 0.0))
-    most = group.rules.max_restarts
+    seconds, left, pair, group = min(pairs, key=lambda one: (math.isinf(one[1]), one[0]))
+    most, is_known = group.rules.max_restarts, math.isfinite(left)
     return NearestOpen(
         group=group.record.name,
-        arms=nearest.pair,
-        restarts=nearest.restarts,
-        seconds=nearest.seconds,
+        arms=pair,
+        restarts=int(left) if is_known else None,
+        seconds=seconds if is_known else None,
         others=len(pairs) - 1,
         ended_at=most if group.next_restart >= most else None,
     )
+
+
+def _restart_s(group: Group) -> float:
+    return group.rounds[-1].lasting_s if group.rounds else 0.0
+
+
+def list_open(group: Group) -> list[tuple[Pair, float]]:
+    """List the pairs that the group's goal still waits for, the nearest first.
+
+    With each stand the restarts that it would take, if the rest were like those played; inf if that is unknown.
+    """
+    return sorted(group.restarts_left().items(), key=lambda one: one[1])
 
 
 def compare_arms(folder: Path, arm: str, other: str, group: str | None = None) -> Ratio:
@@ -181,28 +193,3 @@ def pooled_sd(group: Group) -> float | None:
     degrees = sum(one.size - 1 for one in x if one.size)
     squares = sum(float(np.sum((one - one.mean()) ** 2)) for one in x if one.size)
     return math.sqrt(squares / degrees) if degrees else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Missing:
-    """A pair that is not distinguished, though the group's goal asks for it.
-
-    Attributes:
-        restarts: that it would take, if the rest were like those played; None if unknown.
-        seconds: likewise, as long as the last restart took each.
-    """
-
-    pair: tuple[str, str]
-    restarts: int | None
-    seconds: float | None
-
-
-def missing(group: Group) -> tuple[Missing, ...]:
-    """Return the pairs that the group's goal still waits for, the nearest first."""
-    each_s = group.rounds[-1].lasting_s if group.rounds else 0.0
-    return tuple(
-        Missing(pair=pair, restarts=int(count), seconds=count * each_s)
-        if math.isfinite(count)
-        else Missing(pair=pair, restarts=None, seconds=None)
-        for pair, count in sorted(group.restarts_left().items(), key=lambda one: one[1])
-    )

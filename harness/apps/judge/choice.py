@@ -72,6 +72,7 @@ def choose(cell: Cell) -> Answer:
         {row.arm: row for row in kept},
         _order_times(kept, cell.baseline),
         cell.judged,
+        cell.ratio,
         beside=[row.arm for row in sound],
         unvouched=cell.unvouched,
     )
@@ -114,17 +115,14 @@ def _describe_choice(cell: Cell, led: Led, sound: Sequence[Row], unsound: Mappin
     """
     shipped = next(row for row in sound if row.arm == led.first)
     rivals = {row.arm: cell.ratio(row.arm, led.first) for row in sound if row is not shipped}
-
-    def rank(arms: Iterable[str]) -> tuple[Rival, ...]:
-        return tuple(sorted((Rival(arm=arm, ratio=rivals[arm]) for arm in arms), key=_ratio_value))
-
-    beaten = rank(arm for arm in led.beaten if arm != led.first and _is_slower(rivals[arm]))
-    others = [row for row in sound if row is not shipped and row.arm not in (*led.tied, *led.unsettled)]
+    slower = [Rival(arm=arm, ratio=rivals[arm]) for arm in led.beaten if arm != led.first and _is_slower(rivals[arm])]
+    others = [row for row in sound if row is not shipped and row.arm not in led.open]
     passed = [_describe_passed(cell, row, led.first, rivals[row.arm], led.beaten.get(row.arm)) for row in others]
-    sure = _tell_sure(cell, led.first, beaten, rank(led.unsettled or led.tied))
-    is_over = led.reason is None and not led.unsettled and (bool(rivals) or cell.complete)
+    choice = led.choice
+    sure = _tell_sure(cell, led.first, sorted(slower, key=_ratio_value), choice.unsettled or choice.tied)
+    is_over = choice.reason is None and not choice.unsettled and (bool(rivals) or cell.complete)
     no_folder = why_no_folder(shipped) or None if is_over else None
-    eligible = [row for row in sound if row.arm in (led.first, *led.tied, *led.unsettled, *led.beaten)]
+    eligible = [row for row in sound if row.arm in (led.first, *led.open, *led.beaten)]
     instead = _find_instead(eligible, rivals) if no_folder else None
     usual = find_usual(sound, shipped, cell.baseline)
     if is_over:
@@ -137,13 +135,10 @@ def _describe_choice(cell: Cell, led: Led, sound: Sequence[Row], unsound: Mappin
     return Answer(
         group=cell.group,
         ship=describe_shipped(shipped, cell),
-        reason=led.reason,
         alone=not rivals and not unsound,
         otherwise=Rival(arm=usual.arm, ratio=rivals[usual.arm]) if usual else None,
         eligible=tuple(row.arm for row in eligible),
-        tied=rank(led.tied),
-        chosen_by=led.chosen_by,
-        unsettled=rank(led.unsettled),
+        **vars(choice),
         sure=sure,
         passed=(*sorted(passed, key=_ratio_value), *_list_unsound(unsound)),
         not_raced=_group_not_raced(cell),
@@ -259,7 +254,7 @@ def _changes_by_error_limit(
     """Yield the rows that would be shipped under a looser or a tighter limit on the error."""
     plain = [row for row in sound if is_plain(row)]
     if admits(shipped) == "metric" and plain:
-        led = choose_among({row.arm: row for row in plain}, _order_times(plain, cell.baseline), cell.judged)
+        led = choose_among({row.arm: row for row in plain}, _order_times(plain, cell.baseline), cell.judged, cell.ratio)
         row = next(row for row in plain if row.arm == led.first)
         yield WouldChange(when="tighter", arm=row.arm, ratio=rivals[row.arm], **quality_of(row))
     if admits(shipped):

@@ -6,7 +6,7 @@ The answer of a run and the decision by a policy both go by it; docs/measurement
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +16,7 @@ from shootout.core.contract import Array
 from shootout.core.stats.leaders import Compare, find_leaders
 from shootout.core.stats.verdicts import Comparison
 from shootout.core.units import counted
-from shootout.tell.document import Chosen, Row
+from shootout.tell.document import Choice, Chosen, Ratio, Rival, Row
 
 AS_SMALL = 1.05
 """Artifacts within 5 % of the smallest count as equally small."""
@@ -30,25 +30,25 @@ class Led:
 
     Attributes:
         first: the one to ship.
-        chosen_by: what chose it among those that may be as good.
-        tied: others that none is known to beat, within the indifference as far as measured; the nearest to it first.
-        unsettled: those that measured further apart, likewise.
+        choice: what is told of it; of those that may be as good, the nearest first.
         beaten: each other one → the best of those that are known to beat it.
-        reason: why `first` is only the best so far; None if a verdict supports it.
     """
 
     first: str
-    chosen_by: tuple[Chosen, ...]
-    tied: tuple[str, ...]
-    unsettled: tuple[str, ...]
+    choice: Choice
     beaten: Mapping[str, str]
-    reason: str | None
+
+    @property
+    def open(self) -> list[str]:
+        """Return the others that none is known to beat."""
+        return [one.arm for one in (*self.choice.tied, *self.choice.unsettled)]
 
 
 def choose_among(
     rows: Mapping[str, Row],
     order: Mapping[str, float],
     compare: Compare,
+    ratio: Callable[[str, str], Ratio | None],
     *,
     indifferent: float = INDIFFERENT,
     beside: Iterable[str] = (),
@@ -61,7 +61,8 @@ def choose_among(
     Args:
         rows: those that may be shipped, by name; one at least.
         order: by name, what is to be least.
-        compare: the first one's figure ÷ the second's.
+        compare: the first one's figure ÷ the second's, by which they are ordered.
+        ratio: the same, as it is told.
         indifferent: two that measured within this share of each other may be as good.
         beside: more names, whose comparisons with the first show as well that something is distinguished.
         unvouched: why no verdict stands; None where they stand.
@@ -85,14 +86,14 @@ def choose_among(
     if chosen_by and untold(first):
         first, chosen_by = leaders.fastest, ()
     others = sorted((name for name in leaders.tied if name != first), key=distance)
-    return Led(
-        first=first,
-        chosen_by=chosen_by,
-        tied=tuple(name for name in others if is_near(name, first)),
-        unsettled=tuple(name for name in others if not is_near(name, first)),
-        beaten=leaders.beaten,
+    rivals = [Rival(arm=name, ratio=ratio(name, first)) for name in others]
+    choice = Choice(
         reason=untold(first),
+        tied=tuple(one for one in rivals if is_near(one.arm, first)),
+        chosen_by=chosen_by,
+        unsettled=tuple(one for one in rivals if not is_near(one.arm, first)),
     )
+    return Led(first=first, choice=choice, beaten=leaders.beaten)
 
 
 def _find_untold(rivals: Collection[Comparison | None]) -> str | None:

@@ -33,7 +33,7 @@ from shootout.core.contract import Array, short
 from shootout.core.errors import ExitCode, UsageError
 from shootout.core.stats.readings import LEAST_TAILS, median
 from shootout.core.stats.verdicts import Comparison, Verdict
-from shootout.tell.document import Choice, Finding, Part, Ratio, Rival, ratio_of, stand
+from shootout.tell.document import Choice, Finding, Part, Ratio, ratio_of, stand
 from shootout.tell.limits import Limit, Standing
 
 DRAWS = 1_000
@@ -216,6 +216,7 @@ def _choose_met(
         {one.label: one.row for one in met},
         ordered,
         compared,
+        lambda one, other: ratio_of(compared(one, other)),
         indifferent=policy.indifferent,
         unvouched=next((why for one in met if (why := measures[one.label].unvouched)), None),
     )
@@ -224,15 +225,12 @@ def _choose_met(
         for one in judged
         if one.candidate != led.first and one.objective is not None
     }
-    outcome: Outcome = "undecided" if led.reason else "tied" if led.tied or led.unsettled else "chosen"
+    outcome: Outcome = "undecided" if led.choice.reason else "tied" if led.open else "chosen"
     return {
         "outcome": outcome,
-        "chosen": None if led.reason else led.first,
-        "tied": tuple(Rival(arm=one, ratio=ratios[one]) for one in led.tied),
-        "chosen_by": () if led.reason else led.chosen_by,
-        "unsettled": tuple(Rival(arm=one, ratio=ratios[one]) for one in led.unsettled),
-        "reason": led.reason,
-        "settle": _settle_nearest(measures, led.first, ratios, [*led.tied, *led.unsettled]),
+        **vars(led.choice),
+        "chosen": None if led.choice.reason else led.first,
+        "settle": _settle_nearest(measures, led.first, ratios, led.open),
         "candidates": tuple(one.model_copy(update={"ratio": ratios.get(one.candidate)}) for one in judged),
         "stability": find_stability(policy, sorted(met, key=lambda one: ordered[one.label]), measures, compared),
     }
