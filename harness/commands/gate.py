@@ -91,9 +91,10 @@ def _run_gate(place: Path, options: GateOptions) -> Gate:
         fresh = options.get("fresh", False)
         if is_ci() and not fresh:
             refuse_earlier(out)
-        if not reference.is_shipped:
-            return race(contest, out, limit=limit, progress=progress, fresh=fresh)
-        try:  # no other run comes between the packing and the race
+        try:
+            if not reference.is_shipped:
+                return race(contest, out, limit=limit, progress=progress, fresh=fresh)
+            # no other run comes between the packing and the race
             with machine_lock(str(out), progress.wait, limit=limit.part()) as waited_s:
                 limit.put_off(waited_s)
                 contest = pack_candidate(contest, out, limit=limit, progress=progress, fresh=fresh)
@@ -163,22 +164,20 @@ def race(contest: Contest, out: Path, *, limit: Deadline, progress: ProgressDisp
     Raises:
         UsageError: `out` holds another gate with times of its candidate, or one of another machine or versions.
         Unavailable: one of the two turned out not to run here.
+        NothingMeasured: this machine isn't free in time.
     """
     fresh = fresh or _starts_over(out, contest.plan, contest.names[1])
     earlier = 0 if fresh else count_restarts(out, contest.names[1])
-    try:
-        measure(
-            contest.plan,
-            out,
-            fresh=fresh,
-            limit=limit,
-            progress=progress,
-            purpose=GatePurpose(out, contest),
-            wait=limit.part(),
-            command=command_of(sys.argv[1:]),
-        )
-    except NothingMeasured as error:
-        return tell_unraced(out, contest, str(error))
+    measure(
+        contest.plan,
+        out,
+        fresh=fresh,
+        limit=limit,
+        progress=progress,
+        purpose=GatePurpose(out, contest),
+        wait=limit.part(),
+        command=command_of(sys.argv[1:]),
+    )
     found = judge_gate(out, contest)
     folder = shorten(contest.rival.target.folder) if contest.recorded.is_shipped else ""
     next_ = racing.tell_adoption(contest, folder) if found.outcome == "pass" else None if is_ci() else found.next
