@@ -154,7 +154,7 @@ def _tell_noise(document: Document) -> Iterator[str]:
     open_ = [answer for answer in answers if leads(answer)]
     needed = [answer.sure.seconds_needed for answer in open_]
     if not open_:
-        allows = "enough for these winners"
+        allows = f"enough for these {'choices' if any(answer.tied for answer in answers) else 'winners'}"
     elif all(seconds is not None for seconds in needed):
         allows = f"about {span(sum(seconds or 0.0 for seconds in needed))} more would decide what is open"
     else:
@@ -229,11 +229,13 @@ def tabulate_answers(document: Document) -> tuple[list[str], list[dict[str, Cell
 def _fill_cells(answer: Answer) -> dict[str, Cell]:
     if answer.ship is None:
         return {DECIDED: Text("no answer", style="yellow"), "target": "", "time": "", "compared": answer.reason or ""}
+    rivals = ", ".join(fold((short(rival.arm) for rival in answer.tied), NAMED))
+    tied = f"tied with {rivals}" if rivals and not leads(answer) else ""
     return {
         DECIDED: Text(choose_label(answer), style="yellow" if leads(answer) else "bold"),
         "target": short(answer.ship.arm),
         "time": write_time(answer.ship.median_ns, choose_unit(answer.ship.median_ns)),
-        "compared": _compare(answer.otherwise) or _compare(answer.sure.closest),
+        "compared": tied or _compare(answer.otherwise) or _compare(answer.sure.closest),
     }
 
 
