@@ -5,6 +5,7 @@ Everything that a person reads goes through `tell_ratio`: the terminal's screens
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -110,6 +111,8 @@ def tell_direction(value: float, words: Words = SPEED, spread: float = 1.0) -> s
     Args:
         spread: the interval's high ÷ low end.
     """
+    if value == 0 or math.isinf(value):  # beside what takes nothing, there is no factor
+        return words.more if value else words.less
     factor, direction = (1 / value, words.less) if value < 1 else (value, words.more)
     return EQUAL if factor - 1 < LEAST_SHOWN else f"{tell_factor(factor, spread)}x {direction}"
 

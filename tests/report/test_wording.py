@@ -43,6 +43,8 @@ WIDE = ratio(1.7, 1.1, 2.7, SLOWER)
         ),
         (ratio(1.004, 0.999, 1.008, SAME), "same (within 0.8 %)", "as fast as b (within 0.8 %)"),
         (ratio(1.25, None, None, OPEN), "about 1.2x slower, open", "about 1.2x slower than b, open"),
+        (ratio(0.0, 0.0, 0.0, FASTER), "faster", "faster than b"),
+        (ratio(math.inf, math.inf, math.inf, SLOWER), "slower", "slower than b"),
     ],
 )
 def test_a_ratio_is_told_in_its_direction_with_its_interval(found: Comparison, told: str, compared: str):

@@ -241,7 +241,7 @@ def name_objective(policy: Policy) -> str:
 def tell_objective(decision: Decision, judged: Judged) -> str:
     """Write a candidate's objective with its unit, which all times have in common; "" if it isn't known."""
     value, objective = _find_shown(decision, judged), decision.policy.objective
-    if not value:
+    if value is None:
         return ""
     if objective in EXACT:
         return size(round(value))
@@ -249,15 +249,15 @@ def tell_objective(decision: Decision, judged: Judged) -> str:
         return f"{number(1 / value)}/s"
     if objective is Objective.COST:
         return f"{value:.3g}"
-    shown = [found for one in decision.candidates if (found := _find_shown(decision, one))]
+    shown = [found for one in decision.candidates if (found := _find_shown(decision, one)) is not None]
     return write_time(value, choose_unit(min(shown)))
 
 
-def _find_shown(decision: Decision, judged: Judged) -> float:
+def _find_shown(decision: Decision, judged: Judged) -> float | None:
     """Return the objective that is shown: the leading one's × the ratio if they ran together, so that both agree."""
     if decision.leader and judged.ratio and judged.ratio.restarts:
         return (decision.of(decision.leader).objective or 0.0) * judged.ratio.value
-    return judged.objective or 0.0
+    return judged.objective
 
 
 def _tell_met_limits(decision: Decision) -> Iterator[str]:
@@ -343,7 +343,12 @@ def _is_apart(decision: Decision, ratio: Ratio) -> bool:
 
 def list_candidates(decision: Decision) -> Table:
     """List the candidates, the best objective first: its figure, the comparison, and why not each."""
-    best = sorted(decision.candidates, key=lambda one: (one.objective is None, one.objective or 0.0, one.candidate))
+
+    def rank(judged: Judged) -> tuple[bool, float, str]:
+        shown = _find_shown(decision, judged)
+        return shown is None, shown or 0.0, judged.candidate
+
+    best = sorted(decision.candidates, key=rank)
     marks = {one.candidate: " " if one.standing is Standing.MET else REFUSED for one in best}
     marks |= {decision.leader: SHIPS} if decision.leader else {}
     against = f"against {short(decision.leader)}" if decision.leader else "against"
