@@ -184,7 +184,7 @@ def list_title_parts(answer: Answer, rows: Sequence[Row], environment: Mapping[s
 
 
 def _tell_sure(answer: Answer, rows: Sequence[Row], words: Words) -> Iterator[str]:
-    """Tell how many of the others are slower, which is second, and which had no time to be measured."""
+    """Tell how many of the others are slower, and which is second."""
     if answer.ship is None:
         return
     others, slower = max(len(answer.eligible) - 1, 0), answer.sure.slower
@@ -204,9 +204,6 @@ def _tell_sure(answer: Answer, rows: Sequence[Row], words: Words) -> Iterator[st
         yield f"{place} is {short(answer.sure.closest.arm)}, {tell_ratio(answer.sure.closest.ratio, words=words)}"
         lost = [one for one in answer.passed if one.because == "slower" and one.against not in (None, answer.ship.arm)]
         yield from fold((f"{short(one.arm)} is {words.more} than {short(one.against or '')}" for one in lost), NAMED)
-    late = [arm for group in answer.not_raced if group.cause is NotRunKind.NOT_REACHED for arm in group.arms]
-    if late:
-        yield f"not reached in time: {', '.join(fold(map(short, late), NAMED))}"
 
 
 def _name_others(answer: Answer, rows: Sequence[Row], count: int) -> str:
@@ -219,6 +216,7 @@ def _name_others(answer: Answer, rows: Sequence[Row], count: int) -> str:
         kind, which = "target", f" that {'meets' if count == 1 else 'meet'} every limit"
     else:
         kind, which = "target", "" if is_unproven(answer) else " that may be shipped"
+    which += " timed" if any(group.cause is NotRunKind.NOT_REACHED for group in answer.not_raced) else ""
     return f"the only other {kind}{which}" if count == 1 else f"the {count} other {kind}s{which}"
 
 
@@ -233,13 +231,13 @@ def _tell_open(answer: Answer, words: Words) -> Iterator[str]:
         few = [rival.ratio.restarts for rival in rivals if rival.ratio]
         many = f" ({min(few)} to {max(few)})" if len({*few}) > 1 else f" ({few[0]})" if few else ""
         names = fold((_tell_about(rival, words) for rival in rivals), NAMED)
-        yield f"{', '.join(names)}: {why}{many if why == TOO_FEW else ''}"
+        yield f"{', '.join(names)}{f': {why}' if why else ''}{many if why == TOO_FEW else ''}"
 
 
 def _tell_why_open(ratio: Ratio | None) -> str:
     if ratio is None:
         return NEVER_TOGETHER
-    return TOO_FEW if ratio.restarts <= LEAST_RESTARTS else "not distinguished yet"
+    return TOO_FEW if ratio.restarts <= LEAST_RESTARTS else ""
 
 
 def _tell_about(rival: Rival, words: Words) -> str:
@@ -277,7 +275,8 @@ def _tell_what_noise_allows(answer: Answer) -> str:
         return "enough for this choice, not to distinguish what is tied"
     low, high = answer.sure.closest.ratio.ends if answer.sure.closest and answer.sure.closest.ratio else (None, None)
     is_exact = low is not None and high is not None and high / low <= WIDE
-    return f"enough for this winner{'' if is_exact or not answer.sure.closest else ', not for exact margins'}"
+    margins = f", not for exact margins (at most {counted(answer.sure.restarts, 'restart')})"
+    return f"enough for this winner{'' if is_exact or not answer.sure.closest else margins}"
 
 
 def _tell_lower_precision(answer: Answer, rows: Sequence[Row], words: Words) -> Iterator[Line]:
@@ -457,8 +456,8 @@ def compare_rival(rival: Rival, words: Words = SPEED) -> str:
 
 MEASURE, MEASURE_OWN, ACCEPT = "measure it:", "measure your own:", "accept it:"
 OWN_MODEL = "shootout run MODEL.onnx --inputs X.npz --labels Y.npz"
-CHOSEN_IF = "(chosen if it loses under 1 point of accuracy)"
-CHOSEN_IF_BY_METRIC = "(chosen if it loses under 1 % of its score)"
+CHOSEN_IF = "(chosen if it loses under 1 point of accuracy against FP32)"
+CHOSEN_IF_BY_METRIC = "(chosen if it loses under 1 % of FP32's score)"
 
 
 def find_faster(answer: Answer) -> list[WouldChange]:

@@ -52,7 +52,10 @@ def describe_noise(groups: Sequence[GroupSummary]) -> str:
 
 def tell_error(relative_l2: float) -> str:
     """Write a relative error in two digits: `0.19 %`."""
-    return f"{number(100 * relative_l2, 2)} %" if relative_l2 >= LEAST_ERROR else "under 0.001 %"
+    if relative_l2 < LEAST_ERROR:
+        return "under 0.001 %"
+    percent = 100 * relative_l2
+    return f"{f'{percent:#.2g}' if percent < 10 else number(percent, 2)} %"
 
 
 def tell_controls(groups: Sequence[GroupSummary], among: str = "group") -> str:

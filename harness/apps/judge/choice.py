@@ -244,7 +244,8 @@ def _tell_sure(cell: Cell, shipped: str, beaten: Sequence[Rival], open_: Sequenc
     change: dict[str, Any] = {"nearest": nearest, "restarts_needed": needed[hardest]}
     if (seconds := seconds_to_settle(cell, found[hardest].restarts, needed[hardest])) is not None:
         racing = [shipped, *(one.arm for one in open_ if one.ratio is None or one.arm in found)]
-        change |= {"seconds_needed": seconds, "command": command_to_settle(cell, racing, seconds)}
+        told_s = seconds if seconds < 60 else 60.0 * math.ceil(seconds / 60)  # as the command has it
+        change |= {"seconds_needed": told_s, "command": command_to_settle(cell, racing, seconds)}
     return sure.model_copy(update=change)
 
 
