@@ -117,6 +117,22 @@ def test_scores_of_the_users_own_are_compared_in_pairs(tmp_path: Path):
     assert "-0.5 (" in shown(found)
 
 
+def test_a_loss_is_one_against_plain_fp32_or_none(tmp_path: Path):
+    """Two lower precisions say nothing of the model's own score, however alike they are."""
+    a8 = replace(A, target=Target(backend="a", precision=Precision.INT8))
+    arms = (a8, B8, replace(a8, control=True))
+    lines = [checked(arm, scores=Scores(name="iou", rows=(0.9,) * 399 + (0.5,))) for arm in arms[:2]]
+    for g, noise in enumerate(NOISE):
+        lines += [*(played(arm, g, 1_000 * noise / (1 + (arm is B8))) for arm in arms), rounds(g)]
+    record = GroupRecord(name=GROUP, baseline=a8.label, comparisons=1, arms=arms)
+    found = analyse(write(tmp_path / "run", header(arms, groups=(record,)), *lines, ended()))
+    metric = row(found).fidelity.metric  # type: ignore[union-attr]
+    assert metric
+    assert (metric.change, metric.standing) == (None, None)
+    assert found.answer[0].ship
+    assert (found.answer[0].ship.arm, found.answer[0].ship.admitted) == (B8.label, "alone")
+
+
 def test_of_several_outputs_the_worst_decides_and_is_named(tmp_path: Path):
     """The first output keeps its scores, the second loses a tenth of them; then the other way round."""
     for broken, kept in (("price", "load"), ("load", "price")):
