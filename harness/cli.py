@@ -103,8 +103,7 @@ def run(
     study: Annotated[
         str,
         typer.Argument(
-            metavar="MODEL|STUDY",
-            help=f"Model: {MODELS}. Or a study: file.toml or a name (`shootout list studies`).",
+            metavar="MODEL|STUDY", help=f"Model: {MODELS}. Or a study: file.toml or a name (`shootout list studies`)."
         ),
     ] = "shootout",
     *,
@@ -122,25 +121,9 @@ def run(
     Exit codes: 0 measured, 3 nothing measured, 4 a target named in --backends failed, 6 one can't run on this machine,
     7 no clear result (with --require-verdict).
     """
-    if on:
-        from shootout.commands.fleet import run_on_fleet
-        from shootout.commands.run import command_of
-
-        raise typer.Exit(
-            run_on_fleet(
-                study,
-                options,
-                address=on,
-                dry_run=dry_run,
-                full=full,
-                as_json=as_json,
-                to=to or (),
-                command=command_of(sys.argv[1:]),
-            )
-        )
     from shootout.commands.run import run
 
-    raise typer.Exit(run(study, options, dry_run=dry_run, full=full, as_json=as_json, to=to or ()))
+    raise typer.Exit(run(study, options, dry_run=dry_run, full=full, as_json=as_json, to=to or (), on=on))
 
 
 @command(
@@ -178,8 +161,7 @@ def tune(
 )
 def decide(
     folders: Annotated[
-        list[Path],
-        typer.Argument(metavar="RUN", help="Run folders of one model, from one machine or several."),
+        list[Path], typer.Argument(metavar="RUN", help="Run folders of one model, from one machine or several.")
     ],
     *,
     policy: Policy = None,
@@ -225,11 +207,7 @@ def merge(
     ],
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            help="New folder for small copies of them, for `show`, `decide` and `report`.",
-        ),
+        typer.Option("--out", "-o", help="New folder for small copies of them, for `show`, `decide` and `report`."),
     ] = None,
     ship: Annotated[
         Path | None,
@@ -316,8 +294,7 @@ def ship(
 )
 def gate(
     reference: Annotated[
-        Path,
-        typer.Argument(metavar="REFERENCE", help="Shipped folder, or run folder, whose target is built again."),
+        Path, typer.Argument(metavar="REFERENCE", help="Shipped folder, or run folder, whose target is built again.")
     ],
     *,
     as_json: Json = False,
@@ -393,8 +370,7 @@ def explain(
 @app.command(cls=GroupedCommand, rich_help_panel=READ)
 def pack(
     folders: Annotated[
-        list[Path],
-        typer.Argument(metavar="RUN", help="Run folders, merged ones, or folders with runs below them."),
+        list[Path], typer.Argument(metavar="RUN", help="Run folders, merged ones, or folders with runs below them.")
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="File to write, which ends in .tar.gz.", metavar="FILE")],
     raw: Annotated[
@@ -494,8 +470,7 @@ def cache(
 @app.command(cls=GroupedCommand, rich_help_panel=MACHINE)
 def selftest(
     quick: Annotated[
-        bool,
-        typer.Option("--quick", help="Run five restarts only, and store nothing.", rich_help_panel=HelpGroup.STOP),
+        bool, typer.Option("--quick", help="Run five restarts only, and store nothing.", rich_help_panel=HelpGroup.STOP)
     ] = False,
     device: Annotated[
         str,
@@ -523,9 +498,7 @@ def selftest(
 
 
 @app.callback(invoke_without_command=True)
-def root(
-    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
-) -> None:
+def root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
     """Read the options that stand before a command."""
     if version:
         import shootout

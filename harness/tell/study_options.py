@@ -108,10 +108,7 @@ File = str | PathLike[str]
 RATE = replace(PER_SECOND, worth={"/s": 1.0, "": 1.0})
 """Requests a second, of which the unit may be left out."""
 BACKENDS = Flag(
-    TARGETS,
-    "TARGETS",
-    f"Targets, comma-separated: {EXAMPLES}, shipped:DIR. One twice: an A/A test.",
-    read=read_names,
+    TARGETS, "TARGETS", f"Targets, comma-separated: {EXAMPLES}, shipped:DIR. One twice: an A/A test.", read=read_names
 )
 THREADS = Flag(
     TARGETS,
@@ -219,10 +216,7 @@ class DataOptions(TypedDict, total=False):
     labels: Annotated[
         File, Flag(DATA, "NPZ", "Class of each row of --inputs: short for --truth NPZ --metric accuracy.")
     ]
-    truth: Annotated[
-        File,
-        Flag(DATA, "FILE", "Truth for each row of --inputs, for --metric: .npz or .parquet."),
-    ]
+    truth: Annotated[File, Flag(DATA, "FILE", "Truth for each row of --inputs, for --metric: .npz or .parquet.")]
     metric: Annotated[
         str,
         Flag(
@@ -279,8 +273,7 @@ class RaceOptions(DataOptions, total=False):
     max_drop: Annotated[str, DROP]
     max_time_s: Annotated[float, MAX_TIME]
     out: Annotated[
-        File,
-        Flag(OUTPUT, "FOLDER", "Run folder to write or continue. Default: results/<name>/<time>.", kind=Path),
+        File, Flag(OUTPUT, "FOLDER", "Run folder to write or continue. Default: results/<name>/<time>.", kind=Path)
     ]
     fresh: Annotated[bool, Flag(OUTPUT, "", "Start over in --out; do not continue.", kind=bool)]
 
@@ -412,8 +405,7 @@ class SensitivityOptions(DataOptions, total=False):
         ),
     ]
     by: Annotated[
-        Literal["layer", "block"],
-        Flag(SCENARIO, "PART", "Round one layer at a time (default), or one block."),
+        Literal["layer", "block"], Flag(SCENARIO, "PART", "Round one layer at a time (default), or one block.")
     ]
     max_time_s: Annotated[float, MAX_TIME]
 
