@@ -21,7 +21,7 @@ from shootout.tell.answer import leads, tell_next, tell_question, tell_ship, tel
 from shootout.tell.columns import choose_unit, fit_table, fits, make_table, write_time
 from shootout.tell.compared import REFUSED, SHIPS
 from shootout.tell.document import Answer, Ratio, Rival, Row, Sure, WouldChange, tell_finding
-from shootout.tell.limits import Limit, Standing
+from shootout.tell.limits import LIMITS, Limit, Standing
 from shootout.tell.ratios import NEVER_TOGETHER, PRICE, SMALLNESS, SPEED, tell_factor, tell_ratio
 from shootout.tell.report import Command, Line, Table
 from shootout.tell.screen import NAMED, fold, write_lines
@@ -97,7 +97,7 @@ def tell_decision(decision: Decision, question: Question) -> Iterator[Line]:
     yield Line("Met", list(_tell_met_limits(decision)))
     yield Line("Unknown", list(_tell_unknown(decision)))
     yield from tell_support(answer, rows, groups if decision.policy.asks_time else (), words)
-    yield Line("", list(_tell_stability(decision)))
+    yield Line("Redrawn", list(_tell_stability(decision)))
     yield _tell_way_in(decision, question) if decision.outcome == "infeasible" else tell_next(answer, rows)
 
 
@@ -276,18 +276,21 @@ def _tell_unknown(decision: Decision) -> Iterator[str]:
 
 
 def _tell_reasons(decision: Decision, among: Iterable[Judged]) -> Iterator[str]:
-    """Tell why some may not be shipped, each reason once."""
-    reasons = dict[str, list[str]]()
+    """Tell why some may not be shipped, a reason that several share once."""
+    sharing = dict[str, list[Judged]]()
     for judged in among:
-        reasons.setdefault(tell_why_not(decision, judged), []).append(short(judged.candidate))
-    return (f"{', '.join(fold(names, NAMED))}: {why}" for why, names in reasons.items() if why)
+        if why := tell_why_not(decision, judged, briefly=True):
+            sharing.setdefault(why, []).append(judged)
+    for why, (first, *others) in sharing.items():
+        names = fold((short(one.candidate) for one in (first, *others)), NAMED)
+        yield f"{', '.join(names)}: {why if others else tell_why_not(decision, first)}"
 
 
 def _tell_stability(decision: Decision) -> Iterator[str]:
     """Tell what is chosen on resamples of the restarts, unless that is always the same."""
     if decision.chosen and decision.stability.get(decision.chosen, 1.0) < STABLE:
-        often = [f"{short(label)} in {100 * share:.0f} %" for label, share in decision.stability.items()]
-        yield f"of 1,000 resamples of the restarts, chosen: {', '.join(fold(often, NAMED))}"
+        often = [f"{100 * share:.0f} % choose {short(label)}" for label, share in decision.stability.items()]
+        yield f"of 1,000 resamples of the restarts {', '.join(fold(often, NAMED))}"
 
 
 def _tell_nearest_miss(decision: Decision) -> Iterator[str]:
@@ -309,18 +312,20 @@ def _tell_way_in(decision: Decision, question: Question) -> Line:
     return Line("Next", ["no single limit lets a target in"])
 
 
-def tell_why_not(decision: Decision, judged: Judged, unscored: str = "") -> str:
+def tell_why_not(decision: Decision, judged: Judged, unscored: str = "", *, briefly: bool = False) -> str:
     """Tell why a candidate may not be shipped, or why that isn't known; "" if it may.
 
     Args:
         unscored: what the run says of an accuracy that it doesn't know.
+        briefly: name broken limits alone, without the candidate's own figures, so that several share a reason.
     """
     if judged.fault or judged.standing is Standing.MET:
         return judged.fault or ""
     reasons = dict[str, list[str]]()
     for finding in (one for one in judged.limits if one.standing is judged.standing):
         if finding.standing is Standing.BROKEN:
-            reasons.setdefault(tell_finding(finding), [])
+            limit = f"{finding.limit} beyond {LIMITS[finding.limit].unit.tell_limit(finding.wanted)}"
+            reasons.setdefault(limit if briefly else tell_finding(finding), [])
         elif lacks_figure(finding):
             reasons.setdefault(unscored, []).extend([] if unscored else ["accuracy"])
         else:
