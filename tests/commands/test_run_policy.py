@@ -67,13 +67,6 @@ def test_a_run_ends_with_the_decision_and_its_exit_code(
     assert {row["arm"] for row in data["rows"]} == {"numpy:cpu:fp32", "onnxruntime:cpu:fp32"}
 
 
-def test_for_people_it_is_the_screen_and_the_tables(study: Path, capsys: pytest.CaptureFixture[str]):
-    assert decided(study, as_json=False) == 0
-    shown = capsys.readouterr().out
-    assert "Ship    numpy:cpu:fp32" in shown
-    assert "onnxruntime" in shown.partition("Sure ")[2]
-
-
 @pytest.mark.parametrize("code", [4, 6, 7])
 def test_the_decision_is_printed_whatever_else_came_of_the_run(
     study: Path, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
