@@ -32,7 +32,6 @@ COMMANDS: dict[str, list[tuple[str, ...]]] = {
         ("decide", f"{RUNS}/shootout", "--max-error", "1%"),
         ("decide", DIGITS, "--p99", "1us"),
         ("decide", f"{RUNS}/resnet-quantization"),
-        ("show", DIGITS, "--policy", "deploy.toml"),
     ],
     "help": [
         ("--help",),
@@ -49,7 +48,6 @@ COMMANDS: dict[str, list[tuple[str, ...]]] = {
 def test_a_screen_is_the_one_that_is_kept(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("COLUMNS", "100")
     (tmp_path / "results").symlink_to(ROOT / "results")  # what a command writes stays in the folder
-    (tmp_path / "deploy.toml").write_text('[limits]\np99 = "5ms"\nmax-drop = "0.5pp"\n')
     told = []
     for words in COMMANDS[name]:
         done = here(*words, cwd=tmp_path)
