@@ -10,7 +10,7 @@ from rich.text import Text
 
 from shootout.core.contract import short
 from shootout.core.stats.verdicts import Verdict
-from shootout.core.units import counted, span
+from shootout.core.units import counted, duration
 from shootout.tell import reproduce
 from shootout.tell.answer import (
     MEASURE_AGAIN,
@@ -67,6 +67,7 @@ def tell_answers(document: Document) -> Iterator[Line]:
     yield Line("Sure", [*_tell_sure(answers)])
     yield Line("Open", [*_tell_open(answers, where)])
     yield Line("Changes", [_tell_crossover(one, document) for one in document.crossovers if one.ships])
+    yield Line("Front", [*_tell_front(document)])
     yield Line("Noise", [*_tell_noise(document)])
     yield from _tell_lower_precision(answers, where)
     yield _tell_next(answers, where)
@@ -95,7 +96,8 @@ def _tell_ship(answers: Sequence[Answer], where: Mapping[str, Mapping[str, str]]
     if not ships:
         return Line("Ship", [*dict.fromkeys(answer.reason or "" for answer in answers)], subject="no answer")
     label = "Leads" if all(leads(answer) for answer in answers if answer.ship) else "Ship"
-    axes = " and ".join(dict.fromkeys(axis for place in where.values() for axis in place))
+    *most, last = dict.fromkeys(axis for place in where.values() for axis in place)
+    axes = " and ".join([", ".join(most), last] if most else [last])
     first, *others = fold((f"{short(arm)} in {count}" for arm, count in ships.most_common()), NAMED)
     counts = ", ".join([f"{first} of {counted(len(answers), 'group')}", *others])
     return Line(label, [counts], subject=f"by {axes}")
@@ -152,14 +154,19 @@ def _tell_noise(document: Document) -> Iterator[str]:
     if not answers:
         return
     open_ = [answer for answer in answers if leads(answer)]
-    needed = [answer.sure.seconds_needed for answer in open_]
-    if not open_:
-        allows = f"enough for these {'choices' if any(answer.tied for answer in answers) else 'winners'}"
-    elif all(seconds is not None for seconds in needed):
-        allows = f"about {span(sum(seconds or 0.0 for seconds in needed))} more would decide what is open"
-    else:
-        allows = f"too few restarts to decide {len(open_)} of {counted(len(document.answer), 'group')}"
+    allows = f"enough for these {'choices' if any(answer.tied for answer in answers) else 'winners'}"
+    if open_:
+        allows = f"too few restarts yet for {len(open_)} of {counted(len(document.answer), 'group')}"
     yield f"{describe_noise(groups)}: {allows}"
+
+
+def _tell_front(document: Document) -> Iterator[str]:
+    """Tell the targets of several models that nothing beats in score and time together, the fastest first."""
+    points = sorted(document.pareto, key=lambda point: point.median_ns)
+    told = (
+        f"{short(one.arm)} ({one.group}): {duration(one.median_ns)}, {one.metric} {one.score:.4g}" for one in points
+    )
+    yield from fold(told, NAMED)
 
 
 def _tell_lower_precision(answers: Sequence[Answer], where: Mapping[str, Mapping[str, str]]) -> Iterator[Line]:
@@ -189,8 +196,10 @@ def _tell_next(answers: Sequence[Answer], where: Mapping[str, Mapping[str, str]]
     if first and first.next:
         remark = f"for {name_cell(where[first.group])}; --group names another"
         return Line("Next", tell_no_folder(first), [Command(text=first.next, remark=remark)])
-    if again := next((answer.next for answer in answers if answer.next), None):
-        return Line("Next", commands=[Command(text=again, remark="measures it again")])
+    if again := next((answer for answer in answers if answer.next), None):
+        what = "races what is open" if again.next == again.sure.command else "measures again"
+        remark = f"{what} for {name_cell(where[again.group])}"
+        return Line("Next", commands=[Command(text=again.next or "", remark=remark)])
     told = [*dict.fromkeys(line for one in decided for line in tell_no_folder(one))]
     return Line("Next", told or [MEASURE_AGAIN if any(one.ship for one in answers) else MEND])
 
