@@ -131,7 +131,10 @@ def tell_ship(answer: Answer, rows: Sequence[Row], figures: Sequence[str] = (), 
 
 def _tell_undecided(answer: Answer) -> str:
     """Name the rivals that may be faster than what leads."""
-    *others, last = fold((short(rival.arm) for rival in answer.unsettled), NAMED) or [""]
+    usual = answer.otherwise.arm if answer.otherwise else ""
+    known = {usual: name_usual(usual, answer.ship.arm)} if usual and answer.ship else {}
+    names = (known.get(rival.arm, short(rival.arm)) for rival in answer.unsettled)
+    *others, last = fold(names, NAMED) or [""]
     if not last:
         return f"not decided: {answer.reason}"
     if not others:
@@ -317,7 +320,7 @@ def tell_next(answer: Answer, rows: Sequence[Row]) -> Line:
     """Tell the one command that comes next; without one what to do."""
     told = tell_no_folder(answer)
     if answer.next:
-        return Line("Next", told, [Command(text=answer.next, remark=_remark_next(answer))])
+        return Line("Next", told, [Command(text=answer.next, remark=_remark_next(answer, rows))])
     if is_unproven(answer):
         return Line("Next", ["race plain FP32 beside it: without it, nothing tells what a lower precision loses"])
     if answer.ship and not answer.reason:
@@ -326,13 +329,16 @@ def tell_next(answer: Answer, rows: Sequence[Row]) -> Line:
     return Line("Next", [MEASURE_AGAIN if measured else MEND])
 
 
-def _remark_next(answer: Answer) -> str:
+def _remark_next(answer: Answer, rows: Sequence[Row]) -> str:
     if answer.goes_on:
-        return "goes on where this stopped"
+        late = any(group.cause is NotRunKind.NOT_REACHED for group in answer.not_raced)
+        return f"goes on where this stopped{', with what had no time' if late else ''}"
     if answer.sure.control_holds is False:
         return "measures it again; `shootout doctor` tells what is noisy here"
     if answer.ship and not leads(answer):
-        return ""
+        has_folder = answer.no_folder is None or answer.instead
+        is_set = any(row.threads for row in rows if row.arm == answer.ship.arm)
+        return "writes a folder to deploy" if has_folder and is_set and not is_unproven(answer) else ""
     return "races what is open" if answer.next == answer.sure.command else "measures it again"
 
 
