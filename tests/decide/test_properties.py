@@ -8,11 +8,12 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.races.candidates import question
-from support.races.cells import fidelity, row, timing
+from support.races.cells import cell, fidelity, row, timing
 
+from shootout.apps.judge.choice import choose
 from shootout.apps.judge.decide.decision import decide
 from shootout.apps.judge.decide.limits import Bounds, judge_figure
-from shootout.apps.judge.decide.policy import read_policy
+from shootout.apps.judge.decide.policy import Policy, read_policy
 from shootout.apps.judge.leader import usual_start_s
 from shootout.core.stats.verdicts import Verdict
 from shootout.tell.document import Row
@@ -79,6 +80,21 @@ def test_nobody_infeasible_unmeasured_or_beaten_is_ever_chosen(
         if other is not chosen and other.ratio:
             assert other.ratio.verdict is not Verdict.FASTER, "known to be better, and not chosen"
             assert not _dominates(by_arm[other.arm], by_arm[chosen.arm], other.objective, chosen.objective)
+
+
+@settings(max_examples=30, deadline=None)
+@given(rows=arms(), within=st.sampled_from((0.02, 0.04, 0.3)))
+def test_the_answer_of_a_run_is_the_decision_by_the_default_policy(rows: tuple[Row, ...], within: float):
+    decision, answer = decide(Policy(), question(*rows, within=within)), choose(cell(*rows, within=within))
+    met = {one.candidate for one in decision.candidates if one.standing is Standing.MET}
+    if not met:  # speed alone chooses then, and it is said
+        assert answer.ship is None or answer.ship.admitted == "alone"
+        return
+    assert answer.ship
+    assert (answer.ship.arm, answer.chosen_by) == (decision.leader, decision.chosen_by)
+    assert met == {*answer.eligible}
+    for mine, its in ((answer.tied, decision.tied), (answer.unsettled, decision.unsettled)):
+        assert [one.arm for one in mine] == [one.arm for one in its]
 
 
 def _dominates(one: Row, other: Row, value: float | None, than: float | None) -> bool:

@@ -77,6 +77,15 @@ def test_ties_go_to_the_smaller_then_to_the_shorter_start_then_to_the_lower_time
     assert [one.ratio and one.ratio.verdict for one in found.tied] == [Verdict.CANT_TELL]
 
 
+def test_of_two_known_to_be_no_further_apart_than_matters_the_smaller_is_shipped():
+    """Though it is known to be slower; the race ends by the same rule."""
+    near = row("near", 515, artifact_bytes=500_000)
+    found = choose(cell(SLOW, FAST, near, within=0.01))
+    assert (names([shipped(found)]), names(found.tied), found.chosen_by) == (["near"], ["fast"], ("smaller artifact",))
+    found = choose(cell(SLOW, FAST, near, within=0.02))  # 1.03 [1.01, 1.051]: it may lie further apart
+    assert (names([shipped(found)]), found.tied) == (["fast"], ())
+
+
 def test_size_decides_only_among_arms_that_measured_within_the_indifference():
     far = row("far", 600, artifact_bytes=10)
     found = choose(cell(SLOW, FAST, far, within=0.3))

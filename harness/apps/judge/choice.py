@@ -1,8 +1,8 @@
-"""Which arm of a cell to ship, by rule. Pure; docs/measurement.md has the rule in words.
+"""The answer of a cell: the decision by the default policy, with all that is told of the others. Pure.
 
-An arm *keeps* the model where it is plain FP32, or where its accuracy is known (in pairs with a plain FP32 arm's, on
-the labeled split) to have lost less than `MARGIN`. The choice is among those that do: a faster one that isn't known to
-is named instead.
+Only plain FP32 may be shipped, or a lower precision that is known to keep the run's limit on its metric (`eligible`);
+among those one rule chooses (`leader`). A faster target that isn't known to keep it is named instead.
+docs/measurement.md has the rule in words.
 """
 
 from __future__ import annotations

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from shootout.core.constants import INDIFFERENT
 from shootout.core.contract import Array
-from shootout.core.stats.leaders import Compare, find_leaders
-from shootout.core.stats.verdicts import Comparison
+from shootout.core.stats.leaders import Compare, find_leaders, is_indifferent
+from shootout.core.stats.verdicts import Comparison, Verdict
 from shootout.core.units import counted
 from shootout.tell.document import Choice, Chosen, Ratio, Rival, Row
 
@@ -63,11 +63,15 @@ def choose_among(
         order: by name, what is to be least.
         compare: the first one's figure ÷ the second's, by which they are ordered.
         ratio: the same, as it is told.
-        indifferent: two that measured within this share of each other may be as good.
+        indifferent: two that measured within this share of each other may be as good; known to be, none beats the
+            other.
         beside: more names, whose comparisons with the first show as well that something is distinguished.
         unvouched: why no verdict stands; None where they stand.
     """
-    leaders = find_leaders(order, compare)
+
+    def judged(one: str, other: str) -> Comparison | None:
+        found = compare(one, other)
+        return replace(found, verdict=Verdict.SAME) if found and is_indifferent(found, indifferent) else found
 
     def is_near(one: str, other: str) -> bool:
         found = compare(one, other)
@@ -81,6 +85,7 @@ def choose_among(
         found = compare(name, first)
         return found.value if found else math.inf
 
+    leaders = find_leaders(order, judged)
     close = [name for name in leaders.tied if name == leaders.fastest or is_near(name, leaders.fastest)]
     first, chosen_by = _narrow({name: rows[name] for name in close})
     if chosen_by and untold(first):
