@@ -57,6 +57,14 @@ class MeanChange:
     rows: int
 
 
+def reach_at(change: MeanChange, confidence: float) -> float:
+    """Return how far the interval of a change, which is one of 95 %, reaches at another confidence; `compare_means`."""
+    reach = (change.high - change.low) / 2
+    if not change.sd:  # no row changed, so that the interval is the exact one
+        return reach * bound_rare(change.rows, (1 - confidence) / 2) / bound_rare(change.rows)
+    return reach + (quantile_of(confidence) - quantile_of(CONFIDENCE)) * change.sd / math.sqrt(change.rows + 2)
+
+
 def count_rows_needed(rows: int, reach: float, room: float) -> int | None:
     """Return how many rows shrink an interval's reach to the room beside the limit; None for over `MOST_ROWS`."""
     needed = math.ceil(rows * (reach / room) ** 2) if room else None

@@ -35,7 +35,7 @@ from shootout.models import metrics as named_metrics
 from shootout.models.metrics import CONFIDENCE, bound_rare, count_rows_for_rare, tell_rows_to_bring
 from shootout.tell.document import Finding, Metric, Rate, Row, Timing
 from shootout.tell.limits import FIDELITY, LIMITS, Limit, Standing, judge_limit
-from shootout.tell.paired import count_rows_needed, quantile_of
+from shootout.tell.paired import count_rows_needed, quantile_of, reach_at
 from shootout.tell.reproduce import MORE_RESTARTS, Options
 from shootout.tell.wording import tell_limit_doubt
 
@@ -489,7 +489,7 @@ def _bound_drop_of_output(metric: Metric, asked: _Asked) -> Bounds:
     loss = sign * change.value + 0.0  # not -0
     if doubt := tell_limit_doubt(metric, asked.wanted):
         return Bounds(value=loss, reason=doubt)
-    middle, reach = sign * (change.low + change.high) / 2, (change.high - change.low) / 2 * _widening(asked)
+    middle, reach = sign * (change.low + change.high) / 2, reach_at(change, 1 - asked.alpha)
     needed, rare = count_rows_needed(metric.rows, reach, asked.wanted - middle), 0
     if not change.sd:  # no row changed, and the interval is the exact one
         needed = count_rows_for_rare(change.high / bound_rare(metric.rows), asked.wanted)
