@@ -22,7 +22,7 @@ from shootout.core.units import duration, number, seconds, size
 from shootout.tell.document import Ceiling, FidelityFigures, Ratio, Row, Serving, Timing
 from shootout.tell.limits import limit_digits
 from shootout.tell.ratios import NEVER_TOGETHER, STYLES, tell_ratio
-from shootout.tell.wording import tell_metric_change
+from shootout.tell.wording import tell_error, tell_metric_change
 
 Cell = str | Text
 _UNBOUNDED = Console(width=10_000)
@@ -34,6 +34,10 @@ SHIP, BASELINE, OWN = "against ship", "against baseline", "against own FP32"
 the names of the first two in."""
 RESTARTS = "over restarts"
 """The header of the lowest and the highest median, or from 6 restarts on of the median's 95 % interval."""
+EXACT = "relative error"
+"""The header of errors with all digits, where there is room; `error` has them in per cent."""
+LEAST_SHARE = 1e-4
+"""A smaller relative error counts as none beside those of lower precisions."""
 UNCHECKED = "unchecked"
 """Follows an error that was compared with no bound: whether the precision explains it isn't known."""
 
@@ -78,7 +82,17 @@ def error_of(fidelity: FidelityFigures) -> str:
 
     An error that was compared with no bound is marked as unchecked.
     """
-    told = "NaN" if fidelity.relative_l2 is None else error(fidelity.relative_l2)
+    return _mark_error(fidelity, error(fidelity.relative_l2 or 0.0))
+
+
+def tell_error_share(fidelity: FidelityFigures) -> str:
+    """Write a row's relative error in per cent: `0.19 %`; see `error_of`."""
+    value = fidelity.relative_l2 or 0.0
+    return _mark_error(fidelity, "0 %" if not value else "<0.01 %" if value < LEAST_SHARE else tell_error(value))
+
+
+def _mark_error(fidelity: FidelityFigures, told: str) -> str:
+    told = "NaN" if fidelity.relative_l2 is None else told
     return f"{told} {UNCHECKED}" if fidelity.standing == "not judged" else told
 
 
@@ -191,7 +205,8 @@ COLUMNS = (
     Column(name="ceiling.gbs", header="GB/s", show=lambda value: f"{value:.3g}"),
     Column(name="", header="proven", show=proven, left=True),
     Column(name="artifact_bytes", header="size", missing=size(0)),
-    Column(name="fidelity", header="error", show=error_of),
+    Column(name="fidelity", header="error", show=tell_error_share),
+    Column(name="fidelity", header=EXACT, show=error_of),
     Column(name="fidelity", header="worst at", show=tell_place, left=True),
     Column(name="fidelity.shared_l2", header="to own file", show=error),
     Column(name="fidelity.metric", header="metric", show=lambda metric: f"{metric.value:.4g}"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from shootout.core.contract import short
@@ -43,8 +44,8 @@ class Compared:
         """Return the titles of the comparisons' columns, with the names of what the rows are compared with."""
         ship = f"against {short(self.ship)}" if self.ship else SHIP
         baseline = f"against {short(self.summary.baseline)}" if self.summary.baseline else BASELINE
-        mean = {"time": "mean time"} if any(find_scenario(row.scenario).varies for row in self.rows) else {}
-        return {SHIP: ship if len(ship) <= LONGEST_TITLE else f"against {SHIPS}", BASELINE: baseline, **mean}
+        ship = ship if len(ship) <= LONGEST_TITLE else f"against {SHIPS}"
+        return {SHIP: ship, BASELINE: baseline, "time": name_time(row.scenario for row in self.rows)}
 
     def is_refused(self, row: Row) -> bool:
         """Tell whether a row with a time may not be shipped."""
@@ -88,6 +89,14 @@ class Compared:
         if figures.standing == "tolerated":
             return "error above its bound"
         return "outputs unchecked" if figures.standing == "not judged" else "accuracy unknown"
+
+
+def name_time(scenarios: Iterable[str]) -> str:
+    """Name what a time of these scenarios is."""
+    found = [find_scenario(name) for name in {*scenarios}]
+    if any(scenario.varies for scenario in found):
+        return "mean time"
+    return "median" if all(scenario.is_one_call or scenario.trains for scenario in found) else "time"
 
 
 def compare_rows(summary: GroupSummary, document: Document) -> Compared:

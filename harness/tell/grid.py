@@ -28,6 +28,7 @@ from shootout.tell.answer import (
     tell_threads_beside,
 )
 from shootout.tell.columns import Cell, choose_unit, fits, make_table, write_time
+from shootout.tell.compared import name_time
 from shootout.tell.details import tell_details
 from shootout.tell.document import Answer, Crossover, Document, Rival, WouldChange
 from shootout.tell.ratios import WIDE, inverse, tell_direction, tell_ratio
@@ -262,7 +263,12 @@ def _render_grid(document: Document, width: int) -> Iterator[RenderableType]:
     """Render a table of what to ship, a line for each of the first groups; in a narrow terminal a paragraph each."""
     headers, lines = tabulate_answers(document)
     shown = lines[:SHOWN_GROUPS]
-    table = make_table(headers, shown, left={*headers} - {"time"}, titles={DECIDED: ""})
+    table = make_table(
+        headers,
+        shown,
+        left={*headers} - {"time"},
+        titles={DECIDED: "", "time": name_time(row.scenario for row in document.rows)},
+    )
     if fits(table, width):
         yield table
     else:

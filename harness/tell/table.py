@@ -17,6 +17,7 @@ from shootout.tell.columns import (
     BASELINE,
     BY_HEADER,
     COLUMNS,
+    EXACT,
     OWN,
     SHIP,
     Cell,
@@ -33,7 +34,12 @@ from shootout.tell.sweep import render_sweep, tell_marks
 
 NOTE = "note"
 """The column without a title: why a row may not be shipped."""
-ALL = tuple(name for column in COLUMNS for name in ([SHIP, NOTE] if column.header == SHIP else [column.header]))
+ALL = tuple(
+    name
+    for column in COLUMNS
+    for name in ([SHIP, NOTE] if column.header == SHIP else [column.header])
+    if name != "error"  # in per cent; the exact one is there
+)
 FIRST = (
     *("target", "at first", "time", "items/s", "requests/s", "p99", "limit", SHIP),
     *("size", "error", "metric", "metric change", NOTE),
@@ -48,11 +54,11 @@ _STOPPED = {
 SHIPPED = "ships"
 """Stands in place of a comparison of what is shipped."""
 MORE = "--full adds columns (compute, proof, size, build) and notes; --json has everything."
-INTERVAL = "(a to b): holds for all rows together at 95 %, whenever the race stops; sure if it excludes 1."
+INTERVAL = "(a to b): 95 % for all rows together; sure if it excludes 1."
 """Explains what brackets hold, in the tables and in the answer."""
 MARKED = f"{REFUSED}: not shipped by default."
-ERRORS = "error: relative to the model in float64."
-ERRORS_OF_LIBRARY = "error: relative to the outputs of {library}, which wrote the file."
+ERRORS = "error: of the outputs, relative to the model in float64."
+ERRORS_OF_LIBRARY = "error: of the outputs, relative to those of {library}, which wrote the file."
 OVER_RESTARTS = "over restarts: from the lowest median to the highest; from 6 restarts on, the median's 95 % interval."
 COMPUTE = "compute: timed in calls of its own and in fewer rounds, so it can exceed the time of a whole call."
 
@@ -204,9 +210,11 @@ def tell_legend(shown: Sequence[Compared], headers: Collection[str], *, marked: 
     ratios = [ratio for found, row in rows if (ratio := found.ratio(row))]
     if any(ratio.verdict is not Verdict.CANT_TELL for ratio in ratios):
         yield INTERVAL
-    if marked and any(found.is_refused(row) for found, row in rows):
-        yield MARKED
-    if "error" in headers and any(row.fidelity for _, row in rows):
+    if marked:
+        words = {qualify(found.answer).removeprefix(", ") or SHIPPED for found in shown if found.ship and found.answer}
+        yield from [f"{SHIPS}: {' or '.join(sorted(words))}."] if words else []
+        yield from [MARKED] if any(found.is_refused(row) for found, row in rows) else []
+    if {"error", EXACT} & {*headers} and any(row.fidelity for _, row in rows):
         library = name_reference(row for _, row in rows)
         yield ERRORS_OF_LIBRARY.format(library=library) if library else ERRORS
     for found in shown[:1]:

@@ -12,7 +12,7 @@ from shootout.core.journal.records import Played
 from shootout.core.results.run import read_run
 from shootout.tell import answer as screen
 from shootout.tell import notes, table
-from shootout.tell.columns import BY_HEADER, Cell
+from shootout.tell.columns import BY_HEADER, EXACT, Cell
 from shootout.tell.compared import compare_rows
 from shootout.tell.details import tell_details
 from shootout.tell.document import Document, Row
@@ -147,7 +147,7 @@ def _list_proof_cells(row: Row, executed: Mapping[str, Any]) -> tuple[str, ...]:
         str(executed.get("threads") or ""),
         ", ".join(f"{name} {count}" for name, count in sorted(counts.items())),
         str(BY_HEADER["proven"].of(row, "ms")),
-        str(BY_HEADER["error"].of(row, "ms")),
+        str(BY_HEADER[EXACT].of(row, "ms")),
         "; ".join(executed.get("fallbacks") or ()),
     )
 
