@@ -20,7 +20,7 @@ from shootout.apps.judge.decide.candidates import Candidate, Question
 from shootout.apps.judge.decide.limits import SPREAD, judge_limits, list_metrics, refuse_drop_of_all
 from shootout.apps.judge.decide.objective import ObjectiveValue, compare, measure, order
 from shootout.apps.judge.decide.policy import Policy
-from shootout.apps.judge.leader import choose_among, find_sizes, narrow_tie, usual_start_s
+from shootout.apps.judge.leader import Led, choose_among, find_sizes, narrow_tie, usual_start_s
 from shootout.apps.judge.next_steps import (
     command_to_settle,
     measure_more,
@@ -63,6 +63,7 @@ class Judged(Part):
             bytes; null: not measured.
         unmeasured: why the objective isn't known, or why what was timed doesn't tell yet.
         ratio: its objective ÷ the chosen one's; null without a chosen one, and of itself.
+        lost_to: another candidate that is known to be better, if that isn't known of the chosen one.
     """
 
     candidate: str
@@ -74,6 +75,7 @@ class Judged(Part):
     unmeasured: str | None = None
     limits: tuple[Finding, ...]
     ratio: Ratio | None = None
+    lost_to: str | None = None
 
 
 class Miss(Part):
@@ -231,9 +233,16 @@ def _choose_met(
         **vars(led.choice),
         "chosen": None if led.choice.reason else led.first,
         "settle": _settle_nearest(measures, led.first, ratios, led.open),
-        "candidates": tuple(one.model_copy(update={"ratio": ratios.get(one.candidate)}) for one in judged),
+        "candidates": tuple(_compare(one, ratios.get(one.candidate), led) for one in judged),
         "stability": find_stability(policy, sorted(met, key=lambda one: ordered[one.label]), measures, compared),
     }
+
+
+def _compare(judged: Judged, ratio: Ratio | None, led: Led) -> Judged:
+    """Add how a candidate compares with the best one; if that isn't known to beat it, which other one does."""
+    is_slower = ratio is not None and ratio.verdict is Verdict.SLOWER
+    lost_to = None if is_slower else led.beaten.get(judged.candidate)
+    return judged.model_copy(update={"ratio": ratio, "lost_to": lost_to})
 
 
 def _settle_nearest(

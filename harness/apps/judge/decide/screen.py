@@ -20,7 +20,7 @@ from shootout.tell import reproduce
 from shootout.tell.answer import leads, tell_next, tell_question, tell_ship, tell_support
 from shootout.tell.columns import choose_unit, fit_table, fits, make_table, write_time
 from shootout.tell.compared import REFUSED, SHIPS
-from shootout.tell.document import Answer, Ratio, Rival, Row, Sure, WouldChange, tell_finding
+from shootout.tell.document import Answer, Passed, Ratio, Rival, Row, Sure, WouldChange, tell_finding
 from shootout.tell.limits import LIMITS, Limit, Standing
 from shootout.tell.ratios import NEVER_TOGETHER, PRICE, SMALLNESS, SPEED, tell_factor, tell_ratio
 from shootout.tell.report import Command, Line, Table
@@ -130,6 +130,11 @@ def as_answer(decision: Decision, question: Question, rows: Sequence[Row]) -> An
         update={
             "ship": ship.model_copy(update={"arm": decision.leader, "admitted": "policy"}),
             "alone": len(decision.candidates) == 1,
+            "passed": tuple(
+                Passed(arm=one.candidate, because="slower", against=one.lost_to, ratio=None)
+                for one in met
+                if one.lost_to
+            ),
             "eligible": (decision.leader, *(one.arm for one in beside)),
             "otherwise": Rival(arm=usual, ratio=decision.of(usual).ratio) if usual else None,
             "would_change": tuple(_list_held_back(decision, question)),
