@@ -34,7 +34,7 @@ from shootout.tell.document import Answer, Crossover, Document, Rival, WouldChan
 from shootout.tell.ratios import WIDE, inverse, tell_direction, tell_ratio
 from shootout.tell.report import Command, Line
 from shootout.tell.screen import NAMED, NARROWEST, WIDEST, fold, write_lines
-from shootout.tell.sweep import Place, locate_cells, name_cell, name_value, place_row, varied
+from shootout.tell.sweep import Place, locate_groups, name_cell, name_value
 from shootout.tell.wording import describe_noise, tell_controls
 
 SHOWN_GROUPS = 24
@@ -219,9 +219,7 @@ def tell_group_details(answer: Answer) -> Iterator[Line]:
 
 
 def _locate_answers(document: Document) -> dict[str, dict[str, str]]:
-    """Return each group's place on the axes along which groups differ, by the group's name."""
-    places = {answer.group: place_row(document.rows_of(answer.group)[0]) for answer in document.answer}
-    return locate_cells(places, varied(list(places.values())))
+    return locate_groups({answer.group: document.rows_of(answer.group)[0] for answer in document.answer})
 
 
 def name_groups(document: Document) -> dict[str, str]:

@@ -32,14 +32,15 @@ def place_row(row: Row) -> Place:
     return {"model": row.model, **row.parameters, **batch, **cell}
 
 
-def varied(places: Sequence[Place]) -> list[str]:
-    """Return the axes along which some places differ, in their order."""
-    axes = dict.fromkeys(axis for place in places for axis in place)
-    return [axis for axis in axes if len({place[axis] for place in places if axis in place}) > 1]
+def locate_groups(first: Mapping[str, Row]) -> dict[str, dict[str, str]]:
+    """Return each group's place on the axes along which groups differ; if places aren't unique, its name as `cell`.
 
-
-def locate_cells(places: Mapping[str, Place], axes: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Return each cell's place on the axes; if places aren't unique, its name."""
+    Args:
+        first: a row of each group, by the group's name.
+    """
+    places = {group: place_row(row) for group, row in first.items()}
+    every = dict.fromkeys(axis for place in places.values() for axis in place)
+    axes = [axis for axis in every if len({place[axis] for place in places.values() if axis in place}) > 1]
     found = {group: {axis: name_value(place, axis) for axis in axes} for group, place in places.items()}
     unique = len({tuple(where.values()) for where in found.values()}) == len(found)
     return found if unique else {group: {"cell": group} for group in places}
@@ -72,15 +73,14 @@ class Sweep:
 
 def find_sweeps(groups: Sequence[Compared]) -> list[Sweep]:
     """Find the sweeps along the axis on which groups have most places."""
-    places = {found.summary.name: place_row(found.rows[0]) for found in groups if found.rows}
-    axes = varied([*places.values()])
-    where = locate_cells(places, axes)
-    counts = {axis: len({str(place.get(axis)) for place in places.values()}) for axis in axes}
+    where = locate_groups({found.summary.name: found.rows[0] for found in groups if found.rows})
+    axes = dict.fromkeys(axis for place in where.values() for axis in place)
+    counts = {axis: len({place[axis] for place in where.values()}) for axis in axes}
     axis = max(axes, key=lambda name: (counts[name], name not in ("model", "scenario")), default="cell")
     tables: dict[str, dict[str, Compared]] = {}
     for found in groups:
         if mine := dict(where.get(found.summary.name, {})):
-            at = mine.pop(axis, "") or mine.pop("cell", "")
+            at = mine.pop(axis)
             tables.setdefault(name_cell(mine), {})[at] = found
     return [Sweep(axis=axis, fixed=fixed, groups=columns) for fixed, columns in tables.items()]
 
@@ -93,9 +93,8 @@ def render_sweep(
     Args:
         is_optional: leave it out if one table hasn't the room.
     """
-    places = {found.summary.name: place_row(document.rows_of(found.summary.name)[0]) for found in groups}
-    axes = varied([*places.values()])
-    where = locate_cells(places, axes)
+    where = locate_groups({found.summary.name: document.rows_of(found.summary.name)[0] for found in groups})
+    axes = [*dict.fromkeys(axis for place in where.values() for axis in place)]
     shown = sorted((found for found in groups if found.rows), key=lambda found: _rank(where[found.summary.name]))
     rows = [(found, row) for found in shown for row in found.rows]
     lines: list[dict[str, Cell]] = []

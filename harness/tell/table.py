@@ -12,7 +12,7 @@ from shootout.core.scenario import find_scenario
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.units import counted
 from shootout.tell import notes, report
-from shootout.tell.answer import name_reference, qualify, tell_threads_beside
+from shootout.tell.answer import choose_label, name_reference, qualify, tell_threads_beside
 from shootout.tell.columns import (
     BASELINE,
     BY_HEADER,
@@ -56,6 +56,8 @@ SHIPPED = "ships"
 MORE = "--full adds columns (compute, proof, size, build) and notes; --json has everything."
 INTERVAL = "(a to b): 95 % for all rows together; sure if it excludes 1."
 """Explains what brackets hold, in the tables and in the answer."""
+MARKS = {"Ship": SHIPPED, "Leads": "leads", "Fastest": "fastest"}
+"""What the mark of the first target of an answer says, by the word that the answer begins with."""
 MARKED = f"{REFUSED}: not shipped by default."
 ERRORS = "error: of the outputs, relative to the model in float64."
 ERRORS_OF_LIBRARY = "error: of the outputs, relative to those of {library}, which wrote the file."
@@ -211,7 +213,7 @@ def tell_legend(shown: Sequence[Compared], headers: Collection[str], *, marked: 
     if any(ratio.verdict is not Verdict.CANT_TELL for ratio in ratios):
         yield INTERVAL
     if marked:
-        words = {qualify(found.answer).removeprefix(", ") or SHIPPED for found in shown if found.ship and found.answer}
+        words = {MARKS[choose_label(found.answer)] for found in shown if found.ship and found.answer}
         yield from [f"{SHIPS}: {' or '.join(sorted(words))}."] if words else []
         yield from [MARKED] if any(found.is_refused(row) for found, row in rows) else []
     if {"error", EXACT} & {*headers} and any(row.fidelity for _, row in rows):
