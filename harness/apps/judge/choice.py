@@ -188,7 +188,6 @@ def find_usual(rows: Iterable[Row], shipped: Row, baseline: str | None) -> Row |
         rows: those with a sound time.
         baseline: the arm; None if there is none.
     """
-
     names = USUAL.get(shipped.device, USUAL["cpu"])
     others = [row for row in rows if row.arm != shipped.arm and row.end_to_end]
     usual = [row for row in others if registered.reads_own_files(row.backend)]

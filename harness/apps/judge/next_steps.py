@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from shootout import models
 from shootout.apps.judge.cell import Cell, quality_of
@@ -19,27 +19,22 @@ from shootout.core.exported.request import name_model
 from shootout.core.scenario import find_scenario
 from shootout.core.schemes import is_exact
 from shootout.tell import registered, reproduce
-from shootout.tell.document import (
-    Metric,
-    Ratio,
-    Rival,
-    Row,
-    WouldChange,
-)
+from shootout.tell.document import Metric, Ratio, Rival, Row, WouldChange
 from shootout.tell.limits import Standing
 from shootout.tell.option_values import read_seconds
 from shootout.tell.paired import ask_drop
 from shootout.tell.reproduce import MORE_RESTARTS, Options
 from shootout.tell.wording import tell_threads
 
-
-def _run_s(builds_s: float, race_s: float) -> float:
-    """Return the seconds of a run whose builds end in their share of it, and which has so much left for the race."""
-    return max(builds_s / BUILD_SHARE, builds_s + race_s)
-
-
 FOLDER = "model-1"
 """The folder that a suggested `ship` makes; the next free number if it exists."""
+MARGIN_OF_BUILDS = 1.5
+"""A build may take so many times what is expected: a rule of thumb knows neither the model nor the load."""
+LEAST_OF_STOPPED = 2.0
+"""A build that was stopped takes so many times what it had, at least."""
+_STOPPED = re.compile(r"'build' was stopped after ([\d,]+) s")
+ANY_LAYER = "float-0"
+"""A word of a scheme by which `shootout tune` leaves a layer in float."""
 
 
 def read_by(cell: Cell, command: str, *options: str) -> str:
@@ -52,6 +47,10 @@ def ship_from(cell: Cell, *options: str) -> str:
     """Return the command that ships from a cell, where it was measured, into a folder that doesn't exist yet."""
     host = ["--on", reproduce.quote([cell.begun.on])] if cell.begun.on else []
     return read_by(cell, "ship", *options, *host, f"-o {reproduce.name_free(FOLDER)}")
+
+
+def _run(options: Iterable[tuple[str, str]]) -> str:
+    return f"shootout run {reproduce.join(options)}"
 
 
 def go_on(cell: Cell) -> str | None:
@@ -68,14 +67,12 @@ def why_no_folder(row: Row) -> str:
     """Return why `shootout ship` can't write a folder of what a row measured; "" if it can."""
     if why := find_scenario(row.scenario).unshippable:
         return why
-
     why = registered.why_row_unshippable(row.backend, row.device, name_model(row.model))
     return f"{why}; {_tell_how_measured(row)}" if why and registered.reads_own_files(row.backend) else why
 
 
 def _tell_how_measured(row: Row) -> str:
     """Tell the batch, the version and the threads that a library's time holds for: a copied file tells none of them."""
-
     package = next(iter(backends.entry(row.backend).installs.get("") or ()), row.backend).rpartition("|")[2]
     version = (row.executed or {}).get("version")
     pinned = f"{package}=={version}" if version else package
@@ -97,7 +94,7 @@ def find_next(cell: Cell, shipped: Row, instead: Rival | None) -> str | None:
     if shipped.threads == 0:  # nor can a number of threads that isn't set
         count = str((shipped.executed or {}).get("threads") or 1)
         options = [(flag, count if flag == "--threads" else value) for flag, value in cell.again([shipped.arm])]
-        return f"shootout run {reproduce.join(options)}"
+        return _run(options)
     target = ["--target", reproduce.quote([short(instead.arm)])] if instead else []
     return ship_from(cell, *target)
 
@@ -105,7 +102,7 @@ def find_next(cell: Cell, shipped: Row, instead: Rival | None) -> str | None:
 def _race_one_size(cell: Cell, arms: Sequence[str]) -> str:
     """Return the command that races arms at the one size of their rows, the largest where it varies."""
     options = reproduce.at_one_size(cell.again(arms))
-    return f"shootout run {reproduce.join(options)}"
+    return _run(options)
 
 
 def race_elsewhere(cell: Cell, shipped: Row) -> str | None:
@@ -116,18 +113,7 @@ def race_elsewhere(cell: Cell, shipped: Row) -> str | None:
     if len({row.model for row in cell.rows}) < 2:
         return None
     options = [(name, value) for name, value in cell.again([shipped.arm]) if name != "--backends"]
-    return f"shootout run {reproduce.join(options)}"
-
-
-MARGIN_OF_BUILDS = 1.5
-"""A build may take so many times what is expected: a rule of thumb knows neither the model nor the load."""
-
-
-LEAST_OF_STOPPED = 2.0
-"""A build that was stopped takes so many times what it had, at least."""
-
-
-_STOPPED = re.compile(r"'build' was stopped after ([\d,]+) s")
+    return _run(options)
 
 
 def more_time(rows: Sequence[Row]) -> str:
@@ -144,6 +130,11 @@ def more_time(rows: Sequence[Row]) -> str:
 def write_minutes(seconds: float) -> str:
     """Write a time for `--max-time`, in whole minutes."""
     return f"{max(math.ceil(seconds / 60), 1)}m"
+
+
+def _run_s(builds_s: float, race_s: float) -> float:
+    """Return the seconds of a run whose builds end in their share of it, and which has so much left for the race."""
+    return max(builds_s / BUILD_SHARE, builds_s + race_s)
 
 
 def waiting_builds_s(rows: Sequence[Row]) -> float:
@@ -230,7 +221,7 @@ def measure_more(question: Question, candidate: Candidate, needs: Collection[Opt
         values.setdefault(name, []).append(value)
     several = {name: ",".join(dict.fromkeys(given)) for name, given in values.items()}
     own = [(name, value) for name, value in cell.again([candidate.row.arm]) if name not in several]
-    return f"shootout run {reproduce.join([*own, *several.items()])}"
+    return _run([*own, *several.items()])
 
 
 def describe_refused(cell: Cell, row: Row, ratio: Ratio | None, arms: Sequence[str]) -> WouldChange:
@@ -261,7 +252,6 @@ def command_to_measure(cell: Cell, arms: Sequence[str], row: Row) -> str | None:
 
     More rows of labels are for the user to find: there is no command for a row whose accuracy is known too roughly.
     """
-
     fidelity = row.fidelity
     if fidelity is None or cell.is_scored or row.model in models.names():
         return None
@@ -284,16 +274,11 @@ def command_to_explain(cell: Cell, row: Row) -> str | None:
     """Return the command that holds a row beside its own FP32 layer by layer; None if nothing can look into it."""
     if row.device != Device.CPU or find_scenario(row.scenario).unexplainable:
         return None
-
     if not registered.shows_inside(row.backend):
         return None
     if any(one.model == row.model and registered.reads_own_files(one.backend) for one in cell.rows):
         return None  # a converted file has no products, whose layers could be compared
     return read_by(cell, "explain", reproduce.quote([short(row.arm)]))
-
-
-ANY_LAYER = "float-0"
-"""A word of a scheme by which `shootout tune` leaves a layer in float."""
 
 
 def command_to_mix(cell: Cell, row: Row) -> str | None:
@@ -303,7 +288,6 @@ def command_to_mix(cell: Cell, row: Row) -> str | None:
         return None
     if row.precision not in INTEGERS or (metric and metric.limits == "agreement"):
         return None
-
     if not registered.offers(row.backend, Precision(row.precision), ANY_LAYER):
         return None
     if not reproduce.numbers_layers(row.model, backends.capabilities(row.backend).consumes):

@@ -36,15 +36,9 @@ from shootout.core.stats.verdicts import Comparison, Verdict
 from shootout.tell.document import Choice, Finding, Part, Ratio, ratio_of, stand
 from shootout.tell.limits import Limit, Standing
 
-DRAWS = 1_000
-
-
-SEED = 0
-
+DRAWS, SEED = 1_000, 0
 
 Outcome = Literal["chosen", "tied", "undecided", "infeasible"]
-
-
 EXIT_CODES: Mapping[Outcome, ExitCode] = {
     "chosen": ExitCode.OK,
     "tied": ExitCode.OK,
