@@ -19,6 +19,8 @@ from shootout.tell.document import Document, Row
 
 REASON = "reason"
 """The column without a title: why a target may not be shipped."""
+MANY = 8
+"""With more groups a line for each is enough."""
 OPEN = "?"
 """The mark of a target that isn't distinguished from what ships."""
 Place = Mapping[str, Value]
@@ -91,7 +93,7 @@ def render_sweep(
     """Render the times of several groups, a column each, in as many tables as `width` (letters) needs.
 
     Args:
-        is_optional: leave it out if one table hasn't the room.
+        is_optional: leave it out if there are many groups, or one table hasn't the room; `--full` has all times.
     """
     where = locate_groups({found.summary.name: document.rows_of(found.summary.name)[0] for found in groups})
     axes = [*dict.fromkeys(axis for place in where.values() for axis in place)]
@@ -107,12 +109,15 @@ def render_sweep(
     titles = {name: "\n".join([*where[name].values(), *unit]) for name, unit in each.items()}
     first = [*axes, ""] if len(units) > 1 else [*axes[:-1], f"{''.join(axes[-1:])} ({''.join(units)})"]
     titles |= {"target": "\n".join(first), REASON: ""}
-    last = [REASON] if any(line[REASON] for line in lines) else []
-    headers = ["target", *(found.summary.name for found in shown), *last]
-    left = ["target", REASON]
-    if not lines or (is_optional and not fits(make_table(headers, lines, left=left, titles=titles), width)):
+    headers, left = ["target", *(found.summary.name for found in shown)], ["target", REASON]
+    told = dict.fromkeys(str(line[REASON]) for line in lines if line[REASON])
+    below = [Text(f"{REFUSED} may not be shipped: {', '.join(told)}.", style="dim")] if told else []
+    if told and fits(make_table([*headers, REASON], lines, left=left, titles=titles), width):
+        headers, below = [*headers, REASON], []
+    has_room = len(shown) <= MANY and fits(make_table(headers, lines, left=left, titles=titles), width)
+    if not lines or (is_optional and not has_room):
         return []
-    return stack_tables(headers, lines, width, first=headers[:1], left=left, titles=titles)
+    return [*stack_tables(headers, lines, width, left=left, titles=titles), *below]
 
 
 def _rank(place: Mapping[str, str]) -> list[int]:

@@ -39,7 +39,7 @@ COMMANDS: dict[str, list[tuple[str, ...]]] = {
         ("run", "--scenario", "serve", "--help"),
         ("list", "scenarios"),
     ],
-    "sweep": [("show", f"{RUNS}/batch-crossover")],
+    "sweep": [("show", f"{RUNS}/batch-crossover"), ("show", f"{RUNS}/frontier")],
     "compare": [("compare", f"{RUNS}/width-sweep", f"{RUNS}/runtimes-widths"), ("merge", *TWO, "-o", "both")],
 }
 
