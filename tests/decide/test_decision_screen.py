@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.races.candidates import question
-from support.races.cells import fidelity, row
+from support.races.cells import cell, fidelity, row
 
+from shootout.apps.judge.decide.candidates import candidate_of
 from shootout.apps.judge.decide.decision import decide
 from shootout.apps.judge.decide.limits import Bounds, judge_figure
 from shootout.apps.judge.decide.loosen import loosen
 from shootout.apps.judge.decide.policy import read_policy, write_policy
-from shootout.apps.judge.decide.screen import tell_decision
+from shootout.apps.judge.decide.screen import as_answer, tell_decision
 from shootout.tell.document import Metric, tell_finding
 from shootout.tell.limits import Limit, Standing
 from shootout.tell.reproduce import Begun
@@ -80,3 +83,15 @@ def test_what_goes_on_under_another_policy_is_a_new_run_under_that(tmp_path: Pat
     assert other == "shootout run net.onnx --policy strict.toml --max-time 5m"
     without = Begun(folder=Path("a"), words=words).under(Path("strict.toml"))
     assert without.resume("") == "shootout run net.onnx --out a"
+
+
+def test_a_run_under_another_policy_does_not_go_on_with_this_one():
+    for file, goes_on in (("a.toml", True), ("b.toml", False)):
+        made = cell(SLOW, FAST, within=math.inf, complete=False, command="shootout run toy --policy a.toml", run="r")
+        made = replace(made, begun=made.begun.under(Path(file)))
+        asked = question(SLOW, FAST)
+        asked = replace(asked, candidates=tuple(candidate_of(made, row) for row in made.rows))
+        found = as_answer(decide(read_policy(None, {}), asked), asked, made.rows)
+        assert found.next
+        assert f"--policy {file}" in found.next
+        assert found.goes_on is goes_on

@@ -168,8 +168,10 @@ def _find_sure(decision: Decision, question: Question, beside: Iterable[Rival]) 
 def _add_next(answer: Answer, question: Question, commands: Iterable[str | None]) -> Answer:
     """Return an answer with the first of these commands that there is."""
     command = next(filter(None, commands), None)
-    going_on = {document.resume for document in question.documents}
-    going_on |= {go_on(play.cell) for one in question.candidates for play in one.plays}
+    cells = [play.cell for one in question.candidates for play in one.plays]
+    going_on = {document.resume for document in question.documents} | set(map(go_on, cells))
+    if any(cell.begun.is_other for cell in cells):  # under another policy it is a new run
+        going_on = set()
     return answer.model_copy(update={"next": command, "goes_on": command is not None and command in going_on})
 
 
