@@ -131,9 +131,10 @@ def tell_ship(answer: Answer, rows: Sequence[Row], figures: Sequence[str] = (), 
 
 def _tell_undecided(answer: Answer) -> str:
     """Name the rivals that may be faster than what leads."""
-    usual = answer.otherwise.arm if answer.otherwise else ""
-    known = {usual: name_usual(usual, answer.ship.arm)} if usual and answer.ship else {}
-    names = (known.get(rival.arm, short(rival.arm)) for rival in answer.unsettled)
+    ship = answer.ship.arm if answer.ship else ""
+    names = (
+        f"{short(rival.arm)}{' (the usual choice)' if is_usual(rival.arm, ship) else ''}" for rival in answer.unsettled
+    )
     *others, last = fold(names, NAMED) or [""]
     if not last:
         return f"not decided: {answer.reason}"
@@ -278,7 +279,7 @@ def _tell_what_noise_allows(answer: Answer) -> str:
         return "enough for this choice, not to distinguish what is tied"
     low, high = answer.sure.closest.ratio.ends if answer.sure.closest and answer.sure.closest.ratio else (None, None)
     is_exact = low is not None and high is not None and high / low <= WIDE
-    margins = f", not for exact margins (at most {counted(answer.sure.restarts, 'restart')})"
+    margins = f"; margins are wide (at most {counted(answer.sure.restarts, 'restart')} of each target)"
     return f"enough for this winner{'' if is_exact or not answer.sure.closest else margins}"
 
 
@@ -332,7 +333,7 @@ def tell_next(answer: Answer, rows: Sequence[Row]) -> Line:
 def _remark_next(answer: Answer, rows: Sequence[Row]) -> str:
     if answer.goes_on:
         late = any(group.cause is NotRunKind.NOT_REACHED for group in answer.not_raced)
-        return f"goes on where this stopped{', with what had no time' if late else ''}"
+        return f"goes on where this stopped{', and builds what is missing' if late else ''}"
     if answer.sure.control_holds is False:
         return "measures it again; `shootout doctor` tells what is noisy here"
     if answer.ship and not leads(answer):
@@ -414,15 +415,16 @@ def tell_against_usual(answer: Answer, *, briefly: bool = False, words: Words = 
     usual = answer.otherwise
     if usual is None or usual.ratio is None or answer.ship is None:
         return ""
-    than = short(usual.arm) if briefly else name_usual(usual.arm, answer.ship.arm)
+    known = "" if briefly or not is_usual(usual.arm, answer.ship.arm) else ", the usual choice"
+    than = f"{short(usual.arm)}{known}"
     return tell_ratio(inverse(usual.ratio), than, words)
 
 
-def name_usual(arm: str, ship: str) -> str:
-    """Name a target that what is shipped is compared with, and say so if most would take it without measuring."""
+def is_usual(arm: str, ship: str) -> bool:
+    """Return whether most would take a target without measuring, in place of another backend that is shipped."""
     (usual, _), (backend, device) = (re.split(r"[:/@#]", one)[:2] for one in (arm, ship))
     names = USUAL.get(device, ())
-    return f"{short(arm)}{', the usual choice' if usual in names and backend not in names else ''}"
+    return usual in names and backend not in names
 
 
 def _tell_fidelity(row: Row, ship: Shipped) -> Iterator[str]:
