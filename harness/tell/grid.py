@@ -85,12 +85,13 @@ def _tell_ship(answers: Sequence[Answer], where: Mapping[str, Mapping[str, str]]
     ships = Counter(answer.ship.arm for answer in answers if answer.ship)
     if ships_everywhere(answers):
         against = [
-            (one.otherwise.ratio.value, number)
+            (one.otherwise.ratio.value, number, one.otherwise.arm)
             for number, one in enumerate(answers)
-            if one.otherwise and one.otherwise.ratio
+            if one.otherwise and one.otherwise.ratio and one.otherwise.ratio.verdict is Verdict.SLOWER
         ]
-        least = [answers[number] for _, number in sorted(against)[:1]]
-        more = ", by more in the other groups" if len(against) == len(answers) else ""
+        least = [answers[number] for _, number, _ in sorted(against)[:1]]
+        is_same = len(against) == len(answers) and len({arm for _, _, arm in against}) == 1
+        more = ", no less in the other groups" if is_same else ""
         told = [f"{tell_against_usual(one)} at {name_cell(where[one.group])}{more}" for one in least]
         each = f"in each of the {counted(len(answers), 'group')}"
         return Line("Ship", told or [each], subject=f"{ships.popitem()[0]} everywhere")

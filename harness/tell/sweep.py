@@ -21,6 +21,8 @@ REASON = "reason"
 """The column without a title: why a target may not be shipped."""
 MANY = 8
 """With more groups a line for each is enough."""
+GROUP = "group"
+"""Stands in place of axes if these don't distinguish the groups."""
 OPEN = "?"
 """The mark of a target that isn't distinguished from what ships."""
 Place = Mapping[str, Value]
@@ -35,7 +37,7 @@ def place_row(row: Row) -> Place:
 
 
 def locate_groups(first: Mapping[str, Row]) -> dict[str, dict[str, str]]:
-    """Return each group's place on the axes along which groups differ; if places aren't unique, its name as `cell`.
+    """Return each group's place on the axes along which groups differ; if places aren't unique, its name.
 
     Args:
         first: a row of each group, by the group's name.
@@ -45,7 +47,7 @@ def locate_groups(first: Mapping[str, Row]) -> dict[str, dict[str, str]]:
     axes = [axis for axis in every if len({place[axis] for place in places.values() if axis in place}) > 1]
     found = {group: {axis: name_value(place, axis) for axis in axes} for group, place in places.items()}
     unique = len({tuple(where.values()) for where in found.values()}) == len(found)
-    return found if unique else {group: {"cell": group} for group in places}
+    return found if unique else {group: {GROUP: group} for group in places}
 
 
 def name_value(place: Place, axis: str) -> str:
@@ -56,7 +58,7 @@ def name_value(place: Place, axis: str) -> str:
 
 def name_cell(where: Mapping[str, str]) -> str:
     """Write the place of a group: `batch=16, threads=2`."""
-    return where.get("cell") or ", ".join(f"{axis}={value}" for axis, value in where.items() if value)
+    return where.get(GROUP) or ", ".join(f"{axis}={value}" for axis, value in where.items() if value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +80,7 @@ def find_sweeps(groups: Sequence[Compared]) -> list[Sweep]:
     where = locate_groups({found.summary.name: found.rows[0] for found in groups if found.rows})
     axes = dict.fromkeys(axis for place in where.values() for axis in place)
     counts = {axis: len({place[axis] for place in where.values()}) for axis in axes}
-    axis = max(axes, key=lambda name: (counts[name], name not in ("model", "scenario")), default="cell")
+    axis = max(axes, key=lambda name: (counts[name], name not in ("model", "scenario")), default=GROUP)
     tables: dict[str, dict[str, Compared]] = {}
     for found in groups:
         if mine := dict(where.get(found.summary.name, {})):
