@@ -35,7 +35,7 @@ from shootout.tell.ratios import WIDE, inverse, tell_direction, tell_ratio
 from shootout.tell.report import Command, Line
 from shootout.tell.screen import NAMED, NARROWEST, WIDEST, fold, write_lines
 from shootout.tell.sweep import Place, locate_groups, name_cell, name_value
-from shootout.tell.wording import describe_noise, tell_controls
+from shootout.tell.wording import BUSY_SHARE, describe_noise, tell_controls
 
 SHOWN_GROUPS = 24
 DECIDED = "decided"
@@ -160,6 +160,8 @@ def _tell_noise(document: Document) -> Iterator[str]:
     if open_:
         allows = f"too few restarts yet for {len(open_)} of {counted(len(document.answer), 'group')}"
     yield f"{describe_noise(groups)}: {allows}"
+    if max(group.void_share for group in groups) > BUSY_SHARE:
+        yield "times are of a busy machine: close other programs"
 
 
 def _tell_front(document: Document) -> Iterator[str]:
