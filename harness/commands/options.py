@@ -99,9 +99,9 @@ class GroupedCommand(TyperCommand):
         _write_examples(self.epilog, formatter)
         if self._shown(ctx)[1]:
             formatter.write_paragraph()
-            formatter.write_text(f"All options: shootout {self.name} {EVERY}")
+            formatter.write(f"All options: shootout {self.name} {EVERY}\n")
             if any("--scenario" in parameter.opts for parameter in self.params):
-                formatter.write_text(f"Also those of a scenario: shootout {self.name} --scenario NAME --help")
+                formatter.write(f"Also those of a scenario: shootout {self.name} --scenario NAME --help\n")
 
     def _shown(self, ctx: Any) -> tuple[Sequence[str], Sequence[str]]:
         """Return the words of the command, and the options that its help shows; none: all."""

@@ -38,7 +38,7 @@ def tell_missing(answers: Sequence[Answer], documents: Sequence[Document], among
     rows = [row for document in documents for row in document.rows]
     never, absent = _find_untried(documents)
     names = [*_find_untried_int8(rows), *fold((name for name in never if name not in absent), NAMED)]
-    yield Line("Not tried", [f"{', '.join(names)} (add with --backends)"] if names else ())
+    yield Line("Untried", [f"{', '.join(names)} (add with --backends)"] if names else ())
 
 
 def _tell_skipped(answers: Sequence[Answer], documents: Sequence[Document], among: str) -> Iterator[str]:

@@ -53,7 +53,7 @@ _STOPPED = {
 """Stands in place of a comparison, by outcome."""
 SHIPPED = "ships"
 """Stands in place of a comparison of what is shipped."""
-MORE = "--full adds columns (compute, proof, size, build) and notes; --json has everything."
+MORE = "--full adds columns (compute, proof, memory, build) and notes; --json has everything."
 INTERVAL = "(a to b): 95 % for all rows together; sure if it excludes 1."
 """Explains what brackets hold, in the tables and in the answer."""
 MARKS = {"Ship": SHIPPED, "Leads": "leads", "Fastest": "fastest"}

@@ -43,23 +43,23 @@ def test_each_reason_is_told_failures_first_and_a_long_one_in_its_first_words():
     assert others[:2] == ["5 CUDA targets: no GPU", "x: not installed (pip install 'shootout[x]')"]
     general = [name for name in backends.names() if not backends.entry(name).own_files]
     count = len(general) - NAMED
-    assert found["Not tried"] == f"numpy, torch-eager, torch-compile, {count} more (add with --backends)"
+    assert found["Untried"] == f"numpy, torch-eager, torch-compile, {count} more (add with --backends)"
 
 
 def test_int8_that_a_scored_run_did_not_try_is_named_if_it_may_win():
     scored = fidelity(change=(0.0, 0.004, "litert"))
     rows = [row(name, ns, fidelity=scored) for name, ns in (("onnxruntime", 5e5), ("litert", 4e5), ("jax-jit", 9e6))]
     rows += [row("openvino", 6e5), row("openvino:cpu:int8", 3e5, fidelity=scored), row("numpy", 5e5)]
-    untried = told(*rows)["Not tried"]
+    untried = told(*rows)["Untried"]
     assert untried.startswith("litert:cpu:int8, onnxruntime:cpu:int8, torch-eager, torch-compile, "), untried
     assert "jax-jit:cpu:int8" not in untried, "it is over 4 times as slow in FP32"
     assert "openvino:cpu:int8" not in untried, "it was raced"
     unscored = [one.model_copy(update={"fidelity": fidelity()}) for one in rows]
-    assert ":cpu:int8" not in told(*unscored)["Not tried"], "no run without labels can show what its answers are worth"
+    assert ":cpu:int8" not in told(*unscored)["Untried"], "no run without labels can show what its answers are worth"
     skipped = row("onnxruntime:cpu:int8", None, reason="no rows for calibration")
-    assert told(*rows, skipped)["Not tried"].startswith("litert:cpu:int8, torch-eager")
+    assert told(*rows, skipped)["Untried"].startswith("litert:cpu:int8, torch-eager")
     only = [row(name, 5e5, fidelity=scored, scenario="train-step") for name in ("onnxruntime", "torch-compile")]
-    assert ":cpu:int8" not in told(*only)["Not tried"]
+    assert ":cpu:int8" not in told(*only)["Untried"]
 
 
 def test_what_could_win_but_was_not_installed_there_is_told_with_one_command():
@@ -67,7 +67,7 @@ def test_what_could_win_but_was_not_installed_there_is_told_with_one_command():
     there = ("numpy", "torch", "onnxruntime-gpu", "openvino", "executorch", "ncnn", "iree-base-runtime")
     found = told(SLOW, FAST, libraries=there)
     assert found["Skipped"] == f"not installed: jax-jit, litert ({install('jax,litert')})"
-    assert found["Not tried"].startswith("numpy, torch-eager,")
+    assert found["Untried"].startswith("numpy, torch-eager,")
     on_gpu = told(SLOW, row("fast:cuda:fp16", 5e5), libraries=there)["Skipped"]
     assert on_gpu == f"not installed: jax-jit, litert, tensorrt ({install('jax,litert,tensorrt-rtx')})"
     training = told(*(row(name, 5e5, scenario="train-step") for name in ("slow", "fast")), libraries=there)
@@ -88,11 +88,11 @@ def test_a_run_from_another_machine_speaks_of_that_one(
     folder = made.write(tmp_path / "run", made.header(environment=there), *lines, made.rounds(0))
     found = tell(analyse(folder))
     assert found["Skipped"].startswith("not installed: ")
-    assert ("onnxruntime" in found["Not tried"], "onnxruntime" in found["Skipped"]) == (is_there, not is_there)
+    assert ("onnxruntime" in found["Untried"], "onnxruntime" in found["Skipped"]) == (is_there, not is_there)
 
 
 def test_a_run_of_trees_names_no_runtime_that_cant_read_them():
     mine = {"model": "/c/exported/trees-1/forest.ubj.onnx"}
     found = told(row("onnxruntime", 9e5, **mine), row("xgboost", 5e5, **mine))
-    assert found == {"Not tried": "numpy (add with --backends)"}, "the only other one that reads them"
-    assert "torch-eager" in told(row("onnxruntime", 9e5))["Not tried"]
+    assert found == {"Untried": "numpy (add with --backends)"}, "the only other one that reads them"
+    assert "torch-eager" in told(row("onnxruntime", 9e5))["Untried"]
