@@ -279,7 +279,7 @@ def _tell_what_noise_allows(answer: Answer) -> str:
         return "enough for this choice, not to distinguish what is tied"
     low, high = answer.sure.closest.ratio.ends if answer.sure.closest and answer.sure.closest.ratio else (None, None)
     is_exact = low is not None and high is not None and high / low <= WIDE
-    margins = f"; margins are wide (at most {counted(answer.sure.restarts, 'restart')} of each target)"
+    margins = f"; with {counted(answer.sure.restarts, 'restart')} or fewer the intervals are wide"
     return f"enough for this winner{'' if is_exact or not answer.sure.closest else margins}"
 
 

@@ -147,8 +147,9 @@ def words(arms: Sequence[Arm], also: Mapping[str, Any] = MappingProxyType({})) -
 
 def name_free(first: str) -> str:
     """Return a name for what a suggested command writes: the first, or if that exists here, one with a free number."""
-    stem, _, number = first.rpartition("-") if first[-1:].isdigit() else (first, "", "1")
-    later = (f"{stem}-{count}" for count in itertools.count(int(number) + 1))
+    numbered = re.fullmatch(r"(.+)-(\d+)", first)
+    stem, number = (numbered[1], int(numbered[2])) if numbered else (first, 1)
+    later = (f"{stem}-{count}" for count in itertools.count(number + 1))
     return next(name for name in itertools.chain([first], later) if not os.path.lexists(name))
 
 

@@ -66,7 +66,7 @@ def test_one_drawing_fits_every_width_and_turns_dark():
     assert 'width="480"' in opening
     assert ' viewBox="0 0 ' in opening
     assert "max-width:100%;height:auto" in opening
-    assert 'aria-label="Time relative to the target to ship. how &lt;fast&gt;"' in opening
+    assert 'aria-label="Time relative to what ships or leads. how &lt;fast&gt;"' in opening
     assert all(f'[fill="{light}"]{{fill:{dark}}}' in svg for light, dark in DARK.items())
     assert svg.count("@media screen and (prefers-color-scheme:dark)") == svg.count("<svg") == 1
 

@@ -202,7 +202,7 @@ def test_a_lower_precision_is_never_shipped_silently_but_named():
     assert (change.when, change.arm, change.relative_l2) == ("looser", int8.arm, 6e-2)
     assert change.ratio is not None
     assert change.ratio.value == pytest.approx(0.5)
-    assert change.accept == "shootout ship RUN --max-error 6% -o model-1"
+    assert change.accept == "shootout ship RUN --max-error 6% -o model-int8"
     race = "shootout run --model toy --backends fast:cpu:fp32,fast:cpu:int8 --threads 1"
     assert change.measure == f"{race} --inputs X.npz --labels Y.npz"
     other = choose(cell(SLOW, FAST, row("fast:cpu:int8", 250, fidelity=fidelity(6e-2)))).would_change[0]
@@ -407,14 +407,14 @@ def test_who_may_be_shipped_and_the_closest_of_those_that_are_slower_are_named()
 )
 def test_an_accepted_error_is_the_measured_one_rounded_up_to_two_digits(error: float, option: str):
     (change,) = choose(cell(SLOW, FAST, row("fast:cpu:int8", 250, fidelity=fidelity(error)))).would_change
-    assert change.accept == f"shootout ship RUN --max-error {option} -o model-1"
+    assert change.accept == f"shootout ship RUN --max-error {option} -o model-int8"
     assert error <= RELATIVE.read("--max-error", option) == read_limit(Limit.ERROR, option) <= 1.1 * error
 
 
 def test_a_loss_of_accuracy_is_accepted_by_its_worse_end():
     rough = row("fast:cpu:int8", 250, fidelity=fidelity(0.1, (-0.018, 0.015, SLOW.arm)))
     (change,) = choose(cell(SLOW, FAST, rough)).would_change
-    assert change.accept == "shootout ship RUN --max-drop 0.033 -o model-1"
+    assert change.accept == "shootout ship RUN --max-drop 0.033 -o model-int8"
 
 
 def loses_metric(arm: str, low: float, high: float, rows: int = 10_000) -> Row:
@@ -443,7 +443,7 @@ def loses_metric(arm: str, low: float, high: float, rows: int = 10_000) -> Row:
 def test_a_loss_is_accepted_by_the_smallest_drop_of_two_digits_that_decide_accepts(rows: list[Row], drop: str):
     made = cell(SLOW, FAST, *rows)
     change = next(one for one in choose(made).would_change if one.arm == rows[0].arm)
-    assert change.accept == f"shootout ship RUN --max-drop {drop} -o model-1"
+    assert change.accept == f"shootout ship RUN --max-drop {drop} -o model-int8"
     for given, standing in ((drop, Standing.MET), (f"{float(drop) - 0.01:.2f}", Standing.UNKNOWN)):
         policy = read_policy(None, {"max-drop": given})
         judged = judge_limits(policy, question(SLOW, FAST, *rows).candidates)[rows[0].arm]
@@ -452,7 +452,7 @@ def test_a_loss_is_accepted_by_the_smallest_drop_of_two_digits_that_decide_accep
 
 @pytest.mark.parametrize(
     ("scenario", "accept"),
-    [("throughput", "shootout ship RUN --objective rate --max-error 6% -o model-1"), ("train-step", None)],
+    [("throughput", "shootout ship RUN --objective rate --max-error 6% -o model-int8"), ("train-step", None)],
 )
 def test_what_accepts_an_error_decides_by_what_was_measured(scenario: str, accept: str | None):
     rows = [row(name, ns).model_copy(update={"scenario": scenario}) for name, ns in (("slow", 1_000), ("fast", 500))]

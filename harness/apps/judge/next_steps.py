@@ -43,10 +43,10 @@ def read_by(cell: Cell, command: str, *options: str) -> str:
     return " ".join([f"shootout {command} {reproduce.quote([str(cell.begun.folder)])}", *named, *options])
 
 
-def ship_from(cell: Cell, *options: str) -> str:
+def ship_from(cell: Cell, *options: str, folder: str = FOLDER) -> str:
     """Return the command that ships from a cell, where it was measured, into a folder that doesn't exist yet."""
     host = ["--on", reproduce.quote([cell.begun.on])] if cell.begun.on else []
-    return read_by(cell, "ship", *options, *host, f"-o {reproduce.name_free(FOLDER)}")
+    return read_by(cell, "ship", *options, *host, f"-o {reproduce.name_free(folder)}")
 
 
 def _run(options: Iterable[tuple[str, str]]) -> str:
@@ -318,7 +318,7 @@ def command_to_accept(cell: Cell, row: Row) -> str | None:
         return None
     if why_no_folder(row) or row.threads == 0:
         return read_by(cell, "decide", *write_policy(policy))
-    return ship_from(cell, *write_policy(policy))
+    return ship_from(cell, *write_policy(policy), folder=f"model-{row.precision}")  # beside what ships without it
 
 
 def has_played(row: Row) -> bool:

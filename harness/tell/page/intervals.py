@@ -86,10 +86,10 @@ class DotPanel:
 def draw_intervals(document: Document) -> Figure | None:
     """Draw the intervals of each group below each other; return None if nothing has a time."""
     return draw_dots(
-        "Time relative to the target to ship",
-        "A dot is a time divided by that of the target to ship, a bar its 95 % interval: left of the tick is faster, "
-        "right is slower. The shaded stripe counts as equally fast. Blue: ships. Green: tied, or open. Brown: slower. "
-        "Gray cross: may not be shipped.",
+        "Time relative to what ships or leads",
+        "A dot is a time divided by that of the target that ships or leads, a bar its 95 % interval: left of the tick "
+        "is faster, right is slower. The shaded stripe counts as equally fast. Blue: ships or leads. Green: tied, or "
+        "open. Brown: slower. Gray cross: held back.",
         [*find_group_panels(document)],
     )
 
