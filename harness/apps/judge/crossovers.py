@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import pairwise
 
 from shootout.apps.judge.cell import Cell
+from shootout.apps.judge.next_steps import race_at_sizes
 from shootout.core.contract import Arm, Value
 from shootout.core.messages import Scope
 from shootout.core.results.group import Group, judged
@@ -14,7 +15,6 @@ from shootout.core.scenario import scenario_of
 from shootout.core.stats.group_evidence import Pair
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.study.group import GroupRecord
-from shootout.tell import reproduce
 from shootout.tell.document import Answer, Crossover
 
 Key = tuple[str, str, tuple[tuple[str, Value], ...]]
@@ -64,7 +64,7 @@ def find_crossovers(
             above=above,
             high=high,
             ships=(ships.get(line[low]), ships.get(line[high])) == (below, above) and scope == "end_to_end",
-            between=_race_between(cells[line[low]], axis, low, high, pair),
+            between=race_at_sizes(cells[line[low]], pair, axis, list_between(low, high)),
         )
         for (axis, (model, scenario, fixed)), line in _find_lines(groups, cells).items()
         for pair, scope in _list_pairs(line.values(), groups, ships)
@@ -108,14 +108,6 @@ def _list_leads(
         found = judged(groups[name], scope, *pair)
         if found and found.verdict in (Verdict.FASTER, Verdict.SLOWER):
             yield size, pair[found.verdict is Verdict.SLOWER]
-
-
-def _race_between(cell: Cell, axis: str, low: int, high: int, arms: Sequence[str]) -> str | None:
-    """Return the command that races two arms at sizes in between; None if there is no such size."""
-    if not (sizes := list_between(low, high)):
-        return None
-    options = reproduce.at_sizes(cell.again(arms), axis, sizes)
-    return f"shootout run {reproduce.join(options)}"
 
 
 def list_between(low: int, high: int) -> list[int]:

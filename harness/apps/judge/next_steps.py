@@ -101,8 +101,12 @@ def find_next(cell: Cell, shipped: Row, instead: Rival | None) -> str | None:
 
 def _race_one_size(cell: Cell, arms: Sequence[str]) -> str:
     """Return the command that races arms at the one size of their rows, the largest where it varies."""
-    options = reproduce.at_one_size(cell.again(arms))
-    return _run(options)
+    return _run(reproduce.at_one_size(cell.again(arms)))
+
+
+def race_at_sizes(cell: Cell, arms: Sequence[str], axis: str, sizes: Sequence[int]) -> str | None:
+    """Return the command that races arms at other sizes along an axis; None without a size."""
+    return _run(reproduce.at_sizes(cell.again(arms), axis, sizes)) if sizes else None
 
 
 def race_elsewhere(cell: Cell, shipped: Row) -> str | None:
@@ -112,8 +116,7 @@ def race_elsewhere(cell: Cell, shipped: Row) -> str | None:
     """
     if len({row.model for row in cell.rows}) < 2:
         return None
-    options = [(name, value) for name, value in cell.again([shipped.arm]) if name != "--backends"]
-    return _run(options)
+    return _run((name, value) for name, value in cell.again([shipped.arm]) if name != "--backends")
 
 
 def more_time(rows: Sequence[Row]) -> str:
@@ -152,7 +155,6 @@ def waiting_builds_s(rows: Sequence[Row]) -> float:
 
 
 def _expect_build_s(row: Row, weight_bytes: int) -> float:
-
     name, _, mode = row.backend.partition("+")
     return backends.entry(name).expect_build_s(mode, row.precision, weight_bytes) if name in backends.names() else 0.0
 
@@ -181,7 +183,7 @@ def command_to_settle(cell: Cell, arms: Sequence[str], seconds: float) -> str | 
         return cell.begun.resume(time)
     if any(row.setting for row in cell.rows if row.arm in arms[1:]):
         return None  # the other race chooses settings of its own
-    return f"shootout run {reproduce.join(cell.again(arms))} --goal best --max-time {time}"
+    return f"{_run(cell.again(arms))} --goal best --max-time {time}"
 
 
 def needs_data(needs: Options) -> bool:
