@@ -45,7 +45,8 @@ class Compared:
         ship = f"against {short(self.ship)}" if self.ship else SHIP
         baseline = f"against {short(self.summary.baseline)}" if self.summary.baseline else BASELINE
         ship = ship if len(ship) <= LONGEST_TITLE else f"against {SHIPS}"
-        return {SHIP: ship, BASELINE: baseline, "time": name_time(row.scenario for row in self.rows)}
+        varies = any(find_scenario(row.scenario).varies for row in self.rows)
+        return {SHIP: ship, BASELINE: baseline, "time": "mean time" if varies else "time"}
 
     def is_refused(self, row: Row) -> bool:
         """Tell whether a row with a time may not be shipped."""

@@ -54,6 +54,7 @@ _STOPPED = {
 SHIPPED = "ships"
 """Stands in place of a comparison of what is shipped."""
 MORE = "--full adds columns (compute, proof, memory, build) and notes; --json has everything."
+TIMES = f"time: of {SHIPS} its median, of the others that x the ratio."
 INTERVAL = "(a to b): 95 % for all rows together; sure if it excludes 1."
 """Explains what brackets hold, in the tables and in the answer."""
 MARKS = {"Ship": SHIPPED, "Leads": "leads", "Fastest": "fastest"}
@@ -212,6 +213,8 @@ def tell_legend(shown: Sequence[Compared], headers: Collection[str], *, marked: 
     ratios = [ratio for found, row in rows if (ratio := found.ratio(row))]
     if any(ratio.verdict is not Verdict.CANT_TELL for ratio in ratios):
         yield INTERVAL
+    if ratios and marked and "time" in headers and any(found.ship for found in shown):
+        yield TIMES
     if marked:
         words = {MARKS[choose_label(found.answer)] for found in shown if found.ship and found.answer}
         yield from [f"{SHIPS}: {' or '.join(sorted(words))}."] if words else []

@@ -78,9 +78,9 @@ ROUGH = cells.row("b:cpu:int8", 5e5, fidelity=cells.fidelity(0.03))
 @pytest.mark.parametrize(
     ("width", "header"),
     [
-        (120, "target median against b size error metric metric change"),
-        (90, "target median against b metric change"),
-        (54, "target median against b"),
+        (120, "target time against b size error metric metric change"),
+        (90, "target time against b metric change"),
+        (54, "target time against b"),
     ],
 )
 def test_a_narrow_console_has_one_table_that_does_without_columns_and_never_without_the_interval(

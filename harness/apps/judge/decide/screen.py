@@ -71,6 +71,8 @@ def render(decision: Decision, question: Question, width: int) -> list[Renderabl
 
 def _write_candidates(decision: Decision, width: int) -> Iterator[RenderableType]:
     """Write the table of candidates; reasons without room in it stand below it, by the candidates that share them."""
+    if all(one.objective is None for one in decision.candidates):
+        return  # the answer says of each what is unknown
     table = list_candidates(decision)
     rows = [dict(zip(table.headers, row, strict=True)) for row in table.rows]
     if not rows or fits(make_table(table.headers, rows, left=table.left), width):
@@ -240,7 +242,7 @@ def _tell_objective_of_leader(decision: Decision, question: Question) -> Iterato
 
 
 def name_objective(policy: Policy) -> str:
-    """Name what a policy makes best, as the first line and the table call it."""
+    """Name what a policy makes best, as the first line calls it."""
     is_served = policy.objective is Objective.LATENCY and policy.load is not None
     return "p99 under the load" if is_served else _QUANTITIES[policy.objective]
 
@@ -364,10 +366,12 @@ def list_candidates(decision: Decision) -> Table:
     marks = {one.candidate: " " if one.standing is Standing.MET else REFUSED for one in best}
     marks |= {decision.leader: SHIPS} if decision.leader else {}
     against = f"against {short(decision.leader)}" if decision.leader else "against"
+    named = name_objective(decision.policy)
+    figure = "time" if named == _QUANTITIES[Objective.LATENCY] else named  # of the others the first one's x the ratio
     leads = LEADS if decision.is_open else SHIPPED
     columns = {
         "target": [f"{marks[one.candidate]} {one.candidate}" for one in best],
-        name_objective(decision.policy): [tell_objective(decision, one) for one in best],
+        figure: [tell_objective(decision, one) for one in best],
         against: [
             leads if one.candidate == decision.leader else compare_objective(decision, one.ratio) for one in best
         ],
