@@ -50,7 +50,6 @@ COMMON = {
     "a_ns": "its median in the first run.",
     "aim": "what must be known before the race ends.",
     "allocator_peak_bytes": "the most that the library's allocator held.",
-    "alone": "whether that limit is the only one that it fails.",
     "arm": "the arm's label: what tables call the target, with its settings.",
     "arms": "labels of arms.",
     "artifact_bytes": "size of what is loaded.",
@@ -71,7 +70,6 @@ COMMON = {
     "device": "where it computes.",
     "environment": "machine, operating system, CPU and GPU, memory, and versions of libraries.",
     "everywhere": "the one target to ship in all places; null with a `reason`.",
-    "excess": "by which share of the limit it is beyond it.",
     "executed": "what the runtime itself says that it runs.",
     "export_s": "seconds to export the model.",
     "fate": "what becomes of the verdict on the pair from one place to another: `fades` is faster here and "

@@ -39,9 +39,9 @@ def test_what_was_never_measured_is_unknown_and_never_met():
 def test_nobody_meets_every_limit():
     found = made(question(row("a", 500, ready_s=1.0, starts=5), row("b", 900, ready_s=2.0, starts=5)), ready="500ms")
     assert (found.outcome, found.chosen, found.exit_code) == ("infeasible", None, 3)
-    assert [(miss.candidate, miss.limit, miss.alone) for miss in found.misses] == [
-        ("a:cpu:fp32", Limit.READY, True),
-        ("b:cpu:fp32", Limit.READY, True),
+    assert [(one.candidate, [broken.limit for broken in one.broken]) for one in found.misses] == [
+        ("a:cpu:fp32", [Limit.READY]),
+        ("b:cpu:fp32", [Limit.READY]),
     ]
 
 
@@ -214,7 +214,7 @@ def test_a_limit_of_the_runs_own_policy_is_none_of_anothers():
     left = row("left", 100, end_to_end=once, memory_bytes=121_000_000, reason=why, cause=NotRunKind.OFF_LIMITS)
     asked = question(left, row("big", 500, memory_bytes=262_000_000))
     tight = made(asked, memory="120MB")
-    assert (tight.outcome, [miss.candidate for miss in tight.misses]) == ("infeasible", [left.arm, "big:cpu:fp32"])
+    assert (tight.outcome, [one.candidate for one in tight.misses]) == ("infeasible", [left.arm, "big:cpu:fp32"])
     loose = made(asked, memory="200MB")
     assert (loose.outcome, loose.of(left.arm).standing) == ("undecided", Standing.UNKNOWN)
     assert loose.of(left.arm).unmeasured == "left its run after 1 restart, by a limit of that run"

@@ -34,7 +34,7 @@ from shootout.core.errors import ExitCode, UsageError
 from shootout.core.stats.readings import LEAST_TAILS, median
 from shootout.core.stats.verdicts import Comparison, Verdict
 from shootout.tell.document import Choice, Finding, Part, Ratio, ratio_of, stand
-from shootout.tell.limits import Limit, Standing
+from shootout.tell.limits import Standing
 
 DRAWS, SEED = 1_000, 0
 
@@ -71,14 +71,11 @@ class Judged(Part):
     ratio: Ratio | None = None
     lost_to: str | None = None
 
-
-class Miss(Part):
-    """A candidate that fails by one limit alone, or by the least: `excess` is a share of the limit."""
-
-    candidate: str
-    limit: Limit
-    excess: float
-    alone: bool
+    @property
+    def broken(self) -> list[Finding]:
+        """Return the limits that it breaks, the one first that it is the furthest beyond."""
+        broken = (one for one in self.limits if one.standing is Standing.BROKEN)
+        return sorted(broken, key=lambda one: one.excess or 0.0, reverse=True)
 
 
 class Decision(Choice):
@@ -87,7 +84,6 @@ class Decision(Choice):
     Attributes:
         chosen: a label; null if no candidate is proven to meet every limit, or the first place rests on nothing.
         settle: the command that would settle it.
-        misses: of those that break a limit, the nearest first.
         stability: how often each is chosen when it is decided again on 1,000 resamples of the restarts.
     """
 
@@ -98,7 +94,6 @@ class Decision(Choice):
     chosen: str | None = None
     settle: str | None = None
     candidates: tuple[Judged, ...] = ()
-    misses: tuple[Miss, ...] = ()
     stability: dict[str, float] = Field(default_factory=dict)
 
     @property
@@ -116,6 +111,12 @@ class Decision(Choice):
     def is_open(self) -> bool:
         """Return whether one that meets every limit, too, may be better than the one that leads, beyond a tie."""
         return self.leader is not None and (self.chosen is None or bool(self.unsettled))
+
+    @property
+    def misses(self) -> list[Judged]:
+        """Return those that nothing but a broken limit forbids to ship, the nearest first by their worst one."""
+        missed = (one for one in self.candidates if one.broken and not one.fault)
+        return sorted(missed, key=lambda one: (one.broken[0].excess or 0.0, one.candidate))
 
     def of(self, candidate: str) -> Judged:
         """Return what is said of one candidate."""
@@ -145,7 +146,6 @@ def decide(policy: Policy, question: Question) -> Decision:
         title=question.title,
         runs=tuple(document.run for document in question.documents),
         policy=policy,
-        misses=_find_misses(judged),
     )
     if met:
         choice = _choose_met(policy, met, measures, judged)
@@ -255,19 +255,6 @@ def _settle_nearest(
             if seconds is not None and (command := command_to_settle(cell, [arm, play.row.arm], seconds)):
                 return command
     return None
-
-
-def _find_misses(judged: Sequence[Judged]) -> tuple[Miss, ...]:
-    """Return the nearest first: those with one broken limit, then the others by their worst one."""
-    found = []
-    for one in judged:
-        broken = [finding for finding in one.limits if finding.standing is Standing.BROKEN]
-        if broken and not one.fault:
-            worst = max(broken, key=lambda finding: finding.excess or 0.0)
-            found.append(
-                Miss(candidate=one.candidate, limit=worst.limit, excess=worst.excess or 0.0, alone=len(broken) == 1)
-            )
-    return tuple(sorted(found, key=lambda miss: (miss.excess, miss.candidate)))
 
 
 def find_stability(

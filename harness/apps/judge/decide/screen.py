@@ -304,17 +304,16 @@ def _tell_stability(decision: Decision) -> Iterator[str]:
 
 def _tell_nearest_miss(decision: Decision) -> Iterator[str]:
     """Tell which candidate misses the limits by the least."""
-    for miss in decision.misses[:1]:
-        (finding,) = (one for one in decision.of(miss.candidate).limits if one.limit is miss.limit)
-        beyond = (
-            f"{100 * miss.excess:.0f} % beyond it" if miss.excess < 1 else f"{tell_factor(1 + miss.excess)}x the limit"
-        )
-        yield f"nearest is {short(miss.candidate)}: {tell_finding(finding)}, {beyond}"
+    for judged in decision.misses[:1]:
+        finding = judged.broken[0]
+        excess = finding.excess or 0.0
+        beyond = f"{100 * excess:.0f} % beyond it" if excess < 1 else f"{tell_factor(1 + excess)}x the limit"
+        yield f"nearest is {short(judged.candidate)}: {tell_finding(finding)}, {beyond}"
 
 
 def _tell_way_in(decision: Decision, question: Question) -> Line:
     """Tell the command that lets in the candidate which one looser limit lets in, by the least."""
-    for judged in (decision.of(miss.candidate) for miss in decision.misses if miss.alone):
+    for judged in (one for one in decision.misses if len(one.broken) == 1):
         if policy := _let_in(decision, question, judged):
             text = " ".join(["shootout decide", reproduce.quote(decision.runs), *write_policy(policy)])
             return Line("Next", commands=[Command(text=text, remark=f"lets {short(judged.candidate)} in")])
