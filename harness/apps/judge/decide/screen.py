@@ -17,7 +17,7 @@ from shootout.core.contract import short
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.units import duration, number, size
 from shootout.tell import reproduce
-from shootout.tell.answer import leads, tell_next, tell_question, tell_ship, tell_support
+from shootout.tell.answer import tell_next, tell_question, tell_ship, tell_support
 from shootout.tell.columns import choose_unit, fit_table, fits, make_table, write_time
 from shootout.tell.compared import REFUSED, SHIPS
 from shootout.tell.document import Answer, Passed, Ratio, Rival, Row, Sure, WouldChange, tell_finding
@@ -109,45 +109,38 @@ def as_answer(decision: Decision, question: Question, rows: Sequence[Row]) -> An
     Args:
         rows: of the candidates, by their labels.
     """
-    met = [one for one in decision.candidates if one.standing is Standing.MET]
-    rivals = [Rival(arm=one.candidate, ratio=one.ratio) for one in met if one.ratio]
-    beside = [one for one in rivals if one.ratio and not _is_apart(decision, one.ratio)]
-    none_met = "no target is known to meet every limit"
+    leader, met = decision.leader, [one for one in decision.candidates if one.standing is Standing.MET]
+    beside = [
+        Rival(arm=one.candidate, ratio=one.ratio) for one in met if one.ratio and not _is_apart(decision, one.ratio)
+    ]
+    lost = [(one.candidate, one.lost_to) for one in met if one.lost_to]
     answer = Answer(
         group=", ".join(decision.title),
         inputs=question.answers[0].inputs if question.answers else "",
         ship=None,
-        reason=none_met if decision.candidates and decision.leader is None else decision.reason,
+        alone=len(decision.candidates) == 1,
+        reason=decision.reason if leader or not decision.candidates else "no target is known to meet every limit",
         tied=decision.tied,
         chosen_by=decision.chosen_by,
         unsettled=decision.unsettled,
         sure=_find_sure(decision, question, beside),
+        passed=tuple(Passed(arm=arm, because="slower", against=other, ratio=None) for arm, other in lost),
     )
-    if decision.leader is None:
+    if leader is None:
         return _add_next(answer, question, [decision.settle])
-    play = next(one.play for one in question.candidates if one.label == decision.leader)
-    ship = describe_shipped(play.row, play.cell)
-    usual = _find_usual(decision, decision.leader, rows)
-    answer = answer.model_copy(
-        update={
-            "ship": ship.model_copy(update={"arm": decision.leader, "admitted": "policy"}),
-            "alone": len(decision.candidates) == 1,
-            "passed": tuple(
-                Passed(arm=one.candidate, because="slower", against=one.lost_to, ratio=None)
-                for one in met
-                if one.lost_to
-            ),
-            "eligible": (decision.leader, *(one.arm for one in beside)),
-            "otherwise": Rival(arm=usual, ratio=decision.of(usual).ratio) if usual else None,
-            "would_change": tuple(_list_held_back(decision, question)),
-        }
-    )
-    if leads(answer):
-        return _add_next(answer, question, [decision.settle, go_on(play.cell), measure_again(play.cell)])
-    if why := why_no_folder(play.row):
-        return answer.model_copy(update={"no_folder": why})
-    ships = _write_ship(question, decision.leader, decision.policy) if play.row.threads else None
-    return answer.model_copy(update={"next": ships})
+    play = next(one.play for one in question.candidates if one.label == leader)
+    known = {
+        "ship": describe_shipped(play.row, play.cell).model_copy(update={"arm": leader, "admitted": "policy"}),
+        "eligible": (leader, *(one.arm for one in beside)),
+        "otherwise": _find_usual(decision, leader, rows),
+        "would_change": tuple(_list_held_back(decision, question)),
+    }
+    if decision.is_open:
+        more = [decision.settle, go_on(play.cell), measure_again(play.cell)]
+        return _add_next(answer.model_copy(update=known), question, more)
+    no_folder = why_no_folder(play.row) or None
+    ships = None if no_folder or not play.row.threads else _write_ship(question, leader, decision.policy)
+    return answer.model_copy(update={**known, "no_folder": no_folder, "next": ships})
 
 
 def _find_sure(decision: Decision, question: Question, beside: Iterable[Rival]) -> Sure:
@@ -177,12 +170,12 @@ def _add_next(answer: Answer, question: Question, commands: Iterable[str | None]
     return answer.model_copy(update={"next": command, "goes_on": command is not None and command in going_on})
 
 
-def _find_usual(decision: Decision, label: str, rows: Sequence[Row]) -> str | None:
+def _find_usual(decision: Decision, label: str, rows: Sequence[Row]) -> Rival | None:
     """Find what an expert would take otherwise on the same machine; None if that is the same."""
     here = [one for one in decision.candidates if one.machine == decision.of(label).machine and not one.fault]
     mine = {row.arm: row for row in rows if row.arm in {one.candidate for one in here}}
     usual = find_usual(mine.values(), mine[label], None)
-    return usual.arm if usual else None
+    return Rival(arm=usual.arm, ratio=decision.of(usual.arm).ratio) if usual else None
 
 
 def _list_held_back(decision: Decision, question: Question) -> Iterator[WouldChange]:
