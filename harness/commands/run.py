@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -108,26 +107,16 @@ def run(
 
 @contextmanager
 def _leading_on(study: str) -> Iterator[None]:
-    """Complete an error that names another file to run, by the user's own options.
-
-    That is a file inside the folder that was named, or the one to cut out of the model.
-    """
+    """Tell the command of an error that has a model to run in place of this one, with the user's own options."""
     try:
         yield
-    except UsageError as error:
-        told, command, inside = str(error).rpartition("shootout run ")
-        if not command or study not in sys.argv or not inside.strip("'").startswith(study):
+    except (UsageError, ModelError) as error:
+        other, words = error.instead, sys.argv[1:]
+        if not other or study not in words or Path(other.named).resolve() != Path(study).resolve():
             raise
-        (other,) = shlex.split(inside)
-        typed = (other if word == study else word for word in sys.argv[1:])
-        raise UsageError(told + reproduce.quote(["shootout", *typed])) from None
-    except ModelError as error:
-        from shootout.models.onnx.onnx_cuts import name_part  # with onnx, which most runs do without here
-
-        part, words = name_part(Path(study)), sys.argv[1:]
-        if f"{part}: python -c" not in str(error) or study not in words:
-            raise
-        command = reproduce.quote(["shootout", *(part if word == study else word for word in words)])
+        command = reproduce.quote(["shootout", *(other.model if word == study else word for word in words)])
+        if isinstance(error, UsageError):
+            raise UsageError(f"{error.reason}: {command}") from None
         raise ModelError(f"{error}; then: {command}", error.kind) from None
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from shootout import models, studies
 from shootout.core.contract import SCALED, Artifact, Device, Precision, Value
-from shootout.core.errors import UsageError, unknown
+from shootout.core.errors import Instead, UsageError, unknown
 from shootout.core.exported.request import find_claim, find_model, is_file
 from shootout.core.scenario import find_scenario
 from shootout.core.study.points import describe, points, request, targets_of
@@ -212,11 +212,11 @@ def _load_study(name: str) -> Study:
             "makes it, as in net.py:make"
         )
     if inside := hfconfig.find_exports(Path(name)):
-        raise UsageError(f"{name!r} is a folder without a {hfconfig.CONFIG}: {hfconfig.tell_exports(inside)}")
+        told = f"{name!r} is a folder without a {hfconfig.CONFIG}: {hfconfig.tell_exports(inside)}"
+        raise UsageError(told, instead=Instead(name, str(inside[0])))
     if (snapshot := hfconfig.find_snapshot(Path(name))) and (snapshot / hfconfig.CONFIG).is_file():
-        raise UsageError(
-            f"{name!r} is a folder of Hugging Face's cache, with a snapshot: shootout run {shlex.quote(str(snapshot))}"
-        )
+        told = f"{name!r} is a folder of Hugging Face's cache, with a snapshot"
+        raise UsageError(told, instead=Instead(name, str(snapshot)))
     near = _find_near_file(name)
     if set(name) & set("./\\"):
         raise UsageError(f"{name!r} is neither a study nor a model:{near} {_FORMS}")

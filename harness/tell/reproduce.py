@@ -275,7 +275,7 @@ def options(arms: Sequence[Arm], also: Mapping[str, Any] = MappingProxyType({}))
         also: what their study was given (`Study.given`); of its interpreters only the arms' own are taken.
     """
     arm = arms[0]
-    files = dict.fromkeys(_find_typed(one.model) for one in sorted(arms, key=lambda one: bool(one.file)))
+    files = dict.fromkeys(find_typed(one.model) for one in sorted(arms, key=lambda one: bool(one.file)))
     write = _write_target if len(files) == 1 else _write_backend  # each file then runs in its own precisions
     values: list[tuple[str, object]] = [("model", ",".join(files))]
     values += [("parameters", f"{key}={_write_value(value)}") for key, value in _list_parameters(arm)]
@@ -323,13 +323,13 @@ def rank_layers(options: Iterable[tuple[str, str]], precision: str) -> str:
     return f"shootout sensitivity {join([*(('', model) for model in models), *kept])}"
 
 
-def _find_typed(model: str) -> str:
+def find_typed(model: str) -> str:
     """Return the file that a user typed for a model."""
     if not Path(model).parent.name.startswith(CONVERTED):
         return model
-    from shootout.models import find_typed  # which reading most runs doesn't need
+    from shootout.models import find_typed as find  # which reading most runs doesn't need
 
-    return find_typed(model)
+    return find(model)
 
 
 def at_sizes(options: Iterable[tuple[str, str]], axis: str, sizes: Iterable[int]) -> list[tuple[str, str]]:

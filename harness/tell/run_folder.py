@@ -12,6 +12,7 @@ from shootout.core.journal import journal, samples
 from shootout.core.journal.folder import find_obstacle
 from shootout.core.journal.records import Header
 from shootout.core.study.plan import Plan
+from shootout.tell.reproduce import find_typed
 from shootout.tell.this_machine import bias_floor
 
 MOST_DAMAGED = 20
@@ -51,6 +52,7 @@ def make_header(
         command, on, began_in, has_policy: see `Header`.
     """
     others = {name: other.facts() for name, other in plan.interpreters.items()}
+    raced = sorted({arm.model for group in plan.groups for arm in group.record.arms})
     return Header(
         created=utc_now(),
         study=plan.study.name,
@@ -63,6 +65,7 @@ def make_header(
         environment={**facts, **({"interpreters": others} if others else {})},
         given=plan.study.given,
         command=tuple(command),
+        converted={model: own for model in raced if (own := find_typed(model)) != model},
         began_in=began_in,
         on=on,
         has_policy=has_policy,

@@ -15,7 +15,7 @@ from pathlib import Path
 from onnx import ModelProto, NodeProto, shape_inference, utils
 
 from shootout.core.contract import Arrays
-from shootout.core.errors import ModelError
+from shootout.core.errors import Instead, ModelError
 from shootout.models.onnx.onnx_files import graphs_inside, header, names_read
 
 SELECTORS = frozenset({"NonMaxSuppression", "NonZero", "Unique", "Compress", "StringSplit"})
@@ -82,7 +82,7 @@ def find_cut(model: ModelProto) -> Cut | None:
     return Cut(inputs=inputs, outputs=outputs, operators=tuple(dict.fromkeys(begins)))
 
 
-def name_part(path: Path) -> str:
+def _name_part(path: Path) -> str:
     """Return the name of the file that a cut makes of this one."""
     return f"{path.stem}-cut.onnx"
 
@@ -92,7 +92,7 @@ def tell_cut(path: Path) -> str:
     if (cut := find_cut(header(path))) is None:
         return ""
     place = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-    part = name_part(path)
+    part = _name_part(path)
     words = (json.dumps(one, ensure_ascii=False) for one in (str(place), part, cut.inputs, cut.outputs))
     program = f"import onnx.utils; onnx.utils.extract_model({', '.join(words)}, check_model=False)"
     return (
@@ -121,10 +121,12 @@ def require_fixed_shapes(outputs: Sequence[Arrays], path: Path) -> None:
         shapes = sorted({one[name].shape for one in outputs})
         if len(shapes) > 1:
             told = f"{path.name}: the shape of output {name!r} depends on the input values: {shapes[0]} to {shapes[-1]}"
-            raise ModelError(f"{told}{tell_cut(path)}")
+            cut = tell_cut(path)
+            raise ModelError(f"{told}{cut}", instead=Instead(str(path), _name_part(path)) if cut else None)
         if 0 in shapes[0] and (cut := tell_cut(path)):
             empty = f"{path.name}: output {name!r} has no rows, so every backend would agree with it"
-            raise ModelError(f"{empty}; give real inputs with --inputs data.npz{cut}")
+            told = f"{empty}; give real inputs with --inputs data.npz{cut}"
+            raise ModelError(told, instead=Instead(str(path), _name_part(path)))
 
 
 def _spread(model: ModelProto) -> tuple[set[str], set[str], list[str]]:

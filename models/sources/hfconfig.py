@@ -12,7 +12,6 @@ import dataclasses
 import hashlib
 import json
 import os
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +20,7 @@ import numpy as np
 
 from shootout.core.constants import BATCH
 from shootout.core.contract import Array, Artifact
-from shootout.core.errors import UsageError, explained, tell_refusal
+from shootout.core.errors import Instead, UsageError, explained, tell_refusal
 from shootout.core.exported.request import Request
 from shootout.models.base import SEED, WEIGHTS_PARAMETER, Called, Choice, IntRange, Model, Parameters
 from shootout.models.seeding import seeded
@@ -268,9 +267,10 @@ def weight_files(path: Path) -> list[Path]:
     if path.is_dir():
         found = next((path / name for name in IN_FOLDER if (path / name).is_file()), None)
         if found is None:
-            exports = find_exports(path)
-            fix = f"; {tell_exports(exports)}" if exports else ""
-            raise UsageError(f"no weights in {path}: expected {IN_FOLDER[0]} or {IN_FOLDER[2]}{fix}")
+            told = f"no weights in {path}: expected {IN_FOLDER[0]} or {IN_FOLDER[2]}"
+            if exports := find_exports(path):
+                raise UsageError(f"{told}; {tell_exports(exports)}", instead=Instead(str(path), str(exports[0])))
+            raise UsageError(told)
         return weight_files(found)
     if path.name.endswith(INDEX):
         return _list_shards(path)
@@ -300,9 +300,8 @@ def find_snapshot(folder: Path) -> Path | None:
 
 
 def tell_exports(files: Sequence[Path]) -> str:
-    """Say how the first of some ONNX files is run."""
-    names = ", ".join(file.name for file in files)
-    return f"it has {names}: shootout run {shlex.quote(str(files[0]))}"
+    """Name the ONNX files of a folder, the first of which can be run."""
+    return f"it has {', '.join(file.name for file in files)}"
 
 
 def weights_digest(path: Path) -> str:

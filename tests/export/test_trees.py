@@ -21,6 +21,7 @@ from shootout.core.exported.client import Request, obtain
 from shootout.core.exported.fidelity import compare
 from shootout.core.exported.model import FILES
 from shootout.core.exported.request import Content, name_model
+from shootout.core.host import environment
 from shootout.core.host.store import cache_folder
 from shootout.core.study import feasibility
 from shootout.core.study.plan import make_plan
@@ -32,6 +33,7 @@ from shootout.models.sources.preview import preview
 from shootout.quantize.onnx_error_bounds import float32_error_bounds
 from shootout.tell import reproduce
 from shootout.tell.registered import why_unshippable
+from shootout.tell.run_folder import make_header
 
 ROWS = np.random.default_rng(1).standard_normal((50, 6)).astype(np.float32)
 FIT = np.random.default_rng(2).standard_normal((300, 6)).astype(np.float32)
@@ -390,5 +392,9 @@ def test_files_of_one_name_race_each_in_its_own_library(tmp_path: Path):
         "lightgbm:cpu:fp32(forest.txt)",
         "xgboost:cpu:fp32(forest.ubj)",
     ]
+    made = make_header(plan, environment.facts())
+    assert {Path(one).name: own for one, own in made.converted.items()} == {
+        f"{one.name}.onnx": str(one) for one in files
+    }
     again = reproduce.words(group.record.arms[:1])
     assert again.startswith(f"--model {files[0]} ")

@@ -117,6 +117,8 @@ def test_a_folder_with_an_onnx_file_alone_says_how_that_is_run(tmp_path: Path):
     told = f"it has model.onnx, model_quantized.onnx: shootout run {tmp_path}/onnx/model.onnx"
     with pytest.raises(UsageError, match=re.escape(f"is a folder without a config.json: {told}")):
         choose(str(tmp_path), {})
+    led = here("run", tmp_path, "--batch", "1,8", "--dry-run", cwd=tmp_path).err
+    assert led.strip().endswith(f"{told} --batch 1,8 --dry-run")
     with pytest.raises(UsageError, match=re.escape(f"no weights in {tmp_path}: expected") + f".*{re.escape(told)}"):
         hfconfig.weight_files(tmp_path)
 

@@ -136,10 +136,10 @@ def test_a_file_that_was_converted_is_converted_again_if_the_cache_has_lost_it(
     own.touch()
     monkeypatch.setattr(artifact, "cache_folder", lambda: tmp_path if is_there else tmp_path / "cold")
     monkeypatch.setattr(trees, "convert_file", lambda name: f"again {name}")
-    command = ["run", f"other.joblib,{own}", "--set", "forest=1"]
-    assert artifact._convert_again(str(kept), command) == (str(kept) if is_there else f"again {own}")
-    assert artifact._convert_again(str(kept), ["run"]) == str(kept)
-    assert artifact._convert_again("mlp", command) == "mlp"
+    converted = {str(kept): str(own), "other.onnx": "other.joblib"}
+    assert artifact._convert_again(str(kept), converted) == (str(kept) if is_there else f"again {own}")
+    assert artifact._convert_again(str(kept), {}) == str(kept)
+    assert artifact._convert_again("mlp", converted) == "mlp"
 
 
 def test_a_file_that_is_gone_is_named(here: dict[str, Any], tmp_path: Path):

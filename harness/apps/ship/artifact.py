@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -17,13 +17,12 @@ from shootout.core import backends
 from shootout.core.adapter import Built
 from shootout.core.build.builder import Builder, leading_of, needs_of, open_delivery, probe_key, probe_request
 from shootout.core.clock import Deadline
-from shootout.core.constants import CONVERTED
 from shootout.core.contract import Arm, Target
 from shootout.core.errors import ModelError, SkippedArm, UsageError
 from shootout.core.exported import client
 from shootout.core.exported.client import ProbeKey
 from shootout.core.exported.model import ExportedModel
-from shootout.core.exported.request import Request, brief_key, find_source, name_typed
+from shootout.core.exported.request import Request, brief_key, find_source
 from shootout.core.host import environment
 from shootout.core.host.folders import Scratch
 from shootout.core.host.placement import place
@@ -169,7 +168,7 @@ def _plan_of_group(source: RacedArm) -> PlannedGroup:
     rows = find_rows(given.get("inputs"), given.get("read"), given.get("truth"))
     first = next(arm for arm in record.arms if not arm.file)
     request = Request(
-        model=_convert_again(first.model, history.header.command),
+        model=_convert_again(first.model, history.header.converted),
         parameters=first.parameters,
         batch=first.batch,
         inputs_npz=rows.inputs,
@@ -185,12 +184,14 @@ def _plan_of_group(source: RacedArm) -> PlannedGroup:
     return PlannedGroup(record=record, request=request, skips=skips)
 
 
-def _convert_again(model: str, command: Sequence[str]) -> str:
-    """Return the file of a converted model; if this cache has it no more, convert again what the run was given."""
-    names = [name for word in command for name in word.split(",") if Path(name).name == name_typed(model)]
-    own = next((name for name in names if Path(name).expanduser().is_file()), None)
-    folder = Path(model).parent
-    is_lost = folder.name.startswith(CONVERTED) and not (folder.parent == cache_folder() and folder.exists())
+def _convert_again(model: str, converted: Mapping[str, str]) -> str:
+    """Return the file of a converted model; if this cache has it no more, convert again what the run was given.
+
+    Raises:
+        UsageError, ModelError: that can't be read or converted any more.
+    """
+    own, folder = converted.get(model), Path(model).parent
+    is_lost = not (folder.parent == cache_folder() and folder.exists())
     return find_source(own).resolve(own) if own and is_lost else model
 
 

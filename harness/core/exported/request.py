@@ -495,14 +495,13 @@ def _hash_files(files: tuple[Path, ...]) -> str:
 
 
 def name_model(model: str) -> str:
-    """Name a model as people do: a file, a factory or a folder by its own name, a config.json by its folder's."""
-    path = Path(model)
-    return path.parent.name if path.name == "config.json" and path.parent.name else name_typed(model)
+    """Name a model as people do: a file, a factory or a folder by its own name, a config.json by its folder's.
 
-
-def name_typed(model: str) -> str:
-    """Return the name of a model's file; of a converted one, on any machine, that of the library's own file."""
+    A converted file goes, on any machine, by the name of the library's own.
+    """
     path = Path(model)
+    if path.name == "config.json" and path.parent.name:
+        return path.parent.name
     return path.stem if path.parent.name.startswith(CONVERTED) and path.suffix == GRAPH_SUFFIX else path.name
 
 

@@ -122,6 +122,7 @@ class Header(Record):
         named: the targets that were named in `--backends`.
         given: what the study was given that no arm tells, such as the user's files, by the fields of `Study`.
         command: the words behind `shootout` that the run was begun with, but for its time and folder; none from Python.
+        converted: by the ONNX file that a model was converted to, the library's own file that was given.
         began_in: the folder in which that command was typed, as seen from the run's; "" if that isn't known.
         on: the address by which that command reached this machine; "" if it was typed here.
         limits: what the settings of a tuning run must keep, by a policy's keys in their basic units; null without.
@@ -141,6 +142,7 @@ class Header(Record):
     environment: Environment
     given: Annotated[dict[str, Any], BeforeValidator(_read_given)] = {}
     command: tuple[str, ...] = ()
+    converted: dict[str, str] = {}
     began_in: str = ""
     on: str = ""
     limits: dict[str, Annotated[float, Field(allow_inf_nan=False)]] | None = None
