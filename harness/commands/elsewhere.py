@@ -77,8 +77,8 @@ def ship_there(
     source = find_arm_to_ship(run, target, policy, group)
     words = ["shootout.cli", "ship", "{run}", "-o", f"{{run}}/{SHIPPED}", *(["--json"] if as_json else [])]
     if policy:
-        limits = write_policy(policy) or [f"--objective {policy.objective}"]
-        words += [word for option in limits for word in option.split()]
+        limits = write_policy(policy) or [("--objective", str(policy.objective))]
+        words += [word for option in limits for word in option]
         words += ["--group", group] if group else []
     else:
         words += ["--target", source.arm.label, "--group", source.row.group]

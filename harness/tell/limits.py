@@ -228,26 +228,26 @@ LIMITS: Mapping[Limit, Quantity] = {
 }
 
 
-def write_option(limit: Limit, value: float, *, is_share: bool = False) -> str:
-    """Return the option of `shootout decide` that gives a limit as it was given.
+def write_limit(limit: Limit, value: float, *, is_share: bool = False) -> str:
+    """Return a limit as it was given: `13MB`.
 
     Args:
         is_share: it is a share of plain FP32's own figure.
     """
     if is_share or (limit is Limit.ERROR and value >= LEAST_PER_CENT):
-        return f"--{limit} {100 * value:.12g}%"
+        return f"{100 * value:.12g}%"
     unit, worth = _choose_unit(limit, value)
-    return f"--{limit} {value / worth:.12g}{unit}".replace("e-0", "e-")
+    return f"{value / worth:.12g}{unit}".replace("e-0", "e-")
 
 
-def accept_option(limit: Limit, value: float) -> str:
-    """Return the option of `shootout decide` with which a figure above 0 meets a limit: `--size 13MB`."""
+def write_loose_limit(limit: Limit, value: float) -> str:
+    """Return the tightest limit of two digits that a figure above 0 meets: `13MB`."""
     if limit is Limit.ERROR and value >= LEAST_PER_CENT:
-        return f"--{limit} {(100 * Decimal(round_limit(value))).normalize():f}%"
+        return f"{(100 * Decimal(round_limit(value))).normalize():f}%"
     if LIMITS[limit].unit is SCORE and value < 1:  # of what lacks two digits count, or 99.93 % would be 99 %
-        return f"--{limit} {100 * (1 - float(round_limit(round(1 - value, 12)))):.10g}%"
+        return f"{100 * (1 - float(round_limit(round(1 - value, 12)))):.10g}%"
     unit, worth = _choose_unit(limit, value)
-    return f"--{limit} {round_limit(value / worth, up=LIMITS[limit].side == 'most')}{unit}"
+    return f"{round_limit(value / worth, up=LIMITS[limit].side == 'most')}{unit}"
 
 
 def _choose_unit(limit: Limit, value: float) -> tuple[str, float]:

@@ -41,7 +41,7 @@ def test_what_lets_a_candidate_in_is_found_by_the_rule_that_decides():
     decided = decide(looser, asked)
     assert decided.of("good:cpu:bf16").standing is Standing.MET
     assert decided.chosen == "good:cpu:bf16"
-    assert write_policy(looser) == ["--min-agreement 96.7%"]
+    assert write_policy(looser) == [("--min-agreement", "96.7%")]
 
 
 def test_a_figure_that_is_not_known_lets_nothing_in():

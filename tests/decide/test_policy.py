@@ -49,7 +49,7 @@ def test_what_is_written_reads_the_same(tmp_path: Path):
         {"min-agreement": "95.15%", "max-error": "0.19%", "ready": "2500ms", "cost": "2/million", "price": "1"},
     ):
         for policy in (read_policy(None, keys), read(tmp_path, WHOLE, **keys)):
-            options = dict(option.removeprefix("--").split() for option in write_policy(policy))
+            options = {name.removeprefix("--"): value for name, value in write_policy(policy)}
             assert read_policy(None, options) == policy
             assert read(tmp_path, write_toml(policy)) == policy
 

@@ -37,16 +37,16 @@ ANY_LAYER = "float-0"
 """A word of a scheme by which `shootout tune` leaves a layer in float."""
 
 
-def read_by(cell: Cell, command: str, *options: str) -> str:
+def read_by(cell: Cell, command: str, options: Iterable[tuple[str, str]]) -> str:
     """Return a command that reads a cell's run, and names the cell if the run has several answers."""
-    named = [reproduce.quote(cell.named)] if cell.named else []
-    return " ".join([f"shootout {command} {reproduce.quote([str(cell.begun.folder)])}", *named, *options])
+    words = ["shootout", command, str(cell.begun.folder), *cell.named]
+    return f"{reproduce.quote(words)} {reproduce.join(options)}"
 
 
-def ship_from(cell: Cell, *options: str, folder: str = FOLDER) -> str:
+def ship_from(cell: Cell, options: Iterable[tuple[str, str]], folder: str = FOLDER) -> str:
     """Return the command that ships from a cell, where it was measured, into a folder that doesn't exist yet."""
-    host = ["--on", reproduce.quote([cell.begun.on])] if cell.begun.on else []
-    return read_by(cell, "ship", *options, *host, f"-o {reproduce.name_free(folder)}")
+    host = [("--on", cell.begun.on)] if cell.begun.on else []
+    return read_by(cell, "ship", [*options, *host, ("-o", reproduce.name_free(folder))])
 
 
 def _run(options: Iterable[tuple[str, str]]) -> str:
@@ -95,8 +95,7 @@ def find_next(cell: Cell, shipped: Row, instead: Rival | None) -> str | None:
         count = str((shipped.executed or {}).get("threads") or 1)
         options = [(flag, count if flag == "--threads" else value) for flag, value in cell.again([shipped.arm])]
         return _run(options)
-    target = ["--target", reproduce.quote([short(instead.arm)])] if instead else []
-    return ship_from(cell, *target)
+    return ship_from(cell, [("--target", short(instead.arm))] if instead else [])
 
 
 def _race_one_size(cell: Cell, arms: Sequence[str]) -> str:
@@ -280,7 +279,7 @@ def command_to_explain(cell: Cell, row: Row) -> str | None:
         return None
     if any(one.model == row.model and registered.reads_own_files(one.backend) for one in cell.rows):
         return None  # a converted file has no products, whose layers could be compared
-    return read_by(cell, "explain", reproduce.quote([short(row.arm)]))
+    return read_by(cell, "explain", [("", short(row.arm))])
 
 
 def command_to_mix(cell: Cell, row: Row) -> str | None:
@@ -319,8 +318,8 @@ def command_to_accept(cell: Cell, row: Row) -> str | None:
     if policy is None:
         return None
     if why_no_folder(row) or row.threads == 0:
-        return read_by(cell, "decide", *write_policy(policy))
-    return ship_from(cell, *write_policy(policy), folder=f"model-{row.precision}")  # beside what ships without it
+        return read_by(cell, "decide", write_policy(policy))
+    return ship_from(cell, write_policy(policy), folder=f"model-{row.precision}")  # beside what ships without it
 
 
 def has_played(row: Row) -> bool:

@@ -93,9 +93,8 @@ def render(tuning: Tuning, width: int, again: str = "") -> RenderableType:
         parts += [Text(""), table.render(tuning.final, width)]
     if not tuning.complete:
         parts.append(Text("This tuning is unfinished; run the same command again to go on.", style="yellow"))
-    if command := _next_command(tuning, again):
-        told = [_lead_to_rows(tuning)] if command.startswith("shootout ship") else []
-        parts += write_lines([Line(NEXT, [part for part in told if part], [Command(text=command)])], width)
+    if line := _tell_next(tuning, again):
+        parts += write_lines([line], width)
     return Group(*parts)
 
 
@@ -112,24 +111,26 @@ def _name_raced(tuned: TunedTarget) -> str:
     return f"{tuned.target} with {setting}" if setting else tuned.target
 
 
-def _next_command(tuning: Tuning, again: str) -> str:
-    """Return the command that comes next, if none above ships: go on, search again, or ship a target as it comes."""
-    targets = tuning.found.values()
+def _tell_next(tuning: Tuning, again: str) -> Line | None:
+    """Tell the command that comes next, if none above ships: go on, search again, or ship a target as it comes."""
+    targets, goes_on = tuning.found.values(), f"{again} --out {reproduce.quote([tuning.run])}"
     if not tuning.complete:
-        return f"{again} --out {reproduce.quote([tuning.run])} --max-time {reproduce.MORE_TIME}" if again else ""
+        command = Command(text=f"{goes_on} --max-time {reproduce.MORE_TIME}")
+        return Line(NEXT, commands=[command]) if again else None
     if tuning.final or any(tuned.held for tuned in targets):
-        return ""
+        return None
     unsure = (tuned.conclusion for tuned in targets if tuned.conclusion.outcome is TuneOutcome.CANT_TELL)
     if again and any(not conclusion.lacks_rows for conclusion in unsure):
-        return f"{again} --out {reproduce.quote([tuning.run])} --fresh"
-    return next((ship_words(tuning, tuned) for tuned in targets if tuned.ready), "")
+        return Line(NEXT, commands=[Command(text=f"{goes_on} --fresh")])
+    ready = next((tuned for tuned in targets if tuned.ready), None)
+    return Line(NEXT, _lead_to_rows(tuning), [Command(text=ship_words(tuning, ready))]) if ready else None
 
 
-def _lead_to_rows(tuning: Tuning) -> str:
+def _lead_to_rows(tuning: Tuning) -> list[str]:
     """Return what stands before the command to ship a default if more rows may show that a faster setting will do."""
     if not any(tuned.conclusion.lacks_rows for tuned in tuning.found.values()):
-        return ""
-    return f"{MORE_ROWS} {name_row_files(tuning.given)} and tune again with --fresh, or ship what keeps the limit:"
+        return []
+    return [f"{MORE_ROWS} {name_row_files(tuning.given)} and tune again with --fresh, or ship what keeps the limit:"]
 
 
 def _gain_tables(targets: Sequence[TunedTarget], width: int) -> list[RenderableType]:

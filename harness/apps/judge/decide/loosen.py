@@ -8,7 +8,7 @@ from shootout.apps.judge.decide.candidates import Candidate
 from shootout.apps.judge.decide.limits import judge_limits
 from shootout.apps.judge.decide.policy import Policy, read_limit
 from shootout.tell.document import Finding, Row
-from shootout.tell.limits import LIMITS, Limit, Standing, accept_option
+from shootout.tell.limits import LIMITS, Limit, Standing, write_loose_limit
 
 _TRIES = 5
 """Limits of a sample share the chance of an error anew once one is looser, so that it may have to be looser yet."""
@@ -29,7 +29,7 @@ def loosen(policy: Policy, candidates: Sequence[Candidate], candidate: Candidate
         for limit, bound in (_find_bound(finding, candidate.row) for finding in open_):
             if bound is None or bound <= 0:
                 return None
-            given[limit] = read_limit(limit, accept_option(limit, bound).partition(" ")[2])
+            given[limit] = read_limit(limit, write_loose_limit(limit, bound))
         limits, shares = {**policy.limits, **given}, policy.shares - given.keys()
         policy = policy.model_copy(update={"limits": limits, "shares": shares})
     return None

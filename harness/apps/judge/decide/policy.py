@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 
 from shootout.core.constants import INDIFFERENT
 from shootout.core.errors import UsageError, tell_refusal, unknown
-from shootout.tell.limits import AN_HOUR, LIMITS, PER_SECOND, SHARE, Limit, write_option
+from shootout.tell.limits import AN_HOUR, LIMITS, PER_SECOND, SHARE, Limit, write_limit
 
 UTILIZATION = 0.7
 """The share that is counted on of what a machine was measured to do at most."""
@@ -85,29 +85,38 @@ class Policy(BaseModel):
         return ", ".join(told)
 
 
-def write_policy(policy: Policy) -> list[str]:
-    """Return the options of `shootout decide` that give a policy."""
-    usual = read_policy(None, {})
-    objective = [f"--objective {policy.objective}"] if policy.objective is not usual.objective else []
-    shares = [
-        f"--{name} {100 * value:.12g}%"
-        for name, value, other in (
-            ("indifferent", policy.indifferent, usual.indifferent),
-            ("utilization", policy.utilization, usual.utilization),
-        )
-        if value != other
-    ]
-    load = [] if policy.load is None else [f"--load {policy.load:.12g}/s"]
-    price = [] if policy.price is None else [f"--price {policy.price:.12g}"]
-    limits = [write_option(*one, is_share=one[0] in policy.shares) for one in policy.limits.items()]
-    return [*objective, *shares, *load, *price, *limits]
+def write_policy(policy: Policy) -> list[tuple[str, str]]:
+    """Return the options of `shootout decide` that give a policy, names and values."""
+    return [(f"--{key}", value) for key, value in {**_write_keys(policy), **_write_limits(policy)}.items()]
+
+
+def _write_keys(policy: Policy) -> dict[str, str]:
+    """Write what a policy has beside its limits and other than by default."""
+    usual, found = read_policy(None, {}), dict[str, str]()
+    if policy.objective is not usual.objective:
+        found["objective"] = str(policy.objective)
+    if policy.indifferent != usual.indifferent:
+        found["indifferent"] = f"{100 * policy.indifferent:.12g}%"
+    if policy.utilization != usual.utilization:
+        found["utilization"] = f"{100 * policy.utilization:.12g}%"
+    if policy.load is not None:
+        found["load"] = f"{policy.load:.12g}/s"
+    if policy.price is not None:
+        found["price"] = f"{policy.price:.12g}"
+    return found
+
+
+def _write_limits(policy: Policy) -> dict[str, str]:
+    return {
+        str(limit): write_limit(limit, value, is_share=limit in policy.shares) for limit, value in policy.limits.items()
+    }
 
 
 def write_toml(policy: Policy) -> str:
     """Return the text of a `deploy.toml` that gives a policy."""
-    given = (option.removeprefix("--").split() for option in write_policy(policy))
-    lines = [(key, f'{key} = "{value}"') for key, value in given]
-    keys, limits = ([line for key, line in lines if (key in {*Limit}) is of_limits] for of_limits in (False, True))
+    keys, limits = (
+        [f'{key} = "{value}"' for key, value in found.items()] for found in (_write_keys(policy), _write_limits(policy))
+    )
     return "\n".join([*keys, "[limits]", *limits, ""])
 
 

@@ -213,7 +213,7 @@ def _write_ship(question: Question, candidate: str, policy: Policy) -> str:
     play = next(one.play for one in question.candidates if one.label == candidate)
     cells = {id(one.cell) for each in question.candidates for one in each.plays}
     options = write_policy(policy) if len(cells) == 1 else []
-    return ship_from(play.cell, *(options or [f"--target {reproduce.quote([play.row.arm])}"]))
+    return ship_from(play.cell, options or [("--target", play.row.arm)])
 
 
 def _tell_objective_of_leader(decision: Decision, question: Question) -> Iterator[str]:
@@ -308,7 +308,7 @@ def _tell_way_in(decision: Decision, question: Question) -> Line:
     """Tell the command that lets in the candidate which one looser limit lets in, by the least."""
     for judged in (one for one in decision.misses if len(one.broken) == 1):
         if policy := _let_in(decision, question, judged):
-            text = " ".join(["shootout decide", reproduce.quote(decision.runs), *write_policy(policy)])
+            text = f"shootout decide {reproduce.quote(decision.runs)} {reproduce.join(write_policy(policy))}"
             return Line("Next", commands=[Command(text=text, remark=f"lets {short(judged.candidate)} in")])
     return Line("Next", ["no single limit lets a target in"])
 
