@@ -115,6 +115,11 @@ class Metric(Part):
     loses_most: MetricPart | None = None
     other_outputs: tuple[Metric, ...] = ()
 
+    @property
+    def before(self) -> float:
+        """Return plain FP32's mean score, which is its own where nothing is known of a change."""
+        return self.value - (self.change.value if self.change else 0.0)
+
 
 Outcome = Literal["measured", "not timed", "skipped", "failed"]
 """`not timed`: nothing kept the arm out, but it has no time (yet). An arm that `failed` may have played before."""

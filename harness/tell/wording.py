@@ -132,8 +132,7 @@ def bound_metric(metric: Metric) -> tuple[float, float] | None:
 
     low, high = metric.low, metric.high
     if metric.limits == "drop" and metric.change:
-        before = metric.value - metric.change.value
-        low, high = before + metric.change.low, before + metric.change.high
+        low, high = metric.before + metric.change.low, metric.before + metric.change.high
     if low is None or high is None:
         return None
     least, most = find_range(metric.name)
@@ -149,8 +148,7 @@ def tell_metric_change(metric: Metric) -> str:
         return ""
     change, ends = metric.change, bound_metric(metric)
     if metric.against == "outputs" and ends:
-        before = metric.value - change.value
-        low, high = (end - before for end in ends)
+        low, high = (end - metric.before for end in ends)
         change = replace(change, low=low, high=high)
     return _tell_metric_change(change)
 
@@ -201,13 +199,12 @@ def tell_limit_doubt(metric: Metric, limit: float) -> str:
     """Tell why a limit on the drop proves nothing of a metric, because even a score of 0 would keep it; else ""."""
     if metric.against == "outputs" or metric.change is None:
         return ""
-    before = metric.value - metric.change.value
-    if not admits_any_loss(limit, before, metric.value, is_lower_better=metric.lower_is_better):
+    if not admits_any_loss(limit, metric.before, metric.value, is_lower_better=metric.lower_is_better):
         return ""
-    if not before:
+    if not metric.before:
         return ALL_ZERO
-    share = f"{limit:g}%" if before < limit < 100 else "1%"
-    return f"FP32's whole score is {before:.3g}; give a lower limit, or did you mean --max-drop {share}?"
+    share = f"{limit:g}%" if metric.before < limit < 100 else "1%"
+    return f"FP32's whole score is {metric.before:.3g}; give a lower limit, or did you mean --max-drop {share}?"
 
 
 def _name_end(metric: Metric) -> str:

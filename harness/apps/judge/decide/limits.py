@@ -98,14 +98,9 @@ def _share_of_mean(policy: Policy, candidate: Candidate) -> float:
     share, metric = policy.limits[Limit.DROP], _metric_of(candidate)
     if metric is None:
         return share
-    most = share * abs(_mean_before(metric))
+    most = share * abs(metric.before)
     is_own = metric.limits == "drop" and metric.limit is not None and math.isclose(most, metric.limit)
     return metric.limit if is_own and metric.limit is not None else most
-
-
-def _mean_before(metric: Metric) -> float:
-    """Return plain FP32's mean score."""
-    return metric.value - (metric.change.value if metric.change else 0.0)
 
 
 def list_metrics(candidates: Iterable[Candidate]) -> set[str]:
@@ -472,7 +467,7 @@ def _bound_drop(asked: _Asked) -> Bounds:
     others = metric.other_outputs if Limit.DROP in asked.policy.limits else ()
     found = [_bound_drop_of_output(one, asked) for one in (metric, *others)]
     if Limit.DROP in asked.policy.shares:  # each output's loss is a share of its own mean
-        means = [abs(_mean_before(one)) for one in (metric, *others)]
+        means = [abs(one.before) for one in (metric, *others)]
         found = [_scale(one, means[0] / mean) if mean else one for one, mean in zip(found, means, strict=True)]
     return max(found, key=lambda one: math.inf if one.high is None else one.high)
 

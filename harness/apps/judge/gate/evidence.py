@@ -269,7 +269,7 @@ def _check_metric(run: Analysed, rows: tuple[Row, Row], limits: Limits, *, is_fr
         change = metric.change
         check = Check(
             name=f"metric {metric.name}{f' of {metric.output}' if metric.output else ''}",
-            reference=f"{metric.value - change.value:.4g}" if change else f"{metric.value:.4g}",
+            reference=f"{metric.before:.4g}",
             candidate=f"{metric.value:.4g}",
         )
         if limits.metric and not is_free:
