@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,6 +12,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from support.console import here
+from support.kept_screen import hold
 from support.plain import as_plain
 from support.races import made
 from support.races.candidates import analysed
@@ -253,9 +253,6 @@ def test_the_command_shows_a_screen_or_json(tmp_path: Path, monkeypatch: pytest.
     assert data["merged"]["cells"][0]["pairs"][0]["fate"] == "holds"
 
 
-KEPT = Path(__file__).parents[1] / "report" / "screens" / "compared.txt"
-
-
 def test_screens_of_what_moved_and_what_flips_are_those_that_are_kept():
     """A version that is slower, one that is faster, nothing that stayed, a run that doesn't count; two machines."""
     history = [run(f"night {number}", timed("a", 100), timed("b", 200), timed("c", 300)) for number in range(5)]
@@ -270,7 +267,4 @@ def test_screens_of_what_moved_and_what_flips_are_those_that_are_kept():
     for name, other in others.items():
         document = compare(BEFORE, other, history)
         told.append(f"=== {name}\n{as_plain(render_compared(document, 100, full=False), 100)}\n")
-    text = "\n".join(told)
-    if os.environ.get("SCREENS") == "write":
-        KEPT.write_text(text, encoding="utf-8")
-    assert text == KEPT.read_text(encoding="utf-8"), "read the difference, then write it by SCREENS=write"
+    hold("compared", "\n".join(told))

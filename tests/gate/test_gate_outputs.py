@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from io import StringIO
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 from xml.etree import ElementTree as Xml
 
 import pytest
+from support.kept_screen import hold
 from support.plain import as_plain
 from support.races.cells import cell, comparison, document, row
 
@@ -70,7 +70,6 @@ GATES = {
 }
 RUN = document(cell(row("a", 1e6), row("b", 1.2e6)))
 JOB = {github.ACTIONS: "true"}
-KEPT = Path(__file__).parents[1] / "report" / "screens" / "gate.txt"
 
 
 def test_screens_and_what_github_shows_are_those_that_are_kept(tmp_path: Path):
@@ -80,10 +79,7 @@ def test_screens_and_what_github_shows_are_those_that_are_kept(tmp_path: Path):
         github.tell(found, None, stream, {github.SUMMARY: str(summary), **JOB})
         screen = as_plain([render(found, RUN if found.ratio else None, 100)], 100)
         told.append(f"=== {name}\n{screen}\n--- on GitHub\n{stream.getvalue()}{summary.read_text()}")
-    text = "\n".join(told)
-    if os.environ.get("SCREENS") == "write":
-        KEPT.write_text(text, encoding="utf-8")
-    assert text == KEPT.read_text(encoding="utf-8"), "read the difference, then write it by SCREENS=write"
+    hold("gate", "\n".join(told))
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])

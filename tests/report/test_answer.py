@@ -81,6 +81,17 @@ def of_sizes() -> Document:
     return of(row("slow", 2e6, **facts), row("fast", 5e5, **facts))
 
 
+def of_refused_outputs() -> Document:
+    refused: dict[str, Any] = {
+        "outcome": "failed",
+        "cause": NotRunKind.FAILED,
+        "reason": "above its bound",
+        "fix": None,
+    }
+    int8 = row("onnxruntime:cpu:int8", None, fidelity=fidelity(0.9, standing="refused"), **refused, **MINE)
+    return of(SLOW, FAST, int8)
+
+
 LOST = fidelity(0.1, (-0.05, 0.02, SLOW.arm))
 OF_A_STEP = {"scenario": "train-step"}
 LATE = {"cause": NotRunKind.NOT_REACHED, "reason": "not built in the time that --max-time leaves for builds"}
@@ -112,6 +123,7 @@ STATES: dict[str, Callable[[], Document]] = {
     "a training step": lambda: of(*(one.model_copy(update=OF_A_STEP) for one in (SLOW, FAST))),
     "varying sizes": of_sizes,
     "a library's own call": of_a_library,
+    "outputs that were refused": of_refused_outputs,
     "unsound": lambda: of(SLOW, FAST, FAR, withheld=lambda arm: "no steady state" if "far" in arm else None),
 }
 
@@ -176,11 +188,3 @@ def test_a_suggested_command_writes_where_nothing_is_yet(tmp_path: Path, monkeyp
     (tmp_path / "model-2").symlink_to("gone")
     assert of(SLOW, FAST).answer[0].next == "shootout ship results/net -o model-3"
     assert [name_free(name) for name in ("model-1", "shipped", "model-2")] == ["model-3", "shipped", "model-3"]
-
-
-def test_outputs_that_were_refused_lead_to_the_layers():
-    refused = fidelity(0.9, standing="refused")
-    failed = {"reason": "error 0.9 is above the error bound", "cause": NotRunKind.FAILED, "fidelity": refused}
-    int8 = row("onnxruntime:cpu:int8", None, **{**failed, "outcome": "failed", "fix": None}, **MINE)
-    text = as_plain(render_answers(of(SLOW, FAST, int8), 100, full=True), 100)
-    assert "layer by layer:  shootout explain results/net onnxruntime:cpu:int8" in text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from support.kept_screen import hold
 from support.races.cells import fidelity, row
 
 from shootout.core.contract import OutputError
@@ -31,32 +31,17 @@ def group(*, void_share: float = 0.0, sd: float | None = 0.03, throttled: int = 
     return GroupSummary(name="g", baseline="a", control=holds, restarts=5, throttled=throttled, **shares)
 
 
-@pytest.mark.parametrize(
-    ("group", "line"),
-    [
-        (group(void_share=0.04, steal=2), None),
-        (
-            group(void_share=0.12, steal=2, foreign_CPU_time=5),
-            "Noise: 12 % of the rounds met other programs on the same CPUs: intervals are wider because of it; close "
-            "them.",
-        ),
-        (
-            group(void_share=1.0, foreign_CPU_time=60),
-            "Noise: 100 % of the rounds met other programs on the same CPUs: times and ratios are those of a busy "
-            "machine; close them.",
-        ),
-        (group(sd=0.5), None),
-        (group(sd=None), None),
-    ],
-    ids=["little", "others", "most", "the answer tells it", "one restart"],
-)
-def test_noise_that_matters_is_told_in_one_line_with_what_helps(group: GroupSummary, line: str | None):
-    assert [*tell_noise(group)] == ([line] if line else [])
+NOISE = {
+    "little": group(void_share=0.04, steal=2),
+    "others": group(void_share=0.12, steal=2, foreign_CPU_time=5),
+    "most": group(void_share=1.0, foreign_CPU_time=60),
+    "restarts differ, which the answer tells": group(sd=0.5),
+    "one restart": group(sd=None),
+    "a quota, seldom": group(void_share=0.02, throttled=3, cgroup_throttled=2),
+    "a quota that held the race back": group(void_share=0.9, throttled=41, cgroup_throttled=9),
+}
 
 
-def test_a_quota_that_held_the_race_back_is_told_with_its_count():
-    rare = group(void_share=0.02, throttled=3, cgroup_throttled=2)
-    assert [*tell_noise(rare)] == ["The CPU quota throttled the race 3 times, in 2 rounds; calls waited."]
-    first, second = tell_noise(group(void_share=0.9, throttled=41, cgroup_throttled=9))
-    assert "90 % of the rounds were throttled by the container: times and ratios are those under this quota" in first
-    assert second == "The CPU quota throttled the race 41 times, in 9 rounds; calls waited."
+def test_what_is_told_of_noise_is_what_is_kept():
+    told = ["\n".join([f"== {name}", *tell_noise(group), ""]) for name, group in NOISE.items()]
+    hold("noise", "\n".join(told))

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 from support.console import here
+from support.kept_screen import hold
 
 from lab.claims_page import ROOT
 
-KEPT = Path(__file__).parent / "screens"
 RUNS = "results/reference"
 """From where the commands are typed, as the pages name them."""
 SHOWN = (
@@ -52,8 +51,4 @@ def test_a_screen_is_the_one_that_is_kept(name: str, tmp_path: Path, monkeypatch
     for words in COMMANDS[name]:
         done = here(*words, cwd=tmp_path)
         told.append(f"$ shootout {' '.join(words)}\n{done.out}{done.err}[{done.code}]\n")
-    text, kept = "\n".join(told), KEPT / f"{name}.txt"
-    if os.environ.get("SCREENS") == "write":
-        kept.parent.mkdir(exist_ok=True)
-        kept.write_text(text, encoding="utf-8")
-    assert text == kept.read_text(encoding="utf-8"), "read the difference, then write it by `make screens`"
+    hold(name, "\n".join(told))
