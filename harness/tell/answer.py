@@ -33,6 +33,7 @@ from shootout.tell.ratios import NEVER_TOGETHER, SPEED, WIDE, Words, inverse, te
 from shootout.tell.report import Command, Line
 from shootout.tell.screen import NAMED, fold
 from shootout.tell.wording import (
+    BUSY,
     BUSY_SHARE,
     RANDOM_INPUTS,
     describe_noise,
@@ -55,6 +56,7 @@ ALONE = ", nothing compared"
 PROBABILITIES = "probabilities"
 """The output of a converted classifier; a regression's is another."""
 TOO_FEW = "too few restarts yet"
+UNPROVEN = "not shipped: no plain FP32 was raced beside it"
 MEASURE_AGAIN = "measure again; `shootout doctor` tells what is noisy or missing here"
 MEND = "why each target has no time stands below the table; `shootout doctor` tells what works here"
 """What to do if nothing has a time."""
@@ -116,7 +118,7 @@ def tell_ship(answer: Answer, rows: Sequence[Row], figures: Sequence[str] = (), 
     if leads(answer):
         parts.append(_tell_undecided(answer))
     elif is_unproven(answer):
-        parts.append("not shipped: no plain FP32 was raced beside it")
+        parts.append(UNPROVEN)
     elif against := tell_against_usual(answer, words=words):
         parts += [] if answer.otherwise in answer.tied else [against]
     parts += _tell_fidelity(row, ship)
@@ -257,7 +259,7 @@ def _tell_noise(answer: Answer, groups: Sequence[GroupSummary]) -> Iterator[str]
     elif groups and answer.ship and len(answer.eligible) > 1:
         yield f"{describe_noise(groups)}: {_tell_what_noise_allows(answer)}"
     if answer.sure.control_holds is not False and any(group.void_share > BUSY_SHARE for group in groups):
-        yield "the times are of a busy machine: close other programs"
+        yield BUSY
 
 
 def _tell_what_noise_allows(answer: Answer) -> str:
@@ -321,7 +323,7 @@ def tell_next(answer: Answer, rows: Sequence[Row]) -> Line:
     """Tell the one command that comes next; without one what to do."""
     told = tell_no_folder(answer)
     if answer.next:
-        return Line("Next", told, [Command(text=answer.next, remark=_remark_next(answer, rows))])
+        return Line("Next", told, [Command(text=answer.next, remark=remark_next(answer, rows))])
     if is_unproven(answer):
         return Line("Next", ["race plain FP32 beside it: without it, nothing tells what a lower precision loses"])
     if answer.ship and not answer.reason:
@@ -330,16 +332,36 @@ def tell_next(answer: Answer, rows: Sequence[Row]) -> Line:
     return Line("Next", [MEASURE_AGAIN if measured else MEND])
 
 
-def _remark_next(answer: Answer, rows: Sequence[Row]) -> str:
+def next_ships(answer: Answer, rows: Sequence[Row]) -> bool:
+    """Return whether the next command writes a folder: of what is shipped, or of what can be in place of it.
+
+    Args:
+        rows: the group's.
+    """
+    has_folder = answer.no_folder is None or answer.instead is not None
+    return choose_label(answer) == "Ship" and has_folder and _sets_threads(answer, rows)
+
+
+def _sets_threads(answer: Answer, rows: Sequence[Row]) -> bool:
+    return any(row.threads for row in rows if answer.ship and row.arm == answer.ship.arm)
+
+
+def remark_next(answer: Answer, rows: Sequence[Row]) -> str:
+    """Tell what the next command does; "" if the line or the command says that.
+
+    Args:
+        rows: the group's.
+    """
     if answer.goes_on:
         late = any(group.cause is NotRunKind.NOT_REACHED for group in answer.not_raced)
         return f"goes on where this stopped{', and builds what is missing' if late else ''}"
     if answer.sure.control_holds is False:
         return "measures it again; `shootout doctor` tells what is noisy here"
     if answer.ship and not leads(answer):
-        has_folder = answer.no_folder is None or answer.instead
-        is_set = any(row.threads for row in rows if row.arm == answer.ship.arm)
-        return "writes a folder to deploy" if has_folder and is_set and not is_unproven(answer) else ""
+        if next_ships(answer, rows):
+            return "writes a folder to deploy"
+        is_enough = is_unproven(answer) or answer.no_folder or _sets_threads(answer, rows)
+        return "" if is_enough else "measures it with a set number of threads, which a folder needs"
     return "races what is open" if answer.next == answer.sure.command else "measures it again"
 
 

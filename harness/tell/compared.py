@@ -17,6 +17,8 @@ LONGEST_TITLE = 40
 """Letters; a longer title gives no name."""
 SHIPS, REFUSED = "▸", "×"
 """The marks before the target that ships or leads, and before those that may not be shipped."""
+MARKS = {"Ship": "ships", "Leads": "leads", "Fastest": "fastest"}
+"""What the first mark says, by the word that the answer begins with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,33 +13,35 @@ from shootout.core.stats.verdicts import Verdict
 from shootout.core.units import counted, duration
 from shootout.tell import reproduce
 from shootout.tell.answer import (
-    MEASURE_AGAIN,
-    MEND,
     OUTSIDE,
+    UNPROVEN,
     choose_label,
     find_faster,
     is_unproven,
     leads,
     name_precision,
+    next_ships,
+    remark_next,
     tell_against_usual,
     tell_answer,
     tell_machine,
+    tell_next,
     tell_no_folder,
     tell_threads_beside,
 )
 from shootout.tell.columns import Cell, choose_unit, fits, make_table, write_time
-from shootout.tell.compared import name_time
+from shootout.tell.compared import MARKS, name_time
 from shootout.tell.details import tell_details
 from shootout.tell.document import Answer, Crossover, Document, Rival, WouldChange
 from shootout.tell.ratios import WIDE, inverse, tell_direction, tell_ratio
 from shootout.tell.report import Command, Line
 from shootout.tell.screen import NAMED, NARROWEST, WIDEST, fold, write_lines
 from shootout.tell.sweep import Place, locate_groups, name_cell, name_value
-from shootout.tell.wording import BUSY_SHARE, describe_noise, tell_controls
+from shootout.tell.wording import BUSY, BUSY_SHARE, describe_noise, tell_controls
 
 SHOWN_GROUPS = 24
-DECIDED = "decided"
-"""The column without a title: whether to ship the target, or that it leads."""
+DECIDED, TARGET, TIME, COMPARED = ":decided", ":target", ":time", ":compared"
+"""The columns behind those of the axes, by names that no axis has; the first tells whether to ship."""
 
 
 def render_answers(document: Document, width: int, *, full: bool = False) -> list[RenderableType]:
@@ -65,24 +67,29 @@ def tell_answers(document: Document) -> Iterator[Line]:
     answers, where = document.answer, _locate_answers(document)
     yield _tell_ship(answers, where)
     yield Line("", [*_list_title_parts(document), f"saved in {reproduce.quote([document.run])}"])
-    yield Line("Sure", [*_tell_sure(answers)])
+    yield Line("Sure", [*_tell_sure(answers, where)])
     yield Line("Open", [*_tell_open(answers, where)])
     yield Line("Changes", [_tell_crossover(one, document) for one in document.crossovers if one.ships])
     yield Line("Front", [*_tell_front(document)])
     yield Line("Noise", [*_tell_noise(document)])
     yield from _tell_lower_precision(answers, where)
-    yield _tell_next(answers, where)
+    yield _tell_next(document, where)
 
 
 def ships_everywhere(answers: Sequence[Answer]) -> bool:
     """Return whether the same target may be shipped in each group."""
     ships = {answer.ship.arm if answer.ship else None for answer in answers}
-    return len(ships) == 1 and not any(leads(one) or is_unproven(one) or not one.ship for one in answers)
+    return len(ships) == 1 and all(map(may_ship, answers))
+
+
+def may_ship(answer: Answer) -> bool:
+    """Return whether it is decided what to ship in a group."""
+    return answer.ship is not None and choose_label(answer) == "Ship"
 
 
 def _tell_ship(answers: Sequence[Answer], where: Mapping[str, Mapping[str, str]]) -> Line:
     """Tell what to ship in all groups, or how often each target ships or leads."""
-    ships = Counter(answer.ship.arm for answer in answers if answer.ship)
+    labels = [(answer.ship.arm, choose_label(answer)) for answer in answers if answer.ship]
     if ships_everywhere(answers):
         against = [
             (one.otherwise.ratio.value, number, one.otherwise.arm)
@@ -94,15 +101,36 @@ def _tell_ship(answers: Sequence[Answer], where: Mapping[str, Mapping[str, str]]
         more = ", no less in the other groups" if is_same else ""
         told = [f"{tell_against_usual(one)} at {name_cell(where[one.group])}{more}" for one in least]
         each = f"in each of the {counted(len(answers), 'group')}"
-        return Line("Ship", told or [each], subject=f"{ships.popitem()[0]} everywhere")
-    if not ships:
+        return Line("Ship", told or [each], subject=f"{labels[0][0]} everywhere")
+    if not labels:
         return Line("Ship", [*dict.fromkeys(answer.reason or "" for answer in answers)], subject="no answer")
-    label = "Leads" if all(leads(answer) for answer in answers if answer.ship) else "Ship"
+    words = {label for _, label in labels}
+    weakest = next(word for word in ("Leads", "Fastest", "Ship") if word in words)
     *most, last = dict.fromkeys(axis for place in where.values() for axis in place)
     axes = " and ".join([", ".join(most), last] if most else [last])
-    first, *others = fold((f"{short(arm)} in {count}" for arm, count in ships.most_common()), NAMED)
-    counts = ", ".join([f"{first} of {counted(len(answers), 'group')}", *others])
-    return Line(label, [counts], subject=f"by {axes}")
+    unproven = sum(map(is_unproven, answers))
+    where_unproven = f" in {counted(unproven, 'group')}" if unproven < len(labels) else ""
+    parts = fold(_count_labels(labels, len(answers)), NAMED)
+    parts += [f"{UNPROVEN}{where_unproven}"] if unproven else []
+    return Line(weakest, parts, subject=f"by {axes}")
+
+
+def _count_labels(labels: Sequence[tuple[str, str]], groups: int) -> Iterator[str]:
+    """Tell in how many groups each target ships, leads or is the fastest; a word that all share is left out.
+
+    Args:
+        labels: the arm of each group with an answer, and the word that this begins with.
+        groups: with an answer or without.
+    """
+    by_arm: dict[str, Counter[str]] = {}
+    for arm, label in labels:
+        by_arm.setdefault(arm, Counter())[label] += 1
+    is_shared = len({label for _, label in labels}) == 1
+    of = f" of {counted(groups, 'group')}"
+    for arm, counts in sorted(by_arm.items(), key=lambda item: -item[1].total()):
+        told = [f"{'' if is_shared else f'{MARKS[label]} '}in {count}" for label, count in counts.most_common()]
+        told[0], of = told[0] + of, ""
+        yield f"{short(arm)} {', '.join(told)}"
 
 
 def _list_title_parts(document: Document) -> list[str]:
@@ -118,21 +146,33 @@ def _list_title_parts(document: Document) -> list[str]:
     return [*shared, *tell_threads_beside(shared, rows), *tell_machine(document.environment)]
 
 
-def _tell_sure(answers: Sequence[Answer]) -> Iterator[str]:
-    """Tell in how many groups the choice is known to be the fastest, and in how many it is one of equals."""
-    decided = [answer for answer in answers if answer.ship and not leads(answer)]
+def _tell_sure(answers: Sequence[Answer], where: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+    """Tell in how many groups the choice is known to be the fastest, or one of equals, and how close the second is."""
+    decided = [answer for answer in answers if may_ship(answer)]
     clear = [one for one in decided if one.sure.slower == len(one.eligible) - 1 > 0]
     tied, alone = (sum(map(bool, found)) for found in ((one.tied for one in decided), (one.alone for one in decided)))
     if clear:
         which = "each" if len(clear) == len(answers) else f"{len(clear)}"
-        where = f"{which} of the {counted(len(answers), 'group')}"
-        yield f"the fastest that may be shipped in {where}, 95 % for all of a group together"
+        of = f"{which} of the {counted(len(answers), 'group')}"
+        yield f"the fastest that may be shipped in {of}, 95 % for all of a group together"
+    if ships_everywhere(answers):
+        yield from _tell_second(answers, where)
     if tied:
         yield f"tied with others in {counted(tied, 'group')}"
     if lone := sum(len(one.eligible) == 1 and not one.alone for one in decided):
         yield f"no other target may be shipped in {counted(lone, 'group')}"
     if alone:
         yield f"nothing was compared in {counted(alone, 'group')}"
+
+
+def _tell_second(answers: Sequence[Answer], where: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+    """Name the second of what ships everywhere, in the group where it is closest; nothing if it was compared above."""
+    apart = [
+        (one, rival, rival.ratio) for one in answers if (rival := one.sure.closest) and rival.ratio and not one.tied
+    ]
+    for answer, rival, ratio in sorted(apart, key=lambda found: found[2].value)[:1]:
+        if answer.otherwise is None or rival.arm != answer.otherwise.arm:
+            yield f"the closest second is {short(rival.arm)}, {tell_ratio(ratio)} at {name_cell(where[answer.group])}"
 
 
 def _tell_open(answers: Sequence[Answer], where: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
@@ -161,7 +201,7 @@ def _tell_noise(document: Document) -> Iterator[str]:
         allows = f"too few restarts yet for {len(open_)} of {counted(len(document.answer), 'group')}"
     yield f"{describe_noise(groups)}: {allows}"
     if max(group.void_share for group in groups) > BUSY_SHARE:
-        yield "times are of a busy machine: close other programs"
+        yield BUSY
 
 
 def _tell_front(document: Document) -> Iterator[str]:
@@ -190,22 +230,26 @@ def _tell_lower_precision(answers: Sequence[Answer], where: Mapping[str, Mapping
     yield Line(name_precision(arm), [told, f"held back: {most.why}", *others])
 
 
-def _tell_next(answers: Sequence[Answer], where: Mapping[str, Mapping[str, str]]) -> Line:
-    """Tell the one command that comes next: to go on, else to ship what the first group ships."""
+def _tell_next(document: Document, where: Mapping[str, Mapping[str, str]]) -> Line:
+    """Tell the one command that comes next: to go on, else to ship what the first group ships that can be."""
+    answers = document.answer
     for answer in answers:
         if answer.goes_on and answer.next:
             return Line("Next", commands=[Command(text=answer.next, remark="goes on where this stopped")])
-    decided = [one for one in answers if one.ship and not leads(one)]
-    first = next((one for one in sorted(decided, key=lambda one: bool(one.no_folder)) if one.next), None)
-    if first and first.next:
-        remark = f"for {name_cell(where[first.group])}; --group names another"
-        return Line("Next", tell_no_folder(first), [Command(text=first.next, remark=remark)])
-    if again := next((answer for answer in answers if answer.next), None):
-        what = "races what is open" if again.next == again.sure.command else "measures again"
-        remark = f"{what} for {name_cell(where[again.group])}"
-        return Line("Next", commands=[Command(text=again.next or "", remark=remark)])
-    told = [*dict.fromkeys(line for one in decided for line in tell_no_folder(one))]
-    return Line("Next", told or [MEASURE_AGAIN if any(one.ship for one in answers) else MEND])
+    ships = {answer.group: next_ships(answer, document.rows_of(answer.group)) for answer in answers}
+    by_use = sorted(answers, key=lambda one: (not ships[one.group], not may_ship(one), bool(one.no_folder)))
+    first = next((one for one in by_use if one.next), by_use[0])
+    rows = document.rows_of(first.group)
+    if first.next is None:
+        told = [*dict.fromkeys(line for one in answers for line in tell_no_folder(one))]
+        return Line("Next", told) if told else tell_next(first, rows)
+    place = f"for {name_cell(where[first.group])}"
+    does = remark_next(first, rows)
+    if ships[first.group]:
+        place, does = place + ("; --group names another" if sum(ships.values()) > 1 else ""), ""
+    return Line(
+        "Next", tell_no_folder(first), [Command(text=first.next, remark=": ".join(filter(None, [place, does])))]
+    )
 
 
 def tell_between(document: Document) -> Line:
@@ -237,16 +281,22 @@ def tabulate_answers(document: Document) -> tuple[list[str], list[dict[str, Cell
     return [name for name in lines[0] if any(str(line[name]) for line in lines)], lines
 
 
+def title_answers(document: Document) -> dict[str, str]:
+    """Return the titles of the columns that tell what to ship."""
+    time = name_time(row.scenario for row in document.rows)
+    return {DECIDED: "", TARGET: "target", TIME: time, COMPARED: "compared"}
+
+
 def _fill_cells(answer: Answer) -> dict[str, Cell]:
     if answer.ship is None:
-        return {DECIDED: Text("no answer", style="yellow"), "target": "", "time": "", "compared": answer.reason or ""}
+        return {DECIDED: Text("no answer", style="yellow"), TARGET: "", TIME: "", COMPARED: answer.reason or ""}
     rivals = ", ".join(fold((short(rival.arm) for rival in answer.tied), NAMED))
     tied = f"tied with {rivals}" if rivals and not leads(answer) else ""
     return {
-        DECIDED: Text(choose_label(answer), style="yellow" if leads(answer) else "bold"),
-        "target": short(answer.ship.arm),
-        "time": write_time(answer.ship.median_ns, choose_unit(answer.ship.median_ns)),
-        "compared": tied or _compare(answer.otherwise) or _compare(answer.sure.closest),
+        DECIDED: Text(choose_label(answer), style="bold" if may_ship(answer) else "yellow"),
+        TARGET: short(answer.ship.arm),
+        TIME: write_time(answer.ship.median_ns, choose_unit(answer.ship.median_ns)),
+        COMPARED: tied or _compare(answer.otherwise) or _compare(answer.sure.closest),
     }
 
 
@@ -263,20 +313,14 @@ def _compare(rival: Rival | None) -> str:
 def _render_grid(document: Document, width: int) -> Iterator[RenderableType]:
     """Render a table of what to ship, a line for each of the first groups; in a narrow terminal a paragraph each."""
     headers, lines = tabulate_answers(document)
-    shown = lines[:SHOWN_GROUPS]
-    table = make_table(
-        headers,
-        shown,
-        left={*headers} - {"time"},
-        titles={DECIDED: "", "time": name_time(row.scenario for row in document.rows)},
-    )
+    shown, titles = lines[:SHOWN_GROUPS], title_answers(document)
+    table = make_table(headers, shown, left={*headers} - {TIME}, titles=titles)
     if fits(table, width):
         yield table
     else:
-        figures = (DECIDED, "target", "time", "compared")
         for line in shown:
-            place = name_cell({name: str(text) for name, text in line.items() if name not in figures})
-            word, *told = (str(line[name]) for name in figures if str(line[name]))
+            place = name_cell({name: str(text) for name, text in line.items() if name not in titles})
+            word, *told = (str(line[name]) for name in titles if str(line[name]))
             yield from write_lines([Line(word, told, subject=place)], width)
     if len(lines) > SHOWN_GROUPS:
         yield Text(f"and {counted(len(lines) - SHOWN_GROUPS, 'group')} more, which --json has")

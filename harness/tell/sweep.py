@@ -13,8 +13,9 @@ from rich.text import Text
 from shootout.core.contract import Value, short
 from shootout.core.exported.request import name_model
 from shootout.core.scenario import find_scenario
+from shootout.tell.answer import choose_label
 from shootout.tell.columns import Cell, fits, make_table, stack_tables, write_figure
-from shootout.tell.compared import REFUSED, SHIPS, Compared
+from shootout.tell.compared import MARKS, REFUSED, SHIPS, Compared
 from shootout.tell.document import Document, Row
 
 REASON = "reason"
@@ -142,7 +143,9 @@ def _order_arms(groups: Sequence[Compared]) -> list[str]:
 
 def tell_marks(groups: Sequence[Compared]) -> Iterator[str]:
     """Explain the marks that stand in the tables of several groups."""
-    yield f"{SHIPS}: ships or leads."
+    labels = {choose_label(found.answer) for found in groups if found.ship and found.answer}
+    if labels:
+        yield f"{SHIPS}: {' or '.join(MARKS[label] for label in MARKS if label in labels)}."
     if any(answer.tied or answer.unsettled for found in groups if (answer := found.answer)):
         yield f"{OPEN}: not distinguished from it."
     if any(found.is_refused(row) for found in groups for row in found.rows):

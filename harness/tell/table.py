@@ -26,7 +26,7 @@ from shootout.tell.columns import (
     make_table,
     stack_tables,
 )
-from shootout.tell.compared import REFUSED, SHIPS, Compared, compare_rows
+from shootout.tell.compared import MARKS, REFUSED, SHIPS, Compared, compare_rows
 from shootout.tell.document import Document, GroupSummary, Row
 from shootout.tell.grid import render_answers, ships_everywhere, tell_group_details
 from shootout.tell.screen import NOTEBOOK_WIDTH, WIDEST, render_pre, write_lines
@@ -51,14 +51,12 @@ _STOPPED = {
     name: Text("failed" if name == "failed" else "not timed", style=style) for name, style in notes.STYLES.items()
 }
 """Stands in place of a comparison, by outcome."""
-SHIPPED = "ships"
+SHIPPED = MARKS["Ship"]
 """Stands in place of a comparison of what is shipped."""
 MORE = "--full adds columns (compute, proof, memory, build) and notes; --json has everything."
 TIMES = f"time: of {SHIPS} its median, of the others that x the ratio."
 INTERVAL = "(a to b): 95 % for all rows together; sure if it excludes 1."
 """Explains what brackets hold, in the tables and in the answer."""
-MARKS = {"Ship": SHIPPED, "Leads": "leads", "Fastest": "fastest"}
-"""What the mark of the first target of an answer says, by the word that the answer begins with."""
 MARKED = f"{REFUSED}: not shipped by default."
 ERRORS = "error: of the outputs, relative to the model in float64."
 ERRORS_OF_LIBRARY = "error: of the outputs, relative to those of {library}, which wrote the file."

@@ -17,6 +17,7 @@ from shootout.tell.ratios import tell_ratio
 
 BUSY_SHARE = 0.5
 """Above this share of disturbed rounds, times are taken from these."""
+BUSY = "the times are of a busy machine: close other programs"
 QUIET_SHARE, NOISY_SHARE = 0.05, 0.2
 """Noise is low up to the first and high from the second on: of the share of disturbed rounds, and of the standard
 deviation between restarts.

@@ -16,7 +16,7 @@ from shootout.tell.columns import BY_HEADER, EXACT, Cell
 from shootout.tell.compared import compare_rows
 from shootout.tell.details import tell_details
 from shootout.tell.document import Document, Row
-from shootout.tell.grid import DECIDED, tabulate_answers, tell_answers, tell_between, tell_group_details
+from shootout.tell.grid import TIME, tabulate_answers, tell_answers, tell_between, tell_group_details, title_answers
 from shootout.tell.machines import list_facts
 from shootout.tell.report import Figure, Line, Report, Table
 from shootout.tell.skipped import tell_missing
@@ -118,11 +118,12 @@ def _is_told(line: Line) -> bool:
 
 def _tabulate_answers(document: Document) -> Table:
     headers, lines = tabulate_answers(document)
+    titles = title_answers(document)
     return Table(
         title="What to ship in each group",
-        headers=["" if name == DECIDED else name for name in headers],
+        headers=[titles.get(name, name) for name in headers],
         rows=[[line[name] for name in headers] for line in lines],
-        left=["" if name == DECIDED else name for name in headers if name != "time"],
+        left=[titles.get(name, name) for name in headers if name != TIME],
     )
 
 
