@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 from rich.console import Console
+from support.kept_screen import hold
 from support.onnx_made import value, write
 
 from shootout.apps.dry_run import screen as dry_run
@@ -56,12 +58,6 @@ def text(found: Plan, max_time_s: float | None = None, policy: str = "") -> list
     return [line.rstrip() for line in captured.get().splitlines()]
 
 
-@pytest.mark.parametrize(("asked", "fewest"), [(0, 2), (4, 4)])
-def test_a_limit_on_the_worst_restart_takes_more_of_them(asked: int, fewest: int):
-    found = planned(targets=("torch-eager", "numpy"), least_restarts=asked, max_restarts=9)
-    assert f"  {fewest} to 9 restarts of 12 rounds" in text(found)
-
-
 @pytest.mark.parametrize(
     ("lengths", "hint"),
     [
@@ -88,61 +84,10 @@ def test_rows_that_are_mostly_padding_have_a_hint_with_a_command_for_their_lengt
     assert ("on average" in given) is bool(hint)
 
 
-def test_a_file_is_looked_at_by_its_header(tmp_path: Path):
-    nodes = [helper.make_node("Conv", ["x", "k"], ["c"]), helper.make_node("Relu", ["c"], ["y"])]
-    weights = {"k": np.zeros((4, 3, 3, 3), np.float32)}
-    path = write(tmp_path / "m.onnx", nodes, [value("x", (None, 3, "h", 10))], [value("y", None)], weights)
-    how = {"model": str(path), "targets": ("numpy",), "shapes": {"x": (2, 3, 10, 10)}}
-    lines = text(planned(**how))
-    assert lines[:5] == [
-        "m.onnx (h=10), batch 2",
-        "  input x float32[x.0, 3, h, 10] as [2, 3, 10, 10], drawn: a picture in [0, 1]",
-        "  note: x.0 taken for the batch",
-        "  8 input sets to rotate through; calibration where something is quantized: 128 drawn sets",
-        f"  2 operations (Conv 1, Relu 1); 108 parameters; {2 * 2 * 64 * 108 / 1e9:.3g} GFLOP a call",
-    ]
-    data = tmp_path / "d.npz"
-    np.savez(data, x=np.zeros((4, 3, 10, 10), np.float32), labels=np.arange(4))
-    given = text(planned(**how, inputs=str(data)))
-    assert given[1].endswith(f"as [2, 3, 10, 10], from {data}")
-    assert given[3] == f"  note: h=10: the size of the rows of {data}"
-    assert given[4] == "  calibration where something is quantized: none of the rows, which are all scored"
-    static = text(planned(**{**how, "targets": ("numpy", "onnxruntime:cpu:int8")}, inputs=str(data)))
-    assert f"  calibration where something is quantized: rows of {data}" in static
-    np.savez(data, x=np.zeros((4, 3, 9, 9), np.float32))
-    unfit = text(planned(**how, calibration=str(data)))
-    assert "calibration where something is quantized: can't be used: " in unfit[3]
-    assert any(line.endswith("computing alone, accuracy, error, what ran, sizes, memory") for line in given)
-
-
-def test_a_guessed_state_is_told_and_so_is_how_to_turn_it_off(tmp_path: Path):
-    nodes = [helper.make_node("Add", ["x", "h"], ["hn"]), helper.make_node("Relu", ["hn"], ["y"])]
-    ends = [value("x", (1, 4)), value("h", (1, 4))], [value("y", (1, 4)), value("hn", (1, 4))]
-    how = {"model": str(write(tmp_path / "m.onnx", nodes, *ends)), "targets": ("numpy",)}
-    told = "  input h float32[1, 4], a state: hn of the call before"
-    guessed = text(planned(**how))
-    assert guessed[2] == f"{told} (by their names; --state none: single calls)"
-    assert guessed[3].startswith("  a stream: clips of 100 calls; calibration")
-    asked = text(planned(**how, state={"h": "hn"}, stream=7))
-    assert (asked[2], asked[3].split(";")[0]) == (told, "  a stream: clips of 7 calls")
-    off = text(planned(**how, state="none"))
-    assert off[2] == "  input h float32[1, 4], drawn: zeros, a state at its start"
-    assert off[3].startswith("  8 input sets")
-
-
 def test_a_grid_of_a_hundred_groups_is_told_by_its_axes():
-    grid = planned(
-        memory=4 * GIB, batch=tuple(range(1, 12)), parameters={"d_model": (*range(1, 10), 65536), "n_layers": (2,)}
-    )
-    lines = text(grid)
+    grid = of_a_grid()
     assert len({group.record.name for group in grid.groups}) == len(grid.groups) == 110
-    assert len(lines) < 20
-    assert lines[0] == "440 cells in 110 groups"
-    assert "  d_model: 10 values: 1, 2, 3, 4, …, 9, 65536" in lines
-    assert "  batch: 11 values: 1, 2, 3, 4, …, 10, 11" in lines
-    assert "  numpy:cpu:fp32: in 99 groups" in lines
-    assert "  skipped in 99 groups: onnxruntime:cpu:fp32: it is not installed. Fix: get it" in lines
-    assert any(line.startswith("  nothing can run in 11 groups, such as residual_mlp (d_model=") for line in lines)
+    assert len(text(grid)) < 20
     data = dry_run.as_data(grid)
     assert (len(data["groups"]), data["cells"]) == (110, 440)
     assert data["axes"]["d_model"] == [*range(1, 10), 65536]
@@ -206,11 +151,7 @@ def test_rounds_take_as_long_as_their_scenario_has_them():
 
 def test_turns_under_sustained_load_share_the_time_that_is_given():
     found = planned(scenario=("sustained",), batch=(1, 8), sustained_s=1_440.0)
-    dealt = "24 min for 4 targets (the control is one), each turn 50 s at least, after a rest of 10 s"
-    assert text(found).count(f"  3 turns of each target: {dealt}") == 2
     assert 1_440 <= dry_run.least_seconds(found) <= dry_run.most_seconds(found) < 1_560
-    more = planned(scenario=("sustained",), max_restarts=6)
-    assert any(line.startswith("  6 turns of each target: 30 min for 4 targets") for line in text(more))
 
 
 def test_no_more_restarts_are_promised_than_the_study_allows():
@@ -254,14 +195,10 @@ def test_the_time_that_was_given_is_what_there_is():
     assert 1 < least < 600
 
 
-def test_a_mix_is_told_with_its_calls_and_a_log_with_its_bins(tmp_path: Path):
-    told = "50 calls in a drawn order: 31 of batch=1, 19 of batch=8"
-    assert told in text(planned(mix="batch=1:50,8:30"))
+def test_the_sizes_of_a_log_are_binned(tmp_path: Path):
     log = tmp_path / "sizes.txt"
     log.write_text("\n".join(["1"] * 60 + ["7"] * 10 + ["8"] * 50))
     of_log = planned(mix=f"batch={log}")
-    binned = f"{log} in 2 bins: each call counts as the largest of its bin, 1.9 % more in all"
-    assert f"50 calls in a drawn order: 25 of batch=1, 25 of batch=8; {binned}" in text(of_log)
     data = dry_run.as_data(of_log)["mix"]
     assert (data["axis"], data["sizes"]) == ("batch", (1, 8))
     assert dry_run.as_data(planned())["mix"] is None
@@ -295,18 +232,59 @@ def test_times_and_the_disk_follow_from_the_bytes_of_weights_and_the_operations_
     assert told(64, 40_000, 60.0)["export_s"] < told(64, 40_000, 600.0)["export_s"], "two input sets in place of all"
 
 
-def test_a_time_that_is_too_short_for_the_export_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(effort, "known_rate", lambda: 1e6)
-    found = planned(model=str(encoder(tmp_path / "m.onnx", 512, 512)), targets=("numpy",))
-    (line,) = (line for line in text(found, 60.0) if line.startswith("goal"))
-    assert "which is too little for the export" in line
-    (line,) = (line for line in text(found) if line.startswith("goal"))
-    assert "too little" not in line
+def of_a_grid() -> Plan:
+    sizes = {"d_model": (*range(1, 10), 65536), "n_layers": (2,)}
+    return planned(memory=4 * GIB, batch=tuple(range(1, 12)), parameters=sizes)
 
 
-def test_the_disk_is_told_where_it_is_worth_a_line():
+def of_a_full_disk() -> Plan:
     found = planned()
-    assert not any(line.startswith("disk") for line in text(found))
     large = replace(found, groups=[replace(found.groups[0], disk_bytes=3_600_000_000)])
-    large = replace(large, here=replace(found.here, disk_bytes=41_000_000_000))
-    assert "disk: about 3.6 GB for exports and builds, 41 GB are free" in text(large)
+    return replace(large, here=replace(found.here, disk_bytes=41_000_000_000))
+
+
+def write_files() -> None:
+    """Write the models and data of the kept screens into the current folder."""
+    pictures = [helper.make_node("Conv", ["x", "k"], ["c"]), helper.make_node("Relu", ["c"], ["y"])]
+    weights = {"k": np.zeros((4, 3, 3, 3), np.float32)}
+    write(Path("picture.onnx"), pictures, [value("x", (None, 3, "h", 10))], [value("y", None)], weights)
+    np.savez("rows.npz", x=np.zeros((4, 3, 10, 10), np.float32), labels=np.arange(4))
+    np.savez("small.npz", x=np.zeros((4, 3, 9, 9), np.float32))
+    states = [helper.make_node("Add", ["x", "h"], ["hn"]), helper.make_node("Relu", ["hn"], ["y"])]
+    ends = [value("x", (1, 4)), value("h", (1, 4))], [value("y", (1, 4)), value("hn", (1, 4))]
+    write(Path("state.onnx"), states, *ends)
+    encoder(Path("slow.onnx"), 512, 512)
+    Path("sizes.txt").write_text("\n".join(["1"] * 60 + ["7"] * 10 + ["8"] * 50))
+
+
+ONE: dict[str, Any] = {"targets": ("numpy",)}
+PICTURE: dict[str, Any] = {"model": "picture.onnx", "shapes": {"x": (2, 3, 10, 10)}, **ONE}
+STATE: dict[str, Any] = {"model": "state.onnx", **ONE}
+STATIC = {**PICTURE, "targets": ("numpy", "onnxruntime:cpu:int8"), "inputs": "rows.npz"}
+SCREENS: dict[str, Callable[[], list[str]]] = {
+    "a limit on the worst restart": lambda: text(planned(**ONE, least_restarts=4, max_restarts=9)),
+    "a file": lambda: text(planned(**PICTURE)),
+    "rows": lambda: text(planned(**PICTURE, inputs="rows.npz")),
+    "rows, and static quantization": lambda: text(planned(**STATIC)),
+    "calibration that does not fit": lambda: text(planned(**PICTURE, calibration="small.npz")),
+    "a state by its names": lambda: text(planned(**STATE)),
+    "a state that is given": lambda: text(planned(**STATE, state={"h": "hn"}, stream=7)),
+    "no state": lambda: text(planned(**STATE, state="none")),
+    "a grid": lambda: text(of_a_grid()),
+    "turns": lambda: text(planned(scenario=("sustained",), batch=(1, 8), sustained_s=1_440.0)),
+    "more turns": lambda: text(planned(scenario=("sustained",), max_restarts=6)),
+    "a mix": lambda: text(planned(mix="batch=1:50,8:30")),
+    "a log": lambda: text(planned(mix="batch=sizes.txt")),
+    "too little time for the export": lambda: text(planned(model="slow.onnx", **ONE), 60.0),
+    "the same with time": lambda: text(planned(model="slow.onnx", **ONE)),
+    "a full disk": lambda: text(of_a_full_disk()),
+}
+
+
+def test_what_is_told_of_a_plan_is_what_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for rate in ("known_rate", "product_rate"):
+        monkeypatch.setattr(effort, rate, lambda: 1e6)
+    monkeypatch.chdir(tmp_path)
+    write_files()
+    told = "\n".join("\n".join([f"== {name}", *show(), ""]) for name, show in SCREENS.items())
+    hold("dry-run", told.replace(f"{tmp_path}/", ""))
