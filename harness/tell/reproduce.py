@@ -92,7 +92,7 @@ class Begun:
 
     def under(self, policy: Path) -> Begun:
         """Return the same for a run that another policy's file decides on: a new one if it was begun with its own."""
-        at = [*self.words].index("--policy") + 1 if "--policy" in self.words else 0
+        at = [*self.words].index("--policy") + 1 if "--policy" in self.words[:-1] else 0
         if not at or Path(self.words[at]).expanduser().resolve() == policy.resolve():
             return self
         return replace(self, words=(*self.words[:at], str(policy), *self.words[at + 1 :]), is_other=True)
@@ -175,17 +175,17 @@ def find_base(run: Path, began_in: str) -> Path | None:
 def relocate(words: Sequence[str], base: Path | None) -> tuple[str, ...]:
     """Return words that were typed in a folder with the files that they name as seen from the current folder.
 
+    An option and its value are two words then, however they were typed.
+
     Args:
         words: a command's name and what follows, or options with their values alone.
         base: that folder; None: it is the current one.
     """
-    if base is None:
-        return tuple(words)
     found, option = list[str](), ""
     for index, word in enumerate(words):
         name, equals, value = word.partition("=")
         if word.startswith("--"):
-            found.append(f"{name}={relocate_value(name, value, base)}" if equals else word)
+            found += [name, relocate_value(name, value, base)] if equals else [word]
             option = "" if equals or name in _SWITCHES else name
         else:
             is_command = index == 0

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from support.races.candidates import question
 from support.races.cells import cell, fidelity, row
+from support.races.made import header
 
 from shootout.apps.judge.decide.candidates import candidate_of
 from shootout.apps.judge.decide.decision import decide
@@ -77,12 +78,13 @@ def test_a_step_of_training_has_no_next_command():
 def test_what_goes_on_under_another_policy_is_a_new_run_under_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     words = ["shootout", "run", "net.onnx"]
-    own = Begun(folder=Path("results/a"), words=[*words, "--policy", "deploy.toml"])
+    own = Begun.of_run(Path("results/a"), header(command=("run", "net.onnx", "--policy=deploy.toml")))
     assert own.under(Path("./deploy.toml")) == own
     other = own.under(Path("strict.toml")).resume("5m")
     assert other == "shootout run net.onnx --policy strict.toml --max-time 5m"
-    without = Begun(folder=Path("a"), words=words).under(Path("strict.toml"))
-    assert without.resume("") == "shootout run net.onnx --out a"
+    for end in ([], ["--policy"]):
+        without = Begun(folder=Path("a"), words=[*words, *end]).under(Path("strict.toml"))
+        assert without.resume("") == " ".join(["shootout run net.onnx", *end, "--out a"])
 
 
 def test_a_run_under_another_policy_does_not_go_on_with_this_one():
