@@ -128,7 +128,7 @@ def _count_labels(labels: Sequence[tuple[str, str]], groups: int) -> Iterator[st
     is_shared = len({label for _, label in labels}) == 1
     of = f" of {counted(groups, 'group')}"
     for arm, counts in sorted(by_arm.items(), key=lambda item: -item[1].total()):
-        told = [f"{'' if is_shared else f'{MARKS[label]} '}in {count}" for label, count in counts.most_common()]
+        told = [f"{'' if is_shared else f'{MARKS[label]} '}in {counts[label]}" for label in MARKS if label in counts]
         told[0], of = told[0] + of, ""
         yield f"{short(arm)} {', '.join(told)}"
 

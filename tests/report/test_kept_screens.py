@@ -45,9 +45,14 @@ def test_no_line_is_wider_than_the_screen(name: str, width: int):
     assert max(map(len, shown(name, width).splitlines())) <= width
 
 
-@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize(
+    ("name", "full"),
+    [
+        *((name, full) for name in RUNS for full in (False, True)),
+        *(pytest.param(name, True, marks=pytest.mark.long) for name in LARGE),  # else a table without room is left out
+    ],
+)
 @pytest.mark.parametrize("width", [60, 80, 100, 140])
-@pytest.mark.parametrize("name", [*RUNS, *(pytest.param(name, marks=pytest.mark.long) for name in LARGE)])
 def test_a_targets_name_breaks_only_behind_a_colon_or_a_plus(name: str, width: int, full: bool):
     whole, text = shown(name, 400, full=full), shown(name, width, full=full)
     names = [short(row.arm) for row in read(name).document.rows if short(row.arm) in whole]

@@ -115,6 +115,11 @@ def of_lower_precisions() -> Document:
     return of(*cells)
 
 
+def of_one_decided() -> Document:
+    rows = row("slow", 2e6, **MINE), row("fast", 5e5, **MINE)
+    return of(*(at(batch, *rows, within=math.inf) for batch in (1, 2)), at(4, *rows))
+
+
 def of_biased_controls() -> Document:
     rows = row("slow", 2e6, **MINE), row("fast", 5e5, **MINE)
     return of(*(at(batch, *rows, unvouched="the control differs", control_holds=False) for batch in (1, 2)))
@@ -126,6 +131,7 @@ STATES: dict[str, Callable[[], Document]] = {
     "all states": of_all_states,
     "two axes": of_two_axes,
     "nothing decided": of_none,
+    "one of three decided": of_one_decided,
     "no answer": of_biased_controls,
     "threads that aren't set in one group": of_default_threads,
     "threads that aren't set": of_one_default,
