@@ -58,8 +58,10 @@ PROBABILITIES = "probabilities"
 TOO_FEW = "too few restarts yet"
 UNPROVEN = "not shipped: no plain FP32 was raced beside it"
 MEASURE_AGAIN = "measure again; `shootout doctor` tells what is noisy or missing here"
+REPEAT = "repeat the command or call that began this run, with the same out and more time"
 MEND = "why each target has no time stands below the table; `shootout doctor` tells what works here"
 """What to do if nothing has a time."""
+TELLS_LOSS = "tells what a lower precision loses against FP32"
 CHOICES = {
     "smaller install": "smaller install",
     "smaller artifact": "smaller artifact",
@@ -167,9 +169,9 @@ def is_unproven(answer: Answer) -> bool:
 
 def qualify(answer: Answer) -> str:
     """Return what follows the name of what is shipped if no comparison supports it; "" if one does."""
-    if is_unproven(answer):
-        return ", not shipped"
-    return SO_FAR if leads(answer) else ALONE if answer.alone else ""
+    if leads(answer):
+        return SO_FAR
+    return ", not shipped" if is_unproven(answer) else ALONE if answer.alone else ""
 
 
 def tell_question(answer: Answer, rows: Sequence[Row], documents: Sequence[Document]) -> Line:
@@ -326,10 +328,11 @@ def tell_next(answer: Answer, rows: Sequence[Row]) -> Line:
         return Line("Next", told, [Command(text=answer.next, remark=remark_next(answer, rows))])
     if is_unproven(answer):
         return Line("Next", ["race plain FP32 beside it: without it, nothing tells what a lower precision loses"])
-    if answer.ship and not answer.reason:
-        return Line("Next", told)
-    measured = any(row.end_to_end for row in rows)
-    return Line("Next", [MEASURE_AGAIN if measured else MEND])
+    if answer.goes_on:
+        return Line("Next", [REPEAT])
+    if leads(answer) or answer.sure.control_holds is False:
+        return Line("Next", [MEASURE_AGAIN])
+    return Line("Next", told if any(row.end_to_end for row in rows) else [MEND])
 
 
 def next_ships(answer: Answer, rows: Sequence[Row]) -> bool:
@@ -360,8 +363,12 @@ def remark_next(answer: Answer, rows: Sequence[Row]) -> str:
     if answer.ship and not leads(answer):
         if next_ships(answer, rows):
             return "writes a folder to deploy"
-        is_enough = is_unproven(answer) or answer.no_folder or _sets_threads(answer, rows)
+        if is_unproven(answer):
+            return TELLS_LOSS if answer.next and answer.next.startswith("shootout run") else ""
+        is_enough = answer.no_folder or _sets_threads(answer, rows)
         return "" if is_enough else "measures it with a set number of threads, which a folder needs"
+    if answer.ship is None:
+        return "measures what isn't known"
     return "races what is open" if answer.next == answer.sure.command else "measures it again"
 
 

@@ -17,6 +17,7 @@ from shootout.core.journal.records import Ended, Rounds
 from shootout.core.journal.records import Line as JournalLine
 from shootout.core.stats.verdicts import MAX_ESTIMATE, Verdict
 from shootout.core.units import counted, duration, seconds, size, span
+from shootout.tell.answer import REPEAT, leads
 from shootout.tell.ceilings import tell_ceilings
 from shootout.tell.columns import error
 from shootout.tell.document import Document, Gpu, GroupSummary, NearestOpen, Ratio, Row
@@ -219,14 +220,14 @@ def tell_run(document: Document, *, full: bool, width: int = ANY_WIDTH) -> list[
 
     Args:
         width: in letters.
-        full: then what was set, where the time went, and how the run goes on; a run without a next command tells
-            that in any case.
+        full: then what was set, where the time went, and how the run goes on; a run whose answers don't tell how it
+            goes on tells that in any case.
     """
     told = [*write_lines(tell_missing(document.answer, [document]), width)]
     if full:
         told += [Text(line, style="dim") for line in tell_circumstances(document)]
     told += [Text(f"warning: {warning}", style="yellow") for warning in document.warnings]
-    if full or not any(answer.next for answer in document.answer):
+    if full or not any(answer.next or answer.goes_on for answer in document.answer):
         told += write_lines(tell_end(document), width)
     return told
 
@@ -339,11 +340,12 @@ def tell_end(document: Document) -> Iterator[Line]:
     if not document.complete:
         stopped = document.budget_s is not None
         why = f"the race stopped after {span(document.budget_s or 0.0)}" if stopped else "this run is unfinished"
-        how = "it goes on by" if document.resume else "repeat the command that began it, with the same --out"
+        how = "it goes on by" if document.resume else REPEAT
         commands = [Command(text=document.resume)] if document.resume else []
         yield Line("End", [f"{why}; what is built and measured is kept; {how}"], commands)
-    if document.nearest_open:
-        yield Line("Open", [tell_nearest(document.nearest_open)])
+    nearest = document.nearest_open
+    if nearest and not any(leads(answer) for answer in document.answer if answer.group == nearest.group):
+        yield Line("Open", [tell_nearest(nearest)])  # else the answer's own line tells what is open
 
 
 def tell_nearest(nearest: NearestOpen) -> str:

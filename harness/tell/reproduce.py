@@ -32,6 +32,7 @@ MORE_TIME = "5m"
 SHAPES = re.compile(r"dynamic|bucket-\d+")
 """Words of schemes that say how sizes that vary are run."""
 _FLAGS = {keyword: flag.name for keyword, flag in flags_of(RunOptions).items()}
+TARGETS = _FLAGS["backends"]
 _TUNING = {keyword: flag.name for keyword, flag in flags_of(TuneOptions).items()}
 _RANKING = frozenset(flag.name for flag in flags_of(SensitivityOptions).values())
 _ALL_FLAGS = {flag.name: flag for table in (TuneOptions, RunOptions) for flag in flags_of(table).values()}
@@ -305,7 +306,7 @@ def search_mix(options: Iterable[tuple[str, str]], backends: str, precision: str
         options: those that race the target (see `options`); `tune` doesn't have all of them.
         limit: the option and its value, unless the options have it.
     """
-    own = {_FLAGS["backends"]: backends, _TUNING["precision"]: precision}
+    own = {TARGETS: backends, _TUNING["precision"]: precision}
     kept = [(name, value) for name, value in options if name in _TUNING.values() and name not in own]
     kept += [*own.items(), *([] if limit[0] in dict(kept) else [limit])]
     return f"shootout tune {join(kept)}"
@@ -332,6 +333,17 @@ def find_typed(model: str) -> str:
     return find(model)
 
 
+def add_options(options: Iterable[tuple[str, str]], more: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return options with more: a target is added to the others, each other value takes the place of the former."""
+    several: dict[str, list[str]] = {}
+    for name, value in more:
+        several.setdefault(name, []).append(value)
+    targets = several.pop(TARGETS, [])
+    kept = [(name, value) for name, value in options if name not in several]
+    found = [(name, ",".join(dict.fromkeys([value, *targets])) if name == TARGETS else value) for name, value in kept]
+    return [*found, *((name, ",".join(dict.fromkeys(values))) for name, values in several.items())]
+
+
 def at_sizes(options: Iterable[tuple[str, str]], axis: str, sizes: Iterable[int]) -> list[tuple[str, str]]:
     """Return options that race one size as those that race several along an axis."""
     flag, start = (_FLAGS[axis], "") if axis in ("batch", "threads") else (_FLAGS["parameters"], f"{axis}=")
@@ -342,8 +354,7 @@ def at_sizes(options: Iterable[tuple[str, str]], axis: str, sizes: Iterable[int]
 def at_one_size(options: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     """Return options that race varying sizes as those that race the one size among them, each target once."""
     kept = [(name, value) for name, value in options if name != _FLAGS["scenario"] or not find_scenario(value).varies]
-    is_target = _FLAGS["backends"]
-    return [(name, _without_shapes(value) if name == is_target else value) for name, value in kept]
+    return [(name, _without_shapes(value) if name == TARGETS else value) for name, value in kept]
 
 
 def _without_shapes(targets: str) -> str:

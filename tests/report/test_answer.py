@@ -14,8 +14,8 @@ from support.kept_screen import hold
 from support.plain import as_plain
 from support.races.cells import cell, comparison, document, fidelity, row
 
-from shootout.core.contract import NotRunKind
-from shootout.tell.answer import leads
+from shootout.core.contract import NotRunKind, OutputError
+from shootout.tell.answer import PROBABILITIES, leads
 from shootout.tell.document import Document, Why, ratio_of
 from shootout.tell.grid import render_answers
 from shootout.tell.reproduce import name_free
@@ -76,6 +76,21 @@ def of_a_library() -> Document:
     return of(row("onnxruntime", 9e5, **mine), row("xgboost", 5e5, **mine))
 
 
+def of_trees() -> Document:
+    """A classifier's classes are those of the library that wrote its file, on most rows."""
+    mine = {"model": "/c/exported/trees-1/forest.ubj.onnx", "executed": {"library": "xgboost", "version": "3.2.0"}}
+    output = OutputError(name=PROBABILITIES, relative_l2=1e-7)
+    same = fidelity(top1_agreement=0.9987, by_output=(output,))
+    return of(row("xgboost", 9e5, **mine), row("onnxruntime", 5e5, fidelity=same, **mine))
+
+
+def of_scores_without_fp32() -> Document:
+    """A metric scored INT8 alone, whose loss is one against plain FP32."""
+    scored = fidelity(1.9e-3, (-0.002, 0.004, SLOW.arm))
+    metric = scored.metric.model_copy(update={"change": None, "standing": None}) if scored.metric else None
+    return of(INT8.model_copy(update={"fidelity": replace(scored, metric=metric)}))
+
+
 def of_sizes() -> Document:
     facts: dict[str, Any] = {"scenario": "varying", "parameters": {"n": 64}, **MINE}
     return of(row("slow", 2e6, **facts), row("fast", 5e5, **facts))
@@ -109,6 +124,16 @@ STATES: dict[str, Callable[[], Document]] = {
         of(SLOW, FAST, FAR, within=0.3, restarts_needed=lambda *_: None), void_share=0.85, sd=0.4
     ),
     "one restart": of_one_restart,
+    "leads, begun from Python": lambda: of(SLOW, FAST, FAR, within=0.3, complete=False, command=""),
+    "too noisy, begun from Python": lambda: of(
+        SLOW, FAST, FAR, within=0.3, restarts_needed=lambda *_: None, complete=False, command=""
+    ),
+    "too noisy, begun from Python, and over": lambda: of(
+        SLOW, FAST, FAR, within=0.3, restarts_needed=lambda *_: None, command=""
+    ),
+    "leads, not all reached": lambda: of(
+        SLOW, FAST, FAR, row("late", None, **LATE, **MINE), within=0.3, complete=False
+    ),
     "not all reached": lambda: of(SLOW, FAST, row("late", None, **LATE, **MINE), complete=False),
     "no control yet": lambda: of(SLOW, FAST, unvouched="the copy had no time yet", control_holds=None, complete=False),
     "the control differs": lambda: of(SLOW, FAST, unvouched="the control differs", control_holds=False),
@@ -118,11 +143,19 @@ STATES: dict[str, Callable[[], Document]] = {
     "no gain": of_no_gain,
     "no gain, and no cause known": lambda: of(SLOW, FAST, INT8.model_copy(update={"end_to_end": FAR.end_to_end})),
     "one target": lambda: of(FAST, control_holds=None),
+    "one FP32 target": lambda: of(FAST, INT8),
+    "scores without FP32": of_scores_without_fp32,
     "lower precisions alone": lambda: of(row("slow:cpu:int8", 2e6, **MINE), INT8),
     "on another machine": lambda: of(SLOW, FAST, on="pi@kitchen", given={"inputs": "data/X.npz"}),
     "a training step": lambda: of(*(one.model_copy(update=OF_A_STEP) for one in (SLOW, FAST))),
+    "threads that aren't set": lambda: of(
+        *(one.model_copy(update={"threads": 0, "executed": {"threads": 2}}) for one in (SLOW, FAST))
+    ),
+    "a GPU wins": lambda: of(SLOW, row("fast:cuda:fp32", 5e5, **MINE)),
+    "a stream": lambda: of(SLOW, FAST.model_copy(update={"real_time_factor": 0.031})),
     "varying sizes": of_sizes,
     "a library's own call": of_a_library,
+    "a file of trees": of_trees,
     "outputs that were refused": of_refused_outputs,
     "unsound": lambda: of(SLOW, FAST, FAR, withheld=lambda arm: "no steady state" if "far" in arm else None),
 }
@@ -148,7 +181,7 @@ def test_an_answer_has_at_most_ten_lines_and_one_next_command_at_any_width(name:
     for width in range(40, 105, 5):
         text = as_plain(render_answers(found, width), width)
         long = max(map(len, shlex.split(answer.next or "")), default=0)
-        assert max(map(len, text.splitlines())) <= max(width, long + len("        "))
+        assert max(map(len, text.splitlines())) <= max(width, len("        ") + long + len(" \\"))
         assert (answer.next or "") in " ".join(text.replace("\\\n", " ").split())
 
 

@@ -135,8 +135,7 @@ def test_an_unfinished_race_goes_on_for_that():
     begun = {"command": "shootout run toy", "run": "results/toy/now"}
     sure = choose(cell(SLOW, FAST, row("near", 515), **facts, **begun)).sure
     assert sure.command == "shootout run toy --out results/toy/now --max-time 2m", "27 more, of 3 s"
-    assert choose(cell(SLOW, FAST, row("near", 515), **facts)).sure.command is None, "from Python nothing is typed"
-    for ended in ({"aim": "baseline"}, {"complete": True}):
+    for ended in ({"aim": "baseline"}, {"complete": True}, {"command": ""}):  # from Python nothing is typed
         other = choose(cell(SLOW, FAST, row("near", 515), **{**facts, **begun, **ended})).sure.command
         assert other
         assert "--out" not in other, "the same command wouldn't race for the best any more"

@@ -11,5 +11,6 @@ from rich.console import Console, Group, RenderableType
 def as_plain(parts: Sequence[RenderableType], width: int) -> str:
     """Render as plain text, without blanks at the right; no text is markup."""
     console = Console(width=width, file=StringIO(), markup=False, emoji=False, highlight=False, color_system=None)
-    lines = console.render_lines(Group(*parts), pad=False)
-    return "\n".join("".join(part.text for part in line).rstrip() for line in lines).strip("\n")
+    with console.capture() as shown:
+        console.print(Group(*parts), crop=False)
+    return "\n".join(line.rstrip() for line in shown.get().split("\n")).strip("\n")

@@ -7,14 +7,15 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from shootout.core.constants import MAX_RESTARTS_IN_TIME
+from shootout.core.constants import MAX_RESTARTS_IN_TIME, SHIPPED
+from shootout.core.contract import Precision
 from shootout.core.results.group import Group, unfit_for, unvouched
 from shootout.core.schemes import is_exact
 from shootout.core.stats.goals import Aim
 from shootout.core.stats.verdicts import Comparison, Verdict
 from shootout.tell.document import GroupSummary, Ratio, Row, ratio_of
 from shootout.tell.machines import Machine
-from shootout.tell.reproduce import Begun
+from shootout.tell.reproduce import TARGETS, Begun, Options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +63,8 @@ class Cell:
 
     @property
     def goes_on(self) -> bool:
-        """Return True if the same command, given more time, goes on until the fastest arm is known."""
-        return not self.complete and self.aim == "best"
+        """Return True if its run's command, which is known, goes on until the fastest arm is known, given more time."""
+        return not self.complete and self.aim == "best" and bool(self.begun.words)
 
     def judged(self, arm: str, other: str) -> Comparison | None:
         """Return the first one's time ÷ the other's, without a verdict where none stands."""
@@ -95,6 +96,27 @@ def quality_of(row: Row) -> dict[str, Any]:
     }
 
 
+def name_data(cell: Cell, row: Row) -> Options:
+    """Return the options that give a run what tells how good a row's outputs are, except for those that it was given.
+
+    Its backend's plain FP32 is one if none was raced, since a loss is one against that.
+    """
+    fidelity = row.fidelity
+    needed = [("--inputs", "X.npz"), ("--labels", "Y.npz")]
+    if fidelity and fidelity.top1_agreement is None:  # its first output holds no classes' scores
+        needed = [("--inputs", "X.npz"), ("--truth", "Y.npz"), ("--metric", "auto")]
+    if fidelity and (steps := fidelity.by_step):
+        needed.insert(0, ("--stream", str(steps[-1].step)))
+    return tuple(one for one in needed if one[0].removeprefix("--") not in cell.begun.given) + name_plain(cell, row)
+
+
+def name_plain(cell: Cell, row: Row) -> Options:
+    """Return the option that races the plain FP32 of a row's backend; none if any FP32 was tried, or it is a folder."""
+    if row.backend.startswith(f"{SHIPPED}:") or any(is_exact(o.precision, o.scheme, o.file) for o in cell.rows):
+        return ()
+    return ((TARGETS, f"{row.backend}:{row.device}:{Precision.FP32}"),)
+
+
 def make_cells(
     groups: Sequence[Group],
     summaries: Sequence[GroupSummary],
@@ -122,15 +144,15 @@ def _make_cell(
     known, rules = group.evidence("end_to_end"), group.rules
     aim, arms = rules.goal.aim, {arm.label: arm for arm in group.record.arms}
     # two arms alone have α to themselves
-    ahead = known if aim == "best" and not complete else replace(known, rules=replace(rules, comparisons=1))
+    alone = replace(known, rules=replace(rules, comparisons=1))
 
     def needed(one: str, other: str) -> int | None:
-        found = ahead.compare_rivals(one, other)
+        found = (known if cell.goes_on else alone).compare_rivals(one, other)
         if found is None:
             return None
         return found.restarts if found.decided else found.restarts_needed
 
-    return Cell(
+    cell = Cell(
         group=summary.name,
         baseline=summary.baseline,
         restarts=summary.restarts,
@@ -150,3 +172,4 @@ def _make_cell(
         is_scored=any(line.scores for line in group.checked.values()),
         complete=complete,
     )
+    return cell

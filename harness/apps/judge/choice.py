@@ -91,7 +91,7 @@ def _answer_nothing(cell: Cell, reason: str, unsound: Mapping[str, str]) -> Answ
         not_raced=_group_not_raced(cell),
         inputs=_name_inputs(cell),
         next=measure_again(cell) if is_biased else go_on(cell),
-        goes_on=not is_biased and go_on(cell) is not None,
+        goes_on=not is_biased and not cell.complete,
     )
 
 
@@ -130,8 +130,8 @@ def _describe_choice(cell: Cell, led: Led, sound: Sequence[Row], unsound: Mappin
     elif sure.command:
         command, goes_on = sure.command, cell.goes_on
     else:
-        more = go_on(cell) if cell.control_holds is not False else None
-        command, goes_on = more or measure_again(cell), more is not None
+        goes_on = cell.control_holds is not False and not cell.complete
+        command = go_on(cell) if goes_on else measure_again(cell)
     return Answer(
         group=cell.group,
         ship=describe_shipped(shipped, cell),

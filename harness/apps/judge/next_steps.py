@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 
 from shootout import models
-from shootout.apps.judge.cell import Cell, quality_of
+from shootout.apps.judge.cell import Cell, name_data, name_plain, quality_of
 from shootout.apps.judge.decide.candidates import Candidate, Question, candidate_of
 from shootout.apps.judge.decide.loosen import loosen
 from shootout.apps.judge.decide.policy import Objective, Policy, write_policy
@@ -85,10 +85,13 @@ def find_next(cell: Cell, shipped: Row, instead: Rival | None) -> str | None:
     Args:
         instead: what is shipped in place of it.
     """
+    arms = [row.arm for row in cell.rows if row.group == cell.group and row.end_to_end]
     if find_scenario(shipped.scenario).varies:
-        return _race_one_size(cell, [row.arm for row in cell.rows if row.group == cell.group and row.end_to_end])
+        return _race_one_size(cell, arms)
     if not admits(shipped) and not is_exact(shipped.precision, shipped.scheme, shipped.file):
-        return command_to_measure(cell, [shipped.arm], shipped) or command_to_accept(cell, shipped)
+        plain = name_plain(cell, shipped)
+        beside = _run(reproduce.add_options(cell.again(arms), plain)) if plain else None
+        return command_to_measure(cell, arms, shipped) or beside or command_to_accept(cell, shipped)
     if not instead and why_no_folder(shipped):
         return None
     if shipped.threads == 0:  # nor can a number of threads that isn't set
@@ -186,8 +189,8 @@ def command_to_settle(cell: Cell, arms: Sequence[str], seconds: float) -> str | 
 
 
 def needs_data(needs: Options) -> bool:
-    """Tell whether options name data that only the user has."""
-    return any(name == "--inputs" for name, _ in needs)
+    """Tell whether options name data that only the user has, or another target: no policy adds these to a run."""
+    return any(name in ("--inputs", "--labels", "--truth", reproduce.TARGETS) for name, _ in needs)
 
 
 def resume_question(question: Question, needs: Collection[Options] = ()) -> str | None:
@@ -217,12 +220,7 @@ def measure_more(question: Question, candidate: Candidate, needs: Collection[Opt
     if is_enough and cell.begun.words and cell.aim == "best":
         # all its targets, since the choice is among them, and all that its policy needs
         return cell.begun.repeat(reproduce.join(MORE_RESTARTS))
-    values: dict[str, list[str]] = {}
-    for name, value in (option for need in needs for option in need):
-        values.setdefault(name, []).append(value)
-    several = {name: ",".join(dict.fromkeys(given)) for name, given in values.items()}
-    own = [(name, value) for name, value in cell.again([candidate.row.arm]) if name not in several]
-    return _run([*own, *several.items()])
+    return _run(reproduce.add_options(cell.again([candidate.row.arm]), (option for need in needs for option in need)))
 
 
 def describe_refused(cell: Cell, row: Row, ratio: Ratio | None, arms: Sequence[str]) -> WouldChange:
@@ -253,22 +251,13 @@ def command_to_measure(cell: Cell, arms: Sequence[str], row: Row) -> str | None:
 
     More rows of labels are for the user to find: there is no command for a row whose accuracy is known too roughly.
     """
-    fidelity = row.fidelity
-    if fidelity is None or cell.is_scored or row.model in models.names():
+    if row.fidelity is None or cell.is_scored or row.model in models.names():
         return None
     is_of_several = find_scenario(row.scenario).varies or (cell.named and row.parameters)
-    told = (None if is_of_several else cell.begun.repeat()) or _race_one_size(cell, arms)
-    needed = {"inputs": "X.npz", "labels": "Y.npz"}
-    if fidelity.top1_agreement is None:  # its first output holds no classes' scores
-        needed = {"inputs": "X.npz", "truth": "Y.npz", "metric": "auto"}
-    if steps := fidelity.by_step:
-        needed = {"stream": str(steps[-1].step), **needed}
-    return " ".join(
-        [
-            told or _race_one_size(cell, arms),
-            *(f"--{name} {file}" for name, file in needed.items() if name not in cell.begun.given),
-        ]
-    )
+    needed = name_data(cell, row)
+    if is_of_several or not cell.begun.words or name_plain(cell, row):
+        return _run(reproduce.add_options(reproduce.at_one_size(cell.again(arms)), needed))
+    return cell.begun.repeat(reproduce.join(needed))
 
 
 def command_to_explain(cell: Cell, row: Row) -> str | None:

@@ -33,7 +33,7 @@ from shootout.core.contract import Array, short
 from shootout.core.errors import ExitCode, UsageError
 from shootout.core.stats.readings import LEAST_TAILS, median
 from shootout.core.stats.verdicts import Comparison, Verdict
-from shootout.tell.document import Choice, Finding, Part, Ratio, ratio_of, stand
+from shootout.tell.document import Choice, Finding, Part, Ratio, Rival, ratio_of, stand
 from shootout.tell.limits import Standing
 
 DRAWS, SEED = 1_000, 0
@@ -226,7 +226,7 @@ def _choose_met(
         "outcome": outcome,
         **vars(led.choice),
         "chosen": None if led.choice.reason else led.first,
-        "settle": _settle_nearest(measures, led.first, ratios, led.open),
+        "settle": _settle_open(measures, led.first, ratios, led.choice.unsettled or led.choice.tied),
         "candidates": tuple(_compare(one, ratios.get(one.candidate), led) for one in judged),
         "stability": find_stability(policy, sorted(met, key=lambda one: ordered[one.label]), measures, compared),
     }
@@ -239,22 +239,21 @@ def _compare(judged: Judged, ratio: Ratio | None, led: Led) -> Judged:
     return judged.model_copy(update={"ratio": ratio, "lost_to": lost_to})
 
 
-def _settle_nearest(
-    measures: Mapping[str, ObjectiveValue], chosen: str, ratios: Mapping[str, Ratio], others: Iterable[str]
+def _settle_open(
+    measures: Mapping[str, ObjectiveValue], chosen: str, ratios: Mapping[str, Ratio], others: Iterable[Rival]
 ) -> str | None:
-    """Return the command that tells the chosen one from the nearest that may be as good, if they met in a race."""
+    """Return the command that tells the chosen one from all others that are open, if they met it in a race."""
     mine = measures[chosen].play
     if mine is None or measures[chosen].scope != "end_to_end":
         return None  # a race goes on until times are told apart
     cell, arm = mine.cell, mine.row.arm
-    for other in others:
-        play = measures[other].play
-        if play and play.cell is cell:
-            needed = cell.restarts_needed(play.row.arm, arm)
-            seconds = seconds_to_settle(cell, ratios[other].restarts, needed)
-            if seconds is not None and (command := command_to_settle(cell, [arm, play.row.arm], seconds)):
-                return command
-    return None
+    open_ = {one.arm: play.row.arm for one in others if (play := measures[one.arm].play) and play.cell is cell}
+    takes = [
+        seconds_to_settle(cell, ratios[label].restarts, cell.restarts_needed(rival, arm))
+        for label, rival in open_.items()
+    ]
+    known = [seconds for seconds in takes if seconds is not None]
+    return command_to_settle(cell, [arm, *open_.values()], max(known)) if known else None
 
 
 def find_stability(

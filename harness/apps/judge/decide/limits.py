@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from shootout.apps.judge.cell import is_plain
+from shootout.apps.judge.cell import is_plain, name_data, name_plain
 from shootout.apps.judge.decide.candidates import ONE_BY_ONE, Candidate
 from shootout.apps.judge.decide.objective import (
     ALONE,
@@ -46,7 +46,6 @@ Except for limits that the run judged: each has 5 % of its own.
 """
 SPREAD = frozenset({Limit.P99, Limit.READY, Limit.CPU, Limit.RATE, Limit.COST})
 """Limits whose bound is the worst of several restarts."""
-WITH_METRIC: Options = (("--inputs", "data.npz"), ("--labels", "labels.npz"))
 _NEVER_ALONE = "never timed one call after another"
 WITH_POLICY: Options = (("--policy", "deploy.toml"), *MORE_RESTARTS)
 """The options that make a run read more of long calls."""
@@ -432,8 +431,8 @@ def _bound_metric(asked: _Asked) -> Bounds:
 
 def _without_metric(asked: _Asked) -> Bounds:
     """Return that there is none, and what would tell; a metric that failed says so itself."""
-    is_scored = any(play.cell.is_scored for play in asked.candidate.plays)
-    return Bounds(reason="no metric is measured", needs=() if is_scored else WITH_METRIC)
+    is_scored, play = any(play.cell.is_scored for play in asked.candidate.plays), asked.candidate.play
+    return Bounds(reason="no metric is measured", needs=() if is_scored else name_data(play.cell, play.row))
 
 
 def _bound_mean_score(metric: Metric, asked: _Asked) -> Bounds:
@@ -479,7 +478,8 @@ def _scale(figure: Bounds, by: float) -> Bounds:
 
 def _bound_drop_of_output(metric: Metric, asked: _Asked) -> Bounds:
     if (change := metric.change) is None:
-        return Bounds(reason=f"{metric.name} has no score of plain FP32 to compare with")
+        needs = name_plain(asked.candidate.play.cell, asked.row)
+        return Bounds(reason=f"{metric.name} has no score of plain FP32 to compare with", needs=needs)
     sign = 1.0 if metric.lower_is_better else -1.0
     loss = sign * change.value + 0.0  # not -0
     if doubt := tell_limit_doubt(metric, asked.wanted):

@@ -167,7 +167,8 @@ def _add_next(answer: Answer, question: Question, commands: Iterable[str | None]
     going_on = {document.resume for document in question.documents} | set(map(go_on, cells))
     if any(cell.begun.is_other for cell in cells):  # under another policy it is a new run
         going_on = set()
-    return answer.model_copy(update={"next": command, "goes_on": command is not None and command in going_on})
+    is_unfinished = answer.ship is not None and not all(document.complete for document in question.documents)
+    return answer.model_copy(update={"next": command, "goes_on": command in going_on if command else is_unfinished})
 
 
 def _find_usual(decision: Decision, label: str, rows: Sequence[Row]) -> Rival | None:
