@@ -231,13 +231,18 @@ def _tell_lower_precision(answers: Sequence[Answer], where: Mapping[str, Mapping
 
 
 def _tell_next(document: Document, where: Mapping[str, Mapping[str, str]]) -> Line:
-    """Tell the one command that comes next: to go on, else to ship what the first group ships that can be."""
+    """Tell the one command that comes next: what goes on or races what is open, else what ships the first group's."""
     answers = document.answer
     for answer in answers:
         if answer.goes_on and answer.next:
             return Line("Next", commands=[Command(text=answer.next, remark="goes on where this stopped")])
     ships = {answer.group: next_ships(answer, document.rows_of(answer.group)) for answer in answers}
-    by_use = sorted(answers, key=lambda one: (not ships[one.group], not may_ship(one), bool(one.no_folder)))
+
+    def rank(one: Answer) -> tuple[bool, ...]:
+        is_open = leads(one) and one.next is not None
+        return not is_open, not ships[one.group], not may_ship(one), bool(one.no_folder)
+
+    by_use = sorted(answers, key=rank)
     first = next((one for one in by_use if one.next), by_use[0])
     rows = document.rows_of(first.group)
     if first.next is None:
