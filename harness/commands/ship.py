@@ -18,6 +18,7 @@ from shootout.commands.report import render
 from shootout.core.errors import ArmFailed
 from shootout.core.host.placement import passed_on
 from shootout.core.units import size
+from shootout.tell.answer import tell_undecided
 from shootout.tell.cache_limit import in_use
 from shootout.tell.formats.data import json_text
 from shootout.tell.page.contents import read
@@ -55,6 +56,9 @@ def ship(
         checked = check_folder(shipped)
     if any(answer.alone for answer in source.document.answer if answer.group == source.record.name):
         sys.stderr.write(f"nothing was compared: {source.arm.label} is the only target that the run measured\n")
+    if source.choice and source.choice.unsettled:
+        doubt = tell_undecided(source.choice, source.arm.label)
+        sys.stderr.write(f"{source.arm.label} only leads: {doubt}\n")
     files = {str(file.relative_to(out)): file.stat().st_size for file in sorted(out.rglob("*")) if file.is_file()}
     total = sum(files.values())
     sys.stderr.write(f"{out}: {size(total)}; checked: {checked}\n")

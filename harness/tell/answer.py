@@ -16,6 +16,7 @@ from shootout.core.units import counted, duration, seconds, size, span
 from shootout.tell import registered, reproduce
 from shootout.tell.document import (
     Answer,
+    Choice,
     Chosen,
     Document,
     GroupSummary,
@@ -118,7 +119,7 @@ def tell_ship(answer: Answer, rows: Sequence[Row], figures: Sequence[str] = (), 
     if row.real_time_factor is not None:
         parts.append(f"real-time factor {row.real_time_factor:.2g}")
     if leads(answer):
-        parts.append(_tell_undecided(answer))
+        parts.append(f"not decided: {tell_undecided(answer, ship.arm)}")
     elif is_unproven(answer):
         parts.append(UNPROVEN)
     elif against := tell_against_usual(answer, words=words):
@@ -133,18 +134,17 @@ def tell_ship(answer: Answer, rows: Sequence[Row], figures: Sequence[str] = (), 
     return Line(choose_label(answer), list(dict.fromkeys(parts)), subject=ship.arm)
 
 
-def _tell_undecided(answer: Answer) -> str:
-    """Name the rivals that may be faster than what leads."""
-    ship = answer.ship.arm if answer.ship else ""
+def tell_undecided(choice: Choice, arm: str) -> str:
+    """Name the rivals that may be better than the arm that leads."""
     names = (
-        f"{short(rival.arm)}{' (the usual choice)' if is_usual(rival.arm, ship) else ''}" for rival in answer.unsettled
+        f"{short(rival.arm)}{' (the usual choice)' if is_usual(rival.arm, arm) else ''}" for rival in choice.unsettled
     )
     *others, last = fold(names, NAMED) or [""]
     if not last:
-        return f"not decided: {answer.reason}"
+        return choice.reason or ""
     if not others:
-        return f"not decided: {last} isn't ruled out"
-    return f"not decided: {', '.join(others)} and {last} aren't ruled out"
+        return f"{last} isn't ruled out"
+    return f"{', '.join(others)} and {last} aren't ruled out"
 
 
 def choose_label(answer: Answer) -> str:
@@ -243,7 +243,7 @@ def _tell_open(answer: Answer, words: Words) -> Iterator[str]:
 
 
 def _tell_why_open(ratio: Ratio | None) -> str:
-    if ratio is None:
+    if ratio is None or not ratio.restarts:
         return NEVER_TOGETHER
     return TOO_FEW if ratio.restarts <= LEAST_RESTARTS else ""
 
@@ -374,7 +374,7 @@ def remark_next(answer: Answer, rows: Sequence[Row]) -> str:
 
 def tell_no_folder(answer: Answer) -> list[str]:
     """Tell why what is shipped can't be put into a folder and what to do, and what else the next command ships."""
-    if answer.ship is None or answer.no_folder is None:
+    if answer.ship is None or answer.no_folder is None or leads(answer):
         return []
     told = [f"{short(answer.ship.arm)}: {answer.no_folder}"]
     if answer.instead:

@@ -357,6 +357,14 @@ def at_one_size(options: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     return [(name, _without_shapes(value) if name == TARGETS else value) for name, value in kept]
 
 
+def drop_own(options: Iterable[tuple[str, str]], scenario: str, others: Iterable[str]) -> list[tuple[str, str]]:
+    """Return options without those that mean something in a scenario, and in none of the others."""
+    kept = {name for other in others for name in find_scenario(other).options}
+    own = {name: one for name, one in find_scenario(scenario).options.items() if name not in kept}
+    starts = [(one.flag, "") if one.flag else (_FLAGS["parameters"], f"{name}=") for name, one in own.items()]
+    return [one for one in options if not any(one[0] == flag and one[1].startswith(start) for flag, start in starts)]
+
+
 def _without_shapes(targets: str) -> str:
     """Leave out the words of schemes that are for several sizes: `onnxruntime:cpu:fp32/dynamic`."""
     found = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,6 +44,13 @@ def test_nobody_meets_every_limit():
         ("a:cpu:fp32", [Limit.READY]),
         ("b:cpu:fp32", [Limit.READY]),
     ]
+
+
+def test_what_takes_nothing_is_known_to_be_the_smallest():
+    found = made(
+        question(*(row(name, 500, artifact_bytes=count) for name, count in (("a", 0), ("b", 9)))), objective="size"
+    )
+    assert (found.outcome, found.chosen, found.reason) == ("chosen", "a:cpu:fp32", None)
 
 
 SCORED = {"name": "m.py:f", "value": 0.8, "low": 0.78, "high": 0.82, "rows": 900, "lower_is_better": False}
@@ -237,16 +245,22 @@ def test_the_worst_of_several_runs_counts():
         assert [found.standing for found in limits] == standings
 
 
-@pytest.mark.parametrize("resume", ["shootout run m.onnx --policy p.toml --out r --max-time 5m", "shootout run m.onnx"])
-def test_what_settles_an_unfinished_run_is_the_same_command_with_more_time(resume: str):
+@pytest.mark.parametrize("policy", ["", 'load = "200/s"', 'load = "300/s"', None])
+def test_what_settles_an_unfinished_run_is_the_same_command_with_more_time(tmp_path: Path, policy: str | None):
+    """A run measures all that its own policy needs, and of another's only more of the same."""
+    words, file = "shootout run m.onnx", tmp_path / "p.toml"
+    if policy is not None:
+        words += f" --policy {file}"
+        file.write_text(f'{policy}\n[limits]\np99 = "5ms"\n')
+    resume = f"{words} --out r --max-time 5m"
     few = row("a", 1_000, end_to_end=timing(1_000).model_copy(update={"restarts": 2}), scenario="latency")
-    asked = question(few, has_policy="--policy" in resume)
+    asked = question(few, has_policy=policy is not None, command=words)
     unfinished = replace(asked, documents=(asked.documents[0].model_copy(update={"resume": resume}),))
     for keys, goes_on in (
         ({"p99": "5ms"}, True),
         ({"cpu": "5ms"}, True),
         ({"min_metric": "0.9"}, False),
-        ({"p99": "5ms", "load": "200/s"}, "--policy" in resume),
+        ({"p99": "5ms", "load": "200/s"}, policy == 'load = "200/s"'),
     ):
         found = made(unfinished, **keys)
         assert found.outcome == "undecided"

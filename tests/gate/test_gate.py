@@ -9,13 +9,16 @@ from typing import Any, cast
 
 import pytest
 from support.races import fakes, made, planted
+from support.races.cells import comparison, row, timing
 
 from shootout.apps.judge.analysis import analyse
 from shootout.apps.judge.gate.evidence import Limits, read_limits
 from shootout.apps.judge.gate.racing import Contest
 from shootout.apps.judge.gate.reference import Reference
-from shootout.apps.judge.gate.verdict import Gate, GatePurpose, judge_gate
+from shootout.apps.judge.gate.verdict import Gate, GatePurpose, _check_time, judge_gate
 from shootout.core.messages import Verified
+from shootout.core.units import duration
+from shootout.tell.document import ratio_of
 from shootout.tell.limits import Standing
 
 NAMES = "numpy:cpu:fp32", "onnxruntime:cpu:fp32"
@@ -61,6 +64,13 @@ def test_a_race_ends_as_soon_as_the_limit_is_decided(
     assert low
     assert high
     assert high < 1.05 if outcome == "pass" else low > 1.05
+
+
+def test_the_times_of_a_gate_agree_with_its_ratio():
+    """Each arm's own median is of other restarts than their ratio."""
+    found = row("new", 3_000, end_to_end=timing(3_000, ratio=ratio_of(comparison(2.0, 0.01))))
+    check = _check_time(cast(Any, None), row("old", 1_000), found, Limits(), ())
+    assert (check.reference, check.candidate) == (duration(1_000), duration(2_000))
 
 
 def test_what_is_not_known_in_time_is_never_a_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

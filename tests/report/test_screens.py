@@ -31,6 +31,8 @@ COMMANDS: dict[str, list[tuple[str, ...]]] = {
         ("decide", f"{RUNS}/shootout", "--max-error", "1%"),
         ("decide", DIGITS, "--p99", "1us"),
         ("decide", f"{RUNS}/resnet-quantization"),
+        ("decide", f"{RUNS}/tune/confirmed"),
+        ("decide", f"{RUNS}/sustained"),
         ("decide", f"{RUNS}/footprints"),
         ("decide", f"{RUNS}/gap-after"),
     ],

@@ -210,6 +210,11 @@ def test_a_lower_precision_is_never_shipped_silently_but_named():
     assert choose(cell(SLOW, FAST, drawn)).would_change[0].measure is None, "it takes no inputs of one's own"
 
 
+@pytest.mark.parametrize(("model", "inputs"), [("digits", ""), ("residual_mlp", "random inputs")])
+def test_a_model_with_rows_of_its_own_has_no_random_inputs_though_none_is_scored_yet(model: str, inputs: str):
+    assert choose(cell(row("a", 500, model=model))).inputs == inputs
+
+
 def test_labels_are_never_advised_beside_a_metric_even_where_that_gave_no_score():
     int8 = row("fast:cpu:int8", 250, fidelity=fidelity(6e-2))
     (change,) = choose(cell(SLOW, FAST, int8, is_scored=True)).would_change

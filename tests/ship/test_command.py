@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.races.shipping import let_numpy_ship, write_numpy_run
 
 from shootout.apps.judge.decide.policy import read_policy
+from shootout.apps.judge.to_ship import find_arm_to_ship
 from shootout.backends.shipped import open_shipped
+from shootout.commands import ship as commands
 from shootout.commands.ship import check_folder, ship
 from shootout.core.errors import ArmFailed, UsageError
 from shootout.tell import this_machine
+from shootout.tell.document import Choice, Rival
 
 PARAMETERS = {"d_model": 64, "n_layers": 4}
 
@@ -40,7 +44,11 @@ loader["load"]()
 """Tells where each weight lies that a shipped folder's loader gives to NumPy's model."""
 
 
-def test_an_arm_becomes_a_folder_that_checks_itself(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_an_arm_becomes_a_folder_that_checks_itself(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    open_ = Choice(unsettled=(Rival(arm="ncnn:cpu:fp32", ratio=None),))
+    monkeypatch.setattr(commands, "find_arm_to_ship", lambda *how: replace(find_arm_to_ship(*how), choice=open_))
     policy = read_policy(None, {"memory": "1GB", "max-drop": "1%", "load": "200/s", "objective": "size"})
     assert ship(run, tmp_path / "out", target=None, policy=policy, group=None) == 0
     told = capsys.readouterr().err
@@ -48,6 +56,7 @@ def test_an_arm_becomes_a_folder_that_checks_itself(run: Path, tmp_path: Path, c
     assert "/requirements.txt && python " in told
     assert "before something replaces it:  shootout gate " in told
     assert "nothing was compared: numpy:cpu:fp32 is the only target that the run measured\n" in told
+    assert "numpy:cpu:fp32 only leads: ncnn isn't ruled out\n" in told
     shipped = open_shipped(tmp_path / "out")
     assert {"evidence/document.json", "evidence/decision.json", "evidence/deploy.toml"} <= shipped.files.keys()
     assert (tmp_path / "out" / "evidence" / "report.html").read_text() == "2 reports"

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from shootout import models
 from shootout.apps.judge.cell import Cell, is_plain, quality_of
 from shootout.apps.judge.eligible import UNJUDGED, admits, find_fault, why_unknown
 from shootout.apps.judge.leader import AS_SMALL, Led, choose_among, ratios_to_baseline
@@ -99,7 +100,9 @@ def _name_inputs(cell: Cell) -> str:
     """Name the inputs of its calls: a file of the user's, or random ones; "" of a model with rows of its own."""
     if inputs := cell.begun.given.get("inputs"):
         return f"inputs {Path(str(inputs)).name}"
-    return "" if cell.is_scored else "random inputs"
+    registered_ones = {row.model for row in cell.rows} & {*models.names()}
+    has_rows = cell.is_scored or any(models.get(name).task for name in registered_ones)  # scored or not so far
+    return "" if has_rows else "random inputs"
 
 
 def _list_unsound(unsound: Mapping[str, str]) -> list[Passed]:
@@ -121,7 +124,7 @@ def _describe_choice(cell: Cell, led: Led, sound: Sequence[Row], unsound: Mappin
     choice = led.choice
     sure = _tell_sure(cell, led.first, sorted(slower, key=_ratio_value), choice.unsettled or choice.tied)
     is_over = choice.reason is None and not choice.unsettled and (bool(rivals) or cell.complete)
-    no_folder = why_no_folder(shipped) or None if is_over else None
+    no_folder = why_no_folder(shipped) or None
     eligible = [row for row in sound if row.arm in (led.first, *led.open, *led.beaten)]
     instead = _find_instead(eligible, rivals) if no_folder else None
     usual = find_usual(sound, shipped, cell.baseline)

@@ -1,4 +1,4 @@
-"""Whether a target may be shipped, and why not: the one place that says so, for an answer and for a policy. Pure."""
+"""Tell whether a target may be shipped, and why not: the one place that does, for an answer and for a policy. Pure."""
 
 from __future__ import annotations
 

@@ -6,8 +6,9 @@ The answer of a run and the decision by a policy both go by it; docs/measurement
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -69,31 +70,18 @@ def choose_among(
         unvouched: why no verdict stands; None where they stand.
     """
 
-    def judged(one: str, other: str) -> Comparison | None:
-        found = compare(one, other)
-        return replace(found, verdict=Verdict.SAME) if found and is_indifferent(found, indifferent) else found
-
-    def is_near(one: str, other: str) -> bool:
-        found = compare(one, other)
-        return found is not None and 1 / (1 + indifferent) <= found.value <= 1 + indifferent
-
-    def untold(first: str) -> str | None:
-        others = dict.fromkeys([*rows, *beside])
-        return unvouched or _find_untold([compare(one, first) for one in others if one != first])
-
-    def distance(name: str) -> float:
-        found = compare(name, first)
-        return found.value if found else math.inf
-
-    leaders = find_leaders(order, judged)
+    is_near = partial(_is_near, compare, indifferent)
+    find_untold = partial(_find_untold, compare, dict.fromkeys([*rows, *beside]), unvouched)
+    leaders = find_leaders(order, partial(_judge, compare, indifferent))
     close = [name for name in leaders.tied if name == leaders.fastest or is_near(name, leaders.fastest)]
     first, chosen_by = _narrow({name: rows[name] for name in close})
-    if chosen_by and untold(first):
+    if chosen_by and find_untold(first):
         first, chosen_by = leaders.fastest, ()
-    others = sorted((name for name in leaders.tied if name != first), key=distance)
+    compared = {name: compare(name, first) for name in leaders.tied if name != first}
+    others = sorted(compared, key=lambda name: found.value if (found := compared[name]) else math.inf)
     rivals = [Rival(arm=name, ratio=ratio(name, first)) for name in others]
     choice = Choice(
-        reason=untold(first),
+        reason=find_untold(first),
         tied=tuple(one for one in rivals if is_near(one.arm, first)),
         chosen_by=chosen_by,
         unsettled=tuple(one for one in rivals if not is_near(one.arm, first)),
@@ -101,10 +89,26 @@ def choose_among(
     return Led(first=first, choice=choice, beaten=leaders.beaten)
 
 
-def _find_untold(rivals: Collection[Comparison | None]) -> str | None:
-    """Return why a first place is only the best so far, by how the others compare with it: no interval has an end."""
-    if not rivals or any(ratio and (ratio.low or ratio.high) for ratio in rivals):
-        return None
+def _judge(compare: Compare, indifferent: float, one: str, other: str) -> Comparison | None:
+    """Compare two; known to be within the indifference, they are the same."""
+    found = compare(one, other)
+    return replace(found, verdict=Verdict.SAME) if found and is_indifferent(found, indifferent) else found
+
+
+def _is_near(compare: Compare, indifferent: float, one: str, other: str) -> bool:
+    """Return whether two measured within the indifference of each other."""
+    found = compare(one, other)
+    return found is not None and 1 / (1 + indifferent) <= found.value <= 1 + indifferent
+
+
+def _find_untold(compare: Compare, names: Iterable[str], unvouched: str | None, first: str) -> str | None:
+    """Return why a first place is only the best so far: no verdict stands, or no other's interval has an end.
+
+    Beside what takes nothing, one that takes more has no end either, and yet a verdict.
+    """
+    rivals = [compare(name, first) for name in names if name != first]
+    if unvouched or not rivals or any(ratio and (ratio.decided or ratio.ends != (None, None)) for ratio in rivals):
+        return unvouched
     most = max(ratio.restarts if ratio else 0 for ratio in rivals)
     return f"nothing is distinguished after {counted(most, 'restart')}"
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
 
 from shootout import models
 from shootout.apps.judge.cell import Cell, name_data, name_plain, quality_of
 from shootout.apps.judge.decide.candidates import Candidate, Question, candidate_of
 from shootout.apps.judge.decide.loosen import loosen
-from shootout.apps.judge.decide.policy import Objective, Policy, write_policy
+from shootout.apps.judge.decide.policy import Objective, Policy, read_policy, write_policy
 from shootout.apps.judge.eligible import admits, tell_refusal
 from shootout.core import backends
 from shootout.core.constants import BUILD_SHARE, RACING_S
 from shootout.core.contract import INTEGERS, Device, NotRunKind, Precision, short
+from shootout.core.errors import UsageError
 from shootout.core.exported.request import name_model
 from shootout.core.scenario import find_scenario
 from shootout.core.schemes import is_exact
@@ -85,7 +87,7 @@ def find_next(cell: Cell, shipped: Row, instead: Rival | None) -> str | None:
     Args:
         instead: what is shipped in place of it.
     """
-    arms = [row.arm for row in cell.rows if row.group == cell.group and row.end_to_end]
+    arms = _list_timed(cell)
     if find_scenario(shipped.scenario).varies:
         return _race_one_size(cell, arms)
     if not admits(shipped) and not is_exact(shipped.precision, shipped.scheme, shipped.file):
@@ -193,34 +195,54 @@ def needs_data(needs: Options) -> bool:
     return any(name in ("--inputs", "--labels", "--truth", reproduce.TARGETS) for name, _ in needs)
 
 
-def resume_question(question: Question, needs: Collection[Options] = ()) -> str | None:
+def resume_question(question: Question, policy: Policy, needs: Collection[Options] = ()) -> str | None:
     """Return the command that goes on with an unfinished run, if that may tell what isn't known; else None.
 
     Args:
-        needs: what to add to a run to know it; a run that was begun with a policy measures all but the user's data.
+        needs: what to add to a run to know it; a run for this policy measures all but the user's data.
     """
     resume = question.documents[0].resume if len(question.documents) == 1 else None
-    has_policy = any(one.play.cell.begun.has_policy for one in question.candidates)
-    is_enough = all(not needs_data(need) and (has_policy or need == MORE_RESTARTS) for need in needs)
+    is_for_policy = any(_is_for(policy, one.play.cell) for one in question.candidates)
+    is_enough = all(not needs_data(need) and (is_for_policy or need == MORE_RESTARTS) for need in needs)
     return resume if is_enough else None
 
 
-def measure_more(question: Question, candidate: Candidate, needs: Collection[Options]) -> str | None:
+def _is_for(policy: Policy, cell: Cell) -> bool:
+    """Return whether a cell's run was begun with this policy, as far as its file tells by now."""
+    words = [*cell.begun.words]
+    if not cell.begun.has_policy or "--policy" not in words[:-1]:
+        return False
+    try:
+        return read_policy(Path(words[words.index("--policy") + 1]).expanduser(), {}) == policy
+    except UsageError:
+        return False
+
+
+def measure_more(question: Question, policy: Policy, candidate: Candidate, needs: Collection[Options]) -> str | None:
     """Return what measures all that isn't known of a candidate; None where no run would tell.
 
     Args:
         needs: what to add to a run to know it.
     """
     if not needs:
-        return resume_question(question)
-    if resume := resume_question(question, needs):
+        return resume_question(question, policy)
+    if resume := resume_question(question, policy, needs):
         return resume
     cell = candidate.play.cell
-    is_enough = {*needs} == {MORE_RESTARTS} or (cell.begun.has_policy and not any(map(needs_data, needs)))
+    is_enough = {*needs} == {MORE_RESTARTS} or (_is_for(policy, cell) and not any(map(needs_data, needs)))
     if is_enough and cell.begun.words and cell.aim == "best":
         # all its targets, since the choice is among them, and all that its policy needs
         return cell.begun.repeat(reproduce.join(MORE_RESTARTS))
-    return _run(reproduce.add_options(cell.again([candidate.row.arm]), (option for need in needs for option in need)))
+    added = [option for need in needs for option in need]
+    scenario, others = candidate.row.scenario, [value for name, value in added if name == "--scenario"]
+    if not others or scenario in others:
+        return _run(reproduce.add_options(cell.again([candidate.row.arm]), added))
+    own = reproduce.drop_own(cell.again(_list_timed(cell)), scenario, others)  # none was timed in the other scenario
+    return _run(reproduce.add_options(own, added))
+
+
+def _list_timed(cell: Cell) -> list[str]:
+    return [row.arm for row in cell.rows if row.group == cell.group and row.end_to_end]
 
 
 def describe_refused(cell: Cell, row: Row, ratio: Ratio | None, arms: Sequence[str]) -> WouldChange:

@@ -1,4 +1,4 @@
-"""How near a measured call came to what the machine could do, and what binds it. Pure functions.
+"""Tell how near a measured call came to what the machine could do, and what binds it. Pure functions.
 
 The bound is the roofline's (Williams, Waterman, Patterson 2009, 10.1145/1498765.1498785): a call takes at least as long
 as its arithmetic at the peak rate, and at least as long as its bytes at the bandwidth of the memory that they lie in.

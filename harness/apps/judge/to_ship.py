@@ -10,20 +10,26 @@ from shootout.apps.judge.analysis import analyse_cells
 from shootout.apps.judge.decide.page import PolicyAnswer
 from shootout.apps.judge.decide.policy import Policy
 from shootout.apps.judge.decide.screen import tell_decision
-from shootout.apps.judge.next_steps import why_no_folder
+from shootout.apps.judge.next_steps import ship_from, why_no_folder
 from shootout.core.contract import short
 from shootout.core.errors import NothingMeasured, NotRunKind, SkippedArm, Undecided, UsageError, unknown
 from shootout.core.scenario import scenario_of
-from shootout.tell.document import Answer, Row
+from shootout.tell.document import Answer, Choice, Row
 from shootout.tell.raced import RacedArm, find_groups
 from shootout.tell.reproduce import quote
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmToShip(RacedArm):
-    """An arm of a run that is to be shipped; `decided` is what a policy decides, None without one."""
+    """An arm of a run that is to be shipped.
+
+    Attributes:
+        decided: what a policy decides; None without one.
+        choice: what chose it; None if it was named.
+    """
 
     decided: PolicyAnswer | None = None
+    choice: Choice | None = None
 
 
 def find_arm_to_ship(
@@ -44,18 +50,19 @@ def find_arm_to_ship(
         raise UsageError("pass --target, or else a policy's options: either names what is shipped")
     run, decided = analyse_cells(folder), None
     document = run.document
+    choice: Choice | None = None
     if policy:
         decided = PolicyAnswer.of_runs([folder], policy, group)
-        chosen = _require_chosen(decided)
+        chosen, choice = _require_chosen(decided), decided.decision
         row = next(candidate.row for candidate in decided.question.candidates if candidate.label == chosen)
         rows, name = [one for one in document.rows if one.group == row.group], row.arm
     else:
         groups = find_groups(document, group)
         if name is None:
-            found = _require_answer([answer for answer in document.answer if answer.group in groups])
+            choice = found = _require_answer([answer for answer in document.answer if answer.group in groups])
             groups, name = {found.group}, found.ship.arm if found.ship else ""
         rows = [row for row in document.rows if row.group in groups]
-    wanted = ArmToShip.of(run, document, _find_row(rows, name), decided=decided)
+    wanted = ArmToShip.of(run, document, _find_row(rows, name), decided=decided, choice=choice)
     if why := scenario_of(wanted.arm).unshippable:
         raise UsageError(why)
     return wanted
@@ -80,14 +87,25 @@ def refuse_without_folder(wanted: RacedArm) -> None:
     Raises:
         SkippedArm: it can't; says what to do, and the command that ships another one.
     """
+    if why := why_no_folder(wanted.row):
+        told = f"{wanted.row.arm} can't be shipped: {why}{_tell_instead(wanted)}"
+        raise SkippedArm(told, kind=NotRunKind.UNSUPPORTED)
+
+
+def _tell_instead(wanted: RacedArm) -> str:
+    """Tell the command that ships another target of its group; "" if there is none."""
     row, answers = wanted.row, wanted.document.answer
-    why = why_no_folder(row)
-    if not why:
-        return
     answer = next((one for one in answers if one.group == row.group), None)
-    other = answer and (answer.instead or (answer.ship if not answer.no_folder else None))
-    command = f"; or ship {short(other.arm)}: {answer.next}" if answer and other and answer.next else ""
-    raise SkippedArm(f"{row.arm} can't be shipped: {why}{command}", kind=NotRunKind.UNSUPPORTED)
+    if answer is None:
+        return ""
+    other = answer.instead or (None if answer.no_folder else answer.ship)
+    if other is None or other.arm == row.arm:
+        return ""
+    cell = analyse_cells(wanted.folder).cells[row.group]
+    if not all(one.threads for one in cell.rows if one.arm == other.arm):
+        return ""  # it can't be shipped either
+    target = short(other.arm)
+    return f"; or ship {target}: {ship_from(cell, [('--target', target)])}"
 
 
 def _require_answer(answers: Sequence[Answer]) -> Answer:

@@ -1,4 +1,4 @@
-"""What is said of several runs: merged, machines its columns, or compared. docs/reference/keys.md has each key."""
+"""Hold what is said of several runs: merged, machines its columns, or compared. docs/reference/keys.md has each key."""
 
 from __future__ import annotations
 

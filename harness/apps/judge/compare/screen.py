@@ -43,6 +43,11 @@ MOVED = (
     "(a to b): holds for all rows together at 95 %. floor: how far the two move apart between sessions if nothing "
     "changed."
 )
+LEVELS = {
+    1: "One machine, two sessions: each target relative to one that is unchanged",
+    2: "Two machines: which answers hold and which flip; the machines themselves are not ranked",
+}
+"""What may be compared, by the level of a comparison."""
 FATES = {Fate.HOLDS: "hold", Fate.FLIPS: "flip", Fate.FADES: "fade", Fate.UNKNOWN: "unknown"}
 _TOLD = {Verdict.SLOWER: "Slower", Verdict.FASTER: "Faster", Verdict.SAME: "Same", Verdict.CANT_TELL: "Open"}
 
@@ -225,7 +230,8 @@ def letter_places(places: Iterable[str]) -> dict[str, str]:
 def render_compared(document: ComparedDocument, width: int, *, full: bool) -> list[RenderableType]:
     """Render the whole screen in so many columns."""
     narrow = max(min(width, WIDEST), NARROWEST)
-    parts = render_merged(document.merged, width, full=full) if document.merged else []
+    parts: list[RenderableType] = [Text(LEVELS[document.level], style="bold")]
+    parts += render_merged(document.merged, width, full=full) if document.merged else []
     parts += [*write_lines(tell_compared(document, full=full), narrow), Text()]
     for session in document.sessions:
         parts += [*_render_session(session, width, narrow), Text()]

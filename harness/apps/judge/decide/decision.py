@@ -151,7 +151,7 @@ def decide(policy: Policy, question: Question) -> Decision:
         choice = _choose_met(policy, met, measures, judged)
         settle = choice["settle"]
         if settle or choice["reason"]:
-            choice["settle"] = resume_question(question) or settle
+            choice["settle"] = resume_question(question, policy) or settle
         return decided(**choice)
     if open_:
         best = min(open_, key=lambda one: _distance_to_known(measures[one.label], findings[one.label]))
@@ -161,11 +161,11 @@ def decide(policy: Policy, question: Question) -> Decision:
         return decided(
             outcome="undecided",
             reason=f"no candidate is known to meet every limit; {short(best.label)}: {why}",
-            settle=measure_more(question, best, needs),
+            settle=measure_more(question, policy, best, needs),
             candidates=tuple(judged),
         )
     if not candidates:
-        return decided(outcome="undecided", reason="nothing was timed", settle=resume_question(question))
+        return decided(outcome="undecided", reason="nothing was timed", settle=resume_question(question, policy))
     return decided(outcome="infeasible", reason="no candidate meets every limit", candidates=tuple(judged))
 
 

@@ -110,9 +110,7 @@ def as_answer(decision: Decision, question: Question, rows: Sequence[Row]) -> An
         rows: of the candidates, by their labels.
     """
     leader, met = decision.leader, [one for one in decision.candidates if one.standing is Standing.MET]
-    beside = [
-        Rival(arm=one.candidate, ratio=one.ratio) for one in met if one.ratio and not _is_apart(decision, one.ratio)
-    ]
+    rivals = [Rival(arm=one.candidate, ratio=one.ratio) for one in met if one.ratio]
     lost = [(one.candidate, one.lost_to) for one in met if one.lost_to]
     answer = Answer(
         group=", ".join(decision.title),
@@ -123,7 +121,7 @@ def as_answer(decision: Decision, question: Question, rows: Sequence[Row]) -> An
         tied=decision.tied,
         chosen_by=decision.chosen_by,
         unsettled=decision.unsettled,
-        sure=_find_sure(decision, question, beside),
+        sure=_find_sure(decision, question, rivals),
         passed=tuple(Passed(arm=arm, because="slower", against=other, ratio=None) for arm, other in lost),
     )
     if leader is None:
@@ -131,7 +129,7 @@ def as_answer(decision: Decision, question: Question, rows: Sequence[Row]) -> An
     play = next(one.play for one in question.candidates if one.label == leader)
     known = {
         "ship": describe_shipped(play.row, play.cell).model_copy(update={"arm": leader, "admitted": "policy"}),
-        "eligible": (leader, *(one.arm for one in beside)),
+        "eligible": (leader, *(one.arm for one in rivals)),
         "otherwise": _find_usual(decision, leader, rows),
         "would_change": tuple(_list_held_back(decision, question)),
     }
@@ -143,13 +141,13 @@ def as_answer(decision: Decision, question: Question, rows: Sequence[Row]) -> An
     return answer.model_copy(update={**known, "no_folder": no_folder, "next": ships})
 
 
-def _find_sure(decision: Decision, question: Question, beside: Iterable[Rival]) -> Sure:
+def _find_sure(decision: Decision, question: Question, rivals: Iterable[Rival]) -> Sure:
     """Return how well founded a decision is.
 
     Args:
-        beside: those that meet every limit and were measured together with the one that leads.
+        rivals: the others that meet every limit, measured together with the one that leads or not.
     """
-    beaten = [one for one in beside if one.ratio and one.ratio.verdict is Verdict.SLOWER]
+    beaten = [one for one in rivals if one.ratio and one.ratio.verdict is Verdict.SLOWER]
     holds = {answer.sure.control_holds for answer in question.answers}
     return Sure(
         restarts=max((one.play.cell.restarts for one in question.candidates), default=0),

@@ -1,4 +1,4 @@
-"""What a candidate must keep to, and what is known of that exactly: no quiet machine is needed for it."""
+"""Hold a candidate against what it must keep to, as far as that is known exactly: no quiet machine is needed for it."""
 
 from __future__ import annotations
 

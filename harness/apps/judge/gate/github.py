@@ -1,4 +1,4 @@
-"""What GitHub Actions shows of a gate: a step summary, and a line of its own for each thing that is wrong."""
+"""Show a gate in GitHub Actions: a step summary, and a line of its own for each thing that is wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a candidate is held against: a shipped folder, or the arm that a run ships, made again here."""
+"""Read what a candidate is held against: a shipped folder, or the arm that a run ships, made again here."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from shootout import models
 from shootout.apps.judge.decide.policy import Policy
-from shootout.apps.judge.to_ship import find_arm_to_ship
+from shootout.apps.judge.to_ship import ArmToShip, find_arm_to_ship
 from shootout.backends.shipped import MANIFEST, ShippedFolder, hash_manifest, open_shipped, read_row
 from shootout.core.constants import SHIPPED
 from shootout.core.contract import Arm
@@ -75,12 +75,7 @@ def read_reference(
     if (folder / MANIFEST).exists():
         if arm or group:
             raise UsageError(f"{str(folder)!r} is a shipped folder, of one target: --target and --group are for a run")
-        if pinned is not None and (found := hash_manifest(folder)) != pinned.strip().lower():
-            raise UsageError(
-                f"{str(folder)!r} is another reference than the pinned one: its {MANIFEST} has the SHA-256 {found}, "
-                f"and --reference-sha256 says {pinned!r}; get the pinned folder back, or pin this one"
-            )
-        return _read_shipped(open_shipped(folder))
+        return _read_shipped(_open_pinned(folder, pinned))
     if folder.is_file():
         raise UsageError(f"the reference {str(folder)!r} is a file: name a folder made by `shootout ship`, or a run's")
     if not begun(folder):
@@ -91,12 +86,25 @@ def read_reference(
             f"--reference-sha256 pins a shipped folder, and {str(folder)!r} is a run, which is measured again: "
             "ship it, and gate against the folder"
         )
-    source = find_arm_to_ship(folder, arm, None if arm else policy, group)
+    return _read_arm(find_arm_to_ship(folder, arm, None if arm else policy, group))
+
+
+def _open_pinned(folder: Path, pinned: str | None) -> ShippedFolder:
+    if pinned is not None and (found := hash_manifest(folder)) != pinned.strip().lower():
+        raise UsageError(
+            f"{str(folder)!r} is another reference than the pinned one: its {MANIFEST} has the SHA-256 {found}, "
+            f"and --reference-sha256 says {pinned!r}; get the pinned folder back, or pin this one"
+        )
+    return open_shipped(folder)
+
+
+def _read_arm(source: ArmToShip) -> Reference:
+    """Return an arm of a run."""
     if not scenario_of(source.arm).is_one_call:
         raise UsageError(f"{source.arm.label} was measured by scenario {source.arm.scenario}: a gate needs latency")
     header = source.run.facts
     return Reference(
-        place=str(folder),
+        place=str(source.folder),
         target=str(source.arm.target),
         again=str(source.arm.target),
         given=_options_of(source.arm, header.given),

@@ -220,11 +220,13 @@ def _check_time(run: Analysed, mine: Row, other: Row, limits: Limits, exact: Seq
             why = f"{lacking.arm} has no time: {lacking.reason}"
         elif ratio:
             why = ratio.reason or f"{why}; {_more_time(run)}"
-    before, after = (duration(row.end_to_end.median_ns) if row.end_to_end else None for row in (mine, other))
+    before, after = (row.end_to_end.median_ns if row.end_to_end else None for row in (mine, other))
+    if before and ratio:
+        after = before * ratio.value  # so that the two times and the ratio agree
     return Check(
         name=TIME,
-        reference=before,
-        candidate=after,
+        reference=duration(before) if before else None,
+        candidate=duration(after) if after else None,
         limit=f"at most {limit} slower",
         standing=standing,
         reason=why,
