@@ -36,6 +36,7 @@ from shootout.tell.screen import NAMED, fold
 from shootout.tell.wording import (
     BUSY,
     BUSY_SHARE,
+    LEAST_ERROR,
     RANDOM_INPUTS,
     describe_noise,
     name_metric,
@@ -388,9 +389,12 @@ def list_ways_out(held: WouldChange) -> Iterator[Command]:
     if measure := find_measure(held):
         yield measure
     if held.accept:
-        error = tell_error(held.relative_l2 or 0.0)
-        what = "the smallest limit that accepts it" if held.metric else f"its outputs differ by {error}"
-        yield Command(label=ACCEPT, text=held.accept, remark=f"({what})")
+        told, error = "", held.relative_l2 or 0.0
+        if held.metric and "--target " not in held.accept:
+            told = "(the smallest limit that accepts it)"
+        elif not held.metric and error >= LEAST_ERROR:
+            told = f"(its outputs differ by {tell_error(error)})"
+        yield Command(label=ACCEPT, text=held.accept, remark=told)
 
 
 def tell_threads_beside(parts: Sequence[str], rows: Iterable[Row]) -> list[str]:

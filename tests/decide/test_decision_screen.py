@@ -97,3 +97,28 @@ def test_a_run_under_another_policy_does_not_go_on_with_this_one():
         assert found.next
         assert f"--policy {file}" in found.next
         assert found.goes_on is goes_on
+
+
+def test_the_way_in_loosens_one_limit_alone_and_is_the_nearest_miss_that_is_told():
+    """The lower precision is nearer by its memory, but nothing tells its accuracy."""
+    plain = row("plain", 2e6, memory_bytes=200_000_000)
+    lower = row("lower:cpu:int8", 1e6, memory_bytes=110_000_000, fidelity=fidelity(1e-2))
+    asked = question(plain, lower)
+    decided = decide(read_policy(None, {"memory": "100MB"}), asked)
+    first, *_, last = tell_decision(decided, asked)
+    assert str(first.parts[0]).startswith("nearest is plain:")
+    assert [one.text for one in last.commands] == ["shootout decide RUN --memory 200MB"]
+
+
+@pytest.mark.parametrize(("limits", "decides"), [({}, False), ({"size": "1GB"}, False), ({"size": "2GB"}, True)])
+def test_limits_stand_behind_what_goes_on_with_a_run_that_was_not_begun_for_them(
+    limits: dict[str, str], decides: bool, tmp_path: Path
+):
+    own = tmp_path / "deploy.toml"
+    own.write_text('[limits]\nsize = "1GB"\n')
+    begun = {"command": f"shootout run toy --policy {own}", "has_policy": True}
+    asked = question(SLOW, FAST, within=math.inf, complete=False, **begun)
+    found = as_answer(decide(read_policy(None, limits), asked), asked, [one.row for one in asked.candidates])
+    assert found.goes_on
+    assert found.next
+    assert found.next.endswith(" && shootout decide RUN --size 2GB") is decides

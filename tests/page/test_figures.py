@@ -136,7 +136,7 @@ def test_without_a_chosen_one_all_stand_against_the_least():
     impossible = read_policy(None, {"p99": "1us"})
     decision = PolicyAnswer.of_runs([SHARED_OUTPUTS / "decide-digits"], impossible).decision
     panel = next(figure.find_panels(decision))
-    assert (panel.title, panel.axis) == ("Objective: latency", "median relative to the least")
+    assert (panel.title, panel.axis) == ("Objective: latency", "time relative to the least")
     assert min(line.value for line in panel.lines if line.value) == 1.0
 
 

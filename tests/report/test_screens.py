@@ -36,6 +36,17 @@ COMMANDS: dict[str, list[tuple[str, ...]]] = {
         ("decide", f"{RUNS}/footprints"),
         ("decide", f"{RUNS}/gap-after"),
     ],
+    "decide-next": [
+        ("decide", f"{RUNS}/resnet-quantization", "--memory", "100MB"),
+        ("decide", f"{RUNS}/resnet-quantization", "--max-error", "4.9%"),
+        ("decide", f"{RUNS}/linear-precision", "--group", "linear, batch 256"),
+        ("decide", f"{RUNS}/h200-bert"),
+        ("decide", f"{RUNS}/mix-minilm", "--install", "200MB", "--memory", "400MB"),
+        ("decide", f"{RUNS}/batch-crossover", "--group", "residual_mlp, batch 16", "--size", "1MB"),
+        ("decide", f"{RUNS}/magika", "--max-error", "1%"),
+        ("decide", f"{RUNS}/container-1", "--group", "residual_mlp, batch 1, threads default"),
+        ("decide", f"{RUNS}/nested-sin", "--group", "nested_sin (elements=1024)"),
+    ],
     "help": [
         ("--help",),
         *((name, "--help") for name in ("run", "tune", "sensitivity", "decide", "ship", "gate")),

@@ -15,24 +15,31 @@ from typing import Any
 
 from shootout import models
 from shootout.apps.judge.cell import Cell, is_plain, quality_of
+from shootout.apps.judge.decide.accept import accept_loss
 from shootout.apps.judge.eligible import UNJUDGED, admits, find_fault, why_unknown
 from shootout.apps.judge.leader import AS_SMALL, Led, choose_among, ratios_to_baseline
 from shootout.apps.judge.next_steps import (
     command_to_explain,
+    command_to_measure,
     command_to_mix,
     command_to_settle,
     describe_refused,
-    find_next,
     go_on,
     has_played,
+    list_timed,
     measure_again,
+    race_beside_plain,
     race_elsewhere,
+    reach_folder,
     seconds_to_settle,
+    ship_from,
     why_no_folder,
 )
 from shootout.backends import USUAL
 from shootout.core.constants import INDIFFERENT
-from shootout.core.contract import NotRunKind, family
+from shootout.core.contract import NotRunKind, family, short
+from shootout.core.scenario import find_scenario
+from shootout.core.schemes import is_exact
 from shootout.core.stats.verdicts import Verdict
 from shootout.tell import registered
 from shootout.tell.document import (
@@ -126,10 +133,10 @@ def _describe_choice(cell: Cell, led: Led, sound: Sequence[Row], unsound: Mappin
     is_over = choice.reason is None and not choice.unsettled and (bool(rivals) or cell.complete)
     no_folder = why_no_folder(shipped) or None
     eligible = [row for row in sound if row.arm in (led.first, *led.open, *led.beaten)]
-    instead = _find_instead(eligible, rivals) if no_folder else None
+    instead = find_instead({row.arm: row for row in eligible if row is not shipped}, rivals) if no_folder else None
     usual = find_usual(sound, shipped, cell.baseline)
     if is_over:
-        command, goes_on = find_next(cell, shipped, instead), False
+        command, goes_on = _find_next(cell, shipped, instead), False
     elif sure.command:
         command, goes_on = sure.command, cell.goes_on
     else:
@@ -163,11 +170,26 @@ def _order_times(rows: Sequence[Row], baseline: str | None) -> Mapping[str, floa
     return ratios_to_baseline(by_arm, baseline) or {arm: _timing_of(row).median_ns for arm, row in by_arm.items()}
 
 
-def _find_instead(kept: Iterable[Row], rivals: Mapping[str, Ratio | None]) -> Rival | None:
-    """Return the fastest of the rows that may be shipped and can be put into a folder."""
-    able = [row for row in kept if row.arm in rivals and not why_no_folder(row)]
-    found = min(able, key=lambda row: _timing_of(row).median_ns, default=None)
-    return Rival(arm=found.arm, ratio=rivals[found.arm]) if found else None
+def find_instead(rows: Mapping[str, Row], ratios: Mapping[str, Ratio | None]) -> Rival | None:
+    """Return the best of those that may be shipped, too, and can be put into a folder.
+
+    Args:
+        rows: of these, by name.
+        ratios: by name, of each to what can't be.
+    """
+    able = (Rival(arm=name, ratio=ratios[name]) for name, row in rows.items() if not why_no_folder(row))
+    return min(able, key=_ratio_value, default=None)
+
+
+def _find_next(cell: Cell, shipped: Row, instead: Rival | None) -> str | None:
+    """Return the command that comes next if there is no more to measure first; None if nothing can be shipped."""
+    is_kept = admits(shipped) or is_exact(shipped.precision, shipped.scheme, shipped.file)
+    if not is_kept and not find_scenario(shipped.scenario).varies:
+        measured = command_to_measure(cell, list_timed(cell), shipped)
+        return measured or race_beside_plain(cell, shipped) or accept_loss(cell, shipped)
+    target = [("--target", short(instead.arm))] if instead else []
+    has_folder = instead or not why_no_folder(shipped)
+    return reach_folder(cell, shipped, ship_from(cell, target) if has_folder else None)
 
 
 def add_ship_ratios(cells: Mapping[str, Cell], answers: Iterable[Answer], rows: Iterable[Row]) -> list[Row]:
@@ -263,7 +285,7 @@ def _changes_by_error_limit(
     if admits(shipped):
         others = [row for row in sound if not admits(row) and is_faster(rivals.get(row.arm))]
         for row in sorted(others, key=lambda row: _ratio_value(Rival(arm=row.arm, ratio=rivals[row.arm]))):
-            yield describe_refused(cell, row, rivals[row.arm], [shipped.arm, row.arm])
+            yield describe_refused(cell, row, rivals[row.arm], [shipped.arm, row.arm], accept_loss(cell, row))
 
 
 def is_faster(ratio: Ratio | None) -> bool:

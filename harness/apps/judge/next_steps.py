@@ -9,19 +9,17 @@ from pathlib import Path
 
 from shootout import models
 from shootout.apps.judge.cell import Cell, name_data, name_plain, quality_of
-from shootout.apps.judge.decide.candidates import Candidate, Question, candidate_of
-from shootout.apps.judge.decide.loosen import loosen
-from shootout.apps.judge.decide.policy import Objective, Policy, read_policy, write_policy
-from shootout.apps.judge.eligible import admits, tell_refusal
+from shootout.apps.judge.decide.candidates import Candidate, Question
+from shootout.apps.judge.decide.policy import Policy, read_policy
+from shootout.apps.judge.eligible import tell_refusal
 from shootout.core import backends
 from shootout.core.constants import BUILD_SHARE, RACING_S
 from shootout.core.contract import INTEGERS, Device, NotRunKind, Precision, short
 from shootout.core.errors import UsageError
 from shootout.core.exported.request import name_model
 from shootout.core.scenario import find_scenario
-from shootout.core.schemes import is_exact
 from shootout.tell import registered, reproduce
-from shootout.tell.document import Metric, Ratio, Rival, Row, WouldChange
+from shootout.tell.document import Metric, Ratio, Row, WouldChange
 from shootout.tell.limits import Standing
 from shootout.tell.option_values import read_seconds
 from shootout.tell.paired import ask_drop
@@ -81,26 +79,30 @@ def _tell_how_measured(row: Row) -> str:
     return f"at batch {row.batch} it was measured with {pinned} and {tell_threads([row.threads])}"
 
 
-def find_next(cell: Cell, shipped: Row, instead: Rival | None) -> str | None:
-    """Return the command that comes next if there is no more to measure first; None if nothing can be shipped.
+def reach_folder(cell: Cell, shipped: Row, ships: str | None) -> str | None:
+    """Return the command that comes next of what may be shipped: it ships, or measures what a folder can be made of.
 
     Args:
-        instead: what is shipped in place of it.
+        ships: the command that ships it, or another one in its place; None: of neither a folder can be made.
     """
-    arms = _list_timed(cell)
     if find_scenario(shipped.scenario).varies:
-        return _race_one_size(cell, arms)
-    if not admits(shipped) and not is_exact(shipped.precision, shipped.scheme, shipped.file):
-        plain = name_plain(cell, shipped)
-        beside = _run(reproduce.add_options(cell.again(arms), plain)) if plain else None
-        return command_to_measure(cell, arms, shipped) or beside or command_to_accept(cell, shipped)
-    if not instead and why_no_folder(shipped):
-        return None
-    if shipped.threads == 0:  # nor can a number of threads that isn't set
-        count = str((shipped.executed or {}).get("threads") or 1)
-        options = [(flag, count if flag == "--threads" else value) for flag, value in cell.again([shipped.arm])]
-        return _run(options)
-    return ship_from(cell, [("--target", short(instead.arm))] if instead else [])
+        return _race_one_size(cell, list_timed(cell))
+    if ships is None or shipped.threads:
+        return ships
+    # nor can one be made of a number of threads that isn't set
+    count = str((shipped.executed or {}).get("threads") or 1)
+    return _run((flag, count if flag == "--threads" else value) for flag, value in cell.again([shipped.arm]))
+
+
+def list_timed(cell: Cell) -> list[str]:
+    """Return the arms of a cell that have a time."""
+    return [row.arm for row in cell.rows if row.group == cell.group and row.end_to_end]
+
+
+def race_beside_plain(cell: Cell, row: Row) -> str | None:
+    """Return the command that races a cell beside the plain FP32 of a row's backend; None if any FP32 was tried."""
+    plain = name_plain(cell, row)
+    return _run(reproduce.add_options(cell.again(list_timed(cell)), plain)) if plain else None
 
 
 def _race_one_size(cell: Cell, arms: Sequence[str]) -> str:
@@ -202,12 +204,12 @@ def resume_question(question: Question, policy: Policy, needs: Collection[Option
         needs: what to add to a run to know it; a run for this policy measures all but the user's data.
     """
     resume = question.documents[0].resume if len(question.documents) == 1 else None
-    is_for_policy = any(_is_for(policy, one.play.cell) for one in question.candidates)
+    is_for_policy = any(is_for(policy, one.play.cell) for one in question.candidates)
     is_enough = all(not needs_data(need) and (is_for_policy or need == MORE_RESTARTS) for need in needs)
     return resume if is_enough else None
 
 
-def _is_for(policy: Policy, cell: Cell) -> bool:
+def is_for(policy: Policy, cell: Cell) -> bool:
     """Return whether a cell's run was begun with this policy, as far as its file tells by now."""
     words = [*cell.begun.words]
     if not cell.begun.has_policy or "--policy" not in words[:-1]:
@@ -229,7 +231,7 @@ def measure_more(question: Question, policy: Policy, candidate: Candidate, needs
     if resume := resume_question(question, policy, needs):
         return resume
     cell = candidate.play.cell
-    is_enough = {*needs} == {MORE_RESTARTS} or (_is_for(policy, cell) and not any(map(needs_data, needs)))
+    is_enough = {*needs} == {MORE_RESTARTS} or (is_for(policy, cell) and not any(map(needs_data, needs)))
     if is_enough and cell.begun.words and cell.aim == "best":
         # all its targets, since the choice is among them, and all that its policy needs
         return cell.begun.repeat(reproduce.join(MORE_RESTARTS))
@@ -237,20 +239,17 @@ def measure_more(question: Question, policy: Policy, candidate: Candidate, needs
     scenario, others = candidate.row.scenario, [value for name, value in added if name == "--scenario"]
     if not others or scenario in others:
         return _run(reproduce.add_options(cell.again([candidate.row.arm]), added))
-    own = reproduce.drop_own(cell.again(_list_timed(cell)), scenario, others)  # none was timed in the other scenario
+    own = reproduce.drop_own(cell.again(list_timed(cell)), scenario, others)  # none was timed in the other scenario
     return _run(reproduce.add_options(own, added))
 
 
-def _list_timed(cell: Cell) -> list[str]:
-    return [row.arm for row in cell.rows if row.group == cell.group and row.end_to_end]
-
-
-def describe_refused(cell: Cell, row: Row, ratio: Ratio | None, arms: Sequence[str]) -> WouldChange:
+def describe_refused(cell: Cell, row: Row, ratio: Ratio | None, arms: Sequence[str], accept: str | None) -> WouldChange:
     """Describe a row that would be shipped if its error were accepted.
 
     Args:
         ratio: its time ÷ the shipped one's.
         arms: those of the cell that a run to measure its accuracy would race.
+        accept: the command that accepts its error.
     """
     measure, metric = command_to_measure(cell, arms, row), row.fidelity.metric if row.fidelity else None
     loses = metric is not None and metric.standing is Standing.BROKEN
@@ -261,7 +260,7 @@ def describe_refused(cell: Cell, row: Row, ratio: Ratio | None, arms: Sequence[s
         ratio=ratio,
         why=tell_refusal(cell, row),
         measure=measure,
-        accept=command_to_accept(cell, row),
+        accept=accept,
         explain=command_to_explain(cell, row) if loses else None,
         mix=command_to_mix(cell, row) if may_lose else None,
         **quality_of(row),
@@ -314,23 +313,6 @@ def _exceeds_limit(metric: Metric | None) -> bool:
     if metric is None or metric.change is None or metric.limit is None or metric.limits != "drop":
         return False
     return (metric.change.value if metric.lower_is_better else -metric.change.value) > metric.limit
-
-
-def command_to_accept(cell: Cell, row: Row) -> str | None:
-    """Return the command that ships a row by accepting what it is known to lose; None if nothing is known of that.
-
-    A row of which no folder can be made is decided on only.
-    """
-    by_rate = find_scenario(row.scenario).objective == Objective.RATE or (row.serve is not None and row.serve.searched)
-    if not by_rate and not find_scenario(row.scenario).is_one_call:
-        return None  # a step can't be shipped, and a given rate needs a load
-    every = [candidate_of(cell, one) for one in cell.rows if one.group == row.group and one.end_to_end]
-    policy = loosen(Policy(objective=Objective.RATE if by_rate else Objective.LATENCY), every, candidate_of(cell, row))
-    if policy is None:
-        return None
-    if why_no_folder(row) or row.threads == 0:
-        return read_by(cell, "decide", write_policy(policy))
-    return ship_from(cell, write_policy(policy), folder=f"model-{row.precision}")  # beside what ships without it
 
 
 def has_played(row: Row) -> bool:

@@ -108,6 +108,15 @@ class Question:
     documents: tuple[Document, ...]
     answers: tuple[Answer, ...]
 
+    @property
+    def cells(self) -> list[Cell]:
+        """Return the races that it rests on."""
+        return [*{id(play.cell): play.cell for one in self.candidates for play in one.plays}.values()]
+
+    def of(self, label: str) -> Candidate:
+        """Return one candidate."""
+        return next(one for one in self.candidates if one.label == label)
+
 
 def foremost_play(plays: Sequence[Play]) -> Play:
     """Return the play that counts most: one of single calls before all others, then that of most restarts."""

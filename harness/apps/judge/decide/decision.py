@@ -77,6 +77,12 @@ class Judged(Part):
         broken = (one for one in self.limits if one.standing is Standing.BROKEN)
         return sorted(broken, key=lambda one: one.excess or 0.0, reverse=True)
 
+    @property
+    def is_let_in_by_one(self) -> bool:
+        """Return whether one limit, which it breaks, is all that forbids to ship it."""
+        open_ = [one for one in self.limits if one.standing is not Standing.MET]
+        return open_ == self.broken and len(open_) == 1 and not self.fault and not self.unmeasured
+
 
 class Decision(Choice):
     """What a policy says of some runs.
@@ -114,7 +120,7 @@ class Decision(Choice):
 
     @property
     def misses(self) -> list[Judged]:
-        """Return those that nothing but a broken limit forbids to ship, the nearest first by their worst one."""
+        """Return those that break a limit, the nearest first by their worst one; one with a fault is none of them."""
         missed = (one for one in self.candidates if one.broken and not one.fault)
         return sorted(missed, key=lambda one: (one.broken[0].excess or 0.0, one.candidate))
 

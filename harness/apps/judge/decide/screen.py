@@ -7,16 +7,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
-from shootout.apps.judge.choice import describe_shipped, find_usual, is_faster
-from shootout.apps.judge.decide.candidates import Question
+from shootout.apps.judge.choice import describe_shipped, find_instead, find_usual, is_faster
+from shootout.apps.judge.decide.accept import command_to_accept, decide_on, ship_candidate
+from shootout.apps.judge.decide.candidates import Candidate, Question
 from shootout.apps.judge.decide.decision import Decision, Judged
 from shootout.apps.judge.decide.loosen import lacks_figure, loosen
-from shootout.apps.judge.decide.policy import BY_RATE, EXACT, Objective, Policy, write_policy
-from shootout.apps.judge.next_steps import describe_refused, go_on, measure_again, ship_from, why_no_folder
+from shootout.apps.judge.decide.policy import BY_RATE, EXACT, TIMED, Objective, Policy, write_policy
+from shootout.apps.judge.next_steps import describe_refused, go_on, is_for, measure_again, reach_folder, why_no_folder
 from shootout.core.contract import short
+from shootout.core.scenario import find_scenario
 from shootout.core.stats.verdicts import Verdict
-from shootout.core.units import duration, number, size
-from shootout.tell import reproduce
+from shootout.core.units import number, size
 from shootout.tell.answer import tell_next, tell_question, tell_ship, tell_support
 from shootout.tell.columns import choose_unit, fit_table, fits, make_table, write_time
 from shootout.tell.compared import REFUSED, SHIPS
@@ -40,7 +41,7 @@ WORDS = {
 }
 """The words for the two directions of an objective."""
 _QUANTITIES = {
-    Objective.LATENCY: "median",
+    Objective.LATENCY: "time",
     Objective.RATE: "rate",
     Objective.CPU: "CPU time",
     Objective.COST: "per million",
@@ -89,18 +90,20 @@ def tell_decision(decision: Decision, question: Question) -> Iterator[Line]:
     words, names = WORDS[decision.policy.objective], {answer.group for answer in question.answers}
     rows = [one.row.model_copy(update={"arm": one.label}) for one in question.candidates]
     groups = [group for document in question.documents for group in document.groups if group.name in names]
-    answer = as_answer(decision, question, rows)
+    answer, asks_time = as_answer(decision, question, rows), decision.policy.asks_time
     if decision.outcome == "infeasible":
-        yield Line("None", list(_tell_nearest_miss(decision)), subject="no target meets every limit")
+        asks_time = any(broken.limit in TIMED for one in decision.misses for broken in one.broken)
+        first, last = _tell_infeasible(decision, question)
     else:
         figures = list(_tell_objective_of_leader(decision, question))
-        yield tell_ship(answer, rows if decision.leader else (), figures, words)
+        first, last = tell_ship(answer, rows if decision.leader else (), figures, words), tell_next(answer, rows)
+    yield first
     yield tell_question(answer, rows, question.documents)
     yield Line("Met", list(_tell_met_limits(decision)))
     yield Line("Unknown", list(_tell_unknown(decision)))
-    yield from tell_support(answer, rows, groups if decision.policy.asks_time else (), words)
+    yield from tell_support(answer, rows, groups if asks_time else (), words)
     yield Line("Redrawn", list(_tell_stability(decision)))
-    yield _tell_way_in(decision, question) if decision.outcome == "infeasible" else tell_next(answer, rows)
+    yield last
 
 
 def as_answer(decision: Decision, question: Question, rows: Sequence[Row]) -> Answer:
@@ -125,8 +128,8 @@ def as_answer(decision: Decision, question: Question, rows: Sequence[Row]) -> An
         passed=tuple(Passed(arm=arm, because="slower", against=other, ratio=None) for arm, other in lost),
     )
     if leader is None:
-        return _add_next(answer, question, [decision.settle])
-    play = next(one.play for one in question.candidates if one.label == leader)
+        return _add_next(answer, decision, question, [decision.settle])
+    play = question.of(leader).play
     known = {
         "ship": describe_shipped(play.row, play.cell).model_copy(update={"arm": leader, "admitted": "policy"}),
         "eligible": (leader, *(one.arm for one in rivals)),
@@ -135,10 +138,20 @@ def as_answer(decision: Decision, question: Question, rows: Sequence[Row]) -> An
     }
     if decision.is_open:
         more = [decision.settle, go_on(play.cell), measure_again(play.cell)]
-        return _add_next(answer.model_copy(update=known), question, more)
-    no_folder = why_no_folder(play.row) or None
-    ships = None if no_folder or not play.row.threads else _write_ship(question, leader, decision.policy)
-    return answer.model_copy(update={**known, "no_folder": no_folder, "next": ships})
+        return _add_next(answer.model_copy(update=known), decision, question, more)
+    return _add_folder(answer.model_copy(update=known), decision, question, question.of(leader))
+
+
+def _add_folder(answer: Answer, decision: Decision, question: Question, chosen: Candidate) -> Answer:
+    """Return an answer with the command that ships what is chosen, or the best that can be shipped in its place."""
+    ratios = {one.candidate: one.ratio for one in decision.candidates if one.standing is Standing.MET and one.ratio}
+    if no_folder := why_no_folder(chosen.row) or None:
+        instead = find_instead({label: question.of(label).row for label in ratios}, ratios)
+        ships = ship_candidate(question, question.of(instead.arm), None) if instead else None
+    else:
+        instead, ships = None, ship_candidate(question, chosen, decision.policy)
+    command = reach_folder(chosen.play.cell, chosen.row, ships)
+    return answer.model_copy(update={"no_folder": no_folder, "instead": instead, "next": command})
 
 
 def _find_sure(decision: Decision, question: Question, rivals: Iterable[Rival]) -> Sure:
@@ -158,15 +171,18 @@ def _find_sure(decision: Decision, question: Question, rivals: Iterable[Rival]) 
     )
 
 
-def _add_next(answer: Answer, question: Question, commands: Iterable[str | None]) -> Answer:
-    """Return an answer with the first of these commands that there is."""
+def _add_next(answer: Answer, decision: Decision, question: Question, commands: Iterable[str | None]) -> Answer:
+    """Return an answer with the first of these commands that there is; a run that goes on is decided on anew."""
     command = next(filter(None, commands), None)
-    cells = [play.cell for one in question.candidates for play in one.plays]
-    going_on = {document.resume for document in question.documents} | set(map(go_on, cells))
-    if any(cell.begun.is_other for cell in cells):  # under another policy it is a new run
+    going_on = {document.resume for document in question.documents} | set(map(go_on, question.cells))
+    if any(cell.begun.is_other for cell in question.cells):  # under another policy it is a new run
         going_on = set()
     is_unfinished = answer.ship is not None and not all(document.complete for document in question.documents)
-    return answer.model_copy(update={"next": command, "goes_on": command in going_on if command else is_unfinished})
+    goes_on = command in going_on if command else is_unfinished
+    decides_itself = not write_policy(decision.policy) or any(is_for(decision.policy, one) for one in question.cells)
+    if command and goes_on and not decides_itself:
+        command = f"{command} && {decide_on(question, decision.policy)}"
+    return answer.model_copy(update={"next": command, "goes_on": goes_on})
 
 
 def _find_usual(decision: Decision, label: str, rows: Sequence[Row]) -> Rival | None:
@@ -179,58 +195,41 @@ def _find_usual(decision: Decision, label: str, rows: Sequence[Row]) -> Rival | 
 
 def _list_held_back(decision: Decision, question: Question) -> Iterator[WouldChange]:
     """List what is better than the one that leads and isn't known to meet every limit, the best first."""
-    plays = {one.label: one.play for one in question.candidates}
-    leader = plays[decision.leader or ""]
+    leader = question.of(decision.leader or "").play
     found = [(one, one.ratio) for one in decision.candidates if one.ratio and one.standing is not Standing.MET]
     better = [(one, ratio) for one, ratio in found if is_faster(ratio) and not one.fault]
     for judged, ratio in sorted(better, key=lambda one: one[1].value):
-        play = plays[judged.candidate]
+        candidate = question.of(judged.candidate)
+        play = candidate.play
         beside = [leader.row.arm] if leader.cell is play.cell else []
-        refused = describe_refused(play.cell, play.row, ratio, [*beside, play.row.arm])
+        accept = None if judged.unmeasured else command_to_accept(decision.policy, question, candidate)
+        refused = describe_refused(play.cell, play.row, ratio, [*beside, play.row.arm], accept)
         is_unscored = any(map(lacks_figure, judged.limits))
-        policy = _let_in(decision, question, judged)
         yield refused.model_copy(
             update={
                 "arm": judged.candidate,
                 "why": tell_why_not(decision, judged, refused.why or "" if is_unscored else ""),
                 "measure": refused.measure if is_unscored else None,
-                "accept": _write_ship(question, judged.candidate, policy) if policy else None,
             }
         )
 
 
-def _let_in(decision: Decision, question: Question, judged: Judged) -> Policy | None:
-    """Return the policy that lets a candidate in; None if something else than a limit is against it."""
-    if judged.fault or judged.unmeasured:
-        return None
-    candidate = next(one for one in question.candidates if one.label == judged.candidate)
-    return loosen(decision.policy, question.candidates, candidate)
-
-
-def _write_ship(question: Question, candidate: str, policy: Policy) -> str:
-    """Return the command that ships a candidate: by the policy, or by its name if several races were decided on."""
-    play = next(one.play for one in question.candidates if one.label == candidate)
-    cells = {id(one.cell) for each in question.candidates for one in each.plays}
-    options = write_policy(policy) if len(cells) == 1 else []
-    return ship_from(play.cell, options or [("--target", play.row.arm)])
-
-
 def _tell_objective_of_leader(decision: Decision, question: Question) -> Iterator[str]:
-    """Tell what the policy makes best of the one that leads, and the median of its calls if that is another figure."""
+    """Tell what the policy makes best of the one that leads, and the time of its calls if that is another figure."""
     if decision.leader is None:
         return
     policy, judged = decision.policy, decision.of(decision.leader)
-    row = next(one.row for one in question.candidates if one.label == decision.leader)
-    told = tell_objective(decision, judged)
+    row = question.of(decision.leader).row
+    told, is_time = tell_objective(decision, judged), policy.objective is Objective.LATENCY and policy.load is None
     is_bound = policy.objective in BY_RATE and row.serve is not None and row.serve.may_do_more
     side = ("at most " if policy.objective is Objective.COST else "at least ") if is_bound else ""
     doubt = ": higher rates failed in disturbed rounds alone" if is_bound else ""
     if policy.objective is Objective.COST:
         yield f"{side}{told} per million at {number(policy.cost_at(judged.objective or 1.0))}/s{doubt}"
-    else:
+    elif not is_time:
         yield f"{name_objective(policy)} {side}{told}{doubt}"
-    if row.end_to_end and not row.serve and policy.objective in EXACT | {Objective.CPU}:
-        yield f"median {duration(row.end_to_end.median_ns)}"
+    if row.end_to_end and not row.serve and (is_time or policy.objective in EXACT | {Objective.CPU}):
+        yield find_scenario(row.scenario).tell_time(row)
 
 
 def name_objective(policy: Policy) -> str:
@@ -294,22 +293,24 @@ def _tell_stability(decision: Decision) -> Iterator[str]:
         yield f"of 1,000 resamples of the restarts {', '.join(fold(often, NAMED))}"
 
 
-def _tell_nearest_miss(decision: Decision) -> Iterator[str]:
-    """Tell which candidate misses the limits by the least."""
-    for judged in decision.misses[:1]:
-        finding = judged.broken[0]
-        excess = finding.excess or 0.0
-        beyond = f"{100 * excess:.0f} % beyond it" if excess < 1 else f"{tell_factor(1 + excess)}x the limit"
-        yield f"nearest is {short(judged.candidate)}: {tell_finding(finding)}, {beyond}"
+def _tell_infeasible(decision: Decision, question: Question) -> tuple[Line, Line]:
+    """Tell which candidate misses the limits by the least, first of those that one looser limit lets in, and how."""
+    nearest, way_in = decision.misses[:1], Line("Next", ["no single limit lets a target in"])
+    for judged in (one for one in decision.misses if one.is_let_in_by_one):
+        if policy := loosen(decision.policy, question.candidates, question.of(judged.candidate)):
+            remark = f"lets {short(judged.candidate)} in"
+            command = Command(text=decide_on(question, policy), remark=remark)
+            nearest, way_in = [judged], Line("Next", commands=[command])
+            break
+    return Line("None", list(map(_tell_miss, nearest)), subject="no target meets every limit"), way_in
 
 
-def _tell_way_in(decision: Decision, question: Question) -> Line:
-    """Tell the command that lets in the candidate which one looser limit lets in, by the least."""
-    for judged in (one for one in decision.misses if len(one.broken) == 1):
-        if policy := _let_in(decision, question, judged):
-            text = f"shootout decide {reproduce.quote(decision.runs)} {reproduce.join(write_policy(policy))}"
-            return Line("Next", commands=[Command(text=text, remark=f"lets {short(judged.candidate)} in")])
-    return Line("Next", ["no single limit lets a target in"])
+def _tell_miss(judged: Judged) -> str:
+    """Tell which limit a candidate is the furthest beyond, and by how much."""
+    finding = judged.broken[0]
+    excess = finding.excess or 0.0
+    beyond = f"{100 * excess:.0f} % beyond it" if excess < 1 else f"{tell_factor(1 + excess)}x the limit"
+    return f"nearest is {short(judged.candidate)}: {tell_finding(finding)}, {beyond}"
 
 
 def tell_why_not(decision: Decision, judged: Judged, unscored: str = "", *, briefly: bool = False) -> str:
@@ -357,12 +358,10 @@ def list_candidates(decision: Decision) -> Table:
     marks = {one.candidate: " " if one.standing is Standing.MET else REFUSED for one in best}
     marks |= {decision.leader: SHIPS} if decision.leader else {}
     against = f"against {short(decision.leader)}" if decision.leader else "against"
-    named = name_objective(decision.policy)
-    figure = "time" if named == _QUANTITIES[Objective.LATENCY] else named  # of the others the first one's x the ratio
     leads = LEADS if decision.is_open else SHIPPED
     columns = {
         "target": [f"{marks[one.candidate]} {one.candidate}" for one in best],
-        figure: [tell_objective(decision, one) for one in best],
+        name_objective(decision.policy): [tell_objective(decision, one) for one in best],
         against: [
             leads if one.candidate == decision.leader else compare_objective(decision, one.ratio) for one in best
         ],
