@@ -21,7 +21,7 @@ from shootout.core.constants import BLOCK_NS, COMPUTE_ROUNDS, ROUNDS
 from shootout.core.contract import Arm, Array, Capabilities, NotRun
 from shootout.core.exported.model import ExportedModel, sha256
 from shootout.core.messages import SCOPES, Ask, LoadTestResult, Scope, TimeBin, Tuned, Turn, Verified
-from shootout.core.units import duration, number
+from shootout.core.units import measured, number
 from shootout.core.worker.blocks import Blocks, Caller
 from shootout.core.worker.verification import Claim, verify
 
@@ -137,7 +137,7 @@ class Scenario:
         """Write how fast a row with a time is: `median 122 us`; `8,000 items/s` where a rate follows from its time."""
         if row.items_per_s:
             return f"{number(row.items_per_s.value)} items/s"
-        return f"median {duration(row.end_to_end.median_ns)}"
+        return f"median {measured(row.end_to_end.median_ns)}"
 
     def explain_times(self, rows: Sequence[Any]) -> str:  # noqa: ARG002
         """Explain below a table what the times of these rows are; "" of a call's."""

@@ -4,13 +4,27 @@ from __future__ import annotations
 
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 
+UNITS_OF_TIME = (("s", 1e9), ("ms", 1e6), ("us", 1e3))
+"""The units from the largest on, and the nanoseconds of each."""
+
 
 def duration(ns: float, digits: int = 3) -> str:
     """Write nanoseconds with a unit that keeps the number readable."""
-    for unit, scale in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
+    for unit, scale in UNITS_OF_TIME:
         if ns >= scale:
             return f"{ns / scale:.{digits}g} {unit}" if ns / scale < 1000 else f"{ns / scale:.0f} {unit}"
     return f"{ns:.0f} ns"
+
+
+def measured(ns: float) -> str:
+    """Write a time that was measured, as tables do: always in three digits, `88.0 us`."""
+    unit, scale = next((one for one in UNITS_OF_TIME if ns >= one[1]), ("ns", 1.0))
+    return f"{three_digits(ns / scale)} {unit}"
+
+
+def three_digits(figure: float) -> str:
+    """Write a positive figure in three digits, whole from 100 on."""
+    return f"{figure:#.3g}".rstrip(".") if figure < 999.5 else f"{float(f'{figure:.3g}'):,.0f}"
 
 
 def size(count: int, digits: int = 3) -> str:

@@ -9,7 +9,7 @@ from shootout.core.adapter import Built, Session
 from shootout.core.contract import Arm
 from shootout.core.messages import Turn
 from shootout.core.scenario import LimitedTail, Scenario, StudyOption
-from shootout.core.units import duration, number
+from shootout.core.units import duration, measured, number
 from shootout.core.worker.blocks import Caller
 from shootout.scenarios.concurrent import (
     INSTANCES,
@@ -74,7 +74,7 @@ class Serve(Scenario):
         """Write the rate and the p99 of requests, where that is known."""
         if row.serve is None or row.serve.p99_ns is None:
             return super().tell_time(row)
-        return f"{number(row.serve.rate_per_s.value)} requests/s with a p99 of {duration(row.serve.p99_ns)}"
+        return f"{number(row.serve.rate_per_s.value)} requests/s with a p99 of {measured(row.serve.p99_ns)}"
 
     def explain_times(self, rows: Sequence[Any]) -> str:
         """Explain what the time of requests is, and how late the harness itself was."""

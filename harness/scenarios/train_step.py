@@ -23,7 +23,7 @@ from shootout.core.contract import Arm, Arrays, Capabilities, Fidelity, NotRun, 
 from shootout.core.exported.model import ExportedModel
 from shootout.core.messages import Verified
 from shootout.core.scenario import Scenario, find_scenario, scenario_names
-from shootout.core.units import duration
+from shootout.core.units import measured
 from shootout.core.worker.blocks import Caller
 from shootout.core.worker.verification import Claim
 
@@ -62,7 +62,7 @@ class TrainStep(Scenario):
 
     def tell_time(self, row: Any) -> str:
         """Write the time of a step."""
-        return f"median {duration(row.end_to_end.median_ns)} a step"
+        return f"median {measured(row.end_to_end.median_ns)} a step"
 
     def find_obstacle(self, arm: Arm, can: Capabilities, count: Callable[[], int | None]) -> NotRun | None:
         """Explain why there is no training step of this model in this target."""

@@ -22,7 +22,7 @@ from shootout.core.exported.model import ExportedModel, aligned
 from shootout.core.messages import SCOPES, Ask, Scope, Tuned, Turn, Verified
 from shootout.core.scenario import Player, Scenario, StudyOption
 from shootout.core.schemes import without_shapes
-from shootout.core.units import duration
+from shootout.core.units import measured
 from shootout.core.worker.blocks import Blocks, Caller
 from shootout.core.worker.verification import Claim, rank_error, verify
 from shootout.scenarios import mix
@@ -77,7 +77,7 @@ class VaryingSizes(Scenario):
 
     def tell_time(self, row: Any) -> str:
         """Write the mean of all sizes."""
-        return f"mean of all sizes {duration(row.end_to_end.median_ns)}"
+        return f"mean of all sizes {measured(row.end_to_end.median_ns)}"
 
     def find_faults(self, study: Study) -> Iterator[str]:
         """Yield what makes no sense of a mix, or of sizes without one."""

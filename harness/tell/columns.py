@@ -18,7 +18,7 @@ from rich.text import Text
 
 from shootout.core.contract import SCALED, Precision
 from shootout.core.schemes import shown_as
-from shootout.core.units import duration, number, seconds, size
+from shootout.core.units import duration, number, seconds, size, three_digits
 from shootout.tell.document import Ceiling, FidelityFigures, Ratio, Row, Serving, Timing
 from shootout.tell.limits import limit_digits
 from shootout.tell.ratios import NEVER_TOGETHER, STYLES, tell_ratio
@@ -64,7 +64,7 @@ def write_figure(ns: float, unit: str) -> str:
     figure = ns / SCALES[unit]
     if not LEAST <= figure < MOST:
         return ""
-    return f"{figure:#.3g}".rstrip(".") if figure < 999.5 else f"{float(f'{figure:.3g}'):,.0f}"
+    return three_digits(figure)
 
 
 def against(ratio: Ratio) -> Text:
@@ -128,6 +128,13 @@ def proven(row: Row) -> str:
     return f"{mine} {counts[mine]}/{sum(counts.values())}" + (f", rest {' '.join(rest)}" if rest else "")
 
 
+def _tell_p99(serving: Serving) -> str:
+    """Write the p99 in the unit of its limit."""
+    if serving.p99_ns is None:
+        return ""
+    return write_time(serving.p99_ns, choose_unit(serving.limit_ns or serving.p99_ns))
+
+
 def _tell_limit(serving: Serving) -> str:
     told = {True: "holds", False: "BREAKS", None: "unknown:"}[serving.holds]
     return f"{told} {duration(serving.limit_ns, limit_digits(serving.limit_ns))}"
@@ -178,7 +185,7 @@ COLUMNS = (
     Column(name="end_to_end.median_ns", header="time"),
     Column(name="items_per_s.value", header="items/s", show=number),
     Column(name="serve.rate_per_s.value", header="requests/s", show=number),
-    Column(name="serve.p99_ns", header="p99"),
+    Column(name="serve", header="p99", show=_tell_p99),
     Column(name="serve", header="limit", show=_tell_limit),
     Column(
         name="end_to_end.ship_ratio",

@@ -107,6 +107,11 @@ def _tell_share(value: float, digits: int) -> str:
     return f"{told} %" if told != "100" or not 0.99 < value < 1 or digits > 9 else _tell_share(value, digits + 1)
 
 
+def _tell_error(value: float, digits: int) -> str:
+    """Write a relative error in per cent: `0.188 %`; a small one as `1.3e-7`."""
+    return f"{100 * value:.{digits}g} %" if value >= LEAST_PER_CENT else BARE.told(value, digits)
+
+
 NANOSECONDS = Unit(
     what="a time with its unit", worth={"us": 1e3, "ms": 1e6, "s": 1e9}, examples="5ms, 800us or 2s", told=duration
 )
@@ -205,7 +210,7 @@ LIMITS: Mapping[Limit, Quantity] = {
         words="Loss of the metric against plain FP32 on the same rows: 0.5pp, 0.005, or 1% of FP32's mean",
     ),
     Limit.ERROR: Quantity(
-        unit=BARE,
+        unit=replace(BARE, told=_tell_error),
         read_as=RELATIVE,
         example="0.1%",
         words="Relative error against the FP64 reference outputs: 0.1% or 1e-3",

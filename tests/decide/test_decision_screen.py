@@ -53,11 +53,11 @@ def test_a_figure_that_is_not_known_lets_nothing_in():
 @pytest.mark.parametrize(
     ("limit", "low", "wanted", "told"),
     [
-        (Limit.ERROR, 0.20004, 0.2, "max-error 0.20004 > 0.2"),
+        (Limit.ERROR, 0.20004, 0.2, "max-error 20.004 % > 20 %"),
         (Limit.DROP, 0.0100003, 0.01, "max-drop 0.0100003 > 0.01"),
         (Limit.SIZE, 12_340_100, 12_340_000, "size 12.3401 MB > 12.34 MB"),
         (Limit.P99, 5e6 * (1 + 1e-12), 5e6, "p99 > 5 ms"),
-        (Limit.ERROR, 0.3, 0.2, "max-error 0.3 > 0.2"),
+        (Limit.ERROR, 0.3, 0.2, "max-error 30 % > 20 %"),
         (Limit.AGREEMENT, 0.95, 0.9855, "min-agreement 95 % < 98.55 %"),
         (Limit.P99, 6e6, 5_255_000, "p99 6 ms > 5.255 ms"),
         (Limit.METRIC, 0.97, 0.98125, "min-metric 0.97 < 0.98125"),

@@ -124,7 +124,7 @@ def test_what_the_user_asked_for_stays():
     ("keys", "reason"),
     [
         ({"memory": "1MB"}, "memory 9 MB > 1 MB, the policy's limit"),
-        ({"max_error": "1e-3"}, "max-error 0.05 > 0.001, the policy's limit"),
+        ({"max_error": "1e-3"}, "max-error 5 % > 0.1 %, the policy's limit"),
         ({"install": "1MB"}, "install 2 MB > 1 MB, the policy's limit"),
         ({"min_agreement": "99%"}, "min-agreement 90 % < 99 %, the policy's limit"),
         ({"memory": "9MB", "max_error": "0.05", "install": "2MB", "p99": "1us"}, None),

@@ -13,9 +13,10 @@ import pytest
 from rich.console import Console
 from support.races import cells
 
+from shootout.core.scenario import find_scenario
 from shootout.tell import table
 from shootout.tell.columns import BY_HEADER, COLUMNS, Column, choose_unit, write_time
-from shootout.tell.document import Row
+from shootout.tell.document import Rate, Row, Serving
 from shootout.tell.table import ALL, FIRST
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -111,3 +112,16 @@ def test_a_table_has_one_unit_of_time_but_for_rows_that_are_far_off(
 ):
     unit = choose_unit(ships)
     assert [write_time(ns, unit) for ns in (ships, *others)] == told
+
+
+def test_a_p99_has_the_unit_of_its_limit():
+    rate = Rate(value=200.0, low=190.0, high=210.0)
+    facts: dict[str, Any] = {"rate_per_s": rate, "searched": True, "holds": True, "limit_ns": 5e6}
+    served = Serving(p99_ns=880_000, unloaded_ns=1.0, start_late_ns=0.0, **facts)
+    row = cells.row("a", 1e5, serve=served)
+    assert [BY_HEADER[header].of(row, "us") for header in ("p99", "limit")] == ["0.880 ms", "holds 5 ms"]
+
+
+@pytest.mark.parametrize("ns", [88_000.0, 4_499_900.0, 999_600.0, 512.0, 12_345.0])
+def test_a_median_is_written_as_in_the_table(ns: float):
+    assert find_scenario("latency").tell_time(cells.row("a", ns)) == f"median {write_time(ns, choose_unit(ns))}"
