@@ -15,7 +15,7 @@ from support.plain import as_plain
 from support.races.cells import cell, comparison, document, fidelity, row
 
 from shootout.core.contract import NotRunKind, OutputError
-from shootout.tell.answer import PROBABILITIES, leads
+from shootout.tell.answer import PROBABILITIES, choose_label, leads, qualify
 from shootout.tell.document import Document, Why, ratio_of
 from shootout.tell.grid import render_answers
 from shootout.tell.reproduce import name_free
@@ -84,11 +84,11 @@ def of_trees() -> Document:
     return of(row("xgboost", 9e5, **mine), row("onnxruntime", 5e5, fidelity=same, **mine))
 
 
-def of_scores_without_fp32() -> Document:
-    """A metric scored INT8 alone, whose loss is one against plain FP32."""
+def of_scores_without_fp32(*beside: Any) -> Document:
+    """A metric scored INT8 alone, whose loss is one against plain FP32, which may have failed beside it."""
     scored = fidelity(1.9e-3, (-0.002, 0.004, SLOW.arm))
     metric = scored.metric.model_copy(update={"change": None, "standing": None}) if scored.metric else None
-    return of(INT8.model_copy(update={"fidelity": replace(scored, metric=metric)}))
+    return of(*beside, INT8.model_copy(update={"fidelity": replace(scored, metric=metric)}))
 
 
 def of_sizes() -> Document:
@@ -145,7 +145,9 @@ STATES: dict[str, Callable[[], Document]] = {
     "one target": lambda: of(FAST, control_holds=None),
     "one FP32 target": lambda: of(FAST, INT8),
     "scores without FP32": of_scores_without_fp32,
+    "scores, and FP32 failed": lambda: of_scores_without_fp32(row("fast", None, **MINE)),
     "lower precisions alone": lambda: of(row("slow:cpu:int8", 2e6, **MINE), INT8),
+    "lower precisions alone, open": lambda: of(row("slow:cpu:int8", 2.9e5, **MINE), INT8, within=0.3, complete=False),
     "on another machine": lambda: of(SLOW, FAST, on="pi@kitchen", given={"inputs": "data/X.npz"}),
     "a training step": lambda: of(*(one.model_copy(update=OF_A_STEP) for one in (SLOW, FAST))),
     "threads that aren't set": lambda: of(
@@ -192,6 +194,21 @@ def test_an_answer_has_at_most_ten_lines_and_one_next_command_at_any_width(name:
 def test_a_rival_that_is_open_beyond_the_tie_keeps_the_fastest_from_being_shipped(state: str, *, does: bool):
     (answer,) = STATES[state]().answer
     assert leads(answer) is does
+
+
+@pytest.mark.parametrize(
+    ("state", "label", "told"),
+    [
+        ("sure", "Ship", ""),
+        ("one target", "Ship", ", nothing compared"),
+        ("leads, with a tie", "Leads", ", leads so far"),
+        ("lower precisions alone", "Fastest", ", not shipped"),
+        ("lower precisions alone, open", "Leads", ", leads so far"),
+    ],
+)
+def test_what_follows_a_name_agrees_with_the_first_word(state: str, label: str, told: str):
+    (answer,) = STATES[state]().answer
+    assert (choose_label(answer), qualify(answer)) == (label, told)
 
 
 @pytest.mark.parametrize(
