@@ -810,7 +810,7 @@ class Answer(Choice):
         no_gain: the lower precisions that aren't faster than their own backend's FP32, the fastest first.
         next: the command that comes next: to ship what the answer ships, or `instead`; else to measure on. Null if
             there is none.
-        goes_on: whether `next` goes on with this run.
+        goes_on: whether `next` goes on with this run; without one, the command or call that began it does.
         no_folder: why `ship` can't be put into a folder, and what to do with it; null if it can, or isn't known yet.
         instead: the fastest arm that may be shipped and can be put into a folder, if `ship` can't.
         elsewhere: of several files, the command that races the one to ship on every other runtime; else null.
