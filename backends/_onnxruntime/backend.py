@@ -281,7 +281,7 @@ def ship(built: Built, folder: Path) -> Shipment:
     target = built.arm.target
     if target.device is not Device.CPU or providers.names_plugin(target):
         reason = f"{providers.provider_of(target)} needs memory, a stream and libraries that a folder can't bring"
-        raise SkippedArm(reason, "ship an arm on the CPU, or TensorRT's own engine by hand")
+        raise SkippedArm(reason, "ship a target on the CPU, or TensorRT's own engine by hand")
     for path in built.folder.glob(f"{MODEL}*"):
         shutil.copyfile(path, folder / path.name)
     exported = built.exported

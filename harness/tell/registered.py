@@ -49,7 +49,7 @@ def why_unshippable(target: Target, model: str = "your model file") -> str:
     if target.folder:
         return f"it is a shipped folder already; copy {target.folder}"
     if target.device.is_gpu:
-        return "what a GPU runs needs its drivers, memory and streams; ship an arm on the CPU"
+        return "what a GPU runs needs its drivers, memory and streams; ship a target on the CPU"
     row = backends.entry(target.backend)
     why = row.unshippable.get(target.mode, "")
     why = why or ("" if row.ships else row.unshippable.get("", "its adapter doesn't say how"))

@@ -153,8 +153,8 @@ def test_a_file_that_is_gone_is_named(here: dict[str, Any], tmp_path: Path):
     [
         (Target(backend="torch-eager"), "ship torch-compile"),
         (Target(backend="torch-compile"), "ship torch-compile+aoti"),
-        (Target(backend="onnxruntime", device=Device.CUDA), "an arm on the CPU"),
-        (Target(backend="tensorrt", device=Device.CUDA, precision=Precision.FP16), "an arm on the CPU"),
+        (Target(backend="onnxruntime", device=Device.CUDA), "a target on the CPU"),
+        (Target(backend="tensorrt", device=Device.CUDA, precision=Precision.FP16), "a target on the CPU"),
         (Target(backend="spin"), "its adapter doesn't say how"),
         (Target(backend="onnxruntime", folder="/a/b"), "copy /a/b"),
     ],

@@ -222,7 +222,7 @@ def _choose_checked_sets(inputs: Sequence[Arrays], outputs: Sequence[Arrays]) ->
 def error_limit(fidelity: FidelityFigures | None) -> float:
     """Return the error that `check.py` allows: the race's error bound, or four times the measured error."""
     if fidelity is None or fidelity.relative_l2 is None:
-        raise UsageError("its error isn't known, so nothing could be checked: ship an arm that was measured")
+        raise UsageError("its error isn't known, so nothing could be checked: ship a target that was measured")
     if fidelity.standing == "met" and fidelity.error_bound is not None:
         return min(fidelity.error_bound, USEFUL_BOUND)
     if fidelity.standing == "not judged" and fidelity.relative_l2 > USEFUL_BOUND:
