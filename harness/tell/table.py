@@ -54,6 +54,7 @@ _STOPPED = {
 SHIPPED = MARKS["Ship"]
 """Stands in place of a comparison of what is shipped."""
 MORE = "--full adds columns (compute, proof, memory, build) and notes; --json has everything."
+RESTARTS = "restart: every process started afresh."
 TIMES = f"time: of {SHIPS} its median, of the others that x the ratio."
 INTERVAL = "(a to b): 95 % for all rows together; sure if it excludes 1."
 """Explains what brackets hold, in the tables and in the answer."""
@@ -211,6 +212,8 @@ def tell_legend(shown: Sequence[Compared], headers: Collection[str], *, marked: 
     ratios = [ratio for found, row in rows if (ratio := found.ratio(row))]
     if any(ratio.verdict is not Verdict.CANT_TELL for ratio in ratios):
         yield INTERVAL
+    if ratios and marked:
+        yield RESTARTS
     if ratios and marked and "time" in headers and any(found.ship for found in shown):
         yield TIMES
     if marked:
