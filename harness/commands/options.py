@@ -38,9 +38,9 @@ ELSEWHERE = {
 """Options of other tools or commands, and what there is here in their place."""
 EVERY = "--help-all"
 _WORDS = "shootout.words"
-"""Where a context keeps the words of its command."""
+"""The key by which a context keeps the words of its command."""
 _FIRST = "first_screen"
-"""Where a command's function keeps the options of the first screen of its help."""
+"""The attribute of a command's function that holds the options of the first screen of its help."""
 Records = list[tuple[str, str]]
 
 
@@ -79,8 +79,8 @@ class GroupedCommand(TyperCommand):
         parameters = sorted(self.get_params(ctx), key=lambda one: place.get(one.opts[0], len(place)))
         found = {one: record for one in parameters if (record := one.get_help_record(ctx))}
         has_untold = not all(told for _, told in found.values())  # which scenarios tell
-        asks = any(word.startswith("--scenario") for word in words) or (EVERY in words and has_untold)
-        of_scenarios = list_scenario_options(words) if asks else {}
+        shows_them = any(word.startswith("--scenario") for word in words) or (EVERY in words and has_untold)
+        of_scenarios = list_scenario_options(words) if shows_them else {}
         sections: dict[str, Records] = {"Arguments": [], **{group: [] for group in HelpGroup}}
         for parameter, (name, told) in found.items():
             flag = parameter.opts[0]

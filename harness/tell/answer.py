@@ -62,7 +62,7 @@ UNPROVEN = "not shipped: no plain FP32 was raced beside it"
 MEASURE_AGAIN = "measure again; `shootout doctor` tells what is noisy or missing here"
 REPEAT = "repeat the command or call that began this run, with the same out and more time"
 MEND = "why each target has no time stands below the table; `shootout doctor` tells what works here"
-"""What to do if nothing has a time."""
+"""The advice if nothing has a time."""
 TELLS_LOSS = "tells what a lower precision loses against FP32"
 CHOICES = {
     "smaller install": "smaller install",

@@ -18,7 +18,7 @@ LONGEST_TITLE = 40
 SHIPS, REFUSED = "▸", "×"
 """The marks before the target that ships or leads, and before those that may not be shipped."""
 MARKS = {"Ship": "ships", "Leads": "leads", "Fastest": "fastest"}
-"""What the first mark says, by the word that the answer begins with."""
+"""The meaning of the first mark, by the word that the answer begins with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

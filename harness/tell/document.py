@@ -278,7 +278,7 @@ class FidelityFigures(Fidelity):
 
 
 class Ceiling(Part):
-    """How near a call came to what the machine could do, by its measured ceilings; see docs/explain.md.
+    """Hold how near a call came to what the machine could do, by its measured ceilings; see docs/explain.md.
 
     Attributes:
         share: the bound ÷ the measured compute time; the bound is the longer of the next two.
@@ -779,7 +779,7 @@ class Sure(Part):
 
 
 class Choice(Part):
-    """What is chosen among those that may be shipped: of a run's answer, and of a decision by a policy.
+    """Hold what is chosen among those that may be shipped: of a run's answer, and of a decision by a policy.
 
     Attributes:
         reason: why nothing is chosen, or only the best so far; null if a verdict supports the choice.

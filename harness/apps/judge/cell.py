@@ -20,7 +20,7 @@ from shootout.tell.reproduce import TARGETS, Begun, Options
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """What is known of a group of arms that raced each other.
+    """Hold what is known of a group of targets that raced each other.
 
     Attributes:
         aim: what the race is for.

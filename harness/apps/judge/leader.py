@@ -27,7 +27,7 @@ AS_SOON, AS_SOON_S = 1.2, 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Led:
-    """What the rule says of those that may be shipped, by their names.
+    """Hold what the rule says of those that may be shipped, by their names.
 
     Attributes:
         first: the one to ship.

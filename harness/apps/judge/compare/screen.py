@@ -35,7 +35,7 @@ from shootout.tell.screen import NARROWEST, WIDEST, fold, name_targets, write_li
 
 SHOWN, SHOWN_REASONS, SHOWN_CELLS = 8, 3, 24
 MANY, LONGEST = 20, 40
-"""How many changes are shown, and how many letters of a changed value; --json has all."""
+"""The number of changes that are shown, and of letters of a changed value; --json has all."""
 LONGEST_REASON = 200
 READING = "(a to b): holds for all rows of that place together at 95 %; sure if it excludes 1."
 MOVED = (
@@ -47,7 +47,7 @@ LEVELS = {
     1: "One machine, two sessions: each target relative to one that is unchanged",
     2: "Two machines: which answers hold and which flip; the machines themselves are not ranked",
 }
-"""What may be compared, by the level of a comparison."""
+"""The sentence on what may be compared, by the level of a comparison."""
 FATES = {Fate.HOLDS: "hold", Fate.FLIPS: "flip", Fate.FADES: "fade", Fate.UNKNOWN: "unknown"}
 _TOLD = {Verdict.SLOWER: "Slower", Verdict.FASTER: "Faster", Verdict.SAME: "Same", Verdict.CANT_TELL: "Open"}
 
