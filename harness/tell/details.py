@@ -17,7 +17,7 @@ from shootout.tell.wording import NO_LABELS, RANDOM_INPUTS, tell_error, tell_los
 
 EXPLAIN, MIX = "layer by layer:", "leave some in float:"
 MOST_NAMED = 4
-"""So many targets that share a line's job are named; the table has them all."""
+"""The number of targets with the same job that a line names; the table has them all."""
 
 
 def tell_details(answer: Answer) -> Iterator[Line]:

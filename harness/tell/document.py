@@ -905,7 +905,7 @@ def as_json(part: object) -> Any:
 
 
 Needs = Annotated[Options, PlainSerializer(lambda given: join(given) or None, return_type=str | None)]
-"""What to add to `shootout run` to know something; in JSON as it is typed, null if nothing."""
+"""The options to add to `shootout run` to know something; in JSON as they are typed, null if none."""
 
 
 class Finding(Part):

@@ -1,4 +1,4 @@
-"""What every renderer takes: lines of one job each, tables, notes.
+"""Hold what every renderer takes: lines of one job each, tables, notes.
 
 `tell.screen` writes lines for a terminal, `tell.page` a whole report as HTML and as Markdown.
 """
@@ -78,7 +78,7 @@ class Figure:
     Attributes:
         title: what it shows, in a line.
         caption: how to read it, and what it leaves out.
-        description: the same in words for a reader who can't see it; "": the tables have it all.
+        description: the same in words without the figure; "": the tables have it all.
     """
 
     title: str
@@ -89,7 +89,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What there is to tell of a run, or of a decision on several.
+    """Hold all that is told of a run, or of a decision on several.
 
     Attributes:
         name: of the run, in a list of several.

@@ -44,7 +44,7 @@ _SHIPPED = re.compile(rf"({SHIPPED}(?:@[^:/]+)?:)(.+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begun:
-    """How a run was begun, of which each command is made that goes on with it, reads it, or measures the like.
+    """Hold how a run was begun, of which each command is made that goes on with it, reads it, or measures the like.
 
     Attributes:
         folder: the run's, as it is typed.

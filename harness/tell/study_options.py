@@ -102,7 +102,7 @@ MODELS = (
     "net.onnx, a.onnx,b.onnx to compare files, config.json, forest.txt, .ubj or .joblib, net.py:make or "
     "package.net:make (your code runs), or a name (`shootout list models`)"
 )
-"""How a model is named."""
+"""The forms in which a model is named."""
 File = str | PathLike[str]
 """A path."""
 RATE = replace(PER_SECOND, worth={"/s": 1.0, "": 1.0})

@@ -22,7 +22,7 @@ from shootout.tell.report import Figure, Line, Report, Table
 from shootout.tell.skipped import tell_missing
 
 OPEN = 3
-"""So many groups with an answer have their table open; the others are folded."""
+"""The number of groups with an answer whose tables are open; the others are folded."""
 METHOD = (
     "Before anything was timed, each target's outputs were compared with those of the model in float64.",
     "The targets took turns on the same CPUs, in shuffled order, so a disturbance met all of them alike.",

@@ -15,7 +15,7 @@ from shootout.tell.report import Figure
 MOST_PANELS, MOST_NAMES = 3, len(SERIES)
 """More would be no figure any more; the tables have them all."""
 HEIGHT, LABELS = 260, 46
-"""Of a panel and of the labels beside it, in units."""
+"""The sizes of a panel and of the labels beside it, in units."""
 TITLE, LONG = 52, 20
 """The most letters of a panel's title, and of names that stand two a line in the legend."""
 ERROR_FORMAT = ".0e"

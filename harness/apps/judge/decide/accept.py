@@ -44,7 +44,7 @@ def command_to_accept(policy: Policy, question: Question, candidate: Candidate) 
         return None
     if why_no_folder(row) or row.threads == 0:
         return decide_on(question, looser)
-    chooses_it = decide(looser, question).chosen == candidate.label
+    chooses_it = decide(looser, question, resampled=False).chosen == candidate.label
     # beside what ships without it
     return ship_candidate(question, candidate, looser if chooses_it else None, folder=f"model-{row.precision}")
 

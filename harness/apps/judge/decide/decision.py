@@ -129,8 +129,11 @@ class Decision(Choice):
         return next(one for one in self.candidates if one.candidate == candidate)
 
 
-def decide(policy: Policy, question: Question) -> Decision:
+def decide(policy: Policy, question: Question, *, resampled: bool = True) -> Decision:
     """Choose a candidate by the policy.
+
+    Args:
+        resampled: also decide on resamples of the restarts, which a look at the choice alone needs none of.
 
     Raises:
         UsageError: a cost is asked for, and the runs are of several machines; or any loss keeps the limit on it.
@@ -154,7 +157,7 @@ def decide(policy: Policy, question: Question) -> Decision:
         policy=policy,
     )
     if met:
-        choice = _choose_met(policy, met, measures, judged)
+        choice = _choose_met(policy, met, measures, judged, resampled=resampled)
         settle = choice["settle"]
         if settle or choice["reason"]:
             choice["settle"] = resume_question(question, policy) or settle
@@ -205,7 +208,12 @@ def _make_judged(candidate: Candidate, found: ObjectiveValue, findings: tuple[Fi
 
 
 def _choose_met(
-    policy: Policy, met: Sequence[Candidate], measures: Mapping[str, ObjectiveValue], judged: Sequence[Judged]
+    policy: Policy,
+    met: Sequence[Candidate],
+    measures: Mapping[str, ObjectiveValue],
+    judged: Sequence[Judged],
+    *,
+    resampled: bool,
 ) -> dict[str, Any]:
     """Return the fields of the decision among those that meet every limit."""
 
@@ -234,7 +242,9 @@ def _choose_met(
         "chosen": None if led.choice.reason else led.first,
         "settle": _settle_open(measures, led.first, ratios, led.choice.unsettled or led.choice.tied),
         "candidates": tuple(_compare(one, ratios.get(one.candidate), led) for one in judged),
-        "stability": find_stability(policy, sorted(met, key=lambda one: ordered[one.label]), measures, compared),
+        "stability": find_stability(policy, sorted(met, key=lambda one: ordered[one.label]), measures, compared)
+        if resampled
+        else {},
     }
 
 
