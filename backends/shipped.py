@@ -12,7 +12,7 @@ import dataclasses
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from functools import cached_property, lru_cache
@@ -34,8 +34,6 @@ from shootout.core.host.untrusted import open_inside, read_inside, resolve_insid
 from shootout.core.units import size
 
 SCHEMA = "shootout.shipped/1"
-VARIANTS_SCHEMA = "shootout.variants/1"
-"""The schema of the manifest of a folder that holds a shipped folder for each of several machines."""
 ONNX = ".onnx"
 MANIFEST, RUNTIME = "manifest.json", "runtime.json"
 LOAD, CHECK, REQUIREMENTS = "load.py", "check.py", "requirements.txt"
@@ -191,16 +189,6 @@ def seal_shipped(shipped: ShippedFolder) -> ShippedFolder:
     return whole
 
 
-def seal_variants(folder: Path, made_with: str, variants: Sequence[Mapping[str, Any]]) -> None:
-    """Write the manifest over all other files of a folder of variants.
-
-    Args:
-        variants: what `load.py` chooses by; `folder` in each names a shipped folder that lies in this one.
-    """
-    facts = {"schema": VARIANTS_SCHEMA, "made_with": made_with, "files": _hash_files(folder), "variants": variants}
-    _write_json(folder / MANIFEST, facts)
-
-
 def hash_manifest(folder: Path) -> str:
     """Return the SHA-256 of a shipped folder's manifest, which holds those of all other files.
 
@@ -236,16 +224,10 @@ def open_shipped(folder: Path) -> ShippedFolder:
 
     Raises:
         UsageError: it is none, of another version, or a file is missing or changed, or is code that the manifest
-            doesn't name; names the file. Or it holds several, one for each machine; names them.
+            doesn't name; names the file.
     """
     path = folder / MANIFEST
     stored = _read_json(folder, MANIFEST)
-    if stored.get("schema") == VARIANTS_SCHEMA:
-        several = ", ".join(sorted(str(one.parent) for one in folder.glob(f"*/{MANIFEST}")))
-        raise UsageError(
-            f"{str(folder)!r} holds a shipped folder for each of several machines: name one of {several}; "
-            f"`python {folder / LOAD}` prints which is this machine's"
-        )
     if stored.get("schema") != SCHEMA:
         made = stored.get("made_with", "another program")
         raise UsageError(
@@ -273,25 +255,8 @@ def read_row(shipped: ShippedFolder) -> Mapping[str, Any]:
         rows: list[dict[str, Any]] = _read_json(shipped.folder, DOCUMENT)["rows"]
         return next(row for row in rows if row["executed"] and all(row[name] == one for name, one in wanted.items()))
     except (UsageError, KeyError, TypeError, StopIteration):
-        raise _says_too_little(shipped) from None
-
-
-def read_environment(shipped: ShippedFolder) -> Mapping[str, Any]:
-    """Return the environment in the document of the run.
-
-    Raises:
-        UsageError: it isn't there.
-    """
-    try:
-        facts: Mapping[str, Any] = _read_json(shipped.folder, DOCUMENT)["environment"]
-    except (UsageError, KeyError):
-        raise _says_too_little(shipped) from None
-    return facts
-
-
-def _says_too_little(shipped: ShippedFolder) -> UsageError:
-    path = shipped.folder / DOCUMENT
-    return UsageError(f"{str(path)!r} doesn't say what {shipped.arm.label} was measured on: ship it again")
+        path = shipped.folder / DOCUMENT
+        raise UsageError(f"{str(path)!r} doesn't say what {arm.label} was measured on: ship it again") from None
 
 
 def _check_files(folder: Path, files: Mapping[str, str]) -> None:

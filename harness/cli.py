@@ -75,8 +75,7 @@ shootout ship results/run --max-error 1% -o model-1
 shootout ship results/run --policy deploy.toml --p99 5ms -o model-1"""
 MERGE_EXAMPLES = """\
 shootout merge laptop/run server/run -o results/both
-shootout merge results/node-* --to all.csv
-shootout merge here/run server/run --ship model-1 --with server/shipped"""
+shootout merge results/node-* --to all.csv"""
 COMPARE_EXAMPLES = """\
 shootout compare results/before results/after
 shootout compare results/before results/after --history nightly/1 --history nightly/2"""
@@ -209,23 +208,6 @@ def merge(
         Path | None,
         typer.Option("--out", "-o", help="New folder for small copies of them, for `show`, `decide` and `report`."),
     ] = None,
-    ship: Annotated[
-        Path | None,
-        typer.Option(
-            help="New folder for what each machine ships; its load.py takes what fits the machine that it runs on.",
-            metavar="DIR",
-        ),
-    ] = None,
-    shipped: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--with",
-            help="Shipped folder of one of the runs, for --ship, in place of shipping that run's answer here.",
-            metavar="FOLDER",
-        ),
-    ] = None,
-    group: Group = None,
-    on: On = None,
     full: Full = False,
     as_json: Json = False,
     to: To = None,
@@ -233,11 +215,7 @@ def merge(
     """Merge runs of several machines: what to ship everywhere, which rankings hold or flip; measures nothing."""
     from shootout.commands.decide import merge
 
-    raise typer.Exit(
-        merge(
-            folders, out, full=full, as_json=as_json, to=to or (), ship=ship, shipped=shipped or (), group=group, on=on
-        )
-    )
+    raise typer.Exit(merge(folders, out, full=full, as_json=as_json, to=to or ()))
 
 
 @command(

@@ -12,10 +12,9 @@ from typing import Any
 
 from rich.console import Group
 
-from shootout.apps.judge.analysis import analyse_cells
 from shootout.apps.judge.compare.compare import compare_folders
 from shootout.apps.judge.compare.document import MergedDocument
-from shootout.apps.judge.compare.merge import merge as merge_analysed
+from shootout.apps.judge.compare.merge import merge_runs
 from shootout.apps.judge.compare.merged import expand_merged, expand_several, is_merged, write_merged
 from shootout.apps.judge.compare.screen import render_compared, render_merged
 from shootout.apps.judge.decide.decision import decide as find_decision
@@ -90,36 +89,22 @@ def merge(
     full: bool,
     as_json: bool,
     to: Sequence[Path] = (),
-    ship: Path | None = None,
-    shipped: Sequence[Path] = (),
-    group: str | None = None,
-    on: str | None = None,
 ) -> int:
     """Print what runs of several machines say together; return the exit code.
 
     Args:
         out: a new folder for small copies of the runs, which every command reads as one.
         to: files to write the document or its rows into.
-        ship: a new folder for what each machine ships; `shipped`, `group` and `on` as `ship_variants` has them.
 
     Raises:
-        UsageError: there is but one run, one comes twice, or they ask different things; says which. Or a machine's
-            answer can't be shipped from here.
+        UsageError: there is but one run, one comes twice, or they ask different things; says which.
     """
-    if ship is None and (shipped or group or on):
-        named = "--with" if shipped else "--group" if group else "--on"
-        raise UsageError(f"{named} is for what --ship DIR ships: add that")
     check_files(to)
     runs = expand_several(folders)
-    analysed = [analyse_cells(run) for run in runs]
-    document = merge_analysed(analysed)
+    document = merge_runs(runs)
     if out:
         write_merged(runs, out)
         sys.stderr.write(f"{out}: {len(runs)} runs; show, decide and report take it\n")
-    if ship:
-        from shootout.commands.variants import ship_variants  # with all that builds, which `show` does without
-
-        ship_variants(analysed, ship, shipped, group, on)
     write_files(document, to)
     return print_merged(document, full=full, as_json=as_json)
 

@@ -20,7 +20,7 @@ import shootout
 from shootout.apps.judge.analysis import Analysed
 from shootout.apps.judge.compare import merged
 from shootout.apps.judge.compare.document import Fate, MergedCell
-from shootout.apps.judge.compare.merge import find_fate, find_group, merge, merge_runs
+from shootout.apps.judge.compare.merge import find_fate, merge, merge_runs
 from shootout.apps.judge.compare.merged import NAME, expand_merged, write_merged
 from shootout.apps.judge.compare.screen import render_merged
 from shootout.core.errors import UsageError
@@ -48,13 +48,6 @@ def test_everywhere_goes_what_costs_least_where_it_costs_most():
     assert {arm: one.value for arm, one in found.worst.items()} == pytest.approx(
         {"a:cpu:fp32": 3, "b:cpu:fp32": 2, "c:cpu:fp32": 1.5}
     )
-
-
-def test_what_each_machine_ships_is_of_one_group():
-    assert [site.place for site in find_group([SMALL, LARGE])] == ["AMD EPYC, 2 CPUs", "AMD EPYC, 8 CPUs"]
-    other = analysed("other", row("a", 100), machine="5555cccc6666", given={"labels": "labels.npz"})
-    with pytest.raises(UsageError, match="an answer for each of their groups; name one with --group"):
-        find_group([SMALL, other])
 
 
 LIGHT = {"artifact_bytes": 500_000}

@@ -1,5 +1,5 @@
 """An arm of a run → a folder that others mount: the model as it was raced, how to load it, and how to check it.
 
-In: a run folder and an arm. Out: a shipped folder, or several in a folder that chooses among them (`variants`).
+In: a run folder and an arm. Out: a shipped folder.
 `load.txt` and `check.txt` become the folder's own two programs, an adapter's `load.txt` the middle of one.
 """

@@ -94,7 +94,9 @@ def write_folder(
         (folder / EVIDENCE).mkdir()
         shipment = ship(built, folder / MODEL)
         versions = closure(arm.target, shipment.installs)
-        _write_programs(folder, templates, shipment, versions)
+        (folder / LOAD).write_text(load_text(templates, shipment), encoding="utf-8")
+        (folder / CHECK).write_text(check_text(), encoding="utf-8")
+        (folder / REQUIREMENTS).write_text(requirements_text(versions), encoding="utf-8")
         right = exported.pick(exported.own_outputs())
         sets = _choose_checked_sets(exported.pick(exported.input_buffers()), right)
         save_sets(folder / INPUTS, [inputs for inputs, _ in sets])
@@ -172,30 +174,16 @@ def is_there(folder: Path) -> UsageError:
 def load_text(templates: Path, shipment: Shipment) -> str:
     """Return the text of `load.py`: the common part, and the adapter's own behind it."""
     body = (templates / shipment.template).read_text(encoding="utf-8")
-    return template_text("load.txt").replace("BODY\n", body)
+    return (_HERE / "load.txt").read_text(encoding="utf-8").replace("BODY\n", body)
 
 
-def check_text(template: str, schema: str, folders: int = 1) -> str:
-    """Return the text of a `check.py`: the part that checks the files of a manifest, and the template's own behind.
-
-    Args:
-        folders: how many shipped folders the manifest is of.
-    """
-    shared = template_text("check_files.txt").replace("SCHEMA", schema).replace("(CODE_ENDINGS)", repr(CODE))
-    shared = shared.replace("(MOST_JSON_BYTES)", str(MOST_JSON_BYTES))
-    shared = shared.replace("(MOST_BYTES)", str(folders * MOST_BYTES))
-    return template_text(template).replace("FILES\n", shared)
-
-
-def template_text(name: str) -> str:
-    """Return the text of a program, or of a part of one, that lies beside this module."""
-    return (_HERE / name).read_text(encoding="utf-8")
-
-
-def _write_programs(folder: Path, templates: Path, shipment: Shipment, versions: dict[str, str]) -> None:
-    (folder / LOAD).write_text(load_text(templates, shipment), encoding="utf-8")
-    (folder / CHECK).write_text(check_text("check.txt", SCHEMA), encoding="utf-8")
-    (folder / REQUIREMENTS).write_text(requirements_text(versions), encoding="utf-8")
+def check_text() -> str:
+    """Return the text of `check.py`."""
+    values = {"SCHEMA": SCHEMA, "(CODE_ENDINGS)": repr(CODE), "(MOST_JSON_BYTES)": str(MOST_JSON_BYTES)}
+    text = (_HERE / "check.txt").read_text(encoding="utf-8")
+    for name, value in {**values, "(MOST_BYTES)": str(MOST_BYTES)}.items():
+        text = text.replace(name, value)
+    return text
 
 
 def requirements_text(versions: Mapping[str, str]) -> str:

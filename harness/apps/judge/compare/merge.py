@@ -37,11 +37,10 @@ from shootout.apps.judge.compare.matching import (
 from shootout.apps.judge.compare.merged import expand_merged
 from shootout.apps.judge.eligible import find_fault
 from shootout.core.constants import INDIFFERENT
-from shootout.core.errors import Undecided, UsageError, unknown
+from shootout.core.errors import UsageError
 from shootout.core.stats.verdicts import Verdict, judge
 from shootout.tell.document import Answer, Ratio, Row
 from shootout.tell.machines import machine_of, name_machines
-from shootout.tell.raced import find_named
 from shootout.tell.ratios import inverse
 from shootout.tell.study_options import DEFAULT
 
@@ -105,31 +104,6 @@ class CellInPlace:
     def rows(self) -> dict[str, Row]:
         """Return them by arm."""
         return {row.arm: row for row in self.run.document.rows_of(self.cell.group)}
-
-
-def find_group(runs: Sequence[Analysed], group: str | None = None) -> list[CellInPlace]:
-    """Return one group in all places that measured it.
-
-    Args:
-        group: its name in one of them, or the beginning of that name; needed if there are several groups.
-
-    Raises:
-        UsageError: there is no such group, or there are several; names them.
-        Undecided: nothing was measured.
-    """
-    names = name_places(runs)
-    found = match_sites([site for name, run in zip(names, runs, strict=True) for site in find_sites(name, run)])
-    if not found:
-        raise Undecided("these runs have no answer: nothing was measured")
-    if group is not None:
-        known = {site.cell.group for sites in found for site in sites}
-        asked = find_named(known, group)
-        found = [sites for sites in found if any(site.cell.group in asked for site in sites)]
-        if not found:
-            raise unknown("group", group, known)
-    if len(found) > 1:
-        raise UsageError("the runs have an answer for each of their groups", [sites[0].cell.group for sites in found])
-    return found[0]
 
 
 def find_sites(place: str, run: Analysed) -> list[CellInPlace]:
