@@ -102,7 +102,7 @@ def test_nobody_loses_a_verdict():
 def test_the_first_answer_is_who_leads_among_the_contenders_in_full_precision():
     _, _, (look,) = race(state())
     _, now, _ = race(state(), most=look)
-    told = "first answer: fast, of 2 targets within 1.6x; 4 slower targets without a verdict yet"
+    told = "first answer: fast; 4 other targets without a verdict yet"
     purpose = AnswerPurpose()
     assert purpose.tell(now, 0) == told
     assert purpose.tell(now, 0) == "", "it is told once"
@@ -226,7 +226,7 @@ def test_a_run_prints_the_first_answer_once_and_goes_on(
     assert all(playing == {"numpy", "onnxruntime", "litert", "numpy#control"} for playing in order[1:first])
     assert order[first] == {"numpy", "ncnn", "openvino", "onnxruntime", "numpy#control"}
     (line,) = [text for text in told if text.startswith("first answer")]
-    assert line == ("first answer: onnxruntime, of 2 targets within 1.6x; 2 slower targets without a verdict yet")
+    assert line == ("first answer: onnxruntime; 2 other targets without a verdict yet")
     assert [ratio.verdict for ratio in ratios(tmp_path / "out")] == ["faster"] * 4
 
 

@@ -1,8 +1,7 @@
-"""What there is no time for: cells whose calls take too long by a cap; arms and rounds of a race short of time."""
+"""What there is no time for: arms whose calls take too long by a cap; arms and rounds of a race short of time."""
 
 from __future__ import annotations
 
-import math
 import random
 import re
 from collections.abc import Mapping
@@ -16,9 +15,8 @@ import pytest
 from support.console import deaf_here
 from support.races import fakes
 from support.races.fakes import World
-from support.races.made import played
 
-from shootout.apps.judge.racing import STEEPEST, Caps, predicted_s, thinned, work_of
+from shootout.apps.judge.racing import find_players_in_time
 from shootout.core.clock import Deadline
 from shootout.core.constants import (
     LONG_ROUNDS,
@@ -26,150 +24,20 @@ from shootout.core.constants import (
     ROUNDS,
     WARM_UP_CALLS,
 )
-from shootout.core.contract import Arm, Array, NotRun, Precision, Target
-from shootout.core.journal.records import Played
+from shootout.core.contract import Array, NotRun, Precision, Target
 from shootout.core.messages import Loaded, Tuned, Verified
 from shootout.core.race import pace
-from shootout.core.race.live_arm import WARM_UP_LONG_CALLS, too_slow
+from shootout.core.race.live_arm import WARM_UP_LONG_CALLS
 from shootout.core.race.pace import RaceTime
 from shootout.core.race.restart import Restart
+from shootout.core.scenario import Terms
 from shootout.core.stats.goals import Goal
 from shootout.core.stats.group_evidence import Rules
-from shootout.core.study.group import GroupRecord
-from shootout.models import get
-
-
-def arm(batch: int, backend: str = "numpy", **fields: Any) -> Arm:
-    parameters = get("residual_mlp").check(fields.pop("parameters", {}))
-    return Arm(target=Target(backend=backend), model="residual_mlp", parameters=parameters, batch=batch, **fields)
-
-
-def took(one: Arm, seconds: float, **changes: Any) -> Played:
-    return played(one, 0, seconds * 1e9, **changes)
-
-
-def after(*known: tuple[Arm, float], cap: float = 5.0) -> Caps:
-    caps = Caps(cap)
-    for one, seconds in known:
-        caps.note(one, took(one, seconds))
-    return caps
-
-
-@pytest.mark.parametrize(("power", "apart"), [(1.0, 2), (1.0, 10), (0.5, 4), (2.0, 2), (0.0, 2)])
-def test_times_that_grow_with_a_power_of_the_work_are_foreseen_exactly(power: float, apart: int):
-    known = {float(apart**step): 0.01 * apart ** (step * power) for step in range(4)}
-    work = 1000.0 * apart**3
-    assert predicted_s(known, work) == pytest.approx(0.01 * work**power)
-
-
-def test_only_smaller_cells_tell_and_two_that_are_close_tell_no_slope():
-    assert predicted_s({}, 8.0) is None
-    assert predicted_s({8.0: 1.0, 16.0: 2.0}, 8.0) is None
-    assert predicted_s({1.0: 0.001}, 1e9) is None, "short calls are overhead, which doesn't grow"
-    assert predicted_s({1.0: 0.5}, 8.0) == pytest.approx(4.0), "long ones grow with the work"
-    assert predicted_s({1.0: 0.010, 1.9: 0.011}, 8.0) is None
-    assert predicted_s({1.0: 0.4, 1.9: 1.9}, 3.8) == pytest.approx(3.8)
-
-
-def test_noise_makes_no_slope_that_cannot_be():
-    assert predicted_s({1.0: 0.2, 2.0: 0.1}, 1e6) == pytest.approx(0.1)
-    assert predicted_s({1.0: 1e-3, 2.0: 1.0}, 20.0) == pytest.approx(10.0**STEEPEST)
-
-
-def test_what_would_take_too_long_is_left_out_with_the_figures():
-    caps = after((arm(1), 0.1), (arm(8), 0.8), (arm(32), 3.2))
-    assert caps.setback(arm(48)) is None
-    why = caps.setback(arm(400))
-    assert why is not None
-    assert why.reason == "a call would take about 40 s, the study's cap is 5 s"
-    assert "max_call_s" in why.fix
-    assert after((arm(1), 0.1), (arm(8), 0.8), cap=0.0).setback(arm(400)) is None
-
-
-def test_another_backend_thread_count_option_or_scenario_tells_nothing():
-    caps = after((arm(1), 0.4), (arm(8), 3.2))
-    assert caps.setback(arm(400))
-    for other in (
-        arm(400, "openvino"),
-        arm(400, threads=2),
-        arm(400, options={"a": "b"}),
-        arm(400, scenario="train-step"),
-        arm(400, parameters={"activation": "gelu"}),
-    ):
-        assert caps.setback(other) is None
-    assert caps.setback(arm(400, control=True)), "a copy of the baseline takes as long"
-
-
-def recurrent(steps: int, batch: int) -> Arm:
-    parameters = get("recurrent").check({"steps": steps})
-    return Arm(target=Target(backend="numpy"), model="recurrent", parameters=parameters, batch=batch)
-
-
-def test_what_costs_time_but_no_weights_is_taken_from_no_larger_cell():
-    assert work_of(recurrent(16, 1)) == work_of(recurrent(4_096, 1)), "steps have no weights"
-    long = [(recurrent(4_096, 1), 1.0), (recurrent(4_096, 4), 4.0)]
-    assert after(*long).setback(recurrent(4_096, 64))
-    assert after(*long).setback(recurrent(16, 64)) is None, "a few steps take as long as thousands"
-    short = [(recurrent(16, 1), 0.3), (recurrent(16, 4), 0.3)]
-    assert after(*short, *long).setback(recurrent(16, 64)) is None, "a cell took the place of one with fewer steps"
-    assert after(*long, *short).setback(recurrent(4_096, 64)), "a cell took the place of one with more steps"
-
-
-def test_a_slope_is_taken_between_cells_that_differ_in_one_number():
-    apart = after((recurrent(16, 1), 0.01), (recurrent(4_096, 4), 1.0))
-    assert apart.setback(recurrent(4_096, 16)) is None, "1 s for 4 rows is 4 s for 16"
-    assert apart.setback(recurrent(4_096, 32))
-
-
-def test_work_is_weights_times_batch_or_the_numbers_of_a_file():
-    assert work_of(arm(8)) == 8 * work_of(arm(1))
-    assert work_of(arm(1)) == get("residual_mlp").parameter_count(get("residual_mlp").defaults)
-    file = Arm(target=Target(backend="numpy"), model="mine.onnx", parameters={"seq": 16, "other": 2}, batch=4)
-    assert work_of(file) == 4 * 16 * 2
-
-
-def test_a_resumed_run_knows_what_was_measured_before():
-    small, large = arm(1), arm(8)
-    groups = [
-        SimpleNamespace(
-            record=GroupRecord(name=f"batch {one.batch}", baseline=None, comparisons=0, arms=(one,)),
-            played={one.label: [took(one, one.batch * 0.4, group=f"batch {one.batch}")]},
-        )
-        for one in (small, large)
-    ]
-    caps = Caps(5.0)
-    caps.recall(groups)
-    caps.recall(groups)
-    assert caps.setback(arm(400))
-    empty = took(arm(16), math.nan, block_median_ns={"end_to_end": (), "compute": ()})
-    caps.note(arm(16), empty)
-    assert caps.setback(arm(9)) is None
-
-
-def test_a_call_that_was_not_foreseen_may_take_four_times_the_cap():
-    assert too_slow(20.0, 5.0) is None
-    assert too_slow(1e9, 0.0) is None
-    why = too_slow(20.1, 5.0)
-    assert why is not None
-    assert why.reason == "a call takes 20 s, the study's cap is 5 s"
-
 
 STUDY = 'model = "identity"\ntargets = ["spin"]\nmax_restarts = 1\n'
 
 
-def test_a_grid_leaves_out_what_smaller_cells_showed_to_be_too_slow(tmp_path: Path):
-    """The smaller ones aren't left out by themselves, however slow a busy machine makes one of their calls."""
-    text = STUDY + 'batch = [1, 2, 8]\nmax_call_s = 0.004\n[options.spin]\nduration_us = "5000"\n'
-    (tmp_path / "grid.toml").write_text(text)
-    done = deaf_here(
-        "run", "grid.toml", "--out", "out", "--json", cwd=tmp_path, core__race__live_arm__FIRST_CALL_FACTOR=1e6
-    )
-    first, second, third = done.data["rows"]
-    assert (first["outcome"], second["outcome"], third["outcome"]) == ("measured", "measured", "skipped")
-    assert re.fullmatch(r"a call would take about \S+ s, the study's cap is 0\.004 s", third["reason"])
-
-
-def test_an_arm_that_is_far_too_slow_is_a_skip_and_not_measured(tmp_path: Path):
+def test_an_arm_whose_calls_take_longer_than_the_cap_is_a_skip_and_not_measured(tmp_path: Path):
     (tmp_path / "slow.toml").write_text(STUDY + 'max_call_s = 0.001\n[options.spin]\nduration_us = "20000"\n')
     done = deaf_here("run", "slow.toml", "--out", "out", "--json", cwd=tmp_path)
     (row,) = done.data["rows"]
@@ -308,8 +176,12 @@ def test_the_fastest_so_far_play_on_the_first_in_full_precision_whatever_is_fast
         exact=(B.label, C.label, BASE.label),
     )
     times = blocks(a=1.0, b=2.0, c=3.0, base=4.0)
-    assert labels(thinned(ALL, NEEDS, times, rules, left_s)) == labels(stay)
-    assert thinned(ALL, {}, times, rules, left_s) == ALL
+    race: Any = SimpleNamespace(
+        rules=rules, players=ALL, blocks=times, parts_s=NEEDS, terms=Terms(), fewest=2, played=1
+    )
+    assert labels(find_players_in_time(race, left_s)) == labels(stay)
+    race.parts_s = {}
+    assert find_players_in_time(race, left_s) == ALL
 
 
 def test_who_is_left_out_says_that_a_verdict_takes_two_restarts():

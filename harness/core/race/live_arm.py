@@ -57,8 +57,6 @@ from shootout.core.worker.availability import PythonInterpreter
 from shootout.core.worker.fork_server import ForkServer, ForkServers, can_fork
 from shootout.core.worker.process import WorkerProcess, log_name
 
-FIRST_CALL_FACTOR = 4.0
-"""The multiple of the cap on a call's time at which an arm that was not foreseen is left out."""
 ENERGY_S = 2.0
 """Energy is counted over so many seconds of calls, since the counter moves in steps."""
 WARM_UP_LONG_CALLS, WARM_UP_LONG_CALL_NS = 10, 50_000_000
@@ -597,16 +595,11 @@ def longer_than(read_ns: float, asked: Stopwatch) -> str:
 
 def too_slow(call_s: float, max_call_s: float) -> NotRun | None:
     """Return why an arm that turned out slow is left out after a call; None if it may go on."""
-    if not max_call_s or call_s <= FIRST_CALL_FACTOR * max_call_s:
+    if not max_call_s or call_s <= max_call_s:
         return None
-    return skip_slow(f"a call takes {tell_seconds(call_s)}", max_call_s)
-
-
-def skip_slow(why: str, max_call_s: float) -> NotRun:
-    """Return the skip of an arm whose calls take too long, for this reason."""
     return NotRun(
         NotRunKind.TOO_SLOW,
-        f"{why}, the study's cap is {tell_seconds(max_call_s)}",
+        f"a call takes {tell_seconds(call_s)}, the study's cap is {tell_seconds(max_call_s)}",
         "raise max_call_s in the study (0: no cap), or leave this size out",
     )
 

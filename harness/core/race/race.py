@@ -37,7 +37,6 @@ from shootout.core.stats.leaders import (
 )
 from shootout.core.stats.readings import LEAST_TAILS
 from shootout.core.stats.verdicts import LEAST_RESTARTS
-from shootout.core.study.schema import Study
 
 LIMIT_RESTARTS = 60
 """As `AIMED_RESTARTS`, where a limit is asked for, which is far nearer: 5 % from an arm that is as fast. By then that
@@ -364,13 +363,6 @@ def first_of(waiting: Iterable[Race], allows: Callable[[float], bool]) -> Race |
 class Purpose:
     """Tell what a run is for: as it stands here, its groups' goals alone, so no arm leaves and none is waited for."""
 
-    def find_obstacle(self, arm: Arm, study: Study, groups: Sequence[Group]) -> NotRun | None:
-        """Return why an arm that hasn't played yet is left out; None: it plays.
-
-        Args:
-            groups: what all races have shown so far.
-        """
-
     def find_breach(self, line: Played, install_bytes: int | None) -> NotRun | None:
         """Return why an arm need play no more, by what one restart shows; None: it goes on.
 
@@ -402,12 +394,11 @@ class Purpose:
         """Return the races that may play next, after arms have come in or left for want of time: all."""
         return list(playing)
 
-    def call_wanted(self, race: Race, out: Path, has_time: Callable[[float], bool]) -> Sequence[Pair]:  # noqa: ARG002
+    def call_wanted(self, race: Race, out: Path) -> Sequence[Pair]:  # noqa: ARG002
         """Call the pairs of a race that play once more when nothing is open, and again after those have played.
 
         Args:
             out: the run folder, with all that the run holds so far.
-            has_time: whether so many seconds of racing still end in time.
         """
         return ()
 
@@ -415,12 +406,11 @@ class Purpose:
         """Return how a race stands, for the progress of its next restart; "" for nothing."""
         return ""
 
-    def tell(self, race: Race, coming: int, *, builds: bool = False) -> str:  # noqa: ARG002
+    def tell(self, race: Race, coming: int) -> str:  # noqa: ARG002
         """Return what people are told of a race after a restart; "" for nothing.
 
         Args:
             coming: how many of its targets have yet to be built.
-            builds: whether these are built next.
         """
         return ""
 

@@ -144,25 +144,14 @@ class RaceRunner:
 
     def _play(self, race: Race, waiting: Sequence[Race]) -> bool:
         """Play one restart, write it down, and find the next players; False if time was over before its first round."""
-        self._leave_out(race)
-        if race.players:
-            restart = self._run_restart(race, waiting)
-            if restart.is_cut:
-                return False
-            for live, line in zip(restart.playing, self.recorder.restart(race.group, restart), strict=True):
-                self._drop_if_limit_broken(race, live.arm, line)
+        restart = self._run_restart(race, waiting)
+        if restart.is_cut:
+            return False
+        for live, line in zip(restart.playing, self.recorder.restart(race.group, restart), strict=True):
+            self._drop_if_limit_broken(race, live.arm, line)
         self._replace_baseline(race)
         self._look([race])
         return True
-
-    def _leave_out(self, race: Race) -> None:
-        """Skip the arms that the run's purpose lets not play."""
-        new = [arm for arm in race.players if arm.label not in race.group.played]
-        for arm in new:
-            if why := self.purpose.find_obstacle(arm, self.plan.study, [each.group for each in self.races]):
-                self.recorder.note(race.name, arm, why)
-        if new:
-            race.look()
 
     def _run_restart(self, race: Race, waiting: Sequence[Race]) -> Restart:
         self.launcher.built, self.launcher.played = self.built.get(race.name, {}), race.group.played
@@ -196,8 +185,8 @@ class RaceRunner:
             race.look()
             self._tell(race)
 
-    def _tell(self, race: Race, *, builds: bool = False) -> None:
-        if told := self.purpose.tell(race, self.preparation.count_held(race.name), builds=builds):
+    def _tell(self, race: Race) -> None:
+        if told := self.purpose.tell(race, self.preparation.count_held(race.name)):
             self.progress.say(told if len(self.races) == 1 else f"{race.name}: {told}")
 
     # What joins, and what plays once more.
@@ -247,8 +236,6 @@ class RaceRunner:
         """
         if not (jobs := self.preparation.find_next(is_idle=is_in_time)):
             return False
-        for race in self.races:
-            self._tell(race, builds=True)
         with Stopwatch() as watch:
             ready = self.preparation.build(jobs)
         self.time.note_builds(watch.seconds)
@@ -281,7 +268,7 @@ class RaceRunner:
     def _call_wanted(self) -> bool:
         """Call once more what the run's purpose wants to know, instead of what was called before; False if none can."""
         for race in self.races:
-            pairs = self.purpose.call_wanted(race, self.out, self.time.allows)
+            pairs = self.purpose.call_wanted(race, self.out)
             if pairs or race.called:
                 race.called = pairs
                 race.look()

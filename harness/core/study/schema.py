@@ -132,7 +132,7 @@ class Study(BaseModel):
         unsynchronized: also show what a timer reads on a GPU that doesn't wait for it; it enters no verdict.
         max_error: an arm whose relative L2 error is more than its precision explains, but no more than this, is
             measured and says so; 0: it fails.
-        max_call_s: an arm whose call takes longer (by what smaller cells took) is skipped; 0: none is.
+        max_call_s: an arm whose call takes longer is skipped; 0: none is.
         seed: of the shuffles and of the environment padding.
     """
 

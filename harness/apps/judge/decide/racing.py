@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -179,11 +179,7 @@ class PolicyPurpose(AnswerPurpose):
 
     policy: Policy
     by_metric: bool
-
-    @property
-    def has_policy(self) -> bool:
-        """Return True: all that the policy needs is measured."""
-        return True
+    has_policy: bool = field(default=True, kw_only=True)
 
     def find_breach(self, line: Played, install_bytes: int | None) -> NotRun | None:
         """Return why an arm need play no more: one restart proves that it breaks a limit, and none can mend that."""
@@ -217,12 +213,11 @@ class PolicyPurpose(AnswerPurpose):
         """Tell whether a finished run is taken up again."""
         return AnswerPurpose.goes_on(self, run) or (is_from_here(run.history) and bool(self.find_unsettled(run.folder)))
 
-    def call_wanted(self, race: Race, out: Path, has_time: Callable[[float], bool]) -> Sequence[Pair]:
-        """Call the arms that may yet be shown to meet the limits, beside the baseline; then as for any answer."""
+    def call_wanted(self, race: Race, out: Path) -> Sequence[Pair]:
+        """Call the arms that may yet be shown to meet the limits, beside the baseline."""
         baseline, control = race.rules.baseline, race.rules.control
         unsettled = self.find_unsettled(out).get(race.name, ())
-        pairs = [(label, other) for label in unsettled if (other := control if label == baseline else baseline)]
-        return pairs or AnswerPurpose.call_wanted(self, race, out, has_time)
+        return [(label, other) for label in unsettled if (other := control if label == baseline else baseline)]
 
     def find_unsettled(self, out: Path) -> Mapping[str, Collection[str]]:
         """Return by group the arms that further restarts may show to meet the limits, and that may be chosen then.

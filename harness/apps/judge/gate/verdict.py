@@ -95,10 +95,8 @@ class GatePurpose(AnswerPurpose):
     contest: Contest
     is_seen: bool = False
 
-    @property
-    def has_policy(self) -> bool:
-        """Return whether a policy has limits of its own."""
-        return self.contest.limits.policy is not None
+    def __post_init__(self) -> None:
+        self.has_policy = self.contest.limits.policy is not None
 
     def find_breach(self, line: Played, install_bytes: int | None) -> NotRun | None:
         """Return what is red, of the policy or of the evidence; None if nothing is."""
