@@ -22,6 +22,7 @@ from shootout.tell.document import (
     GroupSummary,
     Metric,
     NoGain,
+    Ranking,
     Ratio,
     Rival,
     Row,
@@ -29,7 +30,6 @@ from shootout.tell.document import (
     WouldChange,
 )
 from shootout.tell.limits import Standing
-from shootout.tell.over_time import tell_ranking
 from shootout.tell.ratios import NEVER_TOGETHER, SPEED, WIDE, Words, inverse, tell_direction, tell_ratio
 from shootout.tell.report import Command, Line
 from shootout.tell.screen import NAMED, fold
@@ -64,6 +64,10 @@ REPEAT = "repeat the command or call that began this run, with the same out and 
 MEND = "why each target has no time stands below the table; `shootout doctor` tells what works here"
 """The advice if nothing has a time."""
 TELLS_LOSS = "tells what a lower precision loses against FP32"
+SHIPS, REFUSED = "▸", "×"
+"""The marks before the target that ships or leads, and before those that may not be shipped."""
+MARKS = {"Ship": "ships", "Leads": "leads", "Fastest": "fastest"}
+"""The meaning of the first mark, by the word that the answer begins with."""
 CHOICES = {
     "smaller install": "smaller install",
     "smaller artifact": "smaller artifact",
@@ -101,6 +105,22 @@ def tell_support(
         yield Line("Drift", list(tell_ranking(ranking, rows)) if ranking else ())
     yield Line("Noise", list(_tell_noise(answer, groups)))
     yield from _tell_lower_precision(answer, rows, words)
+
+
+def tell_ranking(ranking: Ranking, rows: Sequence[Row]) -> Iterator[str]:
+    """Tell whether the ranking at the end of the turns is that of their beginning."""
+    window = span(min(row.over_time.window_s for row in rows if row.over_time))
+    for change in ranking.changes:
+        first = tell_ratio(change.first, short(change.slower))
+        yield f"the ranking changes: {short(change.faster)} is {first} in the first {window} of a turn"
+        yield f"in the last {window} it is {tell_ratio(change.end)}"
+    if ranking.changes:
+        return
+    early, late = short(ranking.first[0]), short(ranking.end[0])
+    if early == late:
+        yield f"no change of the ranking is significant, and {early} measured fastest in the first and last {window}"
+    else:
+        yield f"{early} measured fastest in the first {window} of a turn and {late} in the last, but not significantly"
 
 
 def tell_ship(answer: Answer, rows: Sequence[Row], figures: Sequence[str] = (), words: Words = SPEED) -> Line:

@@ -5,13 +5,12 @@ The unit of a figure stands at the end of its name, so most need no more than th
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
@@ -34,8 +33,6 @@ SHIP, BASELINE, OWN = "against ship", "against baseline", "against own FP32"
 the names of the first two in."""
 RESTARTS = "over restarts"
 """The header of the lowest and the highest median, or from 6 restarts on of the median's 95 % interval."""
-EXACT = "relative error"
-"""The header of errors with all digits, where there is room; `error` has them in per cent."""
 LEAST_SHARE = 1e-4
 """A smaller relative error counts as none beside those of lower precisions."""
 UNCHECKED = "unchecked"
@@ -94,17 +91,6 @@ def tell_error_share(fidelity: FidelityFigures) -> str:
 def _mark_error(fidelity: FidelityFigures, told: str) -> str:
     told = "NaN" if fidelity.relative_l2 is None else told
     return f"{told} {UNCHECKED}" if fidelity.standing == "not judged" else told
-
-
-def tell_place(fidelity: FidelityFigures) -> str:
-    """Name the output and the row that are furthest off; nothing if nothing is."""
-    worst = fidelity.worst_output
-    return f"{worst.name}, row {worst.row}" if worst and worst.rank > (0, 0) else ""
-
-
-def share(value: float) -> str:
-    """Write a share of rows, to the tenth of a percent."""
-    return f"{value:.1%}"
 
 
 def proven(row: Row) -> str:
@@ -205,25 +191,18 @@ COLUMNS = (
     Column(name="end_to_end.own_fp32_ratio", header=OWN, show=against, left=True),
     Column(name="end_to_end", header=RESTARTS),
     Column(name="over_time.change", header="last to first", show=against, left=True),
-    Column(name="serve.unloaded_ns", header="idle"),
     Column(name="compute.median_ns", header="compute"),
     Column(name="cpu.median_ns", header="CPU a call"),
     Column(name="ceiling", header="of peak", show=_tell_ceiling),
-    Column(name="ceiling.gbs", header="GB/s", show=lambda value: f"{value:.3g}"),
     Column(name="", header="proven", show=proven, left=True),
     Column(name="artifact_bytes", header="size", missing=size(0)),
     Column(name="fidelity", header="error", show=tell_error_share),
-    Column(name="fidelity", header=EXACT, show=error_of),
-    Column(name="fidelity", header="worst at", show=tell_place, left=True),
-    Column(name="fidelity.shared_l2", header="to own file", show=error),
     Column(name="fidelity.metric", header="metric", show=lambda metric: f"{metric.value:.4g}"),
     Column(name="fidelity.metric", header="metric change", show=tell_metric_change),
     Column(name="quantized.flops", header="int ops", show=lambda value: f"{value:.0%}"),
-    Column(name="quantizer", header="quantizer", show=lambda name: name if name != "none" else ""),
     Column(name="install_bytes", header="installed"),
     Column(name="memory_bytes", header="memory at most"),
     Column(name="build_s", header="build"),
-    Column(name="load_s", header="load"),
     Column(name="ready_s", header="ready"),
 )
 """All columns in their order; those without any figure are left out, and the first screen has a few."""
@@ -235,71 +214,25 @@ def make_table(
     lines: Sequence[Mapping[str, Cell]],
     *,
     left: Iterable[str] = (),
-    long: Collection[str] = (),
     titles: Mapping[str, str] | None = None,
 ) -> Table:
     """Make a table in the one style: a rule below the headers, and no figure ever cut or wrapped.
 
-    If it is wider than the console, the names in its first column go on in a second line; see `Name`.
+    If it is wider than the console, the names in its first column go on in a second line.
 
     Args:
         lines: the cells of each line, by header.
         left: headers whose columns are flush left, besides `Column.left`.
-        long: headers of other columns that may go on in a second line.
         titles: what is shown in place of a header.
     """
     flush = {*left, *(column.header for column in COLUMNS if column.left)}
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1), collapse_padding=True)
     for name in headers:
-        may_fold = name == headers[0] or name in long
-        title = (titles or {}).get(name, name)
-        table.add_column(title, justify="left" if name in flush else "right", no_wrap=not may_fold, overflow="fold")
+        title, may_wrap = (titles or {}).get(name, name), name == headers[0]
+        table.add_column(title, justify="left" if name in flush else "right", no_wrap=not may_wrap, overflow="fold")
     for line in lines:
-        first, *others = (line[name] for name in headers)
-        table.add_row(Name(first) if isinstance(first, str) else first, *others)
+        table.add_row(*(line[name] for name in headers))
     return table
-
-
-_PIECE = re.compile(r"[^:+ ]*[:+ ]*")
-_MARK = re.compile(r"(?:\W +)?")
-"""The mark that may stand before a target's name."""
-
-
-@dataclass(frozen=True, slots=True)
-class Name:
-    """Show a name in one line, or in several that break behind `:`, `+` and spaces; a mark before it stands alone."""
-
-    text: str
-
-    @property
-    def mark(self) -> str:
-        """Return what stands before the name, with its spaces."""
-        found = _MARK.match(self.text)
-        return found[0] if found else ""
-
-    @property
-    def pieces(self) -> list[str]:
-        """Return the parts between which a line may end."""
-        return _PIECE.findall(self.text.removeprefix(self.mark))[:-1]
-
-    @property
-    def least(self) -> int:
-        """Return the fewest letters in a line that hold each piece."""
-        return len(self.mark) + max((len(piece.rstrip()) for piece in self.pieces), default=0)
-
-    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        """Return between how many letters a line may have."""
-        return Measurement(self.least, len(self.text)).with_maximum(options.max_width)
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
-        """Yield the name in lines of at most so many letters."""
-        lines = [""]
-        for piece in self.pieces:
-            if lines[-1] and len(self.mark + lines[-1] + piece.rstrip()) > options.max_width:
-                lines.append("")
-            lines[-1] += piece
-        starts = [self.mark, *[" " * len(self.mark)] * (len(lines) - 1)]
-        yield Text("\n".join(start + line.rstrip() for start, line in zip(starts, lines, strict=True)), overflow="fold")
 
 
 def fit_table(
@@ -308,39 +241,23 @@ def fit_table(
     width: int,
     *,
     left: Iterable[str] = (),
-    long: Collection[str] = (),
     titles: Mapping[str, str] | None = None,
 ) -> RenderableType:
-    """Make a table whose names break into whole pieces in `width`; if even these are too wide, a line for each cell.
+    """Make a table if it fits in `width` with the names in its first column whole words, else a line for each cell.
 
     Args:
-        left, long, titles: see `make_table`.
+        left, titles: see `make_table`.
     """
-    if has_room(headers, _narrow_long_cells(lines, long), width, titles=titles):
-        return make_table(headers, lines, left=left, long=long, titles=titles)
     first, *others = headers
+    longest = max(len(word) for line in lines for word in str(line[first]).split())
+    room = width - longest - len(" ▸ ") - 1
+    if not others or fits(make_table(others, lines, titles=titles), room):
+        return make_table(headers, lines, left=left, titles=titles)
     parts: list[RenderableType] = []
     for line in lines:
         cells = (line[name] for name in others if str(line[name]))
-        parts += [Name(str(line[first])), *(Text("    ").append_text(Text.assemble(cell)) for cell in cells)]
+        parts += [Text(str(line[first])), *(Text("    ").append_text(Text.assemble(cell)) for cell in cells)]
     return Group(*parts)
-
-
-def _narrow_long_cells(lines: Sequence[Mapping[str, Cell]], long: Collection[str]) -> list[dict[str, Cell]]:
-    """Return the lines with the longest word of each cell that may go on in a further line."""
-    return [
-        {name: max(str(cell).split(), key=len, default="") if name in long else cell for name, cell in line.items()}
-        for line in lines
-    ]
-
-
-def has_room(
-    headers: Sequence[str], lines: Sequence[Mapping[str, Cell]], width: int, *, titles: Mapping[str, str] | None = None
-) -> bool:
-    """Return whether a table fits in so many columns if its names go on in further lines, none broken in a word."""
-    first, *others = headers
-    figures = _measure(make_table(others, lines, titles=titles)) + 2 if others else 0
-    return figures + max(Name(str(line[first])).least for line in lines) <= width
 
 
 def stack_tables(
@@ -350,29 +267,22 @@ def stack_tables(
     *,
     first: Sequence[str] = (),
     left: Iterable[str] = (),
-    long: Collection[str] = (),
     titles: Mapping[str, str] | None = None,
 ) -> list[RenderableType]:
     """Make one table, or several below each other that fit in `width`, each with the first column again.
 
     Args:
         first: headers that the first table has in any case; by default the first one.
-        left, long, titles: see `make_table`.
+        left, titles: see `make_table`.
     """
     parts = [list(first or headers[:1])]
-    narrow = _narrow_long_cells(lines, long)
     for name in (name for name in headers if name not in parts[0]):
-        if len(parts[-1]) > 1 and not fits(make_table([*parts[-1], name], narrow, titles=titles), width):
+        if len(parts[-1]) > 1 and not fits(make_table([*parts[-1], name], lines, titles=titles), width):
             parts.append([headers[0]])
         parts[-1].append(name)
-    return [fit_table(part, lines, width, left=left, long=long, titles=titles) for part in parts]
+    return [fit_table(part, lines, width, left=left, titles=titles) for part in parts]
 
 
 def fits(table: Table, width: int) -> bool:
-    """Return whether a table can be shown in so many columns with nothing cut."""
-    return _measure(table) <= width
-
-
-def _measure(table: Table) -> int:
-    """Return the columns that a table takes with nothing cut or wrapped."""
-    return Measurement.get(_UNBOUNDED, _UNBOUNDED.options, table).maximum
+    """Return whether a table can be shown in so many columns with nothing cut or wrapped."""
+    return Measurement.get(_UNBOUNDED, _UNBOUNDED.options, table).maximum <= width

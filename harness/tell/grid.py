@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rich.console import RenderableType
 from rich.text import Text
 
-from shootout.core.contract import short
+from shootout.core.contract import Value, short
+from shootout.core.exported.request import name_model
+from shootout.core.scenario import find_scenario
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.units import counted, duration
 from shootout.tell import reproduce
 from shootout.tell.answer import (
+    MARKS,
     OUTSIDE,
     UNPROVEN,
     choose_label,
@@ -30,18 +33,52 @@ from shootout.tell.answer import (
     tell_threads_beside,
 )
 from shootout.tell.columns import Cell, choose_unit, fits, make_table, write_time
-from shootout.tell.compared import MARKS, name_time
 from shootout.tell.details import tell_details
-from shootout.tell.document import Answer, Crossover, Document, Rival, WouldChange
+from shootout.tell.document import Answer, Crossover, Document, Rival, Row, WouldChange
 from shootout.tell.ratios import WIDE, inverse, tell_direction, tell_ratio
 from shootout.tell.report import Command, Line
 from shootout.tell.screen import NAMED, NARROWEST, WIDEST, fold, write_lines
-from shootout.tell.sweep import Place, locate_groups, name_cell, name_value
 from shootout.tell.wording import BUSY, BUSY_SHARE, describe_noise, tell_controls
 
 SHOWN_GROUPS = 24
 DECIDED, TARGET, TIME, COMPARED = ":decided", ":target", ":time", ":compared"
 """The columns behind those of the axes, by names that no axis has; the first tells whether to ship."""
+GROUP = "group"
+"""Stands in place of axes if these don't distinguish the groups."""
+Place = Mapping[str, Value]
+"""The place of a cell: axis → value."""
+
+
+def place_row(row: Row) -> Place:
+    """Return the place of a row's group on all axes."""
+    cell: dict[str, Value] = {"threads": row.threads or "default", "scenario": row.scenario}
+    batch: dict[str, Value] = {} if find_scenario(row.scenario).selects else {"batch": row.batch}  # its setting's
+    return {"model": row.model, **row.parameters, **batch, **cell}
+
+
+def locate_groups(first: Mapping[str, Row]) -> dict[str, dict[str, str]]:
+    """Return each group's place on the axes along which groups differ; if places aren't unique, its name.
+
+    Args:
+        first: a row of each group, by the group's name.
+    """
+    places = {group: place_row(row) for group, row in first.items()}
+    every = dict.fromkeys(axis for place in places.values() for axis in place)
+    axes = [axis for axis in every if len({place[axis] for place in places.values() if axis in place}) > 1]
+    found = {group: {axis: name_value(place, axis) for axis in axes} for group, place in places.items()}
+    unique = len({tuple(where.values()) for where in found.values()}) == len(found)
+    return found if unique else {group: {GROUP: group} for group in places}
+
+
+def name_value(place: Place, axis: str) -> str:
+    """Write a place on one axis."""
+    value = str(place.get(axis, ""))
+    return name_model(value) if axis == "model" else value
+
+
+def name_cell(where: Mapping[str, str]) -> str:
+    """Write the place of a group: `batch=16, threads=2`."""
+    return where.get(GROUP) or ", ".join(f"{axis}={value}" for axis, value in where.items() if value)
 
 
 def render_answers(document: Document, width: int, *, full: bool = False) -> list[RenderableType]:
@@ -58,8 +95,7 @@ def render_answers(document: Document, width: int, *, full: bool = False) -> lis
     if not document.answer:
         return []
     lines = [*tell_answers(document), *([tell_between(document)] if full else [])]
-    grid = [] if ships_everywhere(document.answer) else _render_grid(document, width)
-    return [*write_lines(lines[:2], narrow), *grid, *write_lines(lines[2:], narrow), Text()]
+    return [*write_lines(lines[:2], narrow), *_render_grid(document, width), *write_lines(lines[2:], narrow), Text()]
 
 
 def tell_answers(document: Document) -> Iterator[Line]:
@@ -284,6 +320,14 @@ def tabulate_answers(document: Document) -> tuple[list[str], list[dict[str, Cell
     where = _locate_answers(document)
     lines: list[dict[str, Cell]] = [{**where[answer.group], **_fill_cells(answer)} for answer in document.answer]
     return [name for name in lines[0] if any(str(line[name]) for line in lines)], lines
+
+
+def name_time(scenarios: Iterable[str]) -> str:
+    """Name what a time of these scenarios is."""
+    found = [find_scenario(name) for name in {*scenarios}]
+    if any(scenario.varies for scenario in found):
+        return "mean time"
+    return "median" if all(scenario.is_one_call or scenario.trains for scenario in found) else "time"
 
 
 def title_answers(document: Document) -> dict[str, str]:

@@ -11,21 +11,18 @@ from typing import Any, NamedTuple, cast
 
 from rich.text import Text
 
-from shootout.core.contract import NotRunKind, OutputError, short
+from shootout.core.contract import NotRunKind, short
 from shootout.core.host.noise import DisturbanceKind
 from shootout.core.journal.records import Ended, Rounds
 from shootout.core.journal.records import Line as JournalLine
-from shootout.core.stats.verdicts import MAX_ESTIMATE, Verdict
-from shootout.core.units import counted, duration, seconds, size, span
-from shootout.tell.answer import REPEAT, leads
+from shootout.core.units import counted, duration, size, span
+from shootout.tell.answer import REPEAT
 from shootout.tell.ceilings import tell_ceilings
-from shootout.tell.columns import error
-from shootout.tell.document import Document, Gpu, GroupSummary, NearestOpen, Ratio, Row
-from shootout.tell.over_time import tell_over_time
+from shootout.tell.document import Document, Gpu, GroupSummary, NearestOpen, Row
 from shootout.tell.report import Command, Line
-from shootout.tell.screen import ANY_WIDTH, fold, name_targets, write_lines
+from shootout.tell.screen import ANY_WIDTH, name_targets, write_lines
 from shootout.tell.skipped import tell_missing
-from shootout.tell.wording import BUSY_SHARE, tell_controls, tell_gain
+from shootout.tell.wording import tell_controls, tell_gain
 
 STEPS = {
     "planning": "planning",
@@ -39,14 +36,9 @@ STEPS = {
     "racing": "the rest of the race",
 }
 """The steps of a run in their order: name in journals and documents → for people."""
-_NEARLY = 0.9
-"""From this share of the time on, the work is nearly done when the call returns: some libraries wait by themselves."""
 LEFT = "left the race"
 STYLES = {"not timed": "yellow", "skipped": "dim", "failed": "red", LEFT: "yellow"}
 """Style of a line on an arm, by its first word."""
-MOST_OUTPUTS = 8
-"""So many outputs are listed with their errors; `--json` has all."""
-UNKNOWN_BOUND = "-"
 
 
 def kind_of(category: str) -> DisturbanceKind:
@@ -84,92 +76,42 @@ def fold_reasons(reasons: Iterable[Reason], *, full: bool = True) -> Iterator[tu
         yield outcome, f"{outcome}: {name_targets(arms, full=full)}: {reason}" + (f". Fix: {fix}" if fix else "")
 
 
-def tell_errors_by_output(rows: Iterable[Row]) -> Iterator[str]:
-    """List each output's error, the worst first, and the row that is furthest off.
-
-    Of models with one output only whole numbers that differ are told, since a class or an index has no small error.
-    """
-    for row in rows:
-        errors = row.fidelity.by_output if row.fidelity else ()
-        wrong = sorted((one for one in errors if one.rank > (0, 0)), key=lambda one: one.rank, reverse=True)
-        if wrong and (len(errors) > 1 or wrong[0].mismatches):
-            yield f"{row.arm}, error by output: {', '.join(fold(map(_tell_error_of_output, wrong), MOST_OUTPUTS))}."
-
-
-def tell_errors_by_step(rows: Iterable[Row]) -> Iterator[str]:
-    """List the errors of the first calls of a stream's clips, and what each precision explains so soon."""
-    told = [(row.arm, row.fidelity.by_step) for row in rows if row.fidelity and row.fidelity.by_step]
-    if told:
-        marks = ", ".join(f"{one.step:,}" for one in told[0][1])
-        yield f"Error in a clip's first {marks} calls, and their bounds ({UNKNOWN_BOUND}: no useful one is known):"
-    for arm, steps in told:
-        errors = ", ".join("NaN" if one.relative_l2 is None else error(one.relative_l2) for one in steps)
-        bounds = ", ".join(UNKNOWN_BOUND if one.error_bound is None else error(one.error_bound) for one in steps)
-        yield f"  {arm}: {errors} (bound {bounds})"
-
-
-def _tell_error_of_output(one: OutputError) -> str:
-    every = f" of {one.elements:,}" if one.elements else ""
-    told = f"{one.mismatches:,}{every} elements differ" if one.mismatches else error(one.relative_l2 or 0.0)
-    return f"{one.name} {'NaN or infinity' if one.relative_l2 is None else told} (row {one.row})"
-
-
 def tell_gpu(rows: Sequence[Row]) -> Iterator[str]:
-    """Write a line for each row with readings of the GPU; one more if the unsynchronized timer was asked for."""
+    """Write a line for each row with readings of the GPU."""
     for row in rows:
-        if row.gpu and (parts := [*_list_steps(row.gpu), *_list_usage(row.gpu)]):
+        if row.gpu and (parts := [*_list_gpu_figures(row.gpu)]):
             yield f"{row.arm} on the GPU: {', '.join(parts)}."
         for fault in row.gpu.faults if row.gpu else ():
             yield f"{row.arm}: the GPU's {fault}."
-        if row.gpu and row.gpu.dispatch_ns is not None and row.gpu.compute_ns is not None:
-            shown, waited = duration(row.gpu.dispatch_ns), duration(row.gpu.compute_ns)
-            right = row.gpu.dispatch_ns >= _NEARLY * row.gpu.compute_ns
-            words = f"nearly the {waited} of one that waits" if right else f"no latency: waited for, it takes {waited}"
-            yield f"{row.arm}: a timer that doesn't wait for the GPU would show {shown}, {words}."
 
 
-def _list_steps(gpu: Gpu) -> Iterator[str]:
-    """List the parts of a call's time."""
-    if gpu.event_ns is not None:
-        yield f"on the device {duration(gpu.event_ns)} (events)"
-    elif gpu.compute_ns is not None:
-        yield f"compute {duration(gpu.compute_ns)} (host clock)"
+def _list_gpu_figures(gpu: Gpu) -> Iterator[str]:
+    """List the parts of a call's time, then memory, clock and energy."""
+    if gpu.event_ns is not None or gpu.compute_ns is not None:
+        yield f"computes {duration(gpu.event_ns or gpu.compute_ns or 0.0)}"
+    if gpu.dispatch_ns is not None:
+        yield f"{duration(gpu.dispatch_ns)} by a timer that doesn't wait for the GPU, which is no latency"
     if gpu.stage_ns is not None and gpu.fetch_ns is not None:
-        kind = f" ({gpu.copies})" if gpu.copies else ""
-        yield f"copies in {duration(gpu.stage_ns)}, out {duration(gpu.fetch_ns)}{kind}"
-
-
-def _list_usage(gpu: Gpu) -> Iterator[str]:
-    """List memory, clock and energy."""
-    if gpu.context_bytes is not None:
-        yield f"context {size(gpu.context_bytes)}"
-    if gpu.loaded_bytes is not None:
-        yield f"loaded {size(gpu.loaded_bytes)}"
+        yield f"copies in {duration(gpu.stage_ns)}, out {duration(gpu.fetch_ns)}"
+    if gpu.context_bytes is not None and gpu.loaded_bytes is not None:
+        yield f"context {size(gpu.context_bytes)}, loaded {size(gpu.loaded_bytes)}"
     if gpu.sm_clock_mhz is not None:
         yield f"{gpu.sm_clock_mhz:,} MHz"
     if gpu.energy:
         yield f"{gpu.energy.above_idle_mj:.3g} mJ a call above idle ({gpu.energy.per_call_mj:.3g} in all, measured)"
 
 
-_DISTURBED_BY = {
-    "steal": "by other guests of the host",
-    "foreign CPU time": "by other programs",
-    "cgroup throttled": "by the container's CPU quota",
-    "SM clock": "by a lower GPU clock",
-    "GPU throttled": "by a GPU that was held down",
-    "foreign GPU process": "by other programs on the GPU",
-}
-"""Causes of disturbed rounds, in words."""
 NOISY_SHARE = 0.05
 """From this share of flagged rounds on, advice is given."""
-_WHAT_HELPS = {
-    "foreign CPU time": ("met other programs on the same CPUs", "close them"),
-    "steal": ("lost CPU time to other guests of the host", "use a host alone"),
-    "cgroup throttled": ("were throttled by the container", "raise its CPU quota"),
-    "SM clock": ("met a lower GPU clock", "lock the clock (sudo nvidia-smi -lgc MHZ)"),
-    "GPU throttled": ("met a GPU that was held down", "see to its cooling (nvidia-smi -q)"),
-    "foreign GPU process": ("met other programs on the GPU", "close them"),
+_CAUSES = {
+    "foreign CPU time": ("by other programs", "close them"),
+    "steal": ("by other guests of the host", "use a host alone"),
+    "cgroup throttled": ("by the container's CPU quota", "raise it"),
+    "SM clock": ("by a lower GPU clock", "lock it (sudo nvidia-smi -lgc MHZ)"),
+    "GPU throttled": ("by a GPU that was held down", "see to its cooling (nvidia-smi -q)"),
+    "foreign GPU process": ("by other programs on the GPU", "close them"),
 }
+"""Causes of disturbed rounds in words, and what helps."""
 
 
 def tell_noise(summary: GroupSummary) -> Iterator[str]:
@@ -178,13 +120,9 @@ def tell_noise(summary: GroupSummary) -> Iterator[str]:
     for category, count in summary.void_reasons.items():
         reasons[kind_of(category)] += count
     if summary.void_share >= NOISY_SHARE and reasons:
-        most = reasons.most_common(1)[0][0]
-        what, helps = _WHAT_HELPS[most]
-        then = "intervals are wider because of it"
-        if summary.void_share > BUSY_SHARE:  # then these are what counts, and more of them tell no more of a quiet one
-            where = "under this quota" if most == "cgroup throttled" else "of a busy machine"
-            then = f"times and ratios are those {where}"
-        yield f"Noise: {100 * summary.void_share:.0f} % of the rounds {what}: {then}; {helps}."
+        disturbed, helps = _CAUSES[reasons.most_common(1)[0][0]]
+        share = f"{100 * summary.void_share:.0f} %"
+        yield f"Noise: {share} of the rounds disturbed, most {disturbed}: wider intervals; {helps}."
     if summary.throttled:
         rounds = counted(summary.void_reasons.get("cgroup throttled", 0), "round")
         yield f"The CPU quota throttled the race {counted(summary.throttled, 'time')}, in {rounds}; calls waited."
@@ -200,15 +138,11 @@ def tell_group(summary: GroupSummary, document: Document) -> list[Text]:
     """Write the notes on one group: why not faster, what runtimes tell, what is out and why, how it was raced."""
     rows = document.rows_of(summary.name)
     timed = [row for row in rows if row.end_to_end]
-    ships = next((one.ship.arm for one in document.answer if one.ship and one.group == summary.name), None)
     gains_nothing = {no.arm for one in document.answer if one.group == summary.name for no in one.no_gain}
-    setbacks = (reason_of(row, f"{row.arm}{_tell_built(row)}") for row in rows if row.reason)
+    setbacks = (reason_of(row, row.arm) for row in rows if row.reason)
     lines = (
         *_tell_whys([row for row in timed if row.arm not in gains_nothing]),
         *tell_gpu(timed),
-        *tell_errors_by_step(rows),
-        *tell_errors_by_output(timed),
-        *(f"{line}." for line in tell_over_time(summary.ranking, timed, ships)),
         *(_tell_race(summary, timed) if timed else ()),
         *_of_rows(timed),
     )
@@ -233,8 +167,7 @@ def tell_run(document: Document, *, full: bool, width: int = ANY_WIDTH) -> list[
 
 
 def tell_circumstances(document: Document) -> Iterator[str]:
-    """Tell what of a run is no row's: its front of scores, what was set, what the machine can do, where time went."""
-    yield from _tell_front(document)
+    """Tell what of a run is no row's: what was set, what the machine can do, where time went."""
     if variables := document.environment.get("variables"):
         told = ", ".join(f"{name}={value}" for name, value in variables.items())
         yield f"Set in the environment, for all targets: {told}."
@@ -253,14 +186,6 @@ def _tell_whys(rows: Sequence[Row]) -> Iterator[str]:
         yield f"{name_targets(names, full=True)}: {text}."
 
 
-def _tell_built(row: Row) -> str:
-    """Tell what was built for an arm that can't run here."""
-    if not row.built_nodes_by_precision:
-        return ""
-    nodes = " and ".join(f"{count} {name}" for name, count in row.built_nodes_by_precision.items())
-    return f" (built: {size(row.artifact_bytes or 0)} in {seconds(row.build_s or 0.0)}, compute layers: {nodes})"
-
-
 def _tell_race(summary: GroupSummary, rows: Sequence[Row]) -> Iterator[str]:
     """Tell how a group was raced and how far to trust it; `rows` are those with a time."""
     counts = ", ".join(f"{count} {_name_cause(reason)}" for reason, count in sorted(summary.void_reasons.items()))
@@ -276,28 +201,11 @@ def _tell_race(summary: GroupSummary, rows: Sequence[Row]) -> Iterator[str]:
     if summary.control.ratio is None or summary.control.holds is not False:
         for reason in sorted({ratio.reason for ratio in ratios if ratio and ratio.reason}):
             yield f"No verdict: {reason}."
-    open_ = [
-        f"{short(row.arm)} {_tell_restarts_left(ratio)}"
-        for row in rows
-        if row.end_to_end
-        and (ratio := row.end_to_end.ratio)
-        and ratio.verdict is Verdict.CANT_TELL
-        and ratio.sd is not None
-        and not ratio.reason
-    ]
-    if open_:
-        yield f"Restarts needed for a verdict against the baseline: {', '.join(open_)}."
 
 
 def _name_cause(category: str) -> str:
     _, colon, causes = category.partition(": ")
-    return _DISTURBED_BY[kind_of(category)] + colon + causes
-
-
-def _tell_restarts_left(ratio: Ratio) -> str:
-    if ratio.restarts_needed is None:
-        return f"over {MAX_ESTIMATE:,}"
-    return f"about {max(ratio.restarts_needed - ratio.restarts, 1)} more"
+    return _CAUSES[kind_of(category)][0] + colon + causes
 
 
 def _of_rows(rows: Sequence[Row]) -> Iterator[str]:
@@ -308,18 +216,6 @@ def _of_rows(rows: Sequence[Row]) -> Iterator[str]:
             told.setdefault(text, []).append(row.arm)
     for text, arms in told.items():
         yield f"{'all' if len(arms) == len(rows) > 1 else name_targets(arms, full=True)}: {text}."
-    if any(row.build_cached for row in rows):
-        yield "* built earlier, taken from the cache."
-
-
-def _tell_front(document: Document) -> Iterator[str]:
-    """List the rows that nothing beats in score and time together."""
-    if document.pareto:
-        yield "Pareto front: no other row with a score beats these in score and time together"
-    for point in document.pareto:
-        ties = f"; not distinguished: {name_targets(point.ties, full=True)}" if point.ties else ""
-        score = f"{point.metric} {point.score:.4g}"
-        yield f"  {duration(point.median_ns):>8}  {score}  {short(point.arm)}, {point.group}{ties}"
 
 
 def describe_interpreters(facts: Mapping[str, Any]) -> list[str]:
@@ -336,16 +232,13 @@ def describe_interpreters(facts: Mapping[str, Any]) -> list[str]:
 
 
 def tell_end(document: Document) -> Iterator[Line]:
-    """Tell whether the run goes on, how, and which pair would be decided first."""
+    """Tell whether the run goes on, and how."""
     if not document.complete:
         stopped = document.budget_s is not None
         why = f"the race stopped after {span(document.budget_s or 0.0)}" if stopped else "this run is unfinished"
         how = "it goes on by" if document.resume else REPEAT
         commands = [Command(text=document.resume)] if document.resume else []
         yield Line("End", [f"{why}; what is built and measured is kept; {how}"], commands)
-    nearest = document.nearest_open
-    if nearest and not any(leads(answer) for answer in document.answer if answer.group == nearest.group):
-        yield Line("Open", [tell_nearest(nearest)])  # else the answer's own line tells what is open
 
 
 def tell_nearest(nearest: NearestOpen) -> str:
@@ -355,8 +248,6 @@ def tell_nearest(nearest: NearestOpen) -> str:
         told += f"that would take about {counted(nearest.restarts, 'more restart')}, {span(nearest.seconds)}."
     else:
         told += "nothing tells how much longer that would take."
-    if nearest.ended_at is not None:
-        told += f" This race ended after its {nearest.ended_at} restarts; raise max_restarts in a study file."
     if nearest.others:
         told += f" {counted(nearest.others, 'other pair')} {'is' if nearest.others == 1 else 'are'} open too."
     return told

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -12,34 +13,41 @@ from shootout.core.scenario import find_scenario
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.units import counted
 from shootout.tell import notes, report
-from shootout.tell.answer import choose_label, name_reference, qualify, tell_threads_beside
+from shootout.tell.answer import (
+    MARKS,
+    REFUSED,
+    SHIPS,
+    choose_label,
+    name_metric_verdict,
+    name_reference,
+    qualify,
+    tell_threads_beside,
+)
 from shootout.tell.columns import (
     BASELINE,
     BY_HEADER,
     COLUMNS,
-    EXACT,
     OWN,
     SHIP,
     Cell,
+    choose_unit,
     fit_table,
     fits,
     make_table,
     stack_tables,
+    write_time,
 )
-from shootout.tell.compared import MARKS, REFUSED, SHIPS, Compared, compare_rows
-from shootout.tell.document import Document, GroupSummary, Row
-from shootout.tell.grid import render_answers, ships_everywhere, tell_group_details
+from shootout.tell.document import Answer, Document, GroupSummary, Ratio, Row
+from shootout.tell.grid import render_answers, tell_group_details
 from shootout.tell.screen import NOTEBOOK_WIDTH, WIDEST, render_pre, write_lines
-from shootout.tell.sweep import render_sweep, tell_marks
 
+LONGEST_NOTE = 40
+"""Letters; a longer reason stands in the answer only."""
+LONGEST_TITLE = 40
+"""Letters; a longer title gives no name."""
 NOTE = "note"
 """The column without a title: why a row may not be shipped."""
-ALL = tuple(
-    name
-    for column in COLUMNS
-    for name in ([SHIP, NOTE] if column.header == SHIP else [column.header])
-    if name != "error"  # in per cent; the exact one is there
-)
+ALL = tuple(name for column in COLUMNS for name in ([SHIP, NOTE] if column.header == SHIP else [column.header]))
 FIRST = (
     *("target", "at first", "time", "items/s", "requests/s", "p99", "limit", SHIP),
     *("size", "error", "metric", "metric change", NOTE),
@@ -65,13 +73,98 @@ OVER_RESTARTS = "over restarts: from the lowest median to the highest; from 6 re
 COMPUTE = "compute: timed in calls of its own and in fewer rounds, so it can exceed the time of a whole call."
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """A group's rows in the order of its table, and what they are compared with.
+
+    Attributes:
+        rows: what may be shipped by time, then what may not; without an answer, all by time.
+        answer: the group's; None if it has none, as a group that selects settings.
+        unit: of all times in its table.
+    """
+
+    summary: GroupSummary
+    rows: tuple[Row, ...]
+    answer: Answer | None
+    unit: str = "ms"
+
+    @property
+    def ship(self) -> str | None:
+        """Return the arm that is shipped, or that leads."""
+        return self.answer.ship.arm if self.answer and self.answer.ship else None
+
+    @property
+    def titles(self) -> dict[str, str]:
+        """Return the titles of the comparisons' columns, with the names of what the rows are compared with."""
+        ship = f"against {short(self.ship)}" if self.ship else SHIP
+        baseline = f"against {short(self.summary.baseline)}" if self.summary.baseline else BASELINE
+        ship = ship if len(ship) <= LONGEST_TITLE else f"against {SHIPS}"
+        varies = any(find_scenario(row.scenario).varies for row in self.rows)
+        return {SHIP: ship, BASELINE: baseline, "time": "mean time" if varies else "time"}
+
+    def is_refused(self, row: Row) -> bool:
+        """Tell whether a row with a time may not be shipped."""
+        return bool(self.ship and row.end_to_end and self.answer and row.arm not in self.answer.eligible)
+
+    @property
+    def reference(self) -> str | None:
+        """Return the arm that the rows are compared with: what is shipped, else the baseline."""
+        return self.ship or self.summary.baseline
+
+    def ratio(self, row: Row) -> Ratio | None:
+        """Return a row's time over that of the reference; None of the reference, and if they share no restart."""
+        timing = row.end_to_end
+        return (timing.ship_ratio if self.ship else timing.ratio) if timing else None
+
+    def time_ns(self, row: Row) -> float:
+        """Return the time that is shown: the reference's × the row's ratio, so that the two agree."""
+        assert row.end_to_end is not None, "only measured rows have a time"
+        reference = next((other.end_to_end for other in self.rows if other.arm == self.reference), None)
+        if reference and (ratio := self.ratio(row)):
+            return reference.median_ns * ratio.value
+        return row.end_to_end.median_ns
+
+    def write_time(self, row: Row) -> str:
+        """Write the time that is shown."""
+        return write_time(self.time_ns(row), self.unit)
+
+    def tell_refusal(self, row: Row) -> str:
+        """Tell in a few words why a row may not be shipped; "" if it may, or if the group has no answer."""
+        if not self.is_refused(row) or self.answer is None:
+            return ""
+        passed = next((passed for passed in self.answer.passed if passed.arm == row.arm), None)
+        if passed and passed.because == "unsound":
+            reason = (passed.reason or "").removeprefix(row.arm).strip()
+            return reason if len(reason) <= LONGEST_NOTE else "no sound time"
+        figures = row.fidelity
+        if figures is None:
+            return "accuracy unknown"
+        if figures.metric:
+            return name_metric_verdict(figures.metric)
+        if figures.standing == "tolerated":
+            return "error above its bound"
+        return "outputs unchecked" if figures.standing == "not judged" else "accuracy unknown"
+
+
+def compare_rows(summary: GroupSummary, document: Document) -> Compared:
+    """Put a group's rows in the order of its table: those with a time, then those with other figures."""
+    answer = next((answer for answer in document.answer if answer.group == summary.name), None)
+    rows = tuple(row for row in document.rows_of(summary.name) if row.end_to_end or row.fidelity or row.serve)
+    found = Compared(summary=summary, rows=rows, answer=answer)
+    timed = sorted((row for row in rows if row.end_to_end), key=lambda row: (found.is_refused(row), found.time_ns(row)))
+    shown = next((row for row in timed if row.arm == found.reference), None)
+    times = {row.arm: found.time_ns(row) for row in timed}
+    unit = choose_unit(times[shown.arm] if shown else min(times.values(), default=1e6))
+    return replace(found, rows=(*timed, *(row for row in rows if not row.end_to_end)), unit=unit)
+
+
 def render(document: Document, width: int, *, full: bool = False) -> RenderableType:
     """Render the answer, and what it rests on; see `render_tables`."""
     return Group(*render_answers(document, width, full=full), render_tables(document, width, full=full))
 
 
 def render_tables(document: Document, width: int, *, full: bool = False) -> RenderableType:
-    """Render the table of the only group, or one of times for several groups; what was skipped and the legend below.
+    """Render the table of the only group; what was skipped and the legend below. Several have a line each above.
 
     Args:
         width: in letters; see `JOINING`.
@@ -87,8 +180,7 @@ def render_tables(document: Document, width: int, *, full: bool = False) -> Rend
         parts, headers = _fit_table(shown[0], width)
         legend = [*tell_legend(shown, headers)]
     else:
-        parts = render_sweep(shown, document, width, is_optional=not ships_everywhere(document.answer))
-        legend = [*tell_marks(shown)] if parts else []
+        parts, legend = [], []
     has_rows = any(found.rows for found in shown)
     parts += notes.tell_run(document, full=full, width=width)
     parts += [Text(" ".join(legend))] if has_rows and legend else []
@@ -192,8 +284,6 @@ def fill_cells(found: Compared, row: Row, headers: Sequence[str]) -> dict[str, C
         for cell in cells.values():
             if isinstance(cell, Text) and cell.style == "green":
                 cell.style = "yellow"
-    if row.build_cached and "build" in cells:
-        cells["build"] = f"{cells['build']}*"
     return cells
 
 
@@ -220,7 +310,7 @@ def tell_legend(shown: Sequence[Compared], headers: Collection[str], *, marked: 
         words = {MARKS[choose_label(found.answer)] for found in shown if found.ship and found.answer}
         yield from [f"{SHIPS}: {' or '.join(sorted(words))}."] if words else []
         yield from [MARKED] if any(found.is_refused(row) for found, row in rows) else []
-    if {"error", EXACT} & {*headers} and any(row.fidelity for _, row in rows):
+    if "error" in headers and any(row.fidelity for _, row in rows):
         library = name_reference(row for _, row in rows)
         yield ERRORS_OF_LIBRARY.format(library=library) if library else ERRORS
     for found in shown[:1]:

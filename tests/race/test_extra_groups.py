@@ -19,9 +19,9 @@ from shootout.core.study.plan import make_plan, plan_groups
 from shootout.core.study.schema import checked
 from shootout.scenarios import halving
 from shootout.tell import table
-from shootout.tell.compared import compare_rows
 from shootout.tell.document import Document
-from shootout.tell.sweep import Sweep, find_sweeps
+from shootout.tell.page.curves import Sweep, find_sweeps
+from shootout.tell.table import compare_rows
 
 
 @pytest.fixture
@@ -104,6 +104,6 @@ def test_a_throughput_sweep_shows_what_was_confirmed_and_who_fell_out_before(sta
     console = Console(width=200, record=True, file=(tmp_path / "text").open("w"))
     console.print(table.render(document, 200))
     text = console.export_text()
-    assert text.count("\nhidden ") == 2, "the choices, and one table has all sizes"
+    assert text.count("\nhidden ") == 1, "the choices"
     console.print(table.render(document, 200, full=True))
     assert "failed: onnxruntime:cpu:fp32{batch=1, instances=1}: " in console.export_text()

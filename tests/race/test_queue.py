@@ -122,12 +122,6 @@ def test_the_budget_that_nobody_asked_for_doesn_t_end_a_race_before_a_verdict_is
     assert group.restarts == 5 > LEAST_RESTARTS
 
 
-def test_a_race_that_ended_at_its_most_restarts_says_so(stage: list[ByBatch], tmp_path: Path):
-    assert run(tmp_path / "out", study(750, max_restarts=2))
-    (told,) = notes.tell_end(analyse(tmp_path / "out"))
-    assert "This race ended after its 2 restarts; raise max_restarts in a study file." in told.parts[0]
-
-
 class Standing(Race):
     """A race of one arm, of which only the queue's questions matter."""
 

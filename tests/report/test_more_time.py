@@ -8,26 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.races.cells import GROUP, cell, document, row
+from support.races.cells import cell, document, row
 from support.races.made import COPY, A, B, ended, header, played, rounds, write
 
 from shootout.apps.judge.analysis import analyse, analyse_cells
 from shootout.tell import notes, reproduce
-from shootout.tell.answer import leads
-from shootout.tell.document import Document, NearestOpen
+from shootout.tell.document import Document
 
 ONE_RESTART = (played(A, 0, 1000.0), played(B, 0, 800.0), played(COPY, 0, 1000.0), rounds(0))
-
-
-def test_what_is_open_is_told_once_by_the_answer_or_at_the_end():
-    nearest = NearestOpen(
-        group=GROUP, arms=("a:cpu:fp32", "b:cpu:fp32"), restarts=3, seconds=9.0, others=0, ended_at=None
-    )
-    for unvouched in (None, "the copy had no time yet"):
-        known = cell(row("a", 1_000), row("b", 990), within=0.2, unvouched=unvouched, command="shootout run toy")
-        found = document(known, nearest_open=nearest)
-        assert leads(found.answer[0]) is bool(unvouched)
-        assert ("3 more restarts" in told_at_the_end(found)) is not leads(found.answer[0])
 
 
 def test_files_are_named_as_seen_from_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -3,25 +3,9 @@
 from __future__ import annotations
 
 from support.kept_screen import hold
-from support.races.cells import fidelity, row
 
-from shootout.core.contract import OutputError
 from shootout.tell.document import Control, GroupSummary
-from shootout.tell.notes import tell_errors_by_output, tell_noise
-
-
-def test_the_share_of_whole_numbers_that_differ_is_told():
-    errors = (
-        OutputError(name="classes", relative_l2=0.0, mismatches=2, elements=3_276_800),
-        OutputError(name="logits", relative_l2=None, mismatches=7, elements=80),
-    )
-    rows = [row("a:cpu:fp32", 1.0, fidelity=fidelity(by_output=errors)), row("b:cpu:fp32", 1.0)]
-    classes = "classes 2 of 3,276,800 elements differ (row 0)"
-    told = f"a:cpu:fp32, error by output: logits NaN or infinity (row 0), {classes}."
-    assert [*tell_errors_by_output(rows)] == [told]
-    alone = row("a:cpu:fp32", 1.0, fidelity=fidelity(by_output=errors[:1]))
-    assert [*tell_errors_by_output([alone])] == [f"a:cpu:fp32, error by output: {classes}."]
-    assert not [*tell_errors_by_output(rows[1:])]
+from shootout.tell.notes import tell_noise
 
 
 def group(*, void_share: float = 0.0, sd: float | None = 0.03, throttled: int = 0, **void_reasons: int) -> GroupSummary:

@@ -95,30 +95,22 @@ def test_a_driver_that_tells_nothing_leaves_nulls(tmp_path: Path):
         "fetch_ns": 7_000.0,
         "faults": (),
     }
-    assert lines_of(found) == ["g:cuda:fp32 on the GPU: compute 30 us (host clock), copies in 9 us, out 7 us."]
+    assert lines_of(found) == ["g:cuda:fp32 on the GPU: computes 30 us, copies in 9 us, out 7 us."]
 
 
 def test_below_the_table_stands_a_line_for_each_arm_on_a_gpu(tmp_path: Path):
     found = document(tmp_path, look(energy=ENERGY))
     assert lines_of(found) == [
-        "g:cuda:fp32 on the GPU: on the device 21 us (events), copies in 9 us, out 7 us (pinned), context 480 MB, "
+        "g:cuda:fp32 on the GPU: computes 21 us, copies in 9 us, out 7 us, context 480 MB, "
         "loaded 31 MB, 1,980 MHz, 2.5 mJ a call above idle (152 in all, measured)."
     ]
 
 
 def test_what_an_unsynchronized_timer_shows_is_called_no_latency(tmp_path: Path):
     found = document(tmp_path, look(dispatch_ns=8_000.0))
-    _, trap = lines_of(found)
-    words = "a timer that doesn't wait for the GPU would show 8 us, no latency: waited for, it takes 30 us."
-    assert trap == f"g:cuda:fp32: {words}"
+    assert "8 us by a timer that doesn't wait for the GPU, which is no latency" in lines_of(found)[0]
     assert found.rows[1].end_to_end is not None
     assert found.rows[1].end_to_end.median_ns == 5e4, "nor does it become one"
-
-
-def test_a_library_that_waits_by_itself_is_not_accused(tmp_path: Path):
-    found = document(tmp_path, look(dispatch_ns=28_000.0))
-    _, line = lines_of(found)
-    assert line.endswith("would show 28 us, nearly the 30 us of one that waits.")
 
 
 def performance(arm: Arm, *clocks: int | None) -> LiveArm:

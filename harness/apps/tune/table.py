@@ -140,7 +140,7 @@ def _gain_tables(targets: Sequence[TunedTarget], width: int) -> list[RenderableT
     first = [name for name in ("target", "gain", "default", "best") if name in headers]
     while len(first) > 2 and not fits(make_table(first, lines), width):
         first.pop()
-    return stack_tables(headers, lines, width, first=first, left=flush, long=("setting",))
+    return stack_tables(headers, lines, width, first=first, left=flush)
 
 
 def _gain_line(tuned: TunedTarget) -> dict[str, Cell]:
@@ -191,7 +191,7 @@ def _precision_table(tuned: TunedTarget, width: int) -> list[RenderableType]:
     return [
         Text(""),
         Text(title, style="bold"),
-        *stack_tables([*lines[0]], lines, width, left={"precision", FLOATS}, long=(FLOATS,)),
+        *stack_tables([*lines[0]], lines, width, left={"precision", FLOATS}),
         *(Text(line) for _, line in fold_reasons(reasons)),
         *(Text(f"unknown: {why}") for why in list(unknown)[:1]),
     ]

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from shootout.core.contract import Precision, short
 from shootout.core.schemes import is_exact
-from shootout.tell.compared import compare_rows
 from shootout.tell.document import Document, Row
 from shootout.tell.grid import name_groups
 from shootout.tell.page.charts import can_show
 from shootout.tell.page.points import ERROR_FORMAT, Ends, Point, PointPanel, bound_time, draw_points
 from shootout.tell.report import Figure
+from shootout.tell.table import compare_rows
 from shootout.tell.wording import bound_metric, name_metric
 
 ERROR = "relative error (log)"

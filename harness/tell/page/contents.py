@@ -12,14 +12,14 @@ from shootout.core.journal.records import Played
 from shootout.core.results.run import read_run
 from shootout.tell import answer as screen
 from shootout.tell import notes, table
-from shootout.tell.columns import BY_HEADER, EXACT, Cell
-from shootout.tell.compared import compare_rows
+from shootout.tell.columns import BY_HEADER, Cell, error_of
 from shootout.tell.details import tell_details
 from shootout.tell.document import Document, Row
 from shootout.tell.grid import TIME, tabulate_answers, tell_answers, tell_between, tell_group_details, title_answers
 from shootout.tell.machines import list_facts
 from shootout.tell.report import Figure, Line, Report, Table
 from shootout.tell.skipped import tell_missing
+from shootout.tell.table import compare_rows
 
 OPEN = 3
 """The number of groups with an answer whose tables are open; the others are folded."""
@@ -148,7 +148,7 @@ def _list_proof_cells(row: Row, executed: Mapping[str, Any]) -> tuple[str, ...]:
         str(executed.get("threads") or ""),
         ", ".join(f"{name} {count}" for name, count in sorted(counts.items())),
         str(BY_HEADER["proven"].of(row, "ms")),
-        str(BY_HEADER[EXACT].of(row, "ms")),
+        error_of(row.fidelity) if row.fidelity else "",
         "; ".join(executed.get("fallbacks") or ()),
     )
 

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from shootout.core.contract import short
 from shootout.core.exported.request import name_model
 from shootout.core.units import duration
-from shootout.tell.compared import compare_rows
 from shootout.tell.document import Crossover, Document, Row
+from shootout.tell.grid import GROUP, locate_groups, name_cell
 from shootout.tell.limits import limit_digits
 from shootout.tell.page.charts import can_show
 from shootout.tell.page.contents import MeasuredRun
 from shootout.tell.page.points import Point, PointPanel, bound_time, draw_points
 from shootout.tell.report import Figure
-from shootout.tell.sweep import find_sweeps
+from shootout.tell.table import Compared, compare_rows
 
 
 def draw_curves(run: MeasuredRun) -> Figure | None:
@@ -32,6 +33,34 @@ def draw_curves(run: MeasuredRun) -> Figure | None:
     told = "; ".join(brackets)
     caption = f"Medians; a bar is a 95 % interval, if there are restarts enough.{f' Shaded: {told}.' if told else ''}"
     return draw_points("Time by size", caption, [*_lay_out_sweeps(run.document)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """Groups that differ along one axis.
+
+    Attributes:
+        fixed: the place on the other axes along which groups differ, for people; "" if there is none.
+        groups: the groups by their place on the axis.
+    """
+
+    axis: str
+    fixed: str
+    groups: dict[str, Compared]
+
+
+def find_sweeps(groups: Sequence[Compared]) -> list[Sweep]:
+    """Find the sweeps along the axis on which groups have most places."""
+    where = locate_groups({found.summary.name: found.rows[0] for found in groups if found.rows})
+    axes = dict.fromkeys(axis for place in where.values() for axis in place)
+    counts = {axis: len({place[axis] for place in where.values()}) for axis in axes}
+    axis = max(axes, key=lambda name: (counts[name], name not in ("model", "scenario")), default=GROUP)
+    tables: dict[str, dict[str, Compared]] = {}
+    for found in groups:
+        if mine := dict(where.get(found.summary.name, {})):
+            at = mine.pop(axis)
+            tables.setdefault(name_cell(mine), {})[at] = found
+    return [Sweep(axis=axis, fixed=fixed, groups=columns) for fixed, columns in tables.items()]
 
 
 def _lay_out_sweeps(document: Document) -> Iterator[PointPanel]:

@@ -12,7 +12,6 @@ from rich.cells import cell_len
 
 from shootout.core.contract import short
 from shootout.tell.columns import BASELINE, SHIP
-from shootout.tell.compared import Compared, compare_rows
 from shootout.tell.document import Document, Row
 from shootout.tell.grid import name_groups
 from shootout.tell.page.charts import (
@@ -29,7 +28,7 @@ from shootout.tell.page.charts import (
     marks,
 )
 from shootout.tell.report import Figure
-from shootout.tell.table import fill_cells
+from shootout.tell.table import Compared, compare_rows, fill_cells
 
 MOST_TARGETS, MOST_PANELS = 20, 6
 """More would be no figure any more; the tables have them all."""

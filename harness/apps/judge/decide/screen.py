@@ -18,9 +18,8 @@ from shootout.core.contract import short
 from shootout.core.scenario import find_scenario
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.units import number, size
-from shootout.tell.answer import tell_next, tell_question, tell_ship, tell_support
+from shootout.tell.answer import REFUSED, SHIPS, tell_next, tell_question, tell_ship, tell_support
 from shootout.tell.columns import choose_unit, fit_table, fits, make_table, write_time
-from shootout.tell.compared import REFUSED, SHIPS
 from shootout.tell.document import Answer, Passed, Ratio, Rival, Row, Sure, WouldChange, tell_finding
 from shootout.tell.limits import LIMITS, Limit, Standing
 from shootout.tell.ratios import NEVER_TOGETHER, PRICE, SMALLNESS, SPEED, tell_factor, tell_ratio
