@@ -139,7 +139,7 @@ class Run:
         Raises:
             UsageError: there is no such figure, nothing in the run to show in it, or no library to draw with.
         """
-        draw = _load_drawing("shootout.tell.page.plots").plot
+        draw = _load_drawing("shootout.tell.page.figures").plot
         return _complete(draw(contents.read(self._absolute_folder, self.document), kind))
 
     def to_arrow(self) -> pyarrow.Table:

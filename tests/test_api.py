@@ -11,7 +11,7 @@ import pytest
 from support.races import made
 
 import shootout
-import shootout.tell.page.plots
+import shootout.tell.page.figures
 from shootout import api
 from shootout.apps.judge.analysis import analyse
 from shootout.core.errors import NothingMeasured, NotRun, NotRunKind, UsageError
@@ -44,8 +44,8 @@ def test_without_what_draws_the_extra_is_named(run: shootout.Run, monkeypatch: p
     for name in [name for name in sys.modules if name.startswith("shootout.tell.page.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.delitem(sys.modules, "shootout.apps.judge.decide.figure", raising=False)
-    monkeypatch.setattr(page, "plots", page.plots)  # as it is, to be so again: the import below makes another
-    monkeypatch.delattr(page, "plots")
+    monkeypatch.setattr(page, "figures", page.figures)  # as it is, to be so again: the import below makes another
+    monkeypatch.delattr(page, "figures")
     monkeypatch.setitem(sys.modules, "altair", None)
     with pytest.raises(UsageError, match=re.escape(f"a figure needs altair: {install('report')}")):
         run.plot()

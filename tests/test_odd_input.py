@@ -63,7 +63,7 @@ from shootout.models.sources.preview import preview
 from shootout.tell import table
 from shootout.tell.formats import junit
 from shootout.tell.formats.data import as_bencher, as_csv, as_parquet, document_text
-from shootout.tell.page import contents, markdown, plots
+from shootout.tell.page import contents, figures, markdown
 from shootout.tell.this_machine import BIAS_FLOORS, bias_floor
 
 KEPT = Path(__file__).parent / "support" / "odd_input"
@@ -173,7 +173,7 @@ def read_run(data: bytes, folder: Path) -> None:
     assert as_csv(document.rows)
     assert as_parquet(document.rows)
     source = contents.read(folder, document)
-    report = contents.lay_out(source, plots.draw_all(source))
+    report = contents.lay_out(source, figures.draw_all(source))
     summary = markdown.render([report])
     assert printable(summary) == summary
 

@@ -13,7 +13,7 @@ from shootout.apps.judge.analysis import analyse
 from shootout.tell.page import page
 from shootout.tell.page.charts import to_svg
 from shootout.tell.page.contents import lay_out, read
-from shootout.tell.page.plots import draw_all
+from shootout.tell.page.figures import draw_all
 from shootout.tell.report import Report
 from shootout.tell.study_options import DEFAULT
 

@@ -77,10 +77,10 @@ def render(runs: Sequence[MeasuredRun], ending: str, decided: PolicyAnswer | Non
     if ending == ".md":
         first = [decided.lay_out()] if decided else []
         return markdown.render([*first, *_lay_out_below(first, map(lay_out, runs))]).encode()
-    from shootout.tell.page import page, plots  # with the libraries that draw, which an extra installs
+    from shootout.tell.page import figures, page  # with the libraries that draw, which an extra installs
 
     first = [decided.lay_out(decided.draw())] if decided else []
-    reports = (lay_out(run, plots.draw_all(run)) for run in runs)
+    reports = (lay_out(run, figures.draw_all(run)) for run in runs)
     return page.render([*first, *_lay_out_below(first, reports)]).encode()
 
 

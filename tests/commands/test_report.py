@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import resource
-import subprocess
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,7 +11,6 @@ import pytest
 from shootout.commands.report import report
 from shootout.core.errors import UsageError
 from shootout.core.install import install
-from shootout.tell.page import charts
 
 RUN = Path(__file__).resolve().parents[2] / "results" / "reference" / "gap-after"
 
@@ -56,17 +52,3 @@ def test_where_it_is_written_is_looked_at_before_and_made_where_it_is_not_there(
 def test_a_group_is_asked_of_a_policy_alone(tmp_path: Path):
     with pytest.raises(UsageError, match="--group 'toy' chooses the group that a policy decides on: add --policy FILE"):
         report([RUN], tmp_path / "page.md", group="toy")
-
-
-def test_where_addresses_are_limited_nothing_is_aborted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """The limit is real, but for the process that tries: this one may have drawn before, and has more already."""
-    few = (2**32, resource.RLIM_INFINITY)
-    limited = partial(subprocess.run, preexec_fn=partial(resource.setrlimit, resource.RLIMIT_AS, few))
-    monkeypatch.setattr(subprocess, "run", limited)
-    monkeypatch.setattr(resource, "getrlimit", lambda _: few)
-    charts._check_room.cache_clear()
-    with pytest.raises(UsageError, match="ulimit -v unlimited"):
-        report([RUN], tmp_path / "figure.svg")
-    assert report([RUN], tmp_path / "page.md") == 0
-    monkeypatch.undo()
-    assert report([RUN], tmp_path / "figure.svg") == 0

@@ -18,7 +18,7 @@ from shootout.apps.judge.decide.page import PolicyAnswer
 from shootout.apps.judge.decide.policy import read_policy
 from shootout.commands.report import render
 from shootout.tell.document import Document
-from shootout.tell.page import contents, curves
+from shootout.tell.page import contents, figures
 from shootout.tell.page.contents import MeasuredRun
 from shootout.tell.page.page import mark
 from shootout.tell.ratios import inverse, tell_ends
@@ -167,7 +167,7 @@ def test_no_interval_on_the_page_has_a_confidence_other_than_95_percent(name: st
     assert shown
     assert shown <= known
     assert "±" not in text
-    drawn = curves.draw_curves(run)
+    drawn = figures.draw_curves(run)
     data = drawn.chart.to_dict()["datasets"].values() if drawn else ()
     bars = [one for values in data for one in values if "low" in one]
     sure = {timing.median_ns / 1e6 for timing in timings if timing.confidence >= 0.95}

@@ -19,9 +19,7 @@ from shootout.core.study.plan import make_plan, plan_groups
 from shootout.core.study.schema import checked
 from shootout.scenarios import halving
 from shootout.tell import table
-from shootout.tell.document import Document
-from shootout.tell.page.curves import Sweep, find_sweeps
-from shootout.tell.table import compare_rows
+from shootout.tell.page.figures import find_sweeps
 
 
 @pytest.fixture
@@ -89,16 +87,12 @@ def test_out_of_time_nothing_that_would_confirm_is_built(
     assert run(tmp_path, asked), "it goes on there"
 
 
-def sweeps(document: Document) -> list[Sweep]:
-    return find_sweeps([compare_rows(summary, document) for summary in document.groups if not summary.selects])
-
-
 def test_a_throughput_sweep_shows_what_was_confirmed_and_who_fell_out_before(stage: list[ByBatch], tmp_path: Path):
     stage[0].fails = {("onnxruntime:cpu:fp32{batch=1, instances=1}", "load"): "it broke"}
     sizes = {"hidden": (8, 16, 32, 64)}
     assert run(tmp_path / "out", study(1, 8, scenario=["throughput"], parameters=sizes))
     document = analyse(tmp_path / "out")
-    (sweep,) = sweeps(document)
+    (sweep,) = find_sweeps(document)
     assert list(sweep.groups) == ["8", "16", "32", "64"]
     assert all(found.summary.name.endswith(", confirmed") for found in sweep.groups.values())
     console = Console(width=200, record=True, file=(tmp_path / "text").open("w"))

@@ -8,18 +8,14 @@ from __future__ import annotations
 
 import html
 import re
-import resource
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any
 
 import altair as alt
 import vl_convert
 from rich.cells import cell_len, set_cell_size
 
-from shootout.core.errors import UsageError, printable
+from shootout.core.errors import printable
 from shootout.core.units import counted
 from shootout.tell.report import Figure
 from shootout.tell.screen import clean_text
@@ -112,7 +108,6 @@ def marks(values: Sequence[Mapping[str, Any]]) -> alt.Chart:
 
 def to_svg(figure: Figure) -> str:
     """Draw a figure as one SVG for every width, light, dark and paper, whose text is text."""
-    _check_room()
     svg = printable(vl_convert.vegalite_to_svg(_write_spec(figure.chart), allowed_base_urls=[]))
     width, height = map(float, re.findall(r' (?:width|height)="([\d.]+)"', svg)[:2])
     told = html.escape(clean_text(f"{figure.title}. {figure.description}".strip()))
@@ -137,24 +132,6 @@ def _write_style() -> str:
         f'.drawn [{part}="{light}"]{{{part}:{dark}}}' for light, dark in DARK.items() for part in ("fill", "stroke")
     )
     return f"<style>@media screen and (prefers-color-scheme:dark){{{''.join(rules)}}}</style>"
-
-
-@cache
-def _check_room() -> None:
-    """Draw nothing in a process of its own if addresses are limited: the renderer reserves tens of GB of them.
-
-    It takes no memory, but without these addresses it ends the whole process.
-
-    Raises:
-        UsageError: it ended the process.
-    """
-    if resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY:
-        return
-    command = [sys.executable, "-c", "import vl_convert; vl_convert.vega_to_svg({})"]
-    if subprocess.run(command, capture_output=True, check=False).returncode:  # noqa: S603
-        raise UsageError(
-            "a figure takes 80 GB of addresses, though no memory, and ulimit -v gives fewer: ulimit -v unlimited"
-        )
 
 
 def _write_spec(chart: Chart) -> dict[str, Any]:

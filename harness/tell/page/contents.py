@@ -52,7 +52,7 @@ def read(folder: Path, document: Document) -> MeasuredRun:
 
 
 def lay_out(run: MeasuredRun, figures: Sequence[Figure] = ()) -> Report:
-    """Lay out what a run shows; its figures are drawn with the libraries of an extra, see `plots`."""
+    """Lay out what a run shows; its figures are drawn with the libraries of an extra, see `figures`."""
     document = run.document
     groups = sorted(document.groups, key=lambda summary: not any(one.group == summary.name for one in document.answer))
     titles = {group.name: table.title(group, document.rows_of(group.name)) for group in groups}

@@ -38,7 +38,7 @@ NAME, LINE = 38, 58
 STEP, WORDS_ABOVE, DOT_BELOW = 36, -8, 8
 """Height of a line, and how far from its middle the words and the dot stand, in units."""
 FARTHEST, ROOM = 40.0, 1.08
-"""A logarithmic axis ends at so many times its farthest dot, or the inverse; a longer interval has an arrow. The factor
+"""A logarithmic axis ends at so many times its farthest dot, or the inverse; a longer interval ends there. The factor
 of the room at both ends."""
 _BRACKETS = re.compile(r" \([^()]*\)")
 
@@ -127,8 +127,6 @@ def _draw_panel(panel: DotPanel) -> alt.LayerChart:
     found = [_place_line(index, line, low, high) for index, line in enumerate(shown)]
     placed = [line for line in found if line["value"] is not None]
     stretches = [line for line in placed if "from" in line]
-    sides = (("left", low, 270), ("right", high, 90))
-    arrows = [{**line, "value": at, "turn": turn} for line in stretches for side, at, turn in sides if line[side]]
     band = [{"from": max(panel.band[0], low), "to": min(panel.band[1], high)}] if panel.band else []
     words = marks(found)
     return layer(
@@ -140,9 +138,6 @@ def _draw_panel(panel: DotPanel) -> alt.LayerChart:
         marks(stretches)
         .mark_rule(strokeWidth=2.5, yOffset=DOT_BELOW, y2Offset=DOT_BELOW)
         .encode(x=x("from"), x2="to:Q", color=color, **row),
-        marks(arrows)
-        .mark_point(filled=True, shape="triangle", size=60, opacity=1, yOffset=DOT_BELOW)
-        .encode(x=x("value"), angle=alt.Angle("turn:Q", scale=None), color=color, **row),
         marks(placed)
         .mark_point(filled=True, opacity=1, size=80, yOffset=DOT_BELOW)
         .encode(x=x("value"), color=color, shape=alt.Shape("shape:N", scale=None), **row),
@@ -174,21 +169,15 @@ def _find_domain(panel: DotPanel, lines: Sequence[DotLine]) -> tuple[float, floa
 def _place_line(index: int, line: DotLine, low: float, high: float) -> dict[str, Any]:
     """Return a line as data of the chart, its interval cut at the ends of the axis."""
     name = ", ".join(filter(None, (cut(line.name, NAME), line.figure)))
-    told = _fit_words(line, LINE - cell_len(name))
+    room, brief = LINE - cell_len(name), _BRACKETS.sub("", line.told)  # the interval is drawn
+    told = next((words for words in (line.told, brief) if cell_len(words) <= room), cut(brief.partition(", ")[0], room))
     ink, shape = SOFT if line.color == SOFT else INK, SHAPES[line.color]
     place = {"row": index, "name": name, "told": told, "ink": ink, "color": line.color, "shape": shape}
     if line.ends is None:
         return place | {"value": line.value}
-    left, right = low if line.ends[0] is None else line.ends[0], high if line.ends[1] is None else line.ends[1]
-    cuts = {"left": line.ends[0] is None or left < low, "right": line.ends[1] is None or right > high}
-    return place | {"value": line.value, "from": max(left, low), "to": min(right, high), **cuts}
-
-
-def _fit_words(line: DotLine, room: int) -> str:
-    """Shorten words to so many letters; what is drawn goes first: the interval, then the ratio of what is refused."""
-    brief = _BRACKETS.sub("", line.told)
-    briefest = brief.rpartition(", ")[2] if line.color == SOFT else brief.partition(", ")[0]
-    return next((words for words in (line.told, brief) if cell_len(words) <= room), cut(briefest, room))
+    left, right = line.ends
+    ends = {"from": max(low if left is None else left, low), "to": min(high if right is None else right, high)}
+    return place | {"value": line.value, **ends}
 
 
 def find_group_panels(document: Document) -> Iterator[DotPanel]:
