@@ -12,9 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from lab.common import Bench, Table, Tables, say
-from shootout.apps.judge.gate.evidence import Limits
-from shootout.apps.judge.gate.racing import MOST_RESTARTS, Contest
-from shootout.apps.judge.gate.reference import Reference
+from shootout.apps.judge.gate.racing import MOST_RESTARTS, Contest, Limits, Reference
 from shootout.commands.gate import race
 from shootout.commands.output import show_progress
 from shootout.core.clock import Deadline

@@ -7,37 +7,26 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from shootout.apps.judge.analysis import analyse
-from shootout.apps.judge.gate import github, racing
-from shootout.apps.judge.gate.evidence import read_limits
-from shootout.apps.judge.gate.output import render, write_gate
-from shootout.apps.judge.gate.racing import Contest, plan_contest
-from shootout.apps.judge.gate.reference import read_reference
-from shootout.apps.judge.gate.verdict import (
-    Gate,
-    GatePurpose,
-    count_restarts,
-    judge_gate,
-    refuse_stale,
-    tell_unraced,
-)
+from shootout.apps.judge.gate import racing
+from shootout.apps.judge.gate.output import render, tell_github, write_gate
+from shootout.apps.judge.gate.racing import Contest, plan_contest, read_limits, read_reference
+from shootout.apps.judge.gate.verdict import Gate, GatePurpose, judge_gate, refuse_stale, tell_unraced
 from shootout.backends import chosen_gpu
 from shootout.commands.machine_lock import machine_lock
 from shootout.commands.output import print_answer, show_progress, width
 from shootout.commands.passed_on import pass_on
 from shootout.commands.run import command_of, measure
 from shootout.core.clock import Deadline
-from shootout.core.errors import NothingMeasured, ShootoutError, UsageError
+from shootout.core.errors import NothingMeasured, UsageError
 from shootout.core.journal.folder import CANDIDATE, START_OVER, refuse_foreign
 from shootout.core.results.run import begun, read_run
 from shootout.core.scoring import ACCURACY
-from shootout.core.study.plan import Plan
 from shootout.tell.formats.files import check_files
 from shootout.tell.progress import ProgressDisplay
-from shootout.tell.run_folder import can_go_on, new_folder
+from shootout.tell.run_folder import new_folder
 from shootout.tell.study_options import GateOptions
 
 MAX_TIME_S = 480.0
@@ -58,19 +47,11 @@ def gate(place: Path, options: GateOptions, *, as_json: bool, to: Sequence[Path]
     """
     for path in check_files(to):
         path.unlink(missing_ok=True)
-    stream = sys.stderr if as_json else sys.stdout
-    try:
-        with github.muted(stream):
-            judged = _run_gate(place, options)
-            document = analyse(Path(judged.run)) if begun(Path(judged.run)) else None
-            write_gate(judged, document, to)
-            print_answer(
-                render(judged, document, width()), judged.model_dump(mode="json", by_alias=True), as_json=as_json
-            )
-    except ShootoutError as error:
-        github.tell_error(error, stream)
-        raise
-    github.tell(judged, document, stream)
+    judged = _run_gate(place, options)
+    document = analyse(Path(judged.run)) if begun(Path(judged.run)) else None
+    write_gate(judged, document, to)
+    print_answer(render(judged, document, width()), judged.model_dump(mode="json", by_alias=True), as_json=as_json)
+    tell_github(judged, document, sys.stderr if as_json else sys.stdout)
     return judged.exit_code
 
 
@@ -98,9 +79,6 @@ def _run_gate(place: Path, options: GateOptions) -> Gate:
             with machine_lock(str(out), progress.wait, limit=limit.part()) as waited_s:
                 limit.put_off(waited_s)
                 contest = pack_candidate(contest, out, limit=limit, progress=progress, fresh=fresh)
-                racing.refuse_another_model(contest)
-                contest = racing.note_same_model(contest)
-                progress.reword = partial(racing.reword, contest)
                 return race(contest, out, limit=limit, progress=progress, fresh=fresh)
         except NothingMeasured as error:
             return tell_unraced(out, contest, str(error))
@@ -129,7 +107,6 @@ def pack_candidate(contest: Contest, out: Path, *, limit: Deadline, progress: Pr
     if fresh:
         shutil.rmtree(folder, ignore_errors=True)
     run = place / racing.RUN
-    fresh = fresh or _starts_over(run, plan, contest.names[1])
     if not fresh and begun(run) and (found := read_run(run)).complete:
         refuse_stale(out, found)
     document = measure(
@@ -153,11 +130,6 @@ def refuse_earlier(out: Path) -> None:
         raise UsageError(f"{str(out)!r} holds an earlier gate, which in CI can't stand for this one: {START_OVER}")
 
 
-def _starts_over(out: Path, plan: Plan, candidate: str) -> bool:
-    """Return whether a folder's run is another one that never timed the candidate, which was mended since."""
-    return begun(out) and not count_restarts(out, candidate) and not can_go_on(out, plan)
-
-
 def race(contest: Contest, out: Path, *, limit: Deadline, progress: ProgressDisplay, fresh: bool = False) -> Gate:
     """Measure until the limit is decided, the exact evidence is red, or the time is up; what that says.
 
@@ -166,8 +138,6 @@ def race(contest: Contest, out: Path, *, limit: Deadline, progress: ProgressDisp
         Unavailable: one of the two turned out not to run here.
         NothingMeasured: this machine isn't free in time.
     """
-    fresh = fresh or _starts_over(out, contest.plan, contest.names[1])
-    earlier = 0 if fresh else count_restarts(out, contest.names[1])
     measure(
         contest.plan,
         out,
@@ -181,7 +151,7 @@ def race(contest: Contest, out: Path, *, limit: Deadline, progress: ProgressDisp
     found = judge_gate(out, contest)
     folder = shorten(contest.rival.target.folder) if contest.recorded.is_shipped else ""
     next_ = racing.tell_adoption(contest, folder) if found.outcome == "pass" else None if is_ci() else found.next
-    return found.model_copy(update={"earlier_restarts": earlier, "folder": folder or None, "next": next_})
+    return found.model_copy(update={"folder": folder or None, "next": next_})
 
 
 def shorten(folder: str) -> str:

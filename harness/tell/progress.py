@@ -69,8 +69,6 @@ class ProgressDisplay:
         self._told_ns: int | None = None
         self._total_ns = 0.0
         self._ending = EndEstimate()
-        self.reword: Callable[[str], str] = str
-        """Gives a line's words as a command has them; "" for no line."""
 
     def __enter__(self) -> ProgressDisplay:
         if self._live:
@@ -85,8 +83,7 @@ class ProgressDisplay:
 
     def say(self, text: str) -> None:
         """Print a line that stays."""
-        if text := self.reword(text):
-            self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def restart(
         self, group: str, played: int, expected: int, goal_s: float, limit_s: float = math.inf, standing: str = ""

@@ -80,11 +80,6 @@ def new_folder(parent: Path) -> Path:
     return next(folder for folder in map(parent.joinpath, names) if not folder.exists())
 
 
-def can_go_on(out: Path, plan: Plan) -> bool:
-    """Return whether a plan can go on with the run in a folder."""
-    return not find_obstacle(journal.read(out), plan.identity)
-
-
 def tell_damaged(folder: Path, lines: Sequence[int]) -> Iterator[str]:
     """Yield a warning for each line of the journal that was left out, and of many a count."""
     path = folder / (journal.NAME if (folder / journal.NAME).exists() else journal.PACKED)

@@ -15,7 +15,8 @@ import pytest
 from support.races.made import header, write
 
 from shootout.apps.judge.compare import merged
-from shootout.apps.judge.gate import github
+from shootout.apps.judge.gate import output
+from shootout.apps.judge.gate.verdict import Gate
 from shootout.apps.ship.folder import new_folder
 from shootout.cli import tell_system_error
 from shootout.commands import cache, doctor
@@ -118,17 +119,17 @@ def test_the_documents_tell_today_s_versions():
     assert f"the document's `schema` {document.SCHEMA};" in detail
 
 
+def write_summary() -> None:
+    told = Gate(outcome="pass", reasons=(), reference="a", candidate="b", recorded="c", limit=1.05, run="d")
+    output.tell_github(told, None, sys.stderr, {output.SUMMARY: "/s"})
+
+
 @pytest.mark.parametrize(
     ("place", "name", "call", "fix"),
     [
         (cache, "evict", lambda: cache.cache(clear=True, as_json=False), "or remove it by hand"),
         (Path, "read_text", lambda: mix.read_mix(f"size={__file__}"), "or a mix is AXIS=SIZE"),
-        (
-            Path,
-            "open",
-            lambda: github._add_summary("", {github.SUMMARY: "/s"}),
-            f"or unset {github.SUMMARY}",
-        ),
+        (Path, "open", write_summary, f"or unset {output.SUMMARY}"),
         (Path, "open", lambda: samples.write(Path("/"), "tmp/none/a.npz", [], []), "run the same command again"),
         (subprocess, "run", lambda: availability.examine({"a": sys.executable}), "or name a Python interpreter"),
     ],

@@ -12,9 +12,7 @@ from support.races import fakes, made, planted
 from support.races.cells import comparison, row, timing
 
 from shootout.apps.judge.analysis import analyse
-from shootout.apps.judge.gate.evidence import Limits, read_limits
-from shootout.apps.judge.gate.racing import Contest
-from shootout.apps.judge.gate.reference import Reference
+from shootout.apps.judge.gate.racing import Contest, Limits, Reference
 from shootout.apps.judge.gate.verdict import Gate, GatePurpose, _check_time, judge_gate
 from shootout.core.messages import Verified
 from shootout.core.units import duration
@@ -69,7 +67,7 @@ def test_a_race_ends_as_soon_as_the_limit_is_decided(
 def test_the_times_of_a_gate_agree_with_its_ratio():
     """Each arm's own median is of other restarts than their ratio."""
     found = row("new", 3_000, end_to_end=timing(3_000, ratio=ratio_of(comparison(2.0, 0.01))))
-    check = _check_time(cast(Any, None), row("old", 1_000), found, Limits(), ())
+    check = _check_time(row("old", 1_000), found, Limits(), ())
     assert (check.reference, check.candidate) == (duration(1_000), duration(2_000))
 
 
@@ -124,15 +122,9 @@ def test_a_reference_that_computes_something_else_is_red_too(tmp_path: Path, mon
     [
         (contest(export="then"), "another export than the one recorded"),
         (contest(export="now"), ""),
-        (contest(median_ns=100.0), ""),
-        (contest(median_ns=51.0), ""),
-        (contest(median_ns=8.0), "12 times its recorded time, 100 ns a call, not 8 ns: this is another machine"),
-        (contest(median_ns=400.0), "the reference took 0.25 times its recorded time"),
-        (contest(read_limits({"policy": {"indifferent": "3%"}})), "only the gate's own limits apply"),
-        (contest(read_limits({"policy": {"limits": {"size": "5MB"}}})), ""),
     ],
 )
-def test_what_is_odd_of_the_reference_or_the_policy_is_noted(tmp_path: Path, asked: Contest, told: str):
+def test_what_is_odd_of_the_reference_is_noted(tmp_path: Path, asked: Contest, told: str):
     """A run's arm is made again from the file that is there now, which may be the candidate's own."""
     out = made.write(
         tmp_path / "run",

@@ -11,12 +11,10 @@ import pytest
 from support.plain import as_plain
 from support.races import made
 
-from shootout.apps.judge.gate import github, verdict
-from shootout.apps.judge.gate.evidence import Limits
-from shootout.apps.judge.gate.output import render, tell_outcome
-from shootout.apps.judge.gate.racing import Contest
-from shootout.apps.judge.gate.reference import Reference
-from shootout.apps.judge.gate.verdict import Gate, _refuse_skipped, judge_gate
+from shootout.apps.judge.gate import verdict
+from shootout.apps.judge.gate.output import render
+from shootout.apps.judge.gate.racing import Contest, Limits, Reference
+from shootout.apps.judge.gate.verdict import Gate, judge_gate
 from shootout.apps.judge.racing import AnswerPurpose
 from shootout.commands import gate as command
 from shootout.commands import run
@@ -43,10 +41,6 @@ def written(folder: Path, candidate_ns: float, *also: Line) -> Path:
     return made.write(folder, made.header(), *lines, *also, made.ended())
 
 
-def first_line(found: Gate) -> str:
-    return " · ".join(tell_outcome(found).parts)
-
-
 def race(out: Path, patch: pytest.MonkeyPatch, *, is_from_here: bool = True) -> tuple[Gate, list[bool]]:
     """A gate in a folder, and whether what it holds is gone on with."""
     asked: list[bool] = []
@@ -62,20 +56,6 @@ def test_a_finished_gate_answers_for_what_it_decides_alone(tmp_path: Path, monke
     assert (found.outcome, asked) == ("pass", [False])
     found, asked = race(written(tmp_path / "loosened", 90.0, RED), monkeypatch)
     assert (found.outcome, asked) == ("undecided", [True]), "red by a limit that is no more"
-
-
-def test_restarts_of_an_earlier_command_are_told_as_such_in_the_first_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    out = written(tmp_path / "told", 90.0)
-    found, _ = race(out, monkeypatch)
-    assert "6 restarts (all by an earlier command)" in first_line(found)
-    assert "8 restarts (6 by an earlier command)" in first_line(found.model_copy(update={"restarts": 8}))
-    monkeypatch.setattr(command, "measure", lambda *_, **__: written(tmp_path / "new", 90.0))
-    how: dict[str, Any] = {"limit": Deadline(None), "progress": cast(Any, None)}
-    for folder, fresh in ((tmp_path / "new", False), (out, True)):
-        found = command.race(CONTEST, folder, **how, fresh=fresh)
-        assert "· 6 restarts · " in first_line(found), "this command's own"
 
 
 @pytest.mark.parametrize("is_finished", [True, False])
@@ -103,26 +83,6 @@ def test_in_ci_no_earlier_evidence_answers_for_a_later_command(
     monkeypatch.setenv("CI", "false")
     command.gate(tmp_path, {"out": out}, as_json=True)
     assert len(raced) == 1 + fresh
-
-
-@pytest.mark.parametrize(("restarts", "starts_over"), [(0, True), (2, False)])
-def test_the_same_command_after_a_fix_takes_the_folder_of_a_gate_that_timed_no_candidate(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restarts: int, starts_over: bool
-):
-    """A package was missing, or its file was wrong: then the fixed candidate is another one to the run folder."""
-    lines: list[Line] = [RED]
-    for restart in range(restarts):
-        lines += [made.played(arm, restart, 100.0) for arm in made.ARMS]
-        lines.append(made.rounds(restart))
-    out = made.write(tmp_path / "gate", made.header(), *lines, made.ended())
-    asked: list[bool] = []
-    monkeypatch.setattr(command, "can_go_on", lambda *_: False)
-    monkeypatch.setattr(command, "measure", lambda *_, fresh, **__: asked.append(fresh))
-    how: dict[str, Any] = {"limit": Deadline(None), "progress": cast(Any, None)}
-    command.race(CONTEST, out, **how)
-    monkeypatch.setattr(command, "can_go_on", lambda *_: True)
-    command.race(CONTEST, out, **how)
-    assert asked == [starts_over, False], "what the same candidate began is gone on with"
 
 
 @pytest.mark.parametrize("ci", ["", "true"])
@@ -198,17 +158,6 @@ def test_who_turns_out_not_to_run_here_is_no_mere_question_of_time(tmp_path: Pat
         assert judge_gate(out, CONTEST).exit_code == code
 
 
-@pytest.mark.parametrize(("backend", "is_usage"), [("shipped:model-1", True), ("numpy", False)])
-def test_a_shipped_reference_that_doesn_t_fit_the_model_isn_t_blamed(backend: str, is_usage: bool):
-    row: Any = SimpleNamespace(
-        outcome="skipped", cause=NotRunKind.UNFIT, backend=backend, arm=backend, reason="takes x", fix="give sizes"
-    )
-    with pytest.raises(
-        UsageError if is_usage else Unavailable, match="another model" if is_usage else "can't run here"
-    ):
-        _refuse_skipped(row, row)
-
-
 def test_without_a_free_machine_there_are_files_and_a_warning_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
@@ -219,18 +168,13 @@ def test_without_a_free_machine_there_are_files_and_a_warning_all_the_same(
     monkeypatch.setattr(command, "plan_contest", lambda *_: CONTEST)
     monkeypatch.setattr(command.chosen_gpu, "choose_gpu", lambda *_: None)
     monkeypatch.setattr(command, "measure", busy)
-    told = [False]
-    monkeypatch.setattr(github, "is_job", lambda *_: told[0])
     files = [tmp_path / "gate.xml", tmp_path / "bencher.json"]
-    for told[0] in (False, True):
-        for file in files:
-            file.write_text("of yesterday")
-        assert command.gate(tmp_path, {"out": tmp_path / "run"}, as_json=False, to=files) == 7
-        assert Xml.parse(files[0]).getroot()[0].get("errors") == "1"
-        assert not files[1].exists(), "no run, so nothing of one"
-        out = capsys.readouterr().out
-        assert "nothing was raced: this machine is in use" in out
-        assert out.rstrip().splitlines()[-1].startswith("::warning") is told[0]
+    for file in files:
+        file.write_text("of yesterday")
+    assert command.gate(tmp_path, {"out": tmp_path / "run"}, as_json=False, to=files) == 7
+    assert Xml.parse(files[0]).getroot()[0].get("errors") == "1"
+    assert not files[1].exists(), "no run, so nothing of one"
+    assert "nothing was raced: this machine is in use" in capsys.readouterr().out
 
 
 def test_where_there_is_no_word_no_old_file_stands_for_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

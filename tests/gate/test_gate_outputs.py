@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,8 @@ from support.kept_screen import hold
 from support.plain import as_plain
 from support.races.cells import cell, comparison, document, row
 
-from shootout.apps.judge.gate import github
-from shootout.apps.judge.gate.evidence import Check
-from shootout.apps.judge.gate.output import render, write_gate
-from shootout.apps.judge.gate.verdict import Gate, Outcome
-from shootout.core.errors import NothingMeasured, ShootoutError, Unavailable, Undecided, UsageError
+from shootout.apps.judge.gate.output import ACTIONS, SUMMARY, render, tell_github, write_command, write_gate
+from shootout.apps.judge.gate.verdict import Check, Gate, Outcome, _list_reasons
 from shootout.tell.document import ratio_of
 from shootout.tell.limits import Standing
 
@@ -50,8 +46,9 @@ FAST, LATE = (
 
 
 def gate(outcome: Outcome = "fail", checks: tuple[Check, ...] = CHECKS, **facts: Any) -> Gate:
+    reasons = tuple(told for _, told in _list_reasons(checks))
     usual: dict[str, Any] = {
-        "reasons": (), "reference": "a:cpu:fp32", "candidate": "b:cpu:fp32", "recorded": "model-1",
+        "reasons": reasons, "reference": "a:cpu:fp32", "candidate": "b:cpu:fp32", "recorded": "model-1",
         "ratio": ratio_of(comparison(1.2, 0.02)), "limit": 1.05, "wall_s": 90.0, "restarts": 5, "run": "out",
     }  # fmt: skip
     return Gate(outcome=outcome, checks=checks, **{**usual, **facts})
@@ -60,8 +57,7 @@ def gate(outcome: Outcome = "fail", checks: tuple[Check, ...] = CHECKS, **facts:
 ADOPT = "cp -r 'b c' model-1-new && rm -r model-1 && mv model-1-new model-1"
 GATES = {
     "passed, and packed": gate("pass", (ERROR, FAST), folder="b c", next=ADOPT, given="build/new.onnx"),
-    "an upgrade that passed": gate("pass", (ERROR, FAST), next="shootout run m.onnx && shootout ship results/upgrade"),
-    "slower": gate("fail", (ERROR, LATE), earlier_restarts=5),
+    "slower": gate("fail", (ERROR, LATE)),
     "several limits": gate("fail", (SIZE, LOST, RAN, FEW, SLOW), given="build/new.onnx", notes=("other versions",)),
     "what ran": gate("fail", (RAN, FAST)),
     "no time yet": gate("undecided", (ERROR, FEW, SLOW), next="shootout gate model-1 --out out --max-time 20m"),
@@ -69,14 +65,14 @@ GATES = {
     "nothing raced": gate("undecided", (), reasons=("nothing was raced: no time",), ratio=None, restarts=0, wall_s=0.0),
 }
 RUN = document(cell(row("a", 1e6), row("b", 1.2e6)))
-JOB = {github.ACTIONS: "true"}
+JOB = {ACTIONS: "true"}
 
 
 def test_screens_and_what_github_shows_are_those_that_are_kept(tmp_path: Path):
     told = []
     for number, (name, found) in enumerate(GATES.items()):
         summary, stream = tmp_path / f"{number}.md", StringIO()
-        github.tell(found, None, stream, {github.SUMMARY: str(summary), **JOB})
+        tell_github(found, None, stream, {SUMMARY: str(summary), **JOB})
         screen = as_plain([render(found, RUN if found.ratio else None, 100)], 100)
         told.append(f"=== {name}\n{screen}\n--- on GitHub\n{stream.getvalue()}{summary.read_text()}")
     hold("gate", "\n".join(told))
@@ -95,36 +91,22 @@ def test_no_width_breaks_the_name_of_a_limit_or_a_command(width: int):
 def test_the_summary_is_added_to_the_job_s_and_lines_are_printed_only_in_a_job(tmp_path: Path):
     summary, stream = tmp_path / "summary.md", StringIO()
     summary.write_text("before\n")
-    github.tell(gate(), RUN, stream, {github.SUMMARY: str(summary)})
+    tell_github(gate(), RUN, stream, {SUMMARY: str(summary)})
     assert stream.getvalue() == ""
     assert summary.read_text().startswith("before\n## fail ")
     assert "How it was measured" in summary.read_text()
 
 
 def test_no_text_begins_another_command():
-    line = github.command("error", "100 %\n::warning::x\r", title="a: b, c\n::error::")
-    assert line == "::error title=a%3A b%2C c%0A%3A%3Aerror%3A%3A::100 %25%0A::warning::x"
+    line = write_command("error", "100 %\n::warning::x\r")
+    assert line == "::error title=shootout gate::100 %25%0A::warning::x"
     assert "\n" not in line
-
-
-def test_what_is_printed_meanwhile_can_begin_no_command():
-    stream = StringIO()
-    with suppress(Undecided), github.muted(stream, JOB):
-        stream.write("::error::of a model\n")
-        raise Undecided("the machine")
-    first, _, last = stream.getvalue().splitlines()
-    word = first.removeprefix("::stop-commands::")
-    assert len(word) >= 32
-    assert last == f"::{word}::"
-    with github.muted(stream := StringIO(), {}):
-        pass
-    assert stream.getvalue() == ""
 
 
 def test_the_summary_keeps_below_what_github_takes(tmp_path: Path):
     checks = tuple(Check(name=f"check {n}", reason="x" * 1_000) for n in range(10))
     rows = [row(f"arm{n}", 1e6, notes=("y" * 100_000,)) for n in range(12)]
-    github.tell(gate("fail", checks), document(cell(*rows)), StringIO(), {github.SUMMARY: str(tmp_path / "s.md")})
+    tell_github(gate("fail", checks), document(cell(*rows)), StringIO(), {SUMMARY: str(tmp_path / "s.md")})
     text = (tmp_path / "s.md").read_text()
     assert len(text.encode()) <= 900 * 1024
     assert "check 9" in text
@@ -143,23 +125,3 @@ def test_junit_has_a_case_for_each_thing_that_is_limited(tmp_path: Path, outcome
     assert int(root.get("tests", "0")) == sum(int(one.get("tests", "0")) for one in root)
     assert int(root.get("failures", "0")) == sum(int(one.get("failures", "0")) for one in root)
     assert "latency" in (tmp_path / "bencher.json").read_text()
-
-
-@pytest.mark.parametrize(
-    ("error", "heading", "level"),
-    [
-        (UsageError("another\nmodel"), "## wrong use, exit code 2", "::error"),
-        (Unavailable("no numpy"), "## can't run here, exit code 6", "::error"),
-        (NothingMeasured("nothing"), "## no reference, exit code 3", "::error"),
-        (Undecided("unknown"), "## undecided, exit code 7", "::warning"),
-    ],
-)
-def test_an_error_leaves_a_summary_and_a_line_in_a_job(tmp_path: Path, error: ShootoutError, heading: str, level: str):
-    summary, stream = tmp_path / "summary.md", StringIO()
-    github.tell_error(error, stream, {github.SUMMARY: str(summary)})
-    assert (summary.read_text().splitlines(), stream.getvalue()) == (
-        [heading, "", f"- {' '.join(str(error).split())}"],
-        "",
-    )
-    github.tell_error(error, stream, JOB)
-    assert stream.getvalue().split(" ")[0] == level

@@ -1,26 +1,32 @@
-"""Tell a gate's outcome: the first line, what is broken or open, the next command, then the evidence."""
+"""Tell a gate's outcome: the first line, what else is broken or open, the next command, then the evidence.
+
+In GitHub Actions a step summary has the same, and each thing that is wrong a line of its own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TextIO
 
 from rich.console import Group, RenderableType
 from rich.table import Table as Grid
 from rich.text import Text
 
-from shootout.apps.judge.gate.evidence import SAME, Check
-from shootout.apps.judge.gate.verdict import TIME, Gate, Outcome, list_reasons, tell_check, tell_slowdown
+from shootout.apps.judge.gate.verdict import TIME, Check, Gate, Outcome, list_reasons, tell_check, tell_slowdown
+from shootout.core.errors import UsageError, printable, tell_refusal
 from shootout.core.units import counted, span
 from shootout.tell.document import Document
 from shootout.tell.formats import junit
 from shootout.tell.formats.files import check_files, write_file, write_files
 from shootout.tell.limits import SHARE, Standing
-from shootout.tell.page import contents
+from shootout.tell.page import contents, markdown
 from shootout.tell.report import Command, Line, Report, Table
 from shootout.tell.screen import write_lines
 from shootout.tell.wording import describe_noise
 
+SUMMARY, ACTIONS = "GITHUB_STEP_SUMMARY", "GITHUB_ACTIONS"
 _STYLES: dict[Outcome, str] = {"pass": "bold green", "fail": "bold red", "undecided": "bold yellow"}
 _STANDINGS: dict[Outcome, Standing] = {
     "pass": Standing.MET,
@@ -79,7 +85,7 @@ def tell_gate(gate: Gate, document: Document | None) -> Iterator[Line]:
     candidate = f"{gate.given}, run as {gate.candidate}" if gate.given else gate.candidate
     yield Line("", [f"reference {gate.reference} of {gate.recorded}", f"candidate {candidate}", f"run in {gate.run}"])
     for label, standing in (("Broken", Standing.BROKEN), ("Open", Standing.UNKNOWN)):
-        yield Line(label, [told for one, told in list_reasons(gate) if one is standing])
+        yield Line(label, [told for one, told in list_reasons(gate)[1:] if one is standing])
     is_open = any(one.name == TIME and one.standing is Standing.UNKNOWN for one in gate.checks)
     if document and gate.ratio and not (is_open and gate.outcome == "fail"):
         enough = "too few restarts for this limit yet" if is_open else "it doesn't change this outcome"
@@ -87,35 +93,19 @@ def tell_gate(gate: Gate, document: Document | None) -> Iterator[Line]:
     remark = "goes on where this stopped"
     if gate.outcome == "pass":
         remark = "puts the packed candidate in the reference's place"
-        remark = remark if gate.folder else "ships the upgrade, once the new versions are installed here"
     yield Line("Next", commands=[Command(text=gate.next, remark=remark)] if gate.next else ())
 
 
 def tell_outcome(gate: Gate) -> Line:
     """Return the first line: the outcome, the candidate's file with what decided, the restarts and the time.
 
-    For example `fail    new.onnx: 1.2x slower than the reference (1.176x slower to 1.224x slower), limit 5 % slower`.
-    The first broken limit takes the slowdown's place, or one that stays open beside a slowdown that is known. It also
-    says how many of the restarts an earlier command raced.
+    For example `fail    new.onnx: size is 9 MB, reference 1 MB, limit at most 10 % more · 1 more below`.
     """
-    earlier = gate.earlier_restarts
-    before = f" ({'all' if earlier == gate.restarts else earlier} by an earlier command)" if earlier else ""
-    ratio, limit = tell_slowdown(gate.ratio) if gate.ratio else "not raced", SHARE.tell_limit(gate.limit - 1)
-    told = f"not slower by more than {limit}: {ratio}" if gate.outcome == "pass" else f"{ratio}, limit {limit} slower"
-    decisive = [one for one in gate.checks if one.standing is _STANDINGS[gate.outcome] and gate.outcome != "pass"]
-    is_open = gate.outcome == "undecided" and any(one.name == TIME for one in decisive)
-    if decisive and decisive[0].name != TIME and not is_open:
-        others = len(decisive) - 1
-        told = _tell_decisive(decisive[0]) + (f", and {counted(others, 'other limit')}" if others else "")
+    ratio, (first, *others) = tell_slowdown(gate.ratio) if gate.ratio else "not raced", gate.reasons or ("",)
+    told = f"not slower by more than {SHARE.tell_limit(gate.limit - 1)}: {ratio}" if gate.outcome == "pass" else first
     named = f"{gate.given}: {told}" if gate.given else told
-    return Line(gate.outcome, [named, counted(gate.restarts, "restart") + before, span(gate.wall_s)])
-
-
-def _tell_decisive(one: Check) -> str:
-    """Return a check as a headline has it: `size: +800.0 %, limit at most 10 % more`."""
-    found = one.candidate if one.limit == SAME or not one.reason else one.reason.split("; ")[0]
-    told = f"{one.name}: {found}" + (f", reference {one.reference}" if one.limit == SAME else "")
-    return told + (f", limit {one.limit}" if one.limit else "")
+    more = [f"{len(others)} more below"] if others else []
+    return Line(gate.outcome, [named, *more, counted(gate.restarts, "restart"), span(gate.wall_s)])
 
 
 def write_gate(gate: Gate, document: Document | None, paths: Sequence[Path]) -> None:
@@ -133,9 +123,49 @@ def write_gate(gate: Gate, document: Document | None, paths: Sequence[Path]) -> 
 
 def _make_cases(gate: Gate) -> Iterator[junit.JUnitCase]:
     """Yield the outcome, and each check that has a limit: a broken limit is a failure, an unknown one an error."""
-    first = tell_outcome(gate)
-    message = "; ".join([f"{first.label}  {' · '.join(first.parts)}", *gate.reasons])
+    message = "; ".join(gate.reasons) or " · ".join(tell_outcome(gate).parts)
     yield junit.JUnitCase(name="outcome", kind=_KINDS[_STANDINGS[gate.outcome]], message=message)
     for one in gate.checks:
         if one.standing is not None:
             yield junit.JUnitCase(name=one.name, kind=_KINDS[one.standing], message=tell_check(one))
+
+
+def tell_github(
+    gate: Gate, document: Document | None, stream: TextIO, environment: Mapping[str, str] = os.environ
+) -> None:
+    """Add the summary to the job's, and print the lines, in a job of GitHub's.
+
+    Args:
+        document: None where nothing was run.
+        stream: the runner reads both; where data is on stdout, stderr.
+
+    Raises:
+        UsageError: the summary can't be written.
+    """
+    if place := environment.get(SUMMARY):
+        try:
+            with Path(place).open("a", encoding="utf-8") as file:
+                file.write(markdown.render([report_gate(gate, document)]))
+        except OSError as error:
+            why = tell_refusal(error, f"unset {SUMMARY}")
+            raise UsageError(f"{SUMMARY} {place!r} can't be written: {why}") from None
+    if environment.get(ACTIONS) == "true":
+        stream.writelines(f"{line}\n" for line in annotate(gate))
+
+
+def annotate(gate: Gate) -> Iterator[str]:
+    """Yield `::error title=…::…` for each broken limit, `::warning` for what isn't known and for each note."""
+    for standing, told in list_reasons(gate):
+        level, word = ("error", "fail") if standing is Standing.BROKEN else ("warning", "undecided")
+        yield write_command(level, f"{word}: {gate.given or gate.candidate}: {told}")
+    for note in gate.notes:
+        yield write_command("warning", note)
+
+
+def write_command(level: str, message: str) -> str:
+    """Return a workflow command, so escaped that nothing in it begins another one.
+
+    Source: actions/toolkit, packages/core/src/command.ts.
+    """
+    text = printable(message).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return f"::{level} title=shootout gate::{text}"

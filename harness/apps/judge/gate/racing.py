@@ -1,45 +1,45 @@
 """Plan the race of a gate: the reference beside a candidate on one model, toward the limit.
 
-A shipped folder's `load.py` checks the inputs of each call, which is a part of a call of microseconds. So the candidate
-is made into such a folder too, if that can be done; it then runs as the reference does, in one session.
+The reference is a shipped folder, or the arm that a run ships, made again here. A shipped folder's `load.py` checks the
+inputs of each call, which is a part of a call of microseconds. So the candidate is made into such a folder too, if that
+can be done; it then runs as the reference does, in one session.
 """
 
 from __future__ import annotations
 
-import platform
 import re
 import shlex
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from shootout import models
 from shootout.apps.judge.decide.limits import SPREAD, refuse_drop_of_all
-from shootout.apps.judge.gate.evidence import Limits
-from shootout.apps.judge.gate.reference import Reference
-from shootout.apps.judge.to_ship import find_arm_to_ship
+from shootout.apps.judge.decide.policy import Policy, as_policy
+from shootout.apps.judge.to_ship import ArmToShip, find_arm_to_ship
 from shootout.apps.ship.artifact import find_built
 from shootout.apps.ship.folder import shipping, write_folder
-from shootout.backends.shipped import ShippedFolder, open_once, open_shipped
+from shootout.backends.shipped import MANIFEST, ShippedFolder, hash_manifest, open_shipped, read_row
 from shootout.core import backends
-from shootout.core.constants import COPY, SHIPPED
-from shootout.core.contract import Arm, Artifact, Device, NotRunKind, Precision, Target
+from shootout.core.constants import BIAS_FLOOR, INDIFFERENT, SHIPPED
+from shootout.core.contract import Arm, Device
 from shootout.core.errors import ArmFailed, SkippedArm, Unavailable, UsageError
 from shootout.core.exported.request import is_file, is_own
-from shootout.core.install import install
 from shootout.core.messages import Progress
+from shootout.core.results.run import begun
+from shootout.core.scenario import scenario_of
 from shootout.core.scoring import ACCURACY
+from shootout.core.stats.goals import MOST_PERCENT, Goal
 from shootout.core.stats.readings import LEAST_TAILS
 from shootout.core.study.plan import Plan, make_plan
 from shootout.core.study.points import describe, metric_of, points, request
 from shootout.core.study.schema import Study, checked, study_options
-from shootout.core.study.target import parse_targets, provider
-from shootout.core.worker.availability import known_available
+from shootout.core.study.target import parse_targets
 from shootout.tell import reproduce
 from shootout.tell.axes import read_axes
-from shootout.tell.limits import Limit
+from shootout.tell.limits import SHARE, Limit, Standing
 
 MOST_RESTARTS = 1_000
 """It is the time that ends a gate."""
@@ -47,15 +47,217 @@ MOST_RESTARTS = 1_000
 _DEVICE = re.compile(rf"(?<!\.py):({'|'.join(Device)})(:|$)")
 """A target's device, behind its backend; `module:function` is a model."""
 
-ONE_SIZE = "a gate is about one model at one size"
-
 RUN = "run"
 
 RACING_S = 4.0
 """The candidate's own run shows that it answers right; how fast it is, the gate's race shows."""
 
-CHECK_US = 0.4
-"""Microseconds that `load.py` takes to check one input of a call, measured on one machine."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What it may do worse than the reference; None: that is told and not limited.
+
+    Attributes:
+        slower: as a share of the reference's time.
+        size: by which share its artifact may be larger.
+        same_proof: whether what ran must be alike.
+        policy: whose limits it must keep, too.
+        max_error: the relative error that is accepted of any precision; 0: its error bound.
+        metric: what scores the rows, which may lose as much as in a run; "" for none.
+    """
+
+    slower: float = INDIFFERENT
+    size: float | None = None
+    same_proof: bool = False
+    policy: Policy | None = None
+    max_error: float = 0.0
+    metric: str = ""
+
+    @property
+    def shares(self) -> int:
+        """Return into how many parts the chance of an error goes: race, metric and policy have one each."""
+        return 1 + bool(self.metric) + bool(self.policy and self.policy.limits)
+
+    @property
+    def goal(self) -> Goal:
+        """Return what the race is for."""
+        return Goal(aim="limit", within=self.slower)
+
+
+def read_limits(options: Mapping[str, Any]) -> Limits:
+    """Return the limits of a gate's options.
+
+    Raises:
+        UsageError: one has no unit, can't be kept or told, or the policy can't be read.
+    """
+    policy = as_policy(options["policy"]) if options.get("policy") is not None else None
+    slower = policy.indifferent if policy else INDIFFERENT
+    if "slower" in options:
+        slower = SHARE.read("--slower", options["slower"], "5%")
+    if not BIAS_FLOOR <= slower <= MOST_PERCENT / 100:
+        raise UsageError(
+            f"invalid --slower {100 * slower:g}%: use a value from {100 * BIAS_FLOOR:g}%, what the harness may err by, "
+            f"to {MOST_PERCENT}%"
+        )
+    size = options.get("size")
+    return Limits(
+        slower=slower,
+        size=None if size is None else SHARE.read("--size", size, "10%"),
+        same_proof=options.get("same_proof", False),
+        policy=policy,
+        max_error=options.get("max_error", 0.0),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """What the candidate races.
+
+    Attributes:
+        place: the folder that it was read from.
+        target: as `study.target` reads it.
+        again: the target that makes it from its model; of a shipped folder another one than `target`.
+        given: what else its study needs, by the keywords of `shootout.run`.
+        libraries: versions that it was recorded with, by package.
+        export: the key of the model as it was exported then; "" of a shipped folder, which needs none.
+        metric: the one that admitted a shipped folder, "" if none did; a run's is `given`.
+    """
+
+    place: str
+    target: str
+    again: str
+    given: Mapping[str, Any]
+    libraries: Mapping[str, str] = field(default_factory=dict)
+    export: str = ""
+    metric: str = ""
+
+    @property
+    def is_shipped(self) -> bool:
+        """Tell whether it is a folder that runs as it was shipped, whatever became of its model's file."""
+        return self.target != self.again
+
+
+def read_reference(
+    folder: Path,
+    arm: str | None = None,
+    policy: Policy | None = None,
+    group: str | None = None,
+    pinned: str | None = None,
+) -> Reference:
+    """Read the reference in a folder.
+
+    Args:
+        folder: a shipped one, or of a run.
+        arm, policy, group: which arm of the run, as `ship` takes it.
+        pinned: the SHA-256 that a shipped folder's manifest must have; None: any.
+
+    Raises:
+        UsageError: it is neither, a file of a shipped folder was changed, it is another folder than the pinned one, or
+            the run has no such arm.
+        Undecided: the run doesn't decide what it ships.
+        NothingMeasured: by the policy it may ship nothing.
+    """
+    if (folder / MANIFEST).exists():
+        if arm or group:
+            raise UsageError(f"{str(folder)!r} is a shipped folder, of one target: --target and --group are for a run")
+        return _read_shipped(_open_pinned(folder, pinned))
+    if not begun(folder):
+        what = "is neither a shipped folder nor a run" if folder.exists() else "isn't there"
+        raise UsageError(f"the reference {str(folder)!r} {what}: name a folder made by `shootout ship`, or a run's")
+    if pinned is not None:
+        raise UsageError(
+            f"--reference-sha256 pins a shipped folder, and {str(folder)!r} is a run, which is measured again: "
+            "ship it, and gate against the folder"
+        )
+    return _read_arm(find_arm_to_ship(folder, arm, None if arm else policy, group))
+
+
+def _open_pinned(folder: Path, pinned: str | None) -> ShippedFolder:
+    if pinned is not None and (found := hash_manifest(folder)) != pinned.strip().lower():
+        raise UsageError(
+            f"{str(folder)!r} is another reference than the pinned one: its {MANIFEST} has the SHA-256 {found}, "
+            f"and --reference-sha256 says {pinned!r}; get the pinned folder back, or pin this one"
+        )
+    return open_shipped(folder)
+
+
+def _read_arm(source: ArmToShip) -> Reference:
+    """Return an arm of a run."""
+    if not scenario_of(source.arm).is_one_call:
+        raise UsageError(f"{source.arm.label} was measured by scenario {source.arm.scenario}: a gate needs latency")
+    header = source.run.facts
+    return Reference(
+        place=str(source.folder),
+        target=str(source.arm.target),
+        again=str(source.arm.target),
+        given=_options_of(source.arm, header.given),
+        libraries=header.environment.get("libraries") or {},
+        export=source.prepared.exported,
+    )
+
+
+def _read_shipped(found: ShippedFolder) -> Reference:
+    """Return a shipped folder; its model by the run's document beside it."""
+    row, arm = read_row(found), found.arm
+    given = {
+        "model": _model_of(found, row["model"]),
+        "parameters": {name: (value,) for name, value in row["parameters"].items()},
+        "batch": (arm.batch,),
+        "threads": (arm.threads,),
+        "options": {row["backend"]: row["options"]} if row["options"] else {},
+    }
+    return Reference(
+        place=str(found.folder),
+        target=f"{SHIPPED}:{found.folder}",
+        again=arm.target,
+        given=given,
+        libraries=found.versions,
+        metric=_find_admitting_metric(row),
+    )
+
+
+def _find_admitting_metric(row: Mapping[str, Any]) -> str:
+    metric = (row.get("fidelity") or {}).get("metric") or {}
+    return str(metric["name"]) if metric.get("standing") == Standing.MET else ""
+
+
+def _model_of(found: ShippedFolder, said: str) -> str:
+    """Find the model that a folder was made of: by the name in its run if that is known here, else by its path."""
+    if said in models.names() or not is_own(found.model["name"]):
+        return said
+    try:
+        models.get(said)
+    except UsageError:
+        lay = Path(_expand_home(found.model["name"]))
+        return str(lay if lay.name == Path(said).name else lay.parent)  # a folder is named, and its configuration lies
+    return said
+
+
+def _options_of(arm: Arm, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what makes this arm again, by the keywords of `shootout.run`, but for the target itself.
+
+    Args:
+        given: of its run, see `Header.given`.
+    """
+    name = f"{arm.target.backend}+{arm.target.mode}" if arm.target.mode else arm.target.backend
+    told = {key: _expand_home(value) if isinstance(value, str) else value for key, value in given.items()}
+    pythons = {key: _expand_home(path) for key, path in given.get("pythons", {}).items() if key == arm.target.python}
+    return {
+        **told,
+        "pythons": pythons,
+        "model": _expand_home(dict(reproduce.options([arm]))["--model"]),  # as it was typed
+        "scenario": (arm.scenario,),
+        "parameters": {key: (value,) for key, value in arm.parameters.items()},
+        "batch": (arm.batch,),
+        "threads": (arm.threads,),
+        "options": {name: dict(arm.options)} if arm.options else {},
+    }
+
+
+def _expand_home(word: str) -> str:
+    """Expand a leading tilde as a shell does, also after `name=`."""
+    name, equals, path = word.rpartition("=")
+    return f"{name}{equals}{Path(path).expanduser()}" if path.startswith("~/") else word
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,10 +286,6 @@ class Contest:
         """Return the candidate's arm."""
         return next(arm for arm in self.plan.groups[0].record.arms if arm.label == self.names[1])
 
-    def note(self, text: str) -> Contest:
-        """Return the contest with one more note."""
-        return replace(self, notes=(*self.notes, text))
-
 
 def plan_contest(reference: Reference, candidate: str | None, limits: Limits, options: Mapping[str, Any]) -> Contest:
     """Plan the race.
@@ -102,10 +300,8 @@ def plan_contest(reference: Reference, candidate: str | None, limits: Limits, op
     """
     study = make_study(reference, candidate, limits, options)
     refuse_unjudged(study, limits)
-    _refuse_missing(parse_targets(reference.target, describe, study.pythons)[0], study.model[0])
     contest = plan_pair(study, reference, limits)
-    notes = tuple(_note_own_file(reference, study))
-    return replace(contest, notes=notes, given=candidate if candidate and _is_model(candidate) else "")
+    return replace(contest, given=candidate if candidate and _is_model(candidate) else "")
 
 
 def plan_pair(study: Study, recorded: Reference, limits: Limits) -> Contest:
@@ -115,28 +311,16 @@ def plan_pair(study: Study, recorded: Reference, limits: Limits) -> Contest:
         UsageError, Unavailable: as `plan_contest`.
     """
     plan = _share_alpha(make_plan(study, study.targets, takes_few_rows=True), limits.shares)
-    (group,) = plan.groups
-    mine, other = (arm for arm in group.record.arms if not arm.control)
-    for what, arm in (("reference", mine), ("candidate", other)):
-        if why := group.skips.get(arm.label):
-            fix = _tell_install(arm.target, arm.model) if why.kind is NotRunKind.NOT_INSTALLED else ""
-            raise Unavailable(f"the {what} {arm.label} can't run here: {why.reason}; {fix or why.fix}")
-    _refuse_equal_versions(plan, mine.target, other.target)
-    return Contest(plan=plan, recorded=recorded, limits=limits, names=(mine.label, other.label))
-
-
-def _refuse_equal_versions(plan: Plan, mine: Target, other: Target) -> None:
-    """Refuse to test an upgrade from a version to the same one: it would pass and show nothing."""
-    if mine.backend != other.backend or mine.python == other.python:
-        return
-    before, after = (plan.here.available[provider(target)].version for target in (mine, other))
-    ours = platform.python_version()
-    pythons = {name: one.version for name, one in plan.interpreters.items()}
-    if before == after and pythons.get(mine.python, ours) == pythons.get(other.python, ours):
+    arms = [arm for group in plan.groups for arm in group.record.arms if not arm.control]
+    if len(arms) != 2:
         raise UsageError(
-            f"there is no upgrade: both run {mine.backend} {after}; install the shipped versions here "
-            f"and the new ones for --python {other.python or mine.python}"
+            f"a gate races one candidate beside the reference, on one model at one size, and this is a race of "
+            f"{', '.join(dict.fromkeys(arm.label for arm in arms))}: leave out what adds the others"
         )
+    for what, arm in zip(("reference", "candidate"), arms, strict=True):
+        if why := plan.groups[0].skips.get(arm.label):
+            raise Unavailable(f"the {what} {arm.label} can't run here: {why.reason}; {why.fix}")
+    return Contest(plan=plan, recorded=recorded, limits=limits, names=(arms[0].label, arms[1].label))
 
 
 def _share_alpha(plan: Plan, shares: int) -> Plan:
@@ -158,23 +342,22 @@ def make_study(reference: Reference, candidate: str | None, limits: Limits, opti
     """
     names = {*Study.model_fields, *study_options()} - {"pythons"}
     given = {**reference.given, **{name: options[name] for name in names if name in options}}
-    if isinstance(given["model"], tuple):
-        raise UsageError(f"{ONE_SIZE}: --model names {len(given['model'])}; the other file is the --candidate")
     _refuse_another(str(reference.given["model"]), str(given["model"]))
     given["pythons"] = {**given.get("pythons", {}), **options.get("pythons", {})}
     targets = [reference.target, reference.again]
     if candidate and _is_model(candidate) and reference.is_shipped:
-        _refuse_no_file(candidate)
         _refuse_another(str(given["model"]), candidate)
         given["model"] = candidate
     elif candidate and _is_model(candidate):
         given["model"] = _check_files(str(given["model"]), candidate)
         targets = [reference.target]
     elif candidate:
-        targets[1] = _one_target(candidate, given["pythons"])
-    if "model" not in options and given["model"] == reference.given["model"]:
-        given["model"] = _find_model(reference, targets[-1])
-    _refuse_unused(options.get("pythons", {}), targets, candidate)
+        targets[1:] = map(str, parse_targets(candidate, describe, given["pythons"]))
+    files = given["model"] if isinstance(given["model"], tuple) else (str(given["model"]),)
+    if gone := [name for name in files if is_file(name) and not Path(name).expanduser().is_file()]:
+        raise UsageError(
+            f"{gone[0]!r} isn't there: name the model's file by --model, and the candidate's as it was built"
+        )
     spread = SPREAD & {Limit.P99, Limit.READY, Limit.CPU} & (limits.policy.limits.keys() if limits.policy else set())
     fields = {
         "name": "gate",
@@ -187,67 +370,9 @@ def make_study(reference: Reference, candidate: str | None, limits: Limits, opti
     }
     # An empty state says that there is none; anything else that is empty says nothing.
     study = checked(read_axes({key: value for key, value in fields.items() if value or key == "state"}))
-    _refuse_sizes(study, reference)
-    return study
-
-
-def _refuse_no_file(candidate: str) -> None:
-    """Refuse a candidate's file that isn't there, as after a build that failed: nothing may take its place."""
-    if is_file(candidate) and not Path(candidate).expanduser().is_file():
-        raise UsageError(f"the candidate {candidate!r} isn't there: no such file; name the file that was built")
-
-
-def _find_model(reference: Reference, target: str) -> str:
-    """Return the reference's own model: if its file is gone, the one in the shipped folder, if that target can run it.
-
-    Raises:
-        UsageError: there is none.
-    """
-    model = str(reference.given["model"])
-    if not is_file(model) or Path(model).expanduser().is_file():
-        return model
-    backend = re.split("[+@:/]", target)[0]
-    own = _own_files(reference) if reference.is_shipped and reference.again.startswith(f"{backend}:") else []
-    if len(own) != 1:
-        raise UsageError(f"the model's file {model!r} isn't here: give it with --model PATH")
-    return own[0]
-
-
-def _own_files(reference: Reference) -> list[str]:
-    """Return the ONNX files of a shipped folder that hold the model in float, as the runtime of the folder reads it."""
-    found = open_shipped(Path(reference.place))
-    if found.arm.precision != Precision.FP32 or found.arm.scheme:
-        return []
-    return [str(Path(reference.place) / name) for name in found.files if is_file(name)]
-
-
-def _note_own_file(reference: Reference, study: Study) -> Iterator[str]:
-    """Note that the folder's own file took the place of the model's."""
-    if study.model[0] != reference.given["model"] and reference.is_shipped and study.model[0] in _own_files(reference):
-        model = reference.given["model"]
-        yield f"{model} isn't here, so {study.model[0]} takes its place; --model PATH names another file"
-
-
-def _refuse_unused(pythons: Mapping[str, Any], targets: Sequence[str], candidate: str | None) -> None:
-    """Refuse an interpreter that neither side runs under: each would get a twin there, and a gate races two."""
-    heads = [re.split("[:/]", target)[0] for target in targets]
-    used = {head.partition("@")[2] for head in heads}
-    for name in sorted(pythons.keys() - used):
-        told, fix = candidate or targets[-1], f"leave out --python {name}"
-        head = re.split("[:/]", told)[0]
-        if "@" not in head and not _is_model(told):
-            fix = f"write --candidate {head}@{name}{told.removeprefix(head)}"
-        raise UsageError(f"--python {name} is not used by the candidate {told}: {fix}")
-
-
-def _refuse_sizes(study: Study, reference: Reference) -> None:
-    """Refuse several sizes, and one that isn't the reference's."""
-    sizes: Mapping[str, Sequence[object]] = {"batch": study.batch, "threads": study.threads, **study.parameters}
-    for name, values in sizes.items():
-        if len(values) > 1:
-            raise UsageError(f"{ONE_SIZE}: {name} has {len(values)} values; give one")
     if (batch := tuple(reference.given.get("batch", study.batch))) != study.batch:
-        raise UsageError(f"{ONE_SIZE}: the reference is of batch {batch[0]}, and --batch says {study.batch[0]}")
+        raise UsageError(f"the reference is of batch {batch[0]}, and --batch says {study.batch[0]}: leave it out")
+    return study
 
 
 def _is_model(candidate: str) -> bool:
@@ -270,40 +395,7 @@ def _check_files(reference: str, candidate: str) -> tuple[str, str]:
             f"candidate {candidate!r} is a model, and the reference is a run of {reference!r}: ship the reference, "
             "or give an ONNX file for a run of an ONNX file"
         )
-    _refuse_no_file(candidate)
-    if Path(reference).resolve() == Path(candidate).resolve():
-        raise UsageError(f"candidate {candidate!r} is the reference's own file: keep the old one under another name")
     return reference, candidate
-
-
-def _one_target(text: str, pythons: Mapping[str, Any]) -> str:
-    found = parse_targets(text, describe, pythons)
-    if len(found) > 1:
-        raise UsageError(f"candidate {text!r} names {len(found)} targets: name one")
-    return str(found[0])
-
-
-def _refuse_missing(target: Target, model: str) -> None:
-    """Stop at once if the reference's own backend can't run here."""
-    if target.python:
-        return
-    found = known_available({provider(target)})[provider(target)]
-    if not found.ok:
-        fix = _tell_install(target, model) if found.why and found.why.kind is NotRunKind.NOT_INSTALLED else ""
-        raise Unavailable(f"the reference {target} can't run here: {found.reason}; {fix or found.fix}")
-
-
-def _tell_install(target: Target, model: str) -> str:
-    """Return one command that installs all that a backend takes to be built from a model; "" for a third party's.
-
-    An ONNX file's reference outputs are ONNX Runtime's, and what runs torch's program of it needs torch's extra.
-    """
-    extra = backends.entry(target.backend).extra
-    if not extra or target.python:
-        return ""
-    takes_file = Artifact.ONNX in backends.capabilities(target.backend).consumes
-    extras = [extra, *(["onnxruntime", *([] if takes_file else ["torch"])] if is_file(model) else [])]
-    return install(",".join(dict.fromkeys(extras)))
 
 
 def refuse_unjudged(study: Study, limits: Limits) -> None:
@@ -365,66 +457,10 @@ def pack(contest: Contest, folder: Path, run: Path, progress: Progress) -> Conte
     return replace(packed, packed=True, given=contest.given)
 
 
-def refuse_another_model(contest: Contest) -> None:
-    """Refuse a packed candidate that takes other inputs, or gives other outputs, than the shipped reference.
-
-    Raises:
-        UsageError: it does.
-    """
-    if not contest.packed:
-        return
-    mine, other = _open_both(contest)
-    for verb, theirs, ours in (("takes", mine.inputs, other.inputs), ("gives", mine.outputs, other.outputs)):
-        if theirs != ours:
-            told = [", ".join(f"{one.name} {one.dtype}{[*one.shape]}" for one in specs) for specs in (ours, theirs)]
-            raise UsageError(
-                f"the candidate {', '.join(contest.plan.study.model)} is another model: it {verb} {told[0]}; "
-                f"the reference {verb} {told[1]}"
-            )
-
-
-def _open_both(contest: Contest) -> tuple[ShippedFolder, ShippedFolder]:
-    """Return the folders of reference and candidate."""
-    return open_shipped(Path(contest.recorded.place)), open_shipped(Path(contest.rival.target.folder))
-
-
-def reword(contest: Contest, text: str) -> str:
-    """Return a line of the race without blame on the reference for what a candidate's file computes; "" for no line."""
-    mine = f"failed: {contest.names[0]}"
-    if not (contest.packed and contest.given and text.startswith(mine) and "above the error bound" in text):
-        return text
-    if text.startswith(mine + COPY):
-        return ""
-    why = text.removeprefix(f"{mine}: ")
-    return f"{contest.given} computes something else than the reference: {why}"
-
-
-def note_same_model(contest: Contest) -> Contest:
-    """Add a note if the candidate's file comes to the very model that is shipped: the gate then tests nothing new."""
-    if not contest.packed or not contest.given:
-        return contest
-    files = (found.files.items() for found in _open_both(contest))
-    mine, other = ({name: sha for name, sha in some if name.startswith("model/")} for some in files)
-    return contest.note(f"{contest.given} comes to the shipped model, byte for byte") if mine == other else contest
-
-
 def note_unpacked(contest: Contest, why: str) -> Contest:
     """Add a note that only the reference's calls go through a `load.py`."""
-    return contest.note(
-        f"only the reference runs by a load.py, whose checks take about {CHECK_US:g} us a call for each input"
-        f"{_tell_bias(contest)}; the candidate runs by its adapter: {why}"
-    )
-
-
-def _tell_bias(contest: Contest) -> str:
-    """Tell which part of the reference's call the checks take, by its recorded time."""
-    arms = contest.plan.groups[0].record.arms
-    place = next((arm.target.folder for arm in arms if arm.label == contest.names[0]), "")
-    folder = open_once(place) if place else None
-    if folder is None or not folder.median_ns:
-        return ""
-    share = 1e3 * CHECK_US * len(folder.inputs) / folder.median_ns
-    return f", up to {100 * share:.2g} % in the candidate's favor"
+    told = "only the reference runs by a load.py, which checks the inputs of each call; the candidate by its adapter"
+    return replace(contest, notes=(f"{told}: {why}",))
 
 
 def _is_whole(folder: Path) -> bool:
@@ -438,24 +474,12 @@ def _is_whole(folder: Path) -> bool:
 def tell_adoption(contest: Contest, folder: str) -> str | None:
     """Return the command that puts a candidate that passed in the shipped folder's place; None if there is none.
 
-    An upgrade is measured and shipped again, once its versions are installed here.
-
     Args:
         folder: of the packed candidate; "" without one.
     """
-    reference = contest.recorded
-    goal, new = map(shlex.quote, (reference.place, f"{reference.place.rstrip('/')}-new"))
-    if folder:
-        make = f"cp -r {shlex.quote(folder)} {new}"
-    elif reference.is_shipped and contest.rival.target.python:
-        study = contest.plan.study
-        data = reproduce.write_given(study.model_copy(update={"pythons": {}}).given)
-        words = [word for option in data for word in option if word]
-        told = [study.model[0], "--backends", reference.again, *words, "--out", "results/upgrade"]
-        make = f"shootout run {reproduce.quote(told)} && shootout ship results/upgrade -o {new}"
-    else:
-        return None
-    return f"{make} && rm -r {goal} && mv {new} {goal}"
+    place = contest.recorded.place
+    goal, new = map(shlex.quote, (place, f"{place.rstrip('/')}-new"))
+    return f"cp -r {shlex.quote(folder)} {new} && rm -r {goal} && mv {new} {goal}" if folder else None
 
 
 def name_folder(contest: Contest) -> str:
