@@ -95,8 +95,8 @@ def _plan_group(model: str, size_bytes: int) -> PlannedGroup:
 
 
 def _foresee_steps(group: PlannedGroup, size: ModelSize) -> Mapping[str, float]:
-    export = export_of(size, NEEDS, NEEDS, Deadline(None), 1)
-    steps = {"export": export.seconds, "module": module_s(replace(size, sets=export.sets))}
+    export_s, sets = export_of(size, NEEDS, NEEDS, Deadline(None), 1)
+    steps = {"export": export_s, "module": module_s(replace(size, sets=sets))}
     for arm in group.building:
         if not arm.control:
             row, backend = backends.entry(arm.target.backend), arm.target.backend

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from numpy.random import Generator
@@ -16,23 +15,10 @@ from shootout.core.contract import Array, TensorSpec
 
 INT_BELOW = 2
 """Draw unknown integers as 0 or 1: valid as token, token type and mask alike, whatever the vocabulary."""
-SOUND_PEAK = 0.3
-"""The share of full scale at which speech is recorded."""
 SHORTEST = 0.75
 """The least share of a masked row that is there."""
 CELLS = (3, 7, 16, 40, 96)
 """Patches along a picture's sides, from large and strong to small and faint, as amplitudes fall in photographs."""
-
-LINES, CHARACTERS, HEIGHTS = 3, 11, 40
-"""Lines of digits on each picture, of so many at most, whose dots are up to a side's HEIGHTS-th part: what looks for
-writing, faces or boxes gives almost nothing on patches alone.
-"""
-_DOTS = (
-    "111101101101111 010110010010111 111001111100111 111001111001111 101101111001001 "
-    "111100111001111 111100111101111 111001001001001 111101111101111 111101111001111"
-)
-DIGITS = np.array([[*map(int, one)] for one in _DOTS.split()], bool).reshape(10, 5, 3)
-"""0 to 9, in dots."""
 
 Shape = Sequence[int]
 Draw = Callable[[Generator, Shape], Array]
@@ -46,7 +32,7 @@ class InputWay:
         told: what comes of it, for people: "a picture in [0, 1]".
         draw: the generator and the shape → the numbers, in any type.
         varies: whether two draws differ.
-        turned: of a mask whose ones may hide or not, the way to draw it if ones do.
+        turned: of a mask, the way to draw it if ones hide.
     """
 
     told: str
@@ -70,14 +56,6 @@ def usual(spec: TensorSpec) -> InputWay:
 def constant(value: float, told: str = "") -> InputWay:
     """Draw the same number everywhere, each time."""
     return InputWay(told=told or f"{value:g}", draw=lambda _, shape: np.full(shape, value), varies=False)
-
-
-def among(values: Sequence[float]) -> InputWay:
-    """Draw any of these values."""
-    told = f"one of {', '.join(f'{one:g}' for one in values)}"
-    if len(values) > 4:
-        told = f"from {min(values):g} to {max(values):g}"
-    return InputWay(told=told, draw=lambda rng, shape: np.asarray(rng.choice(np.asarray(values), shape)))
 
 
 def between_thresholds(thresholds: Mapping[int, Array]) -> InputWay:
@@ -106,104 +84,43 @@ def _list_spots(thresholds: Array) -> Array:
     return np.concatenate([[wide[0] - reach], (wide[1:] + wide[:-1]) / 2, [wide[-1] + reach]])
 
 
-def below(end: int, start: int = 0) -> InputWay:
+def below(end: int) -> InputWay:
     """Draw whole numbers below an end, such as the rows of an embedding."""
-    told = f"tokens from {start} to {end - 1}" if start else f"tokens below {end}"
-    return InputWay(told=told, draw=lambda rng, shape: np.asarray(rng.integers(start, end, shape)))
+    return InputWay(told=f"tokens below {end}", draw=lambda rng, shape: np.asarray(rng.integers(0, end, shape)))
 
 
-def positions(count: int | None = None) -> InputWay:
-    """Return 0, 1, 2 … along the last axis; below `count`."""
-
-    def draw(_: Generator, shape: Shape) -> Array:
-        row = np.arange(shape[-1] if shape else 1) % (count or np.iinfo(np.int64).max)
-        return np.broadcast_to(row if shape else row[0], shape)
-
-    return InputWay(told="positions 0, 1, 2 …", draw=draw, varies=False)
-
-
-def token_types(count: int) -> InputWay:
-    """Draw a first and a second text in each row."""
-
-    def draw(rng: Generator, shape: Shape) -> Array:
-        length = shape[-1] if shape else 1
-        starts = rng.integers(1, length + 1, (*shape[:-1], 1) if shape else ())
-        return np.minimum(np.arange(length) >= starts if shape else np.zeros(()), count - 1)
-
-    return InputWay(told="token types: 0, then 1", draw=draw)
-
-
-def mask(*, hides: bool | None = False) -> InputWay:
+def mask(*, hides: bool = False) -> InputWay:
     """Draw ones, and zeros at the end of some rows; only ones if an axis stands before the last two, or none does.
 
     Args:
-        hides: whether ones hide what they stand at, so that zeros are drawn for ones; None: that isn't known.
+        hides: ones hide what they stand at, so that zeros are drawn for ones.
     """
 
     def draw(rng: Generator, shape: Shape) -> Array:
         if len(shape) != 2:
             return np.full(shape, not hides)
         lengths = rng.integers(int(np.ceil(SHORTEST * shape[1])), shape[1] + 1, (shape[0], 1))
-        return np.asarray((np.arange(shape[1]) < lengths) != bool(hides))
+        return np.asarray((np.arange(shape[1]) < lengths) != hides)
 
     told = "a mask whose ones hide, mostly zeros" if hides else "a mask, mostly ones"
-    return InputWay(told=told, draw=draw, turned=mask(hides=True) if hides is None else None)
+    return InputWay(told=told, draw=draw, turned=None if hides else mask(hides=True))
 
 
-def sound(along: int) -> InputWay:
-    """Draw tones that come and go, and some noise, along an axis."""
-
-    def draw(rng: Generator, shape: Shape) -> Array:
-        others = [size for at, size in enumerate(shape) if at != along]
-        time = np.arange(shape[along]) / 16_000
-        tones = np.zeros((*others, shape[along]))
-        for _ in range(4):
-            pitch, phase, beat = (rng.uniform(*ends, (*others, 1)) for ends in ((80, 3_000), (0, 7), (1, 8)))
-            tones += np.sin(2 * np.pi * pitch * time + phase) * np.sin(np.pi * beat * time + phase) ** 2
-        noisy = tones / 4 + 0.05 * rng.standard_normal(tones.shape)
-        return np.moveaxis(SOUND_PEAK * noisy.clip(-1, 1), -1, along)
-
-    return InputWay(told=f"sound in [-{SOUND_PEAK}, {SOUND_PEAK}]", draw=draw)
-
-
-def picture(low: float, high: float, channels_at: int) -> InputWay:
-    """Draw patches of all sizes with sharp edges, and some digits; each with a brightness and a contrast of its own.
+def picture(white: float, channels_at: int) -> InputWay:
+    """Draw patches of all sizes with sharp edges, from 0 to white.
 
     Args:
-        low: black.
-        high: white.
+        white: the largest number.
         channels_at: the axis of the colors, of a shape with or without a batch in front.
     """
-    told = f"a picture in [{low:g}, {high:g}]"
-    return InputWay(told=told, draw=partial(_draw_picture, low=low, high=high, channels_at=channels_at))
 
+    def draw(rng: Generator, shape: Shape) -> Array:
+        *rows, height, width = (size for at, size in enumerate(shape) if at != channels_at)
+        found = np.zeros((*rows, height, width, shape[channels_at]))
+        for strength, cells in enumerate(CELLS, 1):
+            down, across = (np.arange(size) * min(cells, size) // size for size in (height, width))
+            patches = rng.random((*rows, min(cells, height), min(cells, width), shape[channels_at]))
+            found += patches[..., down, :, :][..., across, :] / strength
+        return np.moveaxis(white * found / found.max(initial=1e-9), -1, channels_at)
 
-def _draw_picture(rng: Generator, shape: Shape, *, low: float, high: float, channels_at: int) -> Array:
-    last = [size for at, size in enumerate(shape) if at != channels_at]
-    *rows, height, width = last
-    found = np.zeros((*rows, height, width, shape[channels_at]))
-    for strength, cells in enumerate(CELLS, 1):
-        down, across = (np.arange(size) * min(cells, size) // size for size in (height, width))
-        gray = rng.random((*rows, min(cells, height), min(cells, width), 1))
-        tint = rng.random((*rows, min(cells, height), min(cells, width), shape[channels_at]))
-        found += (0.7 * gray + 0.3 * tint)[..., down, :, :][..., across, :] / strength
-    found /= found.max(initial=1e-9)
-    for one in found.reshape(-1, height, width, shape[channels_at]):
-        for _ in range(LINES):
-            _write_digits(rng, one)
-    axes = (-3, -2, -1)
-    darkest, lightest = found.min(axes, keepdims=True), found.max(axes, keepdims=True)
-    black, white = rng.uniform(0, 0.2, darkest.shape), rng.uniform(0.8, 1, darkest.shape)
-    unit = black + (white - black) * (found - darkest) / np.maximum(lightest - darkest, 1e-9)
-    return np.moveaxis(low + (high - low) * unit, -1, channels_at)
-
-
-def _write_digits(rng: Generator, canvas: Array) -> None:
-    """Put a line of digits on a canvas of (height, width, channels), dark on bright or bright on dark."""
-    height, width = canvas.shape[:2]
-    dot = int(rng.integers(1, max(1, min(height, width) // HEIGHTS) + 2))
-    digits = np.pad(DIGITS[rng.integers(0, len(DIGITS), int(rng.integers(3, CHARACTERS)))], ((0, 0), (1, 1), (1, 0)))
-    line = np.kron(np.concatenate([*digits], axis=1), np.ones((dot, dot), bool))[:height, :width, None]
-    top, left = (int(rng.integers(0, room + 1)) for room in (height - line.shape[0], width - line.shape[1]))
-    ink, paper = rng.permutation([0.0, 1.0])
-    canvas[top : top + line.shape[0], left : left + line.shape[1]] = np.where(line, ink, paper)
+    return InputWay(told=f"a picture in [0, {white:g}]", draw=draw)

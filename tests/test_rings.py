@@ -20,10 +20,11 @@ SOURCES = {"harness": "shootout", "backends": "shootout.backends", "models": "sh
 PLUGINS = ("backends", "models", "scenarios", "quantize")
 REGISTRIES = {
     *("backends", "backends.devices.cpu", "backends.optional", "backends.shipped"),
-    *("models", "models.metrics", "scenarios"),
+    *("models", "models.metrics", "scenarios", "models.onnx.effort", "models.onnx.layers"),
+    *(f"models.sources.{name}" for name in ("packing", "preview", "trees")),
 }
-"""What looks a plug-in up by its name, or a shipped folder by its path, what apps may call for of an adapter, and what
-tells of the processor.
+"""What looks a plug-in up by its name, or a shipped folder by its path, what apps may call for of an adapter, what
+tells of the processor, and what apps may know of models: sizes, layers, files.
 """
 CONTRACT = {
     *("adapter", "clock", "constants", "contract", "errors", "install", "messages", "schemes", "units"),
@@ -106,8 +107,7 @@ def is_allowed_to_plugins(module: str, target: str) -> bool:
     """Tell whether a plug-in may import what isn't of its kind: core's contract, and libraries."""
     if place(target) == "core":
         return target.removeprefix("core.") in CONTRACT | CONTRACT_OF.get(place(module), set())
-    is_face = module == "models" and target.startswith("models.")
-    return is_face or any(target == one or target.startswith(f"{one}.") for one in LIBRARIES)
+    return any(target == one or target.startswith(f"{one}.") for one in LIBRARIES)
 
 
 def against_the_rules() -> list[str]:

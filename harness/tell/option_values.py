@@ -32,19 +32,17 @@ def parse_value(text: str) -> Value:
 
 
 def read_state(flag: str, texts: Iterable[str]) -> dict[str, str]:
-    """Read `input=output` texts as outputs by input; `none` as nothing. One text may hold several, with commas.
+    """Read `input=output` texts as outputs by input; one text may hold several, with commas.
 
     Raises:
         UsageError: a text of another form, or an input that is given twice.
     """
     parts = [part.strip() for text in texts for part in text.split(",")]
-    if parts == ["none"]:
-        return {}
     state: dict[str, str] = {}
     for part in parts:
         name, _, made = part.partition("=")
         if not (name and made):
-            raise UsageError(f"{flag} {part!r} is not of the form input=output, such as h=hn; none: there is no state")
+            raise UsageError(f"{flag} {part!r} is not of the form input=output, such as h=hn")
         if name in state:
             raise UsageError(f"{flag} {name} is given twice: its next value is one output")
         state[name] = made

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from shootout.core.constants import CONVERTED, SHIPPED, USUAL_SCENARIO
 from shootout.core.contract import Arm, Artifact, Device, Precision, Value
-from shootout.core.exported.calls import OFF
 from shootout.core.host.store import without_home
 from shootout.core.scenario import StudyOption, find_scenario
 from shootout.core.study.schema import study_options, told_keys
@@ -119,8 +118,8 @@ def write_given(given: Mapping[str, Any]) -> list[tuple[str, str]]:
         value = given.get(name)
         if name == "pythons":
             options += [(_FLAGS[name], f"{own}={path}") for own, path in (value or {}).items()]
-        elif name == "state" and value is not None:
-            options.append((_FLAGS[name], ",".join(f"{key}={made}" for key, made in value.items()) or OFF))
+        elif name == "state" and value:
+            options.append((_FLAGS[name], ",".join(f"{key}={made}" for key, made in value.items())))
         elif option := study_options().get(name):
             options += [_write_option(name, option, value)] if value else []
         elif value:
@@ -328,7 +327,7 @@ def find_typed(model: str) -> str:
     """Return the file that a user typed for a model."""
     if not Path(model).parent.name.startswith(CONVERTED):
         return model
-    from shootout.models import find_typed as find  # which reading most runs doesn't need
+    from shootout.models.sources.trees import find_typed as find  # which reading most runs doesn't need
 
     return find(model)
 

@@ -238,7 +238,7 @@ class DataOptions(TypedDict, total=False):
         Flag(
             DATA,
             "INPUT=OUTPUT",
-            "Output that is an input's value in the next call: h=hn. Default: by their names; none: no state.",
+            "Output that is an input's value in the next call: h=hn.",
             several=True,
             read=read_state,
         ),

@@ -62,11 +62,6 @@ def require_rows(stream: Stream, count: int, batch: int) -> None:
         )
 
 
-def fits(stream: Stream, set_bytes: int) -> bool:
-    """Tell whether the inputs of one clip fit in memory, at so many bytes a call."""
-    return stream.steps * set_bytes <= MOST_BYTES
-
-
 def count_clips(stream: Stream, set_bytes: int) -> int:
     """Return on how many clips the error is measured, as far as memory allows.
 
@@ -74,7 +69,7 @@ def count_clips(stream: Stream, set_bytes: int) -> int:
         UsageError: not even one fits.
     """
     needed = stream.steps * set_bytes
-    if not fits(stream, set_bytes):
+    if needed > MOST_BYTES:
         most = max(MOST_BYTES // max(set_bytes, 1), 1)
         raise UsageError(
             f"--stream {stream.steps} takes {size(needed)} of inputs for each target, and {size(MOST_BYTES)} is the "

@@ -61,9 +61,6 @@ class _Form:
     is_rows: bool = False
 
 
-MASKS = ("int64", "int32", "uint8", "bool")
-
-
 def title(path: Path) -> str:
     """Return what people know data by: their path, or what was read and by which function."""
     if path.parent.name.startswith(READ_ROWS):
@@ -71,15 +68,6 @@ def title(path: Path) -> str:
             facts = json.loads((path.parent / ROWS_FACTS).read_text(encoding="utf-8"))
             return f"{facts['told']} ({counted(facts['files'], 'file')}, {counted(facts['rows'], 'row')})"
     return str(path)
-
-
-def describe(path: Path) -> str:
-    """Return the arrays with their types and shapes: `x float32[40, 4], labels int64[40]`.
-
-    Raises:
-        UsageError: they can't be read.
-    """
-    return ", ".join(f"{one.name} {one.dtype}[{', '.join(map(str, one.shape))}]" for one in read_headers(path).values())
 
 
 def digest(path: Path) -> str:
@@ -170,23 +158,6 @@ def row_shapes(path: Path, inputs: Sequence[str]) -> dict[str, tuple[int, ...]]:
     return {name: headers[stored].shape for name, stored in named.items()}
 
 
-def find_padding(path: Path, size: int) -> tuple[str, list[int]] | None:
-    """Return the name of a mask with padding, and how many ones each of its rows has; None if an `.npz` has none.
-
-    Args:
-        size: how many columns the mask has; each row holds ones and zeros.
-    """
-    if path.suffix != ".npz":
-        return None
-    masks = [one for one in read_headers(path).values() if one.dtype in MASKS and one.shape[1:] == (size,)]
-    with np.load(path, allow_pickle=False) as arrays:
-        for name in (one.name for one in masks if one.name != LABELS):
-            array = arrays[name]
-            if array.size and array.min() >= 0 and array.max() == 1 and not array.all():
-                return name, array.sum(axis=1).tolist()
-    return None
-
-
 def refuse_nan(path: Path) -> None:
     """Refuse data that hold NaN. A table may hold it in columns that the model doesn't take, so `check` tells.
 
@@ -198,31 +169,6 @@ def refuse_nan(path: Path) -> None:
     for name, array in _read_each(path):
         if name != LABELS:
             _refuse_nan(path, name, array)
-
-
-def refuse_numbers(path: Path, allowed: Mapping[str, range]) -> None:
-    """Refuse row numbers that a model's own tables don't have, such as tokens beyond its vocabulary.
-
-    Args:
-        allowed: by input.
-
-    Raises:
-        UsageError: there are some, or the data can't be read; says the first row, its value and the range.
-    """
-    if table_files.is_table(path) or not allowed:
-        return
-    arrays = read_arrays(path)
-    lone = [*arrays] == [_NAMELESS.format(0)] and len(allowed) == 1
-    for name, numbers in allowed.items():
-        array = arrays.get(_NAMELESS.format(0) if lone else name)
-        if array is None or array.dtype.kind not in "iu":
-            continue
-        if len(wrong := np.argwhere((array < numbers.start) | (array >= numbers.stop))):
-            place = tuple(wrong[0])
-            told = f"row {place[0]} holds {array[place]}" if place else f"it is {array[place]}"
-            takes = f"the model's table takes {max(numbers.start, 0)} to {numbers.stop - 1}"
-            many = f" ({len(wrong):,} values are beyond it)" if len(wrong) > 1 else ""
-            raise UsageError(f"{title(path)}: input {name!r}: {told}, and {takes}{many}: use the model's own tokenizer")
 
 
 def read_sets(

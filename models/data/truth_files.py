@@ -81,24 +81,6 @@ def _may_be_ragged(path: Path) -> bool:
     return table_files.is_table(path) or (path.name == KEPT and path.parent.name.startswith(READ_ROWS))
 
 
-def describe(path: Path) -> str:
-    """Return the truth's arrays and lists: `mask uint8[40, 8, 8], boxes 40 values`.
-
-    Raises:
-        UsageError: it can't be read.
-    """
-    if not _may_be_ragged(path):
-        return data_files.describe(path)
-    truth = read(path)
-    columns = truth if isinstance(truth, Mapping) else {"": truth}
-    return ", ".join(
-        f"{name} {column.dtype}{[*column.shape]}"
-        if isinstance(column, np.ndarray)
-        else f"{name} {len(column)} values".strip()
-        for name, column in columns.items()
-    )
-
-
 def read_ids(path: Path) -> tuple[str, Array]:
     """Return what rows belong to, as people may call it (`speaker`), and the one that each row belongs to.
 

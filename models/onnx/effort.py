@@ -4,30 +4,23 @@ The export process makes one `Effort`, reports its progress in a file, and consu
 reads that file and ends an export that overruns all the same.
 
 A model's size tells how long its calls, its export and its load take before anything is made of it. Calls follow from
-what one of them computes. The rate of matrix products is measured once on each machine, in a process of its own
-(`python -m shootout.models.onnx.effort`); all other rates are of one core of a server of 2024
-(docs/evidence/sizes.md shows how far off that is).
+what one of them computes. All rates are of one core of a server of 2024 (docs/evidence/sizes.md shows how far off that
+is).
 """
 
 from __future__ import annotations
 
 import json
-import math
 import os
-import sys
 from collections.abc import Callable, Collection
-from contextlib import suppress
 from dataclasses import asdict, dataclass
-from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
-import numpy as np
-
-from shootout.core.clock import Deadline, Stopwatch, cpu_ns
+from shootout.core.clock import Deadline, Stopwatch
 from shootout.core.constants import INPUT_BUFFERS, LEAST_RUNS, MIN_INPUT_BUFFERS
 from shootout.core.contract import SCALED, Precision
-from shootout.core.errors import NotRunKind, SkippedArm, UsageError
+from shootout.core.errors import NotRunKind, SkippedArm
 from shootout.core.exported.calls import Work
 from shootout.core.exported.request import (
     LITTLE,
@@ -36,11 +29,9 @@ from shootout.core.exported.request import (
     planned_exports,
     takes_little,
 )
-from shootout.core.host import child, environment, store
 from shootout.core.messages import MORE_TIME, ExportProgress
 from shootout.core.units import span
 from shootout.models.onnx import INLINE_BYTES
-from shootout.models.onnx.operations import product_flops
 
 T = TypeVar("T")
 ALL_RUNS = 42.0
@@ -63,12 +54,11 @@ SHORT_CALL_S = 0.2
 LIKELY_SHARE = 0.7
 """A step that can't be cut begins where there is so much of the time that it is likely to take."""
 BRIEF_SETS = 8
-TRIED_FLOPS = 1e9
-"""Try a call of fewer operations without foreseeing its time."""
-RATE_SIZE, RATE_TRIES = 1_024, 5
+SETS = "the right outputs of {count} input sets, a call takes {call_s:.2g} s"
 MOST_BESIDE = 4
 """Run at most so many input sets side by side: each needs memory of its own for what the graph computes."""
-FACTS, RATE_TIMEOUT_S = "rates.json", 60.0
+PRODUCTS_S = 6e10
+"""Operations of matrix products a second."""
 NODE_S = 8e-6
 """Seconds that a node takes which computes next to nothing."""
 ELEMENT_S = 1.0e-9
@@ -88,24 +78,6 @@ MODULE_S, MODULE_NODE_S, MODULE_GB_S = 4.5, 0.015, 18.0
 def beside() -> int:
     """Return how many input sets of a file are run side by side."""
     return min(MOST_BESIDE, len(os.sched_getaffinity(0)))
-
-
-@cache
-def product_rate() -> float:
-    """Measure the operations a second of a matrix product in NumPy's library, as the best of some.
-
-    CPU time counts, so that other programs don't slow it down; but the library must have one thread, since several
-    wait for each other.
-    """
-    side, best_ns = np.ones((RATE_SIZE, RATE_SIZE), np.float32), math.inf
-    for _ in range(RATE_TRIES):
-        with Stopwatch() as watch:
-            before_ns = cpu_ns(0)
-            side @ side
-            after_ns = cpu_ns(0)
-        spent_ns = None if before_ns is None or after_ns is None else after_ns - before_ns
-        best_ns = min(best_ns, spent_ns or 1e9 * watch.seconds)
-    return 1e9 * product_flops(side.shape, RATE_SIZE) / best_ns
 
 
 class Effort:
@@ -145,11 +117,6 @@ class Effort:
         self._late: list[str] = []
         self._had_s = 0.0
 
-    @property
-    def is_limited(self) -> bool:
-        """Return whether the export has to end at some time."""
-        return self.plan.seconds is not None
-
     def tell(self, doing: str) -> None:
         """Say what is done now."""
         if self._report:
@@ -167,29 +134,6 @@ class Effort:
     def most_sets(self) -> int | None:
         """Return how many drawn sets quantizers get; None: all there are."""
         return BRIEF_SETS if self._input_sets else None
-
-    def foresee(self, count: int, work: Work | None, lanes: int = 1) -> None:
-        """Check before the first call that there is time for the fewest of `count` input buffers.
-
-        Args:
-            work: of a call; None where it isn't known, and then the call shows.
-            lanes: how many calls run side by side.
-
-        Raises:
-            SkippedArm: there is no time, even if one thread did nothing but products, as fast as NumPy's.
-        """
-        if work and work.flops and work.flops > TRIED_FLOPS:
-            call_s = work.flops / product_rate() / lanes
-            self._require_time(LEAST_RUNS * min(count, MIN_INPUT_BUFFERS) * call_s, call_s)
-
-    def _require_time(self, seconds: float, call_s: float) -> None:
-        if not self.limit.allows(seconds):
-            raise SkippedArm(
-                f"exporting {self.model} takes {span(seconds)} at least (a call takes about {call_s:.2g} s), "
-                f"and --max-time leaves {span(max(self.limit.left_s, 0.0))} for all",
-                MORE_TIME,
-                NotRunKind.NOT_REACHED,
-            )
 
     def require(self, seconds: float, what: str) -> None:
         """Check that there is time for a step that is all or nothing, and can't go on next time.
@@ -233,7 +177,14 @@ class Effort:
         if self.expect(count, call_s, load_s=load_s, scored=scored):
             return count
         fewest = min(count, least)
-        self._require_time(LEAST_RUNS * (fewest * call_s + load_s) + scored * call_s, call_s)
+        least_s = LEAST_RUNS * (fewest * call_s + load_s) + scored * call_s
+        if not self.limit.allows(least_s):
+            raise SkippedArm(
+                f"exporting {self.model} takes {span(least_s)} at least (a call takes about {call_s:.2g} s), "
+                f"and --max-time leaves {span(max(self.limit.left_s, 0.0))} for all",
+                MORE_TIME,
+                NotRunKind.NOT_REACHED,
+            )
         kept = fewest
         if count > INPUT_BUFFERS:  # a user's own: more of them show more
             whole_s = [self._foresee_whole(sets, call_s, load_s, scored) for sets in range(count)]
@@ -243,7 +194,7 @@ class Effort:
         if kept < count:
             self._had_s = self.plan.left_s
             self._input_sets = f"{count - kept} of {count} input sets"
-            self._tell_outputs(kept, call_s)
+            self.tell(SETS.format(count=kept, call_s=call_s))
         return kept
 
     def _foresee_whole(self, count: int, call_s: float, load_s: float, scored: int) -> float:
@@ -254,9 +205,6 @@ class Effort:
         ranges = RANGE_SETS * bool(self.predicted.intersection(SCALED))
         return runs * (count * call_s + load_s) + (ranges + scored) * call_s
 
-    def _tell_outputs(self, count: int, call_s: float) -> None:
-        self.tell(f"the right outputs of {count} input sets, a call takes {call_s:.2g} s")
-
     def expect(self, count: int, call_s: float, *, load_s: float = 0.0, scored: int = 0) -> bool:
         """Return whether there is time for all of `count` input buffers, whose number is fixed.
 
@@ -264,7 +212,7 @@ class Effort:
             call_s, load_s, scored: as in `buffers`.
         """
         self.whole_s = self._foresee_whole(count, call_s, load_s, scored)
-        self._tell_outputs(count, call_s)
+        self.tell(SETS.format(count=count, call_s=call_s))
         is_whole = is_export_whole(self.whole_s, self.limit, self.plan)
         if takes_little(self.whole_s, self.limit):
             self.plan = self.limit.part(2 * LITTLE)  # twice the time that counts as little
@@ -323,7 +271,7 @@ class Effort:
         errors = f"what error {', '.join(self._late)} explain" if self._late else ""
         left_out = "; ".join(filter(None, (self._input_sets, errors)))
         time = f"all of it takes {span(self.whole_s or 0.0)}"
-        if self.is_limited:
+        if self.plan.seconds is not None:
             time += f", and the export had {span(max(self._had_s, 0.0))}"
         return (f"left out of the export for want of time ({time}): {left_out}",)
 
@@ -354,40 +302,16 @@ class ModelSize:
         """Return the seconds of a call on one thread."""
         if not (work := self.work):
             return 0.0
-        products_s = (work.flops or 0.0) / known_rate()
+        products_s = (work.flops or 0.0) / PRODUCTS_S
         read_s = WEIGHT_GB_S * work.weight_bytes / 1e9
         return max(products_s, read_s) + work.elementwise_ops * ELEMENT_S + self.nodes * NODE_S
 
 
-def known_rate() -> float:
-    """Return this machine's rate of matrix products on one thread, in operations a second."""
-    key = environment.machine_key()
-    if found := store.read_facts(FACTS).get(key):
-        return float(found)
-    ended = child.run("shootout.models.onnx.effort", [], RATE_TIMEOUT_S, child.ONE_THREAD)
-    rate = float(ended.said) if ended.code == 0 else product_rate()
-    with suppress(UsageError):  # it takes a second to find out again
-        store.write_facts(FACTS, {key: rate})
-    return rate
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportCost:
-    """Foresee what an export takes.
-
-    Attributes:
-        sets: of inputs, that there is time for; 0: there isn't even time for the fewest.
-        seconds: of all of it.
-    """
-
-    sets: int
-    seconds: float
-
-
 def export_of(
     size: ModelSize, needs: Collection[str], leading: Collection[str], limit: Deadline, lanes: int
-) -> ExportCost:
-    """Foresee the export of a user's file; it decides as the export itself will.
+) -> tuple[float, int]:
+    """Return the seconds of the export of a user's file, and for how many input sets there is time; it decides as the
+    export itself will. No sets: there isn't even time for the fewest.
 
     Args:
         needs, leading: see `Effort`.
@@ -400,19 +324,14 @@ def export_of(
     try:
         sets = effort.buffers(size.sets, call_s)
     except SkippedArm:
-        return ExportCost(sets=0, seconds=fixed_s + LEAST_RUNS * 2 * call_s)
+        return fixed_s + LEAST_RUNS * 2 * call_s, 0
     if effort.is_brief:
-        return ExportCost(sets=sets, seconds=fixed_s + LEAST_RUNS * sets * call_s)
+        return fixed_s + LEAST_RUNS * sets * call_s, sets
     rewrites = len(effort.predicted) * size.gb * REWRITE_GB_S
-    return ExportCost(sets=sets, seconds=fixed_s + rewrites + (effort.whole_s or 0.0))
+    return fixed_s + rewrites + (effort.whole_s or 0.0), sets
 
 
 def module_s(size: ModelSize) -> float:
     """Return the seconds of an export to a torch module."""
     fixed_s = MODULE_S + size.nodes * MODULE_NODE_S + size.gb * MODULE_GB_S
     return fixed_s + (2 + size.sets) * size.call_s
-
-
-if __name__ == "__main__":
-    child.leave_with(int(sys.argv[1]))
-    print(product_rate())  # noqa: T201 - for `known_rate`

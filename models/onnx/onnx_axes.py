@@ -251,12 +251,6 @@ def output_forms(model: ModelProto, sizes: Mapping[str, int]) -> dict[str, tuple
     return forms
 
 
-def outputs_by_rows(model: ModelProto) -> list[str]:
-    """Return the outputs whose first axis is by its name the rows of a call."""
-    rows = _batch_axes(true_inputs(model))
-    return [info.name for info in model.graph.output if (axes := _list_axes(info)) and axes[0][0] in rows]
-
-
 def input_texts(model: ModelProto) -> dict[str, str]:
     """Write each input for people, such as `images float32[batch, 3, height, width]`."""
     return {info.name: _input_text(info) for info in true_inputs(model)}

@@ -12,9 +12,7 @@ from typing import Any
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, inliner, shape_inference
 
-from shootout.core.errors import ModelError
 from shootout.core.exported.calls import Work
-from shootout.core.units import size
 from shootout.models.onnx.onnx_files import graphs_inside, parse
 from shootout.models.onnx.operations import convolution_flops, is_product, product_flops
 
@@ -151,45 +149,6 @@ def work_of(model: ModelProto) -> Work:
     )
 
 
-def refuse_huge(model: ModelProto, name: str, memory_bytes: int) -> None:
-    """Refuse a model of which one node would fill the memory: a file of 160 bytes can make a tensor of any size.
-
-    Args:
-        model: its axes are fixed.
-        name: of the file, for people.
-        memory_bytes: what can still be taken; half of it is left for all else.
-
-    Raises:
-        ModelError: there is such a node; names it.
-    """
-    try:
-        needed, node = find_widest(model)
-    except Exception:  # as in `count`: what can't be read here is refused where it is run
-        return
-    if needed > memory_bytes // 2:
-        raise ModelError(
-            f"{name}: the {node.op_type} that gives {node.output[0]!r} needs {size(needed)} of memory, more "
-            f"than half of the {size(memory_bytes)} that are free. Fix: give smaller sizes, such as a lower --batch, "
-            "or take a machine with more memory"
-        )
-
-
-def find_widest(model: ModelProto) -> tuple[int, NodeProto]:
-    """Find the node whose inputs and outputs take the most bytes, as far as their shapes are known."""
-    flat = inliner.inline_local_functions(model) if model.functions else model
-    graph = shape_inference.infer_shapes(flat, data_prop=True).graph
-    scopes = [outer := read_scope(graph), *(read_scope(inner, outer) for inner in graphs_inside(graph.node))]
-    nodes = [(scope, node) for scope in scopes for node in scope.nodes]
-    each = [(sum(_stored_bytes(scope, name) for name in {*node.input, *node.output}), node) for scope, node in nodes]
-    return max(each, key=lambda found: found[0])
-
-
-def _stored_bytes(graph: OnnxGraph, name: str) -> int:
-    """Return the bytes of a value in its own type; 0 if its shape isn't known."""
-    kind = graph.types.get(name, TensorProto.FLOAT)
-    return math.prod(graph.shapes[name]) * helper.tensor_dtype_to_np_dtype(kind).itemsize if name in graph.shapes else 0
-
-
 def _constant_outputs(nodes: Sequence[NodeProto]) -> set[str]:
     return {node.output[0] for node in nodes if node.op_type == "Constant"}
 
@@ -251,7 +210,6 @@ def node_flops(node: NodeProto, inputs: Sequence[Shape], output: Shape) -> float
 
 
 def _attribute_of(node: NodeProto, name: str, default: Any) -> Any:
-    from onnx import helper
 
     return next((helper.get_attribute_value(one) for one in node.attribute if one.name == name), default)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 import traceback
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -32,10 +32,6 @@ from shootout.core.exported.request import Request, versions
 
 ROUNDING = 1e-3
 """Outputs that differ by rounding alone differ by far less than this share of the largest one."""
-MIXED_NOTE = (
-    "the rows of a call mix: {how}. If that isn't meant, a Reshape in the model has a fixed size: export it again, "
-    "or use batch 1"
-)
 UNSEEN_SEED = 4
 UNSEEN_SETS, UNSEEN_WHOLE_SETS = 2, 6
 """Make so many sets; more of whole numbers alone, which a worker can't mix: these are all new inputs that it has."""
@@ -132,45 +128,6 @@ def spread(reference_outputs: Sequence[Arrays]) -> float:
 def _hash_contents(request: Request) -> str:
     """Hash a user's file and its weights' contents."""
     return hashlib.sha256(json.dumps(dict(request.content.files)).encode()).hexdigest()
-
-
-def note_mixed_rows(
-    batch: int,
-    inputs: Collection[str],
-    example: Arrays,
-    known: Arrays,
-    call: Callable[[Arrays], Arrays],
-    folded: Collection[str] = (),
-) -> tuple[str, ...]:
-    """Return a note if a row's outputs change with the other rows of its call, by one call with that row repeated.
-
-    Args:
-        batch: rows of a call; one has nothing to mix with.
-        inputs: those with the rows along axis 0.
-        example: an input set, for which `known` has the outputs that have the rows along axis 0.
-        folded: outputs that should have them there, and don't.
-    """
-    if batch < 2:
-        return ()
-    for name in folded:
-        return (MIXED_NOTE.format(how=f"output {name!r} has not one row for each of the {batch}"),)
-    given = {name: np.repeat(one[:1], batch, axis=0) if name in inputs else one for name, one in example.items()}
-    alone = call(given)
-    for name, array in known.items():
-        count = len(array) // batch  # one row may be several, such as boxes or tokens
-        if array.shape == alone[name].shape and (share := _find_change(array[:count], alone[name][:count])) > ROUNDING:
-            how = f"output {name!r} of a row changes by {100 * share:.2g} % of its size if the other {batch - 1} change"
-            return (MIXED_NOTE.format(how=how),)
-    return ()
-
-
-def _find_change(one: Array, other: Array) -> float:
-    """Return the largest difference of two arrays, relative to the first one's largest number."""
-    if one.dtype.kind != "f":
-        return float((one != other).mean()) if one.size else 0.0
-    known = np.isfinite(one) & np.isfinite(other)
-    size = np.abs(one[known]).max(initial=0.0)
-    return float(np.abs(one[known] - other[known]).max(initial=0.0) / size) if size else 0.0
 
 
 def _note_infinite(reference_outputs: Sequence[Arrays]) -> Iterator[str]:

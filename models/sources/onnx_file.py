@@ -13,16 +13,18 @@ from shootout.core.exported.request import Content, Request, checked
 from shootout.models.data import data_files
 from shootout.models.onnx import ONNX_SUFFIX
 from shootout.models.onnx.effort import Effort
-from shootout.models.sources import input_sets, trees, user_data
-from shootout.models.sources.onnx_sizes import (
+from shootout.models.sources import input_sets, trees
+from shootout.models.sources.user_data import (
+    DataSource,
     axis_sizes,
     data_of,
     explaining_errors,
     find_row_sizes,
     path_of,
     refuse_unreadable,
+    settle,
+    stream_of,
 )
-from shootout.models.sources.user_data import DataSource, settle, stream_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,36 +197,19 @@ class OnnxFile(DataSource):
                 refuse_unreadable(request, header(path))  # data that can be read would have told the sizes
                 raise
             specs = onnx_axes.input_specs(header(path), axes.sizes)
-            outputs = onnx_axes.output_forms(header(path), axes.sizes)
-            stream = stream_of(request, specs, outputs)
+            stream = stream_of(request, specs, onnx_axes.output_forms(header(path), axes.sizes))
         if request.inputs_npz is None:
             return None
-        try:
-            count = data_files.check(request.inputs_npz, specs, stream, takes_nan=takes_nan(request.model))
-            place = self.labels(request)
-        except UsageError as error:
-            handed = () if stream or request.state is not None else user_data.guess_state(specs, outputs)
-            if not handed:
-                raise
-            told = f"a call gives the next one its {' and '.join(handed)}"
-            hint = f"if {told}, add --stream N: rows are clips of N calls"
-            raise UsageError(f"{error}; {hint}") from None
-        if place:
+        count = data_files.check(request.inputs_npz, specs, stream, takes_nan=takes_nan(request.model))
+        if place := self.labels(request):
             input_sets.common_batch(specs, stream)
             input_sets.check_labels(place, [count] if count else [])
         return count
 
     def check_data(self, request: Request) -> None:
-        """Refuse inputs that hold NaN that the file doesn't take, or row numbers that a table of it doesn't have."""
-        if request.inputs_npz is None or request.original:
-            return
-        if not takes_nan(request.model):
+        """Refuse inputs that hold NaN that the file doesn't take."""
+        if request.inputs_npz and not request.original and not takes_nan(request.model):
             data_files.refuse_nan(request.inputs_npz)
-        with explaining_errors(path := path_of(request.model)):
-            from shootout.models.onnx.onnx_files import header
-            from shootout.models.sources import onnx_inputs
-
-            data_files.refuse_numbers(request.inputs_npz, onnx_inputs.row_numbers(header(path)))
 
     def outputs(self, word: str) -> tuple[str, ...]:
         """Return the names of the outputs, by the file's header alone."""

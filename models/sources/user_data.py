@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import functools
-import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from shootout.core.constants import BATCH
-from shootout.core.contract import TensorSpec
+from shootout.core.constants import BATCH, EMPTY
+from shootout.core.contract import TensorSpec, Value
 from shootout.core.errors import UsageError, tell_refusal, unknown
-from shootout.core.exported.calls import CLIPS, OFF, Stream, set_bytes
-from shootout.core.exported.request import DATA, Request, Source
+from shootout.core.exported.calls import Stream, set_bytes
+from shootout.core.exported.request import DATA, Request, Source, check_size
+from shootout.core.install import install
 from shootout.models.data import clips, data_files
 from shootout.models.sources import input_sets
 
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
 Forms = Mapping[str, tuple[str, tuple[int, ...] | None]]
 """The dtype and shape of each output as far as a file's header tells: -1 for an open axis, None for no shape at all."""
-GUESSED_BYTES, GUESSED_FLOPS, LEAST_STEPS = 64 << 20, 2e10, 10
-"""All clips of a stream that the user didn't ask for have no more bytes and operations, but clips of ten calls."""
 STEPS = 100
 """Calls of a clip if the user doesn't say."""
-_OLD_OR_NEW = frozenset({"in", "out", "prev", "next", "old", "new", "input", "output", "past", "present", "i", "o"})
-_WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 CODE = ("backends/common.py", "models/**/*.py", "quantize/*.py")
 """The code that makes an exported model, as patterns below the package's folder."""
 
@@ -122,57 +119,94 @@ def open_sweep(request: Request) -> Request | None:
     ).keyed()
 
 
-def stream_of(
-    request: Request, inputs: Sequence[TensorSpec], outputs: Forms, flops: float | None = None
-) -> Stream | None:
-    """Return the stream that a request asks for, or that the names of a model's inputs suggest.
+def path_of(word: str) -> Path:
+    """Return where a user's file is."""
+    return Path(word).expanduser().absolute()
 
-    Args:
-        flops: operations of a call, by which a guessed stream is shorter; None if they aren't known.
+
+@contextmanager
+def explaining_errors(path: Path) -> Iterator[None]:
+    """Say in words of ours what goes wrong with a user's file."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise UsageError(f"{path.name} needs {error.name}: {install('onnxruntime')}") from error
+    except OSError as error:
+        raise UsageError(f"can't read {error.filename}: {tell_refusal(error)}") from error
+
+
+def axis_sizes(parameters: Mapping[str, Value]) -> dict[str, int]:
+    """Return the sizes that a file's free axes are given.
 
     Raises:
-        UsageError: as `choose`; or the clips of such inputs take too much memory.
+        UsageError: one isn't a whole number of 1 or more.
     """
-    if request.training:
+    for axis, size in parameters.items():
+        if size == 0:
+            raise UsageError(f"{axis}={size}: {EMPTY}")
+        check_size(f"the size of axis {axis!r}", size)
+    return {axis: int(size) for axis, size in parameters.items()}
+
+
+def data_of(request: Request) -> list[Path]:
+    """Return a user's data that have the file's inputs."""
+    return [path for path in (request.inputs_npz, request.calibration_npz) if path]
+
+
+def find_row_sizes(request: Request, model: ModelProto) -> dict[str, int]:
+    """Return the sizes of a file's open axes that a user's rows have; none of data that can't be read."""
+    from shootout.models.onnx import onnx_axes
+
+    names = [*onnx_axes.input_texts(model)] if onnx_axes.open_beside_batch(model) else []
+    sizes: dict[str, int] = {}
+    for data in data_of(request) if names else ():
+        with suppress(UsageError):
+            sizes = {**onnx_axes.sizes_of_rows(model, data_files.row_shapes(data, names)), **sizes}
+    return sizes
+
+
+def tell_row_sizes(request: Request, model: ModelProto, sizes: Mapping[str, int]) -> tuple[str, ...]:
+    """Return a note on the open axes whose sizes a user's own rows have; none without such axes or rows.
+
+    Args:
+        model: the parsed file, weights or not, its axes open.
+        sizes: of its axes.
+    """
+    found = find_row_sizes(request, model)
+    told = [f"{axis}={size}" for axis, size in found.items() if sizes.get(axis) == size]
+    if not told:
+        return ()
+    return (f"{', '.join(told)}: the size of the rows of {data_files.title(data_of(request)[0])}",)
+
+
+def refuse_unreadable(request: Request, model: ModelProto) -> None:
+    """Refuse data that tell no sizes of a file's open axes, since they can't be read or have other inputs.
+
+    Raises:
+        UsageError: there are such data.
+    """
+    from shootout.models.onnx import onnx_axes
+
+    for data in data_of(request):
+        onnx_axes.sizes_of_rows(model, data_files.row_shapes(data, [*onnx_axes.input_texts(model)]))
+
+
+def stream_of(request: Request, inputs: Sequence[TensorSpec], outputs: Forms) -> Stream | None:
+    """Return the stream that a request asks for; None for single calls.
+
+    Raises:
+        UsageError: there is no such input or output, or they aren't alike; nothing says how long a clip of the data is,
+            or the clips of such inputs take too much memory.
+    """
+    state = request.state or {}
+    if request.training or not (state or request.steps):
         return None
-    has_data = bool(request.inputs_npz or request.calibration_npz)
-    found = choose(inputs, outputs, request.state, request.steps, has_data=has_data, flops=flops)
-    if found and request.state is None and not request.steps and not clips.fits(found, set_bytes(inputs)):
-        return None  # a guess is no reason to refuse a model
-    if found:
-        clips.count_clips(found, set_bytes(inputs))
-    return found
-
-
-def choose(
-    inputs: Sequence[TensorSpec],
-    outputs: Forms,
-    state: Mapping[str, str] | None,
-    steps: int,
-    *,
-    has_data: bool,
-    flops: float | None = None,
-) -> Stream | None:
-    """Return the stream that a user asks for, or that the names of inputs and outputs suggest; None for single calls.
-
-    Args:
-        state: what the user calls a state; None to go by the names, empty for none.
-        steps: calls of a clip; 0 if the user doesn't say.
-        has_data: whether the user gives inputs: rows are clips only if the user says so.
-        flops: operations of a call; None if they aren't known.
-
-    Raises:
-        UsageError: there is no such input or output, or they aren't alike; or nothing says how long a clip is.
-    """
-    if state is None:
-        found = {} if has_data and not steps else guess_state(inputs, outputs)
-        sizes = (math.prod(one.shape) * np.dtype(one.dtype).itemsize for one in inputs)
-        most = min(GUESSED_BYTES / max(sum(sizes), 1), GUESSED_FLOPS / (flops or 1.0)) / CLIPS
-        return Stream(steps=steps or round(min(max(most, LEAST_STEPS), STEPS)), state=found) if found or steps else None
     check_state(inputs, outputs, state)
-    if state and has_data and not steps:
+    if not request.steps and (request.inputs_npz or request.calibration_npz):
         raise UsageError("--state needs --stream N here: the data's rows are clips of N calls, one after the other")
-    return Stream(steps=steps or STEPS, state=dict(state)) if state or steps else None
+    found = Stream(steps=request.steps or STEPS, state=dict(state))
+    clips.count_clips(found, set_bytes(inputs))
+    return found
 
 
 def check_state(inputs: Sequence[TensorSpec], outputs: Forms, state: Mapping[str, str]) -> None:
@@ -192,51 +226,11 @@ def check_state(inputs: Sequence[TensorSpec], outputs: Forms, state: Mapping[str
             got = f"{dtype}{'' if shape is None else list(shape)}"
             raise UsageError(
                 f"--state {name}={made}: a state and its next value are alike, but input {name} is "
-                f"{spec.dtype}{list(spec.shape)} and output {made} is {got}: name another output, or --state {OFF}"
+                f"{spec.dtype}{list(spec.shape)} and output {made} is {got}: name another output"
             )
-
-
-def guess_state(inputs: Sequence[TensorSpec], outputs: Forms) -> dict[str, str]:
-    """Return the inputs that are states by their names, with their next values: `h` and `hn`, `x_in` and `x_out`.
-
-    Shapes and types have to be the same. If all inputs were states, none is: a call would have nothing to work on. Of
-    `x` and `past_x`, `present_x` is the next value of the second. An output that is an input is no next value.
-    """
-    found: dict[str, str] = {}
-    given = {spec.name for spec in inputs}
-    for spec in sorted(inputs, key=lambda one: _stem(one.name) == _words(one.name)):
-        left = (name for name in outputs if name not in found.values() and name not in given)
-        alike = [name for name in left if _fits(spec, *outputs[name]) and {*_old(spec.name)} & {*_new(name)}]
-        if spec.shape and len(alike) == 1:
-            found[spec.name] = alike[0]
-    return found if len(found) < len(inputs) else {}
 
 
 def _fits(spec: TensorSpec, dtype: str, shape: tuple[int, ...] | None) -> bool:
     if dtype != spec.dtype or shape is None:
         return dtype == spec.dtype
     return len(shape) == len(spec.shape) and all(size in (own, -1) for size, own in zip(shape, spec.shape, strict=True))
-
-
-def _words(name: str) -> tuple[str, ...]:
-    return tuple(one.lower() for one in _WORD.findall(name))
-
-
-def _stem(name: str) -> tuple[str, ...]:
-    """Return a name's words and numbers without those for old or new: `in_cache1`, `cache_out1` → cache, 1."""
-    return tuple(word for word in _words(name) if word not in _OLD_OR_NEW)
-
-
-def _old(name: str) -> Iterator[tuple[str, ...]]:
-    """Yield what an input's name may be of: `h0` also of `h`."""
-    stem = _stem(name)
-    if any(word.isalpha() for word in stem):
-        yield from (stem, *([stem[:-1]] if stem[-1] == "0" else []))
-
-
-def _new(name: str) -> Iterator[tuple[str, ...]]:
-    """Yield what an output's name may be the next value of: `hn` and `stateN` also of `h` and `state`."""
-    *head, last = _stem(name) or ("",)
-    yield (*head, last)
-    if last.endswith("n"):
-        yield (*head, *([last[:-1]] if last != "n" else []))

@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shootout.core.clock import Stopwatch
-from shootout.core.constants import FP32_BOUND_FLOOR, LEAST_RUNS, MIN_INPUT_BUFFERS, WIDE_BOUND
+from shootout.core.constants import FP32_BOUND_FLOOR, MIN_INPUT_BUFFERS, WIDE_BOUND
 from shootout.core.contract import Array, Arrays, Artifact, Precision, TensorSpec
-from shootout.core.errors import ModelError, UsageError, explained
-from shootout.core.exported.calls import Stream, buffer_count
+from shootout.core.errors import ModelError, explained
 from shootout.core.exported.fidelity import check_outputs, compare, gate, useful_flips
 from shootout.core.exported.model import (
     BUFFER_ROWS,
@@ -37,31 +36,28 @@ from shootout.core.exported.model import (
     open_exported,
 )
 from shootout.core.exported.request import Request
-from shootout.core.host import environment
 from shootout.core.install import UNINSTALLED, install, pip_install
 from shootout.core.messages import FIRST_CALL
 from shootout.models.base import CALIBRATION_ROWS, buffer_notes, draw
 from shootout.models.data import clips
 from shootout.models.data.data_files import note_renamed, note_repeated
 from shootout.models.drawing import InputWay
-from shootout.models.onnx import onnx_axes, onnx_cuts, onnx_files, onnx_graph, onnx_versions
+from shootout.models.onnx import onnx_axes, onnx_files, onnx_versions
 from shootout.models.onnx.effort import SHORT_CALL_S, Effort, ModelSize, beside, module_s
-from shootout.models.onnx.onnx_axes import RACE_ALONE, AxisSizes
+from shootout.models.onnx.onnx_axes import RACE_ALONE
 from shootout.models.onnx.onnx_files import copy_file, header
-from shootout.models.sources import input_sets, onnx_inputs, open_axes, trees, user_data
+from shootout.models.sources import input_sets, onnx_inputs, open_axes, trees
 from shootout.models.sources.assembly import (
     Unseen,
     assemble,
     begin,
     make_unseen,
-    note_mixed_rows,
     require_telling,
     with_bounds,
 )
 from shootout.models.sources.input_sets import RowSplit, save_rows
-from shootout.models.sources.onnx_sizes import axis_sizes, tell_row_sizes
 from shootout.models.sources.trees import ConvertedFile
-from shootout.models.sources.user_data import stream_of
+from shootout.models.sources.user_data import axis_sizes, check_state, stream_of, tell_row_sizes
 from shootout.quantize import onnx_error_bounds
 from shootout.quantize.error_bounds import Errors, Flips, flips_by_precision, largest_shares
 
@@ -93,6 +89,8 @@ DRAWING = frozenset(
     ("Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 )
 """Operators that draw random numbers."""
+SELECTORS = frozenset({"NonMaxSuppression", "NonZero", "Unique", "Compress", "StringSplit"})
+"""Operators whose outputs have as many rows as the values of their inputs make."""
 OWN_NOTE = "the file holds {kinds} itself: errors up to {error_bound:.2g} pass"
 
 
@@ -164,14 +162,15 @@ class FileExport:
         onnx_axes.fix_axes(self.model, self.axes.sizes)
         onnx_versions.lower_versions(self.model, name)
         onnx_versions.inline_functions(self.model)
-        onnx_graph.refuse_huge(self.model, name, environment.memory_available_bytes())
         specs = onnx_axes.input_specs(self.model)
         self.found = replace(self.found, parameters=self.axes.sizes, batch=self.axes.batch, inputs=specs)
 
     def choose_inputs(self) -> None:
         """Choose the input buffers: the original's, the user's, the first calibration sets, or drawn ones."""
         asked, specs, takes_nan = self.asked, self.found.inputs, bool(self.native) or onnx_files.takes_nan(self.model)
-        stream = None if self.native else _find_stream(asked, self.model, specs, self.original)
+        stream = self.original.stream if self.original else None
+        if not (self.native or self.original):
+            stream = stream_of(asked, specs, onnx_axes.output_forms(self.model, {}))
         if self.original:
             self.buffers = _all_typed(self.original.input_buffers(), specs)
         elif given := input_sets.read_given(asked, specs, self.axes.batch, stream, takes_nan=takes_nan):
@@ -216,7 +215,7 @@ class FileExport:
         stream, buffers = self.found.stream, self.buffers
         run = partial(self.call, stream=stream) if stream else self.call
         raw = run([*buffers, buffers[0]]) if stream else first + run([*buffers[1:], buffers[0]])
-        onnx_cuts.require_fixed_shapes(raw, self.path)
+        _require_fixed_shapes(raw, self.path.name, self.model)
         self.reference_outputs = _check_repeated(raw, self.path.name, self.model)
         if stream and not self.original:
             self.buffers = clips.fill(stream, buffers, raw)
@@ -235,8 +234,6 @@ class FileExport:
 
     def _load(self) -> tuple[CallOne, float]:
         """Load what gives the reference outputs; return what runs one input set, and the seconds that it took."""
-        if self.effort.is_limited:
-            self.effort.foresee(len(self.buffers), onnx_graph.count(self.graph), beside())
         import onnxruntime  # noqa: F401 - to import it is no part of a call
 
         self.call = partial(onnx_files.run, self.graph, name=self.path.name)
@@ -251,9 +248,8 @@ class FileExport:
     def _fit_inputs(self, outputs: Sequence[TensorSpec], call_s: float, load_s: float) -> None:
         """Keep the stream and the buffers for which there is time, now that one call is timed."""
         stream, effort = self.found.stream, self.effort
-        if stream and not _hands_on(stream, self.asked, self.found.inputs, outputs, effort, call_s):
-            self.buffers, stream = self.buffers[: buffer_count(self.found.inputs)], None
-            self.found = replace(self.found, stream=None)
+        if stream:
+            check_state(self.found.inputs, {one.name: (one.dtype, one.shape) for one in outputs}, stream.state)
         call_s /= 1 if stream else beside()
         if self.original:  # the two take all the same buffers
             effort.expect(len(self.buffers), call_s, load_s=load_s)
@@ -271,8 +267,6 @@ class FileExport:
             yield from tell_row_sizes(self.asked, first, self.axes.sizes)
         if stream:
             yield clips.note(stream)
-        else:
-            yield from _note_rows(first, self.axes, self.buffers[0], self.reference_outputs[0], self.call)
         yield from _note_input_weights(self.model)
         if not stream:
             yield from note_renamed(self.asked.inputs_npz, specs)
@@ -447,60 +441,6 @@ def _explaining_batch(batch: int) -> Iterator[None]:
         raise ModelError(f"{error}. At batch {batch} a Reshape in the file may have a fixed size: {fix}") from error
 
 
-def _note_rows(
-    model: ModelProto,
-    axes: AxisSizes,
-    example: Arrays,
-    known: Arrays,
-    call: Callable[[Sequence[Arrays]], list[dict[str, Array]]],
-) -> tuple[str, ...]:
-    """Note that rows mix, as `note_mixed_rows`; what rounds by the whole call's range mixes them a little, rightly."""
-    if axes.batch < 2 or any(node.op_type.startswith("DynamicQuantize") for node in onnx_files.every_node(model)):
-        return ()
-    forms, rows = onnx_axes.output_forms(model, {}), onnx_axes.outputs_by_rows(model)
-    folded = [name for name in rows if not known[name].shape or len(known[name]) % axes.batch]
-    firsts = {name: (shape or (-1,))[0] for name, (_, shape) in forms.items()}
-    by_rows = {
-        name: array
-        for name, array in known.items()
-        if array.shape and len(array) % axes.batch == 0 and len(array) != firsts[name]
-    }
-    inputs = [name for name, places in onnx_axes.free_axes(model).items() if 0 in places]
-    return note_mixed_rows(axes.batch, inputs, example, by_rows, lambda one: call([one])[0], folded)
-
-
-def _find_stream(
-    asked: Request, model: ModelProto, specs: Sequence[TensorSpec], original: ExportedModel | None
-) -> Stream | None:
-    """Return how calls of the file make clips, as far as its graph tells; a file beside another takes that one's."""
-    if original:
-        return original.stream
-    work = onnx_graph.count(model)
-    return stream_of(asked, specs, onnx_axes.output_forms(model, {}), work.flops if work else None)
-
-
-def _hands_on(
-    stream: Stream,
-    asked: Request,
-    specs: Sequence[TensorSpec],
-    outputs: Sequence[TensorSpec],
-    effort: Effort,
-    call_s: float,
-) -> bool:
-    """Return whether outputs are what states become, now that a call has shown them; of a guess also if there is time.
-
-    Raises:
-        UsageError: the user says that they are, and they aren't.
-    """
-    try:
-        user_data.check_state(specs, {one.name: (one.dtype, one.shape) for one in outputs}, stream.state)
-    except UsageError:
-        if asked.state or asked.steps:
-            raise
-        return False
-    return bool(asked.state or asked.steps) or effort.limit.allows(LEAST_RUNS * stream.steps * call_s)
-
-
 def _turn_masks(
     ways: Mapping[str, InputWay],
     example: Arrays,
@@ -602,6 +542,23 @@ def _check_repeated(raw: Sequence[Arrays], name: str, model: ModelProto) -> list
         why = f"{', '.join(drawn)} in it draws random numbers: make these an input of the file"
         raise ModelError(f"{name} gives different outputs for the same inputs, so it can't be compared: {why}")
     return reference_outputs
+
+
+def _require_fixed_shapes(outputs: Sequence[Arrays], name: str, model: ModelProto) -> None:
+    """Refuse a file if values decide how large an output is, since another runtime may keep another row.
+
+    Raises:
+        ModelError: names the output, its shapes and the operators that are likely to decide it.
+    """
+    for output in outputs[0]:
+        shapes = sorted({one[output].shape for one in outputs})
+        if len(shapes) > 1:
+            kinds = sorted({node.op_type for node in onnx_files.every_node(model)} & SELECTORS)
+            first = f"the first {' or '.join(kinds)}" if kinds else "what decides it"
+            raise ModelError(
+                f"{name}: the shape of output {output!r} depends on the input values: {shapes[0]} to {shapes[-1]}; "
+                f"export it without that step, or cut it before {first} (onnx.utils.extract_model)"
+            )
 
 
 def _with_module(

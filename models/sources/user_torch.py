@@ -34,7 +34,6 @@ from shootout.models.sources.assembly import (
     assemble,
     begin,
     is_like,
-    note_mixed_rows,
     require_telling,
     with_bounds,
 )
@@ -77,7 +76,6 @@ def take(request: Request, effort: Effort) -> ExportedModel:
     sets, fault = input_sets.choose_calibration(request.calibration_npz, specs, calibration)
     by_rows = _is_by_rows(called, buffers, ran)
     scored = data.split.report_calls if data.split and request.scored == "outputs" else 0
-    mixed = () if stream else _note_rows(called, specs, batch, buffers[0], ran[0])
     reference_outputs, bounds_by_mark, flips, unseen = torch_files.reference_and_error_bounds(
         called.module, buffers, sets, by_rows=by_rows, names=called.outputs, effort=effort, stream=stream, scored=scored
     )
@@ -106,7 +104,6 @@ def take(request: Request, effort: Effort) -> ExportedModel:
             *input_sets.note_sample(len(buffers), data.whole, calibrating),
             *([] if stream else note_repeated(request.inputs_npz, specs)),
             *filter(None, [alone]),
-            *mixed,
         ),
         unmade=unmade,
         drawn=data.drawn,
@@ -124,7 +121,7 @@ def _find_stream(request: Request, called: Called, specs: Sequence[TensorSpec]) 
     Raises:
         UsageError: what the user calls a state is none.
     """
-    if len(specs) < 2 and request.state is None and not request.steps:
+    if not request.state and not request.steps:
         return None
     example = torch_error_bounds.run(called.module, called.inputs, names=called.outputs)
     dtypes = dict(zip(called.outputs, called.dtypes, strict=True))
@@ -172,20 +169,6 @@ def _is_by_rows(called: Called, buffers: Sequence[Arrays], apart: Sequence[Array
         got.shape == one["y"].shape and np.allclose(got, one["y"], rtol=0, atol=ROUNDING * scale, equal_nan=True)
         for got, one in zip(together, apart, strict=True)
     )
-
-
-def _note_rows(
-    called: Called, specs: Sequence[TensorSpec], batch: int, example: Arrays, known: Arrays
-) -> tuple[str, ...]:
-    """Note that rows mix, as `note_mixed_rows`, in outputs with as many rows; a state may have layers there."""
-    inputs = [spec.name for spec in specs if spec.shape[:1] == (batch,)]
-    by_rows = {
-        name: array
-        for name, array in known.items()
-        if array.shape[:1] == (batch,) and not (array.ndim > 2 and array.shape[1] == batch)
-    }
-    run = partial(torch_error_bounds.run, called.module, names=called.outputs)
-    return note_mixed_rows(batch, inputs, example, by_rows, run) if by_rows else ()
 
 
 def _output_specs(called: Called, reference_outputs: Sequence[Arrays]) -> tuple[TensorSpec, ...]:

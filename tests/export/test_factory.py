@@ -323,14 +323,3 @@ def test_of_many_rows_a_module_gets_a_sample_and_says_so(tmp_path: Path):
     assert [len(data.buffers), len(data.calibration)] == [64, 256]
     assert data.buffers[-1]["x"].item() > 980
     assert data.whole == 1_000
-
-
-@pytest.mark.parametrize(("module", "rows", "is_told"), [(nn.Linear(4, 2), 4, 0), (Mixing(), 2, 0), (Mixing(), 4, 1)])
-def test_rows_that_mix_in_the_batch_asked_for_are_told(module: nn.Module, rows: int, is_told: int):
-    example = {"x": np.random.default_rng(0).standard_normal((rows, 4))}
-    called: Any = SimpleNamespace(outputs=("y",), module=module.double())
-    specs = [TensorSpec(name="x", shape=(rows, 4), dtype="float64")]
-    known = torch_error_bounds.run(called.module, example)
-    found = user_torch._note_rows(called, specs, rows, example, known)
-    assert len(found) == is_told
-    assert all(note.startswith("the rows of a call mix: output 'y' of a row changes by") for note in found)

@@ -21,6 +21,7 @@ from shootout.models.metrics.scoring import report_outputs
 from shootout.models.sources.onnx_file import OnnxFile
 
 RNG = np.random.default_rng(0)
+STATE = {"h": "hn"}
 WEIGHTS = {"w": RNG.standard_normal((4, 4)).astype(np.float32), "v": RNG.standard_normal((4, 3)).astype(np.float32)}
 
 
@@ -57,8 +58,8 @@ def check(exported: ExportedModel, keeps: float, start: float = 0.0) -> None:
         np.testing.assert_allclose(right["y"], after @ WEIGHTS["v"], rtol=1e-4, atol=1e-4)
 
 
-def test_a_state_that_names_tell_makes_calls_a_stream(tmp_path: Path):
-    exported = obtain(str(recurrent(tmp_path / "m.onnx")), {}, 1)
+def test_a_state_makes_calls_a_stream(tmp_path: Path):
+    exported = obtain(str(recurrent(tmp_path / "m.onnx")), {}, 1, state=STATE)
     assert exported.stream == Stream(steps=100, state={"h": "hn"})
     assert len(exported.input_buffers()) == 200
     check(exported, 0.5)
@@ -72,23 +73,18 @@ def test_sizes_of_a_file_with_a_state_share_its_weights(tmp_path: Path):
     """A size's graph lies in the folder that all sizes share, and calibration runs it there."""
     sweep = {"batch": (1, 2)}
     file = str(recurrent(tmp_path / "m.onnx"))
-    for exported in obtain_all([Request(model=file, batch=size, steps=50, sweep=sweep) for size in (1, 2)]):
+    how: dict[str, Any] = {"model": file, "state": STATE, "steps": 50, "sweep": sweep}
+    for exported in obtain_all([Request(batch=size, **how) for size in (1, 2)]):
         assert isinstance(exported, ExportedModel), exported
         assert exported.shared
         check(exported, 0.5)
         assert any(one["h"].any() for one in exported.calibration())
 
 
-def test_none_turns_it_off(tmp_path: Path):
-    exported = obtain(str(recurrent(tmp_path / "m.onnx")), {}, 1, state={})
-    assert (exported.stream, len(exported.input_buffers())) == (None, 8)
-    assert not any(one["h"].any() for one in exported.input_buffers())
-
-
 @pytest.mark.parametrize(("keeps", "grows"), [(0.5, False), (1.0, True)])
 def test_what_a_precision_explains_grows_as_errors_do(keeps: float, grows: bool, tmp_path: Path):
     """A state that is halved forgets an error, one that adds up keeps all of them."""
-    exported = obtain(str(recurrent(tmp_path / "m.onnx", keeps)), {}, 1, steps=50)
+    exported = obtain(str(recurrent(tmp_path / "m.onnx", keeps)), {}, 1, state=STATE, steps=50)
     assert exported.stream
     bounds = [exported.up_to(step).error_bounds for step in exported.stream.marks]
     for precision in ("fp32", "bf16", "int8-dynamic"):
@@ -97,7 +93,7 @@ def test_what_a_precision_explains_grows_as_errors_do(keeps: float, grows: bool,
     assert ((bounds[2]["bf16"] or 0) > 1.7 * (bounds[1]["bf16"] or 1)) is grows, bounds
 
 
-def test_a_state_that_is_none_after_all_is_dropped_unless_it_was_asked_for(tmp_path: Path):
+def test_a_state_that_is_none_after_all_is_refused(tmp_path: Path):
     """The file doesn't tell the shape of the output, which is another one."""
     nodes = [
         helper.make_node("Add", ["x", "h"], ["y"]),
@@ -105,8 +101,6 @@ def test_a_state_that_is_none_after_all_is_dropped_unless_it_was_asked_for(tmp_p
     ]
     ends = [value("x", (1, 4)), value("h", (1, 4))], [value("y", (1, 4)), value("hn", None)]
     path = str(write(tmp_path / "m.onnx", nodes, *ends))
-    exported = obtain(path, {}, 1)
-    assert (exported.stream, len(exported.input_buffers())) == (None, 8)
     with pytest.raises(UsageError, match=r"input h is float32\[1, 4\] and output hn is float32\[1, 8\]"):
         obtain(path, {}, 1, state={"h": "hn"})
 
@@ -119,17 +113,17 @@ def saved(path: Path, arrays: Mapping[str, Any]) -> Path:
 def test_rows_are_the_calls_of_clips_and_states_may_be_given(tmp_path: Path):
     rows = RNG.standard_normal((45, 4)).astype(np.float32)
     path, data = str(recurrent(tmp_path / "m.onnx")), saved(tmp_path / "d.npz", {"x": rows})
-    exported = obtain(path, {}, 1, inputs_npz=data, steps=20)
+    exported = obtain(path, {}, 1, inputs_npz=data, state=STATE, steps=20)
     assert np.array_equal(np.concatenate([one["x"] for one in exported.input_buffers()]), rows[:40])
     check(exported, 0.5)
     begun = saved(tmp_path / "b.npz", {"x": rows, "h": np.full((1, 4), 2, np.float32)})
-    check(obtain(path, {}, 1, inputs_npz=begun, steps=20), 0.5, 2.0)
+    check(obtain(path, {}, 1, inputs_npz=begun, state=STATE, steps=20), 0.5, 2.0)
 
 
 def test_rows_of_a_batch_are_of_as_many_clips(tmp_path: Path):
     rows = np.arange(120).reshape(-1, 1) * np.ones((1, 4), np.float32)
     data = saved(tmp_path / "d.npz", {"x": rows.astype(np.float32)})
-    exported = obtain(str(recurrent(tmp_path / "m.onnx")), {}, 2, inputs_npz=data, steps=20)
+    exported = obtain(str(recurrent(tmp_path / "m.onnx")), {}, 2, inputs_npz=data, state=STATE, steps=20)
     first = [one["x"][:, 0].tolist() for one in exported.input_buffers()]
     assert first[:2] == [[0, 20], [1, 21]]
     assert first[20:22] == [[40, 60], [41, 61]]
@@ -139,7 +133,7 @@ def test_rows_of_a_batch_are_of_as_many_clips(tmp_path: Path):
 def test_clips_stay_whole_where_a_metric_scores_them(tmp_path: Path):
     rows = RNG.standard_normal((410, 4)).astype(np.float32)
     data = saved(tmp_path / "d.npz", {"x": rows})
-    how = {"inputs_npz": data, "steps": 10, "scored": "outputs"}
+    how = {"inputs_npz": data, "state": STATE, "steps": 10, "scored": "outputs"}
     exported = obtain(str(recurrent(tmp_path / "m.onnx")), {}, 1, **how)
     report = exported.report()
     assert report
@@ -161,9 +155,14 @@ def test_clips_stay_whole_where_a_metric_scores_them(tmp_path: Path):
         ({"state": {"z": "hn"}}, "input in --state"),
         ({"state": {"h": "y"}}, r"input h is float32\[1, 4\] and output y is float32\[1, 3\]"),
         ({"state": {"h": "hn"}, "inputs_npz": "x"}, "--state needs --stream N"),
-        ({"steps": 100, "inputs_npz": "x"}, "--stream 100 takes a clip of 100 rows, 100 in all; the data hold 40"),
-        ({"steps": 10, "inputs_npz": "wrong"}, r"state 'h': expected float32\[1, 4\], its value when a clip begins"),
-        ({"inputs_npz": "x"}, "expected inputs .*; if a call gives the next one its h, add --stream N"),
+        (
+            {"state": STATE, "steps": 100, "inputs_npz": "x"},
+            "--stream 100 takes a clip of 100 rows.* hold 40",
+        ),
+        (
+            {"state": STATE, "steps": 10, "inputs_npz": "wrong"},
+            r"state 'h': expected float32\[1, 4\], its value when",
+        ),
         ({"steps": 10**9}, "--stream 1000000000 takes"),
     ],
 )
@@ -197,7 +196,7 @@ def test_a_torch_module_hands_on_its_state_too(tmp_path: Path, own_cache: Path):
         "    return Net(), (torch.randn(1, 4), torch.ones(1, 4))\n",
         encoding="utf-8",
     )
-    exported = obtain(f"{tmp_path / 'net.py'}:make", {}, 1, steps=12)
+    exported = obtain(f"{tmp_path / 'net.py'}:make", {}, 1, state=STATE, steps=12)
     assert exported.stream == Stream(steps=12, state={"h": "hn"})
     sets, outputs = exported.input_buffers(), exported.reference_outputs()
     assert (sets[0]["h"] == 1).all()
@@ -212,5 +211,5 @@ def test_float_types_are_those_of_the_inputs(tmp_path: Path):
     half = TensorProto.FLOAT16
     nodes = [helper.make_node("Add", ["x", "h"], ["hn"]), helper.make_node("Relu", ["hn"], ["y"])]
     ends = [[value(name, (1, 4), half) for name in names] for names in (("x", "h"), ("y", "hn"))]
-    exported = obtain(str(write(tmp_path / "m.onnx", nodes, *ends)), {}, 1, steps=5)
+    exported = obtain(str(write(tmp_path / "m.onnx", nodes, *ends)), {}, 1, state=STATE, steps=5)
     assert {one["h"].dtype.name for one in exported.input_buffers()} == {"float16"}

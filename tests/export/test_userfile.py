@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 from pathlib import Path
 from typing import Any
@@ -553,45 +552,10 @@ def reshaping(path: Path, *sizes: int, out: Shape = ("batch", None)) -> Path:
     return write(path, nodes, [value("x", ("batch", 4, 3))], [value("y", out)], weights)
 
 
-def test_rows_that_read_each_other_at_a_larger_batch_are_told(tmp_path: Path):
-    def notes(path: Path, batch: int) -> tuple[str, ...]:
-        return take(path, tmp_path, batch=batch).notes
-
-    assert notes(reshaping(tmp_path / "m.onnx", -1, 4, 3), 4) == ()
-    fixed = reshaping(tmp_path / "m.onnx", 1, -1, 3)
-    assert notes(fixed, 1) == ()
-    (note,) = notes(fixed, 4)
-    assert re.match(r"the rows of a call mix: output 'y' of a row changes by [\d.]+ % of its size if the other 3", note)
-    assert note.endswith("a Reshape in the model has a fixed size: export it again, or use batch 1")
-
-
-def test_rows_that_are_one_at_a_larger_batch_are_told(tmp_path: Path):
-    nodes = [helper.make_node("Reshape", ["x", "sizes"], ["r"]), helper.make_node("ReduceMax", ["r"], ["y"], axes=[1])]
-    path = write(
-        tmp_path / "m.onnx", nodes, [value("x", ("n", 4))], [value("y", ("n", 1))], {"sizes": np.array([1, -1])}
-    )
-    (_, note) = take(path, tmp_path, batch=3).notes
-    assert note.startswith("the rows of a call mix: output 'y' has not one row for each of the 3.")
-
-
 def test_a_reshape_that_fails_at_a_larger_batch_is_explained(tmp_path: Path):
     path = reshaping(tmp_path / "m.onnx", 1, 4, 3)
     with pytest.raises(ModelError, match="At batch 4 a Reshape in the file may have a fixed size: export the file"):
         take(path, tmp_path, batch=4)
-
-
-def test_states_with_layers_first_and_rounding_by_the_whole_call_are_no_mixed_rows(tmp_path: Path):
-    inputs = [value("x", ("batch", 4)), value("h", (2, "batch", 4))]
-    sums = [helper.make_node("ReduceSum", ["x"], ["s"], keepdims=0), helper.make_node("Add", ["h", "s"], ["hn"])]
-    outputs = [value("y", ("batch", 4)), value("hn", (2, "batch", 4))]
-    path = write(tmp_path / "m.onnx", [helper.make_node("Relu", ["x"], ["y"]), *sums], inputs, outputs)
-    assert not any("rows of a call mix" in note for note in take(path, tmp_path, batch=2, state={}).notes)
-    nodes = [
-        helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "scale", "zero"]),
-        helper.make_node("DequantizeLinear", ["q", "scale", "zero"], ["y"]),
-    ]
-    path = write(tmp_path / "q.onnx", nodes, inputs[:1], outputs[:1])
-    assert not any("rows of a call mix" in note for note in take(path, tmp_path, batch=2).notes)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import pytest
 from shootout.core.clock import Deadline
 from shootout.core.contract import NotRunKind
 from shootout.core.errors import SkippedArm
-from shootout.core.exported.calls import Work
 from shootout.core.exported.client import read_progress
 from shootout.core.messages import ExportProgress
 from shootout.models.onnx import effort
@@ -30,18 +29,6 @@ class Left(Deadline):
 
 def limited(plan_s: float, limit_s: float, report: Path | None = None) -> Effort:
     return Effort("big.onnx", limit=Left(limit_s), plan=Left(plan_s), report=report)
-
-
-def work(flops: float | None) -> Work:
-    return Work(
-        flops=flops,
-        elementwise_ops=0,
-        weight_bytes=0,
-        input_bytes=0,
-        output_bytes=0,
-        activation_bytes=0,
-        widest_bytes=0,
-    )
 
 
 def test_all_of_it_is_made_where_there_is_time():
@@ -67,15 +54,6 @@ def test_one_that_has_no_time_for_the_fewest_gives_up_with_what_it_would_take():
     ) as found:
         limited(10, 30).buffers(8, 10.0)
     assert found.value.why.kind is NotRunKind.NOT_REACHED
-
-
-def test_operations_tell_before_the_first_call(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(effort, "product_rate", lambda: 1e11)
-    with pytest.raises(SkippedArm, match=r"takes 3 min at least"):
-        limited(10, 30).foresee(8, work(2e12))
-    limited(10, 300).foresee(8, work(2e12))
-    limited(10, 30).foresee(8, work(None))
-    limited(10, 30).foresee(8, None)
 
 
 def test_an_error_is_predicted_only_while_one_like_it_fits(monkeypatch: pytest.MonkeyPatch):

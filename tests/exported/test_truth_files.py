@@ -82,7 +82,7 @@ def test_truth_that_does_not_fit_is_refused(tmp_path: Path, arrays: dict[str, np
 )
 def test_a_file_of_another_kind_is_told_what_is_taken(tmp_path: Path, name: str, fix: str):
     (tmp_path / name).write_text('{"000": [[1, 2, 3, 4, 0]]}')
-    for look in (lambda path: truth_files.check(path, {3}), truth_files.read, truth_files.describe):
+    for look in (lambda path: truth_files.check(path, {3}), truth_files.read):
         with pytest.raises(UsageError) as caught:
             look(tmp_path / name)
         taken = "data are taken as .npz, .npy, .parquet or a folder of .npy files"

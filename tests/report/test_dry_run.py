@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 from rich.console import Console
 from support.kept_screen import hold
 from support.onnx_made import value, write
@@ -58,32 +58,6 @@ def text(found: Plan, max_time_s: float | None = None, policy: str = "") -> list
     return [line.rstrip() for line in captured.get().splitlines()]
 
 
-@pytest.mark.parametrize(
-    ("lengths", "hint"),
-    [
-        ([4, 5, 6, 6, 7, 8, 9, 32], "mask has 9.62 ones in 32 on average"),
-        ([32] * 8, ""),
-        ([32] * 7 + [20], ""),
-    ],
-)
-def test_rows_that_are_mostly_padding_have_a_hint_with_a_command_for_their_lengths(
-    tmp_path: Path, lengths: list[int], hint: str
-):
-    path = write(
-        tmp_path / "m.onnx",
-        [helper.make_node("Mul", ["ids", "mask"], ["y"])],
-        [value(name, ("batch", "tokens"), TensorProto.INT64) for name in ("ids", "mask")],
-        [value("y", ("batch", "tokens"), TensorProto.INT64)],
-    )
-    data, mask = tmp_path / "d.npz", np.arange(32) < np.array(lengths)[:, None]
-    np.savez(data, ids=np.full((8, 32), 3), mask=mask.astype(np.int64))
-    given = " ".join(text(planned(model=str(path), targets=("numpy",), inputs=str(data))))
-    assert f"tokens=32: the size of the rows of {data}" in given
-    command = f"shootout run {path} --mix tokens=5:25,6:25,8:25,32:25"
-    assert (f"{hint}; to time such lengths, by drawn inputs: {command}" in given) is bool(hint)
-    assert ("on average" in given) is bool(hint)
-
-
 def test_a_grid_of_a_hundred_groups_is_told_by_its_axes():
     grid = of_a_grid()
     assert len({group.record.name for group in grid.groups}) == len(grid.groups) == 110
@@ -95,7 +69,7 @@ def test_a_grid_of_a_hundred_groups_is_told_by_its_axes():
 
 
 def test_time_is_restarts_times_arms_times_a_round_and_a_start(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(effort, "product_rate", lambda: 1e12)  # calls take next to nothing, whatever the machine does
+    monkeypatch.setattr(effort, "PRODUCTS_S", 1e12)  # calls take next to nothing
     one, many = planned(), planned(batch=tuple(range(1, 31)))
     assert dry_run.least_seconds(many) == pytest.approx(30 * dry_run.least_seconds(one), rel=0.3)
     told = planned(goal="baseline")
@@ -214,7 +188,7 @@ def encoder(path: Path, width: int, tokens: int) -> Path:
 def test_times_and_the_disk_follow_from_the_bytes_of_weights_and_the_operations_of_a_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(effort, "known_rate", lambda: 1e9)
+    monkeypatch.setattr(effort, "PRODUCTS_S", 1e9)
 
     def told(width: int, tokens: int, max_time_s: float | None = None) -> dict[str, Any]:
         model = str(encoder(tmp_path / f"{width}-{tokens}.onnx", width, tokens))
@@ -228,7 +202,7 @@ def test_times_and_the_disk_follow_from_the_bytes_of_weights_and_the_operations_
     for step in ("export_s", "restart_s"):
         assert small[step] < long[step], "a call of 26 ms, and one of a microsecond"
     assert small["export_s"] <= heavy["export_s"]
-    monkeypatch.setattr(effort, "known_rate", lambda: 2e8)
+    monkeypatch.setattr(effort, "PRODUCTS_S", 2e8)
     assert told(64, 40_000, 60.0)["export_s"] < told(64, 40_000, 600.0)["export_s"], "two input sets in place of all"
 
 
@@ -249,7 +223,6 @@ def write_files() -> None:
     weights = {"k": np.zeros((4, 3, 3, 3), np.float32)}
     write(Path("picture.onnx"), pictures, [value("x", (None, 3, "h", 10))], [value("y", None)], weights)
     np.savez("rows.npz", x=np.zeros((4, 3, 10, 10), np.float32), labels=np.arange(4))
-    np.savez("small.npz", x=np.zeros((4, 3, 9, 9), np.float32))
     states = [helper.make_node("Add", ["x", "h"], ["hn"]), helper.make_node("Relu", ["hn"], ["y"])]
     ends = [value("x", (1, 4)), value("h", (1, 4))], [value("y", (1, 4)), value("hn", (1, 4))]
     write(Path("state.onnx"), states, *ends)
@@ -266,10 +239,8 @@ SCREENS: dict[str, Callable[[], list[str]]] = {
     "a file": lambda: text(planned(**PICTURE)),
     "rows": lambda: text(planned(**PICTURE, inputs="rows.npz")),
     "rows, and static quantization": lambda: text(planned(**STATIC)),
-    "calibration that does not fit": lambda: text(planned(**PICTURE, calibration="small.npz")),
-    "a state by its names": lambda: text(planned(**STATE)),
     "a state that is given": lambda: text(planned(**STATE, state={"h": "hn"}, stream=7)),
-    "no state": lambda: text(planned(**STATE, state="none")),
+    "no state": lambda: text(planned(**STATE)),
     "a grid": lambda: text(of_a_grid()),
     "turns": lambda: text(planned(scenario=("sustained",), batch=(1, 8), sustained_s=1_440.0)),
     "more turns": lambda: text(planned(scenario=("sustained",), max_restarts=6)),
@@ -282,8 +253,7 @@ SCREENS: dict[str, Callable[[], list[str]]] = {
 
 
 def test_what_is_told_of_a_plan_is_what_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    for rate in ("known_rate", "product_rate"):
-        monkeypatch.setattr(effort, rate, lambda: 1e6)
+    monkeypatch.setattr(effort, "PRODUCTS_S", 1e6)
     monkeypatch.chdir(tmp_path)
     write_files()
     told = "\n".join("\n".join([f"== {name}", *show(), ""]) for name, show in SCREENS.items())

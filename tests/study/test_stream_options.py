@@ -25,7 +25,6 @@ def made(**fields: Any) -> Study:
         (["h=hn"], {"h": "hn"}),
         (["h=hn", "c=cn"], {"h": "hn", "c": "cn"}),
         (["h=hn, c=cn"], {"h": "hn", "c": "cn"}),
-        (["none"], {}),
     ],
 )
 def test_states_are_read(texts: list[str], state: dict[str, str]):
@@ -61,7 +60,6 @@ def test_what_makes_no_clip_is_refused(words: dict[str, str], says: str):
 
 
 def test_a_study_file_says_the_same():
-    assert made(state="none").state == {}
     assert made(state={"h": "hn"}, stream=50, chunk_ms=32).stream == 50
     with pytest.raises(UsageError, match="stream is 0"):
         made(stream=0)
@@ -74,7 +72,6 @@ def test_what_was_asked_for_is_exported_and_given_again(tmp_path: Path):
     assert (asked.state, asked.steps) == ({"h": "hn", "c": "cn"}, 50)
     assert study.given == {"state": {"h": "hn", "c": "cn"}, "stream": 50, "chunk_ms": 32.0}
     assert reproduce.write_given(study.given) == [("--state", "h=hn,c=cn"), ("--stream", "50"), ("--chunk", "32ms")]
-    assert reproduce.write_given(made(state={}).given) == [("--state", "none")]
     assert made().given == {}
 
 

@@ -11,7 +11,6 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from shootout import models
 from shootout.core import backends
 from shootout.core.build.builder import leading_of, needs_of
 from shootout.core.build.preparation import expected_s
@@ -37,8 +36,11 @@ from shootout.core.host.placement import lanes, lanes_near
 from shootout.core.scenario import Terms, scenario_of
 from shootout.core.stats.verdicts import LEAST_RESTARTS
 from shootout.core.study.plan import Plan, PlannedGroup
-from shootout.core.study.points import describe, metric_of, rows_of
+from shootout.core.study.points import describe, metric_of
 from shootout.core.units import counted, size, span
+from shootout.models.onnx.effort import ModelSize
+from shootout.models.sources import preview
+from shootout.models.sources.preview import Preview
 from shootout.tell.notes import Reason, fold_reasons
 
 EXPORT_S = 1.0
@@ -48,7 +50,6 @@ LONG_CHECKS = 5
 """Long calls of an arm between its blocks, that check that it still computes."""
 LEAST_DISK_BYTES = 10**8
 """Less isn't worth a line."""
-SHOWN_OPERATORS = 6
 SHOWN_GROUPS = 12
 """More groups than this are shown by their axes; `--json` has them all."""
 
@@ -81,7 +82,7 @@ def foresee(planned: Plan, max_time_s: float | None = None) -> list[Foresight]:
 
 
 def _foresee_group(planned: Plan, group: PlannedGroup, max_time_s: float | None) -> Foresight:
-    size = models.foresee_size(group.request, group.weight_bytes)
+    size = preview.size_of(group.request, group.weight_bytes)
     building = [arm for arm in group.building if not arm.control]
     export_s, sets = _foresee_exports(planned, group, size, max_time_s)
     return Foresight(
@@ -100,14 +101,14 @@ def profile_s(arm: Arm, call_s: float) -> float:
 
 
 def _foresee_exports(
-    planned: Plan, group: PlannedGroup, size: models.ModelSize, max_time_s: float | None
+    planned: Plan, group: PlannedGroup, size: ModelSize, max_time_s: float | None
 ) -> tuple[float, int]:
     """Return the seconds of a group's exports, and for how many input sets there is time."""
     building = [arm for arm in group.building if not arm.control]
     consumed = [describe(arm.target.backend)[0].consumes for arm in building]
     if all(Artifact.NONE in one for one in consumed):
         return (EXPORT_S if building else 0.0), size.sets
-    return models.foresee_export(
+    return preview.foresee_export(
         group.request,
         size,
         needs_of(planned.groups),
@@ -117,9 +118,7 @@ def _foresee_exports(
     )
 
 
-def _restart_s(
-    planned: Plan, group: PlannedGroup, size: models.ModelSize, sets: int, max_time_s: float | None
-) -> float:
+def _restart_s(planned: Plan, group: PlannedGroup, size: ModelSize, sets: int, max_time_s: float | None) -> float:
     """Estimate the seconds of one restart: its arms load side by side and play one by one."""
     lanes_there = len(lanes_near(planned.placement))
     calls_s = {arm.label: size.call_s / max(arm.cpus, 1) for arm in group.playing}
@@ -168,12 +167,7 @@ def preparing_s(planned: Plan, max_time_s: float | None = None) -> float:
     """Estimate the seconds of exports and builds with an empty cache; builds go side by side."""
     groups = foresee(planned, max_time_s)
     builds_s = [seconds for one in groups for seconds in one.builds_s]
-    return _exports_s(groups) + max(sum(builds_s) / len(lanes(planned.placement)), *builds_s, 0.0)
-
-
-def _exports_s(groups: Sequence[Foresight]) -> float:
-    """Sum the exports, of which all but the first find torch imported."""
-    return sum(one.export_s for one in groups) - sum(models.spared_s(one.export_s) for one in groups[1:])
+    return sum(one.export_s for one in groups) + max(sum(builds_s) / len(lanes(planned.placement)), *builds_s, 0.0)
 
 
 def _count_fewest(planned: Plan, group: PlannedGroup) -> int:
@@ -244,7 +238,6 @@ def as_data(planned: Plan, max_time_s: float | None = None, policy: Mapping[str,
         "threads": planned.placement.threads,
         "axes": {name: list(values) for name, values in varied(planned.groups).items()},
         "mix": asdict(mix) if (mix := planned.study.value_of("mix")) else None,
-        **_describe_data(planned),
         "cells": len(_list_arms(planned.groups)),
         "goal": planned.study.aims_at,
         "policy": dict(policy) if policy else None,
@@ -253,7 +246,7 @@ def as_data(planned: Plan, max_time_s: float | None = None, policy: Mapping[str,
         "estimate_s": round(least_seconds(planned, max_time_s), 1),
         "most_s": round(most_seconds(planned, max_time_s), 1),
         "prepare_s": round(preparing_s(planned, max_time_s), 1),
-        "export_s": round(_exports_s(foreseen), 1),
+        "export_s": round(sum(one.export_s for one in foreseen), 1),
         "build_s": round(sum(sum(one.builds_s) for one in foreseen), 1),
         "restart_s": round(foreseen[0].restart_s, 1),
         "memory_bytes": needed_bytes(planned),
@@ -267,7 +260,7 @@ def as_data(planned: Plan, max_time_s: float | None = None, policy: Mapping[str,
     }
 
 
-def _group_data(planned: Plan, group: PlannedGroup, model: models.Preview | None) -> dict[str, Any]:
+def _group_data(planned: Plan, group: PlannedGroup, model: Preview | None) -> dict[str, Any]:
     return {
         "name": group.record.name,
         "model": model and asdict(model),
@@ -304,7 +297,6 @@ def render(planned: Plan, max_time_s: float | None = None, policy: str = "") -> 
     lines = _list_groups(planned) if len(planned.groups) <= SHOWN_GROUPS else _as_grid(planned)
     end = [
         *(str(group.arrivals) for group in planned.groups if group.arrivals),
-        *_tell_rows(planned),
         *([policy] if policy else []),
         _tell_measured(planned),
         _tell_time(planned, max_time_s),
@@ -315,38 +307,21 @@ def render(planned: Plan, max_time_s: float | None = None, policy: str = "") -> 
     return Group(*map(Text, [*lines, *end]))
 
 
-def _preview_models(planned: Plan) -> list[models.Preview]:
+def _preview_models(planned: Plan) -> list[Preview]:
     """Describe the model of each of the first groups."""
-    return [models.preview(group.request) for group in planned.groups[:SHOWN_GROUPS]]
+    return [preview.preview(group.request) for group in planned.groups[:SHOWN_GROUPS]]
 
 
-def _describe_model(model: models.Preview) -> list[str]:
-    lines = [f"input {sample.text}{_tell_shape(sample)}, {sample.filled}" for sample in model.inputs]
-    lines += [f"note: {note}" for note in model.notes]
-    data = [f"{counted(model.buffers, 'input set')} to rotate through"] if model.buffers else []
-    if model.steps:
-        data = [f"a stream: clips of {counted(model.steps, 'call')}"]
-    if model.calibration:
-        data.append(f"calibration where something is quantized: {model.calibration}")
-    lines += ["; ".join(data)] if data else []
+def _describe_model(model: Preview) -> list[str]:
     facts = [f"{model.parameter_count:,} parameters"] if model.parameter_count is not None else []
     facts += [f"{model.flops / 1e9:.3g} GFLOP a call"] if model.flops else []
-    if model.operators:
-        most = [f"{name} {count}" for name, count in list(model.operators.items())[:SHOWN_OPERATORS]]
-        left = len(model.operators) - len(most)
-        kinds = ", ".join([*most, *([f"{left} other kinds"] if left else [])])
-        facts.insert(0, f"{counted(sum(model.operators.values()), 'operation')} ({kinds})")
+    lines = [*(f"input {told}" for told in model.inputs), *(f"note: {note}" for note in model.notes)]
     return [*lines, *(["; ".join(facts)] if facts else [])]
-
-
-def _tell_shape(sample: models.InputPreview) -> str:
-    shape = f"[{', '.join(map(str, sample.shape))}]"
-    return "" if sample.text.endswith(shape) else f" as {shape}"
 
 
 def _list_groups(planned: Plan) -> list[str]:
     lines: list[str] = []
-    told: models.Preview | None = None
+    told: Preview | None = None
     for group, model in zip(planned.groups, _preview_models(planned), strict=True):
         lines.append(f"{group.record.name}")
         lines += [f"  {line}" for line in _describe_model(model)] if model != told else []
@@ -377,17 +352,6 @@ def _as_grid(planned: Plan) -> list[str]:
         why = next(iter(out[0].skips.values()))
         lines.append(f"  nothing can run in {len(out):,} groups, such as {out[0].record.name}: {why.reason}")
     return [*lines, _tell_restarts(planned, groups)]
-
-
-def _tell_rows(planned: Plan) -> list[str]:
-    """List what the user's own data hold."""
-    return [f"{name}: {told}" for name, told in _describe_data(planned).items() if told]
-
-
-def _describe_data(planned: Plan) -> dict[str, str]:
-    """Describe the user's rows and the truth of them, "" for none."""
-    given = rows_of(planned.study)
-    return dict(zip(("rows", "truth"), models.describe_data(given.inputs, given.truth), strict=True))
 
 
 def _tell_measured(planned: Plan) -> str:

@@ -39,7 +39,7 @@ from shootout.core.scenario import scenario_of
 from shootout.core.study.target import own_words
 from shootout.core.units import span
 from shootout.core.worker.process import WorkerProcess, log_name
-from shootout.models import find_owner
+from shootout.models.onnx.layers import find_owner
 from shootout.tell import registered, reproduce
 from shootout.tell.paired import ask_drop
 

@@ -15,12 +15,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import IO, Any
 
-from shootout import models
 from shootout.core import backends
 from shootout.core.exported.model import sha256
 from shootout.core.install import SENT
 from shootout.core.plugins import folder_of
 from shootout.core.study.schema import Study
+from shootout.models.sources import packing
 from shootout.tell.delivery import FLEET, Contents
 
 
@@ -78,7 +78,7 @@ def pack(study: Study, *, weights: bool = True) -> Parcel:
     Raises:
         UsageError: a file that it names isn't there.
     """
-    files, fields = models.pack_files(study, weights=weights)
+    files, fields = packing.pack_files(study, weights=weights)
     return replace(pack_package(), files=files, fields=fields)
 
 

@@ -25,8 +25,8 @@ from shootout.core.exported.fidelity import compare
 from shootout.core.exported.model import ExportedModel, ReportRows
 from shootout.core.messages import Scores
 from shootout.core.scoring import MetricSpec
-from shootout.models import Layer
 from shootout.models.metrics.scoring import score_rows
+from shootout.models.onnx.layers import Layer
 from shootout.tell.paired import compare_means
 
 if TYPE_CHECKING:

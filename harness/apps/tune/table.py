@@ -28,7 +28,7 @@ from shootout.apps.tune.settings import describe_setting
 from shootout.core.contract import Arm, NotRunKind, short
 from shootout.core.exported.model import TOO_FEW
 from shootout.core.units import duration, size, span
-from shootout.models import names_in_notes
+from shootout.models.onnx.layers import names_in_notes
 from shootout.tell import reproduce, table
 from shootout.tell.columns import Cell, error_of, fits, make_table, stack_tables
 from shootout.tell.document import SCHEMA, Finding, Ratio, Row, as_json

@@ -158,7 +158,8 @@ class Request:
         sweep: the least and the largest of each size that varies in the study, by parameter or `batch`: one export with
             these axes open is shared by all sizes, if there can be one (see `models.sources.open_axes`).
         is_open: it is that export, of no size by itself.
-        state: by input of a user's model, the output that is its value in the next call; None: goes by their names.
+        state: by input of a user's model, the output that is its value in the next call; None: calls
+            hand nothing on.
         steps: calls of a clip, after which states begin anew; 0: the usual ones, or the data are no clips.
         content: what it is made of.
         base: what this is made from: of a variant with quantized weights the plain model, of a file that races its

@@ -24,7 +24,6 @@ from shootout.core import plugins
 from shootout.core.constants import BATCH, MAX_CALL_S, MAX_RESTARTS, MAX_RESTARTS_IN_TIME, USUAL_SCENARIO
 from shootout.core.contract import Device, Precision, Value
 from shootout.core.errors import UsageError, unknown
-from shootout.core.exported.calls import OFF
 from shootout.core.host.store import without_home
 from shootout.core.scenario import Scenario, StudyOption, find_scenario, scenario_names
 from shootout.core.stats.goals import read_goal
@@ -118,7 +117,7 @@ class Study(BaseModel):
         rows_by: what each row of these inputs belongs to (`models.data.truth_files`): rows of one count as one.
         max_drop: what the mean score of a target may lose against plain FP32's, in its unit, or `1%` of FP32's.
         min_agreement: of a metric without truth, the least mean agreement with the model's own FP32 outputs.
-        state: by input of a user's model, the output that is its value in the next call; None: goes by their names.
+        state: by input of a user's model, the output that is its value in the next call; None: there is none.
         stream: calls of a clip, with each of which the state begins anew; None: 100 if there is a state.
         calibration: the user's own calibration data.
         weights: of a transformers config: a file of them, or the folder.
@@ -163,7 +162,7 @@ class Study(BaseModel):
     rows_by: _Path | None = None
     max_drop: str | None = None
     min_agreement: str | None = None
-    state: Annotated[dict[str, str] | None, BeforeValidator(lambda given: {} if given == OFF else given)] = None
+    state: dict[str, str] | None = None
     stream: int | None = Field(default=None, ge=1)
     calibration: _Path | None = None
     weights: _Path | None = None
