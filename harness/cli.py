@@ -88,7 +88,7 @@ shootout gate model-1 --candidate new.onnx --slower 3% --same-proof
 shootout gate model-1 --candidate onnxruntime@new --python new=.venv-new/bin/python"""
 SENSITIVITY_EXAMPLES = """\
 shootout sensitivity model.onnx --calibration data.npz
-shootout sensitivity model.onnx --inputs data.npz --labels labels.npz --by block
+shootout sensitivity model.onnx --inputs data.npz --by block
 shootout sensitivity model.onnx --precision int8,fp8,bf16"""
 
 command = partial(declare, app)
@@ -373,7 +373,7 @@ def pack(
     SensitivityOptions,
     RACE,
     SENSITIVITY_EXAMPLES,
-    first="--precision --by --set --batch --inputs --labels --truth --metric --calibration --max-time --json",
+    first="--precision --by --set --batch --inputs --calibration --max-time --json",
     batch="Batch size.",
     max_time_s="Stop after 90s, 2m or 1h, the export included, with the figures so far. Default: measure all.",
 )

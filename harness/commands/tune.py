@@ -175,4 +175,4 @@ def _rank_mixes(wanted: TuningSearch, *, limit: Deadline, progress: ProgressDisp
             f"ranked {len(found.parts)} layers in {span(time.elapsed_s)}; --max-time left {found.unmeasured} unranked, "
             "which are never left in float: --fresh and more time rank them"
         )
-    return list_mixes(found.parts, (wanted.limits or {}).get(Limit.ERROR))
+    return list_mixes([part.layer for part in found.parts])

@@ -176,8 +176,8 @@ POLICY = Flag(
 )
 
 
-class DataOptions(TypedDict, total=False):
-    """Choose a model's sizes, and the data that go into it and score it."""
+class InputOptions(TypedDict, total=False):
+    """Choose a model's sizes, and the data that go into it."""
 
     parameters: Annotated[
         Mapping[str, int | float | str | bool | Sequence[int | float | str | bool]],
@@ -213,6 +213,30 @@ class DataOptions(TypedDict, total=False):
         ),
     ]
     calibration: Annotated[File, Flag(DATA, "NPZ", "Inputs to calibrate quantization with.")]
+    state: Annotated[
+        Mapping[str, str],
+        Flag(
+            DATA,
+            "INPUT=OUTPUT",
+            "Output that is an input's value in the next call: h=hn.",
+            several=True,
+            read=read_state,
+        ),
+    ]
+    stream: Annotated[
+        int,
+        Flag(
+            DATA,
+            "N",
+            "Calls of a clip, 100; the state begins anew with each clip. Rows of --inputs are clips of N calls.",
+            read=read_steps,
+        ),
+    ]
+
+
+class DataOptions(InputOptions, total=False):
+    """Choose these, and what scores the outputs."""
+
     labels: Annotated[
         File, Flag(DATA, "NPZ", "Class of each row of --inputs: short for --truth NPZ --metric accuracy.")
     ]
@@ -231,25 +255,6 @@ class DataOptions(TypedDict, total=False):
         File,
         Flag(
             DATA, "FILE", "Unit that each row of --inputs belongs to, such as its speaker; --metric counts a unit once."
-        ),
-    ]
-    state: Annotated[
-        Mapping[str, str],
-        Flag(
-            DATA,
-            "INPUT=OUTPUT",
-            "Output that is an input's value in the next call: h=hn.",
-            several=True,
-            read=read_state,
-        ),
-    ]
-    stream: Annotated[
-        int,
-        Flag(
-            DATA,
-            "N",
-            "Calls of a clip, 100; the state begins anew with each clip. Rows of --inputs are clips of N calls.",
-            read=read_steps,
         ),
     ]
 
@@ -392,7 +397,7 @@ class GateOptions(RaceOptions, total=False):
     max_error: Annotated[float, TOLERATED]
 
 
-class SensitivityOptions(DataOptions, total=False):
+class SensitivityOptions(InputOptions, total=False):
     """Give the options of `shootout sensitivity`."""
 
     precision: Annotated[

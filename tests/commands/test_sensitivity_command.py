@@ -12,14 +12,11 @@ import pytest
 from rich.console import Console
 from support.console import here
 
-from shootout.apps.sensitivity.rounded import LayerSensitivity, PrecisionSensitivity, ScoreChange
+from shootout.apps.sensitivity.measure import LayerSensitivity, PrecisionSensitivity
 from shootout.apps.sensitivity.screen import MOST_LINES, render
-from shootout.commands import selection
-from shootout.commands.sensitivity import as_data, write_search
+from shootout.commands.sensitivity import as_data
 from shootout.core.contract import Precision
-from shootout.core.study import points
 from shootout.models.onnx.layers import Layer
-from shootout.tell.study_options import DEFAULT
 
 
 def layer(number: int) -> Layer:
@@ -38,15 +35,14 @@ def precision(*parts: LayerSensitivity, name: Precision = Precision.INT8, **more
     return PrecisionSensitivity(precision=name, by="layer", parts=parts, whole=whole, **more)
 
 
-def screen(*found: PrecisionSensitivity, then: str = "", columns: int = 140) -> str:
+def screen(*found: PrecisionSensitivity, columns: int = 140) -> str:
     console = Console(width=columns)
     with console.capture() as shown:
-        console.print(render(found, "net, batch 1", columns, then))
+        console.print(render(found, "net, batch 1", columns))
     return "".join(f"{line.rstrip()}\n" for line in shown.get().splitlines())
 
 
-SCORE = ScoreChange(name="accuracy", before=0.97, after=0.96, value=-0.01, low=-0.015, high=-0.003, rows=400)
-WORST = part(3, 21.0, noise_share=0.81, weights_db=40.0, activations_db=21.1, score=SCORE)
+WORST = part(3, 21.0, noise_share=0.81, weights_db=40.0, activations_db=21.1)
 NAMED = replace(part(4, 0.7), name="8", layers=(replace(layer(4), name="8"),))
 MANY = [part(number, 20.0 + number, noise_share=0.01) for number in range(MOST_LINES + 5)]
 SCREENS = {
@@ -75,42 +71,10 @@ def test_its_screens_are_those_that_are_kept():
     assert text == kept.read_text(encoding="utf-8"), "read the difference, then write it with SCREENS=write"
 
 
-ACCURACY = ScoreChange(name="accuracy", before=0.99, after=0.4, value=-0.5, low=-0.6, high=-0.4, rows=500)
-IOU = replace(ACCURACY, name="iou")
-
-
-@pytest.mark.parametrize(
-    ("given", "score", "limit"),
-    [
-        ({"inputs": "x.npz", "labels": "y.npz"}, ACCURACY, "--inputs x.npz --labels y.npz {} --max-drop 1%"),
-        (
-            {"inputs": "x.npz", "labels": "y.npz"},
-            replace(ACCURACY, rows=50),
-            "--inputs x.npz --labels y.npz {} --max-drop",
-        ),
-        ({"truth": "t.npz", "metric": "iou"}, IOU, "--truth t.npz --metric iou {} --max-drop 1%"),
-        ({"metric": "iou"}, IOU, "{} --max-error 0.033"),
-        ({"inputs": "x.npz"}, None, "--inputs x.npz {} --max-error 0.033"),
-    ],
-)
-def test_the_last_line_is_the_command_that_searches_for_the_mix(given: dict[str, str], score: Any, limit: str):
-    chosen = selection.choose(DEFAULT, {"model": "digits"})
-    (point,) = points.points(chosen)
-    found = precision(part(3, 0.7), part(0, 30.0), whole=part(9, 0.7, score=score), without_worst=part(9, 35.7))
-    command = write_search([found], chosen.model_copy(update=given), point)
-    words = limit.format("--backends onnxruntime,openvino --precision int8")
-    assert command.startswith(f"shootout tune --model digits --batch 1 --threads 1 {words}")
-    assert [*filter(None, screen(found, then=command, columns=200).splitlines())][-1].strip() == command
-    bf16 = precision(part(3, 0.7), part(0, 30.0), name=Precision.BF16)
-    assert write_search([bf16], chosen, point) == "", "no backend leaves a layer in float by its number"
-    assert "--precision int8" in write_search([bf16, found], chosen, point)
-
-
 def test_no_error_and_no_number_are_told_apart():
     one, other = (as_data([precision(part(0, db))], "net")["precisions"][0]["parts"][0] for db in (math.inf, -math.inf))
-    assert one["both"] == {"sqnr_db": None, "is_exact": True, "is_finite": True}
-    assert other["both"] == {"sqnr_db": None, "is_exact": False, "is_finite": False}
-    assert one["weights"] is None
+    assert (one["sqnr_db"], one["is_exact"], one["is_finite"]) == (None, True, True)
+    assert (other["sqnr_db"], other["is_exact"], other["is_finite"]) == (None, False, False)
     assert one["layers"][0] == {
         "number": 0,
         "name": "body.0.fc",
@@ -129,7 +93,7 @@ def test_json_has_every_layer(tmp_path: Path):
     assert [one["precision"] for one in done.data["precisions"]] == ["int8", "bf16"]
     for one in done.data["precisions"]:
         assert {found["layers"][0]["number"] for found in one["parts"]} == {0, 1, 2}
-        assert all(found["weights"] and found["activations"] and found["score"] for found in one["parts"])
+        assert all(found["weights_db"] and found["activations_db"] for found in one["parts"])
         assert math.fsum(found["noise_share"] for found in one["parts"]) == pytest.approx(1)
 
 
@@ -141,8 +105,6 @@ def test_json_has_every_layer(tmp_path: Path):
         (["--precision", "int8,int8"], "--precision names one twice, got int8,int8"),
         (["--by", "stage"], "unknown part in --by 'stage': known: block, layer"),
         (["--batch", "1,2"], "sensitivity looks at one model at a time: give one value for each --set, got 2 models"),
-        (["--truth", "truth.npz"], "truth (--truth) is for a metric: add one"),
-        (["--metric", "mea"], "mea"),
     ],
 )
 def test_what_cannot_be_measured_is_refused_before_anything_is_made(words: list[str], says: str, tmp_path: Path):

@@ -12,16 +12,14 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from support.onnx_made import value, write
 
-from shootout.apps.sensitivity.rounded import PrecisionSensitivity, Wanted, measure
+from shootout.apps.sensitivity.measure import PrecisionSensitivity, Wanted, measure
 from shootout.apps.sensitivity.screen import tell_answer
 from shootout.core.contract import Array, Artifact, Precision
 from shootout.core.errors import ModelError
 from shootout.core.exported.client import Request, obtain
 from shootout.core.exported.model import ExportedModel
-from shootout.core.scoring import MetricSpec
 from shootout.quantize.error_bounds import by_channel
 from shootout.quantize.layerwise.rounding import RoundableModel
-from shootout.tell.paired import compare_means
 
 ROWS, WIDTH, CLASSES, BATCH = 80, 32, 4, 4
 LARGE = 300.0
@@ -194,45 +192,6 @@ def test_a_weight_that_others_read_too_is_rounded_for_its_layer_alone(tmp_path: 
         assert np.allclose(rounded.run([one])[0]["y"], right, atol=1e-5)
 
 
-def test_the_accuracy_that_a_layer_costs_is_of_the_selection_rows(tmp_path: Path):
-    path, y = planted(tmp_path), np.random.default_rng(8).integers(0, CLASSES, ROWS)
-    np.savez(tmp_path / "labels.npz", labels=y)
-    exported = obtain(Request(model=str(path), inputs_npz=data(tmp_path), labels_npz=tmp_path / "labels.npz"))
-    part = one_of(exported, Precision.INT4, metric=MetricSpec(metric="accuracy")).parts[0]
-    rounded = RoundableModel(exported, Precision.INT4)
-    layers = [one for one in rounded.layers if one.layer == part.layer]
-    places = np.arange(1, ROWS, 2)  # every other row is of the report
-    right = []
-    for call in (rounded.call(), rounded.call(layers, layers)):
-        outputs = [call({"x": rows()[places[at : at + BATCH]]})["y"] for at in range(0, len(places), BATCH)]
-        right.append([float(one) for one in np.concatenate(outputs).argmax(axis=1) == y[places]])
-    change = compare_means(*right)
-    assert change is not None
-    assert part.score is not None
-    assert (part.score.value, part.score.low) == (pytest.approx(change.value), change.low)
-    assert (part.score.name, part.score.rows) == ("accuracy", ROWS // 2)
-    assert part.score.low is not None
-    assert part.score.high is not None
-    assert part.score.low < part.score.value < part.score.high
-
-
-@pytest.mark.parametrize("has_truth", [True, False])
-def test_a_metric_scores_the_same_rows(has_truth: bool, tmp_path: Path):
-    """Truth, or the model's own outputs without any."""
-    path, truth = planted(tmp_path), tmp_path / "truth.npz"
-    np.savez(truth, y=np.random.default_rng(9).standard_normal((ROWS, CLASSES)).astype(np.float32))
-    scored = "truth" if has_truth else "outputs"
-    exported = obtain(Request(model=str(path), inputs_npz=data(tmp_path), scored=scored))  # type: ignore[arg-type]
-    metric = MetricSpec(metric="mae", truth=str(truth) if has_truth else "")
-    parts = one_of(exported, Precision.INT4, metric=metric).parts
-    scores = [part.score for part in parts if part.score]
-    assert len(scores) == 4
-    assert {(score.name, score.rows, score.lower_is_better) for score in scores} == {("mae", ROWS // 2, True)}
-    assert all((score.before == 0.0) == (not has_truth) for score in scores)
-    assert all(score.value == pytest.approx(score.after - score.before) for score in scores)
-    assert all(score.low is not None and score.low < score.value < (score.high or 0) for score in scores)
-
-
 def test_a_state_carries_the_error_on(tmp_path: Path):
     weight = np.random.default_rng(10).standard_normal((WIDTH, WIDTH)).astype(np.float32) / 8
     nodes = [
@@ -277,7 +236,6 @@ def test_the_time_limit_leaves_parts_out_and_counts_them(net: ExportedModel):
     assert len(found.parts) == 1
     assert found.unmeasured == 3
     assert found.without_worst is None
-    assert found.parts[0].weights_db is None
     assert found.parts[0].noise_share is None, "a share of one in four tells nothing"
 
 

@@ -9,9 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shootout.apps.sensitivity import rounded as sensitivity
-from shootout.apps.sensitivity.measure import measure_sensitivity, rank_layers
-from shootout.apps.sensitivity.rounded import LayerSensitivity, Wanted
+from shootout.apps.sensitivity.measure import LayerSensitivity, Wanted, measure, measure_sensitivity, rank_layers
 from shootout.core.clock import Deadline
 from shootout.core.contract import Artifact
 from shootout.core.errors import NothingMeasured, UsageError
@@ -102,7 +100,7 @@ def test_asking_imports_no_framework():
 @pytest.mark.parametrize("reduced", [False, True])
 def test_layers_are_rounded_to_as_many_bits_as_the_shared_file_gets(reduced: bool, tmp_path: Path):
     (exported,) = exported_models(Request(model="digits", batch=2))
-    (found,) = sensitivity.measure(exported, Wanted(), reduced=reduced)
+    (found,) = measure(exported, Wanted(), reduced=reduced)
     for one in found.parts:
         others = [other.layer.number for other in found.parts if other is not one]
         source, target = exported.path(Artifact.ONNX), tmp_path / "one.onnx"

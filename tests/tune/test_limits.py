@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,12 +15,11 @@ from rich.console import Console
 from test_search import Machine, ground, plant, tune
 
 from shootout.apps.judge.decide.settings import judge_stage, read_limits
-from shootout.apps.sensitivity.rounded import LayerSensitivity
 from shootout.apps.tune import search, table
 from shootout.apps.tune.limits import list_schemes_for, refuse_unjudged
 from shootout.apps.tune.results import ALONE, CONFIRMED, TOGETHER, TuneOutcome, Tuning, name_row_files, read_tuning
 from shootout.apps.tune.search import TuningSearch
-from shootout.apps.tune.settings import apply_changes, describe_setting, list_changes, list_mixes, widen_floats
+from shootout.apps.tune.settings import apply_changes, describe_setting, list_changes, list_mixes
 from shootout.core.clock import Deadline
 from shootout.core.contract import Arm, NotRun, NotRunKind, Precision, Target
 from shootout.core.errors import UsageError
@@ -118,29 +116,6 @@ def test_if_nothing_keeps_the_limit_the_nearest_is_named(machine: Machine, tmp_p
     assert machine.ran == [ALONE]
 
 
-def test_a_mix_that_was_refused_is_tried_again_with_what_lies_before_its_layers(
-    machine: Machine, tmp_path: Path
-) -> None:
-    """A runtime may round what a layer in float reads, since the layer before writes it in integers."""
-    machine.scores = losing(both("", 40))
-    machine.refused = {"openvino:cpu:int8/float-1": 0.6, "openvino:cpu:int8/float-3": 0.7}
-    found = tune(machine, replace(asked(), mixes=("float-1", "float-3")), tmp_path / "out")
-    raced = [arm.target.scheme for arm in machine.plans[TOGETHER].groups[0].record.arms if arm.target.scheme]
-    assert raced == ["float-0.1", "float-2.3"]
-    (only,) = found.found.values()
-    assert only.conclusion.outcome is TuneOutcome.BETTER
-    assert str(only.ship.target) == "openvino:cpu:int8/float-0.1"
-    told = rendered(found)
-    assert [word in told for word in ("float-0.1", "float-3", "refused", "7.0e-1")] == [True] * 4
-
-
-def test_a_search_that_settles_nothing_more_widens_no_mix(machine: Machine, tmp_path: Path) -> None:
-    machine.refused = {"openvino:cpu:int8/float-1": 0.6}
-    machine.scores = losing({})
-    tune(machine, asked(), tmp_path / "out")
-    assert TOGETHER not in machine.ran, "the plain precision keeps the limit"
-
-
 def test_if_all_outputs_are_refused_that_is_the_answer_and_not_that_nobody_can_tell(
     machine: Machine, tmp_path: Path
 ) -> None:
@@ -156,28 +131,6 @@ def test_if_all_outputs_are_refused_that_is_the_answer_and_not_that_nobody_can_t
     told = " ".join(rendered(found).split())
     assert "what each precision gains and costs" in told
     assert "3.0e-1 refused" in told
-
-
-def test_a_search_that_was_cut_short_behind_refused_mixes_goes_on(machine: Machine, tmp_path: Path) -> None:
-    machine.refused = {f"openvino:cpu:int8{scheme}": 0.6 for scheme in ("", "/float-1", "/float-0.1")}
-    wanted = replace(asked(), mixes=("float-1",))
-    machine.refused.pop("openvino:cpu:int8/float-0.1")
-    machine.scores, machine.unfinished = losing(both("float-0.1", 40)), {TOGETHER}
-    assert not tune(machine, wanted, tmp_path / "out").complete
-    machine.unfinished = set()
-    found = tune(machine, wanted, tmp_path / "out")
-    assert machine.ran == [ALONE, TOGETHER, TOGETHER]
-    assert found.complete
-    (only,) = found.found.values()
-    assert only.conclusion.reason.startswith("1 faster setting over the limit, the nearest is int8/float-0.1: ")
-    assert only.conclusion.reason.endswith("; outputs of 2 settings refused, with errors of 60%")
-
-
-def test_a_scheme_is_widened_by_the_layer_before_each() -> None:
-    assert widen_floats("float-2") == "float-1.2"
-    assert widen_floats("shared+float-0.4") == "shared+float-0.3.4"
-    assert widen_floats("float-4to6") == "float-3to6"
-    assert [widen_floats(one) for one in ("float-0", "float-0to3", "", "shared")] == [""] * 4
 
 
 def test_without_a_limit_a_precision_is_tried_as_it_is_and_nothing_is_judged(machine: Machine, tmp_path: Path) -> None:
@@ -325,41 +278,16 @@ def test_a_limit_beside_another_precision_than_fp32_is_refused() -> None:
         search.make_search(study, [Precision.INT8], {Limit.DROP: 0.005})
 
 
-def layer(number: int, block: str, sqnr_db: float = 20.0) -> LayerSensitivity:
-    """A layer that alone errs by 10^(-sqnr_db / 20)."""
-    found = Layer(
-        number=number, name=f"{block}.{number}", operator="MatMul", node="", output="", weight="", block=block
-    )
-    return LayerSensitivity(name=found.name, layers=(found,), sqnr_db=sqnr_db, weight_bytes=1, flops_share=0.1)
+def layer(number: int, block: str) -> Layer:
+    return Layer(number=number, name=f"{block}.{number}", operator="MatMul", node="", output="", weight="", block=block)
 
 
 def test_the_worst_layers_and_the_worst_blocks_are_left_in_float_ever_more() -> None:
     order = [layer(number, block) for number, block in ((4, "b"), (0, "a"), (5, "b"), (1, "a"), (2, "c"), (3, "c"))]
-    assert {*list_mixes(order)} == {"float-4", "float-0.4", "float-4.5"}
+    assert list_mixes(order) == ["float-4", "float-0.4", "float-4.5"], "the fewest layers in float first"
     assert "float-0.1.4.5" in list_mixes([*order, layer(6, "d"), layer(7, "d")]), "at most half of them"
     assert list_mixes(order[:1]) == []
     assert list_mixes([]) == []
-
-
-def test_mixes_that_seem_to_keep_the_limit_are_built_first_and_needless_ones_last() -> None:
-    errors = [0.1, 0.04, *([0.003] * 14)]
-    order = [layer(number, f"{number}", -20 * math.log10(error)) for number, error in enumerate(errors)]
-    one, two, four, eight = "float-0", "float-0.1", "float-0to3", "float-0to7"
-    assert list_mixes(order, 0.03) == [two, one, four, eight], "0.041 with one, 0.011 with two"
-    assert list_mixes(order, 0.015) == [two, four, eight, one], "neither stays below half of the limit"
-    assert list_mixes(order, 0.5) == [one, two, four, eight]
-    assert list_mixes(order, 1e-4) == [eight, four, two, one], "all are over it, the nearest comes first"
-    assert list_mixes(order) == [one, two, four, eight], "half of 0.11, which all layers cause"
-
-
-def test_a_mix_that_leaves_nan_is_built_last() -> None:
-    order = [
-        layer(0, "0", -math.inf),
-        layer(1, "1", -math.inf),
-        *(layer(number, f"{number}") for number in range(2, 8)),
-    ]
-    assert list_mixes(order) == ["float-0.1", "float-0", "float-0to3"]
-    assert list_mixes(order, 0.3) == ["float-0.1", "float-0to3", "float-0"]
 
 
 def test_a_backend_is_asked_for_the_mixes_that_it_offers() -> None:

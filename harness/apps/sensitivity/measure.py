@@ -1,26 +1,31 @@
 """Measure the error that each layer or block of a model causes if it is rounded alone, the worst first.
 
+Ranges are calibrated once. Then each layer in turn is rounded by itself, and the model runs on its input buffers with
+all optimizations off, so that the figures are the model's and not some runtime's. They are compared with what the same
+graph gives without rounding.
+
 The work is done in a process of its own (`python -m shootout.apps.sensitivity.measure FOLDER PLACE PARENT_PID`), so
-that torch, ONNX Runtime and the code of the user's metric stay out of the caller's.
+that torch and ONNX Runtime stay out of the caller's.
 """
 
 from __future__ import annotations
 
 import json
-import os
+import math
 import sys
-from dataclasses import asdict, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import TypeAdapter
 
-from shootout.apps.sensitivity.rounded import PrecisionSensitivity, Wanted, measure
-from shootout.core.clock import Deadline
-from shootout.core.contract import Artifact
+from shootout.core.clock import Deadline, Stopwatch
+from shootout.core.contract import Artifact, Precision
 from shootout.core.errors import ModelError, NothingMeasured, ShootoutError, SkippedArm, UsageError
 from shootout.core.exported.client import obtain_all, workshop
+from shootout.core.exported.fidelity import compare
 from shootout.core.exported.model import ExportedModel, open_exported
 from shootout.core.exported.request import Request, error_from_json, error_to_json
 from shootout.core.host.child import ONE_THREAD, leave_with, run
@@ -29,6 +34,10 @@ from shootout.core.install import install
 from shootout.core.messages import Progress
 from shootout.core.schemes import parse
 from shootout.core.units import span
+from shootout.models.onnx.layers import Layer
+
+if TYPE_CHECKING:
+    from shootout.quantize.layerwise.rounding import RoundableLayer, RoundableModel
 
 WANTED, FOUND, TOLD = "wanted.json", "found.json", "told.txt"
 """The files in the process's folder: what to measure, the figures or the error, and how far it is."""
@@ -36,6 +45,87 @@ PLANS = 0.9
 """So much of the time is planned with; the figure that was begun last has the rest."""
 RANKING_PLANS = 0.5
 """A ranking plans with this part of its time, and is ended at its end."""
+PRECISIONS = (
+    Precision.INT8,
+    Precision.INT8_DYNAMIC,
+    Precision.INT4,
+    Precision.FP8,
+    Precision.FP16,
+    Precision.BF16,
+    Precision.TF32,
+)
+"""The precisions that a layer can be rounded to."""
+By = Literal["layer", "block"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Say what to measure.
+
+    Attributes:
+        precisions: of PRECISIONS.
+        by: what is rounded at once.
+        is_detailed: whether weights and activations are also rounded apart from each other, and all but the worst part.
+        limit_s: seconds after which no further figure is begun; None: no limit.
+    """
+
+    precisions: Sequence[Precision] = (Precision.INT8,)
+    by: By = "layer"
+    is_detailed: bool = False
+    limit_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerSensitivity:
+    """Hold what rounding a part of the model, all else in float, does to its outputs.
+
+    Attributes:
+        name: the layer's, or the block's.
+        layers: the layers that were rounded.
+        sqnr_db: signal to quantization noise of the outputs; inf: no error; -inf: NaN or infinity.
+        weights_db: the same with weights alone rounded; None: not measured, or the precision rounds none here.
+        activations_db: likewise.
+        noise_share: the noise among the sum of all parts' noises; None if one has NaN, none has any, or a part wasn't
+            measured.
+        weight_bytes: of the float32 weights.
+        flops_share: the part's operations among those of all layers.
+    """
+
+    name: str
+    layers: tuple[Layer, ...]
+    sqnr_db: float
+    weights_db: float | None = None
+    activations_db: float | None = None
+    noise_share: float | None = None
+    weight_bytes: int
+    flops_share: float
+
+    @property
+    def layer(self) -> Layer:
+        """Return the layer, or the first of the block."""
+        return self.layers[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrecisionSensitivity:
+    """Hold what one precision does to a model, as a whole and part by part.
+
+    Attributes:
+        by: what the parts are.
+        parts: the most harmful first.
+        whole: all layers rounded.
+        without_worst: all but the first of `parts`; None if there is only one, or no time was left.
+        unmeasured: parts that there was no time for.
+    """
+
+    precision: Precision
+    by: By
+    parts: Sequence[LayerSensitivity]
+    whole: LayerSensitivity
+    without_worst: LayerSensitivity | None = None
+    unmeasured: int = 0
+
+
 _FORM_OF_WANTED, _FORM_OF_FOUND = TypeAdapter(Wanted), TypeAdapter(list[PrecisionSensitivity])
 
 
@@ -64,7 +154,7 @@ def measure_sensitivity(
         progress: hears how far it is.
 
     Raises:
-        UsageError: the request is wrong, its calibration data or the metric can't be used, or a package is missing.
+        UsageError: the request is wrong, its calibration data can't be used, or a package is missing.
         ModelError: the model can't be exported, or has nothing to round.
         NothingMeasured: the time was over before anything was measured.
     """
@@ -112,16 +202,110 @@ def _show_progress(file: Path, progress: Progress | None) -> bool:
     return True
 
 
+def measure(
+    exported: ExportedModel, wanted: Wanted, *, reduced: bool = False, tell: Callable[[str], object] = lambda _: None
+) -> list[PrecisionSensitivity]:
+    """Measure each precision that is wanted.
+
+    Args:
+        exported: a float model.
+        reduced: INT8 weights get 7 bits.
+        tell: hears how far it is.
+
+    Raises:
+        ValueError: the user's calibration data can't be used.
+        ModelError: there is nothing to round, or nothing to tell the error by.
+    """
+    from shootout.quantize.layerwise.rounding import RoundableModel
+
+    limit, found = Deadline(wanted.limit_s), list[PrecisionSensitivity]()
+    for precision in wanted.precisions:
+        tell(f"{precision}: preparing")
+        rounded = RoundableModel(exported, precision, reduced=reduced)
+        right = rounded.run()
+        if not any(array.dtype.kind == "f" for array in right[0].values()):
+            raise ModelError(
+                f"{exported.model} gives whole numbers alone, which tell no small error: make the scores behind them "
+                "an output too"
+            )
+
+        def find_sqnr(weights: Collection[RoundableLayer], activations: Collection[RoundableLayer]) -> float:
+            noise = compare(rounded.run(weights, activations), right)  # noqa: B023 - called at once
+            return -math.inf if noise.max_abs is None else math.inf if noise.sqnr_db is None else noise.sqnr_db
+
+        found.append(_measure_precision(precision, rounded, find_sqnr, wanted, limit, tell))
+    return found
+
+
+FindSqnr = Callable[["Collection[RoundableLayer]", "Collection[RoundableLayer]"], float]
+"""(layers whose weights are rounded, layers whose inputs are) → signal to quantization noise of the outputs in dB."""
+
+
+def _measure_precision(
+    precision: Precision,
+    rounded: RoundableModel,
+    find_sqnr: FindSqnr,
+    wanted: Wanted,
+    limit: Deadline,
+    tell: Callable[[str], object],
+) -> PrecisionSensitivity:
+    """Measure the parts one by one, the whole, and all but the most harmful part."""
+    flops = math.fsum(one.flops for one in rounded.layers)
+
+    def measure_part(name: str, layers: Sequence[RoundableLayer], *, apart: bool = False) -> LayerSensitivity:
+        both = find_sqnr(layers, layers)
+        has_weights, has_inputs = any(one.weights for one in layers), any(one.reads for one in layers)
+        return LayerSensitivity(
+            name=name,
+            layers=tuple(one.layer for one in layers),
+            sqnr_db=both,
+            weights_db=(find_sqnr(layers, ()) if has_inputs else both) if apart and has_weights else None,
+            activations_db=(find_sqnr((), layers) if has_weights else both) if apart and has_inputs else None,
+            weight_bytes=sum(one.weight_bytes for one in layers),
+            flops_share=math.fsum(one.flops for one in layers) / flops if flops else 0.0,
+        )
+
+    parts: dict[str, list[RoundableLayer]] = {}
+    for one in rounded.layers:
+        parts.setdefault(one.layer.block if wanted.by == "block" else one.layer.name, []).append(one)
+    found, longest_s = list[LayerSensitivity](), 0.0
+    for number, (name, layers) in enumerate(parts.items(), 1):
+        if found and not limit.allows(longest_s):
+            break
+        tell(f"{precision}: {number} of {len(parts)} rounded alone")
+        with Stopwatch() as watch:
+            found.append(measure_part(name, layers, apart=wanted.is_detailed))
+        longest_s = max(longest_s, watch.seconds)
+    found.sort(key=lambda part: part.sqnr_db)
+    if len(found) == len(parts):  # a share of what there was time for would tell nothing
+        found = _share_noise(found)
+    whole, without = measure_part("all layers", rounded.layers), None
+    kept = [layer for name, layers in parts.items() if name != found[0].name for layer in layers]
+    if wanted.is_detailed and kept and limit.allows(longest_s):
+        without = measure_part(f"all but {found[0].name}", kept)
+    return PrecisionSensitivity(
+        precision=precision,
+        by=wanted.by,
+        parts=found,
+        whole=whole,
+        without_worst=without,
+        unmeasured=len(parts) - len(found),
+    )
+
+
+def _share_noise(parts: Sequence[LayerSensitivity]) -> list[LayerSensitivity]:
+    noises = [10 ** (-part.sqnr_db / 10) for part in parts]  # relative to the outputs' power; 0 for an infinite ratio
+    whole = math.fsum(noises)
+    if not 0 < whole < math.inf:
+        return [*parts]
+    return [replace(part, noise_share=noise / whole) for part, noise in zip(parts, noises, strict=True)]
+
+
 def main() -> None:
     """Write the figures, or the error, of the exported model in a folder."""
     leave_with(int(sys.argv[3]))
-    os.dup2(2, 1)  # what the user's metric prints is no answer
     exported, place = open_exported(Path(sys.argv[1])), Path(sys.argv[2])
-    wanted = _FORM_OF_WANTED.validate_json((place / WANTED).read_bytes())
-
-    def tell(text: str) -> None:
-        (place / TOLD).write_text(text, encoding="utf-8")
-
+    wanted, tell = _FORM_OF_WANTED.validate_json((place / WANTED).read_bytes()), (place / TOLD).write_text
     try:
         found = measure(exported, wanted, reduced=saturates(), tell=tell)
         said: dict[str, Any] = {"found": [asdict(one) for one in found]}

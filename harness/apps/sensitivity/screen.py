@@ -8,14 +8,12 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from shootout.apps.sensitivity.rounded import LayerSensitivity, PrecisionSensitivity, ScoreChange
+from shootout.apps.sensitivity.measure import LayerSensitivity, PrecisionSensitivity
 from shootout.core.contract import Precision
 from shootout.core.host.environment import SEVEN_BITS, saturates
 from shootout.core.schemes import write_floats
 from shootout.core.units import counted, size
 from shootout.tell.columns import Cell, fit_table
-from shootout.tell.report import Command, Line
-from shootout.tell.screen import write_lines
 
 NAMES, SQNR = ("layer", "block", "number", "in float", "operator"), "SQNR"
 FLOATS, OFFERING_FLOATS = "float-", (Precision.INT8, Precision.INT8_DYNAMIC, Precision.INT4)
@@ -24,13 +22,12 @@ MOST_LINES = 20
 """The table has no more lines: JSON has all."""
 
 
-def render(found: Sequence[PrecisionSensitivity], name: str, columns: int, then: str = "") -> RenderableType:
-    """Render the answer of each precision, a table with the worst part first, how to read it, and what is next.
+def render(found: Sequence[PrecisionSensitivity], name: str, columns: int) -> RenderableType:
+    """Render the answer of each precision, a table with the worst part first, and how to read it.
 
     Args:
         name: of the model and its size, for people.
         columns: width of the console.
-        then: the command that makes a mix; "" for none.
     """
     first, *others = found
     shown = first.parts[:MOST_LINES]
@@ -46,9 +43,6 @@ def render(found: Sequence[PrecisionSensitivity], name: str, columns: int, then:
     titles = {SQNR: f"{SQNR} {first.precision}"} if others else {}
     answers = [Text(answer) for one in found for answer in tell_answer(one)]
     notes = [Text(note) for note in _tell_notes(found)]
-    if then:
-        told = ["search for the mix that keeps the limit, and race it:"]
-        notes += [Text(""), *write_lines([Line("Next", told, [Command(text=then)])], columns)]
     table = fit_table(headers, lines, columns, left=(first.by, "in float", "operator"), titles=titles)
     return Group(Text(name, style="bold"), *answers, Text(""), table, *notes)
 
@@ -58,9 +52,9 @@ def tell_answer(found: PrecisionSensitivity) -> list[str]:
     worst, precision = found.parts[0], found.precision.upper()
     if found.whole.sqnr_db == math.inf:
         return [f"{precision} changes no output of this model: nothing has to stay in float for it."]
-    told = [f"All of it in {precision}: {_tell_state(found.whole)}."]
+    told = f"All of it in {precision}: {SQNR} {_tell_decibels(found.whole.sqnr_db)}."
     if found.without_worst:
-        told = [*told, f"With {found.by} {worst.name} in float: {_tell_state(found.without_worst)}."]
+        told += f" With {found.by} {worst.name} in float: {SQNR} {_tell_decibels(found.without_worst.sqnr_db)}."
     if worst.sqnr_db == -math.inf:
         advice = f"Leave {_name(worst, found)} in float: in {precision} it gives NaN or infinity."
     elif found.unmeasured:
@@ -72,21 +66,13 @@ def tell_answer(found: PrecisionSensitivity) -> list[str]:
     else:
         share = "" if worst.noise_share is None else f": it alone causes {worst.noise_share:.0%} of {precision}'s error"
         advice = f"Leave {_name(worst, found)} in float first{share}."
-    return [advice, " ".join(told)]
+    return [advice, told]
 
 
 def _name(part: LayerSensitivity, found: PrecisionSensitivity) -> str:
     """Name a part, and the scheme that leaves it in float if its precision has one: `layer 8 (int8/float-4)`."""
-    scheme = f" ({found.precision}/{write_floats(_numbers(part))})" if found.precision in OFFERING_FLOATS else ""
+    scheme = f" ({found.precision}/{_floats_of(part)})" if found.precision in OFFERING_FLOATS else ""
     return f"{found.by} {part.name}{scheme}"
-
-
-def _tell_state(part: LayerSensitivity) -> str:
-    score = part.score
-    if score is None:
-        return f"{SQNR} {_tell_decibels(part.sqnr_db)}"
-    told = f"{score.name} {score.after:.4g} ({score.before:.4g} in float)"
-    return f"{SQNR} {_tell_decibels(part.sqnr_db)}, {told}"
 
 
 def _tell_decibels(sqnr_db: float) -> str:
@@ -94,21 +80,14 @@ def _tell_decibels(sqnr_db: float) -> str:
     return f"{sqnr_db:.1f} dB" if math.isfinite(sqnr_db) else "exact" if sqnr_db > 0 else "NaN"
 
 
-def _tell_change(score: ScoreChange) -> str:
-    """Write how a score changed, in its own unit, with its 95 % interval."""
-    interval = "" if score.low is None or score.high is None else f" ({score.low:+.2g} to {score.high:+.2g})"
-    return f"{score.value:+.2g}{interval}"
-
-
-def _numbers(part: LayerSensitivity) -> list[int]:
-    return [layer.number for layer in part.layers]
+def _floats_of(part: LayerSensitivity) -> str:
+    return write_floats([layer.number for layer in part.layers])
 
 
 def _tell_part(part: LayerSensitivity, found: PrecisionSensitivity, *, has_mixes: bool) -> dict[str, Cell]:
     """Return the cells of a part's line, by header; `has_mixes`: layers have schemes, not just numbers."""
-    scheme = write_floats(_numbers(part))
+    scheme = _floats_of(part)
     operators = dict.fromkeys(layer.operator for layer in part.layers)
-    score = next((one.score.name for one in found.parts if one.score), "")
     return {
         found.by: part.name,
         **({"in float": scheme} if has_mixes else {"number": scheme.removeprefix(FLOATS)}),
@@ -117,7 +96,6 @@ def _tell_part(part: LayerSensitivity, found: PrecisionSensitivity, *, has_mixes
         "weights alone": "" if part.weights_db is None else _tell_decibels(part.weights_db),
         "activations alone": "" if part.activations_db is None else _tell_decibels(part.activations_db),
         "error": "" if part.noise_share is None else f"{part.noise_share:.1%}",
-        **({score: _tell_change(part.score) if part.score else ""} if score else {}),
         "weights": size(part.weight_bytes) if part.weight_bytes else "",
         "ops": f"{part.flops_share:.1%}",
     }
@@ -147,9 +125,6 @@ def _tell_notes(found: Sequence[PrecisionSensitivity]) -> list[str]:
         )
     else:
         notes.append(f"{by}: its name in the model's file. number: counts layers from 0 in the graph's order.")
-    if len(found) == 1 and (scored := next((part.score for part in first.parts if part.score), None)):
-        rows = counted(scored.rows, scored.unit)
-        notes.append(f"{scored.name}: its change on {rows} of the selection split, and its 95 % interval.")
     if Precision.INT8 in {one.precision for one in found} and saturates():
         notes.append(SEVEN_BITS.format("weights"))
     return notes

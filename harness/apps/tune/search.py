@@ -27,13 +27,11 @@ from shootout.apps.tune.results import (
     TUNED,
     JudgeStage,
     Tuning,
-    TuningStage,
     rank_settings,
     read_stages,
     read_tuning,
-    was_refused,
 )
-from shootout.apps.tune.settings import Change, apply_changes, combine, list_changes, widen_floats
+from shootout.apps.tune.settings import Change, apply_changes, combine, list_changes
 from shootout.core import backends
 from shootout.core.clock import Deadline, Stopwatch
 from shootout.core.constants import MAX_RESTARTS
@@ -63,8 +61,6 @@ RANKING_SHARE = 0.2
 """The most that ranking the layers may take, as a share of the time that is left once the model is exported."""
 RANKING = "ranking.json"
 """The file in a tuning run's folder with the mixes that the ranking of the layers gave, sealed."""
-MOST_WIDENED = 4
-"""So many mixes are tried again with what lies before their layers in float, too: each takes a build."""
 MORE_TO_SEARCH = 3
 """A search ends so many restarts after the first that could give a verdict: it proposes, it need not be sure."""
 START_OVER = "add --fresh to start over there, or another --out"
@@ -151,8 +147,6 @@ class TuningSearch:
         if name == ALONE:
             return [apply_changes(default, [change]) for change in changes]
         stage = before.stages[ALONE]
-        if self.limits is not None and before.found[target].best is None:
-            return self._widen_refused(stage, default, changes)
         ratios, labels = stage.ratios(target), [apply_changes(default, [change]).label for change in changes]
         helped = best_of_each(
             [
@@ -162,22 +156,6 @@ class TuningSearch:
         )
         combined = [apply_changes(default, several) for several in combine(default, helped)]
         return [apply_changes(default, helped[:1]), *combined] if combined else []
-
-    def _widen_refused(self, stage: TuningStage, default: Arm, changes: Sequence[Change]) -> list[Arm]:
-        """Return the mixes of layers that were refused, with what lies before their layers in float, too.
-
-        A runtime may round what a layer in float reads, since the layer before writes it so.
-        """
-        target, arms = str(default.target), [apply_changes(default, [change]) for change in changes]
-        rows, known = stage.rows(target), {arm.label for arm in arms}
-        found = dict[str, Arm]()
-        for arm, change in zip(arms, changes, strict=True):
-            row = rows.get(arm.label)
-            is_out = stage.standing(target, arm.label) is Standing.BROKEN or (row is not None and was_refused(row))
-            if is_out and (wider := widen_floats(change.scheme)):
-                one = apply_changes(default, [replace(change, scheme=wider)])
-                found |= {one.label: one} if one.label not in known else {}
-        return list(found.values())[:MOST_WIDENED]
 
     def _final_group(self, before: Tuning) -> list[PlannedGroup]:
         """Group the best setting of each target, against each other; empty if fewer than two are left.

@@ -6,18 +6,17 @@ precision is a knob of its own, tried only if the user names it: as it is, and u
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from itertools import chain
 from operator import itemgetter
 
-from shootout.apps.sensitivity.rounded import LayerSensitivity
 from shootout.core import backends
 from shootout.core.contract import Arm, Device, Precision, Target
-from shootout.core.schemes import SHARED, parse, write_floats
+from shootout.core.schemes import SHARED, write_floats
 from shootout.core.study.plan import name_quantizer
+from shootout.models.onnx.layers import Layer
 
 FEW_THREADS = 8
 """Up to so many, every count is tried; above, powers of two and the largest."""
@@ -94,56 +93,25 @@ def find_offered(offered: Iterable[str], word: str) -> str | None:
     return next((one for one in (word, SHARED + word) if any(fnmatchcase(one, known) for known in offered)), None)
 
 
-def list_mixes(order: Sequence[LayerSensitivity], most_error: float | None = None) -> list[str]:
+def list_mixes(order: Sequence[Layer]) -> list[str]:
     """List the words that leave the most sensitive layers in float: the worst 1, 2, 4, 8 … and the worst blocks.
 
     At most half of them: with more in float there is little left to gain. A block's layers lie side by side, so that a
     runtime converts at its edges alone. A block is as sensitive as its worst layer.
 
-    They are in the order in which to build them, since there may be no time for all. The errors of the layers that are
-    still rounded add up as independent noise, which is an estimate. First come the mixes that keep the error limit by
-    it, the fewest layers in float first; then those over it, the nearest first; last those with more in float than one
-    that stays below half of the limit.
-
     Args:
         order: all layers that a quantizer takes, the most sensitive first.
-        most_error: the limit on the relative error; None, the limit is on something else: half the error of all layers
-            rounded stands for it.
+
+    Returns:
+        The words, those with the fewest layers in float first: there may be no time to build all.
     """
     blocks: dict[str, list[int]] = {}
-    for one in order:
-        blocks.setdefault(one.layer.block, []).append(one.layer.number)
-    rungs = [[one.layer.number for one in order[: 2**power]] for power in range(len(order).bit_length())]
+    for layer in order:
+        blocks.setdefault(layer.block, []).append(layer.number)
+    rungs = [[layer.number for layer in order[: 2**power]] for power in range(len(order).bit_length())]
     worst = [*blocks.values()]
     rungs += [list(chain.from_iterable(worst[: 2**power])) for power in range(len(worst).bit_length())]
-    rungs.sort(key=len)
-    mixes = {write_floats(rung): rung for rung in rungs if len(rung) <= len(order) / 2}
-    errors = {word: _estimate_error(order, rung) for word, rung in mixes.items()}
-    limit = _estimate_error(order, ()) / 2 if most_error is None else most_error
-    finite = {word: error for word, error in errors.items() if error < math.inf}
-    enough = min((len(mixes[word]) for word, error in finite.items() if error <= limit / 2), default=len(order))
-
-    def place(word: str) -> tuple[int, float]:
-        layers = len(mixes[word])
-        if layers > enough:
-            return 2, layers
-        return (0, layers) if word in finite and errors[word] <= limit else (1, errors[word])
-
-    return sorted(mixes, key=place)
-
-
-def widen_floats(scheme: str) -> str:
-    """Return a scheme with the layer before each one that it leaves in float left in float, too; "" without any."""
-    floats = parse(scheme).floats
-    wider = {*floats, *(number - 1 for number in floats if number)}
-    if not floats or wider == {*floats}:
-        return ""
-    return "+".join(write_floats(wider) if word == write_floats(floats) else word for word in scheme.split("+"))
-
-
-def _estimate_error(order: Sequence[LayerSensitivity], floats: Collection[int]) -> float:
-    """Estimate the relative error with these layers in float: the root of the sum of squares of all others'."""
-    return math.sqrt(math.fsum(10 ** (-one.sqnr_db / 10) for one in order if one.layer.number not in floats))
+    return [*dict.fromkeys(write_floats(rung) for rung in sorted(rungs, key=len) if len(rung) <= len(order) / 2)]
 
 
 def thread_counts(most: int) -> list[int]:
