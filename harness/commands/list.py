@@ -34,7 +34,7 @@ def catalog(kind: str | None = None, *, as_json: bool) -> int:
         "backends": {name: _describe_offer(name) for name in backends.names()},
         "modes": {name: modes for name in backends.names() if (modes := _list_modes(name))},
         "schemes": dict(_list_schemes()),
-        "metrics": {one.form: one.help for one in METRICS.values()},
+        "metrics": {one.form or one.name: one.help for one in METRICS.values()},
     }
     told = {**known, "options": {name: option.help for name, option in options.items()}}
     lines = []

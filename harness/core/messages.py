@@ -6,10 +6,10 @@ Imports NumPy and the contract only.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import ClassVar, Literal, Protocol
 
 from shootout.core.constants import BLOCK_TIMEOUT_FACTOR, BLOCK_TIMEOUT_S, LEAD_IN_CALLS
 from shootout.core.contract import Array, Executed, Fidelity
@@ -141,10 +141,10 @@ class Scores:
         worst: what the metric may lose, times the units, if one unit fails; 0: as far as the scores lie apart.
         fault: why there are none.
         output: the output that is scored, if the model has several; "" for a metric of the user's own.
-        parts: by part of the data (`class 7`), the score of each row that has some of it, by the row's number.
         other_outputs: the scores of the other outputs that the truth has.
     """
 
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "ignore"}  # older journals hold scores by class too
     name: str
     against: Literal["truth", "outputs"] = "truth"
     rows: tuple[float, ...] = ()
@@ -153,7 +153,6 @@ class Scores:
     worst: float = 0.0
     fault: str = ""
     output: str = ""
-    parts: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     other_outputs: tuple[Scores, ...] = ()
 
 

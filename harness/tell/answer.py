@@ -43,7 +43,6 @@ from shootout.tell.wording import (
     tell_controls,
     tell_cpus,
     tell_error,
-    tell_lost_part,
     tell_metric,
     tell_threads,
 )
@@ -484,8 +483,6 @@ def _tell_fidelity(row: Row, ship: Shipped) -> Iterator[str]:
     """List the metric of an arm, and the error of one that isn't plain FP32."""
     if ship.metric:
         yield tell_metric(ship.metric)
-        if lost := tell_lost_part(ship.metric):
-            yield lost
     elif ship.relative_l2 is not None and not (ship.admitted in ("fp32", "policy") and row.precision == Precision.FP32):
         yield f"its outputs differ by {tell_error(ship.relative_l2)}"
 

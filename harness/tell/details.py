@@ -13,7 +13,7 @@ from shootout.tell.limits import Standing
 from shootout.tell.ratios import NEVER_TOGETHER, tell_ratio
 from shootout.tell.report import Command, Line
 from shootout.tell.screen import fold
-from shootout.tell.wording import NO_LABELS, RANDOM_INPUTS, tell_error, tell_lost_part, tell_metric, tell_metric_limit
+from shootout.tell.wording import NO_LABELS, RANDOM_INPUTS, tell_error, tell_metric, tell_metric_limit
 
 EXPLAIN, MIX = "layer by layer:", "leave some in float:"
 MOST_NAMED = 4
@@ -82,8 +82,7 @@ def tell_cost(change: Passed | WouldChange | SmallerStep) -> str:
     """Tell what it does to the outputs."""
     if change.metric:
         metric = change.metric
-        told = tell_metric(metric) if metric.standing is Standing.MET else tell_metric_limit(metric)
-        return ", ".join(filter(None, [told, tell_lost_part(metric)]))
+        return tell_metric(metric) if metric.standing is Standing.MET else tell_metric_limit(metric)
     if change.relative_l2 is None:
         return "error unknown"
     return f"its outputs differ by {tell_error(change.relative_l2)}"

@@ -60,21 +60,6 @@ class MetricChange(MeanChange):
     against: str
 
 
-class MetricPart(Part):
-    """Give the mean score of a part of the data, before and after.
-
-    Attributes:
-        name: the part's.
-        before, after: the mean score in plain FP32, and here.
-        rows: how many rows have some of the part.
-    """
-
-    name: str
-    before: float
-    after: float
-    rows: int
-
-
 class Metric(Part):
     """Give a metric of the report split (a mean over rows, or of the whole set), and whether the target may be shipped.
 
@@ -93,7 +78,6 @@ class Metric(Part):
         standing: how the interval stands to the limit; null without a limit.
         rows_needed: about how many rows would tell, if that is unknown.
         output: the output that is scored, if the model has several; "" for a metric of the user's own.
-        loses_most: the part of the data that lost more than all parts together, significantly; null if none did.
         other_outputs: the metric of the other outputs that the truth has; none of these stands worse.
     """
 
@@ -112,7 +96,6 @@ class Metric(Part):
     standing: Standing | None = None
     rows_needed: int | None = None
     output: str = ""
-    loses_most: MetricPart | None = None
     other_outputs: tuple[Metric, ...] = ()
 
     @property

@@ -6,7 +6,7 @@ Models that err on the same images differ less than their means suggest.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -140,48 +140,6 @@ def compare_means(
     reach = quantile_of(confidence) * sd / math.sqrt(total) + scope / total
     value = math.fsum(changes) / len(changes)
     return MeanChange(value=value, low=middle - reach, high=middle + reach, sd=sd, rows=len(changes))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartChange:
-    """The mean score of a part of the data, before and after, over the rows that have some of it."""
-
-    name: str
-    before: float
-    after: float
-    rows: int
-
-
-def find_lost_part(
-    before: Mapping[str, Mapping[int, float]], after: Mapping[str, Mapping[int, float]]
-) -> PartChange | None:
-    """Return the part of the data that lost the most, if it lost significantly more than all parts together.
-
-    It did if the interval of its change lies wholly below the mean change of all parts. The intervals hold in 95 % of
-    cases for all parts together (Bonferroni).
-
-    Args:
-        before, after: by part, the score of each row that has some of it, by the row's number; higher is better.
-    """
-    pairs = {part: _pair_rows(before.get(part, {}), scores) for part, scores in after.items()}
-    pairs = {part: pair for part, pair in pairs.items() if pair[0]}
-    changes = [new - old for pair in pairs.values() for old, new in zip(*pair, strict=True)]
-    if len(pairs) < 2:
-        return None
-    mean, confidence = math.fsum(changes) / len(changes), 1 - (1 - CONFIDENCE) / len(pairs)
-    found = {part: compare_means(*pair, confidence=confidence) for part, pair in pairs.items()}
-    lost = {part: change for part, change in found.items() if change and change.high < mean}
-    if not lost:
-        return None
-    most = min(lost, key=lambda part: lost[part].value)
-    old, new = (math.fsum(scores) / len(scores) for scores in pairs[most])
-    return PartChange(name=most, before=old, after=new, rows=lost[most].rows)
-
-
-def _pair_rows(before: Mapping[int, float], after: Mapping[int, float]) -> tuple[list[float], list[float]]:
-    """Return the scores of the rows that both know."""
-    rows = [row for row in after if row in before]
-    return [before[row] for row in rows], [after[row] for row in rows]
 
 
 def _find_scope(before: Sequence[float], after: Sequence[float], *, is_lower_better: bool) -> float:

@@ -164,13 +164,6 @@ def _tell_metric_change(change: MetricChange) -> str:
     return f"{change.value:+.2g} ({change.low:+.2g} to {change.high:+.2g})"
 
 
-def tell_lost_part(metric: Metric) -> str:
-    """Return `loses most in class 7: 0.97 to 0.12 (31 rows)`, or "" if no part of the data lost more than others."""
-    if not (part := metric.loses_most):
-        return ""
-    return f"loses most in {part.name}: {part.before:.2g} to {part.after:.2g} ({counted(part.rows, 'row')})"
-
-
 def tell_metric_limit(metric: Metric) -> str:
     """Tell what a metric says of a target that it doesn't admit, the limit, and what would tell.
 

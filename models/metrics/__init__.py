@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Mapping
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -17,15 +17,13 @@ from shootout.core.errors import UsageError, unknown
 from shootout.core.scoring import ACCURACY
 from shootout.core.units import round_limit
 from shootout.models.data.clips import HALF_ROWS
-from shootout.models.metrics.metrics import ROW_METRICS, TOP, MetricFamily, NamedMetric, score_rows, split_rows
+from shootout.models.metrics.metrics import ROW_METRICS, TOP, Metric
 from shootout.models.metrics.set_metrics import SET_METRICS, WER
 
 if TYPE_CHECKING:
     from shootout.core.exported.request import Request
     from shootout.core.study.schema import Study
 
-AUTO = "auto"
-"""The metric that follows from the outputs and the truth."""
 SIGNED = "cosine"
 """The metric of which more is better that reaches as far below 0 as above."""
 CONFIDENCE = 0.95
@@ -35,34 +33,29 @@ DEFAULT_DROP = "1%"
 """A metric may lose less than this of plain FP32's mean."""
 MOST_ROWS = 10_000_000
 """More rows than that are not asked for."""
-METRICS: Mapping[str, MetricFamily] = MappingProxyType({**ROW_METRICS, **SET_METRICS})
+METRICS: Mapping[str, Metric] = MappingProxyType({one.name: one for one in (*ROW_METRICS, *SET_METRICS)})
 """By name."""
 
 
-def find_metric(word: str) -> NamedMetric:
+def find_metric(word: str) -> Metric:
     """Return the metric that a user names.
 
     Raises:
         UsageError: no metric has the name, or its parameter isn't valid.
     """
     name, at, text = re.sub(r"^top-(\d+)$", rf"{TOP}@\1", word.strip().lower()).partition("@")
-    family = METRICS.get(name)
-    if family is None:
+    metric = METRICS.get(name)
+    if metric is None:
         raise unknown("metric", word, METRICS)
-    given = (_read_parameter(family, word, text),) if at else ()
-    if not given and family.parameter is not None and family.parameter.required:
-        raise UsageError(f"metric {word!r} needs a parameter: {family.form}, {family.parameter.expected}")
-    full = f"{'top-' if name == TOP else f'{name}@'}{given[0]:.12g}" if given else name
-    reduce = family.reduce
-    return NamedMetric(
-        name=full,
-        help=family.help,
-        lower_is_better=family.lower_is_better,
-        library=family.library,
-        score=partial(score_rows, full, family.score, given),
-        split=partial(split_rows, full, family.split, given) if family.split else None,
-        reduce=(lambda statistics: reduce(statistics, *given)) if reduce else None,
-    )
+    if not at and (not metric.form or "[" in metric.form):
+        return metric
+    if metric.read is None:
+        raise UsageError(f"metric {word!r}: {name} takes no parameter")
+    try:
+        value = metric.read(text)
+    except ValueError:
+        raise UsageError(f"metric {word!r}: expected {metric.form}, {metric.takes}; received {text!r}") from None
+    return replace(metric, name=f"{'top-' if name == TOP else f'{name}@'}{value:.12g}", given=(value,))
 
 
 def find_range(word: str) -> tuple[float, float]:
@@ -133,19 +126,6 @@ def refuse_drop_of_all(option: str, limit: float, word: str) -> None:
         raise UsageError(
             f"{option} {limit:g}: {named.name} is 1 at most, so that any loss keeps it: did you mean {limit:g}%?"
         )
-
-
-def _read_parameter(family: MetricFamily, word: str, text: str) -> float:
-    parameter = family.parameter
-    if parameter is None:
-        raise UsageError(f"metric {word!r}: {family.name} takes no parameter")
-    try:
-        value = parameter.read(text)
-    except ValueError:
-        value = math.nan
-    if math.isnan(value) or not parameter.valid(value):
-        raise UsageError(f"metric {word!r}: expected {family.form}, {parameter.expected}; received {text!r}")
-    return value
 
 
 def count_scored(rows: int, batch: int, *, scores_all: bool = False) -> int:
@@ -222,7 +202,7 @@ def refuse_few_rows(
     Raises:
         UsageError: they are too few; says how many do, and which limit these rows can show.
     """
-    if metric == AUTO or ":" in metric or not find_metric(metric).is_share:
+    if ":" in metric or not find_metric(metric).is_share:
         return
     if fault := find_few_rows(option, limit, rows, request, place, is_least=is_least):
         raise UsageError(fault)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from shootout.core.contract import Arm, Array, TensorSpec
+from shootout.core.contract import Arm
 from shootout.core.errors import UsageError, unknown
 from shootout.core.exported.model import ExportedModel
 from shootout.core.exported.request import Request, find_source, name_model
@@ -24,7 +22,6 @@ from shootout.core.study.schema import Study
 from shootout.models import source
 from shootout.models.data import data_files, truth_files
 from shootout.models.metrics import (
-    AUTO,
     DEFAULT_DROP,
     find_few_rows,
     find_max_drop,
@@ -35,31 +32,24 @@ from shootout.models.metrics import (
     scoring,
     unit_of_drop,
 )
-from shootout.models.metrics.scoring import FORM_OF_ANSWER, LABELS, SCORES, TASK, count_rows, find_fault_of_shapes
+from shootout.models.metrics.scoring import FORM_OF_ANSWER, SCORES, TASK
 
 TRIAL_S = 30.0
 """A trial of a metric on one call takes no longer."""
-MOST_TRIED = 4_000_000
-"""A trial on made-up outputs takes one row if the call has more elements, and is left out if one row has more."""
 
 
 def find_faults(study: Study) -> Iterator[str]:
     """Yield what makes no sense of truth, metric and their limits."""
     words = {"truth (--truth)": study.truth, "rows_by (--rows-by)": study.rows_by}
-    words |= {"min_agreement (--min-agreement)": study.min_agreement}
-    has_metric = study.metric or study.labels  # of labels alone it is the accuracy
-    for word in (name for name, value in words.items() if value is not None and not has_metric):
-        yield f"{word} is for a metric: add one (--metric auto proposes one), or leave it out"
-    if study.scores and not has_metric:
-        yield "scores (--scores) names the output that labels or a metric go by: add --labels or --metric"
-    if study.read and not study.inputs:
-        yield "read (--read) reads your own files: give these too, with --inputs images/"
+    words |= {"min_agreement (--min-agreement)": study.min_agreement, "scores (--scores)": study.scores}
+    if not (study.metric or study.labels):  # of labels alone it is the accuracy
+        for word in (name for name, value in words.items() if value is not None):
+            yield f"{word} is for a metric: add one (`shootout list metrics` shows them), or leave it out"
+    for word in ("read", "truth", "rows_by"):
+        if getattr(study, word) and not study.inputs:
+            yield f"{word} (--{word.replace('_', '-')}) is for rows of your own: give those too, with --inputs"
     if study.truth and study.labels:
         yield "truth (--truth) and labels (--labels) both say what is right: give one of them"
-    if study.truth and not study.inputs:
-        yield "truth (--truth) is that of your own inputs' rows: give those too, with --inputs data.npz"
-    if study.rows_by and not study.inputs:
-        yield "rows_by (--rows-by) is what your own inputs' rows belong to: give those too, with --inputs data.npz"
     if study.min_agreement and (study.truth or study.labels):
         yield "min_agreement (--min-agreement) is for rows without truth: with truth, use --max-drop"
     for name, text, read in (
@@ -111,9 +101,6 @@ def check(
     clips = {count // study.stream for count in counts} if study.stream else set[int]()
     files += _check_truth(study, rows, {*counts, *clips}, requests)
     files += _check_units(Path(study.rows_by), counts) if study.rows_by else []
-    if rows.inputs and not study.stream:
-        for request_of_model in scored.values():
-            _try_metric(spec, request_of_model)
     return files
 
 
@@ -129,7 +116,7 @@ def find_doubts(
     """
     scored, metric = [one for one in requests if one.source.may_be_scored(one)], study.metric or ACCURACY
     is_own = MetricSpec(metric=metric).is_own
-    if not scored or metric == AUTO or not (study.max_drop or scored[0].scored == "truth" or not study.metric):
+    if not scored or not (study.max_drop or scored[0].scored == "truth" or not study.metric):
         return
     if all(is_exact(arm.target.precision, arm.target.scheme, arm.file) for arm in arms):
         return
@@ -148,20 +135,6 @@ def find_doubts(
         yield f"too few rows to ship a lower precision, if {loses}{unknown}. {fault}"
 
 
-def _try_metric(spec: MetricSpec, asked: Request) -> None:
-    """Refuse a metric that fails whatever the outputs are, if the model's file tells their shapes.
-
-    Raises:
-        UsageError: it fails; says the shapes.
-    """
-    if outputs := asked.source.output_specs(asked):
-        labels = asked.source.labels(asked)
-        right = data_files.read_labels(labels) if labels and not spec.truth else None
-        of = data_files.title(asked.inputs_npz) if asked.inputs_npz else asked.model
-        if fault := try_shapes(spec, outputs, right, TRIAL_S):
-            raise UsageError(f"--metric {spec.metric} can't score {of}: {fault}")
-
-
 def _check_truth(study: Study, rows: RowFiles, counts: Collection[int], models: Iterable[str]) -> list[str]:
     """Return the hash of the truth, once it is known to fit the inputs' rows and the metric as far as files tell.
 
@@ -176,7 +149,7 @@ def _check_truth(study: Study, rows: RowFiles, counts: Collection[int], models: 
     truth = truth_files.check(rows.truth, counts)
     for model in models:
         outputs = find_source(model).outputs(model)
-        check_truth(study.metric or AUTO, study.scores or "", truth, outputs)
+        check_truth(study.metric or ACCURACY, study.scores or "", truth, outputs)
     return [data_files.digest(rows.truth)]
 
 
@@ -202,8 +175,6 @@ def check_metric(metric: str, *, scores: str = "", min_agreement: str = "") -> s
         UsageError: there is no such name, file, module or function, its library is missing, or an option has no effect
             on it.
     """
-    if metric == AUTO:
-        return metric
     if ":" not in metric:
         named = find_metric(metric)
         named.require_library()
@@ -232,7 +203,7 @@ def check_truth(metric: str, scores: str, truth: truth_files.Truth, outputs: Col
     """
     if scores and outputs and scores not in outputs:
         raise unknown("output", scores, outputs)
-    if ":" in metric or metric == AUTO:
+    if ":" in metric:
         return
     columns = truth if isinstance(truth, Mapping) else {"": truth}
     named = [name for name in columns if name in outputs] or list(columns)
@@ -258,36 +229,10 @@ def score(spec: MetricSpec, folder: Path, exported: ExportedModel, timeout_s: fl
         timeout_s: the process is ended after so many seconds.
     """
     name = source.find(spec.metric).short if spec.is_own else spec.metric
-    where = {"exported": str(exported.folder), "on_selection": exported.on_selection}
-    (folder / TASK).write_text(json.dumps({**asdict(spec), **where}), encoding="utf-8")
-    ending = child.run(scoring.__name__, [folder], timeout_s, child.ONE_THREAD)
-    try:
-        found = FORM_OF_ANSWER.validate_json((folder / SCORES).read_bytes())
+    found = _score_apart(spec, folder, exported, timeout_s, is_trial=False)
+    if isinstance(found, Scores):
         return replace(found, name=found.name or name)
-    except (OSError, ValueError):
-        return Scores(name=name, fault=f"{name} {ending.how}")
-
-
-def try_shapes(spec: MetricSpec, outputs: Sequence[TensorSpec], labels: Array | None, timeout_s: float) -> str:
-    """Return why a metric can't score outputs of these shapes, whatever their values; "" if it can, or that isn't
-    known.
-
-    Args:
-        outputs: of one call, whose rows lie along axis 0.
-        labels: of all rows, if these are the truth.
-        timeout_s: the process of a user's function is ended after so many seconds.
-    """
-    rows = count_rows(outputs)
-    if _count_elements(outputs) > MOST_TRIED:  # a file of a few bytes can declare outputs of any size
-        outputs = [replace(one, shape=(1, *one.shape[1:])) if one.shape[:1] == (rows,) else one for one in outputs]
-    if _count_elements(outputs) > MOST_TRIED:
-        return ""
-    if not spec.is_own:
-        return find_fault_of_shapes(spec, outputs, labels)
-    with Scratch() as folder:
-        if labels is not None:
-            np.save(folder / LABELS, labels[: count_rows(outputs)])
-        return _try_apart(spec, folder, timeout_s, outputs=[asdict(one) for one in outputs])
+    return Scores(name=name, fault=f"{name} {found}")
 
 
 def try_first_call(spec: MetricSpec, exported: ExportedModel, timeout_s: float) -> str:
@@ -295,17 +240,19 @@ def try_first_call(spec: MetricSpec, exported: ExportedModel, timeout_s: float) 
     if not exported.has_report:
         return ""
     with Scratch() as folder:
-        return _try_apart(spec, folder, min(TRIAL_S, timeout_s), exported=str(exported.folder))
+        found = _score_apart(spec, folder, exported, min(TRIAL_S, timeout_s), is_trial=True)
+    # it may take long, or end the process: that is told once its rows are scored
+    return found.fault if isinstance(found, Scores) else ""
 
 
-def _try_apart(spec: MetricSpec, folder: Path, timeout_s: float, **what: Any) -> str:
-    (folder / TASK).write_text(json.dumps({**asdict(spec), "tries": what}), encoding="utf-8")
-    child.run(scoring.__name__, [folder], timeout_s, child.ONE_THREAD)
+def _score_apart(
+    spec: MetricSpec, folder: Path, exported: ExportedModel, timeout_s: float, *, is_trial: bool
+) -> Scores | str:
+    """Return what the process found, or how it ended."""
+    where = {"exported": str(exported.folder), "on_selection": exported.on_selection, "is_trial": is_trial}
+    (folder / TASK).write_text(json.dumps({**asdict(spec), **where}), encoding="utf-8")
+    ending = child.run(scoring.__name__, [folder], timeout_s, child.ONE_THREAD)
     try:
-        return FORM_OF_ANSWER.validate_json((folder / SCORES).read_bytes()).fault
+        return FORM_OF_ANSWER.validate_json((folder / SCORES).read_bytes())
     except (OSError, ValueError):
-        return ""  # it takes long, or ends the process: that is told once its rows are scored
-
-
-def _count_elements(outputs: Sequence[TensorSpec]) -> int:
-    return sum(math.prod(one.shape) for one in outputs)
+        return ending.how

@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, TypeGuard
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import TypeAdapter
 
-from shootout.core.contract import Array, Arrays, TensorSpec
+from shootout.core.contract import Array, Arrays
 from shootout.core.errors import UsageError
 from shootout.core.exported.calls import CALLS, NAMES
 from shootout.core.exported.model import REPORT_OUTPUTS, ExportedModel, ReportRows, open_exported
@@ -31,96 +31,27 @@ from shootout.core.messages import MOST_SCORE, Scores
 from shootout.core.scoring import MetricSpec
 from shootout.models import source, user_code
 from shootout.models.data import truth_files
-from shootout.models.metrics import AUTO, find_metric, metrics
+from shootout.models.metrics import find_metric, metrics
 from shootout.models.metrics.metrics import WholeSet
 from shootout.models.metrics.set_metrics import find_pseudo_values
 
-SCORES, TASK, LABELS = "scores.json", "task.json", "labels.npy"
-"""Files of the folder with outputs: the answer, what to score by, a trial's labels."""
+SCORES, TASK = "scores.json", "task.json"
+"""Files of the folder with outputs: the answer, what to score by."""
 LOWER = "lower_is_better"
 """The function's attribute that says so."""
 REDUCE = "reduce"
 """The function's attribute that makes one number of the statistics of some rows."""
 FORM = "expected score(outputs, truth) or score(outputs, truth, inputs), which returns one number for each row"
 SET_FORM = "statistics of a row need a function that makes one number of those of some rows: set {name}.reduce"
-_OF_TRUTH, _WITH_INPUTS = 2, 3
-LEAST_OF_PART = 5
-"""Rows of a part that show a loss: of fewer, not even the loss of all their scores is significant."""
+_WITH_INPUTS = 3
 FORM_OF_ANSWER = TypeAdapter(Scores)
 
 Score = Callable[[Arrays, Any, Arrays], Any]
 """Outputs, truth and inputs of one call → a number for each row, or statistics of each."""
 
 
-def find_fault_of_shapes(spec: MetricSpec, outputs: Sequence[TensorSpec], labels: Array | None) -> str:
-    """Return the one fault that a metric finds in outputs of several kinds of values; "" without one."""
-    count = count_rows(outputs)
-    rows = np.arange(count)
-    rows = _choose_rows(labels, count) if labels is not None and _is_ids(labels) else rows
-    right = None if labels is None else labels[rows]
-    try:
-        if spec.is_own and _count_arguments(user_code.find_function(source.find(spec.metric))) > _OF_TRUTH:
-            return ""  # no inputs that are made up fit it
-        if spec.truth:
-            truth = truth_files.read(Path(spec.truth))
-            columns = [one for one in (truth.values() if isinstance(truth, Mapping) else [truth]) if _is_ids(one)]
-            rows = _choose_rows(columns[0], count) if columns else rows
-            right = truth_files.take_rows(truth, rows)
-    except UsageError as error:
-        return str(error)
-    faults = set[str]()
-    for made in _make_outputs(outputs):
-        call = ScoredCall(outputs=made, truth=made if right is None else right, inputs={}, rows=rows)
-        faults.add(_fault_of_call(spec, call, "outputs" if right is None else "truth"))
-    return faults.pop() if len(faults) == 1 else ""
-
-
-def _choose_rows(right: Array, count: int) -> Array:
-    """Return the rows to try: a call's, among them the one whose class id fits least."""
-    worst = int(right.argmin() if right.min() < 0 else right.argmax())
-    return np.arange(count) + max(min(worst, right.size - count), 0)
-
-
-def _is_ids(column: Array | Sequence[Any]) -> TypeGuard[Array]:
-    """Tell whether these may be class ids, one for each row."""
-    return isinstance(column, np.ndarray) and column.ndim == 1 and column.size > 0 and column.dtype.kind in "iu"
-
-
-def count_rows(outputs: Sequence[TensorSpec]) -> int:
-    """Return how many rows a call has whose outputs have these shapes."""
-    return max((one.shape[0] for one in outputs if one.shape), default=1)
-
-
-def _fault_of_call(spec: MetricSpec, call: ScoredCall, against: str) -> str:
-    """Return what goes wrong as a metric scores one call, with the shapes of what it got; "" for nothing."""
-    try:
-        for one in _open_metric(spec, call.outputs, call.truth, against):
-            one.add(call)
-    except UsageError as error:
-        truth = f"; truth: {metrics.list_kinds(_describe(call.truth))}" if against == "truth" else ""
-        return f"{error}. Outputs: {metrics.list_kinds(_describe(call.outputs))}{truth}"
-    return ""
-
-
-def _make_outputs(outputs: Sequence[TensorSpec]) -> Iterator[dict[str, Array]]:
-    """Yield outputs of these shapes: zeros, numbers of both signs, large ones, and shares that add up to 1."""
-    rng = np.random.default_rng(0)
-    yield {one.name: np.zeros(one.shape, one.dtype) for one in outputs}
-    signed = {one.name: rng.standard_normal(one.shape).astype(one.dtype) for one in outputs}
-    yield signed
-    yield {name: np.asarray(100 * np.abs(array), array.dtype) for name, array in signed.items()}
-    for axis in (1, -1):
-        yield {name: _as_shares(array, axis) for name, array in signed.items()}
-
-
-def _as_shares(array: Array, axis: int) -> Array:
-    if array.dtype.kind != "f" or array.ndim < 2:
-        return np.abs(array) if array.dtype.kind in "fi" else array
-    positive = np.exp(array)
-    return np.asarray(positive / positive.sum(axis=axis, keepdims=True), array.dtype)
-
-
-def _find_fault_of_first_call(spec: MetricSpec, exported: ExportedModel) -> str:
+def find_fault_of_first_call(spec: MetricSpec, exported: ExportedModel) -> str:
+    """Return why a metric can't score the reference outputs of the first call, with their shapes; "" if it can."""
     rows = exported.selection()
     assert rows is not None, "only a model with rows to score comes here"
     found = [
@@ -128,14 +59,18 @@ def _find_fault_of_first_call(spec: MetricSpec, exported: ExportedModel) -> str:
         for one in exported.reference_outputs()
     ]
     truth = truth_files.read(Path(spec.truth)) if spec.truth else None
-    by_clip = _is_of_clips(truth, exported, rows)
     is_alone = truth is None and rows.labels is None
     own = {name: np.concatenate([one[name] for one in found]) for name in found[0]} if is_alone else None
-    calls = _list_calls(truth, found, exported, rows, own, by_clip=by_clip)
-    if by_clip:
-        calls = _join_clips(calls, exported, is_own=spec.is_own)
-    call = next(calls, None)
-    return _fault_of_call(spec, call, "outputs" if is_alone else "truth") if call else ""
+    call = next(_list_calls(spec, truth, found, exported, rows, own), None)
+    if call is None:
+        return ""
+    try:
+        for one in _open_metric(spec, call.outputs, call.truth, has_truth=not is_alone):
+            one.add(call)
+    except UsageError as error:
+        told = "" if is_alone else f"; truth: {metrics.list_kinds(call.truth)}"
+        return f"{error}. Outputs: {metrics.list_kinds(call.outputs)}{told}"
+    return ""
 
 
 def report_outputs(exported: ExportedModel) -> Arrays | None:
@@ -169,20 +104,16 @@ def score_rows(
     Raises:
         UsageError: it raises, or gives something else than a number for each row.
     """
-    against: Literal["truth", "outputs"] = "truth" if own is None else "outputs"
     truth = truth_files.read(Path(spec.truth)) if spec.truth else None
-    by_clip = _is_of_clips(truth, exported, scored)
     names = json.loads((folder / NAMES).read_text(encoding="utf-8"))
-    calls = _list_calls(truth, _read_outputs(folder, names), exported, scored, own, by_clip=by_clip)
-    if by_clip:
-        calls = _join_clips(calls, exported, is_own=spec.is_own)
     found: dict[str, ScoredOutput] = {}
-    for call in calls:
+    for call in _list_calls(spec, truth, _read_outputs(folder, names), exported, scored, own):
         if not found:
-            found = {one.output: one for one in _open_metric(spec, call.outputs, call.truth, against)}
+            found = {one.output: one for one in _open_metric(spec, call.outputs, call.truth, has_truth=own is None)}
         for one in found.values():
             one.add(call)
-    units = _find_units(spec, exported, scored, by_clip=by_clip)
+    units = _find_units(spec, exported, scored, by_clip=_is_of_clips(truth, exported, scored))
+    against: Literal["truth", "outputs"] = "truth" if own is None else "outputs"
     first, *others = [replace(one.collect(units), against=against) for one in found.values()]
     return replace(first, other_outputs=tuple(others))
 
@@ -204,21 +135,12 @@ class ScoredCall:
     rows: Array
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Units:
-    """Hold what the rows belong to.
+def _find_units(
+    spec: MetricSpec, exported: ExportedModel, scored: ReportRows, *, by_clip: bool
+) -> tuple[str, Array] | None:
+    """Return what the scored rows belong to: the name of a unit, such as `speaker`, and that of each row, from 0 up.
 
-    Attributes:
-        name: of a unit, such as `speaker`.
-        of_rows: (rows,), the unit of each row that is scored, from 0 up.
-    """
-
-    name: str
-    of_rows: Array
-
-
-def _find_units(spec: MetricSpec, exported: ExportedModel, scored: ReportRows, *, by_clip: bool) -> Units | None:
-    """Return what the scored rows belong to, of a stream its clips; None if each is a unit by itself.
+    Of a stream these are its clips; None if each row is a unit by itself.
 
     Args:
         by_clip: a clip is scored once, not each of its rows.
@@ -230,7 +152,7 @@ def _find_units(spec: MetricSpec, exported: ExportedModel, scored: ReportRows, *
         rows = rows.reshape(-1, steps, exported.batch)[:, 0].reshape(-1)  # the first of each clip, call by call
     name, ids = truth_files.read_ids(Path(spec.rows_by)) if spec.rows_by else ("clip", None)
     of_rows = rows // steps if ids is None else ids[rows]
-    return Units(name=name, of_rows=np.unique(of_rows, return_inverse=True)[1])
+    return name, np.unique(of_rows, return_inverse=True)[1]
 
 
 def _is_of_clips(truth: truth_files.Truth | None, exported: ExportedModel, scored: ReportRows) -> bool:
@@ -267,7 +189,6 @@ class ScoredOutput:
     Attributes:
         name: the metric's, for people.
         output: the output's name if the model has several, and the metric is no function of the user's own.
-        split: scores the parts of the rows, if the metric knows any.
         reduce: makes a metric of the whole set of what `score` returns; None if the metric is a mean over rows.
         is_own: the user's own function.
         rows: of each call, what `score` returned.
@@ -276,12 +197,10 @@ class ScoredOutput:
     name: str
     lower_is_better: bool
     score: Score
-    split: Callable[[Arrays, Any], Mapping[str, Array]] | None = None
     output: str = ""
     reduce: Callable[[Array], WholeSet] | None = None
     is_own: bool = False
     rows: list[Array] = field(default_factory=list)
-    parts: dict[str, dict[int, float]] = field(default_factory=dict)
 
     def add(self, call: ScoredCall) -> None:
         """Score the rows of one call.
@@ -289,16 +208,12 @@ class ScoredOutput:
         Raises:
             UsageError: as `score_rows`; says the row of the user's data.
         """
-        first = sum(map(len, self.rows))
         try:
             scores = np.asarray(self.score(call.outputs, call.truth, call.inputs))
         except UsageError as error:
             rows = f"row {call.rows[0]}" if len(call.rows) == 1 else f"rows {call.rows[0]} to {call.rows[-1]}"
             raise UsageError(f"{error} ({rows} of the inputs)") from error
         self.rows.append(self._check_rows(scores, call.rows))
-        for part, scores in (self.split(call.outputs, call.truth) if self.split else {}).items():
-            known = {first + int(row): float(scores[row]) for row in np.flatnonzero(~np.isnan(scores))}
-            self.parts.setdefault(part, {}).update(known)
 
     def _check_rows(self, rows: Array, numbers: Array) -> Array:
         size = len(numbers)
@@ -319,11 +234,11 @@ class ScoredOutput:
             )
         return rows if is_object else values
 
-    def collect(self, units: Units | None) -> Scores:
-        """Return all scores, without parts that too few rows have.
+    def collect(self, units: tuple[str, Array] | None) -> Scores:
+        """Return all scores.
 
         Args:
-            units: what the rows belong to; None: each is a unit by itself.
+            units: as `_find_units` returns them; None: each row is a unit by itself.
 
         Raises:
             UsageError: as `score_rows`.
@@ -332,26 +247,20 @@ class ScoredOutput:
             shapes = " and ".join(dict.fromkeys(str(list(one.shape)) for one in self.rows))
             raise UsageError(f"{self.name} gave statistics of several shapes, {shapes}: expected as many for each row")
         rows = np.concatenate(self.rows)
-        parts = {part: scores for part, scores in self.parts.items() if len(scores) >= LEAST_OF_PART and not units}
-        found = Scores(
-            name=self.name,
-            output=self.output,
-            lower_is_better=self.lower_is_better,
-            unit=units.name if units else "row",
-        )
+        unit, of_rows = units or ("row", np.arange(len(rows)))
+        found = Scores(name=self.name, output=self.output, lower_is_better=self.lower_is_better, unit=unit)
         if self.reduce is None and units is None:
-            return replace(found, rows=tuple(rows.tolist()), parts=parts)
-        of_rows = units.of_rows if units else np.arange(len(rows))
+            return replace(found, rows=tuple(rows.tolist()))
         if not of_rows.any():
             raise UsageError(
-                f"{self.name}: all scored rows are of one {found.unit}, and at least two are needed: give rows of more"
+                f"{self.name}: all scored rows are of one {unit}, and at least two are needed: give rows of more"
             )
         whole = self.reduce(rows) if self.reduce else _average_rows(rows, is_error=self.lower_is_better)
         try:
             added = find_pseudo_values(whole.value_of, of_rows, must_be_even=self.is_own and self.reduce is not None)
         except ValueError as error:
             raise UsageError(f"{self.name} can't score the whole set: {error}") from None
-        return replace(found, rows=tuple(added.tolist()), worst=whole.worst, parts=parts)
+        return replace(found, rows=tuple(added.tolist()), worst=whole.worst)
 
 
 def _average_rows(rows: Array, *, is_error: bool) -> WholeSet:
@@ -361,7 +270,7 @@ def _average_rows(rows: Array, *, is_error: bool) -> WholeSet:
     return WholeSet(value_of=lambda kept: float(rows[kept].mean()), worst=worst)
 
 
-def _open_metric(spec: MetricSpec, outputs: Arrays, truth: Any, against: str) -> list[ScoredOutput]:
+def _open_metric(spec: MetricSpec, outputs: Arrays, truth: Any, *, has_truth: bool) -> list[ScoredOutput]:
     """Return what is to be scored, and how.
 
     Raises:
@@ -369,16 +278,12 @@ def _open_metric(spec: MetricSpec, outputs: Arrays, truth: Any, against: str) ->
     """
     if spec.is_own:
         return [_open_own(spec.metric)]
-    word = spec.metric
-    if word == AUTO:
-        shares = [name for name, array in outputs.items() if metrics.are_probabilities(array)]
-        word = metrics.propose(_describe(outputs), None if against == "outputs" else _describe(truth), shares)
-    metric = find_metric(word)
+    metric = find_metric(spec.metric)
     metric.require_library()
-    picked = [metrics.pick_output(outputs, truth, spec.scores or None, metric)]
-    if against == "truth" and not spec.scores and isinstance(truth, dict):
+    picked = [metrics.pick_output(outputs, truth, spec.scores, metric)]
+    if has_truth and not spec.scores and isinstance(truth, dict):
         picked = [name for name in outputs if name in truth] or picked
-    return [_score_by_name(word, metric, name, has_others=len(outputs) > 1) for name in picked]
+    return [_score_by_name(metric, name, has_others=len(outputs) > 1) for name in picked]
 
 
 def _open_own(metric: str) -> ScoredOutput:
@@ -412,25 +317,20 @@ def _open_own(metric: str) -> ScoredOutput:
     return ScoredOutput(name=place.short, lower_is_better=lower, score=call, reduce=open_set, is_own=True)
 
 
-def _score_by_name(word: str, metric: metrics.NamedMetric, output: str, *, has_others: bool) -> ScoredOutput:
+def _score_by_name(metric: metrics.Metric, output: str, *, has_others: bool) -> ScoredOutput:
     def call_named(outputs: Arrays, truth: Any, _inputs: Arrays) -> Any:
         try:
-            return metric.score(*metrics.pick(outputs, truth, output, metric))
+            return metric.score(outputs[output], metrics.pick_truth(output, truth, outputs))
         except UsageError as error:
             if not has_others:
                 raise
             raise UsageError(f"output {output}: {error}; --scores NAME scores one output alone") from error
 
-    def split_named(outputs: Arrays, truth: Any) -> Mapping[str, Array]:
-        assert metric.split
-        return metric.split(*metrics.pick(outputs, truth, output, metric))
-
     return ScoredOutput(
-        name=word,
+        name=metric.name,
         lower_is_better=metric.lower_is_better,
         score=call_named,
-        split=split_named if metric.split else None,
-        reduce=metric.reduce,
+        reduce=metric.reduce if metric.open_set else None,
         output=output if has_others else "",
     )
 
@@ -443,15 +343,21 @@ def _count_arguments(function: Callable[..., Any]) -> int:
     return sum(kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds)
 
 
-def _describe(arrays: Any) -> dict[str, tuple[tuple[int, ...], str]]:
-    named = arrays if isinstance(arrays, dict) else {"": arrays}
-    return {
-        name: (array.shape, array.dtype.name) if isinstance(array, np.ndarray) else ((len(array),), "object")
-        for name, array in named.items()
-    }
-
-
 def _list_calls(
+    spec: MetricSpec,
+    truth: truth_files.Truth | None,
+    outputs_of_calls: Iterable[Arrays],
+    exported: ExportedModel,
+    scored: ReportRows,
+    own: Arrays | None,
+) -> Iterator[ScoredCall]:
+    """Yield each call, without the rows that fill the last one up; of truth by clips, the clips of each call's rows."""
+    by_clip = _is_of_clips(truth, exported, scored)
+    calls = _list_rows(truth, outputs_of_calls, exported, scored, own, by_clip=by_clip)
+    return _join_clips(calls, exported, is_own=spec.is_own) if by_clip else calls
+
+
+def _list_rows(
     truth: truth_files.Truth | None,
     outputs_of_calls: Iterable[Arrays],
     exported: ExportedModel,
@@ -460,11 +366,6 @@ def _list_calls(
     *,
     by_clip: bool,
 ) -> Iterator[ScoredCall]:
-    """Yield each call, without the rows that fill the last one up.
-
-    Args:
-        by_clip: the truth is of the rows' clips.
-    """
     steps = exported.stream.steps if exported.stream and by_clip else 1
     for number, outputs in enumerate(outputs_of_calls):
         here = np.arange(number * exported.batch, min((number + 1) * exported.batch, len(scored.rows)))
@@ -496,29 +397,19 @@ def _cut(array: Array, batch: int, rows: int) -> Array:
     return array[:rows] if array.shape[:1] == (batch,) else array
 
 
-def _answer_trial(folder: Path, spec: MetricSpec, what: Mapping[str, Any]) -> None:
-    """Write why the metric can't score a first call."""
-    if exported := what.get("exported"):
-        fault = _find_fault_of_first_call(spec, open_exported(Path(exported)))
-    else:
-        outputs = [TensorSpec(**{**one, "shape": tuple(one["shape"])}) for one in what["outputs"]]
-        labels = np.load(folder / LABELS) if (folder / LABELS).exists() else None
-        fault = find_fault_of_shapes(spec, outputs, labels)
-    (folder / SCORES).write_bytes(FORM_OF_ANSWER.dump_json(Scores(name="", fault=fault)))
-
-
 def main() -> None:
-    """Score one folder; what goes wrong is the answer."""
+    """Score one folder, or try the first call; what goes wrong is the answer."""
     child.leave_with(int(sys.argv[2]))
     os.dup2(2, 1)  # what the user's code prints must not get into the answer
     folder = Path(sys.argv[1])
     task = json.loads((folder / TASK).read_text(encoding="utf-8"))
-    if what := task.pop("tries", None):
-        _answer_trial(folder, MetricSpec(**task), what)
-        return
+    exported, is_trial = open_exported(Path(task.pop("exported"))), task.pop("is_trial")
+    spec = MetricSpec(**{key: task[key] for key in ("metric", "truth", "scores", "rows_by")})
     try:
-        exported = replace(open_exported(Path(task.pop("exported"))), on_selection=task.pop("on_selection"))
-        found = score_report(MetricSpec(**task), folder, exported)
+        if is_trial:
+            found = Scores(name="", fault=find_fault_of_first_call(spec, exported))
+        else:
+            found = score_report(spec, folder, replace(exported, on_selection=task["on_selection"]))
     except UsageError as error:
         found = Scores(name="", fault=str(error))
     (folder / SCORES).write_bytes(FORM_OF_ANSWER.dump_json(found))

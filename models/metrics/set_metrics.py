@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -20,7 +18,7 @@ import numpy as np
 from shootout.core.contract import Array
 from shootout.core.errors import UsageError
 from shootout.models.metrics import metrics
-from shootout.models.metrics.metrics import COUNT, SCIKIT_LEARN, THRESHOLD, MetricFamily, Parameter, WholeSet
+from shootout.models.metrics.metrics import COUNTS, SCIKIT_LEARN, Metric, WholeSet, read_count
 
 MOST_LEFT_OUT = 1_000
 """The metric is computed so many times at most: of more units, several are left out at a time."""
@@ -113,20 +111,15 @@ def _open_wer(statistics: Array) -> WholeSet:
     return WholeSet(value_of=divide, worst=1.0)
 
 
-def _count_classes(name: str, output: Array, truth: Any, threshold: float | None = None) -> Array:
-    """Return for each row the pairs of true and other classes with their counts, -1 for the class no."""
+def _count_classes(name: str, output: Array, truth: Any) -> Array:
+    """Return what `count_classes` does, of an output of scores."""
     if output.dtype.kind in "iu":
         raise UsageError(f"{name}: expected an output of scores, received {output.dtype}; name one with --scores")
     if not isinstance(truth, list) and truth.shape == output.shape and math.prod(output.shape[1:]) > 1:
         axis = metrics.class_axes(output.ndim)[0]
-        is_one_hot = truth.dtype.kind == "f" or ((truth != 0).sum(axis=axis) == 1).all()
-        if is_one_hot and threshold is None:
+        if truth.dtype.kind == "f" or ((truth != 0).sum(axis=axis) == 1).all():  # one-hot
             truth = truth.argmax(axis=axis)
-    chosen, expected, _ = metrics.pair_places(name, output, truth, threshold)
-    found = np.empty(len(output), object)
-    for row, pair in enumerate(zip(expected, chosen, strict=True)):
-        found[row] = metrics.count_pairs(*pair)
-    return found
+    return metrics.count_classes(name, output, truth)
 
 
 def _open_f1(statistics: Array) -> WholeSet:
@@ -158,7 +151,7 @@ def _pair_scores(name: str, output: Array, truth: Any) -> Array:
         _, expected, _ = metrics.pair_classes(name, output, truth)
         scores = output[:, 1].astype(np.float64) - output[:, 0]
     elif math.prod(output.shape[1:]) == 1 and not isinstance(truth, list) and truth.size == len(output):
-        _, expected = metrics.split_by_threshold(name, output, truth, None)
+        _, expected = metrics.split_in_two(name, output, truth)
         scores = output
     else:
         raise UsageError(
@@ -272,36 +265,20 @@ def _fill_row(boxes: Array, has_classes: bool) -> Array:
     return filled
 
 
-@dataclass(frozen=True, slots=True)
-class _ClassMatches:
-    """Hold how COCO matched one class's boxes.
-
-    Attributes:
-        rows: those that have the class, in the truth or found.
-        matches: COCO's record of each.
-    """
-
-    rows: Array
-    matches: Sequence[Any]
-
-
 def _open_map(statistics: Array, overlap: float | None = None) -> WholeSet:
     every = np.ones(len(statistics), bool)
     true = [side[:, 5] for _, side in statistics]
     ids = np.unique(np.concatenate(true))
     judge = _match_boxes(statistics, ids.tolist(), overlap)
-    parts = []
-    for place in range(len(ids)):
-        mine = judge.evalImgs[place * len(statistics) : (place + 1) * len(statistics)]
-        rows = np.array([row for row, one in enumerate(mine) if one is not None], int)
-        parts.append(_ClassMatches(rows, [mine[row] for row in rows]))
-    whole = [_average_precision(judge, part, every) for part in parts]
+    matches = np.array(judge.evalImgs, object).reshape(len(ids), len(statistics))  # COCO's record of a class in a row
+    of_classes = np.vectorize(lambda one: one is not None, otypes=[bool])(matches)
+    whole = [_average_precision(judge, some) for some in matches]
 
     def average(kept: Array) -> float:
         """Return the mean over the classes; one that no row left out has is as it was."""
         found = [
-            value if kept[part.rows].all() else _average_precision(judge, part, kept)
-            for part, value in zip(parts, whole, strict=True)
+            value if kept[rows].all() else _average_precision(judge, some[kept])
+            for rows, some, value in zip(of_classes, matches, whole, strict=True)
         ]
         present = [value for value in found if value is not None]
         return math.fsum(present) / len(present) if present else math.nan
@@ -345,9 +322,9 @@ def _write_coco(rows: Sequence[Array]) -> Any:
     return coco
 
 
-def _average_precision(judge: Any, part: _ClassMatches, kept: Array) -> float | None:
-    """Return COCO's average precision of one class; None without a true box."""
-    judge.evalImgs = [one for row, one in zip(part.rows, part.matches, strict=True) if kept[row]]
+def _average_precision(judge: Any, matches: Array) -> float | None:
+    """Return COCO's average precision of one class in some rows; None without a true box."""
+    judge.evalImgs = [one for one in matches if one is not None]
     judge.params.imgIds, judge.params.catIds = [*range(len(judge.evalImgs))], [0]
     judge._paramsEval = judge.params
     with redirect_stdout(io.StringIO()):
@@ -356,64 +333,68 @@ def _average_precision(judge: Any, part: _ClassMatches, kept: Array) -> float | 
     return float(precision.mean()) if (precision > -1).all() else None
 
 
-SET_METRICS: Mapping[str, MetricFamily] = MappingProxyType(
-    {
-        family.name: family
-        for family in (
-            MetricFamily(
-                name="f1",
-                help="Give the F1 of all rows: of the class yes (one score a row, split at T), else averaged over "
-                "classes.",
-                library=SCIKIT_LEARN,
-                score=_count_classes,
-                reduce=lambda statistics, *_: _open_f1(statistics),
-                parameter=THRESHOLD,
-            ),
-            MetricFamily(
-                name="auc",
-                help="Give the area under the ROC curve of two classes: the share of pairs that scores put in order.",
-                library=SCIKIT_LEARN,
-                score=_pair_scores,
-                reduce=_open_auc,
-            ),
-            MetricFamily(
-                name="map",
-                help="Give COCO's mean average precision of boxes over classes, at overlaps of 0.5 to 0.95, or at IOU.",
-                library="pycocotools",
-                score=_read_boxes,
-                reduce=_open_map,
-                parameter=Parameter(
-                    letter="IOU",
-                    expected="IOU a number above 0 and up to 1",
-                    read=float,
-                    valid=lambda value: 0 < value <= 1,
-                ),
-            ),
-            MetricFamily(
-                name=WER,
-                help="Give the word error rate of all rows, decoded greedily; SPACE is the class id between words, "
-                "else each id is a word. Class 0 is the blank, or the last class if SPACE is 0.",
-                lower_is_better=True,
-                library="jiwer",
-                score=_count_word_edits,
-                reduce=lambda statistics, *_: _open_wer(statistics),
-                parameter=Parameter(
-                    letter="SPACE", expected="SPACE a class id", read=int, valid=lambda value: value >= 0
-                ),
-            ),
-            MetricFamily(
-                name="recall",
-                help="Give the share of each row's K nearest rows by cosine that FP32 has too; with labels, the share "
-                "of rows that have one of their label among them.",
-                library=SCIKIT_LEARN,
-                score=_keep_embeddings,
-                reduce=_open_recall,
-                parameter=COUNT,
-            ),
-        )
-    }
+def _read_overlap(text: str) -> float:
+    if not 0 < (value := float(text)) <= 1:
+        raise ValueError(text)
+    return value
+
+
+def _read_class(text: str) -> int:
+    if (value := int(text)) < 0:
+        raise ValueError(text)
+    return value
+
+
+SET_METRICS = (
+    Metric(
+        name="f1",
+        help="Give the F1 of all rows: of the class yes (one score a row), else averaged over classes.",
+        library=SCIKIT_LEARN,
+        row_scores=_count_classes,
+        open_set=_open_f1,
+    ),
+    Metric(
+        name="auc",
+        help="Give the area under the ROC curve of two classes: the share of pairs that scores put in order.",
+        library=SCIKIT_LEARN,
+        row_scores=_pair_scores,
+        open_set=_open_auc,
+    ),
+    Metric(
+        name="map",
+        help="Give COCO's mean average precision of boxes over classes, at overlaps of 0.5 to 0.95, or at IOU.",
+        library="pycocotools",
+        row_scores=_read_boxes,
+        open_set=_open_map,
+        form="map[@IOU]",
+        read=_read_overlap,
+        takes="IOU a number above 0 and up to 1",
+    ),
+    Metric(
+        name=WER,
+        help="Give the word error rate of all rows, decoded greedily; SPACE is the class id between words, "
+        "else each id is a word. Class 0 is the blank, or the last class if SPACE is 0.",
+        lower_is_better=True,
+        library="jiwer",
+        row_scores=_count_word_edits,
+        open_set=lambda statistics, *_: _open_wer(statistics),
+        form="wer[@SPACE]",
+        read=_read_class,
+        takes="SPACE a class id",
+    ),
+    Metric(
+        name="recall",
+        help="Give the share of each row's K nearest rows by cosine that FP32 has too; with labels, the share "
+        "of rows that have one of their label among them.",
+        library=SCIKIT_LEARN,
+        row_scores=_keep_embeddings,
+        open_set=_open_recall,
+        form="recall@K",
+        read=read_count,
+        takes=COUNTS,
+    ),
 )
-"""The metrics of a whole set by name."""
+"""The metrics of a whole set."""
 
 
 def find_pseudo_values(value_of: ValueOf, units: Array, *, must_be_even: bool = False) -> Array:

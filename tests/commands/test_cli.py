@@ -250,7 +250,7 @@ def test_a_gpu_that_is_not_there_is_told_before_anything_else(tmp_path: Path, co
         ("run 'my a.onnx' c.onnx --dry-run", "with commas between: 'my a.onnx,c.onnx'"),
         ("run mlp digits", "with commas between: a,b"),
         ("run mlp --max-drop 1%", "--max-drop is for rows of your own, and mlp has none here: give --inputs"),
-        ("run mlp --inputs x.npz --rows-by y.npz", "is for a metric: add one (--metric auto proposes one)"),
+        ("run mlp --inputs x.npz --rows-by y.npz", "is for a metric: add one (`shootout list metrics` shows them)"),
         ("net.onnx", "Did you mean: shootout run net.onnx"),
         ("quantization", "Did you mean: shootout run quantization"),
         ("show", "Missing argument 'RUN'"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +12,7 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 
-from shootout.core.contract import Array, TensorSpec
+from shootout.core.contract import Array
 from shootout.core.errors import UsageError
 from shootout.core.exported.calls import saving
 from shootout.core.exported.model import ReportRows
@@ -99,11 +100,11 @@ def test_without_truth_a_raw_head_is_held_against_the_models_own(tmp_path: Path)
     ids=["cut apart", "turned round", "no rows", "behind NMS", "two"],
 )
 def test_outputs_that_are_no_raw_head_are_refused_with_their_shapes(shapes: dict[str, tuple[int, ...]]):
-    spec = MetricSpec(metric=f"{DOCS}/examples/yolo.py:f1")
-    specs = [TensorSpec(name=name, shape=shape, dtype="float32") for name, shape in shapes.items()]
-    fault = scoring.find_fault_of_shapes(spec, specs, None)
+    find_head = runpy.run_path(f"{DOCS}/examples/yolo.py")["find_head"]
     told = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
-    assert f"expected one output (rows, 4 + classes, boxes), with more boxes than classes; got {told}" in fault
+    expected = f"expected one output (rows, 4 + classes, boxes), with more boxes than classes; got {told}"
+    with pytest.raises(ValueError, match=re.escape(expected)):
+        find_head({name: np.zeros(shape, np.float32) for name, shape in shapes.items()})
 
 
 def test_a_head_is_found_among_outputs_of_other_kinds():

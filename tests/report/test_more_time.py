@@ -62,7 +62,7 @@ def test_files_are_named_as_seen_from_the_current_folder(tmp_path: Path, monkeyp
     ("typed", "seen"),
     [
         ("run net.onnx --backends onnxruntime:cpu:fp32,spin", "run ../net.onnx --backends onnxruntime:cpu:fp32,spin"),
-        ("tune digits --metric auto --threads all", "tune digits --metric auto --threads all"),
+        ("tune digits --metric mae --threads all", "tune digits --metric mae --threads all"),
         ("run m,odd.onnx --inputs a=b,c.npz", "run ../m,odd.onnx --inputs ../a=b,c.npz"),
         ("run net.onnx,m,odd.onnx --labels=cpu", "run ../net.onnx,m,odd.onnx --labels ../cpu"),
         ("run digits,net.onnx", "run digits,../net.onnx"),

@@ -205,7 +205,7 @@ def test_a_lower_precision_is_never_shipped_silently_but_named():
     race = "shootout run --model toy --backends fast:cpu:fp32,fast:cpu:int8 --threads 1"
     assert change.measure == f"{race} --inputs X.npz --labels Y.npz"
     other = choose(cell(SLOW, FAST, row("fast:cpu:int8", 250, fidelity=fidelity(6e-2)))).would_change[0]
-    assert other.measure == f"{race} --inputs X.npz --truth Y.npz --metric auto", "its outputs are no classes' scores"
+    assert other.measure == f"{race} --inputs X.npz --truth Y.npz --metric METRIC", "its outputs are no classes' scores"
     drawn = int8.model_copy(update={"model": "residual_mlp"})
     assert choose(cell(SLOW, FAST, drawn)).would_change[0].measure is None, "it takes no inputs of one's own"
 

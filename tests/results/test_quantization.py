@@ -152,23 +152,6 @@ def test_of_several_outputs_the_worst_decides_and_is_named(tmp_path: Path):
         assert tell_metric(metric).startswith(f"iou of {broken} 0.7993, -0.1 (")
 
 
-def test_the_part_that_loses_most_is_named(tmp_path: Path):
-    before, after = (1.0,) * 100, (1.0,) * 80 + (0.0,) * 20
-    lines = [checked(arm, scores=scored_by_class(rows)) for arm, rows in ((B32, before), (B8, after))]
-    found = document(tmp_path, 400, also=lines)
-    part = row(found).fidelity.metric.loses_most  # type: ignore[union-attr]
-    assert part
-    assert (part.name, part.before, part.after, part.rows) == ("class 4", 1.0, 0.0, 20)
-    assert "loses most in class 4: 1 to 0 (20 rows)" in shown(found)
-
-
-def scored_by_class(rows: Sequence[float]) -> Scores:
-    """Five classes of as many rows each."""
-    each = len(rows) // 5
-    parts = {f"class {id_}": dict(enumerate(rows[each * id_ : each * (id_ + 1)], each * id_)) for id_ in range(5)}
-    return Scores(name="accuracy", rows=tuple(rows), parts=parts)
-
-
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
@@ -421,7 +404,8 @@ def shown(found: Document, *, full: bool = False) -> str:
 
 
 def test_the_table_is_about_costs_then(tmp_path: Path):
-    also = [checked(arm, scored_by_class((1.0,) * kept + (0.0,) * (20 - kept))) for arm, kept in ((B32, 19), (B8, 17))]
+    rows = {kept: (1.0,) * kept + (0.0,) * (20 - kept) for kept in (19, 17)}
+    also = [checked(arm, Scores(name="accuracy", rows=rows[kept])) for arm, kept in ((B32, 19), (B8, 17))]
     few, text = (shown(document(tmp_path / str(full), 400, also=also), full=full) for full in (False, True))
     assert all(word in few for word in ("size", "error", "metric change", "-0.1 ("))
     assert not any(word in few for word in ("against own FP32", "int ops", "over restarts"))

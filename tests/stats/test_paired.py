@@ -13,7 +13,6 @@ from shootout.tell.paired import (
     bound_mean,
     compare_means,
     count_rows_to_tell,
-    find_lost_part,
     find_worst_loss,
 )
 
@@ -153,29 +152,6 @@ def test_shares_that_are_all_1_are_known_to_lie_between_0_and_1():
     found = compare_means([1.0] * 368, [1.0] * 368)
     assert found
     assert (found.value, -found.low < 0.01) == (0.0, True)
-
-
-def scores_by_class(classes: int, losing: float, others: float, rng: np.random.Generator) -> list[dict]:
-    """500 rows' scores before and after, by class; of class 1 and of the others so many rows lose all."""
-    before, after = {}, {}
-    for row, class_ in enumerate(rng.integers(0, classes, 500)):
-        old = float(rng.random() < 0.95)
-        before.setdefault(f"class {class_}", {})[row] = old
-        after.setdefault(f"class {class_}", {})[row] = old * (rng.random() >= (losing if class_ == 1 else others))
-    return [before, after]
-
-
-@pytest.mark.parametrize(("losing", "others"), [(0.0, 0.0), (0.02, 0.02), (0.3, 0.3)])
-def test_no_part_is_blamed_for_a_loss_that_all_have(losing: float, others: float):
-    rng = np.random.default_rng(1)
-    assert sum(find_lost_part(*scores_by_class(10, losing, others, rng)) is not None for _ in range(100)) <= 2
-
-
-def test_the_part_that_loses_most_is_found():
-    rng = np.random.default_rng(2)
-    found = [find_lost_part(*scores_by_class(10, 0.5, 0.02, rng)) for _ in range(50)]
-    assert {one and one.name for one in found} == {"class 1"}
-    assert find_lost_part(*scores_by_class(1, 0.5, 0.5, rng)) is None, "of one part nothing is told apart"
 
 
 @pytest.mark.parametrize("shape", ["normal", "skewed", "rare"])

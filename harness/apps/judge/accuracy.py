@@ -22,7 +22,7 @@ from shootout.core.scenario import find_scenario
 from shootout.core.schemes import is_exact, shown_as
 from shootout.core.study.group import GroupRecord, own_fp32
 from shootout.models.metrics import CONFIDENCE, DEFAULT_DROP, count_rows_for_rare, find_max_drop, read_share
-from shootout.tell.document import FrontRow, GroupSummary, Metric, MetricChange, MetricPart, Quantized, Row, ratio_of
+from shootout.tell.document import FrontRow, GroupSummary, Metric, MetricChange, Quantized, Row, ratio_of
 from shootout.tell.limits import Standing, judge_limit
 from shootout.tell.paired import (
     MeanChange,
@@ -31,7 +31,6 @@ from shootout.tell.paired import (
     compare_means,
     count_rows_needed,
     count_rows_to_tell,
-    find_lost_part,
     find_worst_loss,
 )
 
@@ -133,11 +132,10 @@ def measure_metric(mine: Scores, before: Scores | None, against: str | None, con
         before: the scores of another arm, `against`, on the same rows; None if it has none.
         confidence: of both intervals.
     """
-    lower, change, worst, lost = mine.lower_is_better, None, None, None
+    lower, change, worst = mine.lower_is_better, None, None
     if before:
         change = compare_means(before.rows, mine.rows, is_lower_better=lower, worst=before.worst, confidence=confidence)
         worst = before.worst or find_worst_loss(before.rows, mine.rows, is_lower_better=lower)
-        lost = find_lost_part(before.parts, mine.parts)
     low, high = bound_mean(mine.rows, confidence, find_ends(mine)) or (None, None)
     return Metric(
         name=mine.name,
@@ -151,7 +149,6 @@ def measure_metric(mine: Scores, before: Scores | None, against: str | None, con
         change=MetricChange(against=against, **asdict(change)) if against and change else None,
         worst=worst,
         output=mine.output,
-        loses_most=MetricPart(**asdict(lost)) if lost else None,
     )
 
 
@@ -214,8 +211,7 @@ def _find_score_fault(scores: Scores) -> str:
     """Return why these scores are none; a journal may be a stranger's."""
     if scores.fault or not scores.rows:
         return scores.fault or f"{scores.name} gave no scores"
-    of_parts = (score for rows in scores.parts.values() for score in rows.values())
-    odd = next((score for score in (*scores.rows, *of_parts) if not abs(score) < MOST_SCORE), None)
+    odd = next((score for score in scores.rows if not abs(score) < MOST_SCORE), None)
     return "" if odd is None else f"{scores.name} gave {odd:g} for a row, which is not a score"
 
 

@@ -104,7 +104,7 @@ def name_data(cell: Cell, row: Row) -> Options:
     fidelity = row.fidelity
     needed = [("--inputs", "X.npz"), ("--labels", "Y.npz")]
     if fidelity and fidelity.top1_agreement is None:  # its first output holds no classes' scores
-        needed = [("--inputs", "X.npz"), ("--truth", "Y.npz"), ("--metric", "auto")]
+        needed = [("--inputs", "X.npz"), ("--truth", "Y.npz"), ("--metric", "METRIC")]
     if fidelity and (steps := fidelity.by_step):
         needed.insert(0, ("--stream", str(steps[-1].step)))
     return tuple(one for one in needed if one[0].removeprefix("--") not in cell.begun.given) + name_plain(cell, row)

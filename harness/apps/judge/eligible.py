@@ -11,7 +11,7 @@ from shootout.core.stats.readings import LEAST_TAILS
 from shootout.core.units import counted
 from shootout.tell.document import Row
 from shootout.tell.limits import Standing
-from shootout.tell.wording import NO_LABELS, RANDOM_INPUTS, tell_lost_part, tell_metric_limit
+from shootout.tell.wording import NO_LABELS, RANDOM_INPUTS, tell_metric_limit
 
 Admitted = Literal["fp32", "metric"]
 UNJUDGED = "no target's error could be checked against its error bound: random inputs are too insensitive here"
@@ -70,5 +70,5 @@ def why_unknown(cell: Cell, row: Row) -> str | None:
 def tell_refusal(cell: Cell, row: Row) -> str:
     """Tell why a row may not be shipped: what it lost and the limit, or that nothing tells what it lost."""
     if row.fidelity and (metric := row.fidelity.metric):
-        return ", ".join(filter(None, [tell_metric_limit(metric), tell_lost_part(metric)]))
+        return tell_metric_limit(metric)
     return why_unknown(cell, row) or (NO_LABELS if "inputs" in cell.begun.given else RANDOM_INPUTS)
