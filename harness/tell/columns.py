@@ -5,7 +5,7 @@ The unit of a figure stands at the end of its name, so most need no more than th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -225,13 +225,22 @@ def make_table(
         left: headers whose columns are flush left, besides `Column.left`.
         titles: what is shown in place of a header.
     """
+    shown = [(titles or {}).get(name, name) for name in headers]
     flush = {*left, *(column.header for column in COLUMNS if column.left)}
+    return draw_table(
+        shown,
+        [[line[name] for name in headers] for line in lines],
+        [title for name, title in zip(headers, shown, strict=True) if name in flush],
+    )
+
+
+def draw_table(headers: Sequence[str], rows: Sequence[Sequence[Cell]], left: Collection[str]) -> Table:
+    """Draw a table from the cells of each row, flush left below the headers in `left`; see `make_table`."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1), collapse_padding=True)
-    for name in headers:
-        title, may_wrap = (titles or {}).get(name, name), name == headers[0]
-        table.add_column(title, justify="left" if name in flush else "right", no_wrap=not may_wrap, overflow="fold")
-    for line in lines:
-        table.add_row(*(line[name] for name in headers))
+    for index, name in enumerate(headers):
+        table.add_column(name, justify="left" if name in left else "right", no_wrap=index > 0, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
     return table
 
 

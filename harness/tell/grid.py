@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from rich.console import RenderableType
 from rich.text import Text
 
-from shootout.core.contract import Value, short
+from shootout.core.contract import short
 from shootout.core.exported.request import name_model
 from shootout.core.scenario import find_scenario
-from shootout.core.stats.verdicts import Verdict
 from shootout.core.units import counted, duration
 from shootout.tell import reproduce
 from shootout.tell.answer import (
-    MARKS,
     OUTSIDE,
     UNPROVEN,
     choose_label,
@@ -24,36 +23,24 @@ from shootout.tell.answer import (
     leads,
     name_precision,
     next_ships,
-    remark_next,
-    tell_against_usual,
     tell_answer,
     tell_machine,
     tell_next,
     tell_no_folder,
     tell_threads_beside,
 )
-from shootout.tell.columns import Cell, choose_unit, fits, make_table, write_time
+from shootout.tell.columns import Cell, choose_unit, draw_table, fits, write_time
 from shootout.tell.details import tell_details
 from shootout.tell.document import Answer, Crossover, Document, Rival, Row, WouldChange
-from shootout.tell.ratios import WIDE, inverse, tell_direction, tell_ratio
-from shootout.tell.report import Command, Line
+from shootout.tell.ratios import inverse, tell_ratio
+from shootout.tell.report import Command, Line, Table
 from shootout.tell.screen import NAMED, NARROWEST, WIDEST, fold, write_lines
 from shootout.tell.wording import BUSY, BUSY_SHARE, describe_noise, tell_controls
 
 SHOWN_GROUPS = 24
-DECIDED, TARGET, TIME, COMPARED = ":decided", ":target", ":time", ":compared"
-"""The columns behind those of the axes, by names that no axis has; the first tells whether to ship."""
+TIME = "time"
 GROUP = "group"
 """Stands in place of axes if these don't distinguish the groups."""
-Place = Mapping[str, Value]
-"""The place of a cell: axis → value."""
-
-
-def place_row(row: Row) -> Place:
-    """Return the place of a row's group on all axes."""
-    cell: dict[str, Value] = {"threads": row.threads or "default", "scenario": row.scenario}
-    batch: dict[str, Value] = {} if find_scenario(row.scenario).selects else {"batch": row.batch}  # its setting's
-    return {"model": row.model, **row.parameters, **batch, **cell}
 
 
 def locate_groups(first: Mapping[str, Row]) -> dict[str, dict[str, str]]:
@@ -62,18 +49,19 @@ def locate_groups(first: Mapping[str, Row]) -> dict[str, dict[str, str]]:
     Args:
         first: a row of each group, by the group's name.
     """
-    places = {group: place_row(row) for group, row in first.items()}
+    places = {group: _place_row(row) for group, row in first.items()}
     every = dict.fromkeys(axis for place in places.values() for axis in place)
     axes = [axis for axis in every if len({place[axis] for place in places.values() if axis in place}) > 1]
-    found = {group: {axis: name_value(place, axis) for axis in axes} for group, place in places.items()}
+    found = {group: {axis: place.get(axis, "") for axis in axes} for group, place in places.items()}
     unique = len({tuple(where.values()) for where in found.values()}) == len(found)
     return found if unique else {group: {GROUP: group} for group in places}
 
 
-def name_value(place: Place, axis: str) -> str:
-    """Write a place on one axis."""
-    value = str(place.get(axis, ""))
-    return name_model(value) if axis == "model" else value
+def _place_row(row: Row) -> dict[str, str]:
+    """Return the place of a row's group on all axes."""
+    batch = {} if find_scenario(row.scenario).selects else {"batch": row.batch}  # its setting's
+    place = {**row.parameters, **batch, "threads": row.threads or "default", "scenario": row.scenario}
+    return {"model": name_model(row.model), **{axis: str(value) for axis, value in place.items()}}
 
 
 def name_cell(where: Mapping[str, str]) -> str:
@@ -101,9 +89,9 @@ def render_answers(document: Document, width: int, *, full: bool = False) -> lis
 def tell_answers(document: Document) -> Iterator[Line]:
     """Tell the answer of several groups; the second line is what they are of."""
     answers, where = document.answer, _locate_answers(document)
-    yield _tell_ship(answers, where)
+    yield _tell_ship(answers, [*dict.fromkeys(axis for place in where.values() for axis in place)])
     yield Line("", [*_list_title_parts(document), f"saved in {reproduce.quote([document.run])}"])
-    yield Line("Sure", [*_tell_sure(answers, where)])
+    yield Line("Sure", [*_tell_sure(answers)])
     yield Line("Open", [*_tell_open(answers, where)])
     yield Line("Changes", [_tell_crossover(one, document) for one in document.crossovers if one.ships])
     yield Line("Front", [*_tell_front(document)])
@@ -112,61 +100,25 @@ def tell_answers(document: Document) -> Iterator[Line]:
     yield _tell_next(document, where)
 
 
-def ships_everywhere(answers: Sequence[Answer]) -> bool:
-    """Return whether the same target may be shipped in each group."""
-    ships = {answer.ship.arm if answer.ship else None for answer in answers}
-    return len(ships) == 1 and all(map(may_ship, answers))
-
-
 def may_ship(answer: Answer) -> bool:
     """Return whether it is decided what to ship in a group."""
     return answer.ship is not None and choose_label(answer) == "Ship"
 
 
-def _tell_ship(answers: Sequence[Answer], where: Mapping[str, Mapping[str, str]]) -> Line:
-    """Tell what to ship in all groups, or how often each target ships or leads."""
-    labels = [(answer.ship.arm, choose_label(answer)) for answer in answers if answer.ship]
-    if ships_everywhere(answers):
-        against = [
-            (one.otherwise.ratio.value, number, one.otherwise.arm)
-            for number, one in enumerate(answers)
-            if one.otherwise and one.otherwise.ratio and one.otherwise.ratio.verdict is Verdict.SLOWER
-        ]
-        least = [answers[number] for _, number, _ in sorted(against)[:1]]
-        is_same = len(against) == len(answers) and len({arm for _, _, arm in against}) == 1
-        more = ", no less in the other groups" if is_same else ""
-        told = [f"{tell_against_usual(one)} at {name_cell(where[one.group])}{more}" for one in least]
-        each = f"in each of the {counted(len(answers), 'group')}"
-        return Line("Ship", told or [each], subject=f"{labels[0][0]} everywhere")
-    if not labels:
+def _tell_ship(answers: Sequence[Answer], axes: Sequence[str]) -> Line:
+    """Tell what to ship in all groups, or in how many each target ships or leads."""
+    counts = Counter(answer.ship.arm for answer in answers if answer.ship)
+    groups = counted(len(answers), "group")
+    if not counts:
         return Line("Ship", [*dict.fromkeys(answer.reason or "" for answer in answers)], subject="no answer")
-    words = {label for _, label in labels}
+    if len(counts) == 1 and all(map(may_ship, answers)):
+        return Line("Ship", [f"in each of the {groups}"], subject=f"{next(iter(counts))} everywhere")
+    words = {choose_label(answer) for answer in answers if answer.ship}
+    parts = fold((f"{short(arm)} in {count}" for arm, count in counts.most_common()), NAMED)
+    parts[0] += f" of {groups}"
+    parts += [UNPROVEN] if any(map(is_unproven, answers)) else []
     weakest = next(word for word in ("Leads", "Fastest", "Ship") if word in words)
-    *most, last = dict.fromkeys(axis for place in where.values() for axis in place)
-    axes = " and ".join([", ".join(most), last] if most else [last])
-    unproven = sum(map(is_unproven, answers))
-    where_unproven = f" in {counted(unproven, 'group')}" if unproven < len(labels) else ""
-    parts = fold(_count_labels(labels, len(answers)), NAMED)
-    parts += [f"{UNPROVEN}{where_unproven}"] if unproven else []
-    return Line(weakest, parts, subject=f"by {axes}")
-
-
-def _count_labels(labels: Sequence[tuple[str, str]], groups: int) -> Iterator[str]:
-    """Tell in how many groups each target ships, leads or is the fastest; a word that all share is left out.
-
-    Args:
-        labels: the arm of each group with an answer, and the word that this begins with.
-        groups: with an answer or without.
-    """
-    by_arm: dict[str, Counter[str]] = {}
-    for arm, label in labels:
-        by_arm.setdefault(arm, Counter())[label] += 1
-    is_shared = len({label for _, label in labels}) == 1
-    of = f" of {counted(groups, 'group')}"
-    for arm, counts in sorted(by_arm.items(), key=lambda item: -item[1].total()):
-        told = [f"{'' if is_shared else f'{MARKS[label]} '}in {counts[label]}" for label in MARKS if label in counts]
-        told[0], of = told[0] + of, ""
-        yield f"{short(arm)} {', '.join(told)}"
+    return Line(weakest, parts, subject=f"by {' and '.join(axes)}")
 
 
 def _list_title_parts(document: Document) -> list[str]:
@@ -182,33 +134,15 @@ def _list_title_parts(document: Document) -> list[str]:
     return [*shared, *tell_threads_beside(shared, rows), *tell_machine(document.environment)]
 
 
-def _tell_sure(answers: Sequence[Answer], where: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
-    """Tell in how many groups the choice is known to be the fastest, or one of equals, and how close the second is."""
+def _tell_sure(answers: Sequence[Answer]) -> Iterator[str]:
+    """Tell in how many groups the choice is known to be the fastest, or one of equals."""
     decided = [answer for answer in answers if may_ship(answer)]
-    clear = [one for one in decided if one.sure.slower == len(one.eligible) - 1 > 0]
-    tied, alone = (sum(map(bool, found)) for found in ((one.tied for one in decided), (one.alone for one in decided)))
-    if clear:
-        which = "each" if len(clear) == len(answers) else f"{len(clear)}"
+    if clear := sum(one.sure.slower == len(one.eligible) - 1 > 0 for one in decided):
+        which = "each" if clear == len(answers) else f"{clear}"
         of = f"{which} of the {counted(len(answers), 'group')}"
         yield f"the fastest that may be shipped in {of}, 95 % for all of a group together"
-    if ships_everywhere(answers):
-        yield from _tell_second(answers, where)
-    if tied:
+    if tied := sum(bool(one.tied) for one in decided):
         yield f"tied with others in {counted(tied, 'group')}"
-    if lone := sum(len(one.eligible) == 1 and not one.alone for one in decided):
-        yield f"no other target may be shipped in {counted(lone, 'group')}"
-    if alone:
-        yield f"nothing was compared in {counted(alone, 'group')}"
-
-
-def _tell_second(answers: Sequence[Answer], where: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
-    """Name the second of what ships everywhere, in the group where it is closest; nothing if it was compared above."""
-    apart = [
-        (one, rival, rival.ratio) for one in answers if (rival := one.sure.closest) and rival.ratio and not one.tied
-    ]
-    for answer, rival, ratio in sorted(apart, key=lambda found: found[2].value)[:1]:
-        if answer.otherwise is None or rival.arm != answer.otherwise.arm:
-            yield f"the closest second is {short(rival.arm)}, {tell_ratio(ratio)} at {name_cell(where[answer.group])}"
 
 
 def _tell_open(answers: Sequence[Answer], where: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
@@ -268,29 +202,18 @@ def _tell_lower_precision(answers: Sequence[Answer], where: Mapping[str, Mapping
 
 def _tell_next(document: Document, where: Mapping[str, Mapping[str, str]]) -> Line:
     """Tell the one command that comes next: what goes on or races what is open, else what ships the first group's."""
-    answers = document.answer
-    for answer in answers:
-        if answer.goes_on and answer.next:
-            return Line("Next", commands=[Command(text=answer.next, remark="goes on where this stopped")])
-    ships = {answer.group: next_ships(answer, document.rows_of(answer.group)) for answer in answers}
 
     def rank(one: Answer) -> tuple[bool, ...]:
+        ships = next_ships(one, document.rows_of(one.group))
         is_open = leads(one) and one.next is not None
-        return not is_open, not ships[one.group], not may_ship(one), bool(one.no_folder)
+        return one.next is None, not one.goes_on, not is_open, not ships, not may_ship(one), bool(one.no_folder)
 
-    by_use = sorted(answers, key=rank)
-    first = next((one for one in by_use if one.next), by_use[0])
-    rows = document.rows_of(first.group)
-    if first.next is None:
-        told = [*dict.fromkeys(line for one in answers for line in tell_no_folder(one))]
-        return Line("Next", told) if told else tell_next(first, rows)
-    place = f"for {name_cell(where[first.group])}"
-    does = remark_next(first, rows)
-    if ships[first.group]:
-        place, does = place + ("; --group names another" if sum(ships.values()) > 1 else ""), ""
-    return Line(
-        "Next", tell_no_folder(first), [Command(text=first.next, remark=": ".join(filter(None, [place, does])))]
-    )
+    first = min(document.answer, key=rank)
+    line = tell_next(first, document.rows_of(first.group))
+    if first.goes_on or not line.commands:
+        return line
+    does = ": ".join(filter(None, [f"for {name_cell(where[first.group])}", line.commands[0].remark]))
+    return replace(line, commands=[replace(line.commands[0], remark=does)])
 
 
 def tell_between(document: Document) -> Line:
@@ -315,72 +238,51 @@ def name_groups(document: Document) -> dict[str, str]:
     return {group: name_cell(where) or group for group, where in _locate_answers(document).items()}
 
 
-def tabulate_answers(document: Document) -> tuple[list[str], list[dict[str, Cell]]]:
-    """Return the headers that have a figure, and a line for each group: where it is, what to ship there."""
+def tabulate_answers(document: Document) -> Table:
+    """Tabulate where each group is, and what to ship there."""
     where = _locate_answers(document)
-    lines: list[dict[str, Cell]] = [{**where[answer.group], **_fill_cells(answer)} for answer in document.answer]
-    return [name for name in lines[0] if any(str(line[name]) for line in lines)], lines
+    axes = [*dict.fromkeys(axis for place in where.values() for axis in place)]
+    rows = [[*(where[one.group].get(axis, "") for axis in axes), *_fill_cells(one)] for one in document.answer]
+    headers = [*axes, "", "target", TIME, "compared"]
+    return Table(title="What to ship in each group", headers=headers, rows=rows, left={*headers} - {TIME})
 
 
-def name_time(scenarios: Iterable[str]) -> str:
-    """Name what a time of these scenarios is."""
-    found = [find_scenario(name) for name in {*scenarios}]
-    if any(scenario.varies for scenario in found):
-        return "mean time"
-    return "median" if all(scenario.is_one_call or scenario.trains for scenario in found) else "time"
-
-
-def title_answers(document: Document) -> dict[str, str]:
-    """Return the titles of the columns that tell what to ship."""
-    time = name_time(row.scenario for row in document.rows)
-    return {DECIDED: "", TARGET: "target", TIME: time, COMPARED: "compared"}
-
-
-def _fill_cells(answer: Answer) -> dict[str, Cell]:
+def _fill_cells(answer: Answer) -> tuple[Cell, Cell, Cell, Cell]:
+    """Return the first word of the answer, the target, its time, and how it compares."""
     if answer.ship is None:
-        return {DECIDED: Text("no answer", style="yellow"), TARGET: "", TIME: "", COMPARED: answer.reason or ""}
+        return Text("no answer", style="yellow"), "", "", answer.reason or ""
     rivals = ", ".join(fold((short(rival.arm) for rival in answer.tied), NAMED))
     tied = f"tied with {rivals}" if rivals and not leads(answer) else ""
-    return {
-        DECIDED: Text(choose_label(answer), style="bold" if may_ship(answer) else "yellow"),
-        TARGET: short(answer.ship.arm),
-        TIME: write_time(answer.ship.median_ns, choose_unit(answer.ship.median_ns)),
-        COMPARED: tied or _compare(answer.otherwise) or _compare(answer.sure.closest),
-    }
+    label = Text(choose_label(answer), style="bold" if may_ship(answer) else "yellow")
+    time = write_time(answer.ship.median_ns, choose_unit(answer.ship.median_ns))
+    return label, short(answer.ship.arm), time, tied or _compare(answer.otherwise) or _compare(answer.sure.closest)
 
 
 def _compare(rival: Rival | None) -> str:
-    """Compare what is shipped with the usual choice or the second; why that is open is told below all groups."""
-    if rival is None or rival.ratio is None:
-        return ""
-    ratio, name = inverse(rival.ratio), short(rival.arm)
-    if ratio.verdict is Verdict.CANT_TELL:
-        return f"about {tell_direction(ratio.value, spread=2 * WIDE)} than {name}, open"
-    return tell_ratio(ratio, name)
+    """Compare what is shipped with the usual choice or the second."""
+    return tell_ratio(inverse(rival.ratio), short(rival.arm)) if rival and rival.ratio else ""
 
 
 def _render_grid(document: Document, width: int) -> Iterator[RenderableType]:
     """Render a table of what to ship, a line for each of the first groups; in a narrow terminal a paragraph each."""
-    headers, lines = tabulate_answers(document)
-    shown, titles = lines[:SHOWN_GROUPS], title_answers(document)
-    table = make_table(headers, shown, left={*headers} - {TIME}, titles=titles)
-    if fits(table, width):
-        yield table
+    table, where = tabulate_answers(document), _locate_answers(document)
+    shown = table.rows[:SHOWN_GROUPS]
+    drawn = draw_table(table.headers, shown, table.left)
+    if fits(drawn, width):
+        yield drawn
     else:
-        for line in shown:
-            place = name_cell({name: str(text) for name, text in line.items() if name not in titles})
-            word, *told = (str(line[name]) for name in titles if str(line[name]))
-            yield from write_lines([Line(word, told, subject=place)], width)
-    if len(lines) > SHOWN_GROUPS:
-        yield Text(f"and {counted(len(lines) - SHOWN_GROUPS, 'group')} more, which --json has")
+        for answer, row in zip(document.answer, shown, strict=False):
+            word, *told = filter(None, map(str, row[-4:]))
+            yield from write_lines([Line(word, told, subject=name_cell(where[answer.group]))], width)
+    if len(table.rows) > SHOWN_GROUPS:
+        yield Text(f"and {counted(len(table.rows) - SHOWN_GROUPS, 'group')} more, which --json has")
 
 
 def _tell_crossover(one: Crossover, document: Document) -> str:
     """Tell up to which size one target is faster, and from which the other, and where that is on the other axes."""
-    axes = dict.fromkeys(axis for place in _locate_answers(document).values() for axis in place)
-    place: Place = {"model": one.model, **one.fixed, "threads": one.fixed.get("threads") or "default"}
-    place = {**place, "scenario": one.scenario}
-    fixed = name_cell({axis: name_value(place, axis) for axis in axes if axis != one.axis})
+    axes = {axis for place in _locate_answers(document).values() for axis in place} - {one.axis}
+    place = {"model": name_model(one.model), **one.fixed, "scenario": one.scenario}
+    fixed = name_cell({axis: str(value or "default") for axis, value in place.items() if axis in axes})
     copies = " without copies" if one.scope == "compute" else ""
     told = f"{short(one.below)} up to {one.axis} {one.low}, {short(one.above)} from {one.high} on{copies}"
     return f"{fixed}: {told}" if fixed else told

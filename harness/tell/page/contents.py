@@ -15,7 +15,7 @@ from shootout.tell import notes, table
 from shootout.tell.columns import BY_HEADER, Cell, error_of
 from shootout.tell.details import tell_details
 from shootout.tell.document import Document, Row
-from shootout.tell.grid import TIME, tabulate_answers, tell_answers, tell_between, tell_group_details, title_answers
+from shootout.tell.grid import tabulate_answers, tell_answers, tell_between, tell_group_details
 from shootout.tell.machines import list_facts
 from shootout.tell.report import Figure, Line, Report, Table
 from shootout.tell.skipped import tell_missing
@@ -74,7 +74,7 @@ def lay_out(run: MeasuredRun, figures: Sequence[Figure] = ()) -> Report:
     return Report(
         name=f"{document.study} ({PurePath(document.run).name})" if document.study else PurePath(document.run).name,
         lines=_tell_answer(document),
-        answers=_tabulate_answers(document) if len(document.answer) > 1 else None,
+        answers=tabulate_answers(document) if len(document.answer) > 1 else None,
         more=_tell_more(document),
         warnings=document.warnings,
         figures=figures,
@@ -114,17 +114,6 @@ def _tell_more(document: Document) -> list[Line]:
 
 def _is_told(line: Line) -> bool:
     return bool(line.parts or line.commands or line.subject)
-
-
-def _tabulate_answers(document: Document) -> Table:
-    headers, lines = tabulate_answers(document)
-    titles = title_answers(document)
-    return Table(
-        title="What to ship in each group",
-        headers=[titles.get(name, name) for name in headers],
-        rows=[[line[name] for name in headers] for line in lines],
-        left=[titles.get(name, name) for name in headers if name != TIME],
-    )
 
 
 PROOF = ("target", "library", "device", "threads", "compute layers", "proven", "error", "fallbacks")

@@ -170,7 +170,8 @@ def _place_line(index: int, line: DotLine, low: float, high: float) -> dict[str,
     """Return a line as data of the chart, its interval cut at the ends of the axis."""
     name = ", ".join(filter(None, (cut(line.name, NAME), line.figure)))
     room, brief = LINE - cell_len(name), _BRACKETS.sub("", line.told)  # the interval is drawn
-    told = next((words for words in (line.told, brief) if cell_len(words) <= room), cut(brief.partition(", ")[0], room))
+    briefest = brief.rpartition(", ")[2] if line.color == SOFT else brief.partition(", ")[0]
+    told = next((words for words in (line.told, brief) if cell_len(words) <= room), cut(briefest, room))
     ink, shape = SOFT if line.color == SOFT else INK, SHAPES[line.color]
     place = {"row": index, "name": name, "told": told, "ink": ink, "color": line.color, "shape": shape}
     if line.ends is None:
