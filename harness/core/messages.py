@@ -222,7 +222,6 @@ class LoadTestResult:
 
     Attributes:
         given_per_s: the rate that was given; None where the highest that holds the limit was searched.
-        enough_per_s: the highest rate that the search tried if it held; None if it took no rate for enough.
         limit_ns: what p99 must keep to.
         steps: each rate that was offered.
         unloaded_ns: the median of its calls without load.
@@ -230,7 +229,6 @@ class LoadTestResult:
     """
 
     given_per_s: float | None = None
-    enough_per_s: float | None = None
     limit_ns: float
     unloaded_ns: float
     start_late_ns: float

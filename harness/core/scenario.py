@@ -424,10 +424,6 @@ class Terms:
         """Return the seconds that an arm needs for so many rounds, of which this is the first; 0: by its calls."""
         return 0.0
 
-    def is_over(self, arms: Sequence[Player], flagged: Collection[int]) -> bool:  # noqa: ARG002
-        """Tell whether further rounds would tell nothing of any arm."""
-        return False
-
     def result(self, live: Player, flagged: Collection[int]) -> LoadTestResult | None:  # noqa: ARG002
         """Return what an arm did under requests, for the journal; None where there were none."""
         return None

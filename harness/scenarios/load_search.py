@@ -5,10 +5,6 @@ that didn't hold bounds the search only if its round counts (`counting`): a pass
 restart finds. No step is added for one that is flagged. If most rounds of a restart are flagged, all of them steer it,
 but no limit is called broken by a flagged round. The arms of a restart meet the same arrivals, in units of
 the mean gap; each restart draws new ones.
-
-A search may know rates that matter, such as a machine's part of a load. It tries these first, from the highest on, and
-nothing above. Below, what matters is how many machines each of them takes. A restart is over as soon as that is known
-of each arm.
 """
 
 from __future__ import annotations
@@ -21,12 +17,14 @@ from typing import cast
 
 import numpy as np
 
+from shootout.core.constants import TOO_BUSY
 from shootout.core.contract import Array, NotRunKind
 from shootout.core.errors import SkippedArm
 from shootout.core.messages import Ask, LoadTestResult, Scope, TriedRate, Turn
 from shootout.core.results.group import counting
-from shootout.core.scenario import Player, Terms
+from shootout.core.scenario import LimitedTail, Player, Terms
 from shootout.core.stats import readings
+from shootout.core.stats.readings import LEAST_TAILS
 from shootout.core.units import duration, number
 from shootout.scenarios.concurrent import (
     GIVEN_ROUNDS,
@@ -48,6 +46,11 @@ _MOST_REQUESTS = 200_000
 _BACKLOG = 0.02
 """The share of a step by which an arm may be behind at its end; by more, it was offered more than it can do."""
 
+_LEAST_TO_BREAK = 2
+"""Fewer restarts can't show that an arm breaks a limit."""
+_LEAST_RESTARTS = 3
+"""A busy neighbor spoils two in a row often enough; an arm that broke its limit in three will hardly hold it."""
+
 
 @dataclass(slots=True, kw_only=True)
 class LoadTest(Terms):
@@ -57,7 +60,6 @@ class LoadTest(Terms):
         rate_per_s: requests a second; None: search the highest rate that holds the limit.
         limit_ns: what p99, from a request's arrival to its result, must stay within; 0: five times the baseline's
             median call without load, once that is known.
-        enough_per_s: rates that matter: a search need not go beyond the highest. None of them: the more, the better.
         seed: of the arrivals in a restart.
         shift: factor on each arm's first rate, so that restarts don't all try the same ones.
         first: whether no earlier restart has found a rate; then an arm without one leaves.
@@ -65,7 +67,6 @@ class LoadTest(Terms):
 
     rate_per_s: float | None = None
     limit_ns: float = 0.0
-    enough_per_s: tuple[float, ...] = ()
     seed: int = 0
     shift: float = 1.0
     first: bool = True
@@ -73,11 +74,6 @@ class LoadTest(Terms):
     def __post_init__(self) -> None:
         self.least = self.most = GIVEN_ROUNDS if self.rate_per_s else SERVE_ROUNDS
         self.round_s = 0.0  # each step takes another time
-
-    @property
-    def fewest(self) -> int:
-        """Return the rates that the shortest restart tries: one where it holds and is enough."""
-        return 1 if self.enough_per_s and not self.rate_per_s else self.most or 0
 
     @property
     def turn_s(self) -> float:
@@ -110,26 +106,13 @@ class LoadTest(Terms):
         """Return the terms of later restarts: their limit is that of the first."""
         return replace(self, limit_ns=begun.limit_ns) if isinstance(begun, LoadTest) else self
 
-    def is_over(self, arms: Sequence[Player], flagged: Collection[int]) -> bool:
-        """Tell whether further steps of a restart would tell nothing of any arm."""
-        return all(self._knows_enough(believed(live.turns, flagged)) for live in arms)
-
-    def _knows_enough(self, tried: Sequence[tuple[float, bool]]) -> bool:
-        """Tell whether no rate that matters lies between the highest that held and the lowest that didn't."""
-        if not self.enough_per_s or not any(ok for _, ok in tried):
-            return False
-        best, failed = _bracket(tried)
-        return not any(best < one < failed for one in self.enough_per_s)
-
     def needed_s(self, ask: Ask, live: Player, left: int) -> float:
-        """Return the seconds of so many steps of an arm, this one first; of one alone where that may be enough.
+        """Return the seconds of so many steps of an arm, this one first.
 
         After its first step a search may be as fast as one call after the other.
         """
         offer = cast("RateStep", ask)
         step_s = later_s = (offer.requests + offer.lead_in) / offer.rate_per_s
-        if offer.rate_per_s == max(self.enough_per_s, default=None):
-            return step_s
         if offer.most_late is not None:
             fastest_s = (1 + SERVE_LEAD_IN) * max(SERVE_STEP_S, SERVE_REQUESTS / _alone_per_s(live))
             later_s = min(step_s, fastest_s)
@@ -182,7 +165,6 @@ class LoadTest(Terms):
         )
         return LoadTestResult(
             given_per_s=self.rate_per_s,
-            enough_per_s=max(self.enough_per_s, default=None),
             limit_ns=self.limit_ns,
             unloaded_ns=live.call_ns,
             start_late_ns=_start_late_ns(live.turns),
@@ -204,21 +186,12 @@ class LoadTest(Terms):
             lowest = next_rate(alone_per_s / 2 * self.shift, tried[: _HOPELESS - 1])
             halved = (len(tried) - _HOPELESS + 1) // 2
             return max(lowest * 0.5**halved, min(lowest, SERVE_REQUESTS / _LONG_STEP_S))
-        best, failed = _bracket(tried)
-        open_ = [one for one in self.enough_per_s if best < one < failed and one <= alone_per_s]
-        rate = max(open_, default=None) or next_rate(alone_per_s / 2 * self.shift, tried)
-        return min(rate, max(self.enough_per_s, default=math.inf))
+        return next_rate(alone_per_s / 2 * self.shift, tried)
 
 
 def _alone_per_s(live: Player) -> float:
     """Return the requests a second of one call after the other, in every instance."""
     return live.arm.instances * 1e9 / live.call_ns
-
-
-def _bracket(tried: Sequence[tuple[float, bool]]) -> tuple[float, float]:
-    """Return the highest rate that held, or 0, and the lowest that didn't, or inf."""
-    best = max((rate for rate, ok in tried if ok), default=0.0)
-    return best, min((rate for rate, ok in tried if not ok), default=math.inf)
 
 
 def next_rate(start: float, tried: Sequence[tuple[float, bool]]) -> float:
@@ -322,3 +295,167 @@ def tail_bound(values: Array, p: float) -> float | None:
         return None
     above = readings.most_above(n, p)
     return float(np.partition(values, n - 1 - above)[n - 1 - above])
+
+
+# How an arm's restarts stand to the limit, by what each of them wrote.
+
+
+def hold(done: Sequence[LoadTestResult], time_ns: float, disturbed_share: float) -> LimitedTail:
+    """Hold an arm's restarts against their limit; see `LimitedTail`."""
+    return LimitedTail(
+        given_per_s=given_rate(done),
+        most_per_s=bounding_rate(done),
+        p99_ns=p99_ns(done, time_ns),
+        highest_ns=highest_p99_ns(done),
+        unknown=explain_unknown(done),
+        holds=known_to_hold(done, time_ns, disturbed_share),
+        breaks=breaks(done, time_ns),
+        never_held=never_held(done),
+        only_disturbed=only_disturbed(done),
+    )
+
+
+def given_rate(done: Sequence[LoadTestResult]) -> float | None:
+    """Return the rate that requests were given, per second; None where it was searched, or there were none."""
+    return next((one.given_per_s for one in done), None)
+
+
+def bounding_rate(done: Sequence[LoadTestResult]) -> float | None:
+    """Return the upper end of a rate that was searched; None if it may be any higher.
+
+    It is the highest of all restarts' lowest rates that failed above what held, in a round that counts. Disturbed
+    restarts are left out if enough others tell.
+    """
+    calm = _calm(done)
+    found = [_failed_above(one) for one in (calm if len(calm) >= LEAST_TAILS else done)]
+    return None if math.inf in found else max(found, default=None)
+
+
+def _failed_above(one: LoadTestResult) -> float:
+    best = max((step.rate_per_s for step in one.steps if step.held), default=0.0)
+    return min((step.rate_per_s for step in one.steps if step.counts and step.rate_per_s > best), default=math.inf)
+
+
+def holds(done: Sequence[LoadTestResult], time_ns: float) -> bool:
+    """Tell whether an arm's p99 holds its limit, as far as it has served: not "for sure", but as measured.
+
+    Args:
+        done: of each of its restarts, at least one.
+        time_ns: its time; where the rate is given, that is its p99.
+    """
+    if p99_ns(done, time_ns) > done[-1].limit_ns:
+        return False
+    if given_rate(done):  # a step doesn't hold where its queue grew, whatever its p99 was by then
+        steps = [step.held for one in done for step in one.steps]
+        return 2 * sum(steps) >= len(steps)
+    return 2 * sum(map(_held, done)) > len(done)
+
+
+def known_to_hold(done: Sequence[LoadTestResult], time_ns: float, disturbed_share: float) -> bool | None:
+    """Return as `holds`; None where it didn't, but one restart or a busy machine is all that shows it.
+
+    Args:
+        disturbed_share: flagged rounds ÷ all rounds. A neighbor makes requests late; it makes none early.
+    """
+    if holds(done, time_ns):
+        return True
+    telling = _telling(done)
+    if len(telling) >= LEAST_TAILS and holds(telling, float(np.median([_restart_p99_ns(one) for one in telling]))):
+        return True
+    return None if len(_calm(done)) < _LEAST_TO_BREAK or disturbed_share > TOO_BUSY else False
+
+
+def breaks(done: Sequence[LoadTestResult], time_ns: float) -> bool:
+    """Tell whether a race need wait for an arm no more, since it can't be the answer; see `holds`.
+
+    Of a search, most restarts must have failed: an arm that held in half of them may yet come to hold. A disturbed
+    restart shows only that an arm holds.
+    """
+    told = _telling(done)
+    if len(_calm(done)) < _LEAST_RESTARTS:
+        return False
+    if not given_rate(done):
+        return 2 * sum(map(_held, told)) < len(told)
+    calm = [step.held for one in _calm(done) for step in one.steps]
+    return not holds(done, time_ns) and (len(_calm(done)) == len(done) or 2 * sum(calm) < len(calm))
+
+
+def p99_ns(done: Sequence[LoadTestResult], time_ns: float) -> float:
+    """Return an arm's p99 at its rate, given or found; see `holds`."""
+    return time_ns if given_rate(done) else float(np.median([_found_p99_ns(one) for one in done]))
+
+
+def highest_p99_ns(done: Sequence[LoadTestResult]) -> float | None:
+    """Return the highest restart's p99 at its rate, an upper bound; None of too few restarts, or where one gave up.
+
+    A neighbor makes requests late and none early. So a disturbed restart that held counts, and one that didn't tells
+    nothing.
+    """
+    found = [_restart_p99_ns(one) for one in _telling(done)]
+    return max(found) if len(found) >= LEAST_TAILS and math.isfinite(max(found)) else None
+
+
+def explain_unknown(done: Sequence[LoadTestResult]) -> str:
+    """Return why no upper bound of the p99 is known, in a few words."""
+    if len(done) < LEAST_TAILS:
+        return f"{len(done)} of {LEAST_TAILS} restarts"
+    telling = _telling(done)
+    if untold := len(done) - len(telling):
+        return (
+            f"the limit held in {sum(map(_held, telling))} of {len(done)} restarts, and {LEAST_TAILS} are needed; "
+            f"{untold} failed in disturbed rounds alone"
+        )
+    failed = sum(not _held(one) for one in telling)
+    return f"the limit failed in {failed} of {len(done)} restarts"
+
+
+def _telling(done: Sequence[LoadTestResult]) -> list[LoadTestResult]:
+    """Return the restarts that tell of an arm; of a disturbed one, the steps that held, since no other tells."""
+    told = ((one, [step for step in one.steps if step.held or not _is_disturbed(one)]) for one in done)
+    return [replace(one, steps=tuple(steps)) for one, steps in told if steps or not _is_disturbed(one)]
+
+
+def _restart_p99_ns(one: LoadTestResult) -> float:
+    return _given_p99_ns(one) if one.given_per_s else _found_p99_ns(one)
+
+
+def _given_p99_ns(one: LoadTestResult) -> float:
+    """Return the p99 (ns) at the given rate, the middle round's; inf if most rounds were given up."""
+    bounds = [math.inf if step.bound_ns is None else step.bound_ns for step in one.steps]
+    return float(np.median(bounds)) if bounds else math.inf
+
+
+def never_held(done: Sequence[LoadTestResult]) -> bool:
+    """Tell whether a rate was searched, and none that was tried held in any restart."""
+    tried = [one for one in done if one.steps]
+    return bool(tried) and not given_rate(done) and not any(map(_held, tried))
+
+
+def only_disturbed(done: Sequence[LoadTestResult]) -> bool:
+    """Tell whether most rounds of each restart were disturbed, so that no failure is known to be the arm's own."""
+    return bool(done) and not _calm(done)
+
+
+def _calm(done: Sequence[LoadTestResult]) -> list[LoadTestResult]:
+    return [one for one in done if not _is_disturbed(one)]
+
+
+def _is_disturbed(one: LoadTestResult) -> bool:
+    return 2 * sum(step.counts for step in one.steps) < len(one.steps)
+
+
+def _held(one: LoadTestResult) -> bool:
+    """Tell whether some rate of a search held, or most steps at a given rate."""
+    held = sum(step.held for step in one.steps)
+    return 2 * held > len(one.steps) if one.given_per_s else held > 0
+
+
+def _found_p99_ns(one: LoadTestResult) -> float:
+    """Return the p99 (ns) at the highest rate that held, else at the lowest tried; inf if that was given up."""
+    held = [step for step in one.steps if step.held]
+    found = max(held, key=_rate) if held else min(one.steps, key=_rate, default=None)
+    return math.inf if found is None or found.bound_ns is None else found.bound_ns
+
+
+def _rate(step: TriedRate) -> float:
+    return step.rate_per_s

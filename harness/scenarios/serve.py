@@ -42,16 +42,6 @@ P99_LIMIT = StudyOption(
     is_told=False,
     is_always_hashed=True,
 )
-ENOUGH_RATE = StudyOption(
-    help="requests a second that matter: that search need not go beyond the highest. A policy sets them; none: the "
-    "more, the better.",
-    default=(),
-    above=0.0,
-    most=1e9,
-    use=REQUESTS,
-    is_told=False,
-    is_always_hashed=True,
-)
 
 
 class Serve(Scenario):
@@ -63,7 +53,6 @@ class Serve(Scenario):
         "instances": INSTANCES,
         "rate": RATE,
         "p99_limit_ms": P99_LIMIT,
-        "enough_rate": ENOUGH_RATE,
     }
     divides_threads = True
     scopes = ("end_to_end",)
@@ -101,7 +90,7 @@ class Serve(Scenario):
 
     def tail(self, done: Sequence[LoadTestResult], time_ns: float, disturbed_share: float = 0.0) -> LimitedTail:
         """Return how an arm's restarts stand to the limit on their p99."""
-        from shootout.scenarios.p99_limit import hold  # which no worker needs
+        from shootout.scenarios.load_search import hold  # which no worker needs
 
         return hold(done, time_ns, disturbed_share)
 
@@ -117,7 +106,7 @@ class Serve(Scenario):
 
         limit_ms = options["p99_limit_ms"]
         limit_ns = limit_ms * 1e6 if limit_ms else next((one.limit_ns for one in served), 0.0)
-        return LoadTest(rate_per_s=options["rate"], limit_ns=limit_ns, enough_per_s=options["enough_rate"])
+        return LoadTest(rate_per_s=options["rate"], limit_ns=limit_ns)
 
     def open(self, built: Built, sessions: Sequence[Session], _seed: int) -> Caller:
         """Return what serves requests with all sessions."""

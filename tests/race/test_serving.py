@@ -19,12 +19,9 @@ from shootout.core.contract import Arm, Array
 from shootout.core.messages import Turn
 from shootout.core.race.race import Race
 from shootout.core.race.restart import Restart, flagged_blocks
-from shootout.core.stats.goals import Goal
 from shootout.core.stats.group_evidence import GroupEvidence, Rules
-from shootout.core.stats.readings import LEAST_TAILS
 from shootout.core.stats.verdicts import Verdict
 from shootout.scenarios import load_search as serving
-from shootout.scenarios import p99_limit
 from shootout.scenarios.concurrent import GIVEN_ROUNDS, SERVE_ROUNDS, RateStep, Service, schedule_ns, serve_stream
 from shootout.scenarios.load_search import P99, LoadTest, next_rate, tail_bound
 
@@ -284,7 +281,7 @@ def test_a_failure_in_a_flagged_round_is_no_upper_end_of_the_rate() -> None:
     for flagged, upper in (((), 283.0), ((2,), 400.0), ((0, 2), None)):
         found = search.result(live, flagged)
         assert found
-        assert p99_limit.bounding_rate([found]) == upper, "two of three flagged may steer the search, and prove nothing"
+        assert serving.bounding_rate([found]) == upper, "two of three flagged may steer the search, and prove nothing"
 
 
 def test_a_rate_that_held_refutes_a_step_that_failed_below_it() -> None:
@@ -417,89 +414,3 @@ def test_at_a_given_rate_it_is_p99_that_is_compared() -> None:
     p99 = np.median([np.median(blocks) for blocks in race.blocks["a:cpu:fp32"].values()])
     assert p99_deterministic(0.5) / 20 < p99 < 2 * p99_deterministic(0.5) / 20, "a bound, of 1,000 requests"
     assert GroupEvidence(race.blocks, race.rules).compare("b:cpu:fp32", "a:cpu:fp32").verdict is Verdict.SLOWER
-
-
-ENOUGH = LoadTest(limit_ns=5e6, enough_per_s=(200.0,))
-
-
-def tried(restart: Restart) -> dict[str, list[float]]:
-    """The rates that each arm of a restart was offered, by backend."""
-    return {live.arm.target.backend: [turn.ask.rate_per_s for turn in live.turns] for live in restart.playing}
-
-
-@pytest.mark.usefixtures("quick")
-def test_who_holds_a_rate_that_is_enough_is_asked_for_no_more() -> None:
-    """Both could do five times that and more: a step each, in place of nine."""
-    context = fakes.on(Serving({"a": 1e6, "b": 5e5}))
-    restart = Restart(index=0, arms=[serves("a"), serves("b")], **context, rng=fakes.InOrder(3), terms=ENOUGH).run()
-    assert tried(restart) == {"a": [200.0], "b": [200.0]}
-    assert (restart.rounds, restart.is_cut) == (1, False)
-    for live in restart.playing:
-        assert serving.outcome_ns(live.turns) == (1e9 / 200,)
-        found = restart.asked.result(live, restart.flagged)
-        assert found
-        assert p99_limit.bounding_rate([found]) is None, "it may do more"
-
-
-@pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize("call_ns", [6e6, 1.5e7], ids=["just too slow", "far too slow"])
-def test_below_enough_a_search_ends_once_one_rate_held_and_one_failed(call_ns: float) -> None:
-    """166 calls a second in all, or 66, and less than that within a limit of 100 ms, where 200 are asked for."""
-    context = fakes.on(Serving({"a": 1e6, "b": call_ns}))
-    terms = replace(ENOUGH, limit_ns=1e8)
-    restart = Restart(index=0, arms=[serves("a"), serves("b")], **context, rng=fakes.InOrder(3), terms=terms).run()
-    slow = next(live for live in restart.playing if live.arm.target.backend == "b")
-    found = restart.asked.result(slow, restart.flagged)
-    assert found
-    assert any(one.held for one in found.steps)
-    assert sum(not one.held for one in found.steps) == 1
-    failed = p99_limit.bounding_rate([found])
-    assert failed
-    assert failed <= 200
-    assert restart.rounds < SERVE_ROUNDS
-
-
-@pytest.mark.parametrize(
-    ("enough_per_s", "capacity", "alone", "rates"),
-    [
-        ((800.0, 1_000.0), 1_200, 2_000, [1_000]),
-        ((800.0, 1_000.0), 900, 2_000, [1_000, 800]),
-        ((800.0, 1_000.0), 750, 2_000, [1_000, 800, 400]),
-        ((800.0, 1_000.0), 850, 900, [800, 1_000]),
-        ((1_000.0,), 900, 950, [475, 672, 1_000]),
-    ],
-    ids=["both hold", "one holds", "none holds", "one call after another is slower", "and than all of them"],
-)
-def test_each_rate_that_matters_is_a_step_and_nothing_above_them(
-    enough_per_s: tuple[float, ...], capacity: float, alone: float, rates: list[float]
-) -> None:
-    search = serving.LoadTest(rate_per_s=None, limit_ns=4e6, seed=0, shift=1.0, first=True, enough_per_s=enough_per_s)
-    live: Any = SimpleNamespace(turns=[], call_ns=1e9 / alone, arm=SimpleNamespace(instances=1))
-    while not search.is_over([live], ()):
-        rate = search.offer(live, ()).rate_per_s
-        live.turns.append(step(rate, ok=rate <= capacity))
-    assert [turn.ask.rate_per_s for turn in live.turns] == pytest.approx(rates, rel=1e-3)
-
-
-@pytest.mark.usefixtures("quick")
-def test_a_load_that_all_hold_is_a_matter_of_the_fewest_restarts() -> None:
-    """Their times per request are the same, to the last digit, so nothing is left to race for."""
-    world = Serving({"a": 1e6, "b": 1.2e6, "c": 3e5})
-    arms = [serves("a"), serves("b"), serves("c"), serves("a", control=True)]
-    labels = [arm.label for arm in arms]
-    rules = Rules(
-        baseline=labels[0],
-        control=labels[3],
-        comparisons=2,
-        max_restarts=60,
-        bias_floor=0.005,
-        goal=Goal(aim="best"),
-        least_restarts=LEAST_TAILS,
-    )
-    race = Race(arms=dict(zip(labels, arms, strict=True)), group=group_of_rules(rules, arms), seed="7", terms=ENOUGH)
-    steps = 0
-    while race.look():
-        steps += race.play(**fakes.on(world)).rounds
-    assert (race.played, steps) == (LEAST_TAILS, LEAST_TAILS)
-    assert {tuple(map(float, blocks[0])) for blocks in race.blocks.values()} == {(1e9 / 200,)}
-    assert all(p99_limit.highest_p99_ns(done) for done in race.group.served.values()), "p99 at the load is known of all"

@@ -118,9 +118,7 @@ def test_rounds_take_as_long_as_their_scenario_has_them():
     assert spent(scenario=("throughput",), **alone) == pytest.approx((12 + 4) * 0.052, rel=0.2)
     assert spent(scenario=("serve",), **alone) == pytest.approx(9 * 1.1, rel=0.1)
     assert spent(scenario=("serve",), rate=200.0, **alone) == pytest.approx(3 * 1.1, rel=0.1)
-    assert spent(scenario=("serve",), enough_rate=200.0, **alone) == pytest.approx(1.1, rel=0.1)
     assert "  1 to 1 restarts of 9 rounds" in text(planned(max_restarts=1, scenario=("serve",)))
-    assert "of 1 to 9 rounds" in "\n".join(text(planned(scenario=("serve",), enough_rate=200.0)))
 
 
 def test_turns_under_sustained_load_share_the_time_that_is_given():

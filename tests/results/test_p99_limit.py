@@ -15,7 +15,7 @@ from shootout.core.journal.records import Line
 from shootout.core.messages import LoadTestResult, TriedRate
 from shootout.core.race.race import Race
 from shootout.core.results.run import read_run
-from shootout.scenarios import p99_limit
+from shootout.scenarios import load_search as p99_limit
 from shootout.tell.document import Timing
 
 

@@ -233,8 +233,6 @@ class Restart:
             self.rounds += 1
             if self.asked.round_s is None:
                 round_s = watch.seconds - (self.hung_s - hung_s)
-            if self.asked.is_over(self.playing, self.flagged):
-                wanted = least = self.rounds
         for live in self.playing:
             del live.turns[self.rounds :]
         self.is_cut |= self.rounds < least and (bool(self.playing) or not self._has_time_for(0.0))

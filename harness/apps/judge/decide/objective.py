@@ -221,7 +221,7 @@ def find_rate(policy: Policy, candidate: Candidate) -> Rate | str:
     """Return how many a second it does: under the policy's limit on p99 where there is one, else as fast as it can.
 
     Returns:
-        Its upper end is inf if it may do more: the rate was given, or a search took it for enough. If no measurement
+        Its upper end is inf if it may do more: the rate was given. If no measurement
         can be held against the limit: why not, in a few words.
     """
     play = rate_play(policy, candidate)
@@ -260,7 +260,7 @@ def rate_play(policy: Policy, candidate: Candidate) -> Play | None:
 def _is_searched_out(play: Play) -> bool:
     """Tell whether rates were searched as high as they go: higher ones failed, if only in disturbed rounds."""
     served = play.group.served.get(play.row.arm, ())
-    return bool(served) and all(one.given_per_s is None and one.enough_per_s is None for one in served)
+    return bool(served) and all(one.given_per_s is None for one in served)
 
 
 def has_failed_at(play: Play, rate: float) -> bool:

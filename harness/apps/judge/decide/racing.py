@@ -11,7 +11,7 @@ from typing import Any
 
 from shootout.apps.judge.decide.candidates import Candidate
 from shootout.apps.judge.decide.limits import SPREAD, Bounds, judge_figure, judge_limits, refuse_drop_of_all
-from shootout.apps.judge.decide.objective import SURELY, ObjectiveValue, compare, measure
+from shootout.apps.judge.decide.objective import ObjectiveValue, compare, measure
 from shootout.apps.judge.decide.policy import BY_RATE, EXACT, Objective, Policy
 from shootout.apps.judge.decide.question import read_question
 from shootout.apps.judge.racing import AnswerPurpose
@@ -73,10 +73,8 @@ def fit_study(policy: Policy, study: Study, asked: Collection[str]) -> Study:
     if "goal" not in asked:
         changes["goal"] = "best"  # a beaten arm needs no verdict against the baseline
     serves = any(_takes_requests(find_scenario(one)) for one in changes.get("scenario", study.scenario))
-    if serves and "rate" not in asked and policy.objective is Objective.LATENCY and policy.load:
+    if serves and "rate" not in asked and policy.objective not in BY_RATE and policy.load:
         changes["rate"] = _given_rate(policy, policy.load)
-    elif serves and "rate" not in asked:
-        changes["enough_rate"] = _find_enough_rates(policy)
     if serves and "p99_limit_ms" not in asked and Limit.P99 in policy.limits:
         changes["p99_limit_ms"] = policy.limits[Limit.P99] / 1e6
     if "threads" not in asked and policy.asks_cost:
@@ -99,25 +97,11 @@ def _asks_cpu(policy: Policy) -> bool:
 
 def _given_rate(policy: Policy, load: float) -> float:
     """Return the rate at which the p99 is measured: the load, or what shows that the limits by rate are met."""
-    wanted = _list_wanted_rates(policy) if Limit.P99 in policy.limits else ()
-    return max((load, *map(math.ceil, wanted)))
-
-
-def _find_enough_rates(policy: Policy) -> tuple[float, ...]:
-    """Return the rates beyond the highest of which nothing changes the decision; none: the more, the better.
-
-    That is the load, and what meets the limits on the rate and on the cost.
-    """
-    if policy.objective in BY_RATE:
-        return ()
-    return tuple(SURELY * one for one in (policy.load, *_list_wanted_rates(policy)) if one)
-
-
-def _list_wanted_rates(policy: Policy) -> list[float]:
-    """Return the rates that meet the limits on the rate and on the cost."""
+    if Limit.P99 not in policy.limits:
+        return load
     rate, cost = policy.limits.get(Limit.RATE), policy.limits.get(Limit.COST)
-    wanted = [rate / policy.utilization] if rate else []
-    return [*wanted, policy.cost_at(cost)] if cost else wanted
+    by_rate = math.ceil(rate / policy.utilization) if rate else 0
+    return max(load, by_rate, math.ceil(policy.cost_at(cost)) if cost else 0)
 
 
 def brings(policy: Policy) -> dict[str, Any]:
