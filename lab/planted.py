@@ -143,6 +143,7 @@ def _look_at_net(bench: Bench, name: str, net: Net) -> Table:
 
 def _look_at(folder: Path, plain: Row, row: Row, plant: Plant | None) -> dict[str, Any]:
     """Hold a row's file beside the float one, and return what was named and whether that is the plant."""
+    from shootout.apps.explain.explanation import sum_block
     from shootout.apps.explain.measure import explain
     from shootout.commands.explain import find_sides
 
@@ -152,7 +153,8 @@ def _look_at(folder: Path, plain: Row, row: Row, plant: Plant | None) -> dict[st
     if fault == "left in float":
         named = ", ".join((row.executed or {}).get("layers_in_float") or ())
     elif fault == "slow block":
-        grew = {one.name: (one.sides[1].ns or 0.0) - (one.sides[0].ns or 0.0) for one in found.blocks}
+        sums = {name: [sum_block(some, side).ns or 0.0 for side in (0, 1)] for name, some in found.blocks.items()}
+        grew = {name: after - before for name, (before, after) in sums.items()}
         named = max(grew, key=lambda name: grew[name])
     else:
         first = found.sides[1].first_beyond

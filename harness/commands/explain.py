@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from shootout.apps.explain.measure import Side, choose_sides
 from shootout.apps.explain.measure import explain as explain_sides
 from shootout.apps.explain.screen import render
-from shootout.apps.explain.sides import Side, choose_sides
 from shootout.apps.judge.analysis import analyse_cells
 from shootout.commands.machine_lock import machine_lock
 from shootout.commands.output import print_answer, show_progress, width

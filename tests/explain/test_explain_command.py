@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +17,7 @@ from support.races import made
 from support.races.shipping import let_numpy_ship
 
 from shootout.apps.explain import measure
-from shootout.apps.explain.measure import check_alike, choose_graph, write_mix, write_search
+from shootout.apps.explain.measure import check_alike, choose_graph, write_mix
 from shootout.apps.ship import artifact
 from shootout.backends.common_onnx import layers_in
 from shootout.commands import explain as command
@@ -234,7 +235,6 @@ def test_no_mix_is_proposed_if_a_backend_runs_the_torch_program_of_a_file(tmp_pa
     arms.append(replace(arms[0], target=Target(backend="litert", precision=Precision.INT8)))
     sides = find_sides(write_arms(tmp_path / "run", *arms), [arm.label for arm in arms])
     assert write_mix(sides, [1, 3], 5) == ""
-    assert write_search(sides[1]) == "shootout sensitivity m.onnx --batch 2 --precision int8"
     assert reproduce.numbers_layers("net.py:make", ())
     with pytest.raises(SkippedArm) as refused:
         layers_in(replace(bare_exported({}), artifacts=()))
@@ -280,7 +280,7 @@ def test_a_target_that_there_is_no_time_for_is_not_read(
         raise ArmFailed("no answer", hung=True)
 
     monkeypatch.setattr(measure, "WorkerProcess", worker)
-    summary, layers, inside = measure._look(measure._Asker(tmp_path, place(1), limit), side, built, {})
+    summary, layers, inside = measure._look(partial(measure._ask_worker, tmp_path, place(1), limit), side, built, {})
     assert (summary.unread, layers, inside) == ("--max-time was over before it was read", {}, None)
 
 
@@ -298,8 +298,8 @@ def test_a_run_is_shown(run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyte
     for side, precision in zip(said["sides"], ("fp32", "int8"), strict=True):
         index = said["sides"].index(side)
         assert side["unmatched_ns"] == 0
-        assert sum(block["sides"][index]["ns"] for block in said["blocks"]) == pytest.approx(side["call_ns"])
-        assert all(block["sides"][index]["precisions"] == {precision: 1} for block in said["blocks"])
+        assert sum(layer["sides"][index]["ns"] for layer in said["layers"]) == pytest.approx(side["call_ns"])
+        assert all(layer["sides"][index]["precisions"] == {precision: 1} for layer in said["layers"])
 
     assert show(run) == 0
     lines = capsys.readouterr().out.splitlines()

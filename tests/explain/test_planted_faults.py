@@ -14,7 +14,7 @@ import pytest
 from support.exports import obtain
 
 from shootout.apps.explain import look
-from shootout.apps.explain.explanation import Before, LayerPair, LayerSide, choose_floats
+from shootout.apps.explain.explanation import LayerPair, LayerSide, choose_floats
 from shootout.core import backends
 from shootout.core.adapter import Built
 from shootout.core.contract import Arm, Artifact, Precision, Target
@@ -250,9 +250,7 @@ def _leave_in_float(folder: Path) -> tuple[list[int], tuple[int, ...], list[floa
             LayerPair(
                 **{name: layer[name] for name in ("number", "name", "block", "operator", "output")},
                 sides=(LayerSide(), sides[layer["number"]]),
-                before=tuple(
-                    Before(layer=owner, operators=kinds) for owner, kinds in outline["before"][layer["number"]]
-                ),
+                before=outline["before"][layer["number"]],
             )
             for layer in outline["layers"]
         ]

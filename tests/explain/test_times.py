@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shootout.apps.explain.explanation import sum_times
+from shootout.apps.explain.explanation import LayerSide, add_times
 from shootout.apps.explain.measure import place_nodes
 from shootout.backends.optional import RanNode
 
@@ -43,13 +43,9 @@ def test_a_node_without_a_name_follows_what_it_reads_else_what_reads_it() -> Non
     assert place_nodes(nodes, OWNERS) == [0, 0, 0, None]
 
 
-def test_times_are_summed_by_layer_and_none_is_dropped() -> None:
-    nodes = [_ran("fc", ns=5.0, precision="int8", kind="QGemm"), _ran("q", ns=2.0, converts=True), _ran("z", ns=3.0)]
-    times = sum_times(nodes, [1, 1, None])
-    assert (times.ns, times.conversions_ns[1]) == ({1: 7.0, None: 3.0}, 2.0)
-    assert (times.kernels, times.precisions) == ({1: ("QGemm",)}, {1: {"int8": 1}})
-    assert times.is_told
-
-
-def test_a_runtime_without_times_is_said_to_have_none() -> None:
-    assert not sum_times([_ran("fc", ns=None)], [1]).is_told  # type: ignore[arg-type]
+def test_times_are_summed_by_layer_and_none_is_made_up() -> None:
+    nodes = [_ran("fc", ns=5.0, precision="int8", kind="QGemm"), _ran("q", ns=2.0, converts=True)]
+    found = add_times(LayerSide(), nodes, is_told=True)
+    assert (found.ns, found.conversions_ns) == (7.0, 2.0)
+    assert (found.kernels, found.precisions) == (("QGemm",), {"int8": 1})
+    assert add_times(LayerSide(), nodes, is_told=False).ns is None

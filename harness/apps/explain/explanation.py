@@ -1,11 +1,11 @@
-"""Two targets side by side as plain data: by layer, by block, and the first layer whose error isn't explained."""
+"""Two targets side by side as plain data: by layer, and the first layer whose error isn't explained."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from shootout.backends.optional import RanNode
 from shootout.core.constants import FIDELITY_MARGIN
@@ -13,33 +13,18 @@ from shootout.core.constants import FIDELITY_MARGIN
 WORTH = 1e-2
 """Outputs of the calls that show tensors are said to differ from the raced artifact's if it is by more."""
 
-
 STEEP, WRONG = 3.0, 5e-2
 """An error rises at a layer if it is so many times the largest before it, and above the second figure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Before:
-    """Hold what lies between a layer and one before it, and is rounded on its own.
-
-    Attributes:
-        layer: the number of the one before, to which these nodes belong.
-        operators: theirs, each once.
-    """
-
-    layer: int
-    operators: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LayerSide:
-    """Hold what is known of a layer in one target.
+    """Hold what is known of a layer, or of a block of layers, in one target.
 
     Attributes:
         value: of the reference graph, at which its tensor was read; "" if it couldn't be.
-        matched: whether that tensor was found by its name or by its value.
-        error: relative L2 against the reference; None if it wasn't read or isn't finite.
-        own: against the layer in float on the target's own inputs.
+        error: relative L2 against the reference; None if it wasn't read or isn't finite. Of a block its last layer's.
+        own: against the layer in float on the target's own inputs. Of a block the largest.
         explained: the largest own error that its precision explains; None if nothing could be predicted.
         ns: of one call, all nodes that belong to it; None if the runtime tells no times.
         conversions_ns: the part of that in nodes that only convert.
@@ -48,7 +33,6 @@ class LayerSide:
     """
 
     value: str = ""
-    matched: str = ""
     error: float | None = None
     own: float | None = None
     explained: float | None = None
@@ -67,7 +51,11 @@ class LayerSide:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerPair:
-    """Hold a layer in both targets; see `Layer` for its names, and `Outline` for what is before it."""
+    """Hold a layer in both targets; see `Layer` for its names.
+
+    Attributes:
+        before: the numbers of the layers before it, between which and it something is rounded on its own.
+    """
 
     number: int
     name: str
@@ -75,35 +63,7 @@ class LayerPair:
     operator: str
     output: str
     sides: tuple[LayerSide, LayerSide]
-    before: tuple[Before, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlockSide:
-    """Hold what is known of a block in one target.
-
-    Attributes:
-        error: of its last layer that was read; None if none was.
-        own: the largest own error of its layers.
-        beyond: how many of its layers err beyond what their precision explains.
-        ns, conversions_ns, precisions: sums of its layers'.
-    """
-
-    error: float | None
-    own: float | None
-    beyond: int
-    ns: float | None
-    conversions_ns: float | None
-    precisions: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlockPair:
-    """Hold a block of layers in both targets, and how many layers it has."""
-
-    name: str
-    layers: int
-    sides: tuple[BlockSide, BlockSide]
+    before: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,9 +79,6 @@ class SideSummary:
             nothing tells that, `read_error`; None if it isn't finite, isn't known, or if no output is a float.
         read_error: likewise of the calls that showed tensors, a few rows.
         error_bound: that the raced outputs were refused by; None if they weren't, or nothing is known.
-        tail_error: of what follows the layers that were read, by itself: relative L2 of the outputs against the float
-            graph's on those layers' tensors; None if nothing follows, or it isn't finite.
-        tail_operators: the operators of what follows them, the last first, each once.
         unequal: share of the whole numbers and booleans in the outputs that differ from the reference's; None if there
             are none, or if a float output isn't finite.
         instrumented: how far the outputs of the calls that showed tensors are from the raced artifact's: relative L2,
@@ -141,8 +98,6 @@ class SideSummary:
     output_error: float | None = None
     read_error: float | None = None
     error_bound: float | None = None
-    tail_error: float | None = None
-    tail_operators: tuple[str, ...] = ()
     unequal: float | None = None
     instrumented: float | None = None
     call_ns: float | None = None
@@ -164,32 +119,15 @@ class SideSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rise:
-    """Hold the layer at which an error rises most.
-
-    Attributes:
-        layer: its number.
-        before: the largest error of the layers before it; 0 for the first one.
-        after: its own tensor's error; None if that isn't finite.
-    """
-
-    layer: int
-    before: float
-    after: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
     """Hold two targets side by side; the first is the one to compare with.
 
     Attributes:
         floats: the layers to leave in float in the second, by number: those that err beyond what is explained, and
             those before them if something in between is rounded on its own, and the backend keeps that in float, too.
-        mix: the command that races the second so; "" if its backend can't, it is so, or nothing would be left to
-            quantize.
-        rise: where the second's error rises; None if it rises nowhere by much.
-        next: the command that leads on: `mix`, or one that searches or ranks layers to leave in float; "" if the second
-            isn't known to be wrong, or there is none.
+        rise: the number of the layer at which the second's error rises most; None if it rises nowhere by much.
+        next: the command that races the second with `floats` in float; "" if its backend can't, it is so, or nothing
+            would be left to quantize.
     """
 
     run: str
@@ -197,61 +135,58 @@ class Explanation:
     model: str
     sides: tuple[SideSummary, SideSummary]
     layers: tuple[LayerPair, ...]
-    blocks: tuple[BlockPair, ...]
     floats: tuple[int, ...] = ()
-    mix: str = ""
-    rise: Rise | None = None
+    rise: int | None = None
     next: str = ""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SideTimes:
-    """Hold where one target's time goes, in nanoseconds of one call; by layer's number, None for no layer.
-
-    Attributes:
-        is_told: whether the runtime tells times.
-    """
-
-    is_told: bool
-    ns: Mapping[int | None, float]
-    conversions_ns: Mapping[int | None, float]
-    kernels: Mapping[int | None, tuple[str, ...]]
-    precisions: Mapping[int | None, Mapping[str, int]]
+    @property
+    def blocks(self) -> dict[str, list[LayerPair]]:
+        """Return the layers by block, in the order of their first layers."""
+        found: dict[str, list[LayerPair]] = {}
+        for layer in self.layers:
+            found.setdefault(layer.block, []).append(layer)
+        return found
 
 
-def sum_times(nodes: Sequence[RanNode], places: Sequence[int | None]) -> SideTimes:
-    """Sum the nodes' times by layer.
+def add_times(side: LayerSide, nodes: Sequence[RanNode], *, is_told: bool) -> LayerSide:
+    """Return what is known of a layer with the times, kernels and precisions of its nodes.
 
     Args:
-        places: the layer of each node.
+        is_told: whether the runtime tells times.
     """
-    ns, conversions_ns = defaultdict[int | None, float](float), defaultdict[int | None, float](float)
-    kernels: dict[int | None, list[str]] = {}
-    precisions: dict[int | None, Counter[str]] = {}
-    for node, place in zip(nodes, places, strict=True):
-        ns[place] += node.ns or 0.0
-        conversions_ns[place] += (node.ns or 0.0) * node.converts
-        if node.precision:
-            kernels.setdefault(place, []).append(node.kind)
-            precisions.setdefault(place, Counter())[node.precision] += 1
-    return SideTimes(
-        is_told=any(node.ns is not None for node in nodes),
-        ns=ns,
-        conversions_ns=conversions_ns,
-        kernels={place: tuple(dict.fromkeys(names)) for place, names in kernels.items()},
-        precisions=precisions,
+    products = [node for node in nodes if node.precision]
+    return replace(
+        side,
+        ns=math.fsum(node.ns or 0.0 for node in nodes) if is_told else None,
+        conversions_ns=math.fsum(node.ns or 0.0 for node in nodes if node.converts) if is_told else None,
+        kernels=tuple(dict.fromkeys(node.kind for node in products)),
+        precisions=dict(Counter(node.precision for node in products)),
     )
 
 
-def find_first_beyond(layers: Iterable[LayerPair], side: int) -> int | None:
-    """Return the number of the first layer that errs beyond what its precision explains."""
-    return next((layer.number for layer in layers if layer.sides[side].is_beyond), None)
+def sum_block(layers: Iterable[LayerPair], side: int) -> LayerSide:
+    """Sum the layers of a block in one target."""
+    sides = [layer.sides[side] for layer in layers]
+    read = [one for one in sides if one.value]
+    owns = [math.inf if one.own is None else one.own for one in read]
+    is_timed = any(one.ns is not None for one in sides)
+    return LayerSide(
+        value=read[-1].value if read else "",
+        error=read[-1].error if read else None,
+        own=max(owns) if owns and max(owns) < math.inf else None,
+        ns=math.fsum(one.ns or 0.0 for one in sides) if is_timed else None,
+        conversions_ns=math.fsum(one.conversions_ns or 0.0 for one in sides) if is_timed else None,
+        precisions=dict(sum((Counter(one.precisions) for one in sides), Counter())),
+    )
 
 
-def find_rise(layers: Iterable[LayerPair], side: int) -> Rise | None:
-    """Return where the error rises most above that of all layers before; None if by less than `STEEP`, or to a low one.
+def find_rise(layers: Iterable[LayerPair], side: int) -> int | None:
+    """Return the number of the layer at which the error rises most above that of all layers before.
 
     A model with branches has layers that lie before one only in order, so the largest of all errors before counts.
+
+    Returns:
+        None if it rises by less than `STEEP`, or to a low one.
     """
     largest, found, most = 0.0, None, 0.0
     for layer in layers:
@@ -260,44 +195,15 @@ def find_rise(layers: Iterable[LayerPair], side: int) -> Rise | None:
             continue
         after = math.inf if one.error is None else one.error
         if after - largest > most and after > max(STEEP * largest, WRONG):
-            most, found = after - largest, Rise(layer=layer.number, before=largest, after=one.error)
+            most, found = after - largest, layer.number
         largest = max(largest, after)
         if largest == math.inf:
             break
     return found
 
 
-def choose_floats(layers: Sequence[LayerPair], side: int, *, keeps_tails: bool) -> tuple[int, ...]:
+def choose_floats(layers: Iterable[LayerPair], side: int, *, keeps_tails: bool) -> tuple[int, ...]:
     """Choose the layers to leave in float, by number; see `Explanation`, and `Inside` for `keeps_tails`."""
     beyond = [layer for layer in layers if layer.sides[side].is_beyond]
-    before = {one.layer for layer in beyond for one in layer.before} if keeps_tails else set()
+    before = {number for layer in beyond for number in layer.before} if keeps_tails else set()
     return tuple(sorted({layer.number for layer in beyond} | before))
-
-
-def sum_blocks(layers: Sequence[LayerPair]) -> tuple[BlockPair, ...]:
-    """Sum the layers by block, in the order of their first layers."""
-    blocks: dict[str, list[LayerPair]] = {}
-    for layer in layers:
-        blocks.setdefault(layer.block, []).append(layer)
-    return tuple(
-        BlockPair(
-            name=name,
-            layers=len(some),
-            sides=(_sum_side([one.sides[0] for one in some]), _sum_side([one.sides[1] for one in some])),
-        )
-        for name, some in blocks.items()
-    )
-
-
-def _sum_side(layers: Sequence[LayerSide]) -> BlockSide:
-    read = [one for one in layers if one.value]
-    timed = [one for one in layers if one.ns is not None]
-    owns = [math.inf if one.own is None else one.own for one in read]
-    return BlockSide(
-        error=read[-1].error if read else None,
-        own=max(owns) if owns and max(owns) < math.inf else None,
-        beyond=sum(one.is_beyond for one in read),
-        ns=sum(one.ns or 0.0 for one in timed) if timed else None,
-        conversions_ns=sum(one.conversions_ns or 0.0 for one in timed) if timed else None,
-        precisions=dict(sum((Counter(one.precisions) for one in layers), Counter())),
-    )

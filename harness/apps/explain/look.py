@@ -65,12 +65,11 @@ def look_inside(
     graph, are_floats = reference.path(Artifact.ONNX), any(array.dtype.kind == "f" for array in right[0].values())
     error = worst_error(inside.outputs, right) if are_floats else None
     with on_cpus(cpus):
-        errors, tail = measure_errors(graph, sets, inside, name_precision(built))
+        errors = measure_errors(graph, sets, inside, name_precision(built))
     told = {
         "read_error": error,
         "unequal": None if are_floats and error is None else share_unequal(inside.outputs, right),
         "instrumented": differ_by(inside.outputs, raced),
-        **tail,
     }
     return replace(inside, tensors={}, outputs=()), errors, told
 

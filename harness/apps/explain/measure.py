@@ -1,50 +1,156 @@
-"""Build both targets, look inside each in a process of its own, and put the findings side by side."""
+"""Choose two targets of a run, build both, look inside each in a process of its own, and compare them by layer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from shootout.apps.explain import look
 from shootout.apps.explain.explanation import (
-    Before,
     Explanation,
     LayerPair,
     LayerSide,
     SideSummary,
-    SideTimes,
+    add_times,
     choose_floats,
-    find_first_beyond,
     find_rise,
-    sum_blocks,
-    sum_times,
 )
-from shootout.apps.explain.sides import Side
 from shootout.apps.ship.artifact import find_built, find_own_graph
 from shootout.backends.optional import Inside, RanNode
 from shootout.core import backends, schemes
 from shootout.core.adapter import Built
 from shootout.core.clock import Deadline
 from shootout.core.constants import BUILD_TIMEOUT_S
-from shootout.core.contract import INTEGERS, Arm, Artifact, Device, OutputError, TensorSpec
-from shootout.core.errors import ArmFailed, NothingMeasured, SkippedArm, UsageError
+from shootout.core.contract import Artifact, OutputError, Precision, TensorSpec, short
+from shootout.core.errors import ArmFailed, NothingMeasured, SkippedArm, UsageError, unknown
 from shootout.core.exported.model import ExportedModel
 from shootout.core.host.folders import Scratch
 from shootout.core.host.placement import Placement, allowed_cpus, child_environment, place
 from shootout.core.host.store import cache_folder
 from shootout.core.messages import Progress
+from shootout.core.results.run import Run
 from shootout.core.scenario import scenario_of
+from shootout.core.schemes import is_exact
+from shootout.core.study.group import own_fp32
 from shootout.core.study.target import own_words
 from shootout.core.units import span
 from shootout.core.worker.process import WorkerProcess, log_name
 from shootout.models.onnx.layers import find_owner
 from shootout.tell import registered, reproduce
-from shootout.tell.paired import ask_drop
+from shootout.tell.document import Document, Row
+from shootout.tell.raced import RacedArm, find_groups
 
 FLOATS = "float-"
 """The beginning of a scheme's word on the layers that stay in float."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """Hold one of the two targets, and why it was chosen; "" if it was named."""
+
+    source: RacedArm
+    why: str
+
+
+def choose_sides(run: Run, document: Document, names: Sequence[str], group: str | None = None) -> tuple[Side, Side]:
+    """Choose the two targets: those that are named, or one with what it is best compared with, or none named.
+
+    Without a name, the second is the target of a lower precision that was refused or errs most. The first is then the
+    FP32 target of the same backend, or what ships.
+
+    Args:
+        document: of the run.
+        names: of at most two targets; a single one is the second.
+        group: the name of their group, or the beginning of that name; needed if there are several.
+
+    Raises:
+        UsageError: there is no such group or target, both are the same, or a target can't be explained.
+    """
+    if len(names) > 2:
+        raise UsageError(f"explain holds two targets side by side, got {len(names)}: {', '.join(names)}")
+    rows = _rows_of_group(document, names, group)
+    row, why = (_find_row(rows, names[-1]), "") if names else _choose_worst(rows)
+    second = Side(source=RacedArm.of(run, document, row), why=why)
+    row, why = (_find_row(rows, names[0]), "") if len(names) == 2 else _choose_reference(rows, second.source)
+    first = Side(source=RacedArm.of(run, document, row), why=why)
+    if first.source.row.arm == second.source.row.arm:
+        raise UsageError(f"{row.arm} is named twice: name two targets")
+    for side in (first, second):
+        _refuse(side.source)
+    return first, second
+
+
+def _rows_of_group(document: Document, names: Sequence[str], group: str | None) -> list[Row]:
+    groups = find_groups(document, group)
+    holding = {one for one in groups if all(_named(_of_group(document, one), name) for name in names)}
+    for name in names:
+        if not any(_named(_of_group(document, one), name) for one in groups):
+            raise unknown("target", name, {row.arm for row in document.rows if row.group in groups})
+    if not holding and groups:
+        raise UsageError(f"{' and '.join(names)} ran in different groups: name two targets of one")
+    if len(holding) > 1:
+        raise UsageError("the run has several groups", sorted(holding))
+    return _of_group(document, next(iter(holding), ""))
+
+
+def _of_group(document: Document, group: str) -> list[Row]:
+    return [row for row in document.rows if row.group == group]
+
+
+def _named(rows: Iterable[Row], name: str) -> list[Row]:
+    return [row for row in rows if name in (row.arm, short(row.arm))]
+
+
+def _find_row(rows: Sequence[Row], name: str) -> Row:
+    if found := _named(rows, name):
+        return found[0]
+    raise unknown("target", name, {row.arm for row in rows})
+
+
+def _choose_worst(rows: Sequence[Row]) -> tuple[Row, str]:
+    narrow = [
+        row
+        for row in rows
+        if not is_exact(row.precision, row.scheme, row.file) and row.fidelity and registered.shows_inside(row.backend)
+    ]
+    if not narrow:
+        targets = ", ".join(short(row.arm) for row in rows) or "none"
+        raise UsageError(f"no target of a lower precision was checked here: name two of {targets}")
+    refused = [row for row in narrow if row.outcome == "failed"]
+    worst = max(refused or narrow, key=_error_of)
+    return worst, "refused, and errs most" if refused else "errs most of the lower precisions"
+
+
+def _error_of(row: Row) -> float:
+    error = row.fidelity.relative_l2 if row.fidelity else None
+    return math.inf if error is None else error
+
+
+def _choose_reference(rows: Sequence[Row], second: RacedArm) -> tuple[Row, str]:
+    """Choose what the second is held against, of what was built and didn't fail."""
+    built = {*second.mine.group.prepared} - {second.row.arm}
+    usable = {row.arm: row for row in rows if row.arm in built and row.outcome not in ("failed", "skipped")}
+    if own := own_fp32([arm for arm in second.record.arms if arm.label in usable], second.arm):
+        named = "the file as it is" if own.target.precision is Precision.NATIVE else "the FP32 target"
+        return usable[own.label], f"{named} of the same backend"
+    answers = [answer.ship.arm for answer in second.document.answer if answer.group == second.row.group and answer.ship]
+    if ships := [usable[arm] for arm in answers if arm in usable]:
+        return ships[0], "what ships"
+    if exact := [row for row in usable.values() if is_exact(row.precision, row.scheme, row.file)]:
+        return exact[0], "a target of full precision"
+    raise UsageError(f"nothing to hold {second.row.arm} against: name two targets")
+
+
+def _refuse(source: RacedArm) -> None:
+    """Refuse what has no fixed graph of inference to look into."""
+    if why := scenario_of(source.arm).unexplainable:
+        raise UsageError(why)
+    if source.arm.target.folder:
+        raise UsageError(f"{source.arm.label} is a shipped folder, which is closed: explain the run that it came from")
 
 
 def explain(sides: Sequence[Side], progress: Progress, limit: Deadline | None = None) -> Explanation:
@@ -66,8 +172,8 @@ def explain(sides: Sequence[Side], progress: Progress, limit: Deadline | None = 
         raise UsageError(f"{reference.model} hands a state on from call to call: explain looks at single calls alone")
     graph = reference.path(Artifact.ONNX)
     with Scratch(cache_folder()) as logs:
-        ask = _Asker(logs, place(max(built.arm.threads for built in builts)), limit)
-        outline = ask("reading the graph", look.describe_graph, None, graph=graph)
+        ask = partial(_ask_worker, logs, place(max(built.arm.threads for built in builts)), limit)
+        outline = ask("reading the graph", look.describe_graph, None, {"graph": graph})
         if not outline["layers"]:
             raise UsageError(f"{reference.model} has no matrix product or convolution in its main graph to compare")
         how = {
@@ -107,33 +213,33 @@ def _build(side: Side, progress: Progress, limit: Deadline) -> Built:
         raise
 
 
-class _Asker:
-    """Run functions of `look` in workers of their own, until `limit` at most."""
+def _ask_worker(
+    logs: Path,
+    placement: Placement,
+    limit: Deadline,
+    what: str,
+    function: Callable[..., Any],
+    built: Built | None,
+    arguments: Mapping[str, Any],
+) -> Any:
+    """Return what a function of `look` returns in a process with the arm's environment, if there is an arm.
 
-    def __init__(self, logs: Path, placement: Placement, limit: Deadline) -> None:
-        self._logs, self._placement, self._limit = logs, placement, limit
-
-    def __call__(self, what: str, function: Callable[..., Any], built: Built | None, **arguments: Any) -> Any:
-        """Return what the function returns in a process with the arm's environment, if there is an arm.
-
-        Raises:
-            NothingMeasured: the time is over.
-            ArmFailed, SkippedArm: as the worker.
-        """
-        _require_time(self._limit)
-        threads, more = (
-            (built.arm.threads, backends.capabilities(built.arm.target.backend).variables) if built else (1, ())
-        )
-        place, log = self._placement.narrowed(threads), self._logs / log_name(what)
-        given = {**arguments, **({"built": built} if built else {})}
-        with WorkerProcess(child_environment(threads, 0, more), place.arms, log) as process:
-            name = f"{function.__module__}:{function.__name__}"
-            try:
-                return process.ask("measure", BUILD_TIMEOUT_S, self._limit.left_s, function=name, arguments=given)
-            except ArmFailed as error:
-                if error.hung:
-                    _require_time(self._limit)
-                raise
+    Raises:
+        NothingMeasured: the time is over.
+        ArmFailed, SkippedArm: as the worker.
+    """
+    _require_time(limit)
+    threads, more = (built.arm.threads, backends.capabilities(built.arm.target.backend).variables) if built else (1, ())
+    given = {**arguments, **({"built": built} if built else {})}
+    environment, cpus = child_environment(threads, 0, more), placement.narrowed(threads).arms
+    with WorkerProcess(environment, cpus, logs / log_name(what)) as process:
+        name = f"{function.__module__}:{function.__name__}"
+        try:
+            return process.ask("measure", BUILD_TIMEOUT_S, limit.left_s, function=name, arguments=given)
+        except ArmFailed as error:
+            if error.hung:
+                _require_time(limit)
+            raise
 
 
 def check_alike(builts: Sequence[Built]) -> None:
@@ -178,17 +284,15 @@ Seen = tuple[SideSummary, Mapping[int, LayerSide], Inside | None]
 """What is known of one target: as a whole, its layers' errors by number, and what was seen inside."""
 
 
-def _look(ask: _Asker, side: Side, built: Built, how: Mapping[str, Any]) -> Seen:
+def _look(ask: Callable[..., Any], side: Side, built: Built, how: Mapping[str, Any]) -> Seen:
     arm = side.source.arm.label
     try:
-        inside, errors, told = ask(f"look-{arm}", look.look_inside, built, **how)
+        inside, errors, told = ask(f"look-{arm}", look.look_inside, built, how)
     except (ArmFailed, SkippedArm) as error:
         return SideSummary(arm=arm, why=side.why, unread=str(error)), {}, None
     except NothingMeasured:
         return SideSummary(arm=arm, why=side.why, unread="--max-time was over before it was read"), {}, None
-    layers = {
-        one["number"]: LayerSide(**{name: value for name, value in one.items() if name != "number"}) for one in errors
-    }
+    layers = {one.pop("number"): LayerSide(**one) for one in errors}
     fidelity = side.source.row.fidelity
     are_floats = told["read_error"] is not None or told["unequal"] is None
     summary = SideSummary(
@@ -213,36 +317,48 @@ def _find_worst_output(side: Side) -> OutputError | None:
 
 
 def _put_together(sides: Sequence[Side], outline: Mapping[str, Any], seen: Sequence[Seen]) -> Explanation:
-    times = [_find_times(inside, outline["owners"]) for _, _, inside in seen]
-    layers = []
-    for layer in outline["layers"]:
-        first, second = (
-            _add_times(errors.get(layer["number"], LayerSide()), found, layer["number"])
-            for (_, errors, _), found in zip(seen, times, strict=True)
+    count = len(outline["layers"])
+    timed = [_add_times(one, outline["owners"], count) for one in seen]
+    layers = [
+        LayerPair(
+            **{name: layer[name] for name in ("number", "name", "block", "operator", "output")},
+            sides=(timed[0][1][layer["number"]], timed[1][1][layer["number"]]),
+            before=outline["before"][layer["number"]],
         )
-        names = {name: layer[name] for name in ("number", "name", "block", "operator", "output")}
-        before = tuple(Before(layer=owner, operators=kinds) for owner, kinds in outline["before"][layer["number"]])
-        layers.append(LayerPair(**names, sides=(first, second), before=before))
-    summaries = [
-        _finish(summary, found, find_first_beyond(layers, index))
-        for index, ((summary, _, _), found) in enumerate(zip(seen, times, strict=True))
+        for layer in outline["layers"]
     ]
     source, inside = sides[0].source, seen[1][2]
     floats = choose_floats(layers, 1, keeps_tails=inside is not None and inside.keeps_tails)
-    mix, rise = write_mix(sides, floats, len(layers)) if floats else "", find_rise(layers, 1)
-    is_wrong = rise is not None or summaries[1].error_bound is not None
     return Explanation(
         run=source.document.run,
         group=source.row.group,
         model=source.arm.model,
-        sides=(summaries[0], summaries[1]),
+        sides=(timed[0][0], timed[1][0]),
         layers=tuple(layers),
-        blocks=sum_blocks(layers),
         floats=floats,
-        mix=mix,
-        rise=rise,
-        next=mix or (write_search(sides[1]) if is_wrong else ""),
+        rise=find_rise(layers, 1),
+        next=write_mix(sides, floats, count) if floats else "",
     )
+
+
+def _add_times(seen: Seen, owners: Mapping[str, int], count: int) -> tuple[SideSummary, list[LayerSide]]:
+    """Return a target as a whole and layer by layer, with the times of its nodes."""
+    summary, errors, inside = seen
+    sides = [errors.get(number, LayerSide()) for number in range(count)]
+    beyond = next((number for number, side in enumerate(sides) if side.is_beyond), None)
+    summary = replace(summary, first_beyond=beyond)
+    nodes = inside.nodes if inside else ()
+    if not nodes:
+        return summary, sides
+    is_told, places = any(node.ns is not None for node in nodes), place_nodes(nodes, owners)
+    ran: dict[int | None, list[RanNode]] = {}
+    for node, place_of in zip(nodes, places, strict=True):
+        ran.setdefault(place_of, []).append(node)
+    sides = [add_times(side, ran.get(number, ()), is_told=is_told) for number, side in enumerate(sides)]
+    if not is_told:
+        return summary, sides
+    whole, unmatched = (add_times(LayerSide(), some, is_told=True) for some in (nodes, ran.get(None, ())))
+    return replace(summary, call_ns=whole.ns, conversions_ns=whole.conversions_ns, unmatched_ns=unmatched.ns), sides
 
 
 def write_mix(sides: Sequence[Side], floats: Collection[int], count: int) -> str:
@@ -264,63 +380,11 @@ def write_mix(sides: Sequence[Side], floats: Collection[int], count: int) -> str
     if schemes.unoffered(schemes.parse(scheme, own), can.schemes.get(target.precision, ())):
         return ""
     mixed = replace(arms[1], target=replace(target, scheme=scheme))
-    options = _list_options(sides[1], [*(arm for arm in arms[:1] if not arm.file), mixed])
+    header = sides[1].source.run.facts
+    base = reproduce.find_base(sides[1].source.folder, header.began_in)  # files as seen from the current folder
+    found = reproduce.options([*(arm for arm in arms[:1] if not arm.file), mixed], header.given)
+    options = [(name, reproduce.relocate_value(name, value, base)) for name, value in found]
     return f"shootout run {reproduce.join(options)}"
-
-
-def write_search(side: Side) -> str:
-    """Write the command that searches for layers to leave in float, or without rows to score ranks them; "" if none.
-
-    A target can be mixed if its backend leaves layers in float by their numbers, and the file isn't quantized already.
-    """
-    arm, row = side.source.arm, side.source.row
-    offers = registered.offers(arm.target.backend, arm.target.precision, f"{FLOATS}0")
-    if arm.target.precision not in INTEGERS or arm.target.device is not Device.CPU or not offers:
-        return ""
-    options = _list_options(side, [arm])
-    names = {name for name, _ in options}
-    is_known = reproduce.numbers_layers(arm.model, backends.capabilities(arm.target.backend).consumes)
-    if not is_known or not scenario_of(arm).is_one_call or not names & {"--labels", "--truth"}:
-        return reproduce.rank_layers(options, arm.target.precision)
-    metric = row.fidelity.metric if row.fidelity else None
-    limit = ask_drop(metric.rows if metric else 0)
-    return reproduce.search_mix(options, row.backend, arm.target.precision, ("--max-drop", limit))
-
-
-def _list_options(side: Side, arms: Sequence[Arm]) -> list[tuple[str, str]]:
-    """List the options that race arms of a side's run, with files as seen from the current folder."""
-    header = side.source.run.facts
-    base = reproduce.find_base(side.source.folder, header.began_in)
-    found = reproduce.options(arms, header.given)
-    return [(name, reproduce.relocate_value(name, value, base)) for name, value in found]
-
-
-def _find_times(inside: Inside | None, owners: Mapping[str, int]) -> SideTimes | None:
-    return sum_times(inside.nodes, place_nodes(inside.nodes, owners)) if inside and inside.nodes else None
-
-
-def _add_times(side: LayerSide, times: SideTimes | None, number: int) -> LayerSide:
-    if times is None:
-        return side
-    return replace(
-        side,
-        ns=times.ns.get(number, 0.0) if times.is_told else None,
-        conversions_ns=times.conversions_ns.get(number, 0.0) if times.is_told else None,
-        kernels=times.kernels.get(number, ()),
-        precisions=dict(times.precisions.get(number, {})),
-    )
-
-
-def _finish(summary: SideSummary, times: SideTimes | None, first_beyond: int | None) -> SideSummary:
-    found = replace(summary, first_beyond=first_beyond)
-    if times is None or not times.is_told:
-        return found
-    return replace(
-        found,
-        call_ns=sum(times.ns.values()),
-        conversions_ns=sum(times.conversions_ns.values()),
-        unmatched_ns=times.ns.get(None, 0.0),
-    )
 
 
 def place_nodes(nodes: Sequence[RanNode], owners: Mapping[str, int]) -> list[int | None]:

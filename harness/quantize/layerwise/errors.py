@@ -54,7 +54,6 @@ class LayerError:
         error: against the reference.
         own: against the layer in float on the target's own inputs.
         explained: the largest own error that the precision explains, margin included; None: nothing can be predicted.
-        matched: whether the tensor was told by its name, or by its value.
     """
 
     number: int
@@ -62,7 +61,6 @@ class LayerError:
     error: float | None
     own: float | None
     explained: float | None
-    matched: str
 
 
 def describe_graph(graph: Path) -> dict[str, Any]:
@@ -70,10 +68,8 @@ def describe_graph(graph: Path) -> dict[str, Any]:
     return asdict(read_outline(onnx_files.header(graph)))
 
 
-def measure_errors(
-    graph: Path, sets: Sequence[Arrays], inside: Inside, precision: str
-) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Measure the error of each layer whose tensor the runtime showed, and of what follows these up to the outputs.
+def measure_errors(graph: Path, sets: Sequence[Arrays], inside: Inside, precision: str) -> list[dict[str, Any]]:
+    """Measure the error of each layer whose tensor the runtime showed.
 
     Args:
         graph: the reference's.
@@ -81,7 +77,7 @@ def measure_errors(
         precision: a key of `ExportedModel.error_bounds`.
 
     Returns:
-        The fields of a `LayerError` for each, in the graph's order; and those of a `SideSummary` on what follows.
+        The fields of a `LayerError` for each, in the graph's order.
     """
     model = onnx_files.load(graph)
     outline = read_outline(model)
@@ -94,14 +90,12 @@ def measure_errors(
             for name in ([found[layer.number][0]] if layer.number in found else outline.values[layer.number])
         ]
         reference = run(_with_outputs(_copy(model), wanted))
-        by_name = {*found}
         found |= match_by_value(outline, inside, reference, found)
         read = {number: pair for number, pair in found.items() if _fits(inside.tensors[pair[1]], reference, pair[0])}
         if not read:
-            return [], {}
+            return []
         given = {value: _aligned(inside.tensors[name], reference, value) for value, name in read.values()}
-        tail = _measure_tail(model, run, given, inside)
-        cut, inputs = _cut(_copy(model), given)
+        cut, inputs = _cut(model, given)
         local = run(cut, inputs)
         own = {value: _worst_error(value, [{value: one} for one in some], local) for value, some in given.items()}
         explained: dict[str, float | None] = dict.fromkeys(own, FP32_BOUND_FLOOR)
@@ -116,10 +110,9 @@ def measure_errors(
                 error=_worst_error(value, [{value: one} for one in given[value]], reference),
                 own=own[value],
                 explained=explained.get(value),
-                matched="name" if number in by_name else "value",
             )
         )
-    return [asdict(one) for one in errors], tail
+    return [asdict(one) for one in errors]
 
 
 def name_precision(built: Built) -> str:
@@ -132,38 +125,6 @@ def name_precision(built: Built) -> str:
     own = onnx_files.own_precisions(onnx_files.header(built.exported.path(Artifact.ONNX)))
     order = (Precision.INT4, Precision.FP8, Precision.INT8, Precision.BF16, Precision.FP16)
     return next((str(one) for one in order if one in own), str(Precision.FP32))
-
-
-def _measure_tail(
-    model: ModelProto, run: _Runner, given: Mapping[str, Sequence[Array]], inside: Inside
-) -> dict[str, Any]:
-    """Measure what follows the layers: its outputs against those of the float graph on the layers' own tensors."""
-    cut, inputs = _cut(_copy(model), given, keeps_outputs=True)
-    shown = inside.outputs[0] if inside.outputs else {}
-    ends = [name for name, array in shown.items() if array.dtype.kind == "f" and name not in given]
-    operators = _list_operators(cut, ends)
-    if not operators:
-        return {}
-    local = run(cut, inputs)
-    own = [{name: one[name] for name in ends} for one in inside.outputs]
-    error = worst_error(own, [{name: one[name] for name in ends} for one in local])
-    return {"tail_error": error, "tail_operators": operators}
-
-
-def _list_operators(cut: ModelProto, ends: Sequence[str]) -> tuple[str, ...]:
-    """List the operators between a cut graph's further inputs and these outputs, the last first, each once."""
-    makers = {name: node for node in cut.graph.node for name in node.output}
-    found, seen, todo = dict[str, None](), set[str](), [*ends]
-    while todo:
-        name = todo.pop(0)
-        if name in seen or name not in makers:
-            continue
-        seen.add(name)
-        node = makers[name]
-        if node.op_type != "Constant":
-            found.setdefault(node.op_type)
-        todo += node.input
-    return tuple(found)
 
 
 def _worst_error(value: str, outputs: Sequence[Arrays], right: Sequence[Arrays]) -> float | None:
@@ -324,13 +285,8 @@ def _with_outputs(model: ModelProto, values: Sequence[str]) -> ModelProto:
     return model
 
 
-def _cut(
-    model: ModelProto, given: Mapping[str, Sequence[Array]], *, keeps_outputs: bool = False
-) -> tuple[ModelProto, list[dict[str, Array]]]:
+def _cut(model: ModelProto, given: Mapping[str, Sequence[Array]]) -> tuple[ModelProto, list[dict[str, Array]]]:
     """Let every node read a target's tensors in place of the values that they stand for; these become outputs.
-
-    Args:
-        keeps_outputs: whether the model's own outputs stay outputs.
 
     Returns:
         The model, and its further inputs for each set.
@@ -345,7 +301,7 @@ def _cut(
     for name, arrays in given.items():
         kind = helper.np_dtype_to_tensor_dtype(arrays[0].dtype)
         model.graph.input.append(helper.make_tensor_value_info(f"{GIVEN}{name}", kind, arrays[0].shape))
-    for name in [] if keeps_outputs else [name for name in outputs if name not in given]:
+    for name in [name for name in outputs if name not in given]:
         model.graph.output.remove(outputs[name])
     for name, arrays in given.items():
         if name not in outputs:

@@ -34,8 +34,7 @@ class Outline:
         values: of each layer, the value that it makes and those behind it that follow from it alone (or with a
             shortcut), up to the next layer; the nearest first. What only a Q/DQ pair reads is left out: the pair's
             result tells of it, as a runtime fuses the pair, and the range may be a Relu's.
-        before: of each layer, the numbers of those before it with nodes in between that are no products, and these
-            nodes' operators, each once.
+        before: of each layer, the numbers of those before it with nodes in between that round anew and are no products.
         owners: the layer that a name belongs to, by its number: of values, nodes, stored tensors and torch modules.
             What is no layer belongs to the last layer that it follows from, or to the first of all.
         modules: of values that are a torch module's result, its name.
@@ -43,7 +42,7 @@ class Outline:
 
     layers: tuple[Layer, ...]
     values: tuple[tuple[str, ...], ...]
-    before: tuple[tuple[tuple[int, tuple[str, ...]], ...], ...]
+    before: tuple[tuple[int, ...], ...]
     owners: Mapping[str, int]
     modules: Mapping[str, str]
 
@@ -70,17 +69,15 @@ def read_outline(model: ModelProto) -> Outline:
     )
 
 
-def _find_before(
-    model: ModelProto, layers: Sequence[Layer], owners: Mapping[str, int]
-) -> Iterator[tuple[tuple[int, tuple[str, ...]], ...]]:
-    """Yield what lies between each layer and those before it, as far as it belongs to the nearest one."""
+def _find_before(model: ModelProto, layers: Sequence[Layer], owners: Mapping[str, int]) -> Iterator[tuple[int, ...]]:
+    """Yield the layers before each layer between which and it something rounds anew that belongs to the nearest one."""
     nodes = list(model.graph.node)
     makers = {name: index for index, node in enumerate(nodes) for name in node.output}
     axes = {tensor.name: len(tensor.dims) for tensor in model.graph.initializer}
     axes |= {node.output[0]: len(node.attribute[0].t.dims) for node in nodes if node.op_type == "Constant"}
 
-    def list_operators(value: str, owner: int) -> list[str]:
-        """List what rounds anew on the way to a value, of the nodes that belong to a layer."""
+    def rounds_anew(value: str, owner: int) -> bool:
+        """Tell whether a node rounds anew on the way to a value, of those that belong to a layer."""
         found, todo = set[int](), [value]
         while todo:
             name = todo.pop()
@@ -92,15 +89,11 @@ def _find_before(
             todo += node.input[:1] if node.op_type in MOVES - {"Concat"} else node.input
         kept = [nodes[index] for index in sorted(found) if nodes[index].op_type not in HARMLESS]
         # a scale and a bias have no more than one axis; a mask, which is stored as well, has more
-        return [one.op_type for one in kept if one.op_type not in SCALES or all(axes.get(n, 2) > 1 for n in one.input)]
+        return any(one.op_type not in SCALES or all(axes.get(name, 2) > 1 for name in one.input) for one in kept)
 
     for layer in layers:
-        found = dict[int, dict[str, None]]()
-        for value in nodes[makers[layer.output]].input:
-            owner = owners.get(value, layer.number)
-            if owner < layer.number:
-                found.setdefault(owner, {}).update(dict.fromkeys(list_operators(value, owner)))
-        yield tuple((owner, tuple(kinds)) for owner, kinds in sorted(found.items()) if kinds)
+        reads = [(value, owners.get(value, layer.number)) for value in nodes[makers[layer.output]].input]
+        yield tuple(sorted({owner for value, owner in reads if owner < layer.number and rounds_anew(value, owner)}))
 
 
 def _follow(
