@@ -120,9 +120,18 @@ def run(
     Exit codes: 0 measured, 3 nothing measured, 4 a target named in --backends failed, 6 one can't run on this machine,
     7 no clear result (with --require-verdict).
     """
-    from shootout.commands.run import run
+    from shootout.commands.run import command_of, run
 
-    raise typer.Exit(run(study, options, dry_run=dry_run, full=full, as_json=as_json, to=to or (), on=on))
+    if on:
+        from shootout.commands.fleet import run_on_fleet  # with ssh and Ray, which no other run needs
+
+        typed = command_of(sys.argv[1:])
+        raise typer.Exit(
+            run_on_fleet(
+                study, options, address=on, dry_run=dry_run, full=full, as_json=as_json, to=to or (), command=typed
+            )
+        )
+    raise typer.Exit(run(study, options, dry_run=dry_run, full=full, as_json=as_json, to=to or ()))
 
 
 @command(
@@ -252,7 +261,7 @@ def ship(
     keys = {name.replace("_", "-"): value for name, value in options.items()}
     wanted = read_policy(policy, keys) if policy or keys else None
     if on:
-        from shootout.commands.elsewhere import ship_there
+        from shootout.commands.fleet import ship_there
 
         raise typer.Exit(ship_there(on, folder, out, target=target, policy=wanted, group=group, as_json=as_json))
     from shootout.commands.ship import ship
@@ -393,7 +402,7 @@ def sensitivity(
 def doctor(gpu: Gpu = None, env: Env = None, on: On = None, as_json: Json = False) -> None:
     """Show what works here, what is missing and how to get it, and how quiet this machine is."""
     if on:
-        from shootout.commands.elsewhere import doctor_there
+        from shootout.commands.fleet import doctor_there
 
         raise typer.Exit(doctor_there(on, env or (), as_json=as_json))
     from shootout.commands.doctor import doctor

@@ -1,7 +1,8 @@
-"""`shootout run … --on ADDRESS`: measure on other machines, each in a run folder of its own, merge, print.
+"""Do what a command does on other machines, which `--on ADDRESS` names: `run`, `doctor` and `ship`.
 
-A host that is reached by ssh needs no torch and no converter: what it measures is exported here, and built here if any
-CPU can run the build. A node of a Ray cluster does all of it.
+A run is measured on each machine in a run folder of its own, and these are merged. A host that is reached by ssh needs
+no torch and no converter: what it measures is exported here, and built here if any CPU can run the build. A node of a
+Ray cluster does all of it. Each runs `python -m shootout.commands.fleet JOB RUN-FOLDER`.
 """
 
 from __future__ import annotations
@@ -10,33 +11,42 @@ import gzip
 import hashlib
 import io
 import json
+import os
+import signal
+import sys
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from secrets import token_hex
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.text import Text
 
+from shootout.apps.dry_run import screen as preview
 from shootout.apps.fleet import ray_cluster, ssh_hosts
-from shootout.apps.fleet.deliver import deliver
 from shootout.apps.fleet.node_side import zip_folder
-from shootout.apps.fleet.parcel import Parcel, pack
-from shootout.apps.fleet.transport import STOP_S, NodeLost, Place, Task, Transport
+from shootout.apps.fleet.parcel import NodeLost, Parcel, Place, Task, deliver, pack
+from shootout.apps.fleet.ssh_hosts import read_addresses, run_on_hosts
 from shootout.apps.judge.compare import merged
+from shootout.apps.judge.decide.policy import Policy, write_policy
+from shootout.apps.judge.to_ship import find_arm_to_ship
+from shootout.apps.ship.folder import is_there, new_folder
+from shootout.backends import chosen_gpu
 from shootout.commands import selection
-from shootout.commands.output import print_answer, show_progress
+from shootout.commands.output import print_answer, print_written, show_progress
+from shootout.commands.passed_on import pass_on
+from shootout.commands.run import exit_code, measure
 from shootout.commands.show import show
 from shootout.core.build.builder import needs_of
 from shootout.core.clock import Deadline
 from shootout.core.contract import NotRun, NotRunKind
-from shootout.core.errors import ExitCode, UsageError, one_line
+from shootout.core.errors import ExitCode, Interrupted, ShootoutError, UsageError, one_line, printable
 from shootout.core.exported.client import DELIVERY, Delivery
 from shootout.core.exported.request import Request
+from shootout.core.host.child import leave_with
 from shootout.core.host.environment import VNNI
 from shootout.core.host.folders import FOLDER_LOCK, folder_lock
 from shootout.core.journal import journal
@@ -44,21 +54,26 @@ from shootout.core.journal.folder import find_foreign
 from shootout.core.journal.records import Header
 from shootout.core.study import points
 from shootout.core.study.group import GroupRecord, confirming_name
-from shootout.core.study.plan import PlannedGroup
-from shootout.core.study.schema import Study
+from shootout.core.study.plan import Plan, PlannedGroup, make_plan
+from shootout.core.study.schema import Study, checked
 from shootout.core.units import counted, size, span
-from shootout.tell.delivery import Contents, contents, to_json
+from shootout.tell import this_machine
+from shootout.tell.delivery import Contents, contents, read_delivery, to_json
+from shootout.tell.formats.data import json_text
 from shootout.tell.formats.files import check_files
 from shootout.tell.progress import ProgressDisplay
-from shootout.tell.run_folder import new_folder
+from shootout.tell.run_folder import make_header
+from shootout.tell.run_folder import new_folder as new_run_folder
 from shootout.tell.study_options import RunOptions
 
 ALONE = ("policy", "trace")
 """Options of a run on this machine alone."""
-NODE = "shootout.commands.node"
+NODE = "shootout.commands.fleet"
 """The module that machines run."""
-ASKING_S = 300.0
-"""A machine that hasn't said what it would measure by then is left out."""
+ASKING_S, STOP_S = 300.0, 30.0
+"""A machine is left out that hasn't said by then what it would measure, or lost that hasn't ended so long after it was
+to end.
+"""
 LOOK_S = 1.0
 """The time between two looks at the deadline while machines measure."""
 MEASURED = frozenset({ExitCode.OK, ExitCode.NOTHING, ExitCode.FAILED, ExitCode.UNAVAILABLE, ExitCode.INTERRUPTED})
@@ -67,10 +82,10 @@ MOST_BYTES = 4 << 30
 """A run folder that a machine returns holds at most so much, unpacked: a zip of few bytes could fill the disk."""
 BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, LookupError, TypeError, ValueError)
 """The errors of a zip that `zip_folder` didn't make, or that can't be unpacked here."""
-
-
-class OtherRunError(Exception):
-    """Report that a machine returned a run that doesn't go on from the one that is here."""
+SHIPPED = "shipped"
+"""The folder that a host ships into, below the run's."""
+Machines = ssh_hosts.SshHosts | ray_cluster.RayCluster
+Done = TypeVar("Done")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +134,7 @@ def run_on_fleet(
             f"{shipped}: the folder isn't sent to nodes. Race it on a machine of each kind, without --on, and use "
             "`shootout merge`"
         )
-    out = Path(options.get("out") or new_folder(Path("results") / chosen.name))
+    out = Path(options.get("out") or new_run_folder(Path("results") / chosen.name))
     if options.get("fresh") and out.exists():
         raise UsageError(f"--fresh with --on: remove {str(out)!r} yourself, or choose another --out")
     _refuse_others(out)
@@ -141,15 +156,14 @@ def run_on_fleet(
             }
             told = {"files": sorted(parcel.files), "machines": machines_told}
             return combine_codes([print_answer(render_plans(plans, parcel), told, as_json=as_json), *codes])
-        fleet = Fleet(machines, chosen, parcel, job, out, limit, progress)
-        codes += fleet.measure(plans)
+        codes += Fleet(machines, chosen, parcel, job, out, limit, progress).measure(plans)
         progress.say(f"run folder: {out}")
     if runs := find_runs(out):  # none if it was interrupted before anything came back
         show(out if len(runs) > 1 else runs[0], full=full, as_json=as_json, to=to)
     return combine_codes(codes) if runs else combine_codes([*codes, ExitCode.NOTHING])
 
 
-def reach(address: str, parcel: Parcel, progress: ProgressDisplay) -> AbstractContextManager[Transport]:
+def reach(address: str, parcel: Parcel, progress: ProgressDisplay) -> AbstractContextManager[Machines]:
     """Connect to the machines that `--on` names.
 
     Raises:
@@ -174,7 +188,7 @@ def _refuse_others(out: Path) -> None:
 
 
 def ask_plans(
-    machines: Transport, job: Mapping[str, Any], progress: ProgressDisplay
+    machines: Machines, job: Mapping[str, Any], progress: ProgressDisplay
 ) -> tuple[dict[Place, Planned], list[int]]:
     """Ask every place what it would measure, all at once; also return the exit codes of those that can't tell.
 
@@ -184,9 +198,7 @@ def ask_plans(
     progress.stage(f"asking {counted(len(machines.places), 'machine')} what they are")
 
     def ask(place: Place) -> Planned:
-        task = Task(words=(NODE, json.dumps({**job, "do": "plan"}), "{run}"), name=token_hex(16))
-        answer = machines.run(place, task, claims=False)
-        machines.forget(place, task)
+        answer = machines.run(place, Task(words=(NODE, json.dumps({**job, "do": "plan"}), "{run}")))
         if answer.code:
             raise NodeLost(answer.said.removeprefix("shootout: "))
         told = json.loads(answer.printed)
@@ -194,32 +206,57 @@ def ask_plans(
             header=Header.model_validate(told["header"]), playing=told["playing"], estimate_s=told["estimate_s"]
         )
 
-    plans, faults = dict[Place, Planned](), list[str]()
-    pool = futures.ThreadPoolExecutor(len(machines.places))
-    asked = {place: pool.submit(ask, place) for place in machines.places}
-    try:
-        futures.wait(asked.values(), ASKING_S)
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-    for place, one in asked.items():
-        try:
-            plans[place] = one.result(timeout=0.0)
-        except TimeoutError:
-            faults.append(f"{place.name}: it hasn't answered for {ASKING_S:.0f} s")
-        except (NodeLost, LookupError, TypeError, ValueError) as error:
-            faults.append(f"{place.name}: {one_line(str(error))}")
+    found = on_each(machines, machines.places, ask, Deadline(ASKING_S), progress)
+    plans = {place: one for place, one in found.items() if isinstance(one, Planned)}
+    faults = [f"{place.name}: {one_line(str(one))}" for place, one in found.items() if isinstance(one, Exception)]
     if not plans:
         raise UsageError(faults[0])
     for fault in faults:
         progress.say(f"left out: {fault}")
-    return plans, [] if machines.exports_there else [ExitCode.FAILED] * len(faults)
+    return plans, [ExitCode.FAILED] * len(faults)
+
+
+def on_each(
+    machines: Machines,
+    places: Sequence[Place],
+    action: Callable[[Place], Done],
+    limit: Deadline,
+    progress: ProgressDisplay,
+) -> dict[Place, Done | Exception]:
+    """Do something for each place, side by side; return what came of it, or the error, by place.
+
+    Args:
+        limit: what runs on the machines then is asked to end, as after Ctrl-C.
+    """
+    pool = futures.ThreadPoolExecutor(max(len(places), 1))
+    running = {place: pool.submit(action, place) for place in places}
+    why: ShootoutError = NodeLost("it has no result in time; the same command goes on with what it measured")
+    try:
+        while futures.wait(running.values(), LOOK_S).not_done and limit.left_s > 0:
+            pass
+    except KeyboardInterrupt:
+        why = Interrupted("interrupted: run the same command again to resume")
+    if not all(one.done() for one in running.values()):
+        progress.say("ending what runs on the machines")
+        machines.stop()
+        futures.wait(running.values(), STOP_S)
+    pool.shutdown(wait=False, cancel_futures=True)
+    results = dict[Place, Done | Exception]()
+    for place, one in running.items():
+        try:
+            results[place] = one.result(timeout=0.0)
+        except (TimeoutError, futures.CancelledError):
+            results[place] = why
+        except (ShootoutError, *BROKEN) as error:
+            results[place] = error
+    return results
 
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
     """A study that machines measure, each in a run folder below `out`; `job`: what all of them are asked."""
 
-    machines: Transport
+    machines: Machines
     study: Study
     parcel: Parcel
     job: Mapping[str, Any]
@@ -240,31 +277,19 @@ class Fleet:
             tasks = {place: self._make_task(place, plan) for place, plan in plans.items() if self._is_open(place, plan)}
             if tasks:
                 self.progress.stage(f"measuring on {counted(len(tasks), 'machine')}")
-            pool = futures.ThreadPoolExecutor(max(len(tasks), 1))
-            running = {pool.submit(self._run, place, task): place for place, task in tasks.items()}
-            late, codes = {*running}, list[int]()
-            try:
-                while late and self.limit.left_s > -STOP_S:
-                    late = futures.wait(late, LOOK_S).not_done
-                late = self._stop(late) if late else late
-                for one in late:
-                    self.progress.say(f"{running[one].name}: {self.machines.late}")
-                    codes.append(self.machines.late.exit_code)
-            except KeyboardInterrupt:
-                late = self._stop(late)
-                self.progress.say("shootout: interrupted; run the same command again to resume")
-                codes.append(ExitCode.INTERRUPTED)
-            finally:
-                pool.shutdown(wait=False, cancel_futures=True)
-                merged.write_index(self.out, find_runs(self.out))
-        ended = [one.result() for one in running if one not in late]
-        return [*codes, *(code for code in ended if code != ExitCode.INTERRUPTED)]  # that one's own time was over
-
-    def _stop(self, running: set[futures.Future[int]]) -> set[futures.Future[int]]:
-        """Ask the machines to end, and wait a while for what they return; return what still runs."""
-        self.progress.say("ending what runs on the machines")
-        self.machines.stop()
-        return futures.wait(running, STOP_S).not_done
+            found = on_each(
+                self.machines, [*tasks], lambda place: self._run(place, tasks[place]), self.limit, self.progress
+            )
+            merged.write_index(self.out, find_runs(self.out))
+        for place, one in found.items():
+            if isinstance(one, Exception):
+                told = (
+                    one if isinstance(one, ShootoutError) else f"its answer can't be read ({type(one).__name__}: {one})"
+                )
+                self.progress.say(f"{place.name}: {one_line(str(told))}")
+        return [
+            getattr(one, "exit_code", ExitCode.FAILED) if isinstance(one, Exception) else one for one in found.values()
+        ]
 
     def _is_open(self, place: Place, plan: Planned) -> bool:
         folder = self.out / place.folder
@@ -280,45 +305,32 @@ class Fleet:
 
     def _make_task(self, place: Place, plan: Planned) -> Task:
         """Make what one place is to do, with what was exported here for it."""
-        folder = self.out / place.folder
-        sent: Mapping[str, Contents] = {}
+        folder, sent = self.out / place.folder, dict[str, Contents]()
+        is_new = not folder.exists()
+        folder.mkdir(exist_ok=True)
         if not self.machines.exports_there:
             self.progress.stage(f"exporting for {place.name}")
             delivery = self._deliver(plan)
-            folder.mkdir(exist_ok=True)
             (folder / DELIVERY).write_text(json.dumps(to_json(delivery)), encoding="utf-8")
-            sent = contents(delivery)
+            sent |= contents(delivery)
         left_s = None if self.limit.seconds is None else max(self.limit.left_s, 0.0)
-        asked = {**self.job, "do": "measure", "on": "" if self.machines.exports_there else place.id}
-        words = (NODE, json.dumps({**asked, "max_time_s": left_s}), "{run}")
-        named = {key: value for key, value in asked.items() if key not in ("strict", "command")}  # they measure nothing
-        name = hashlib.sha256(json.dumps([str(self.out.absolute()), named], sort_keys=True).encode()).hexdigest()
-        return Task(words=words, name=name, folder=zip_folder(folder) if folder.exists() else b"", sent=sent)
+        on = "" if self.machines.exports_there else place.id
+        return Task(
+            words=(NODE, json.dumps({**self.job, "do": "measure", "on": on, "max_time_s": left_s}), "{run}"),
+            name=hashlib.sha256(f"{self.out.absolute()} {place.id}".encode()).hexdigest()[:32],
+            is_new=is_new,
+            folder=zip_folder(folder),
+            sent=sent,
+            measures=True,
+        )
 
     def _run(self, place: Place, task: Task) -> int:
         """Run a place's task and keep the run folder that it returns; return its exit code."""
-        try:
-            answer = self.machines.run(place, task)
-            _keep(self.out / place.folder, answer.folder)
-        except NodeLost as lost:
-            self.progress.say(f"{place.name}: no result came: {lost}")
-            return lost.exit_code
-        except OtherRunError:
-            folder = self.out / place.folder
-            self.progress.say(
-                f"{place.name}: its run doesn't go on from the one in {str(folder)!r}; both are kept where they are. "
-                f"To take the machine's, move {str(folder)!r} away and run the same command again"
-            )
-            return ExitCode.FAILED
-        except BROKEN as error:
-            told = one_line(f"{type(error).__name__}: {error}")
-            self.progress.say(f"{place.name}: its answer can't be read ({told}); run the same command again")
-            return ExitCode.FAILED
-        self.machines.forget(place, task)
-        if answer.code in MEASURED:
-            return answer.code
-        self.progress.say(f"{place.name}: its process ended with code {answer.code}: {answer.said}")
-        return ExitCode.FAILED
+        answer = self.machines.run(place, task)
+        _keep(self.out / place.folder, answer.folder)
+        if answer.code not in MEASURED:
+            raise NodeLost(f"its process ended with code {answer.code}: {answer.said}")
+        return answer.code
 
     def _deliver(self, plan: Planned) -> Delivery:
         """Export and build here what a place is to measure.
@@ -349,7 +361,7 @@ def _keep(folder: Path, data: bytes) -> None:
     """Write the run folder that a machine returned, a zip, over what is here; the journal last, and in one step.
 
     Raises:
-        OtherRunError: the run that is here is none of which it is the continuation; nothing is written.
+        NodeLost: it doesn't go on from the run that is here, so that nothing is written.
         ValueError: it is larger than any run.
     """
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -358,7 +370,9 @@ def _keep(folder: Path, data: bytes) -> None:
         names = archive.namelist()
         returned = archive.read(journal.NAME) if journal.NAME in names else b""
         if not returned.startswith(_read_sound(folder)):
-            raise OtherRunError
+            raise NodeLost(
+                f"its run doesn't go on from the one in {str(folder)!r}: move that away to take the machine's"
+            )
         for name in names:
             if name != journal.NAME:
                 archive.extract(name, folder)
@@ -424,3 +438,122 @@ def render_plans(plans: Mapping[Place, Planned], parcel: Parcel) -> Text:
         lines.append(f"{place.name}: {counted(len(plan.playing), 'group')}, {cells}, at least {span(plan.estimate_s)}")
         lines += [f"  {name}: {', '.join(arms) or 'nothing can run there'}" for name, arms in plan.playing.items()]
     return Text("\n".join(lines))
+
+
+def doctor_there(address: str, env: Sequence[str], *, as_json: bool) -> int:
+    """Look at each host that `--on` names, and print what was found; return the exit code.
+
+    Args:
+        env: variables that the backends get too.
+
+    Raises:
+        UsageError: a host can't be used; says what to do.
+    """
+    words = [word for name in env for word in ("--env", name)]
+    with show_progress() as progress:
+        asked = ["shootout.cli", "doctor", *words, *(["--json"] if as_json else [])]
+        answers = run_on_hosts(address, asked, progress.say)
+    several = len(answers) > 1
+    if as_json and several:
+        data = {place.name: json.loads(answer.printed or "null") for place, answer in answers.items()}
+        sys.stdout.write(json_text(data))
+    else:
+        told = [f"{place.name}\n" * several + printable(answer.printed) for place, answer in answers.items()]
+        sys.stdout.write("".join(told))
+    return max((answer.code for answer in answers.values()), default=ExitCode.OK)
+
+
+def ship_there(
+    address: str,
+    run: Path,
+    out: Path,
+    *,
+    target: str | None,
+    policy: Policy | None,
+    group: str | None,
+    as_json: bool = False,
+) -> int:
+    """Ship a target on the host that measured it, where its own check runs once; return the exit code.
+
+    Args:
+        out: the folder to make, here.
+        target, policy, group, as_json: as `ship` has them.
+
+    Raises:
+        UsageError: `out` is there, the host can't be used, or it can't ship the target; says why.
+    """
+    if out.exists():
+        raise is_there(out)
+    if len(read_addresses(address)) > 1:
+        raise UsageError(f"--on {address!r}: a run is shipped on the host that measured it; name that one alone")
+    source = find_arm_to_ship(run, target, policy, group)
+    words = ["shootout.cli", "ship", "{run}", "-o", f"{{run}}/{SHIPPED}", *(["--json"] if as_json else [])]
+    if policy:
+        limits = write_policy(policy) or [("--objective", str(policy.objective))]
+        words += [word for option in limits for word in option]
+        words += ["--group", group] if group else []
+    else:
+        words += ["--target", source.arm.label, "--group", source.row.group]
+    with show_progress() as progress:
+        progress.stage(f"shipping {source.arm.label} on {address}")
+        (answer,) = run_on_hosts(address, words, progress.say, folder=zip_folder(run)).values()
+    if answer.code != ExitCode.OK:
+        return answer.code
+    with new_folder(out), zipfile.ZipFile(io.BytesIO(answer.folder)) as archive:
+        for member in archive.infolist():
+            if member.filename.startswith(f"{SHIPPED}/"):
+                member.filename = member.filename.removeprefix(f"{SHIPPED}/")
+                archive.extract(member, out)  # which keeps every file in the folder, whatever the host named it
+    progress.say(f"copied to {out}")
+    return print_written({**json.loads(answer.printed), "folder": str(out)} if as_json else {}, as_json=as_json)
+
+
+def main() -> None:
+    """Plan or measure on a machine, as the job's word `do` says, and end with its exit code."""
+    job, out = json.loads(sys.argv[1]), Path(sys.argv[2])
+    leave_with(os.getppid())
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # how `run_task` ends it
+    try:
+        study = checked(job["study"])
+        pass_on(job["env"])
+        chosen_gpu.choose_gpu(job["gpu"], {target.device for target in points.targets_of(study)})
+        plan = make_plan(study, job["named"])
+        code = _tell(plan) if job["do"] == "plan" else _measure_here(plan, job, out)
+    except ShootoutError as error:
+        sys.stderr.write(f"shootout: {error}\n")
+        code = error.exit_code
+    sys.exit(code)
+
+
+def _tell(plan: Plan) -> int:
+    """Print what would be measured here: the journal's header, each group's targets, and the seconds it takes."""
+    told = {
+        "header": make_header(plan, this_machine.facts()).model_dump(mode="json"),
+        "playing": {
+            group.record.name: [arm.label for arm in group.building if not arm.control] for group in plan.groups
+        },
+        "estimate_s": preview.least_seconds(plan) + preview.preparing_s(plan),
+    }
+    sys.stdout.write(json.dumps(told))
+    return ExitCode.OK
+
+
+def _measure_here(plan: Plan, job: Mapping[str, Any], out: Path) -> int:
+    """Measure what was exported here, or sent with the run folder."""
+    limit, delivered = Deadline(job["max_time_s"]), replace(plan, delivery=read_delivery(out))
+    with show_progress() as progress:
+        document = measure(
+            delivered,
+            out,
+            fresh=False,
+            limit=limit,
+            progress=progress,
+            wait=limit,
+            command=job["command"],
+            on=job["on"],
+        )
+    return exit_code(document, plan, strict=job["strict"])
+
+
+if __name__ == "__main__":
+    main()

@@ -64,20 +64,13 @@ def run(
     full: bool = False,
     as_json: bool,
     to: Sequence[Path] = (),
-    on: str | None = None,
 ) -> int:
     """Plan, measure, print; return the exit code.
 
     Args:
         full: all columns, and a table for each size of a sweep.
         to: files to write what was measured into as well.
-        on: the address of other machines that measure it; None: this one does.
     """
-    if on:
-        from shootout.commands.fleet import run_on_fleet  # with ssh and Ray, which no other run needs
-
-        how = command_of(sys.argv[1:])
-        return run_on_fleet(study, options, address=on, dry_run=dry_run, full=full, as_json=as_json, to=to, command=how)
     check_files(to)
     limit = Deadline(options.get("max_time_s"))
     with show_progress() as progress, _leading_on(study):

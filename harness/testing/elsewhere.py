@@ -10,9 +10,8 @@ import json
 import sys
 from collections.abc import Sequence
 
-from shootout.commands.elsewhere import run_on_hosts
-from shootout.commands.output import show_progress
-from shootout.core.errors import ShootoutError, UsageError
+from shootout.apps.fleet.ssh_hosts import run_on_hosts
+from shootout.core.errors import ShootoutError, UsageError, printable
 from shootout.core.exported.model import ExportedModel
 from shootout.tell.cache_limit import in_use
 from shootout.tell.delivery import SENT_EXPORTS, Contents, list_files
@@ -43,20 +42,24 @@ def conform_there(address: str, names: Sequence[str], words: Sequence[str] = ())
     Raises:
         UsageError: a host can't be used, or can't run it; says what to do.
     """
-    with in_use(), show_progress() as progress:
-        progress.stage("exporting what the suite runs")
+    with in_use():
+        _say("exporting what the suite runs")
         pairs = export_for(targets(names))
         made = {name_request(request): one for request, one in pairs if isinstance(one, ExportedModel)}
         contents: dict[str, Contents] = {f"exported/{one.key}": list_files(one.folder) for one in made.values()}
         keys = json.dumps({name: one.key for name, one in made.items()}).encode()
         suite = ["-p", "shootout.testing.plugin", "-p", "no:cacheprovider", "--pyargs", "shootout.testing"]
         suite += [word for name in names for word in ("--backend", name)]
-        answers = run_on_hosts(address, ["pytest", *suite, *words], progress, files={SENT_EXPORTS: keys}, sent=contents)
+        answers = run_on_hosts(address, ["pytest", *suite, *words], _say, files={SENT_EXPORTS: keys}, sent=contents)
     for place, answer in answers.items():
         if "No module named pytest" in answer.said:
             raise UsageError(f"{place.name}: the suite needs pytest: install it for the Python that --on names")
         sys.stderr.write(answer.printed)
     return max(answer.code for answer in answers.values())
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{printable(text)}\n")
 
 
 if __name__ == "__main__":

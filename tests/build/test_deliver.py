@@ -12,7 +12,7 @@ import pytest
 from support.building import built_by
 from support.exports import bare_exported
 
-from shootout.apps.fleet import deliver
+from shootout.apps.fleet import parcel as deliver
 from shootout.core.adapter import Built
 from shootout.core.build.builder import Builder, Exports, as_probe, name_build, open_delivery, probe_key
 from shootout.core.clock import Deadline

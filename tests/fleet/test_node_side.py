@@ -11,13 +11,12 @@ import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import pytest
 
 from shootout.apps.fleet import node_side
-from shootout.apps.fleet.node_side import NodeTask, run_task, zip_folder
+from shootout.apps.fleet.node_side import run_sent, run_task, zip_folder
 from shootout.apps.fleet.parcel import write_tar
 from shootout.tell import cache_limit
 
@@ -30,10 +29,10 @@ def make_tar(**contents: str) -> bytes:
     return made.getvalue()
 
 
-def ran(job: str, *, folder: bytes = b"", task: NodeTask | None = None) -> dict[str, Any]:
+def ran(job: str, *, folder: bytes = b"") -> dict[str, Any]:
     """The answer of a node of a cluster to a module `job`, with a file of the user's beside it."""
     sent = [(PACKAGE, 1, make_tar(job__py=job)), (FILES, 1, make_tar(data__txt="mine"))]
-    return (task or NodeTask()).run("one", ["job", "{run}", "{not run}"], folder, sent)
+    return run_sent("one", ["job", "{run}", "{not run}"], folder, sent, is_new=False)
 
 
 def files(data: bytes) -> dict[str, bytes]:
@@ -44,7 +43,6 @@ def files(data: bytes) -> dict[str, bytes]:
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(node_side, "LOOK_S", 0.02)
     return tmp_path / "cache" / "fleet"
 
 
@@ -54,13 +52,12 @@ def test_files_of_before_1980_are_zipped_since_a_board_may_have_no_clock(tmp_pat
     assert files(zip_folder(tmp_path)) == {"journal.jsonl": b"one"}
 
 
-def test_what_was_sent_and_a_task_count_as_cache_until_it_is_dropped(cache: Path):
+def test_what_was_sent_and_a_task_s_folder_count_as_cache(cache: Path):
     ran("")
     ran("")
     kinds = sorted(each.kind for each in cache_limit.kept())
     assert kinds == ["tasks with results to fetch", *2 * ["what tasks for other machines were sent"]]
-    NodeTask().drop("one")
-    assert len(cache_limit.kept()) == len([*cache.iterdir()]) == 2
+    assert len(kinds) == len([*cache.iterdir()])
 
 
 def test_the_answer_comes_with_all_files_and_the_journal_last(cache: Path):
@@ -104,7 +101,7 @@ with (pathlib.Path(sys.argv[1]) / "journal.jsonl").open("ab") as file:
 """
     data = zip_folder(tmp_path / "run")
     assert files(ran(job, folder=data)["folder"]) == {"journal.jsonl": b"one\nmore\n"}
-    assert files(ran(job, folder=data)["folder"]) == {"journal.jsonl": b"one\nmore\nmore\n"}, "kept until it is dropped"
+    assert files(ran(job, folder=data)["folder"]) == {"journal.jsonl": b"one\nmore\nmore\n"}, "it stays there"
 
 
 def test_a_task_goes_on_with_what_is_sent_where_that_has_measured_more(cache: Path, tmp_path: Path):
@@ -133,14 +130,13 @@ except KeyboardInterrupt:
     sys.exit(130)
 """
     ran("")
-    stop = Event()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # as Ray's processes have it
-    try:
-        package, other = (place.rpartition("/")[2] for place in (PACKAGE, FILES))
-        (cache / package / "job.py").write_text(job)
-        found = run_task("two", ["job", "{run}"], b"", package, other, stop=stop, hear=lambda _: stop.set())
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    (cache.parent / PACKAGE / "job.py").write_text(job)
+
+    def stop(_: bytes) -> None:
+        process[0].send_signal(signal.SIGINT)
+
+    process = list[Any]()
+    found = run_task("two", ["job", "{run}"], b"", PACKAGE, FILES, is_new=True, begun=process.append, hear=stop)
     assert (found["code"], files(found["folder"])) == (130, {"journal.jsonl": b"begun\n"})
 
 

@@ -68,7 +68,7 @@ def test_the_package_is_whole_and_known_by_its_contents():
     assert [*one.by_place] == [*again.by_place]
     held = {*one.package}
     assert {
-        "shootout/commands/node.py",
+        "shootout/commands/fleet.py",
         "shootout/apps/fleet/node_side.py",
         "shootout/backends/_numpy/__init__.py",
         "shootout/models/zoo/__init__.py",

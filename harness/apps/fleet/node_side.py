@@ -1,8 +1,8 @@
 """Run one task on a node: keep what was sent, start a process, return what it wrote.
 
-Ray calls `run_task` in an actor there. A host that is reached by ssh runs this module as a program: a line of JSON says
-what to do, and an answer goes back. A task's folder is kept in the node's cache until its answer was taken, and
-`shootout run` goes on in it. So what was measured is never lost with a connection or a process.
+Ray calls `run_sent` there. A host that is reached by ssh runs this module as a program: a line of JSON says what to do,
+and an answer goes back. The run folder of a named task stays in the node's cache, and the same task goes on in it: so
+what was measured is never lost with a connection, a process or a node's network.
 
 This module travels as source to nodes that have none of this package, so it imports the standard library alone.
 """
@@ -10,8 +10,6 @@ This module travels as source to nodes that have none of this package, so it imp
 from __future__ import annotations
 
 import errno
-import fcntl
-import hashlib
 import io
 import json
 import os
@@ -28,18 +26,15 @@ import zipfile
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
-from threading import Event, Thread
+from threading import Thread
 from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-JOURNAL, RUN, PRINTED, SAID, LOCK = "journal.jsonl", "run", "printed.txt", "said.txt", "lock"
-"""The contents of a task's folder: the run folder and its journal, what its process prints and tells, and a lock that
-the process holds, with its id.
-"""
-LOOK_S = 0.5
-"""The time between two looks for news of a task."""
+JOURNAL = "journal.jsonl"
+LOOK_S = 0.2
+"""The time between two looks whether a process has ended."""
 LAST_LINES = 3
 """So many lines of what a process told at its end are its last words."""
 PLACE = re.compile(r"(exported/[0-9a-f]{64}|fleet/[0-9a-f]{32,64})")
@@ -53,21 +48,21 @@ def run_task(
     package: str,
     files: str,
     *,
-    stop: Event,
-    hear: Callable[[str], None] = lambda _: None,
+    is_new: bool,
+    begun: Callable[[subprocess.Popen[bytes]], None] = lambda _: None,
+    hear: Callable[[bytes], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """Run `python -m WORDS` to its end, in the folder of the user's files.
-
-    One of this name that an earlier connection began is followed to its end first. Then `shootout run` goes on with
-    what that one measured, or with what is sent where that has measured more.
+    """Run `python -m WORDS` to its end, in the folder of the user's files; a Ctrl-C ends it in order.
 
     Args:
+        name: of the folder that it goes on in, kept here; "": it needs none.
         words: see `Task.words`.
-        folder: a zip of the run folder that the task goes on with, unless the one kept here has the longer journal;
-            empty for none.
-        package, files: the names of the folders of this package and of the user's own files.
-        stop: set to end the process, which keeps what it has.
-        hear: hears what it tells, in whole lines.
+        folder: a zip of the run folder that it goes on with, unless the one kept here has the longer journal; empty for
+            none.
+        package, files: the places of this package and of the user's own files.
+        is_new: whether it starts over, whatever is kept here.
+        begun: gets the process, to end it by a signal.
+        hear: hears each line that it tells.
 
     Returns:
         The fields of the task's `Answer`.
@@ -75,111 +70,67 @@ def run_task(
     Raises:
         OSError: the cache can't be used; says what to do.
     """
-    home, task = cache_folder(), _folder_of(name)
-    if not task.exists():
-        made = Path(tempfile.mkdtemp(prefix="new-", dir=home))
-        try:
-            (made / SAID).touch()
-            _unpack(folder, made / RUN)
-            made.rename(task)
-        finally:  # or the next command would take it for one that was begun
-            shutil.rmtree(made, ignore_errors=True)
-    with (task / LOCK).open("a+b") as lock:
-        if not _take(lock):
-            hear("going on with what an earlier command began there\n")
-            lock.seek(0)
-            _attend(task, int(lock.read() or 0), lambda: _take(lock), stop, hear)
-        if _is_longer(folder, task / RUN / JOURNAL):
-            made = Path(tempfile.mkdtemp(prefix="new-", dir=home))
-            try:
-                _unpack(folder, made / RUN)
-                shutil.rmtree(task / RUN)
-                (made / RUN).rename(task / RUN)
-            finally:
-                shutil.rmtree(made, ignore_errors=True)
-        process = _start(task, words, home / package, home / files, lock)
-        _attend(task, process.pid, lambda: process.poll() is not None, stop, hear)
-    printed, said = ((task / one).read_text(encoding="utf-8", errors="replace") for one in (PRINTED, SAID))
-    last = " | ".join(said.strip().splitlines()[-LAST_LINES:])
-    return {"code": process.returncode, "printed": printed, "said": last, "folder": zip_folder(task / RUN)}
+    home = cache_folder()
+    with tempfile.TemporaryDirectory(prefix="new-", dir=home) as made:
+        run = Path(made, "run")
+        run.mkdir()
+        if folder:
+            zipfile.ZipFile(io.BytesIO(folder)).extractall(run)  # noqa: S202 - what we sent ourselves
+        if name:
+            kept = home / f"task-{name}-{re.sub('[^A-Za-z0-9]', '', platform.node())}"  # homes may be shared
+            if is_new or not kept.exists() or _size(kept / JOURNAL) < _size(run / JOURNAL):
+                shutil.rmtree(kept, ignore_errors=True)
+                run.rename(kept)
+            run = kept
+        return _run(run, words, home.parent / package, home.parent / files, begun, hear)
 
 
-def _unpack(data: bytes, folder: Path) -> None:
-    """Unpack a zip that was sent into a new folder; nothing makes an empty one."""
-    folder.mkdir()
-    if data:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            archive.extractall(folder)  # noqa: S202 - what we sent ourselves
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
-def _is_longer(data: bytes, kept: Path) -> bool:
-    """Tell whether the journal in a zip that was sent is longer than the one kept here."""
-    if not data:
-        return False
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        sent = next((info.file_size for info in archive.infolist() if info.filename == JOURNAL), 0)
-    return sent > (kept.stat().st_size if kept.exists() else 0)
-
-
-def _take(lock: IO[bytes]) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _attend(task: Path, pid: int, is_over: Callable[[], bool], stop: Event, hear: Callable[[str], None]) -> None:
-    """Pass on what a process tells until it is over, and end it if that is asked: once, since a second signal would
-    break what the first one ends.
-    """
-    seen, is_ending = 0, False
-    while True:
-        ended = is_over()
-        with (task / SAID).open("rb") as said:
-            said.seek(seen)
-            text = said.read()
-        text = text if ended else text[: text.rfind(b"\n") + 1]
-        seen += len(text)
-        if text:
-            hear(text.decode(errors="replace"))
-        if ended:
-            return
-        if stop.is_set() and pid and not is_ending:
-            is_ending = True
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGINT)
-        time.sleep(LOOK_S)
-
-
-def _start(task: Path, words: Sequence[str], package: Path, files: Path, lock: IO[bytes]) -> subprocess.Popen[bytes]:
-    """Start a process that holds the task's lock, with its id in it."""
+def _run(
+    run: Path,
+    words: Sequence[str],
+    package: Path,
+    files: Path,
+    begun: Callable[[subprocess.Popen[bytes]], None],
+    hear: Callable[[bytes], None],
+) -> dict[str, Any]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     environment.pop("OMP_NUM_THREADS", None)  # Ray sets it by what it gave out, and the whole node is ours
     paths = [str(package), *filter(None, [os.environ.get("PYTHONPATH")])]
-    run = str(task / RUN)
-    filled = [word.replace("{run}", run, 1) if word.startswith("{run}") else word for word in words]
-    before = signal.pthread_sigmask(
-        signal.SIG_UNBLOCK, {signal.SIGINT}
-    )  # Ray's process blocks it; a child inherits that
-    try:
-        with (task / PRINTED).open("wb") as printed, (task / SAID).open("wb") as said:
-            process = subprocess.Popen(  # noqa: S603
-                [sys.executable, "-P", "-m", *filled],
-                cwd=files,
-                env={**environment, "PYTHONPATH": os.pathsep.join(paths)},
-                stdin=subprocess.DEVNULL,
-                stdout=printed,
-                stderr=said,
-                pass_fds=[lock.fileno()],
-                start_new_session=True,
-            )
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    lock.truncate(0)
-    lock.write(str(process.pid).encode())
-    lock.flush()
-    return process
+    filled = [word.replace("{run}", str(run), 1) if word.startswith("{run}") else word for word in words]
+    last = list[bytes]()
+    with tempfile.TemporaryFile() as printed:
+        process = subprocess.Popen(  # noqa: S603
+            [sys.executable, "-P", "-m", *filled],
+            cwd=files,
+            env={**environment, "PYTHONPATH": os.pathsep.join(paths)},
+            stdin=subprocess.DEVNULL,
+            stdout=printed,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        begun(process)
+        hearing = Thread(target=_hear, args=(process.stderr, last, hear))
+        hearing.start()
+        while process.poll() is None:
+            try:
+                time.sleep(LOOK_S)  # Ray's Ctrl-C interrupts nothing but Python's own steps
+            except KeyboardInterrupt:
+                process.send_signal(signal.SIGINT)
+        hearing.join()
+        printed.seek(0)
+        told = printed.read().decode(errors="replace")
+    said = " | ".join(line.decode(errors="replace").strip() for line in last[-LAST_LINES:])
+    return {"code": process.returncode, "printed": told, "said": said, "folder": zip_folder(run)}
+
+
+def _hear(stream: IO[bytes], lines: list[bytes], hear: Callable[[bytes], None]) -> None:
+    for line in stream:
+        lines.append(line)
+        hear(line)
 
 
 def zip_folder(folder: Path) -> bytes:
@@ -252,105 +203,84 @@ def find_lacking(places: dict[str, list[str]]) -> dict[str, list[str]]:
     return {place: names for place, names in lacks.items() if names or not (home / place).exists()}
 
 
-def drop(name: str) -> None:
-    """Forget a task, whose answer was taken."""
-    shutil.rmtree(_folder_of(name), ignore_errors=True)
+def run_sent(
+    name: str, words: list[str], folder: bytes, sent: list[tuple[str, int, bytes]], *, is_new: bool
+) -> dict[str, Any]:
+    """Run a task on a node of a Ray cluster, as `run_task` does.
 
-
-def _folder_of(name: str) -> Path:
-    return cache_folder() / f"task-{name}-{re.sub('[^A-Za-z0-9]', '', platform.node())}"  # homes may be shared
-
-
-class NodeTask:
-    """A task on a node of a Ray cluster. Ray makes it, calls `run`, and may call `stop` meanwhile."""
-
-    def __init__(self) -> None:
-        self._stop = Event()
-
-    def run(self, name: str, words: list[str], folder: bytes, sent: list[tuple[str, int, bytes]]) -> dict[str, Any]:
-        """Run a task to its end as `run_task` does.
-
-        Args:
-            sent: the package and the user's files: the place, the number of files and a tar of each.
-        """
-        for place, members, tar in sent:
-            if find_lacking({place: []}):
-                receive(place, io.BytesIO(tar), members)
-        package, files = (place.rpartition("/")[2] for place, _, _ in sent)
-        return run_task(name, words, folder, package, files, stop=self._stop)
-
-    def stop(self) -> None:
-        """Ask the process to end, and to keep what it has: `run` returns soon then."""
-        self._stop.set()
-
-    def drop(self, name: str) -> None:
-        """Forget a task, whose answer was taken."""
-        drop(name)
+    Args:
+        sent: the package and the user's files: the place, the number of files and a tar of each.
+    """
+    for place, members, tar in sent:
+        if find_lacking({place: []}):
+            receive(place, io.BytesIO(tar), members)
+    package, files = (place for place, _, _ in sent)
+    before = signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # which a child inherits
+    try:
+        return run_task(name, words, folder, package, files, is_new=is_new)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def main() -> None:
     """Do what a line of JSON on stdin asks, and answer with one on stdout; what goes wrong is told in it."""
     asked = json.loads(sys.stdin.buffer.readline())
     try:
-        verbs: dict[str, Callable[..., None]] = {"look": _look, "put": _put, "run": _run, "drop": _drop}
+        verbs: dict[str, Callable[..., None]] = {"look": _look, "put": _put, "run": _run_asked}
         verbs[asked.pop("verb")](**asked)
     except OSError as error:
         fix = ""
         if error.errno is not None:
             free = "free some there, or " if error.errno == errno.ENOSPC else ""
             fix = f"; {free}set SHOOTOUT_CACHE there to a folder that it can write to"
-        _tell(error=f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}{fix}")
+        _answer(error=f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}{fix}")
 
 
-def _tell(**answer: Any) -> None:
+def _answer(**answer: Any) -> None:
     sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n")
     sys.stdout.buffer.flush()
 
 
-def _look(packages: list[str]) -> None:
-    """Tell what this host is, and the versions of those of these packages that its Python has."""
+def _look(packages: list[str], places: dict[str, list[str]]) -> None:
+    """Tell the versions of those of these packages that this Python has, and which of these files the cache lacks."""
     versions = {}
     for name in packages:
         with suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
-    _tell(path=sys.executable, name=platform.node(), versions=versions)
+    _answer(path=sys.executable, versions=versions, lacks=find_lacking(places))
 
 
-def _put(places: dict[str, list[str]], members: int | None = None) -> None:
-    """Tell which of these files the cache lacks; with members, add those of the only place from a tar on stdin."""
-    lacks = find_lacking(places)
-    if members is not None:
-        receive(next(iter(places)), sys.stdin.buffer, members)
-    _tell(lacks=lacks)
+def _put(place: str, members: int) -> None:
+    """Add files to a place from a tar on stdin."""
+    find_lacking({place: []})  # which refuses a place that is none
+    receive(place, sys.stdin.buffer, members)
+    _answer()
 
 
-def _run(name: str, words: list[str], package: str, files: str, size: int) -> None:
-    """Run a task, whatever becomes of the connection; `size`: of the zip on stdin, behind which a line may stop it."""
-    folder, stop = sys.stdin.buffer.read(size), Event()
+def _run_asked(size: int, **task: Any) -> None:
+    """Run a task with the zip on stdin, of so many bytes; the end of stdin, and so of the connection, ends it."""
+    folder = sys.stdin.buffer.read(size)
     if len(folder) != size:
         raise OSError("the connection was lost")
 
-    def await_stop() -> None:
-        if sys.stdin.buffer.readline():
-            stop.set()
+    def end_with_connection(process: subprocess.Popen[bytes]) -> None:
+        def wait() -> None:
+            sys.stdin.buffer.read()
+            process.send_signal(signal.SIGINT)
 
-    def hear(text: str) -> None:
-        with suppress(BrokenPipeError):
-            _tell(text=text)
+        Thread(target=wait, daemon=True).start()
 
-    Thread(target=await_stop, daemon=True).start()
-    answer = run_task(name, words, folder, package, files, stop=stop, hear=hear)
+    def hear(line: bytes) -> None:
+        with suppress(OSError):
+            os.write(2, line)
+
+    answer = run_task(folder=folder, begun=end_with_connection, hear=hear, **task)
     data = answer.pop("folder")
-    with suppress(BrokenPipeError):
-        _tell(answer=answer, size=len(data), sha256=hashlib.sha256(data).hexdigest())
+    with suppress(OSError):
+        _answer(**answer)
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
     os._exit(0)  # a thread that reads stdin would keep the interpreter from ending in order
-
-
-def _drop(name: str) -> None:
-    drop(name)
-    _tell(dropped=True)
 
 
 if __name__ == "__main__":

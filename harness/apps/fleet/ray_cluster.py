@@ -8,16 +8,14 @@ import os
 import signal
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import contextmanager, redirect_stdout
 from importlib.util import find_spec
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 from shootout.apps.fleet import node_side
-from shootout.apps.fleet.parcel import Parcel, write_tar
-from shootout.apps.fleet.transport import Answer, NodeLost, Place, Task
-from shootout.core.errors import ExitCode, UsageError
+from shootout.apps.fleet.parcel import Answer, NodeLost, Parcel, Place, Task, write_tar
+from shootout.core.errors import UsageError
 from shootout.core.install import UNINSTALLED, install
 from shootout.tell.delivery import Contents
 
@@ -52,31 +50,29 @@ def connect(address: str, parcel: Parcel) -> Iterator[RayCluster]:
 
     cloudpickle: Any = ray.cloudpickle
     cloudpickle.register_pickle_by_value(node_side)  # nodes have none of this package
-    ends = signal.getsignal(signal.SIGTERM)
-    logger = logging.getLogger("ray")
+    ends, logger = signal.getsignal(signal.SIGTERM), logging.getLogger("ray")
     level = logger.level
     logger.setLevel(logging.ERROR)  # Ray's greeting isn't for our users
-    try:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, namespace="shootout")
-    except (OSError, RuntimeError, ValueError) as error:
-        raise UsageError(
-            f"--on ray:{address}: {str(error).splitlines()[0]}; docs/fleet.md has how to start one"
-        ) from None
-    finally:
-        logger.setLevel(level)
-    signal.signal(signal.SIGTERM, ends)  # Ray's own handler would end this process at once
-    try:
-        with Path(os.devnull).open("w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
-            cluster = None
-            try:  # Ray prints a lost node's last logs on stdout, and at its shutdown what it kept back of them
-                cluster = RayCluster(ray, parcel)
-                yield cluster
-            finally:
-                if cluster:
-                    cluster.close()
-                ray.shutdown()
-    finally:
-        cloudpickle.unregister_pickle_by_value(node_side)
+    cluster = None
+    # Ray prints a lost node's last logs on stdout, and at its shutdown what it kept back of them.
+    with Path(os.devnull).open("w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, namespace="shootout")
+            signal.signal(signal.SIGTERM, ends)  # Ray's own handler would end this process at once
+            cluster = RayCluster(ray, parcel)
+            yield cluster
+        except (OSError, RuntimeError, ValueError) as error:
+            if cluster:
+                raise
+            raise UsageError(
+                f"--on ray:{address}: {str(error).splitlines()[0]}; docs/fleet.md has how to start one"
+            ) from None
+        finally:
+            if cluster:
+                cluster.is_closed = True
+            logger.setLevel(level)
+            ray.shutdown()
+            cloudpickle.unregister_pickle_by_value(node_side)
 
 
 def check_address(address: str) -> None:
@@ -100,27 +96,21 @@ def check_address(address: str) -> None:
 
 
 class RayCluster:
-    """A cluster that this process is connected to; a `Transport`. Its nodes export what they measure.
+    """A cluster that this process is connected to, whose nodes export what they measure.
 
     A place is a machine, or those with one label: Ray runs a task on one of these, and once more on another if that one
     is lost.
     """
 
     exports_there = True
-    late = NodeLost(
-        "--max-time was over before a node was free: others' tasks hold some of its CPUs; run the same command again "
-        "when one is"
-    )
-    late.exit_code = ExitCode.NOTHING
 
     def __init__(self, ray: Any, parcel: Parcel) -> None:
-        self._ray, self._parcel, self._closed, self._running = ray, parcel, Event(), dict[str, Any]()
+        self._ray, self.is_closed, self._running = ray, False, list[Any]()
         self._sent = ray.put([(place, len(files), _tar(files)) for place, files in parcel.by_place.items()])
         self._nodes = dict[Place, list[dict[str, Any]]]()
         for node in [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]:
             name = node["Labels"].get(LABEL) or f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})"
-            place = Place(id=name, name=name)
-            self._nodes.setdefault(place, []).append(node)
+            self._nodes.setdefault(Place(id=name, name=name), []).append(node)
         if not self._nodes:
             raise UsageError("no node of the cluster offers CPUs: start one with `ray start`")
 
@@ -129,61 +119,37 @@ class RayCluster:
         """List the machines that live and give out CPUs, those of a label as one."""
         return sorted(self._nodes, key=lambda place: place.name)
 
-    def _start(self, nodes: list[dict[str, Any]], *, claims: bool) -> Any:
-        """Start an actor on one of these nodes as soon as it is free."""
-        given = {name: min(node["Resources"].get(name, 0.0) for node in nodes) for name in ("CPU", "GPU")}
-        retries = 1 if len(nodes) > 1 else 0
-        options = self._ray.remote(node_side.NodeTask).options(
-            num_cpus=given["CPU"] if claims else 0,
-            num_gpus=given["GPU"] if claims else 0,
-            label_selector={_NODE_ID: f"in({','.join(node['NodeID'] for node in nodes)})"},
-            runtime_env={"env_vars": dict(_AS_ITS_OWNER_SET_IT)},
-            max_concurrency=2,  # `stop` is heard while `run` goes on
-            max_restarts=retries,
-            max_task_retries=-1 if retries else 0,  # as long as the actor is restarted
-        )
-        return options.remote()
-
-    def run(self, place: Place, task: Task, *, claims: bool = True) -> Answer:
-        """Run a task as `Transport` has it; one that measures claims a whole node.
+    def run(self, place: Place, task: Task) -> Answer:
+        """Run a task to its end, called in a thread for each place; one that measures claims a whole node.
 
         Raises:
             NodeLost: the node is gone, or what was sent could not be started there.
         """
-        from ray.exceptions import ActorUnschedulableError, GetTimeoutError, RayError, RayTaskError
+        from ray.exceptions import RayError
 
-        name = task.name_at(place, self._parcel.by_place)
-        actor = self._start(self._nodes[place], claims=claims)
-        self._running[name] = actor
-        found = actor.run.remote(name, [*task.words], task.folder, self._sent)
+        nodes = self._nodes[place]
+        given = {name: min(node["Resources"].get(name, 0.0) for node in nodes) for name in ("CPU", "GPU")}
+        remote = self._ray.remote(node_side.run_sent).options(
+            num_cpus=given["CPU"] if task.measures else 0,
+            num_gpus=given["GPU"] if task.measures else 0,
+            label_selector={_NODE_ID: f"in({','.join(node['NodeID'] for node in nodes)})"},
+            runtime_env={"env_vars": dict(_AS_ITS_OWNER_SET_IT)},
+            max_retries=1 if len(nodes) > 1 else 0,
+        )
+        found = remote.remote(task.name, [*task.words], task.folder, self._sent, is_new=task.is_new)
+        self._running.append(found)
         try:
-            while not self._closed.is_set():
-                with suppress(GetTimeoutError):
-                    return Answer(**self._ray.get(found, timeout=LOOK_S))
-        except ActorUnschedulableError:
-            raise NodeLost("it is gone from the cluster") from None
-        except RayTaskError as error:
-            raise NodeLost(f"what was sent could not be started: {error.cause or error}") from None
-        except RayError:
-            raise NodeLost("it is gone, or its process") from None
+            while not self.is_closed:
+                if self._ray.wait([found], timeout=LOOK_S)[0]:
+                    return Answer(**self._ray.get(found))
+        except RayError as error:
+            raise NodeLost(f"it is gone, or could not start what was sent: {str(error).splitlines()[0]}") from None
         raise NodeLost("this command has ended")
 
-    def forget(self, place: Place, task: Task) -> None:
-        """Drop a task whose answer was kept here, and give its node back."""
-        name = task.name_at(place, self._parcel.by_place)
-        actor = self._running.pop(name)
-        with suppress(Exception):  # the node may be gone
-            self._ray.get(actor.drop.remote(name), timeout=ANSWERS_S)
-        self._ray.kill(actor)
-
     def stop(self) -> None:
-        """Ask every task to end as `Transport` has it."""
-        for actor in [*self._running.values()]:
-            actor.stop.remote()
-
-    def close(self) -> None:
-        """Give up what is still waited for."""
-        self._closed.set()
+        """Ask every task to end, and to return what it has."""
+        for found in self._running:
+            self._ray.cancel(found)
 
 
 def _tar(files: Contents) -> bytes:

@@ -1,36 +1,32 @@
 """Run tasks on hosts by ssh. OpenSSH's client does the connecting: keys, `~/.ssh/config`.
 
-A task outlives the connection that began it. So a lost connection costs nothing: the next one follows the task further,
-or takes what it left.
+Each request is a connection of its own. A task ends with its connection, and what it measured stays on the host, where
+the same command goes on with it.
 """
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import json
 import re
 import shlex
 import shutil
 import subprocess
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from importlib import metadata
 from pathlib import Path
-from threading import Event
-from typing import IO, Any
+from threading import Thread
+from types import MappingProxyType
+from typing import Any
 
 from packaging.requirements import Requirement
 
 from shootout.apps.fleet import node_side
-from shootout.apps.fleet.parcel import Parcel, write_tar
-from shootout.apps.fleet.transport import Answer, NodeLost, Place, Task
-from shootout.core.clock import Deadline
-from shootout.core.errors import ShootoutError, UsageError, one_line
-from shootout.core.units import size, span
+from shootout.apps.fleet.parcel import Answer, NodeLost, Parcel, Place, Task, pack_package, write_tar
+from shootout.core.errors import UsageError, one_line
+from shootout.core.units import size
 from shootout.tell.delivery import Contents
 
 SCHEME = "ssh://"
@@ -41,10 +37,6 @@ PLAIN, PYTHON = "python3", (3, 11)
 """The Python of a host where none is named, and the oldest that there may be."""
 WEIGHTS_READER = "safetensors"
 """It belongs to extras, of which each that runs a model's weights has it."""
-LOST_S = 120.0
-"""The time after which a host that can't be reached is lost; the same command fetches what it measures meanwhile."""
-AGAIN_S = 2.0
-"""So long after a connection was lost, the next one is tried."""
 LARGE = 10_000_000
 """So many bytes are worth a line before they are sent."""
 LAST_LINES = 2
@@ -59,16 +51,6 @@ _NOT_CONNECTED = 255
 """OpenSSH's exit code if the connection failed or was lost; any other is the command's own."""
 
 
-class ConnectionLost(ShootoutError):
-    """Report that a connection failed or ended early; the message is OpenSSH's.
-
-    Attributes:
-        heard: whether the host had answered something before.
-    """
-
-    heard = False
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
     """A host, as `ssh://[USER@]HOST[:PORT][/PATH/TO/PYTHON]` names it."""
@@ -76,10 +58,6 @@ class Address:
     host: str
     port: str = ""
     python: str = PLAIN
-
-    def __str__(self) -> str:
-        """Return the name for people."""
-        return self.host
 
     @property
     def url(self) -> str:
@@ -129,7 +107,7 @@ def connect(text: str, parcel: Parcel, say: Callable[[str], None]) -> Iterator[S
 
     Args:
         text: as `read_addresses` takes it.
-        say: hears what hosts tell, and of lost connections.
+        say: hears what hosts tell.
 
     Raises:
         UsageError: OpenSSH's client isn't there, or a host can't be used; says what to do.
@@ -141,264 +119,174 @@ def connect(text: str, parcel: Parcel, say: Callable[[str], None]) -> Iterator[S
     try:
         for address in addresses:
             alike = [one for one in addresses if one.host == address.host]
-            hosts.look(address, address.url.removeprefix(SCHEME) if len(alike) > 1 else str(address))
+            hosts.add(address, address.url.removeprefix(SCHEME) if len(alike) > 1 else address.host)
         yield hosts
     finally:
-        hosts.close()
+        for process in [*hosts.running]:
+            process.kill()
 
 
 @dataclass
 class SshHosts:
-    """Hosts that this process has reached; a `Transport`."""
+    """Hosts that this process has reached, for which exports and portable builds are made here and sent."""
 
     exports_there = False
-    late = NodeLost("--max-time was over before its result came; the same command fetches it")
 
     parcel: Parcel
     say: Callable[[str], None]
+    running: dict[subprocess.Popen[bytes], bool] = field(default_factory=dict, init=False)
+    """The connections that are open, and whether each runs a task."""
     _hosts: dict[Place, Address] = field(default_factory=dict, init=False)
-    _requests: dict[subprocess.Popen[bytes], bool] = field(default_factory=dict, init=False)
-    _stopped: Event = field(default_factory=Event, init=False)
-    _closed: Event = field(default_factory=Event, init=False)
+    _is_stopped: bool = field(default=False, init=False)
 
     @property
     def places(self) -> list[Place]:
         """List the hosts, in the order in which they were named."""
         return [*self._hosts]
 
-    def look(self, address: Address, name: str) -> None:
-        """Ask a host what it is, and send it this package and the study's files.
+    def add(self, address: Address, name: str) -> None:
+        """Look at a host, and send it this package and the study's files.
 
         Raises:
             UsageError: it can't be reached, or its Python is too old or lacks packages; says what to do.
         """
-        needed = needed_packages()
+        place = Place(id=address.url, name=name)
+        self._hosts[place] = address
         try:
-            found = self._ask(address, {"verb": "look", "packages": sorted(needed)})
-            _require_packages(address, found, needed)
-            place = Place(id=address.url, name=name)
-            self._hosts[place] = address
             self._send_lacking(place, self.parcel.by_place)
-        except ConnectionLost as lost:
-            raise UsageError(
-                f"--on {address.url}: {lost}; `{shlex.join(address.client)} true` has to work first"
-            ) from None
         except NodeLost as lost:
             raise UsageError(f"--on {address.url}: {lost}") from None
 
     def _send_lacking(self, place: Place, contents: Mapping[str, Contents]) -> None:
         """Send the files that a host lacks, by their folders' places."""
-        address = self._hosts[place]
-        asked = {"verb": "put", "places": {folder: [*files] for folder, files in contents.items()}}
-        for folder, names in self._insist(place, lambda: self._ask(address, asked), self._stopped)["lacks"].items():
+        needed = needed_packages()
+        places = {folder: [*files] for folder, files in contents.items()}
+        found, _ = self._ask(place, {"verb": "look", "packages": sorted(needed), "places": places})
+        _require_packages(found, needed)
+        for folder, names in found["lacks"].items():
             lacked = {name: contents[folder][name] for name in names}
             total = sum(one.stat().st_size if isinstance(one, Path) else len(one) for one in lacked.values())
             if total >= LARGE:
                 self.say(f"{place.name}: sending {size(total)}")
-            put = {"verb": "put", "places": {folder: names}, "members": len(names)}
-            self._insist(place, partial(self._ask, address, put, lacked), self._stopped)
+            self._ask(place, {"verb": "put", "place": folder, "members": len(names)}, lacked)
 
-    def run(self, place: Place, task: Task, *, claims: bool = True) -> Answer:
-        """Run a task as `Transport` has it; it goes on there without a connection.
+    def run(self, place: Place, task: Task) -> Answer:
+        """Run a task to its end; called in a thread for each place.
 
         Raises:
-            NodeLost: the host can't be reached for `LOST_S`, or can't do it: its disk is full, say.
+            NodeLost: the host can't be reached any more, or can't do it: its disk is full, say.
         """
-        del claims  # the machine's lock is what tasks wait for
+        package, files = self.parcel.by_place
+        asked: dict[str, Any] = {"verb": "run", "name": task.name, "words": [*task.words], "is_new": task.is_new}
+        asked |= {"package": package, "files": files, "size": len(task.folder)}
         try:
-            self._send_lacking(place, task.sent)
-            package, files = (folder.rpartition("/")[2] for folder in self.parcel.by_place)
-            asked: dict[str, Any] = {
-                "verb": "run",
-                "name": task.name_at(place, self.parcel.by_place),
-                "words": [*task.words],
-            }
-            asked |= {"package": package, "files": files, "size": len(task.folder)}
-            found: Answer = self._insist(place, lambda: self._follow(place, asked, task.folder), self._closed)
+            if task.sent:
+                self._send_lacking(place, task.sent)
+            answer, folder = self._ask(place, asked, task.folder)
         except OSError as error:  # what was to be sent is gone
             raise NodeLost(one_line(f"{type(error).__name__}: {error}")) from error
-        return found
-
-    def _follow(self, place: Place, asked: Mapping[str, Any], folder: bytes) -> Answer:
-        """Begin a task or find it, and pass on what it tells until it ends.
-
-        Raises:
-            ConnectionLost: the connection ended before.
-            NodeLost: the host can't do it.
-        """
-        with self._request(self._hosts[place], asked, folder) as answers:
-            for answer in answers:
-                if "answer" in answer:
-                    data = answers.read(answer["size"])
-                    if hashlib.sha256(data).hexdigest() != answer["sha256"]:
-                        raise ConnectionLost("it ended before all was copied")
-                    return Answer(**answer["answer"], folder=data)
-                if "text" not in answer:
-                    raise NodeLost(answer.get("error", "it answered what no task does"))
-                for line in filter(str.strip, answer["text"].splitlines()):
-                    self.say(f"{place.name}: {line.rstrip()}")
-        raise AssertionError("a request ends with an answer or an error")
-
-    def forget(self, place: Place, task: Task) -> None:
-        """Drop a task whose answer was kept here."""
-        with suppress(ShootoutError):
-            self._ask(self._hosts[place], {"verb": "drop", "name": task.name_at(place, self.parcel.by_place)})
+        return Answer(**answer, folder=folder)
 
     def stop(self) -> None:
-        """Ask every task to end; one that hasn't begun never does."""
-        self._stopped.set()
-        for process, is_begun in [*self._requests.items()]:
-            if is_begun:
-                _tell_to_stop(process)
+        """Ask every task to end, and to return what it has; one that hasn't begun never does."""
+        self._is_stopped = True
+        for process, is_task in [*self.running.items()]:
+            if is_task:
+                _close(process)
             else:
                 process.kill()
 
-    def close(self) -> None:
-        """Give up what is still waited for."""
-        self._stopped.set()
-        self._closed.set()
-        for process in [*self._requests]:
-            process.kill()
-
-    def _insist(self, place: Place, action: Callable[[], Any], ended: Event) -> Any:
-        """Do something on a host, once more after a lost connection, until it can't be reached for `LOST_S`.
+    def _ask(
+        self, place: Place, request: Mapping[str, Any], sent: bytes | Contents = b""
+    ) -> tuple[dict[str, Any], bytes]:
+        """Run the node's program on a host, with a request; return its answer, and the bytes behind it.
 
         Args:
-            ended: set when it isn't wanted any more.
+            sent: what goes behind the request, files as a tar.
 
         Raises:
-            NodeLost: that, or the host can't do it; says why.
+            NodeLost: the host can't be reached, or can't do it; says why.
         """
-        patience, is_told = Deadline(LOST_S), False
-        while True:
-            if ended.is_set():
-                raise NodeLost("this command has ended" if self._closed.is_set() else "it was stopped before it began")
-            try:
-                return action()
-            except ConnectionLost as lost:
-                told = f" ({lost})" if str(lost) else ""
-                if lost.heard:
-                    patience, is_told = Deadline(LOST_S), False
-                if not patience.allows(AGAIN_S):
-                    raise NodeLost(
-                        f"it can't be reached for {span(LOST_S)}{told}; the same command fetches what it measures "
-                        "meanwhile"
-                    ) from None
-                if not is_told and not ended.is_set():
-                    self.say(f"{place.name}: the connection was lost{told}; trying again")
-                    is_told = True
-                ended.wait(AGAIN_S)
-
-    def _ask(self, address: Address, request: Mapping[str, Any], sent: Contents | None = None) -> dict[str, Any]:
-        """Return the only answer to a request.
-
-        Args:
-            sent: files that go behind it, as a tar.
-
-        Raises:
-            ConnectionLost: there was none.
-            NodeLost: the host can't do it.
-        """
-        with self._request(address, request, sent) as answers:
-            answer = next(iter(answers))
-            if "error" in answer:
-                raise NodeLost(answer["error"])
-            return answer
-
-    @contextmanager
-    def _request(
-        self, address: Address, request: Mapping[str, Any], sent: bytes | Contents | None = None
-    ) -> Iterator[_Answers]:
-        """Run the node's program on a host, with a request; yield what it answers.
-
-        Raises:
-            ConnectionLost: instead of what went wrong within, if the connection failed or ended early.
-            NodeLost: there is no such Python.
-        """
-        source = inspect.getsource(node_side).encode()
-        with (
-            tempfile.TemporaryFile() as errors,
-            subprocess.Popen(  # noqa: S603
-                address.command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                start_new_session=True,  # Ctrl-C is for us: the task is asked to end, and then returns what it has
-            ) as process,
-        ):
-            assert process.stdin, "a pipe"
-            assert process.stdout, "a pipe"
-            answers = _Answers(process.stdout)
-            self._requests[process] = False
-            try:
+        if self._is_stopped:
+            raise NodeLost("it was stopped before it began")
+        address, source, is_task = self._hosts[place], inspect.getsource(node_side).encode(), request["verb"] == "run"
+        pipe, told = subprocess.PIPE, list[str]()
+        process = subprocess.Popen(  # noqa: S603
+            address.command,
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+            start_new_session=True,  # Ctrl-C is for us: the task is asked to end, and then returns what it has
+        )
+        self.running[process] = is_task
+        try:
+            with process:
+                assert process.stdin, "a pipe"
+                assert process.stdout, "a pipe"
+                hearing = Thread(target=self._hear, args=(place, process, told, is_task), daemon=True)
+                hearing.start()
                 with suppress(BrokenPipeError):  # the host answers why, or the connection ended
                     process.stdin.write(b"%d\n%b%b\n" % (len(source), source, json.dumps(request).encode()))
                     if isinstance(sent, bytes):
                         process.stdin.write(sent)
-                    elif sent is not None:
+                    else:
                         write_tar(process.stdin, sent)
-                    process.stdin.flush()  # and stays open for the word that stops a task
-                    self._requests[process] = request["verb"] == "run"
-                    if self._requests[process] and self._stopped.is_set():
-                        _tell_to_stop(process)
-                yield answers
-            except ConnectionLost:
-                process.wait()
-                errors.seek(0)
-                said = one_line("\n".join(errors.read().decode(errors="replace").strip().splitlines()[-LAST_LINES:]))
-                if process.returncode == _NOT_CONNECTED or process.returncode < 0:
-                    lost = ConnectionLost(said)
-                    lost.heard = answers.heard
-                    raise lost from None
-                raise NodeLost(
-                    f"{address.python} there ended with {process.returncode}: {said}; another Python is named as "
-                    f"{replace(address, python='/PATH/TO/PYTHON').url}"
-                ) from None
-            finally:
-                del self._requests[process]
-                process.kill()
-                with suppress(BrokenPipeError):  # which would hide what went wrong within
-                    process.stdin.close()
+                    process.stdin.flush()
+                if not is_task or self._is_stopped:  # a task's stays open: its end stops it
+                    _close(process)
+                line, _, data = process.stdout.read().partition(b"\n")
+                code = process.wait()
+                hearing.join()
+        finally:
+            del self.running[process]
+            process.kill()
+        said = "\n".join(told[-LAST_LINES:])
+        return _read_answer(address, code, line, said, is_task=is_task), data
+
+    def _hear(self, place: Place, process: subprocess.Popen[bytes], told: list[str], is_task: bool) -> None:
+        """Pass on the lines that a task tells, and keep all."""
+        assert process.stderr, "a pipe"
+        for line in process.stderr:
+            if text := line.decode(errors="replace").strip():
+                told.append(text)
+                if is_task:
+                    self.say(f"{place.name}: {text}")
 
 
-def _tell_to_stop(process: subprocess.Popen[bytes]) -> None:
+def _close(process: subprocess.Popen[bytes]) -> None:
     if process.stdin:
-        with suppress(OSError, ValueError):  # its connection is at its end
-            process.stdin.write(b"stop\n")
-            process.stdin.flush()
+        with suppress(OSError):  # its connection is at its end
+            process.stdin.close()
 
 
-class _Answers:
-    """The objects of JSON that a host answers, one a line, and the bytes behind them.
+def _read_answer(address: Address, code: int, line: bytes, said: str, *, is_task: bool) -> dict[str, Any]:
+    """Read the only line that a host answers; `code`: what its connection ended with, `said`: what was told then.
 
     Raises:
-        ConnectionLost: there are no more.
-        NodeLost: a line is something else, which the host's shell prints, say.
+        NodeLost: it is no answer, or says what went wrong there.
     """
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        self._stream, self.heard = stream, False
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        for line in self._stream:
-            if not line.endswith(b"\n"):
-                break
-            try:
-                answer = json.loads(line)
-            except ValueError:
-                answer = None
-            if not isinstance(answer, dict):
-                raise NodeLost(
-                    f"it printed {one_line(line.decode(errors='replace'))!r} before shootout's answer: let its shell "
-                    "print nothing for commands by ssh"
-                )
-            self.heard = True
-            yield answer
-        raise ConnectionLost("")
-
-    def read(self, number: int) -> bytes:
-        """Return so many bytes, or fewer if the connection ends."""
-        return self._stream.read(number)
+    said = one_line(said)
+    if (code == _NOT_CONNECTED or code < 0) and is_task:
+        raise NodeLost("the connection was lost; the same command goes on with what was measured")
+    if code == _NOT_CONNECTED or code < 0:
+        raise NodeLost(
+            f"no connection ({said or 'it was lost'}); `{shlex.join(address.client)} true` has to work first"
+        )
+    try:
+        answer = json.loads(line)
+    except ValueError:
+        answer = None
+    if isinstance(answer, dict) and "error" not in answer:
+        return answer
+    if isinstance(answer, dict):
+        raise NodeLost(answer["error"])
+    if code:
+        other = replace(address, python="/PATH/TO/PYTHON").url
+        raise NodeLost(f"{address.python} there ended with {code}: {said}; another Python is named as {other}")
+    raise NodeLost(
+        f"it printed {one_line(line.decode(errors='replace'))!r} before shootout's answer: let its shell print nothing "
+        "for commands by ssh"
+    )
 
 
 def needed_packages() -> dict[str, Requirement]:
@@ -407,7 +295,12 @@ def needed_packages() -> dict[str, Requirement]:
     return {one.name: one for one in asked if one.marker is None or one.name == WEIGHTS_READER}
 
 
-def _require_packages(address: Address, found: Mapping[str, Any], needed: Mapping[str, Requirement]) -> None:
+def _require_packages(found: Mapping[str, Any], needed: Mapping[str, Requirement]) -> None:
+    """Refuse a host whose Python lacks packages.
+
+    Raises:
+        NodeLost: it does; with pip's command.
+    """
     versions = found["versions"]
     unmet = {
         f"{name}{one.specifier}": f"{name}{one.specifier} (it has {versions[name]})" if name in versions else name
@@ -415,7 +308,37 @@ def _require_packages(address: Address, found: Mapping[str, Any], needed: Mappin
         if name not in versions or not one.specifier.contains(versions[name], prereleases=True)
     }
     if unmet:
-        raise UsageError(
-            f"--on {address.url}: {found['path']} lacks {', '.join(unmet.values())}; run there: "
-            f"{found['path']} -m pip install {shlex.join(unmet)}, and the runtimes to measure"
+        raise NodeLost(
+            f"{found['path']} lacks {', '.join(unmet.values())}; run there: {found['path']} -m pip install "
+            f"{shlex.join(unmet)}, and the runtimes to measure"
         )
+
+
+def run_on_hosts(
+    address: str,
+    words: Sequence[str],
+    say: Callable[[str], None],
+    *,
+    folder: bytes = b"",
+    files: Contents = MappingProxyType({}),
+    sent: Mapping[str, Contents] = MappingProxyType({}),
+) -> dict[Place, Answer]:
+    """Run a command on each host, one after another; return the answers by host.
+
+    Args:
+        words: what `python -m` takes, as `Task.words`.
+        say: hears what hosts tell.
+        folder, sent: as a `Task` has them.
+        files: those of the folder that it runs in.
+
+    Raises:
+        UsageError: a host can't be used, or was lost; says why.
+    """
+    with connect(address, replace(pack_package(), files=files), say) as hosts:
+        answers = dict[Place, Answer]()
+        for place in hosts.places:
+            try:
+                answers[place] = hosts.run(place, Task(words=words, folder=folder, sent=sent))
+            except NodeLost as lost:
+                raise UsageError(f"{place.name}: {lost}") from None
+    return answers

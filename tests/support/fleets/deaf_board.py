@@ -1,8 +1,8 @@
-"""What a board runs in tests: `shootout.commands.node`, deaf to this machine's noise (see `deaf`)."""
+"""What a board runs in tests: `shootout.commands.fleet`, deaf to this machine's noise (see `deaf`)."""
 
 from __future__ import annotations
 
-from shootout.commands.node import main
+from shootout.commands.fleet import main
 from support.deaf import deafen
 
 if __name__ == "__main__":

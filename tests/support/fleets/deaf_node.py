@@ -1,4 +1,4 @@
-"""What a node runs in tests: `shootout.commands.node`, deaf to this machine's noise (see `deaf`).
+"""What a node runs in tests: `shootout.commands.fleet`, deaf to this machine's noise (see `deaf`).
 
 One node of all, whoever is first, stops itself in its second restart and says so, to be killed there: see `STOPS`.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from shootout.commands.node import main
+from shootout.commands.fleet import main
 from shootout.core.host.store import cache_folder
 from support.deaf import deafen, stop_in
 from support.forked_workers import fork_workers
