@@ -56,7 +56,7 @@ def decide(
         group: the cell to decide on, where the runs have several.
     """
     wanted, runs = read_policy(policy, keys), expand_merged(folders)
-    question = read_question(runs, group, policy)
+    question = read_question(runs, group)
     decision = find_decision(wanted, question)
     print_answer(
         Group(*render_decision(decision, question, min(width(), WIDEST))),

@@ -309,7 +309,7 @@ def _tell_what_noise_allows(answer: Answer) -> str:
 
 def _tell_lower_precision(answer: Answer, rows: Sequence[Row], words: Words) -> Iterator[Line]:
     """Tell the fastest of those that are held back, and what would let it be shipped; else why none gains."""
-    held, ship = find_faster(answer), answer.ship
+    held, ship = answer.would_change, answer.ship
     if ship and held:
         first = held[0]
         told = tell_ratio(first.ratio, ship.arm, words) if first.ratio else NEVER_TOGETHER
@@ -356,13 +356,12 @@ def tell_next(answer: Answer, rows: Sequence[Row]) -> Line:
 
 
 def next_ships(answer: Answer, rows: Sequence[Row]) -> bool:
-    """Return whether the next command writes a folder: of what is shipped, or of what can be in place of it.
+    """Return whether the next command writes a folder of what is shipped.
 
     Args:
         rows: the group's.
     """
-    has_folder = answer.no_folder is None or answer.instead is not None
-    return choose_label(answer) == "Ship" and has_folder and _sets_threads(answer, rows)
+    return choose_label(answer) == "Ship" and answer.no_folder is None and _sets_threads(answer, rows)
 
 
 def _sets_threads(answer: Answer, rows: Sequence[Row]) -> bool:
@@ -393,14 +392,10 @@ def remark_next(answer: Answer, rows: Sequence[Row]) -> str:
 
 
 def tell_no_folder(answer: Answer) -> list[str]:
-    """Tell why what is shipped can't be put into a folder and what to do, and what else the next command ships."""
+    """Tell why what is shipped can't be put into a folder and what to do."""
     if answer.ship is None or answer.no_folder is None or leads(answer):
         return []
-    told = [f"{short(answer.ship.arm)}: {answer.no_folder}"]
-    if answer.instead:
-        compared = f", {tell_ratio(answer.instead.ratio)}" if answer.instead.ratio else ""
-        told.append(f"or ship {short(answer.instead.arm)}{compared}:")
-    return told
+    return [f"{short(answer.ship.arm)}: {answer.no_folder}"]
 
 
 def list_ways_out(held: WouldChange) -> Iterator[Command]:
@@ -516,11 +511,6 @@ MEASURE, MEASURE_OWN, ACCEPT = "measure it:", "measure your own:", "accept it:"
 OWN_MODEL = "shootout run MODEL.onnx --inputs X.npz --labels Y.npz"
 CHOSEN_IF = "(chosen if it loses under 1 point of accuracy against FP32)"
 CHOSEN_IF_BY_METRIC = "(chosen if it loses under 1 % of FP32's score)"
-
-
-def find_faster(answer: Answer) -> list[WouldChange]:
-    """Return what is faster than the shipped one and may not be shipped."""
-    return [change for change in answer.would_change if change.when == "looser"]
 
 
 def find_measure(held: WouldChange) -> Command | None:

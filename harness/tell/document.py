@@ -675,51 +675,31 @@ class NotRaced(Part):
 
     Attributes:
         fix: what can be done; if outputs were refused, the command that finds the layer.
-        mix: the command that searches for layers to leave in float, if outputs were refused and rows are scored; null
-            for others.
     """
 
     arms: tuple[str, ...]
     cause: NotRunKind
     reason: str
     fix: str | None
-    mix: str | None = None
 
 
 class WouldChange(Part):
-    """Name what else would be shipped, and when.
+    """Name a faster arm that would be shipped if its error were accepted.
 
     Attributes:
-        when: `looser`: if its error were accepted; `tighter`: if plain FP32 alone counted.
         ratio: its time ÷ the shipped one's.
-        why: why it isn't shipped as it is: which figure is over which limit, or that nothing tells what it loses; null
-            for plain FP32.
+        why: why it isn't shipped as it is: which figure is over which limit, or that nothing tells what it loses.
         measure: the command that measures its accuracy; null if no run would tell.
-        accept: the command that accepts what it loses; null if nothing is known of that.
-        explain: the command that finds the layers behind a loss; null if none is known, or nothing can look inside.
-        mix: the command that searches for layers to leave in float, so that the loss keeps the limit; null likewise.
+        accept: of the fastest, the command that accepts what it loses; null if nothing is known of that.
     """
 
-    when: Literal["looser", "tighter"]
     arm: str
     ratio: Ratio | None = None
     relative_l2: float | None = None
     metric: Metric | None = None
-    why: str | None = None
+    why: str
     measure: str | None = None
     accept: str | None = None
-    explain: str | None = None
-    mix: str | None = None
-
-
-class SmallerStep(Part):
-    """A smaller artifact than the shipped one's, and what it costs; each next one is smaller and slower."""
-
-    arm: str
-    artifact_bytes: int
-    ratio: Ratio | None
-    relative_l2: float | None
-    metric: Metric | None = None
 
 
 class NoGain(Part):
@@ -727,12 +707,10 @@ class NoGain(Part):
 
     Attributes:
         why: the cause, and the FP32 row that it is held against.
-        explain: the command that holds the two beside each other layer by layer; null if nothing can.
     """
 
     arm: str
     why: Why
-    explain: str | None
 
 
 class Sure(Part):
@@ -789,14 +767,10 @@ class Answer(Choice):
         eligible: the arms that may be shipped, whatever their times; `ship` is one of them.
         passed: all others with a time.
         same_within: a ratio in it is `same` up to this difference; in a row of the document, up to 0.01.
-        smaller: what less size costs; of groups that compare precisions with their own FP32 only.
         no_gain: the lower precisions that aren't faster than their own backend's FP32, the fastest first.
-        next: the command that comes next: to ship what the answer ships, or `instead`; else to measure on. Null if
-            there is none.
+        next: the command that comes next: to ship what the answer ships, else to measure on. Null if there is none.
         goes_on: whether `next` goes on with this run; without one, the command or call that began it does.
         no_folder: why `ship` can't be put into a folder, and what to do with it; null if it can, or isn't known yet.
-        instead: the fastest arm that may be shipped and can be put into a folder, if `ship` can't.
-        elsewhere: of several files, the command that races the one to ship on every other runtime; else null.
     """
 
     group: str
@@ -810,13 +784,10 @@ class Answer(Choice):
     passed: tuple[Passed, ...] = Field(default=(), serialization_alias="not")
     not_raced: tuple[NotRaced, ...] = ()
     would_change: tuple[WouldChange, ...] = ()
-    smaller: tuple[SmallerStep, ...] = ()
     no_gain: tuple[NoGain, ...] = ()
     next: str | None = None
     goes_on: bool = False
     no_folder: str | None = None
-    instead: Rival | None = None
-    elsewhere: str | None = None
 
     def __repr__(self) -> str:
         """Return `<Answer toy, batch 1: ship numpy:cpu:fp32>`."""

@@ -18,7 +18,6 @@ from shootout.tell.answer import (
     OUTSIDE,
     UNPROVEN,
     choose_label,
-    find_faster,
     is_unproven,
     leads,
     name_precision,
@@ -187,7 +186,7 @@ def _tell_lower_precision(answers: Sequence[Answer], where: Mapping[str, Mapping
     """Tell the lower precision that is held back in most groups, by how much it is faster where that is most."""
     held: dict[str, list[tuple[Answer, WouldChange]]] = {}
     for answer in answers:
-        for change in find_faster(answer)[:1]:
+        for change in answer.would_change[:1]:
             held.setdefault(change.arm, []).append((answer, change))
     if not held:
         return

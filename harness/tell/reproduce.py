@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -52,7 +52,6 @@ class Begun:
         base: the folder from which its arms and `given` name files; None: the current one.
         has_policy: whether a policy decides on it, so that it measures all that this needs.
         on: the address by which its command reached this machine; "" if it was typed here.
-        is_other: the words are those of another run than the folder's.
     """
 
     folder: Path = Path("RUN")
@@ -61,7 +60,6 @@ class Begun:
     base: Path | None = None
     has_policy: bool = False
     on: str = ""
-    is_other: bool = False
 
     @classmethod
     def of_run(cls, folder: Path, header: Header) -> Begun:
@@ -87,15 +85,7 @@ class Begun:
     def resume(self, time: str) -> str | None:
         """Return the command that goes on with the run for so long, "" for as long as it takes; None likewise."""
         folder = self.folder.parent if self.on else self.folder  # a host's part lies in the folder of the whole run
-        out = [] if self.is_other else ["--out", quote([str(folder)])]
-        return self.repeat(*out, *limit_words(time))
-
-    def under(self, policy: Path) -> Begun:
-        """Return the same for a run that another policy's file decides on: a new one if it was begun with its own."""
-        at = [*self.words].index("--policy") + 1 if "--policy" in self.words[:-1] else 0
-        if not at or Path(self.words[at]).expanduser().resolve() == policy.resolve():
-            return self
-        return replace(self, words=(*self.words[:at], str(policy), *self.words[at + 1 :]), is_other=True)
+        return self.repeat("--out", quote([str(folder)]), *limit_words(time))
 
     def race(self, arms: Sequence[Arm]) -> list[tuple[str, str]]:
         """Return the options of `shootout run` that race arms of one of its groups alone; see `options`."""

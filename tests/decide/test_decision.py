@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -245,22 +244,17 @@ def test_the_worst_of_several_runs_counts():
         assert [found.standing for found in limits] == standings
 
 
-@pytest.mark.parametrize("policy", ["", 'load = "200/s"', 'load = "300/s"', None])
-def test_what_settles_an_unfinished_run_is_the_same_command_with_more_time(tmp_path: Path, policy: str | None):
-    """A run measures all that its own policy needs, and of another's only more of the same."""
-    words, file = "shootout run m.onnx", tmp_path / "p.toml"
-    if policy is not None:
-        words += f" --policy {file}"
-        file.write_text(f'{policy}\n[limits]\np99 = "5ms"\n')
+def test_an_unfinished_run_goes_on_before_another_is_proposed_but_for_data_that_only_the_user_has():
+    words = "shootout run m.onnx"
     resume = f"{words} --out r --max-time 5m"
     few = row("a", 1_000, end_to_end=timing(1_000).model_copy(update={"restarts": 2}), scenario="latency")
-    asked = question(few, has_policy=policy is not None, command=words)
+    asked = question(few, command=words)
     unfinished = replace(asked, documents=(asked.documents[0].model_copy(update={"resume": resume}),))
     for keys, goes_on in (
         ({"p99": "5ms"}, True),
         ({"cpu": "5ms"}, True),
         ({"min_metric": "0.9"}, False),
-        ({"p99": "5ms", "load": "200/s"}, policy == 'load = "200/s"'),
+        ({"p99": "5ms", "load": "200/s"}, True),
     ):
         found = made(unfinished, **keys)
         assert found.outcome == "undecided"

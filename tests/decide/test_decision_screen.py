@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from support.races.candidates import question
-from support.races.cells import cell, fidelity, row
-from support.races.made import header
+from support.races.cells import fidelity, row
 
-from shootout.apps.judge.decide.candidates import candidate_of
 from shootout.apps.judge.decide.decision import decide
 from shootout.apps.judge.decide.limits import Bounds, judge_figure
 from shootout.apps.judge.decide.loosen import loosen
@@ -20,7 +16,6 @@ from shootout.apps.judge.decide.policy import read_policy, write_policy
 from shootout.apps.judge.decide.screen import as_answer, tell_decision
 from shootout.tell.document import Metric, tell_finding
 from shootout.tell.limits import Limit, Standing
-from shootout.tell.reproduce import Begun
 
 SLOW, FAST = row("slow", 2e6), row("fast", 5e5)
 
@@ -75,30 +70,6 @@ def test_a_step_of_training_has_no_next_command():
     assert (last.label, [*last.commands]) == ("Next", [])
 
 
-def test_what_goes_on_under_another_policy_is_a_new_run_under_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(tmp_path)
-    words = ["shootout", "run", "net.onnx"]
-    own = Begun.of_run(Path("results/a"), header(command=("run", "net.onnx", "--policy=deploy.toml")))
-    assert own.under(Path("./deploy.toml")) == own
-    other = own.under(Path("strict.toml")).resume("5m")
-    assert other == "shootout run net.onnx --policy strict.toml --max-time 5m"
-    for end in ([], ["--policy"]):
-        without = Begun(folder=Path("a"), words=[*words, *end]).under(Path("strict.toml"))
-        assert without.resume("") == " ".join(["shootout run net.onnx", *end, "--out a"])
-
-
-def test_a_run_under_another_policy_does_not_go_on_with_this_one():
-    for file, goes_on in (("a.toml", True), ("b.toml", False)):
-        made = cell(SLOW, FAST, within=math.inf, complete=False, command="shootout run toy --policy a.toml", run="r")
-        made = replace(made, begun=made.begun.under(Path(file)))
-        asked = question(SLOW, FAST)
-        asked = replace(asked, candidates=tuple(candidate_of(made, row) for row in made.rows))
-        found = as_answer(decide(read_policy(None, {}), asked), asked, made.rows)
-        assert found.next
-        assert f"--policy {file}" in found.next
-        assert found.goes_on is goes_on
-
-
 def test_the_way_in_loosens_one_limit_alone_and_is_the_nearest_miss_that_is_told():
     """The lower precision is nearer by its memory, but nothing tells its accuracy."""
     plain = row("plain", 2e6, memory_bytes=200_000_000)
@@ -110,14 +81,9 @@ def test_the_way_in_loosens_one_limit_alone_and_is_the_nearest_miss_that_is_told
     assert [one.text for one in last.commands] == ["shootout decide RUN --memory 200MB"]
 
 
-@pytest.mark.parametrize(("limits", "decides"), [({}, False), ({"size": "1GB"}, False), ({"size": "2GB"}, True)])
-def test_limits_stand_behind_what_goes_on_with_a_run_that_was_not_begun_for_them(
-    limits: dict[str, str], decides: bool, tmp_path: Path
-):
-    own = tmp_path / "deploy.toml"
-    own.write_text('[limits]\nsize = "1GB"\n')
-    begun = {"command": f"shootout run toy --policy {own}", "has_policy": True}
-    asked = question(SLOW, FAST, within=math.inf, complete=False, **begun)
+@pytest.mark.parametrize(("limits", "decides"), [({}, False), ({"size": "2GB"}, True)])
+def test_limits_stand_behind_what_goes_on_with_a_run_that_was_not_begun_for_them(limits: dict[str, str], decides: bool):
+    asked = question(SLOW, FAST, within=math.inf, complete=False, command="shootout run toy")
     found = as_answer(decide(read_policy(None, limits), asked), asked, [one.row for one in asked.candidates])
     assert found.goes_on
     assert found.next

@@ -12,9 +12,9 @@ from support.races.made import A, B, ended, header, played, prepared, rounds
 
 from shootout.apps.judge.analysis import analyse
 from shootout.apps.judge.decide.policy import Policy, read_policy
-from shootout.apps.judge.to_ship import find_arm_to_ship, refuse_without_folder
+from shootout.apps.judge.to_ship import find_arm_to_ship
 from shootout.core.contract import Fidelity
-from shootout.core.errors import NothingMeasured, SkippedArm, Undecided, UsageError
+from shootout.core.errors import NothingMeasured, Undecided, UsageError
 from shootout.core.journal.records import Line
 from shootout.core.study.group import GroupRecord
 
@@ -109,15 +109,6 @@ def test_the_best_so_far_has_to_be_named(tmp_path: Path):
 def test_what_can_t_be_meant_is_refused(how: dict, words: str, tmp_path: Path):
     with pytest.raises(UsageError, match=words):
         find_arm_to_ship(run(tmp_path, 1e6, 2e6), **how)
-
-
-def test_the_refusal_of_what_only_leads_names_another_target_that_has_a_folder():
-    wanted = find_arm_to_ship(KEPT / "h200-bert")
-    with pytest.raises(SkippedArm, match=r"; or ship onnxruntime: shootout ship \S+ --target onnxruntime -o \S+$"):
-        refuse_without_folder(wanted)
-    assert wanted.choice
-    assert wanted.choice.unsettled
-    assert find_arm_to_ship(KEPT / "h200-bert", wanted.row.arm).choice is None
 
 
 def test_a_training_step_is_refused(tmp_path: Path):

@@ -53,11 +53,8 @@ def analyse(folder: Path) -> Document:
     return analyse_cells(folder).document
 
 
-def analyse_cells(folder: Path, policy: Path | None = None) -> Analysed:
+def analyse_cells(folder: Path) -> Analysed:
     """Return the document of the run in `folder`, with the cells that its answers rest on.
-
-    Args:
-        policy: the file that decides on it, which commands name in place of the run's own.
 
     Raises:
         UsageError: there is no run, or not one that this version can read.
@@ -68,7 +65,6 @@ def analyse_cells(folder: Path, policy: Path | None = None) -> Analysed:
     chose = {confirming_name(record.name): record.name for record in history.groups if record.selects_for is not None}
     summaries = [_summarize_group(group, chose.get(group.record.name)) for group in groups]
     begun = reproduce.Begun.of_run(folder, header)
-    begun = begun.under(policy) if policy else begun
     cells = dict(make_cells(groups, summaries, rows, machine_of(header.environment), begun, complete=history.complete))
     answers = tuple(map(choose, cells.values()))
     rows = add_ship_ratios(cells, answers, rows)

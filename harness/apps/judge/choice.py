@@ -17,27 +17,23 @@ from shootout import models
 from shootout.apps.judge.cell import Cell, is_plain, quality_of
 from shootout.apps.judge.decide.accept import accept_loss
 from shootout.apps.judge.eligible import UNJUDGED, admits, find_fault, why_unknown
-from shootout.apps.judge.leader import AS_SMALL, Led, choose_among, ratios_to_baseline
+from shootout.apps.judge.leader import Led, choose_among, ratios_to_baseline
 from shootout.apps.judge.next_steps import (
     command_to_explain,
     command_to_measure,
-    command_to_mix,
     command_to_settle,
     describe_refused,
     go_on,
     has_played,
     list_timed,
     measure_again,
-    race_beside_plain,
-    race_elsewhere,
     reach_folder,
     seconds_to_settle,
-    ship_from,
     why_no_folder,
 )
 from shootout.backends import USUAL
 from shootout.core.constants import INDIFFERENT
-from shootout.core.contract import NotRunKind, family, short
+from shootout.core.contract import NotRunKind, family
 from shootout.core.scenario import find_scenario
 from shootout.core.schemes import is_exact
 from shootout.core.stats.verdicts import Verdict
@@ -51,7 +47,6 @@ from shootout.tell.document import (
     Rival,
     Row,
     Shipped,
-    SmallerStep,
     Sure,
     Timing,
     WouldChange,
@@ -131,12 +126,10 @@ def _describe_choice(cell: Cell, led: Led, sound: Sequence[Row], unsound: Mappin
     choice = led.choice
     sure = _tell_sure(cell, led.first, sorted(slower, key=_ratio_value), choice.unsettled or choice.tied)
     is_over = choice.reason is None and not choice.unsettled and (bool(rivals) or cell.complete)
-    no_folder = why_no_folder(shipped) or None
     eligible = [row for row in sound if row.arm in (led.first, *led.open, *led.beaten)]
-    instead = find_instead({row.arm: row for row in eligible if row is not shipped}, rivals) if no_folder else None
     usual = find_usual(sound, shipped, cell.baseline)
     if is_over:
-        command, goes_on = _find_next(cell, shipped, instead), False
+        command, goes_on = _find_next(cell, shipped), False
     elif sure.command:
         command, goes_on = sure.command, cell.goes_on
     else:
@@ -152,15 +145,12 @@ def _describe_choice(cell: Cell, led: Led, sound: Sequence[Row], unsound: Mappin
         sure=sure,
         passed=(*sorted(passed, key=_ratio_value), *_list_unsound(unsound)),
         not_raced=_group_not_raced(cell),
-        would_change=tuple(_changes_by_error_limit(cell, shipped, sound, rivals)),
-        smaller=_smaller_steps(shipped, sound, rivals),
-        no_gain=tuple(_list_no_gains(cell, sound)),
+        would_change=tuple(_list_held_back(cell, shipped, sound, rivals)),
+        no_gain=tuple(_list_no_gains(sound)),
         inputs=_name_inputs(cell),
         next=command,
         goes_on=goes_on,
-        no_folder=no_folder,
-        instead=instead,
-        elsewhere=race_elsewhere(cell, shipped) if is_over else None,
+        no_folder=why_no_folder(shipped) or None,
     )
 
 
@@ -170,26 +160,12 @@ def _order_times(rows: Sequence[Row], baseline: str | None) -> Mapping[str, floa
     return ratios_to_baseline(by_arm, baseline) or {arm: _timing_of(row).median_ns for arm, row in by_arm.items()}
 
 
-def find_instead(rows: Mapping[str, Row], ratios: Mapping[str, Ratio | None]) -> Rival | None:
-    """Return the best of those that may be shipped, too, and can be put into a folder.
-
-    Args:
-        rows: of these, by name.
-        ratios: by name, of each to what can't be.
-    """
-    able = (Rival(arm=name, ratio=ratios[name]) for name, row in rows.items() if not why_no_folder(row))
-    return min(able, key=_ratio_value, default=None)
-
-
-def _find_next(cell: Cell, shipped: Row, instead: Rival | None) -> str | None:
+def _find_next(cell: Cell, shipped: Row) -> str | None:
     """Return the command that comes next if there is no more to measure first; None if nothing can be shipped."""
     is_kept = admits(shipped) or is_exact(shipped.precision, shipped.scheme, shipped.file)
     if not is_kept and not find_scenario(shipped.scenario).varies:
-        measured = command_to_measure(cell, list_timed(cell), shipped)
-        return measured or race_beside_plain(cell, shipped) or accept_loss(cell, shipped)
-    target = [("--target", short(instead.arm))] if instead else []
-    has_folder = instead or not why_no_folder(shipped)
-    return reach_folder(cell, shipped, ship_from(cell, target) if has_folder else None)
+        return command_to_measure(cell, list_timed(cell), shipped)
+    return reach_folder(cell, shipped)
 
 
 def add_ship_ratios(cells: Mapping[str, Cell], answers: Iterable[Answer], rows: Iterable[Row]) -> list[Row]:
@@ -273,19 +249,17 @@ def _tell_sure(cell: Cell, shipped: str, beaten: Sequence[Rival], open_: Sequenc
     return sure.model_copy(update=change)
 
 
-def _changes_by_error_limit(
+def _list_held_back(
     cell: Cell, shipped: Row, sound: Sequence[Row], rivals: Mapping[str, Ratio | None]
-) -> Iterable[WouldChange]:
-    """Yield the rows that would be shipped under a looser or a tighter limit on the error."""
-    plain = [row for row in sound if is_plain(row)]
-    if admits(shipped) == "metric" and plain:
-        led = choose_among({row.arm: row for row in plain}, _order_times(plain, cell.baseline), cell.judged, cell.ratio)
-        row = next(row for row in plain if row.arm == led.first)
-        yield WouldChange(when="tighter", arm=row.arm, ratio=rivals[row.arm], **quality_of(row))
-    if admits(shipped):
-        others = [row for row in sound if not admits(row) and is_faster(rivals.get(row.arm))]
-        for row in sorted(others, key=lambda row: _ratio_value(Rival(arm=row.arm, ratio=rivals[row.arm]))):
-            yield describe_refused(cell, row, rivals[row.arm], [shipped.arm, row.arm], accept_loss(cell, row))
+) -> Iterator[WouldChange]:
+    """List the rows that a looser limit on the error would ship, the fastest first, with what accepts its error."""
+    if not admits(shipped):
+        return
+    by_arm = {row.arm: row for row in sound if not admits(row)}
+    held = sorted((Rival(arm=arm, ratio=rivals.get(arm)) for arm in by_arm), key=_ratio_value)
+    for place, row in enumerate(by_arm[one.arm] for one in held if is_faster(one.ratio)):
+        accept = None if place else accept_loss(cell, row)
+        yield describe_refused(cell, row, rivals[row.arm], [shipped.arm, row.arm], accept)
 
 
 def is_faster(ratio: Ratio | None) -> bool:
@@ -297,27 +271,11 @@ def is_faster(ratio: Ratio | None) -> bool:
     )
 
 
-def _smaller_steps(shipped: Row, sound: Sequence[Row], rivals: Mapping[str, Ratio | None]) -> tuple[SmallerStep, ...]:
-    """Return the rows of known error below the shipped one's size that nothing as small beats in time.
-
-    Only a cell that compares precisions has any.
-    """
-    if not any(_timing_of(row).own_fp32_ratio for row in sound):
-        return ()
-    steps, least = [], shipped.artifact_bytes or 0
-    known = [row for row in sound if row.is_judged or admits(row)]
-    for row in sorted(known, key=lambda row: _timing_of(row).median_ns):
-        if row is not shipped and 0 < (row.artifact_bytes or 0) < least / AS_SMALL:
-            least = row.artifact_bytes or 0
-            steps.append(SmallerStep(arm=row.arm, artifact_bytes=least, ratio=rivals[row.arm], **quality_of(row)))
-    return tuple(steps)
-
-
-def _list_no_gains(cell: Cell, sound: Sequence[Row]) -> Iterator[NoGain]:
+def _list_no_gains(sound: Sequence[Row]) -> Iterator[NoGain]:
     """List the rows that are known not to be faster than their own backend's FP32, the fastest first."""
     for row in sorted(sound, key=lambda row: _timing_of(row).median_ns):
         if row.why and row.why.ratio.verdict in (Verdict.SLOWER, Verdict.SAME):
-            yield NoGain(arm=row.arm, why=row.why, explain=command_to_explain(cell, row))
+            yield NoGain(arm=row.arm, why=row.why)
 
 
 def _group_not_raced(cell: Cell) -> tuple[NotRaced, ...]:
@@ -326,16 +284,15 @@ def _group_not_raced(cell: Cell) -> tuple[NotRaced, ...]:
     The fix of one whose outputs were refused is to find the layer.
     """
     ran = {family(row.arm) for row in cell.rows if row.group == cell.group and row.end_to_end}
-    why: dict[tuple[NotRunKind, str, str | None, str | None], list[str]] = {}
+    why: dict[tuple[NotRunKind, str, str | None], list[str]] = {}
     for row in cell.rows:
         if row.outcome != "measured" and not has_played(row) and (not row.setting or family(row.arm) not in ran):
             is_refused = row.fidelity is not None and row.fidelity.standing == "refused"
             fix = command_to_explain(cell, row) if is_refused else row.fix
-            mix = command_to_mix(cell, row) if is_refused and cell.is_scored else None
-            why.setdefault((row.cause or NotRunKind.UNAVAILABLE, row.reason or "", fix, mix), []).append(row.arm)
+            why.setdefault((row.cause or NotRunKind.UNAVAILABLE, row.reason or "", fix), []).append(row.arm)
     return tuple(
-        NotRaced(arms=tuple(arms), cause=cause, reason=reason, fix=fix or None, mix=mix)
-        for (cause, reason, fix, mix), arms in why.items()
+        NotRaced(arms=tuple(arms), cause=cause, reason=reason, fix=fix or None)
+        for (cause, reason, fix), arms in why.items()
     )
 
 

@@ -10,7 +10,7 @@ from shootout.apps.judge.analysis import analyse_cells
 from shootout.apps.judge.decide.page import PolicyAnswer
 from shootout.apps.judge.decide.policy import Policy
 from shootout.apps.judge.decide.screen import tell_decision
-from shootout.apps.judge.next_steps import ship_from, why_no_folder
+from shootout.apps.judge.next_steps import why_no_folder
 from shootout.core.contract import short
 from shootout.core.errors import NothingMeasured, NotRunKind, SkippedArm, Undecided, UsageError, unknown
 from shootout.core.scenario import scenario_of
@@ -85,27 +85,10 @@ def refuse_without_folder(wanted: RacedArm) -> None:
     """Refuse a target that can't be put into a folder.
 
     Raises:
-        SkippedArm: it can't; says what to do, and the command that ships another one.
+        SkippedArm: it can't; says what to do.
     """
     if why := why_no_folder(wanted.row):
-        told = f"{wanted.row.arm} can't be shipped: {why}{_tell_instead(wanted)}"
-        raise SkippedArm(told, kind=NotRunKind.UNSUPPORTED)
-
-
-def _tell_instead(wanted: RacedArm) -> str:
-    """Tell the command that ships another target of its group; "" if there is none."""
-    row, answers = wanted.row, wanted.document.answer
-    answer = next((one for one in answers if one.group == row.group), None)
-    if answer is None:
-        return ""
-    other = answer.instead or (None if answer.no_folder else answer.ship)
-    if other is None or other.arm == row.arm:
-        return ""
-    cell = analyse_cells(wanted.folder).cells[row.group]
-    if not all(one.threads for one in cell.rows if one.arm == other.arm):
-        return ""  # it can't be shipped either
-    target = short(other.arm)
-    return f"; or ship {target}: {ship_from(cell, [('--target', target)])}"
+        raise SkippedArm(f"{wanted.row.arm} can't be shipped: {why}", kind=NotRunKind.UNSUPPORTED)
 
 
 def _require_answer(answers: Sequence[Answer]) -> Answer:

@@ -7,7 +7,7 @@ from shootout.apps.judge.decide.candidates import Candidate, Question, candidate
 from shootout.apps.judge.decide.decision import decide
 from shootout.apps.judge.decide.loosen import loosen
 from shootout.apps.judge.decide.policy import Objective, Policy, write_policy
-from shootout.apps.judge.next_steps import FOLDER, read_by, ship_from, why_no_folder
+from shootout.apps.judge.next_steps import read_by, ship_from, why_no_folder
 from shootout.core.contract import short
 from shootout.core.scenario import find_scenario
 from shootout.tell import reproduce
@@ -22,16 +22,13 @@ def decide_on(question: Question, policy: Policy) -> str:
     return f"shootout decide {runs} {reproduce.join(write_policy(policy))}"
 
 
-def ship_candidate(question: Question, candidate: Candidate, policy: Policy | None, folder: str = FOLDER) -> str:
-    """Return the command that ships a candidate: by the policy that chooses it, which only one race can, or by name.
+def name_options(question: Question, candidate: Candidate, policy: Policy | None) -> list[tuple[str, str]]:
+    """Return the options by which `ship` takes a candidate: the policy that chooses it in one race, or else its name.
 
     Args:
         policy: None: it chooses another one.
-        folder: the name of what is written.
     """
-    named = [("--target", short(candidate.row.arm))]
-    options = write_policy(policy) if policy and len(question.cells) == 1 else named
-    return ship_from(candidate.play.cell, options, folder)
+    return write_policy(policy) if policy and len(question.cells) == 1 else [("--target", short(candidate.row.arm))]
 
 
 def command_to_accept(policy: Policy, question: Question, candidate: Candidate) -> str | None:
@@ -46,7 +43,8 @@ def command_to_accept(policy: Policy, question: Question, candidate: Candidate) 
         return decide_on(question, looser)
     chooses_it = decide(looser, question, resampled=False).chosen == candidate.label
     # beside what ships without it
-    return ship_candidate(question, candidate, looser if chooses_it else None, folder=f"model-{row.precision}")
+    options = name_options(question, candidate, looser if chooses_it else None)
+    return ship_from(candidate.play.cell, options, folder=f"model-{row.precision}")
 
 
 def accept_loss(cell: Cell, row: Row) -> str | None:

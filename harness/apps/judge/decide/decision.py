@@ -25,7 +25,6 @@ from shootout.apps.judge.next_steps import (
     command_to_settle,
     measure_more,
     needs_data,
-    resume_question,
     seconds_to_settle,
 )
 from shootout.core.constants import TOO_BUSY
@@ -160,7 +159,7 @@ def decide(policy: Policy, question: Question, *, resampled: bool = True) -> Dec
         choice = _choose_met(policy, met, measures, judged, resampled=resampled)
         settle = choice["settle"]
         if settle or choice["reason"]:
-            choice["settle"] = resume_question(question, policy) or settle
+            choice["settle"] = measure_more(question, None) or settle
         return decided(**choice)
     if open_:
         best = min(open_, key=lambda one: _distance_to_known(measures[one.label], findings[one.label]))
@@ -170,11 +169,11 @@ def decide(policy: Policy, question: Question, *, resampled: bool = True) -> Dec
         return decided(
             outcome="undecided",
             reason=f"no candidate is known to meet every limit; {short(best.label)}: {why}",
-            settle=measure_more(question, policy, best, needs),
+            settle=measure_more(question, best, needs),
             candidates=tuple(judged),
         )
     if not candidates:
-        return decided(outcome="undecided", reason="nothing was timed", settle=resume_question(question, policy))
+        return decided(outcome="undecided", reason="nothing was timed", settle=measure_more(question, None))
     return decided(outcome="infeasible", reason="no candidate meets every limit", candidates=tuple(judged))
 
 

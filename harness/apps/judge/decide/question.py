@@ -21,17 +21,16 @@ _Key = tuple[Machine, str, int, int, int]
 """Machine, arm without its setting, batch, threads, instances: what two plays of one candidate have alike."""
 
 
-def read_question(folders: Sequence[Path], group: str | None = None, policy: Path | None = None) -> Question:
+def read_question(folders: Sequence[Path], group: str | None = None) -> Question:
     """Return the candidates of these runs; a merged folder stands for its runs.
 
     Args:
         group: the cell to decide on, where the runs hold several: its name, or how it begins.
-        policy: the file that decides, which commands name in place of a run's own.
 
     Raises:
         UsageError: a folder holds no run, or the runs ask different things; names what differs.
     """
-    runs = [analyse_cells(folder, policy) for folder in expand_merged(folders)]
+    runs = [analyse_cells(folder) for folder in expand_merged(folders)]
     cells = [(run, cell) for run in runs for cell in run.cells.values()]
     if group is not None:
         named = find_named((cell.group for _, cell in cells), group)

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
-from shootout.apps.judge.choice import describe_shipped, find_instead, find_usual, is_faster
-from shootout.apps.judge.decide.accept import command_to_accept, decide_on, ship_candidate
-from shootout.apps.judge.decide.candidates import Candidate, Question
+from shootout.apps.judge.choice import describe_shipped, find_usual, is_faster
+from shootout.apps.judge.decide.accept import command_to_accept, decide_on, name_options
+from shootout.apps.judge.decide.candidates import Question
 from shootout.apps.judge.decide.decision import Decision, Judged
 from shootout.apps.judge.decide.loosen import lacks_figure, loosen
 from shootout.apps.judge.decide.policy import BY_RATE, EXACT, TIMED, Objective, Policy, write_policy
-from shootout.apps.judge.next_steps import describe_refused, go_on, is_for, measure_again, reach_folder, why_no_folder
+from shootout.apps.judge.next_steps import describe_refused, go_on, measure_again, reach_folder, why_no_folder
 from shootout.core.contract import short
 from shootout.core.scenario import find_scenario
 from shootout.core.stats.verdicts import Verdict
@@ -138,19 +138,9 @@ def as_answer(decision: Decision, question: Question, rows: Sequence[Row]) -> An
     if decision.is_open:
         more = [decision.settle, go_on(play.cell), measure_again(play.cell)]
         return _add_next(answer.model_copy(update=known), decision, question, more)
-    return _add_folder(answer.model_copy(update=known), decision, question, question.of(leader))
-
-
-def _add_folder(answer: Answer, decision: Decision, question: Question, chosen: Candidate) -> Answer:
-    """Return an answer with the command that ships what is chosen, or the best that can be shipped in its place."""
-    ratios = {one.candidate: one.ratio for one in decision.candidates if one.standing is Standing.MET and one.ratio}
-    if no_folder := why_no_folder(chosen.row) or None:
-        instead = find_instead({label: question.of(label).row for label in ratios}, ratios)
-        ships = ship_candidate(question, question.of(instead.arm), None) if instead else None
-    else:
-        instead, ships = None, ship_candidate(question, chosen, decision.policy)
-    command = reach_folder(chosen.play.cell, chosen.row, ships)
-    return answer.model_copy(update={"no_folder": no_folder, "instead": instead, "next": command})
+    known["no_folder"] = why_no_folder(play.row) or None
+    known["next"] = reach_folder(play.cell, play.row, name_options(question, question.of(leader), decision.policy))
+    return answer.model_copy(update=known)
 
 
 def _find_sure(decision: Decision, question: Question, rivals: Iterable[Rival]) -> Sure:
@@ -174,12 +164,9 @@ def _add_next(answer: Answer, decision: Decision, question: Question, commands: 
     """Return an answer with the first of these commands that there is; a run that goes on is decided on anew."""
     command = next(filter(None, commands), None)
     going_on = {document.resume for document in question.documents} | set(map(go_on, question.cells))
-    if any(cell.begun.is_other for cell in question.cells):  # under another policy it is a new run
-        going_on = set()
     is_unfinished = answer.ship is not None and not all(document.complete for document in question.documents)
     goes_on = command in going_on if command else is_unfinished
-    decides_itself = not write_policy(decision.policy) or any(is_for(decision.policy, one) for one in question.cells)
-    if command and goes_on and not decides_itself:
+    if command and goes_on and write_policy(decision.policy):
         command = f"{command} && {decide_on(question, decision.policy)}"
     return answer.model_copy(update={"next": command, "goes_on": goes_on})
 
@@ -197,11 +184,11 @@ def _list_held_back(decision: Decision, question: Question) -> Iterator[WouldCha
     leader = question.of(decision.leader or "").play
     found = [(one, one.ratio) for one in decision.candidates if one.ratio and one.standing is not Standing.MET]
     better = [(one, ratio) for one, ratio in found if is_faster(ratio) and not one.fault]
-    for judged, ratio in sorted(better, key=lambda one: one[1].value):
+    for place, (judged, ratio) in enumerate(sorted(better, key=lambda one: one[1].value)):
         candidate = question.of(judged.candidate)
         play = candidate.play
         beside = [leader.row.arm] if leader.cell is play.cell else []
-        accept = None if judged.unmeasured else command_to_accept(decision.policy, question, candidate)
+        accept = None if place or judged.unmeasured else command_to_accept(decision.policy, question, candidate)
         refused = describe_refused(play.cell, play.row, ratio, [*beside, play.row.arm], accept)
         is_unscored = any(map(lacks_figure, judged.limits))
         yield refused.model_copy(
