@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 TABLE = {
-    "numpy": "shootout.backends._numpy.facts:FACTS",
-    "torch-eager": "shootout.backends._torch.facts:EAGER",
-    "torch-compile": "shootout.backends._torch.facts:COMPILE",
-    "torchscript": "shootout.backends._torch.facts:SCRIPT",
-    "jax-jit": "shootout.backends._jax.facts:FACTS",
-    "onnxruntime": "shootout.backends._onnxruntime.facts:FACTS",
-    "openvino": "shootout.backends._openvino.facts:FACTS",
-    "litert": "shootout.backends._litert.facts:FACTS",
-    "executorch": "shootout.backends._executorch.facts:FACTS",
-    "ncnn": "shootout.backends._ncnn.facts:FACTS",
-    "iree": "shootout.backends._iree.facts:FACTS",
-    "tensorrt": "shootout.backends._tensorrt.facts:FACTS",
-    "sklearn": "shootout.backends._trees.facts:SKLEARN",
-    "lightgbm": "shootout.backends._trees.facts:LIGHTGBM",
-    "xgboost": "shootout.backends._trees.facts:XGBOOST",
+    "numpy": "shootout.backends._numpy:FACTS",
+    "torch-eager": "shootout.backends._torch:EAGER",
+    "torch-compile": "shootout.backends._torch:COMPILE",
+    "torchscript": "shootout.backends._torch:SCRIPT",
+    "jax-jit": "shootout.backends._jax:FACTS",
+    "onnxruntime": "shootout.backends._onnxruntime:FACTS",
+    "openvino": "shootout.backends._openvino:FACTS",
+    "litert": "shootout.backends._litert:FACTS",
+    "executorch": "shootout.backends._executorch:FACTS",
+    "ncnn": "shootout.backends._ncnn:FACTS",
+    "iree": "shootout.backends._iree:FACTS",
+    "tensorrt": "shootout.backends._tensorrt:FACTS",
+    "sklearn": "shootout.backends._trees:SKLEARN",
+    "lightgbm": "shootout.backends._trees:LIGHTGBM",
+    "xgboost": "shootout.backends._trees:XGBOOST",
 }
 HIDDEN = {"spin": "shootout.backends._spin:FACTS"}
 """Instruments of the harness, which no list shows."""

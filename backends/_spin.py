@@ -18,7 +18,7 @@ import numpy as np
 
 from shootout.backends.common import require_device, trial
 from shootout.backends.optional import Fixture
-from shootout.core.adapter import Built, Entry, Event, check_inputs, check_options
+from shootout.core.adapter import Built, Entry, check_inputs, check_options
 from shootout.core.contract import (
     Arm,
     Arrays,
@@ -117,10 +117,6 @@ class SpinSession:
     def fetch(self, raw: Arrays) -> Arrays:
         """Copy the inputs."""
         return {name: array.copy() for name, array in zip(self._names, raw.values(), strict=True)}
-
-    def profile(self, call: Callable[[], object], calls: int) -> tuple[Event, ...]:  # noqa: ARG002
-        """Return nothing: there is nothing to see."""
-        return ()
 
     def close(self) -> None:
         """Do nothing: there is nothing to free."""

@@ -7,7 +7,7 @@ import os
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from shootout.backends.devices import cuda_driver, nvml
+from shootout.backends.devices import cuda, cuda_driver
 from shootout.core.contract import Device
 from shootout.core.errors import SkippedArm, Unavailable, UsageError
 
@@ -136,8 +136,8 @@ def _has_vulkan_loader() -> bool:
 
 
 def _machine_count() -> int | None:
-    api = nvml.start_nvml()
-    count: int | None = nvml.ask_nvml(api, "nvmlDeviceGetCount") if api is not None else None
+    api = cuda.start_nvml()
+    count: int | None = cuda.ask_nvml(api, "nvmlDeviceGetCount") if api is not None else None
     return count
 
 

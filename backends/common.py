@@ -139,7 +139,7 @@ def trial(extra: str, run: Callable[[], str], fix: str = "") -> Availability:
     except ModuleNotFoundError as error:
         return Availability(why=NotRun(NotRunKind.NOT_INSTALLED, f"{error.name} is not installed", fix))
     except Exception as error:
-        from shootout.backends.gpu_errors import find_old_driver
+        from shootout.backends.devices.cuda import find_old_driver
 
         if old := find_old_driver(error):
             return Availability(why=old.why)

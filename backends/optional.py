@@ -17,7 +17,7 @@ from importlib.metadata import Distribution, distributions
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from shootout.core.adapter import Adapter, Built
+from shootout.core.adapter import Adapter, Built, Event, Session
 from shootout.core.contract import Array, Arrays, NotRun, NotRunKind, Precision, Target, Value
 
 if TYPE_CHECKING:
@@ -119,6 +119,18 @@ class TransparentAdapter(Adapter, Protocol):
 
         Raises:
             SkippedArm: this arm can't be read; with what can.
+        """
+
+
+class ProfiledSession(Session, Protocol):
+    """Tell what the runtime's own profiler sees, for `shootout run --trace`; a session may leave this out."""
+
+    def profile(self, call: Callable[[], object], calls: int) -> Sequence[Event]:
+        """Return the events of some calls.
+
+        Args:
+            call: makes one call, from staging to fetching; not used by a profiler that needs a session of its own.
+            calls: how many to profile.
         """
 
 

@@ -26,7 +26,7 @@ import numpy as np
 
 from shootout.backends.common import widen
 from shootout.core import backends
-from shootout.core.adapter import Built, Event, GpuSide, check_inputs
+from shootout.core.adapter import Built, GpuSide, check_inputs
 from shootout.core.contract import Arm, Arrays, Device, Executed, NotRun, NotRunKind, Precision, Target, TensorSpec
 from shootout.core.errors import SkippedArm, UsageError, tell_refusal
 from shootout.core.exported.model import ExportedModel, sha256
@@ -412,10 +412,6 @@ class ShippedSession:
     def fetch(self, raw: Arrays) -> Arrays:
         """Return the arrays of the call."""
         return {name: widen(array) for name, array in raw.items()} if self._narrow else raw
-
-    def profile(self, call: Callable[[], object], calls: int) -> tuple[Event, ...]:  # noqa: ARG002
-        """Return nothing: `load.py` has no profiler."""
-        return ()
 
     def close(self) -> None:
         """Drop what was loaded."""

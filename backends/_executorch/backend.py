@@ -7,10 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shootout.backends._executorch.account import read_executed
-from shootout.backends._executorch.lower import OPTIONS, example_inputs, lower
-from shootout.backends._executorch.quantize import SCHEMES, quantize
-from shootout.backends._executorch.runtime import FORWARD, import_runtime
+from shootout.backends._executorch.account import FORWARD, import_runtime, read_executed
+from shootout.backends._executorch.quantize import OPTIONS, SCHEMES, example_inputs, lower, quantize
 from shootout.backends._executorch.session import MODEL, PACKAGE, ExecuTorchSession
 from shootout.backends.common import require_device, require_own_threads, trial
 from shootout.backends.common_torch import float32_module

@@ -1,19 +1,112 @@
-"""Quantized models for ExecuTorch by its vendor's own way: XNNPACK's quantizer in torchao's export flow (PT2E)."""
+"""From a torch module to a .pte file, as ExecuTorch's own pages do it: export, hand over to XNNPACK, plan memory.
+
+Quantized models for ExecuTorch by its vendor's own way: XNNPACK's quantizer in torchao's export flow (PT2E).
+"""
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from shootout.backends._executorch.lower import example_inputs
 from shootout.backends.common import calibration_of
-from shootout.core.contract import Arm, Precision
+from shootout.core.contract import Arm, Option, Precision
 from shootout.core.schemes import Scheme, parse
 
 if TYPE_CHECKING:
     import torch
+    from torch.export import ExportedProgram
 
     from shootout.core.exported.model import ExportedModel
+
+KERNELS, BUILTIN = "kernels", "builtin"
+INPUTS, NOT_PLANNED = "alloc_graph_input", "false"
+OPTIONS = (
+    Option(
+        name=KERNELS,
+        help="whose kernels run in place of XNNPACK's: ExecuTorch's own",
+        values=(BUILTIN,),
+        precisions=frozenset({Precision.FP32}),
+    ),
+    Option(
+        name=INPUTS,
+        help="whether the file plans memory of its own for inputs, and copies them there (it does)",
+        values=(NOT_PLANNED,),
+        tries=(NOT_PLANNED,),
+    ),
+)
+
+
+def example_inputs(exported: ExportedModel) -> tuple[torch.Tensor, ...]:
+    """Return the first input set, in the module's order."""
+    import torch
+
+    inputs = exported.input_buffers()[0]
+    return tuple(torch.from_numpy(inputs[spec.name].copy()) for spec in exported.inputs)
+
+
+def lower(module: torch.nn.Module, exported: ExportedModel, arm: Arm) -> bytes:
+    """Export the module, lower it to XNNPACK and return the file's content."""
+    import torch
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+    from executorch.exir import ExecutorchBackendConfig, to_edge_transform_and_lower
+    from executorch.exir.passes import MemoryPlanningPass
+    from executorch.kernels import quantized  # noqa: F401 - for what stays outside XNNPACK of a quantized model
+
+    with torch.no_grad():
+        program = write_out_gelu(torch.export.export(module, example_inputs(exported)))
+    takers = [] if arm.options.get(KERNELS) == BUILTIN else [XnnpackPartitioner()]
+    plan = MemoryPlanningPass(alloc_graph_input=arm.options.get(INPUTS) != NOT_PLANNED)
+    with fewer_patterns(program):
+        lowered = to_edge_transform_and_lower(program, partitioner=takers)
+    return bytes(lowered.to_executorch(ExecutorchBackendConfig(memory_planning_pass=plan)).buffer)
+
+
+def write_out_gelu(program: ExportedProgram) -> ExportedProgram:
+    """Return the program with GELU's approximation by tanh in single operators.
+
+    XNNPACK's part would compute the exact GELU in its place (ExecuTorch 1.5.1 hands it no `approximate`), an error of
+    2e-4.
+    """
+    import torch
+
+    gelu, approximation = torch.ops.aten.gelu.default, "tanh"
+    if not any(node.target is gelu and node.kwargs.get("approximate") == approximation for node in program.graph.nodes):
+        return program
+
+    def written(x: torch.Tensor, *, approximate: str = "none") -> Any:
+        if approximate != approximation:
+            return NotImplemented
+        return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
+
+    rewritten: ExportedProgram = program.run_decompositions({gelu: written})
+    return rewritten
+
+
+@contextmanager
+def fewer_patterns(program: ExportedProgram) -> Iterator[None]:
+    """Let XNNPACK's passes look only for patterns that the program may hold: to make the others takes seconds.
+
+    They are attention and enlarged images, each exported and lowered as an example on first use.
+    """
+    import torch
+    from executorch.backends.xnnpack.partition.graphs import bilinear_2d, sdpa
+
+    parts = [part for part in program.graph_module.modules() if isinstance(part, torch.fx.GraphModule)]
+    operators = " ".join(str(node.target) for part in parts for node in part.graph.nodes)
+    attention, enlarging = sdpa.get_graphs, bilinear_2d.get_graphs_dict
+    if not re.search("softmax|attention", operators):
+        sdpa.get_graphs = list
+    if not re.search("upsample|interpolate", operators):
+        bilinear_2d.get_graphs_dict = dict
+    try:
+        yield
+    finally:
+        sdpa.get_graphs, bilinear_2d.get_graphs_dict = attention, enlarging
+
 
 SCHEMES = {
     Precision.INT8: frozenset({"per-channel", "per-tensor", "minmax", "samples-*"}),

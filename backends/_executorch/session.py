@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from shootout.backends._executorch.lower import BUILTIN, KERNELS
-from shootout.backends._executorch.runtime import FORWARD, import_runtime, record_calls
+from shootout.backends._executorch.account import FORWARD, import_runtime
+from shootout.backends._executorch.quantize import BUILTIN, KERNELS
 from shootout.backends.common import widen
-from shootout.core.adapter import Built, Event, check_inputs
+from shootout.core.adapter import Built, check_inputs
 from shootout.core.contract import Arrays, Executed
 from shootout.core.host.environment import version_of
 
@@ -68,19 +67,6 @@ class ExecuTorchSession:
         """Copy the outputs, since the next run overwrites what the file plans for them."""
         return {spec.name: widen(one.numpy().copy()) for spec, one in zip(self._outputs, raw, strict=True)}
 
-    def profile(self, call: Callable[[], object], calls: int) -> list[Event]:  # noqa: ARG002 - a file of its own
-        """Record some calls of the same file, loaded once more: a method is recorded from its start or not at all."""
-        inputs = self.stage(self._built.exported.input_buffers()[0], 0)
-        recorded = record_calls(self._path, self._built.arm.threads, inputs, calls)
-        return [event for one in recorded for event in map(_event_of, one)]
-
     def close(self) -> None:
         """Drop the method."""
         self._method = None
-
-
-def _event_of(part: Mapping[str, Any]) -> Event:
-    """Make an event of a part of a call, without the number that XNNPACK gives each operator of a kind."""
-    name = re.sub(r" #\d+$", "", part.get("delegate_debug_id_str") or part.get("name") or "")
-    began, ended = part["start_time"], part["end_time"]
-    return {"name": name, "ph": "X", "ts": began / 1e3, "dur": (ended - began) / 1e3, "pid": PACKAGE, "tid": PACKAGE}

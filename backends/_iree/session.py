@@ -13,7 +13,7 @@ from __future__ import annotations
 import ctypes
 import math
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -27,7 +27,7 @@ from shootout.backends._iree.compiler import MODULE, SCOPE, WEIGHTS
 from shootout.backends.chosen_gpu import VulkanDevice
 from shootout.backends.common import TASKS, is_handed_out, is_shared, widen
 from shootout.core import clock
-from shootout.core.adapter import Built, Event, GpuSide, check_inputs
+from shootout.core.adapter import Built, GpuSide, check_inputs
 from shootout.core.contract import Arm, Array, Arrays, Device, Executed, Option, TensorSpec
 from shootout.core.exported.model import ALIGNMENT
 from shootout.core.host.environment import version_of
@@ -126,10 +126,6 @@ class IreeSession:
         """Copy the outputs; large ones are handed out as they are, since each call writes to memory of its own."""
         return {spec.name: _read_output(raw, place, spec) for place, spec in enumerate(self._outputs)}
 
-    def profile(self, call: Callable[[], object], calls: int) -> tuple[Event, ...]:  # noqa: ARG002
-        """Return nothing: the package's profiles are files of its own format."""
-        return ()
-
     def close(self) -> None:
         """Drop what was loaded; the device stays."""
         self._slots.clear()
@@ -214,10 +210,6 @@ class IreeVulkanSession:
             self._queue_copy(view.get_buffer(), self._given[spec.name])
         self.synchronize()
         return {spec.name: widen(map_to_array(self._given[spec.name], spec).copy()) for spec in self._outputs}
-
-    def profile(self, call: Callable[[], object], calls: int) -> tuple[Event, ...]:  # noqa: ARG002
-        """Return nothing: the package's profiles are files of its own format."""
-        return ()
 
     def close(self) -> None:
         """Drop what was loaded; the device stays."""

@@ -10,18 +10,15 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shootout.backends._jax import quantize, training
-from shootout.backends._jax.account import count_nodes, profile_calls, read_executed
-from shootout.backends._jax.rewrite import laid_out, multiply, with_wide_sums
-from shootout.backends._jax.session import (
+from shootout.backends._jax import quantize
+from shootout.backends._jax.account import count_nodes
+from shootout.backends._jax.program import (
     ASYNC_DISPATCH,
     BUFFERS,
     EXECUTABLE,
@@ -29,27 +26,22 @@ from shootout.backends._jax.session import (
     PLATFORMS,
     Program,
     compile_program,
-    gpu_side,
     is_async,
-    is_read_as_is,
     notes_of,
     open_device,
     program_of,
-    read_program,
-    read_weights,
-    stager_of,
 )
+from shootout.backends._jax.rewrite import laid_out, multiply, with_wide_sums
+from shootout.backends._jax.session import JaxSession, JaxTrainingSession, momenta_of, step_of
 from shootout.backends.common import DTYPES, native_flags, require_device, trial
 from shootout.backends.optional import ErrorHint, Fixture, Shipment
-from shootout.core.adapter import Built, Event, check_inputs, check_options
+from shootout.core.adapter import Built, check_options
 from shootout.core.contract import (
     Arm,
-    Arrays,
     Artifact,
     Availability,
     Capabilities,
     Device,
-    Executed,
     Precision,
     Target,
 )
@@ -144,87 +136,21 @@ class JaxJitAdapter:
             raise SkippedArm("a training step of jax-jit has no mixed precision here", "use fp32, or torch-eager")
         device = open_device(arm.target.device, arm.threads, arm.options)
         program = _make_program(exported, arm)
-        state = training.momenta_of(exported, device)
+        state = momenta_of(exported, device)
         hlo = compile_program(program, exported, arm, device, folder, state=state)
         _refuse_widened(hlo, arm)
         return Built(
             arm=arm, exported=exported, folder=folder, facts={"weights": program.names, "notes": notes_of(arm)}
         )
 
-    def load(self, built: Built) -> JaxSession | training.JaxTrainingSession:
+    def load(self, built: Built) -> JaxSession | JaxTrainingSession:
         """Load the stored executable, and the weights onto the device."""
-        return training.JaxTrainingSession(built) if built.exported.trained else JaxSession(built)
-
-
-class JaxSession:
-    """A compiled function with its weights. Results are new arrays at each call, and immutable."""
-
-    def __init__(self, built: Built) -> None:
-        arm, self._exported, self._folder = built.arm, built.exported, built.folder
-        self._device = arm.target.device
-        device = open_device(self._device, arm.threads, arm.options)
-        self._run, staging = read_program(built.folder, device)
-        self._stage = stager_of(arm, built.exported, device, staging)
-        # A flat tuple: JAX sorts a dict's keys at each call, 10 us for 128 weights.
-        self._weights = read_weights(built.exported, arm, built.facts["weights"], device, built.folder)
-        self._names = tuple(spec.name for spec in built.exported.inputs)
-        self._outputs = tuple((spec.name, _host_dtype(spec.dtype)) for spec in built.exported.outputs)
-        self.gpu = gpu_side(arm, device)
-        self._as_is = self._device is Device.CPU and all(is_read_as_is(arm, spec) for spec in built.exported.inputs)
-        self._pending: tuple[Any, ...] = ()
-
-    @cached_property
-    def executed(self) -> Executed:
-        """Return the loaded executable's own account, after one call."""
-        result = self.execute(self.stage(self._exported.input_buffers()[0], 0))[0]
-        stored = (self._folder / EXECUTABLE).stat().st_size + sum(array.nbytes for array in self._weights)
-        return read_executed(self._run, result, self._device, stored)
-
-    def stage(self, inputs: Arrays, slot: int) -> tuple[Any, ...]:  # noqa: ARG002 - each call makes new arrays
-        """Pass the arrays as they are if a CPU arm reads their dtypes.
-
-        The executable uses an aligned array in place, and copies another one faster than anything before it could.
-        Otherwise a compiled program copies to the device, floats in the arm's dtype; `jax.device_put` takes six times
-        as long for a small input.
-        """
-        check_inputs(self._exported.inputs, inputs)
-        given = tuple(inputs[name] for name in self._names)
-        if self._as_is:
-            return given
-        staged: tuple[Any, ...] = self._stage(given)
-        self._pending = staged
-        return staged
-
-    def execute(self, staged: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Call the executable; on CUDA, JAX returns before the result is there."""
-        result: tuple[Any, ...] = self._run(self._weights, staged)
-        self._pending = result
-        return result
-
-    def synchronize(self) -> None:
-        """Wait for what was last staged or computed, and so for all: the device does one thing after the other."""
-        for array in self._pending:
-            array.block_until_ready()
-
-    def fetch(self, raw: tuple[Any, ...]) -> Arrays:
-        """Return the outputs on the host: on the CPU, read-only views that keep their own memory alive."""
-        pairs = zip(self._outputs, raw, strict=True)
-        return {name: np.asarray(array).astype(dtype, copy=False) for (name, dtype), array in pairs}
-
-    def profile(self, call: Callable[[], object], calls: int) -> list[Event]:
-        """Return what JAX's own profiler sees of some calls."""
-        return profile_calls(call, calls)
-
-    def close(self) -> None:
-        """Drop the executable and its arrays."""
-        self._pending = ()
-        for name in ("_run", "_stage", "_weights"):
-            self.__dict__.pop(name, None)
+        return JaxTrainingSession(built) if built.exported.trained else JaxSession(built)
 
 
 def _make_program(exported: ExportedModel, arm: Arm) -> Program:
     if exported.trained:
-        return training.step_of(exported, arm.target.mode)
+        return step_of(exported, arm.target.mode)
     target = arm.target
     floats = "" if target.precision is Precision.NATIVE else DTYPES.get(target.precision, "float32")
     program = program_of(exported, target.mode, floats)
@@ -245,12 +171,6 @@ def _refuse_widened(hlo: str, arm: Arm) -> None:
         became = " and ".join(f"{count} {name}" for name, count in counts.items())
         reason = f"XLA's CPU compiler turned all {precision} products of this model into {became} ones"
         raise SkippedArm(reason, "use fp32, or this precision on cuda or from another backend")
-
-
-def _host_dtype(dtype: str) -> np.dtype[Any]:
-    """Return a fetched output's dtype: float32 for floats; JAX's integers have 32 bits, the model's may have 64."""
-    kind = np.dtype(dtype)
-    return np.dtype(np.float32) if kind.kind == "f" else kind
 
 
 def ship(built: Built, folder: Path) -> Shipment:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shootout.backends._jax.program import Program
 from shootout.backends._jax.rewrite import (
     JaxprInterpreter,
     Weight,
@@ -24,7 +25,6 @@ from shootout.backends._jax.rewrite import (
     multiply,
     result_of,
 )
-from shootout.backends._jax.session import Program
 from shootout.backends.common import calibration_of
 from shootout.core.contract import Arm, Array, Arrays, Precision
 from shootout.core.schemes import parse

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shootout.backends._jax.session import Program
+from shootout.backends._jax.program import Program
 from shootout.core.contract import Array
 
 if TYPE_CHECKING:

@@ -1,315 +1,221 @@
-"""Programs that `jax-jit` compiles, and their way to disk and back.
+"""Sessions on JAX: a compiled function, and a compiled training step.
 
-The executable itself is stored (`serialize_executable`): reading it back needs no tracing, no compiling and no torch,
-where XLA's compilation cache traces again to find its key, and `jax.export` compiles again.
+A step is one function of (weights and momenta, inputs), differentiated and compiled as a whole.
+
+The arrays that a step changes are given up to it (donated), so that XLA writes the new ones over the old; SGD is
+written out in a line, as there is no optimizer in JAX itself.
 """
 
 from __future__ import annotations
 
-import os
-import pickle
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shootout.backends.common import DTYPES
-from shootout.backends.common_torch import core_module
-from shootout.backends.cuda_memory import STAGED
-from shootout.core.adapter import GpuSide
-from shootout.core.contract import Arm, Array, Arrays, Artifact, Device, Option, Precision, TensorSpec
-from shootout.core.exported.request import find_model
+from shootout.backends._jax.account import profile_calls, read_executed
+from shootout.backends._jax.program import (
+    EXECUTABLE,
+    Program,
+    gpu_side,
+    is_read_as_is,
+    open_device,
+    program_of,
+    read_program,
+    read_weights,
+    stager_of,
+)
+from shootout.core.adapter import MOMENTUM, Built, Event, check_inputs
+from shootout.core.contract import Array, Arrays, Device, Executed
 
 if TYPE_CHECKING:
     from shootout.core.exported.model import ExportedModel
 
-PRODUCTS = {Precision.FP32: "highest", Precision.NATIVE: "highest", Precision.TF32: "tensorfloat32"}
-"""`jax_default_matmul_precision` by target; it says nothing about products of reduced-precision operands."""
-PLATFORMS = {Device.CPU: "cpu", Device.CUDA: "cuda,cpu"}
-"""CUDA keeps the host's CPU, where torchax reads a module's weights; asking for a device is always by name."""
-ASYNC_DISPATCH = "jax_cpu_enable_async_dispatch"
-XLA_OPTION = "xla_"
-ON_CPU, ON_CUDA = frozenset({Device.CPU}), frozenset({Device.CUDA})
-COMMAND_BUFFERS = "xla_gpu_enable_command_buffer"
-STAGING, PROGRAM, DEVICE_PUT = "staging", "program", "device_put"
-EXECUTABLE, BUFFERS = "executable.pickle", "buffers.safetensors"
-SWITCHES = {"true": True, "false": False}
-OPTIONS = (
-    Option(
-        name=ASYNC_DISPATCH,
-        help="hand each call over to another thread, as JAX does by default",
-        form="(?i)true|false",
-        takes="true or false",
-        devices=ON_CPU,
-        tries=("true",),
-    ),
-    Option(
-        name="xla_cpu_prefer_vector_width", help="bits of the vectors that XLA makes", devices=ON_CPU, tries=("512",)
-    ),
-    Option(
-        name="xla_cpu_experimental_ynn_fusion_type",
-        help="what YNNPACK computes, products unless told otherwise; nothing: XLA's own code computes all",
-        devices=ON_CPU,
-        precisions=frozenset({Precision.FP32}),  # without it XLA widens all others
-        tries=("",),
-    ),
-    Option(
-        name=COMMAND_BUFFERS,
-        help="what XLA puts into CUDA graphs by itself; empty: nothing",
-        devices=ON_CUDA,
-        tries=("",),
-    ),
-    Option(
-        name=STAGING,
-        help="inputs by a compiled program, which also converts them, or by `jax.device_put` alone",
-        values=(PROGRAM, DEVICE_PUT),
-        devices=ON_CUDA,
-        tries=(DEVICE_PUT,),
-    ),
-    Option(name=f"{XLA_OPTION}*", help="any other compile option of XLA's, which checks name and value itself"),
-)
+
+class JaxSession:
+    """A compiled function with its weights. Results are new arrays at each call, and immutable."""
+
+    def __init__(self, built: Built) -> None:
+        arm, self._exported, self._folder = built.arm, built.exported, built.folder
+        self._device = arm.target.device
+        device = open_device(self._device, arm.threads, arm.options)
+        self._run, staging = read_program(built.folder, device)
+        self._stage = stager_of(arm, built.exported, device, staging)
+        # A flat tuple: JAX sorts a dict's keys at each call, 10 us for 128 weights.
+        self._weights = read_weights(built.exported, arm, built.facts["weights"], device, built.folder)
+        self._names = tuple(spec.name for spec in built.exported.inputs)
+        self._outputs = tuple((spec.name, _host_dtype(spec.dtype)) for spec in built.exported.outputs)
+        self.gpu = gpu_side(arm, device)
+        self._as_is = self._device is Device.CPU and all(is_read_as_is(arm, spec) for spec in built.exported.inputs)
+        self._pending: tuple[Any, ...] = ()
+
+    @cached_property
+    def executed(self) -> Executed:
+        """Return the loaded executable's own account, after one call."""
+        result = self.execute(self.stage(self._exported.input_buffers()[0], 0))[0]
+        stored = (self._folder / EXECUTABLE).stat().st_size + sum(array.nbytes for array in self._weights)
+        return read_executed(self._run, result, self._device, stored)
+
+    def stage(self, inputs: Arrays, slot: int) -> tuple[Any, ...]:  # noqa: ARG002 - each call makes new arrays
+        """Pass the arrays as they are if a CPU arm reads their dtypes.
+
+        The executable uses an aligned array in place, and copies another one faster than anything before it could.
+        Otherwise a compiled program copies to the device, floats in the arm's dtype; `jax.device_put` takes six times
+        as long for a small input.
+        """
+        check_inputs(self._exported.inputs, inputs)
+        given = tuple(inputs[name] for name in self._names)
+        if self._as_is:
+            return given
+        staged: tuple[Any, ...] = self._stage(given)
+        self._pending = staged
+        return staged
+
+    def execute(self, staged: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Call the executable; on CUDA, JAX returns before the result is there."""
+        result: tuple[Any, ...] = self._run(self._weights, staged)
+        self._pending = result
+        return result
+
+    def synchronize(self) -> None:
+        """Wait for what was last staged or computed, and so for all: the device does one thing after the other."""
+        for array in self._pending:
+            array.block_until_ready()
+
+    def fetch(self, raw: tuple[Any, ...]) -> Arrays:
+        """Return the outputs on the host: on the CPU, read-only views that keep their own memory alive."""
+        pairs = zip(self._outputs, raw, strict=True)
+        return {name: np.asarray(array).astype(dtype, copy=False) for (name, dtype), array in pairs}
+
+    def profile(self, call: Callable[[], object], calls: int) -> list[Event]:
+        """Return what JAX's own profiler sees of some calls."""
+        return profile_calls(call, calls)
+
+    def close(self) -> None:
+        """Drop the executable and its arrays."""
+        self._pending = ()
+        for name in ("_run", "_stage", "_weights"):
+            self.__dict__.pop(name, None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
-    """A model as a function of JAX arrays.
-
-    Attributes:
-        run: (weights in the order of `names`, inputs in the model's order) → the outputs in the model's order.
-        buffers: what the function needs beside the exported model's weights; all that it needs, where it was quantized.
-    """
-
-    run: Callable[[Sequence[Any], Sequence[Any]], tuple[Any, ...]]
-    names: tuple[str, ...]
-    buffers: Arrays = field(default_factory=dict)
+def _host_dtype(dtype: str) -> np.dtype[Any]:
+    """Return a fetched output's dtype: float32 for floats; JAX's integers have 32 bits, the model's may have 64."""
+    kind = np.dtype(dtype)
+    return np.dtype(np.float32) if kind.kind == "f" else kind
 
 
-def from_forward(exported: ExportedModel) -> Program:
-    """Make a program of the model's own `forward` in jax.numpy."""
-    import jax.numpy as jnp
-
-    forward, names = find_model(exported.model).forward, tuple(exported.weights())
-    assert forward is not None, f"{exported.model} has a FORWARD artifact but no forward"
-
-    def run(weights: Sequence[Any], inputs: Sequence[Any]) -> tuple[Any, ...]:
-        named = {spec.name: array for spec, array in zip(exported.inputs, inputs, strict=True)}
-        outputs = forward(jnp, dict(zip(names, weights, strict=True)), exported.parameters)(named)
-        return tuple(outputs[spec.name] for spec in exported.outputs)
-
-    return Program(run=run, names=names)
-
-
-def from_module(exported: ExportedModel, floats: str = "float32") -> Program:
-    """Translate the torch module on floats of this dtype ("": as they are) by torchax.
-
-    A user's module that makes a constant in forward can't mix it with traced arrays: its program holds it as a buffer.
-    """
-    program = _translate(core_module(exported, floats), exported)
-    if not exported.source_sha256 or Artifact.PT2 not in exported.artifacts or _can_trace(program, exported):
-        return program
-    other = _translate(core_module(exported, floats, as_program=True), exported)
-    return other if _can_trace(other, exported) else program
-
-
-def _can_trace(program: Program, exported: ExportedModel) -> bool:
-    import jax
-
-    stored = {**exported.weights(), **program.buffers}
-    inputs = [exported.input_buffers()[0][spec.name] for spec in exported.inputs]
-    try:
-        jax.eval_shape(program.run, [stored[name] for name in program.names], inputs)
-    except Exception:  # of torchax, whatever the module does
-        return False
-    return True
-
-
-def _translate(module: Any, exported: ExportedModel) -> Program:
-    """Translate a module by torchax; buffers outside the module's state come along."""
-    import torch
-    import torchax
-
-    from shootout.quantize.retyping import place_programs
-
-    place_programs(module, torch.device("jax"))  # a program names the CPU, where no traced array can go
-    states, call = torchax.extract_jax(module)
-    names, stored = tuple(states), exported.weights()
-
-    def run(weights: Sequence[Any], inputs: Sequence[Any]) -> tuple[Any, ...]:
-        raw = call(dict(zip(names, weights, strict=True)), tuple(inputs))
-        return tuple(raw) if isinstance(raw, tuple | list) else (raw,)
-
-    buffers = {name: np.asarray(array) for name, array in states.items() if name not in stored}
-    return Program(run=run, names=names, buffers=buffers)
-
-
-def open_device(device: Device, threads: int, options: Mapping[str, str]) -> Any:
-    """Open the arm's JAX device, and no other: a CPU arm never opens the GPU.
-
-    XLA's CPU client reads its thread count from PJRT_NPROC when it starts, so the first call in a process settles it.
-    """
-    if threads:
-        os.environ["PJRT_NPROC"] = str(threads)
-    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    import jax
-    from jax.extend.backend import clear_backends
-
-    config: Any = jax.config  # its flags are attributes that no type checker knows
-    config.update("jax_enable_compilation_cache", False)  # a user's own one would warm the build, and be written to
-    config.update(ASYNC_DISPATCH, is_async(options))
-    if config.jax_platforms != PLATFORMS[device]:
-        config.update("jax_platforms", PLATFORMS[device])
-        config.update("jax_cuda_visible_devices", "0")  # or JAX takes a context on each GPU that it sees
-        clear_backends()  # type: ignore[no-untyped-call]
-    return jax.devices(device.value)[0]
-
-
-def is_async(options: Mapping[str, str]) -> bool:
-    """Return whether calls are handed to another thread, as is JAX's default.
-
-    It isn't ours: an arm of one thread has one CPU, on which the two would take turns. That is a context switch per
-    call, more scatter, and no gain.
-    """
-    return SWITCHES[options.get(ASYNC_DISPATCH, "false").lower()]
-
-
-def compile_program(
-    program: Program, exported: ExportedModel, arm: Arm, device: Any, folder: Path, *, state: Sequence[Any] = ()
-) -> str:
-    """Compile the model and what stages its inputs, and write both into `folder`.
+def step_of(exported: ExportedModel, mode: str) -> Program:
+    """Make the training step of a model: (trained weights, what else it needs, momenta; inputs) → (loss, all of
+    these again).
 
     Args:
-        program: what to compile.
-        exported, arm, device: what it is compiled for.
-        folder: where it goes.
-        state: of a training step, arrays behind the weights; each call is given all of them for good, and returns all.
-
-    Returns:
-        The HLO of the compiled model.
-
-    Raises:
-        ValueError: an option that XLA doesn't know.
+        exported: of the training step; the target and the learning rate are its last two inputs.
+        mode: how the model is read (see `program_of`).
     """
-    import jax
-    import jax.numpy as jnp
-    from jax.experimental.serialize_executable import serialize
-    from safetensors.numpy import save_file
+    *own, target, _ = exported.inputs
+    model = replace(exported, inputs=tuple(own), outputs=(replace(target, name="y"),), trained=())
+    program, trained, count = program_of(model, mode), exported.trained, len(exported.trained)
+    names = (*trained, *(name for name in program.names if name not in trained))
 
-    def staging(inputs: Sequence[Any]) -> tuple[Any, ...]:
-        return tuple(jnp.array(array, _computed_dtype(array, arm), copy=True) for array in inputs)
+    def run(state: Sequence[Any], inputs: Sequence[Any]) -> tuple[Any, ...]:
+        import jax
+        import jax.numpy as jnp
 
-    save_file(dict(program.buffers), folder / BUFFERS)
-    host = tuple(exported.input_buffers()[0][spec.name] for spec in exported.inputs)
-    with jax.default_device(device), jax.default_matmul_precision(PRODUCTS.get(arm.target.precision, "default")):
-        stage = jax.jit(staging).lower(host).compile()
-        weights = (*read_weights(exported, arm, program.names, device, folder), *state)
-        lowered = jax.jit(program.run, donate_argnums=(0,) if state else ()).lower(weights, stage(host))
-        compiled = _compile_lowered(lowered, arm)
-    (folder / EXECUTABLE).write_bytes(pickle.dumps([serialize(compiled), serialize(stage)]))
-    return str(compiled.as_text())
+        *given, target, rate = inputs
+        weights, fixed, momenta = state[:count], state[count : len(names)], state[len(names) :]
 
+        def loss_of(weights: Sequence[Any]) -> Any:
+            named = dict(zip(names, (*weights, *fixed), strict=True))
+            raw = program.run(tuple(named[name] for name in program.names), given)
+            return jnp.mean((raw[0] - target) ** 2)
 
-def read_program(folder: Path, device: Any) -> tuple[Any, Any]:
-    """Read the compiled model and its staging program from the harness's own hash-checked folder."""
-    from jax.experimental.serialize_executable import deserialize_and_load
+        loss, gradients = jax.value_and_grad(loss_of)(weights)
+        momenta = [MOMENTUM * momentum + gradient for momentum, gradient in zip(momenta, gradients, strict=True)]
+        moved = [weight - rate * momentum for weight, momentum in zip(weights, momenta, strict=True)]
+        return (loss, *moved, *fixed, *momenta)
 
-    stored = pickle.loads((folder / EXECUTABLE).read_bytes())  # noqa: S301
-    where = {"backend": device.client, "execution_devices": [device]}
-    compiled, stage = (deserialize_and_load(code, ins, outs, **where) for code, ins, outs in stored)
-    return compiled, stage
+    return Program(run=run, names=names, buffers=program.buffers)
 
 
-def read_weights(exported: ExportedModel, arm: Arm, names: Sequence[str], device: Any, folder: Path) -> tuple[Any, ...]:
-    """Read the weights onto the device, floats in the arm's dtype, in the order of `names`."""
-    import jax
-    from safetensors.numpy import load_file
-
-    stored: dict[str, Array] = load_file(folder / BUFFERS)
-    if absent := set(names) - stored.keys():  # a quantized program brings all of its own
-        stored |= exported.weights(absent)
-    host = tuple(stored[name].astype(_computed_dtype(stored[name], arm), copy=False) for name in names)
-    weights: tuple[Any, ...] = jax.device_put(host, device)
-    return weights
-
-
-def stager_of(
-    arm: Arm, exported: ExportedModel, device: Any, program: Any
-) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
-    """Return what brings the inputs to the device, as the arm's options say.
-
-    It is the compiled staging `program`, or `jax.device_put`, with the program behind it only if there is something to
-    convert.
+def momenta_of(exported: ExportedModel, device: Any) -> tuple[Any, ...]:
+    """Make a momentum of zero for each trained weight; none for a model that isn't trained, whose weights aren't
+    read.
     """
-    if arm.options.get(STAGING, PROGRAM) == PROGRAM:
-        staged: Callable[[tuple[Any, ...]], tuple[Any, ...]] = program
+    if not exported.trained:
+        return ()
+    import jax
+
+    stored = exported.weights()
+    zeros: tuple[Any, ...] = jax.device_put(tuple(np.zeros_like(stored[name]) for name in exported.trained), device)
+    return zeros
+
+
+class JaxTrainingSession:
+    """A compiled step and the arrays it goes on from; a `TrainingSession`."""
+
+    def __init__(self, built: Built) -> None:
+        arm, self._built, self._exported = built.arm, built, built.exported
+        self._device = open_device(arm.target.device, arm.threads, arm.options)
+        self._run, staging = read_program(built.folder, self._device)
+        self._stage = stager_of(arm, built.exported, self._device, staging)
+        self._names = tuple(spec.name for spec in built.exported.inputs)
+        self._output = built.exported.outputs[0].name
+        self.gpu = gpu_side(arm, self._device)
+        self._state: tuple[Any, ...] = ()
+        self._pending: Any = None
+        self.reset()
+
+    @cached_property
+    def executed(self) -> Executed:
+        """Return the loaded executable's own account, after one step."""
+        loss = self.execute(self.stage(self._exported.input_buffers()[0], 0))
+        weights = self._state[: -len(self._exported.trained)]
+        stored = (self._built.folder / EXECUTABLE).stat().st_size + sum(array.nbytes for array in weights)
+        return read_executed(self._run, loss, self._built.arm.target.device, stored)
+
+    def stage(self, inputs: Arrays, slot: int) -> tuple[Any, ...]:  # noqa: ARG002 - each call makes new arrays
+        """Copy to the device by a compiled program of its own."""
+        check_inputs(self._exported.inputs, inputs)
+        staged: tuple[Any, ...] = self._stage(tuple(inputs[name] for name in self._names))
+        self._pending = staged[-1]
         return staged
-    import jax
 
-    put: Callable[[tuple[Any, ...]], tuple[Any, ...]] = partial(jax.device_put, device=device)
-    if all(is_read_as_is(arm, spec) for spec in exported.inputs):
-        return put
-    return lambda arrays: program(put(arrays))
+    def execute(self, staged: tuple[Any, ...]) -> Any:
+        """Take one step; on CUDA, JAX returns before it is done."""
+        loss, *state = self._run(self._state, staged)
+        self._state, self._pending = tuple(state), loss
+        return loss
 
+    def synchronize(self) -> None:
+        """Wait for what was last staged or computed: a program's arrays become ready together."""
+        self._pending.block_until_ready()
 
-def notes_of(arm: Arm) -> list[str]:
-    """Return the notes of an arm's row."""
-    if arm.target.device is Device.CPU or arm.options.get(COMMAND_BUFFERS) == "":
-        return []
-    return [
-        f"XLA replays CUDA graphs by itself, other backends where they are told to: {COMMAND_BUFFERS}= leaves them out"
-    ]
+    def fetch(self, raw: Any) -> Arrays:
+        """Return the loss on the host."""
+        return {self._output: np.asarray(raw)}
 
+    def reset(self) -> None:
+        """Read weights and momenta again: the old arrays may have been given up."""
+        names, device = self._built.facts["weights"], self._device
+        weights = read_weights(self._exported, self._built.arm, names, device, self._built.folder)
+        self._state = (*weights, *momenta_of(self._exported, device))
+        self._pending = self._state[-1]
 
-def program_of(exported: ExportedModel, mode: str, floats: str = "float32") -> Program:
-    """Return the exported model as a function of floats of this dtype, as the target's mode says."""
-    plain = not mode and Artifact.FORWARD in exported.artifacts
-    return from_forward(exported) if plain else from_module(exported, floats)
+    def state(self) -> tuple[Arrays, Arrays]:
+        """Copy weights and momenta."""
+        count = len(self._exported.trained)
+        return self._copy_named(self._state[:count]), self._copy_named(self._state[-count:])
 
+    def profile(self, call: Callable[[], object], calls: int) -> list[Event]:
+        """Return what JAX's own profiler sees of some calls."""
+        return profile_calls(call, calls)
 
-def _compile_lowered(lowered: Any, arm: Arm) -> Any:
-    from jax.errors import JaxRuntimeError
+    def close(self) -> None:
+        """Drop the executable and its arrays."""
+        for name in ("_run", "_stage", "_state", "_pending"):
+            self.__dict__.pop(name, None)
 
-    chosen = {name: value for name, value in arm.options.items() if name.startswith(XLA_OPTION)}
-    try:
-        return lowered.compile({name: SWITCHES.get(value.lower(), value) for name, value in chosen.items()})
-    except JaxRuntimeError as error:
-        if any(name in str(error) for name in chosen):
-            raise ValueError(f"XLA refuses an option: {error}") from error
-        raise
-
-
-def _computed_dtype(array: Any, arm: Arm) -> Any:
-    """Return the arm's dtype for floats; other dtypes stay."""
-    import jax.numpy as jnp
-
-    floating = jnp.issubdtype(array.dtype, jnp.floating) and arm.target.precision is not Precision.NATIVE
-    return jnp.dtype(DTYPES.get(arm.target.precision, "float32")) if floating else array.dtype
-
-
-def is_read_as_is(arm: Arm, spec: TensorSpec) -> bool:
-    """Return whether the compiled model reads an input's dtype: JAX's own integers are 32 bits wide."""
-    from jax.dtypes import canonicalize_dtype
-
-    given = np.dtype(spec.dtype)
-    return bool(canonicalize_dtype(_computed_dtype(np.empty(0, given), arm)) == given)
-
-
-def gpu_side(arm: Arm, device: Any) -> GpuSide | None:
-    """Return what a session tells of its GPU; None on a CPU. There are no events: JAX shows no stream of XLA's."""
-    if arm.target.device is Device.CPU:
-        return None
-    return GpuSide(copies=STAGED, allocator=partial(allocated_bytes, device))
-
-
-def allocated_bytes(device: Any) -> tuple[int, int]:
-    """Return the bytes in use now and at most, by JAX's own account: arrays, and what running programs need.
-
-    Raises:
-        RuntimeError: JAX keeps no account on this device (`XLA_PYTHON_CLIENT_ALLOCATOR=platform`, say).
-    """
-    stats = device.memory_stats()
-    if not stats:
-        raise RuntimeError(f"JAX keeps no account of memory on {device}")
-    return int(stats["bytes_in_use"]), int(stats["peak_bytes_in_use"])
+    def _copy_named(self, arrays: Sequence[Any]) -> dict[str, Array]:
+        return {name: np.array(array) for name, array in zip(self._exported.trained, arrays, strict=True)}

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shootout.backends import common_onnx
-from shootout.backends._litert import inside
-from shootout.backends._litert.account import survey
+from shootout.backends._litert.account import look_inside, survey
 from shootout.backends._litert.converter import NETWORK, convert
 from shootout.backends._litert.quantize import OPTIONS, SCHEMES, notes_of, quantize
 from shootout.backends._litert.session import BUILTIN, KERNELS, MODEL, PACKAGE, LiteRtSession, compile_model
@@ -123,7 +122,7 @@ class LiteRtAdapter:
 
     def look_inside(self, built: Built, sets: Sequence[Arrays], values: Collection[str]) -> Inside:  # noqa: ARG002
         """Run the file with all tensors kept; the converter keeps no values' names."""
-        return inside.look_inside(built, sets)
+        return look_inside(built, sets)
 
 
 def _require_quantized(account: Mapping[str, Any], target: Target) -> None:

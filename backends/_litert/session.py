@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shootout.backends.common import count_tasks
-from shootout.core.adapter import Built, Event, check_inputs
+from shootout.core.adapter import Built, check_inputs
 from shootout.core.contract import Arm, Array, Arrays, Executed, TensorSpec
 from shootout.core.host.environment import version_of
 
@@ -134,10 +134,6 @@ class LiteRtSession:
     def fetch(self, raw: LiteRtSlot) -> Arrays:
         """Copy the outputs, since the slot's next run overwrites its buffers."""
         return {name: read() for name, read in raw.reads}
-
-    def profile(self, call: Callable[[], object], calls: int) -> tuple[Event, ...]:  # noqa: ARG002
-        """Return nothing: the wheel's profiler isn't reachable from Python."""
-        return ()
 
     def close(self) -> None:
         """Drop the buffers, then the model that made them."""

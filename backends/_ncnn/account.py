@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from shootout.backends._ncnn.convert import End, NcnnLayer, read_param, read_storage
-from shootout.backends._ncnn.net import BIN, PARAM, import_ncnn
+from shootout.backends._ncnn.session import BIN, PARAM, as_mat
 from shootout.core.contract import Array, Arrays
 
 _FORMS = itertools.product(
@@ -29,8 +29,6 @@ PRODUCTS |= {f"{kind}{form}" for kind, form in _FORMS}
 """Layers that multiply matrices, or convolve."""
 MOVES = {"Input", "Split", "MemoryData", "Noop"}
 """Layers that compute nothing."""
-COUNTS = ("compute_nodes_by_precision", "other_nodes_by_precision", "flops_by_precision")
-"""Fields of `Executed` that a survey counts."""
 RAW = 1
 """Asks for a blob as it is, not widened to float32."""
 
@@ -41,12 +39,6 @@ class LayerOutput:
 
     bits: int
     count: int
-
-
-def as_mat(array: Array, axis: int) -> Any:
-    """Copy an array into memory of ncnn's own: a first layer may write to memory that isn't."""
-    narrow = array.astype(np.int32) if array.dtype == np.int64 else array
-    return import_ncnn().Mat(np.ascontiguousarray(narrow), axis).clone()
 
 
 def survey(net: Any, folder: Path, inputs: Arrays, takes: Sequence[End]) -> dict[str, Any]:

@@ -14,19 +14,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shootout.backends._ncnn.account import as_mat, survey
+from shootout.backends._ncnn.account import survey
 from shootout.backends._ncnn.convert import NO_AXIS, convert
-from shootout.backends._ncnn.net import (
+from shootout.backends._ncnn.session import (
     BIN,
     OPTIONS,
     PARAM,
+    NcnnSession,
+    as_mat,
     chosen_card,
     import_ncnn,
     load_net,
     settings_of,
     stores_half,
 )
-from shootout.backends._ncnn.session import NcnnSession
 from shootout.backends.common import require_device, trial
 from shootout.backends.optional import Fixture, Shipment
 from shootout.core.adapter import Built, check_options

@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shootout.backends._ncnn.net import BIN, PARAM, import_ncnn
+from shootout.backends._ncnn.session import BIN, PARAM, import_ncnn
 from shootout.core.contract import Artifact, TensorSpec
 from shootout.core.errors import NotRunKind, SkippedArm, keep_end, one_line
 from shootout.core.host.child import ending

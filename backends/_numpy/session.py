@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shootout.backends._numpy.account import corrected_operators, nodes_of, profile_operations
-from shootout.backends.common import widen
+from shootout.backends.common import precision_of, widen
 from shootout.backends.common_numpy import Product, blas_threads, counts, products_of
-from shootout.core.adapter import Built, Event, check_inputs
+from shootout.core.adapter import Built, check_inputs
 from shootout.core.contract import (
     Array,
     Arrays,
@@ -22,7 +21,7 @@ from shootout.core.contract import (
 from shootout.core.errors import NotRunKind, SkippedArm
 from shootout.core.exported.model import aligned
 from shootout.core.install import install
-from shootout.models.onnx.operations import flops_by_precision
+from shootout.models.onnx.operations import flops_by_precision, is_product
 
 if TYPE_CHECKING:
     from shootout.core.exported.model import ExportedModel
@@ -71,10 +70,6 @@ class NumpySession:
     def fetch(self, raw: Mapping[str, Array]) -> Arrays:
         """Hand out the outputs: each call made new arrays."""
         return {name: widen(array) for name, array in raw.items()}
-
-    def profile(self, call: Callable[[], object], calls: int) -> list[Event]:  # noqa: ARG002 - it watches operations
-        """Time the operations of `calls` calls."""
-        return profile_operations(self._run, self._exported.input_buffers()[0], calls)
 
     def close(self) -> None:
         """Drop the weights."""
@@ -138,3 +133,41 @@ def open_onnx(exported: ExportedModel) -> tuple[Run, Observe, int]:
         return dict(zip(names, evaluator.run(names, dict(inputs)), strict=True))
 
     return run, lambda inputs: nodes_of(evaluator, inputs), path.stat().st_size
+
+
+def nodes_of(evaluator: Any, inputs: Arrays) -> list[Product]:
+    """Return the products, by the dtype of their result, of one run of an `onnx.reference.ReferenceEvaluator`."""
+    results = evaluator.run(None, dict(inputs), intermediate=True)
+    nodes = [node for node in evaluator.proto_.graph.node if is_product(node.op_type)]
+    return [(precision_of(str(results[node.output[0]].dtype)), _node_flops(node, results)) for node in nodes]
+
+
+def _node_flops(node: Any, results: Mapping[str, Array]) -> float | None:
+    from shootout.models.onnx.onnx_graph import node_flops
+
+    shapes = [np.shape(results[name]) if name else () for name in node.input]
+    return node_flops(node, shapes, np.shape(results[node.output[0]]))
+
+
+def corrected_operators() -> list[type]:
+    """Return operators that `onnx.reference` gets wrong, for its `new_ops`. Imports onnx."""
+    from onnx.reference.ops import op_conv_transpose
+
+    class ConvTranspose(op_conv_transpose.ConvTranspose):
+        """Compute a transposed convolution group by group.
+
+        onnx 1.23 gives each group the whole bias and one output channel: most shapes fail, and the others are wrong.
+        """
+
+        op_domain = ""
+
+        def _run(self, *operands: Any, **attributes: Any) -> tuple[Array]:
+            count = attributes.pop("group", None) or 1
+            image, kernels, bias = operands if len(operands) == 3 else (*operands, None)
+            biases = [None] * count if bias is None else np.split(bias, count)
+            parts = zip(np.split(image, count, axis=1), np.split(kernels, count), biases, strict=True)
+            run: Any = super()._run
+            found = [run(*part, group=1, **attributes)[0] for part in parts]
+            return (np.concatenate(found, axis=1),)
+
+    return [ConvTranspose]

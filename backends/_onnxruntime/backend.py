@@ -22,11 +22,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shootout.backends import common_onnx
-from shootout.backends._onnxruntime import inside, providers, tensorrt
+from shootout.backends._onnxruntime import providers, tensorrt
 from shootout.backends._onnxruntime.account import (
     MODEL,
     ROUNDS_FLOATS,
     count_kernels,
+    look_inside,
     open_session,
     optimize,
     settings_of,
@@ -179,7 +180,7 @@ class OnnxRuntimeAdapter:
             )
         with tempfile.TemporaryDirectory() as place:
             source, without, _ = _write_source(built.exported, built.arm, built.folder, Path(place))
-            return inside.look_inside(built, source, without, sets, values)
+            return look_inside(built, source, without, sets, values)
 
 
 def _write_graph(exported: ExportedModel, arm: Arm, folder: Path, place: Path) -> dict[str, Any]:

@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shootout.backends import common_onnx
-from shootout.backends._openvino import inside
-from shootout.backends._openvino.account import ROUNDED, survey
-from shootout.backends._openvino.dynamic import rounding_products
+from shootout.backends._openvino.account import ROUNDED, look_inside, survey
 from shootout.backends._openvino.graph import (
     ACCELERATED,
     DEFAULT,
@@ -35,6 +33,7 @@ from shootout.backends._openvino.graph import (
     listed_precisions,
     properties_of,
     require_precision,
+    rounding_products,
     rounds_activations,
     scheme_of,
     version,
@@ -187,7 +186,7 @@ class OpenVinoAdapter:
         """
         if built.arm.target.device is not Device.CPU:
             raise SkippedArm("only OpenVINO's plugin for CPUs is read", "explain an arm on the CPU")
-        return inside.look_inside(built, sets, values)
+        return look_inside(built, sets, values)
 
 
 def _require_rounded(facts: Mapping[str, Any]) -> None:

@@ -6,10 +6,18 @@ well unless it is told not to.
 
 The plugins for CPUs, Intel's GPUs and Intel's NPUs come with the package, the drivers don't. What is said here of GPUs
 and NPUs is as OpenVINO documents it: no such device has run it yet.
+
+Products that round their activations while they run, found in oneDNN's log, the only place that names them.
+
+OpenVINO's graph shows a layer with compressed weights the same way, whether its activations stay float or are rounded
+to 8 bits on the fly. So a second process compiles the same file with the log on. Only its creation part is on: with the
+whole log some kernels fail ("could not execute a primitive", OpenVINO 2026.4).
 """
 
 from __future__ import annotations
 
+import json
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +26,7 @@ from typing import Any
 from shootout.backends import chosen_gpu
 from shootout.core.contract import INTEGERS, Arm, Device, Option, Precision
 from shootout.core.errors import SkippedArm
+from shootout.core.host.child import leave_with, run
 from shootout.core.schemes import Scheme, parse, rest_of
 
 PLUGINS: Mapping[Device, str] = {Device.CPU: "CPU", Device.XPU: "GPU", Device.NPU: "NPU"}
@@ -239,3 +248,33 @@ def _require_honored(compiled: Any, plugin: str, name: str, value: str) -> None:
     )
     if asked != got:
         raise RuntimeError(f"OpenVINO did not honor {name}={value}: it runs with {got}")
+
+
+LOG = {"ONEDNN_VERBOSE": "profile_create"}
+ROUNDED = re.compile(r"inner_product,.*src_dyn_quant_group_size:[1-9].*ic(\d+)oc(\d+)")
+TIMEOUT_S = 600
+
+
+def rounding_products(path: Path, properties: Mapping[str, str]) -> set[tuple[int, int]]:
+    """Return the sizes (inputs, outputs) of products whose activations are rounded to 8 bits at run time.
+
+    OpenVINO decides by size, and creates layers of one size once, so a size stands for all layers that have it.
+
+    Raises:
+        RuntimeError: the model can't be compiled; with the process's last words.
+    """
+    ended = run("shootout.backends._openvino.graph", [path, json.dumps(dict(properties))], TIMEOUT_S, LOG)
+    if ended.code != 0:
+        raise RuntimeError(f"OpenVINO could not compile the model a second time: {ended.how}")
+    return {(int(inputs), int(outputs)) for inputs, outputs in ROUNDED.findall(ended.said)}
+
+
+def main() -> None:
+    """Compile the file in the first argument with the properties in the second; the third is the parent."""
+    leave_with(int(sys.argv[3]))
+    core = import_openvino().Core()
+    core.compile_model(core.read_model(sys.argv[1]), DEVICE, json.loads(sys.argv[2]))
+
+
+if __name__ == "__main__":
+    main()

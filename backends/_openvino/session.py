@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shootout.backends._openvino.account import profile_nodes, read_executed
+from shootout.backends._openvino.account import read_executed
 from shootout.backends._openvino.graph import IR, compile_model, describe_devices, version
 from shootout.backends.common import is_handed_out, is_shared, precision_of, widen
-from shootout.core.adapter import Built, Event, GpuSide, check_inputs
+from shootout.core.adapter import Built, GpuSide, check_inputs
 from shootout.core.contract import Array, Arrays, Device, Executed, TensorSpec
 
 if TYPE_CHECKING:
@@ -89,11 +89,6 @@ class OpenVinoSession:
     def fetch(self, raw: OpenVinoSlot) -> Arrays:
         """Copy the outputs, since the slot's next run overwrites its tensors; large ones are handed out as they are."""
         return {name: read() for name, read in raw.reads}
-
-    def profile(self, call: Callable[[], object], calls: int) -> list[Event]:  # noqa: ARG002 - its own counters
-        """Return one call's nodes, from a model compiled once more with counters; they tell whole microseconds only."""
-        counted = compile_model(self._built.folder / IR, self._built.arm, PERF_COUNT=True)
-        return profile_nodes(counted, self._built.exported.input_buffers()[0])
 
     def close(self) -> None:
         """Drop the model and its requests."""

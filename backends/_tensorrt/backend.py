@@ -22,8 +22,17 @@ import numpy as np
 
 from shootout.backends import common_onnx, cuda_memory
 from shootout.backends._tensorrt.account import load_network
-from shootout.backends._tensorrt.engine import GRAPH, OPTIONS, EnginePlan, compile_engine
-from shootout.backends._tensorrt.library import INSTALL_FULL, INSTALL_RTX, Library, open_library, reopen
+from shootout.backends._tensorrt.engine import (
+    GRAPH,
+    INSTALL_FULL,
+    INSTALL_RTX,
+    OPTIONS,
+    EnginePlan,
+    Library,
+    compile_engine,
+    open_library,
+    reopen,
+)
 from shootout.backends._tensorrt.quantize import write_half_float8, write_int4
 from shootout.backends._tensorrt.session import Setup, TensorRtSession
 from shootout.backends.common import calibration_of, require_device, trial

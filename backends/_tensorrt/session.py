@@ -14,11 +14,11 @@ from functools import cached_property
 from typing import Any
 
 from shootout.backends._tensorrt.account import EngineLayer, Network, count_layers
-from shootout.backends._tensorrt.library import Library
+from shootout.backends._tensorrt.engine import Library
 from shootout.backends.common import widen
 from shootout.backends.cuda_memory import PINNED, Buffer, Cuda, device_name
 from shootout.backends.devices.cuda_driver import DEVICE
-from shootout.core.adapter import Event, GpuSide, check_inputs
+from shootout.core.adapter import GpuSide, check_inputs
 from shootout.core.contract import Arrays, Executed, TensorSpec
 from shootout.core.errors import NotRunKind, SkippedArm
 
@@ -198,10 +198,6 @@ class TensorRtSession:
         assert self._engine, "read before close"
         held = self._cuda.held_bytes + self._engine.weight_bytes()
         return held, held
-
-    def profile(self, call: Callable[[], object], calls: int) -> tuple[Event, ...]:  # noqa: ARG002
-        """Return nothing yet: the engine's layers are read once, and its profiler would slow every call."""
-        return ()
 
     def kernels(self) -> bytes:
         """Return what TensorRT-RTX compiled for this GPU so far; empty for the full TensorRT."""

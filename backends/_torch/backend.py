@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Collection, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shootout.backends._torch import compile, inside, quantize, training  # noqa: A004 - that is the module's name
+from shootout.backends._torch import compile, quantize, training  # noqa: A004 - that is the module's name
 from shootout.backends._torch.account import count_operations
 from shootout.backends._torch.compile import AOTI, GRAPHS, OPTIONS
 from shootout.backends._torch.inductor import require_toolchain, require_triton
@@ -38,11 +39,11 @@ from shootout.backends._torch.session import (
     session_on,
     shipped_settings,
 )
-from shootout.backends.common import trial
+from shootout.backends.common import precision_of, trial
 from shootout.backends.cuda_memory import COPIES
-from shootout.backends.optional import Fixture, Gemm, Gemms, Inside, Shipment
+from shootout.backends.optional import Fixture, Gemm, Gemms, Inside, RanNode, Shipment
 from shootout.core.adapter import Built, check_options
-from shootout.core.contract import SCALED, Arm, Arrays, Artifact, Availability, Capabilities, Device, Precision
+from shootout.core.contract import SCALED, Arm, Array, Arrays, Artifact, Availability, Capabilities, Device, Precision
 from shootout.core.errors import SkippedArm
 
 if TYPE_CHECKING:
@@ -147,14 +148,103 @@ class TorchEagerAdapter:
         return session_on(module, arm, built.exported, account)
 
     def look_inside(self, built: Built, sets: Sequence[Arrays], values: Collection[str]) -> Inside:  # noqa: ARG002
-        """Run the module with its parts watched, and profile some calls; modules know no values of a graph.
+        """Run the module with its parts watched; modules know no values of a graph.
 
         Raises:
             SkippedArm: it ran on a GPU.
         """
         if built.arm.target.device is not Device.CPU:
             raise SkippedArm("torch is read on the CPU only", "explain an arm on the CPU")
-        return inside.look_inside(built, sets)
+        return _look_inside(built, sets)
+
+
+def _look_inside(built: Built, sets: Sequence[Arrays]) -> Inside:
+    """Run the input sets with every module or operation watched.
+
+    A module shows its result by a hook. A user's file comes as one graph without modules: each of its operations shows
+    its result, and none has a name that the file knows.
+    """
+    import torch
+
+    arm = built.arm
+    configure(arm)
+    quantized = arm.target.precision in SCALED
+    module = quantize.load_module(built.exported, built.folder) if quantized else module_of(built.exported, arm)
+    seen, outputs = list[dict[str, Array]](), list[Arrays]()
+    is_graph = isinstance(module, torch.fx.GraphModule)
+    run, close = (_watch_graph if is_graph else _watch_modules)(module, seen)
+    session = session_on(run, arm, built.exported, lambda _: {})
+    for one in sets:
+        seen.append({})
+        outputs.append(dict(session.fetch(session.execute(session.stage(one, 0)))))
+    session.close()
+    close()
+    names = [name for name in seen[0] if all(name in one for one in seen)]
+    return Inside(
+        tensors={name: tuple(one[name] for one in seen) for name in names},
+        names="lost" if is_graph else "modules",
+        outputs=tuple(outputs),
+        nodes=() if is_graph else tuple(_list_layers(module, arm)),
+    )
+
+
+def _list_layers(module: torch.nn.Module, arm: Arm) -> Iterator[RanNode]:
+    """Yield each module with a weight and what it computes in, without a time."""
+    import torch
+
+    for name, part in module.named_modules():
+        if (weight := getattr(part, "weight", None)) is not None:
+            scaled = type(weight) not in (torch.nn.Parameter, torch.Tensor)
+            precision = arm.target.precision.value if scaled else precision_of(str(weight.dtype).removeprefix("torch."))
+            yield RanNode(kind=type(part).__name__, ns=None, names=(name, f"{name}.weight"), precision=precision)
+
+
+def _watch_modules(
+    module: torch.nn.Module, seen: list[dict[str, Array]]
+) -> tuple[Callable[..., Any], Callable[[], None]]:
+    """Keep each module's result in the last of `seen`, unless it is called several times; return what undoes that."""
+    counts = Counter[tuple[int, str]]()
+
+    def keep(name: str) -> Callable[..., None]:
+        def hook(_: Any, __: Any, result: Any) -> None:
+            counts[len(seen), name] += 1
+            if counts[len(seen), name] > 1:
+                seen[-1].pop(name, None)
+            elif (array := _as_array(result)) is not None:
+                seen[-1][name] = array
+
+        return hook
+
+    handles = [part.register_forward_hook(keep(name)) for name, part in module.named_modules() if name]
+
+    def close() -> None:
+        for handle in handles:
+            handle.remove()
+
+    return module, close
+
+
+def _watch_graph(module: Any, seen: list[dict[str, Array]]) -> tuple[Callable[..., Any], Callable[[], None]]:
+    """Run a graph operation by operation, and keep each result in the last of `seen`."""
+    import torch
+
+    class Watcher(torch.fx.Interpreter):
+        def run_node(self, n: Any) -> Any:
+            result = super().run_node(n)
+            if n.op == "call_function" and (array := _as_array(result)) is not None:
+                seen[-1][n.name] = array
+            return result
+
+    return Watcher(module).run, lambda: None
+
+
+def _as_array(result: Any) -> Array | None:
+    import torch
+
+    if not isinstance(result, torch.Tensor) or not result.is_floating_point():
+        return None
+    array: Array = result.detach().float().cpu().numpy().copy()
+    return array
 
 
 class TorchCompileAdapter:

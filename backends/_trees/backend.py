@@ -9,37 +9,36 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shootout.backends._trees.fixture import LIGHTGBM, SKLEARN, XGBOOST
-from shootout.backends._trees.session import TreesSession
 from shootout.backends.common import require_device, trial
-from shootout.core.adapter import Built, check_options
-from shootout.core.contract import Arm, Array, Artifact, Availability, Capabilities, Device, Precision
+from shootout.backends.optional import Fixture
+from shootout.core.adapter import Built, check_inputs, check_options
+from shootout.core.contract import Arm, Array, Arrays, Artifact, Availability, Capabilities, Device, Executed, Precision
+from shootout.models.native.trees import open_native
 
 if TYPE_CHECKING:
     from shootout.core.exported.model import ExportedModel
 
+SUMS_IN = {Artifact.SKLEARN: "fp64", Artifact.LIGHTGBM: "fp64", Artifact.XGBOOST: "fp32"}
+"""The precision in which each library adds the leaves of its trees."""
+ROWS, FEATURES, TREES = 200, 6, 5
+"""Size of the small models with which the conformance suite drives the libraries."""
+
 
 class TreesAdapter:
-    """One of the three libraries on the CPU."""
+    """One of the three libraries on the CPU, by the kind of file that is its own."""
 
-    artifact: Artifact
-
-    @property
-    def name(self) -> str:
-        """Return the library's name, which is the backend's too."""
-        return str(self.artifact)
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """Return what it can: its own files in FP32."""
-        return Capabilities(consumes=(self.artifact,), targets=frozenset({(Device.CPU, Precision.FP32)}))
+    def __init__(self, artifact: Artifact) -> None:
+        self.artifact, self.name = artifact, str(artifact)
+        self.capabilities = Capabilities(consumes=(artifact,), targets=frozenset({(Device.CPU, Precision.FP32)}))
+        self.fixture = Fixture(write_model=_WRITES[artifact], parameters={})
 
     def probe(self, device: Device) -> Availability:
-        """Fit a model on four rows, and ask it about one."""
+        """Fit a small model, and run it on one row."""
         return trial("trees", lambda: self._try(device))
 
     def build(self, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
@@ -58,54 +57,111 @@ class TreesAdapter:
     def _try(self, device: Device) -> str:
         require_device(device, (Device.CPU,))
         module = import_module(self.name)
-        x, y = np.array([[0.0], [1.0]], np.float32), np.array([0.0, 1.0])
-        found = np.asarray(_FITS[self.artifact](x, y))
-        if found.shape != y.shape or not np.isfinite(found).all():
-            raise ArithmeticError(f"a tree of two rows gave {found}")
+        with TemporaryDirectory() as folder:
+            found = open_native(self.artifact, _WRITES[self.artifact](Path(folder)), 1).predict(_make_rows()[0][:1])
+        if not np.isfinite(found).all():
+            raise ArithmeticError(f"a small model gave {found}")
         return str(module.__version__)
 
 
-class SklearnAdapter(TreesAdapter):
-    """scikit-learn on a .joblib or .pkl file."""
-
-    artifact = Artifact.SKLEARN
-    fixture = SKLEARN
+def sklearn() -> TreesAdapter:
+    """Return scikit-learn's adapter, for a .joblib or .pkl file."""
+    return TreesAdapter(Artifact.SKLEARN)
 
 
-class LightGbmAdapter(TreesAdapter):
-    """LightGBM on a .txt file."""
-
-    artifact = Artifact.LIGHTGBM
-    fixture = LIGHTGBM
+def lightgbm() -> TreesAdapter:
+    """Return LightGBM's adapter, for a .txt file."""
+    return TreesAdapter(Artifact.LIGHTGBM)
 
 
-class XgboostAdapter(TreesAdapter):
-    """XGBoost on a .ubj or .json file."""
-
-    artifact = Artifact.XGBOOST
-    fixture = XGBOOST
+def xgboost() -> TreesAdapter:
+    """Return XGBoost's adapter, for a .ubj or .json file."""
+    return TreesAdapter(Artifact.XGBOOST)
 
 
-def _fit_sklearn(x: Array, y: Array) -> Any:
-    from sklearn.tree import DecisionTreeRegressor
+class TreesSession:
+    """A loaded model."""
 
-    return DecisionTreeRegressor().fit(x, y).predict(x)
+    gpu = None
+
+    def __init__(self, built: Built, artifact: Artifact) -> None:
+        self._inputs, self._outputs, self._artifact = built.exported.inputs, built.exported.outputs, artifact
+        self._path = built.exported.path(artifact)
+        native = open_native(artifact, self._path, built.arm.threads)
+        self._trees, self._predict = native.trees, native.predict
+
+    @property
+    def executed(self) -> Executed:
+        """Tell the library and its trees; none of the three tells how many threads it uses."""
+        return Executed(
+            library=str(self._artifact),
+            version=str(import_module(self._artifact).__version__),
+            device="cpu",
+            threads=None,
+            compute_nodes_by_precision={},
+            other_nodes_by_precision={SUMS_IN[self._artifact]: self._trees} if self._trees else {},
+            artifact_bytes=self._path.stat().st_size,
+        )
+
+    def stage(self, inputs: Arrays, slot: int) -> Array:  # noqa: ARG002 - host memory needs no slot
+        """Check the input and hand it on."""
+        check_inputs(self._inputs, inputs)
+        return inputs[self._inputs[0].name]
+
+    def execute(self, staged: Array) -> Array:
+        """Run the model; it is done on return."""
+        return self._predict(staged)
+
+    def synchronize(self) -> None:
+        """Do nothing: nothing is pending."""
+
+    def fetch(self, raw: Array) -> Arrays:
+        """Return the output in float32; each call made a new array."""
+        return {self._outputs[0].name: raw.astype(np.float32, copy=False)}
+
+    def close(self) -> None:
+        """Drop the model."""
+        self.__dict__.pop("_predict", None)
 
 
-def _fit_lightgbm(x: Array, y: Array) -> Any:
+def _make_rows() -> tuple[Array, Array]:
+    """Return seeded rows, and three classes that two features decide."""
+    x = np.random.default_rng(0).standard_normal((ROWS, FEATURES)).astype(np.float32)
+    return x, (x[:, 0] > 0).astype(int) + (x[:, 1] > 0)
+
+
+def write_sklearn(folder: Path) -> Path:
+    """Write a forest."""
+    import joblib
+    from sklearn.ensemble import RandomForestClassifier
+
+    path = folder / "forest.joblib"
+    joblib.dump(RandomForestClassifier(TREES, random_state=0).fit(*_make_rows()), path)
+    return path
+
+
+def write_lightgbm(folder: Path) -> Path:
+    """Write a booster of LightGBM's."""
     import lightgbm
 
-    return lightgbm.train({"verbosity": -1, "num_threads": 1}, lightgbm.Dataset(x, y), 1).predict(x)
+    asked: dict[str, Any] = {"objective": "multiclass", "num_class": 3, "verbosity": -1, "seed": 0, "num_threads": 1}
+    path = folder / "boosted.txt"
+    lightgbm.train(asked, lightgbm.Dataset(*_make_rows()), TREES).save_model(path)
+    return path
 
 
-def _fit_xgboost(x: Array, y: Array) -> Any:
+def write_xgboost(folder: Path) -> Path:
+    """Write a booster of XGBoost's."""
     import xgboost
 
-    return xgboost.train({"nthread": 1}, xgboost.DMatrix(x, y), 1).inplace_predict(x)
+    asked = {"objective": "multi:softprob", "num_class": 3, "seed": 0, "nthread": 1}
+    path = folder / "boosted.ubj"
+    xgboost.train(asked, xgboost.DMatrix(*_make_rows()), TREES).save_model(path)
+    return path
 
 
-_FITS: dict[Artifact, Callable[[Array, Array], Any]] = {
-    Artifact.SKLEARN: _fit_sklearn,
-    Artifact.LIGHTGBM: _fit_lightgbm,
-    Artifact.XGBOOST: _fit_xgboost,
+_WRITES: dict[Artifact, Callable[[Path], Path]] = {
+    Artifact.SKLEARN: write_sklearn,
+    Artifact.LIGHTGBM: write_lightgbm,
+    Artifact.XGBOOST: write_xgboost,
 }

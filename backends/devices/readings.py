@@ -13,7 +13,7 @@ from functools import partial
 from statistics import fmean, median
 from typing import Any, TypeVar
 
-from shootout.backends.devices.nvml import UsedGpu, compute_growth
+from shootout.backends.devices.cuda import UsedGpu, compute_growth
 from shootout.core import clock
 from shootout.core.adapter import GpuSide, Session
 from shootout.core.constants import LEAD_IN_CALLS, LEAD_IN_NS

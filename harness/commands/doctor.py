@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from shootout.apps.ceilings.measure import obtain_ceilings, read_ceilings
 from shootout.apps.ceilings.screen import render_ceilings
 from shootout.backends import chosen_gpu
-from shootout.backends.devices import cuda_driver, nvml
-from shootout.backends.devices.cuda import Cuda
+from shootout.backends.devices import cuda_driver
+from shootout.backends.devices.cuda import Cuda, find_nvml
 from shootout.commands.machine_lock import machine_lock, machine_lock_holder
 from shootout.commands.output import print_answer, show_progress
 from shootout.commands.passed_on import pass_on
@@ -297,7 +297,7 @@ def process_limits() -> dict[str, int]:
 
 
 def _gpu_advice(facts: Mapping[str, Any]) -> tuple[str, ...]:
-    seen = nvml.find_nvml() is not None
+    seen = find_nvml() is not None
     return gpu_advice(facts["gpus"], Cuda().state(), cuda=facts["cuda_driver"], nvml=seen)
 
 
@@ -374,7 +374,7 @@ def gpu_advice(gpus: Sequence[Mapping[str, Any]], state: GpuState, *, cuda: str 
     """Return what the GPU's settings mean for a run, one line each; empty on a machine without an NVIDIA driver.
 
     Args:
-        gpus: `nvml.gpu_facts()`.
+        gpus: `cuda.gpu_facts()`.
         state: of the one in use, while nothing of ours runs.
         cuda: the newest CUDA that the driver knows; None without a driver.
         nvml: whether the package nvidia-ml-py is installed.

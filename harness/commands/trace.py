@@ -8,8 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shootout.apps.trace import Looked, check_profile, read_profile
-from shootout.backends import trace_events
+from shootout.apps.trace import Looked, check_profile, document, read_profile, shares
 from shootout.core import backends
 from shootout.core.adapter import Built, Event
 from shootout.core.clock import Deadline
@@ -81,9 +80,7 @@ def _trace_arm(
             return f"{built.arm.label}: no trace: --max-time was over"
         return f"{built.arm.label}: no trace: {error}"
     tracks = {"the harness's steps": _draw_calls(looked), "its own profiler": looked.events}
-    path.write_text(
-        json.dumps(trace_events.document(built.arm.label, {k: v for k, v in tracks.items() if v})), encoding="utf-8"
-    )
+    path.write_text(json.dumps(document(built.arm.label, {k: v for k, v in tracks.items() if v})), encoding="utf-8")
     return "\n".join([f"{built.arm.label}: {_steps_text(looked)}", *_profile_text(looked), f"  {TRACES}/{path.name}"])
 
 
@@ -114,10 +111,10 @@ def _profile_text(looked: Looked) -> list[str]:
     """Return what the backend's own profiler adds, by name."""
     if looked.fault:
         return [f"  its profiler broke: {looked.fault}"]
-    shares = trace_events.shares(looked.events)
-    if not (total := sum(share.us for share in shares)):
+    operations = shares(looked.events)
+    if not (total := sum(share.us for share in operations)):
         return ["  it has no profiler of its own that tells more"]
-    worth = [share for share in shares if share.us >= TELLING * total][:MOST_LINES]
+    worth = [share for share in operations if share.us >= TELLING * total][:MOST_LINES]
     rest = total - sum(share.us for share in worth)
     lines = [f"    {share.us / total:4.0%} {share.name} ({share.count} times)" for share in worth]
     other = [f"    {rest / total:4.0%} all else"] if rest > TELLING * total else []

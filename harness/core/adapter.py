@@ -87,14 +87,6 @@ class Session(Protocol):
         At most once for each `execute`: it may hand out the memory that was written, and take other for the next one.
         """
 
-    def profile(self, call: Callable[[], object], calls: int) -> Sequence[Event]:
-        """Return what the runtime's own profiler sees of some calls; empty without a profiler.
-
-        Args:
-            call: makes one call, from staging to fetching; not used by a profiler that needs a session of its own.
-            calls: how many to profile.
-        """
-
     def close(self) -> None:
         """Free everything. Calling it twice is harmless."""
 

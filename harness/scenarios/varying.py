@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 import numpy as np
 
 from shootout.core import clock
-from shootout.core.adapter import Built, Event, GpuSide, Runner, Session, check_inputs
+from shootout.core.adapter import Built, GpuSide, Runner, Session, check_inputs
 from shootout.core.constants import LEAD_IN_NS, TAIL_S
 from shootout.core.contract import Arm, Array, Arrays, Capabilities, Executed, NotRun
 from shootout.core.exported.model import ExportedModel, aligned
@@ -323,10 +323,6 @@ class VaryingSession:
         session, outputs = raw
         return session.fetch(outputs)
 
-    def profile(self, call: Any, calls: int) -> Sequence[Event]:
-        """Return what the runtime's profiler sees of calls of the largest size."""
-        return self._sessions[-1].profile(call, calls)
-
     def close(self) -> None:
         """Free all sessions."""
         for session in (*self._sessions, *self._loaded.values()):
@@ -393,10 +389,6 @@ class PaddedSession:
     def fetch(self, raw: Any) -> Arrays:
         """Fetch the outputs and cut them back to the size of the inputs."""
         return {name: array[self._cuts[name]] for name, array in self._session.fetch(raw).items()}
-
-    def profile(self, call: Any, calls: int) -> Sequence[Event]:
-        """Return what the runtime's profiler sees of the larger session."""
-        return self._session.profile(call, calls)
 
     def close(self) -> None:
         """Leave the larger session to `VaryingSession`, which closes it."""

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper, save
 
-from shootout.backends._numpy.account import nodes_of
+from shootout.backends._numpy.session import nodes_of
 from shootout.backends._onnxruntime import account as onnxruntime_account
 from shootout.backends.common_numpy import blas_threads, counts, products_of
 from shootout.core import backends

@@ -18,7 +18,7 @@ def arm(backend: str, threads: int) -> Arm:
 
 @pytest.mark.parametrize(("threads", "said"), [(0, None), (2, 2)])
 def test_ncnn_is_told_none(threads: int, said: int | None):
-    from shootout.backends._ncnn.net import settings_of
+    from shootout.backends._ncnn.session import settings_of
 
     assert settings_of(arm("ncnn", threads)).get("num_threads") == said
 

@@ -22,7 +22,7 @@ from support.gpus.fake_torch import KERNEL_MS
 from shootout.backends._onnxruntime.account import ENGINES
 from shootout.backends._onnxruntime.backend import OnnxRuntimeAdapter
 from shootout.backends._tensorrt.account import Network
-from shootout.backends._tensorrt.library import Library
+from shootout.backends._tensorrt.engine import Library
 from shootout.backends._tensorrt.session import Setup, TensorRtSession
 from shootout.backends._torch import session as torch_session
 from shootout.core.adapter import Built

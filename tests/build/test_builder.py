@@ -110,7 +110,7 @@ def test_a_build_of_another_precision_than_its_label_is_out_each_time(tmp_path: 
 
 def test_other_code_of_the_adapter_makes_another_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     maker, own = Maker(), builder._code_of(Target(backend="numpy"))
-    assert {"account.py", "backend.py", "adapter.py", "common_numpy.py"} <= {file.name for file in own}
+    assert {"session.py", "backend.py", "adapter.py", "common_numpy.py"} <= {file.name for file in own}
     assert {"qdq.py", "ort.py"} <= {file.name for file in own}, "quantizers decide artifacts too"
     later = {file.name for file in builder._code_of(Target(backend="onnxruntime"))}
     assert not later & {"shipping.py", "servers.py", "load.txt"}, "they come after a build"

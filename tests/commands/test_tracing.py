@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,10 +13,9 @@ import pytest
 from support.console import deaf_here, environment, spin_study
 from support.exports import obtain
 
+from shootout.apps import trace as trace_events
 from shootout.apps.trace import PROFILED, Looked, read_profile
-from shootout.backends import trace_events
 from shootout.backends._jax.account import profile_calls
-from shootout.backends._numpy.account import profile_operations
 from shootout.commands import trace
 from shootout.core import clock
 from shootout.core.adapter import Built, Event
@@ -30,13 +28,11 @@ from shootout.core.worker.process import WorkerProcess
 
 STEPS = ["stage", "execute", "synchronize", "fetch"]
 PRODUCTS = {
-    "numpy": "matmul",
     "torch-eager": "aten::mm",
     "torchscript": "aten::mm",
     "torch-compile": "aten::mm",
     "jax-jit": "fusion",
     "onnxruntime": "Gemm",
-    "openvino": "FullyConnected",
 }
 LAYERS = 4
 
@@ -102,14 +98,6 @@ def test_every_backend_shows_its_products(backends: tuple[str, ...], exported: E
             assert len(products) >= LAYERS
 
 
-def test_numpy_arrays_in_a_list_go_on_telling():
-    def run(inputs: Mapping[str, Any]) -> Any:
-        return [part + 1.0 for part in np.split(inputs["x"], 2)]
-
-    found = profile_operations(run, {"x": np.ones(4)}, 1)
-    assert [event["name"] for event in found] == ["split", "add", "add"]
-
-
 def test_jax_tells_of_the_calls_asked_for_and_no_other():
     jax = pytest.importorskip("jax")
     product, ones = jax.jit(lambda x: x @ x), np.ones((8, 8), np.float32)
@@ -118,8 +106,8 @@ def test_jax_tells_of_the_calls_asked_for_and_no_other():
     assert [count for name, count in shares.items() if name.endswith("ExecuteHelperOnSingleDevice")] == [3]
 
 
-class Broken:
-    """A session whose profiler raises, or that has none."""
+class Plain:
+    """A session without a profiler."""
 
     def stage(self, inputs: Any, slot: int) -> Any:
         return inputs
@@ -133,11 +121,8 @@ class Broken:
     def fetch(self, raw: Any) -> Any:
         return raw
 
-    def profile(self, call: Any, calls: int) -> list[Event]:
-        return []
 
-
-class Profiled(Broken):
+class Profiled(Plain):
     def __init__(self) -> None:
         self.calls: list[int] = []
 
@@ -155,7 +140,7 @@ def test_a_profiler_that_breaks_leaves_the_steps():
 
 
 def test_a_session_may_have_no_profiler():
-    session: Any = Broken()
+    session: Any = Plain()
     assert read_profile(session, [{}], 1).fault == ""
 
 

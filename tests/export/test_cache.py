@@ -21,7 +21,7 @@ from support.exports import obtain
 from support.onnx_made import linear
 
 import shootout
-from shootout.backends._trees.fixture import write_sklearn
+from shootout.backends._trees.backend import write_sklearn
 from shootout.backends.common_torch import architecture
 from shootout.core.errors import ModelError, UsageError
 from shootout.core.exported import client, request

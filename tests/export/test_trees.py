@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shootout.backends._trees.fixture import write_lightgbm, write_sklearn, write_xgboost
+from shootout.backends._trees.backend import write_lightgbm, write_sklearn, write_xgboost
 from shootout.commands import selection
 from shootout.core.constants import CONVERTED
 from shootout.core.contract import Arm, Array, Artifact, Precision, Target, TensorSpec

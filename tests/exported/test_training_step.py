@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from support.words import chosen
 
-from shootout.backends._jax.training import momenta_of
+from shootout.backends._jax.session import momenta_of
 from shootout.core.adapter import RATE, TARGET
 from shootout.core.constants import USEFUL_BOUND
 from shootout.core.contract import Array, Arrays, Precision, Target

@@ -17,7 +17,7 @@ import pytest
 from support.gpus.fake_nvidia import H200_BYTES, IDS, FakeDriver, FakeNvml, install
 
 from shootout.backends import common
-from shootout.backends.devices import cpu, nvml
+from shootout.backends.devices import cpu, cuda
 from shootout.core.backends import shipped
 from shootout.core.host import environment, placement
 from shootout.tell import this_machine
@@ -185,7 +185,7 @@ def test_turbo_of_each_driver(tmp_path: Path, files: dict[str, str], turbo: bool
 
 def test_a_gpu_is_described_by_its_driver(monkeypatch: pytest.MonkeyPatch):
     install(monkeypatch, FakeDriver(), FakeNvml())
-    assert nvml.gpu_facts() == [
+    assert cuda.gpu_facts() == [
         {
             "index": 0,
             "visible": True,
@@ -208,14 +208,14 @@ def test_a_gpu_is_described_by_its_driver(monkeypatch: pytest.MonkeyPatch):
 def test_what_a_gpu_does_not_tell_is_none(monkeypatch: pytest.MonkeyPatch):
     broken = ["nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetComputeMode"]
     install(monkeypatch, FakeDriver(), FakeNvml([*broken, "nvmlDeviceGetEccMode"]))
-    (gpu,) = nvml.gpu_facts()
+    (gpu,) = cuda.gpu_facts()
     assert (gpu["power_limit_w"], gpu["memory_bytes"], gpu["compute_mode"], gpu["ecc"]) == (None,) * 4
     assert gpu["name"] == "NVIDIA H200"
 
 
 def test_of_several_gpus_the_one_in_use_is_marked_and_none_is_named(monkeypatch: pytest.MonkeyPatch):
     install(monkeypatch, FakeDriver(shown=[IDS[1]]), FakeNvml(gpus=IDS))
-    facts = nvml.gpu_facts()
+    facts = cuda.gpu_facts()
     assert [(gpu["visible"], gpu["l2_bytes"]) for gpu in facts] == [(False, None), (True, 50 * 2**20)]
     assert not any(str(one) in str(facts) for one in IDS)
 
@@ -223,12 +223,12 @@ def test_of_several_gpus_the_one_in_use_is_marked_and_none_is_named(monkeypatch:
 @pytest.mark.parametrize("broken", ["nvmlInit", "nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex"])
 def test_without_a_driver_there_are_no_gpus(monkeypatch: pytest.MonkeyPatch, broken: str):
     install(monkeypatch, None, FakeNvml([broken]))
-    assert nvml.gpu_facts() == []
+    assert cuda.gpu_facts() == []
 
 
 def test_without_the_package_there_are_no_gpus(monkeypatch: pytest.MonkeyPatch):
     install(monkeypatch, FakeDriver(), None)
-    assert nvml.gpu_facts() == []
+    assert cuda.gpu_facts() == []
 
 
 def test_the_driver_s_cuda_is_a_fact_and_none_without_a_driver(monkeypatch: pytest.MonkeyPatch):

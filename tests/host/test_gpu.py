@@ -13,9 +13,8 @@ from support.gpus.fake_nvidia import H200_BYTES, IDS, FakeDriver, FakeNvml, inst
 
 from shootout.backends import chosen_gpu
 from shootout.backends.common import require_device
-from shootout.backends.devices import cuda_driver, nvml
-from shootout.backends.devices.nvml import UsedGpu
-from shootout.backends.gpu_errors import explain_error
+from shootout.backends.devices import cuda, cuda_driver
+from shootout.backends.devices.cuda import UsedGpu, explain_error
 from shootout.core.contract import Device
 from shootout.core.errors import SkippedArm, Unavailable, UsageError
 from shootout.core.host import environment
@@ -188,7 +187,7 @@ class TestWhatItTells:
 
     def test_the_power_limit_is_told_and_is_no_throttling(self, monkeypatch: pytest.MonkeyPatch):
         told = FakeNvml()
-        told.answers["nvmlDeviceGetCurrentClocksEventReasons"] = nvml.POWER_CAP
+        told.answers["nvmlDeviceGetCurrentClocksEventReasons"] = cuda.POWER_CAP
         card = opened(monkeypatch, told)
         assert card.state() == GpuState(sm_clock_mhz=1755, power_capped=True)
 
@@ -278,7 +277,7 @@ class TestWhatItTells:
     ],
 )
 def test_only_harmful_reasons_count(mask: int, names: tuple[str, ...]):
-    assert nvml.harmful(mask) == names
+    assert cuda.harmful(mask) == names
 
 
 def test_no_record_names_a_gpu():
@@ -300,7 +299,7 @@ def test_the_real_package_has_every_function_that_is_asked():
     import pynvml
 
     assert [name for name in ASKED if not callable(getattr(pynvml, name, None))] == []
-    assert (pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_MEM) == (nvml.NVML_SM_CLOCK, nvml.NVML_MEMORY_CLOCK)
+    assert (pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_MEM) == (cuda.NVML_SM_CLOCK, cuda.NVML_MEMORY_CLOCK)
     assert issubclass(pynvml.NVMLError, Exception)
 
 
@@ -312,7 +311,7 @@ def test_the_reasons_have_the_real_package_s_numbers():
     }
     real = {bit: name.partition("Reason")[2].lower() for bit, name in names.items()}
     assert real.pop(0x4) == "swpowercap"
-    assert real == {bit: name.replace("_", "") for bit, name in nvml.HARMFUL.items()}
+    assert real == {bit: name.replace("_", "") for bit, name in cuda.HARMFUL.items()}
 
 
 def test_a_gpu_is_shared_where_mps_has_its_pipes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

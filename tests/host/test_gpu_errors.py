@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 from support.gpus.fake_nvidia import FakeDriver, FakeNvml, install
 
-from shootout.backends import gpu_errors
 from shootout.backends.common import trial
-from shootout.backends.gpu_errors import explain_error
+from shootout.backends.devices import cuda
+from shootout.backends.devices.cuda import explain_error
 
 
 class OutOfMemoryError(RuntimeError):
@@ -81,7 +81,7 @@ OLD = [
 @pytest.mark.parametrize("said", OLD)
 def test_a_driver_older_than_the_library_names_both_versions_and_the_fix(monkeypatch: pytest.MonkeyPatch, said: str):
     install(monkeypatch, FakeDriver(version=12_040), None)
-    monkeypatch.setattr(gpu_errors, "built_for", lambda: "13.0")
+    monkeypatch.setattr(cuda, "built_for", lambda: "13.0")
     assert explain_error(RuntimeError(said)) == (
         "the NVIDIA driver knows CUDA 12.4 at most, the library needs CUDA 13.0: update the NVIDIA driver"
         " (nvidia.com/drivers), or install the library's build for CUDA 12"
@@ -90,7 +90,7 @@ def test_a_driver_older_than_the_library_names_both_versions_and_the_fix(monkeyp
 
 def test_a_probe_that_meets_an_old_driver_gives_its_fix_and_no_reinstallation(monkeypatch: pytest.MonkeyPatch):
     install(monkeypatch, FakeDriver(version=12_040), None)
-    monkeypatch.setattr(gpu_errors, "built_for", lambda: None)
+    monkeypatch.setattr(cuda, "built_for", lambda: None)
 
     def session() -> str:
         raise RuntimeError(OLD[0])
@@ -107,17 +107,17 @@ def test_what_a_library_was_built_for(monkeypatch: pytest.MonkeyPatch):
 
     def installed(name: str) -> str:
         if name not in versions:
-            raise gpu_errors.metadata.PackageNotFoundError(name)
+            raise cuda.metadata.PackageNotFoundError(name)
         return versions[name]
 
-    monkeypatch.setattr(gpu_errors.metadata, "version", installed)
-    assert gpu_errors.built_for() == "13.0"
+    monkeypatch.setattr(cuda.metadata, "version", installed)
+    assert cuda.built_for() == "13.0"
     del versions["nvidia-cuda-runtime"]
-    assert gpu_errors.built_for() == "12.8"
+    assert cuda.built_for() == "12.8"
     versions.clear()
-    assert gpu_errors.built_for() is None
+    assert cuda.built_for() is None
     torch = SimpleNamespace(version=SimpleNamespace(cuda="12.6"))
     monkeypatch.setitem(sys.modules, "torch", torch)  # type: ignore[arg-type]
-    assert gpu_errors.built_for() == "12.6"
+    assert cuda.built_for() == "12.6"
     torch.version.cuda = None  # torch without CUDA says nothing about the others
-    assert gpu_errors.built_for() is None
+    assert cuda.built_for() is None

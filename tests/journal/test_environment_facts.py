@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from shootout.backends.devices import nvml
+from shootout.backends.devices import cuda
 from shootout.backends.devices.cpu import cpu_facts
 from shootout.core.journal.records import ENVIRONMENT, GPU
 from shootout.tell import this_machine
@@ -30,5 +30,5 @@ def test_every_fact_of_a_machine_is_typed_in_its_journal():
 
 def test_every_fact_of_a_gpu_is_typed():
     silent = SimpleNamespace(NVMLError=OSError, NVMLLibraryMismatchError=OSError)
-    told = nvml._describe_gpu(silent, 0, None, visible=False)
+    told = cuda._describe_gpu(silent, 0, None, visible=False)
     assert sorted(told.keys() - GPU.model_fields.keys()) == []

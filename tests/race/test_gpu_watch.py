@@ -11,14 +11,14 @@ from support.races import planted
 from support.races.fakes import FakeWatch
 from support.races.planted import ByBatch, on_stage
 
-from shootout.backends.devices.nvml import UsedGpu
+from shootout.backends.devices.cuda import UsedGpu
 from shootout.core.host.noise import NoiseMeter
 
 
 @pytest.fixture
 def stage(monkeypatch: pytest.MonkeyPatch) -> list[ByBatch]:
     monkeypatch.setitem(planted.LINES, "torch-eager", (1e5, 10.0))
-    monkeypatch.setattr("shootout.backends.devices.nvml.UsedGpu.open", lambda: UsedGpu(None, None, None))
+    monkeypatch.setattr("shootout.backends.devices.cuda.UsedGpu.open", lambda: UsedGpu(None, None, None))
     return on_stage(monkeypatch)
 
 
@@ -30,7 +30,7 @@ def test_a_run_watches_the_gpu_where_an_arm_is_on_it(
     stage: list[ByBatch], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     card = SimpleNamespace(processes=lambda: 3, evidence=lambda: ("GPU clock",))
-    monkeypatch.setattr("shootout.backends.devices.nvml.UsedGpu.open", lambda: card)
+    monkeypatch.setattr("shootout.backends.devices.cuda.UsedGpu.open", lambda: card)
     meters: list[Any] = []
 
     def watch(*cpus: Any, **given: Any) -> FakeWatch:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +14,7 @@ import numpy as np
 import psutil
 
 from shootout.backends.common import require_device, trial
-from shootout.backends.trace_events import in_a_row
-from shootout.core.adapter import Built, Event, check_inputs, check_options
+from shootout.core.adapter import Built, check_inputs, check_options
 from shootout.core.contract import Arm, Arrays, Artifact, Availability, Capabilities, Device, Executed, Precision
 from shootout.core.errors import NotRunKind, SkippedArm, one_line
 from shootout.models.onnx.operations import flops_by_precision, is_product
@@ -104,13 +103,6 @@ class TractSession:
     def fetch(self, raw: list[Any]) -> Arrays:
         """Copy the outputs."""
         return {spec.name: one.to_numpy() for spec, one in zip(self._exported.outputs, raw, strict=True)}
-
-    def profile(self, call: Callable[[], object], calls: int) -> tuple[Event, ...]:
-        """Return what tract's own profiler says of each node: the mean of as many calls as it makes."""
-        nodes = self._nodes(self.stage(self._exported.input_buffers()[0], 0))
-        return tuple(
-            in_a_row([(node["op_name"], 1e6 * node.get("secs_per_iter", 0)) for node in nodes], 0, track="tract")
-        )
 
     def close(self) -> None:
         """Drop the model."""

@@ -6,10 +6,17 @@ from typing import Any
 
 import pytest
 
-from shootout.backends._executorch import account, runtime
-from shootout.backends._executorch.account import _count_flops, _label_in_file, label_of, labels_of
+from shootout.backends._executorch import account
+from shootout.backends._executorch.account import (
+    MethodStep,
+    Operand,
+    _count_flops,
+    _label_in_file,
+    label_of,
+    labels_of,
+    steps_of,
+)
 from shootout.backends._executorch.backend import TINY
-from shootout.backends._executorch.runtime import MethodStep, Operand, steps_of
 
 
 def step(name: str, *operands: tuple[str, tuple[int, ...]], is_delegated: bool = True) -> MethodStep:
@@ -32,8 +39,8 @@ def test_operators_that_call_their_tensors_otherwise_have_them_too(monkeypatch: 
         "xvalues": [{"xvalue_union": one} for one in tensors],
         "xnodes": [{"xnode_union_type": name, "xnode_union": node} for name, node in nodes.items()],
     }
-    monkeypatch.setattr(runtime, "read_flatbuffer", lambda *_: graph)
-    attention, pooling = runtime._xnn_steps(bytes(runtime.XNN_HEADER.size))
+    monkeypatch.setattr(account, "read_flatbuffer", lambda *_: graph)
+    attention, pooling = account._xnn_steps(bytes(account.XNN_HEADER.size))
     assert [one.shape[0] for one in attention.operands] == [0, 1, 2, 3]
     assert [one.shape[0] for one in pooling.operands] == [1, 2]
     assert (_count_flops(attention), _label_in_file(attention)) == (None, "fp32")

@@ -14,7 +14,7 @@ import pytest
 
 from shootout import models
 from shootout.backends import common_torch
-from shootout.backends._jax import session as jax_session
+from shootout.backends._jax import program as jax_program
 from shootout.backends._jax.account import count_conversions, count_flops, count_nodes
 from shootout.core import backends
 from shootout.core.adapter import Built
@@ -90,11 +90,11 @@ def stored_orders(case: ConformanceCase, folder: Path) -> tuple[list[bool], floa
     original = models.get(case.exported.model)
     adapter, weights, inputs = backends.get("jax-jit"), case.exported.weights(), case.exported.input_buffers()[0]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jax_session, "find_model", lambda name: replace(original, forward=filtered))
+        patch.setattr(jax_program, "find_model", lambda name: replace(original, forward=filtered))
         built = adapter.build(case.exported, case.arm, folder)
     wanted = np.asarray(filtered(jnp, weights, {})(inputs)["y"])
     got = call(adapter.load(built), inputs)["y"]
-    stored = load_file(folder / jax_session.BUFFERS)
+    stored = load_file(folder / jax_program.BUFFERS)
     assert all(np.array_equal(array, weights[name].T) for name, array in stored.items())
     turned = [name in stored for name in weights]
     return turned, float(np.linalg.norm(got - wanted) / np.linalg.norm(wanted))
@@ -132,7 +132,7 @@ def laid_out_shapes() -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[int, 
         trained=(),
         model="m",
     )
-    program = jax_session.Program(run=run, names=tuple(weights))
+    program = jax_program.Program(run=run, names=tuple(weights))
     arm = Arm(target=replace(PLAIN, precision=Precision.INT8_DYNAMIC), model="m")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(backend, "program_of", lambda *_: program)
@@ -301,9 +301,9 @@ def test_options_are_xla_s_own_and_wrong_ones_are_named(tmp_path: Path):
         {"xla_no_such_thing": "1"},
         {"xla_cpu_enable_fast_math": "perhaps"},
         {"NUM_STREAMS": "1"},
-        {jax_session.ASYNC_DISPATCH: "1"},
+        {jax_program.ASYNC_DISPATCH: "1"},
     ]
-    right = {"xla_cpu_enable_fast_math": "true", jax_session.ASYNC_DISPATCH: "false"}
+    right = {"xla_cpu_enable_fast_math": "true", jax_program.ASYNC_DISPATCH: "false"}
     *said, nothing = run_fresh(
         refusals, [case_with(**options) for options in [*wrong, right]], tmp_path, warm=warm_of(PLAIN)
     )
@@ -366,7 +366,7 @@ def test_any_module_goes_through_torchax_or_fails_in_jax_s_own_words(tmp_path: P
 
 def platforms(folder: Path) -> tuple[str, str]:
     """What a CPU arm opens, and the variable that keeps a CUDA arm from taking all of the GPU's memory."""
-    device = jax_session.open_device(Device.CPU, 1, {})
+    device = jax_program.open_device(Device.CPU, 1, {})
     import jax
 
     return ",".join(sorted({one.platform for one in jax.devices()} | {device.platform})), os.environ[

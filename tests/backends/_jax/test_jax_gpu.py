@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shootout.backends._jax import session as jax_session
+from shootout.backends._jax import program as jax_program
 from shootout.backends._jax.account import count_conversions, count_flops, count_nodes
-from shootout.backends._jax.backend import JaxSession
-from shootout.backends._jax.session import PRODUCTS, allocated_bytes, gpu_side
-from shootout.backends._jax.training import JaxTrainingSession
+from shootout.backends._jax.program import PRODUCTS, allocated_bytes, gpu_side
+from shootout.backends._jax.session import JaxSession, JaxTrainingSession
 from shootout.core.contract import Arm, Device, Precision, Target, TensorSpec
 from shootout.testing.cases import warm_of
 from shootout.testing.fresh import run_fresh
@@ -229,20 +228,20 @@ def test_inputs_come_by_a_program_or_by_device_put_which_converts_nothing(
 
     jax = SimpleNamespace(device_put=lambda arrays, device: step(f"put on {device}", arrays))
     monkeypatch.setitem(sys.modules, "jax", jax)  # type: ignore[arg-type]
-    monkeypatch.setattr(jax_session, "is_read_as_is", lambda arm, spec: taken)
+    monkeypatch.setattr(jax_program, "is_read_as_is", lambda arm, spec: taken)
     arm = Arm(target=Target(backend="jax-jit", device=Device.CUDA), model="m", options=asked)
     exported: Any = SimpleNamespace(inputs=("x",))
-    stage = jax_session.stager_of(arm, exported, "gpu", lambda arrays: step("program", arrays))
+    stage = jax_program.stager_of(arm, exported, "gpu", lambda arrays: step("program", arrays))
     assert stage((1,)) == (1,)
     assert found == steps
 
 
 def test_a_row_on_a_gpu_says_that_xla_replays_graphs_unless_it_was_told_not_to():
     on_gpu = Arm(target=Target(backend="jax-jit", device=Device.CUDA), model="m")
-    (note,) = jax_session.notes_of(on_gpu)
+    (note,) = jax_program.notes_of(on_gpu)
     assert "XLA replays CUDA graphs by itself" in note
-    assert jax_session.notes_of(replace(on_gpu, options={"xla_gpu_enable_command_buffer": ""})) == []
-    assert jax_session.notes_of(replace(on_gpu, target=Target(backend="jax-jit"))) == []
+    assert jax_program.notes_of(replace(on_gpu, options={"xla_gpu_enable_command_buffer": ""})) == []
+    assert jax_program.notes_of(replace(on_gpu, target=Target(backend="jax-jit"))) == []
 
 
 def compiled_with(value: str) -> str:
@@ -250,10 +249,10 @@ def compiled_with(value: str) -> str:
     import jax
 
     target = Target(backend="jax-jit", device=Device.CUDA)
-    arm = Arm(target=target, model="m", options={jax_session.COMMAND_BUFFERS: value})
+    arm = Arm(target=target, model="m", options={jax_program.COMMAND_BUFFERS: value})
     lowered = jax.jit(lambda x: x + x).lower(np.ones(4, np.float32))
     try:
-        jax_session._compile_lowered(lowered, arm)
+        jax_program._compile_lowered(lowered, arm)
     except ValueError as error:
         return str(error)
     return ""

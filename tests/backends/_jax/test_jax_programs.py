@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from shootout.backends._jax import session as jax_session
+from shootout.backends._jax import program as jax_program
 from shootout.core.contract import Artifact, Target, TensorSpec
 from shootout.core.exported.model import FILES, WEIGHTS
 from shootout.models.sources import program
@@ -68,7 +68,7 @@ def run_in_jax(name: str, folder: Path) -> list[Any]:
         source_sha256="",
     )
     assert exported.path(Artifact.PT2).exists()
-    made = jax_session.from_module(exported)
+    made = jax_program.from_module(exported)
     stored = {**weights, **made.buffers}
     outputs = jax.jit(made.run)([stored[name] for name in made.names], list(found.inputs.values()))
     return [np.asarray(one) for one in outputs]
@@ -108,7 +108,7 @@ def run_constants_in_jax(folder: Path) -> float:
         source_sha256="of a user's",
     )
     with mock.patch("shootout.backends.common_torch.float32_module", return_value=net):
-        made = jax_session.from_module(exported)
+        made = jax_program.from_module(exported)
     stored = {**exported.weights(), **made.buffers}
     (found,) = jax.jit(made.run)([stored[name] for name in made.names], [x.numpy()])
     return float(np.abs(np.asarray(found) - net(x).detach().numpy()).max())

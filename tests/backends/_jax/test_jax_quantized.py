@@ -13,7 +13,7 @@ import pytest
 
 from shootout import models
 from shootout.backends._jax import backend as jax_backend
-from shootout.backends._jax import session as jax_session
+from shootout.backends._jax import program as jax_program
 from shootout.backends._jax.account import count_nodes
 from shootout.core import backends
 from shootout.core.contract import Array, Arrays, Device, Executed, Precision, Target
@@ -198,7 +198,7 @@ def hidden_products(case: ConformanceCase, folder: Path) -> tuple[Executed, tupl
         return partial(awkward, xp, weights)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jax_session, "find_model", lambda name: replace(original, forward=bound))
+        patch.setattr(jax_program, "find_model", lambda name: replace(original, forward=bound))
         adapter = backends.get("jax-jit")
         built = adapter.build(case.exported, case.arm, folder)
         inputs = case.exported.input_buffers()[0]

@@ -17,7 +17,8 @@ import pytest
 from onnx import TensorProto, helper, save
 
 from shootout.backends import chosen_gpu
-from shootout.backends._ncnn import backend, net
+from shootout.backends._ncnn import backend
+from shootout.backends._ncnn.session import import_ncnn
 from shootout.core import backends
 from shootout.core.contract import Arm, Artifact, Executed, Precision, Target, TensorSpec
 from shootout.core.errors import SkippedArm
@@ -131,7 +132,7 @@ def test_no_thread_of_a_shader_cache_leaves_the_cpus_of_an_arm(monkeypatch: pyte
     monkeypatch.setenv(chosen_gpu.SHADER_CACHE, "")
     monkeypatch.delenv(chosen_gpu.SHADER_CACHE)
     monkeypatch.setitem(sys.modules, "ncnn", Mock())
-    net.import_ncnn.__wrapped__()  # the kept one stays the library
+    import_ncnn.__wrapped__()  # the kept one stays the library
     assert os.environ["MESA_SHADER_CACHE_DISABLE"] == "1"
 
 

@@ -13,9 +13,8 @@ from onnx import ModelProto, TensorProto, helper, load, numpy_helper, save
 
 from shootout.backends import common_onnx, cuda_memory
 from shootout.backends._tensorrt import backend as tensorrt_backend
-from shootout.backends._tensorrt import library
 from shootout.backends._tensorrt.account import Network, Product, count_layers
-from shootout.backends._tensorrt.engine import EnginePlan, compile_engine
+from shootout.backends._tensorrt.engine import FULL, RTX, EnginePlan, Library, compile_engine, reopen
 from shootout.core import backends
 from shootout.core.contract import Arm, Artifact, Availability, Device, NotRunKind, Precision, Target, TensorSpec
 from shootout.core.exported import fidelity
@@ -23,7 +22,7 @@ from shootout.core.exported.model import ExportedModel
 from shootout.testing.cases import OURS, case_of, has_gpu
 from shootout.testing.fresh import run_fresh
 
-LIBRARIES = (*library.FULL, *library.RTX)
+LIBRARIES = (*FULL, *RTX)
 FP16, FP32, TF32, BF16 = Precision.FP16, Precision.FP32, Precision.TF32, Precision.BF16
 X = TensorSpec(name="x", shape=(4, 4), dtype="float32")
 WEIGHTS = np.random.default_rng(0).standard_normal((4, 4)).astype(np.float32)
@@ -53,8 +52,8 @@ def product(path: Path, shape: tuple[Any, ...] = (4, 4)) -> Path:
     return onnx_file(path, [helper.make_node("MatMul", ["x", "w"], ["y"], name="product")], shape, w=WEIGHTS)
 
 
-def rtx() -> library.Library:
-    return library.reopen("tensorrt_rtx_bindings")
+def rtx() -> Library:
+    return reopen("tensorrt_rtx_bindings")
 
 
 def compiled(
@@ -94,7 +93,7 @@ def probe_that_builds_nothing() -> Availability:
 def probe_on_hopper() -> Availability:
     cuda_memory.capability = lambda: "SM90"
     tensorrt_backend.require_device = lambda device, known: None
-    for name in library.FULL:
+    for name in FULL:
         sys.modules[name] = None  # type: ignore[assignment]
     return probe()
 

@@ -231,7 +231,7 @@ def test_an_engine_that_widens_before_it_multiplies_is_refused(
 ):
     """TensorRT was asked for narrow products, and its own list of layers says that it multiplied floats."""
     wide = {"Name": "first_myl0_1", "LayerType": "gemm", "Inputs": [{"Datatype": widened}]}
-    monkeypatch.setattr("shootout.backends._tensorrt.library.read_log", lambda message: [wide])
+    monkeypatch.setattr("shootout.backends._tensorrt.engine.read_log", lambda message: [wide])
     words = f"labeled {precision}, but tensorrt_rtx_bindings built .* otherwise: 1 in {counted}"
     exported, arm = (shared_toy(), shared_arm()) if precision is INT8 else (toy(), shared_arm(FP8, ""))
     with pytest.raises(RuntimeError, match=words):

@@ -20,8 +20,7 @@ from support.gpus.fake_tensorrt import ACTIVATION_BYTES, WEIGHT_BYTES, FakeTenso
 from shootout.backends import cuda_memory
 from shootout.backends._tensorrt import backend as tensorrt_backend
 from shootout.backends._tensorrt.account import Network, Product
-from shootout.backends._tensorrt.engine import EnginePlan, compile_engine
-from shootout.backends._tensorrt.library import Library
+from shootout.backends._tensorrt.engine import EnginePlan, Library, compile_engine
 from shootout.backends._tensorrt.session import Engine, Setup, TensorRtSession
 from shootout.core.contract import Arm, Device, Precision, Target, TensorSpec
 from shootout.core.errors import SkippedArm

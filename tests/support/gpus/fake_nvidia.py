@@ -12,8 +12,8 @@ from uuid import UUID
 
 import pytest
 
+from shootout.backends.devices import cuda as readers
 from shootout.backends.devices import cuda_driver
-from shootout.backends.devices import nvml as readers
 
 Memory = namedtuple("Memory", "total free used")
 IDS = [UUID(int=0x1111), UUID(int=0x2222)]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shootout.backends.devices.nvml import UsedGpu
+from shootout.backends.devices.cuda import UsedGpu
 from shootout.core import clock
 from shootout.core.adapter import GpuSide
 from shootout.core.contract import Arrays, Executed
@@ -137,7 +137,7 @@ def plugged_in(patch: pytest.MonkeyPatch, device: Device, nvml: Nvml | None) -> 
     patch.setattr(clock, "sleep", device.sleep)
     patch.setattr(clock, "quiet_collector", lambda: None)  # which is for a process that only measures
     patch.setattr(clock, "collected_once", nullcontext)
-    patch.setattr("shootout.backends.devices.nvml.UsedGpu.open", lambda: nvml or UsedGpu(None, None, None))
+    patch.setattr("shootout.backends.devices.cuda.UsedGpu.open", lambda: nvml or UsedGpu(None, None, None))
     patch.setattr("shootout.backends.devices.cuda_driver.make_context", device.make_context)
 
 
