@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -54,8 +53,6 @@ SO_FAR = ", leads so far"
 """Follows the name of an arm that isn't known to be the fastest."""
 ALONE = ", nothing compared"
 """Follows the name of an arm that was measured alone."""
-PROBABILITIES = "probabilities"
-"""The output of a converted classifier; a regression's is another."""
 TOO_FEW = "too few restarts yet"
 UNPROVEN = "not shipped: no plain FP32 was raced beside it"
 MEASURE_AGAIN = "measure again; `shootout doctor` tells what is noisy or missing here"
@@ -103,7 +100,7 @@ def tell_support(
     for ranking in (group.ranking for group in groups if any(row.over_time for row in rows)):
         yield Line("Drift", list(tell_ranking(ranking, rows)) if ranking else ())
     yield Line("Noise", list(_tell_noise(answer, groups)))
-    yield from _tell_lower_precision(answer, rows, words)
+    yield from _tell_lower_precision(answer, words)
 
 
 def tell_ranking(ranking: Ranking, rows: Sequence[Row]) -> Iterator[str]:
@@ -142,11 +139,9 @@ def tell_ship(answer: Answer, rows: Sequence[Row], figures: Sequence[str] = (), 
         parts.append(f"not decided: {tell_undecided(answer, ship.arm)}")
     elif is_unproven(answer):
         parts.append(UNPROVEN)
-    elif against := tell_against_usual(answer, words=words):
+    elif against := tell_against_usual(answer, words):
         parts += [] if answer.otherwise in answer.tied else [against]
     parts += _tell_fidelity(row, ship)
-    if told := tell_same_classes(row, rows):
-        parts.append(told)
     if row.artifact_bytes and not leads(answer):
         parts.append(f"file {size(row.artifact_bytes)}")
     if ship.ready_s is not None and not leads(answer):
@@ -230,8 +225,6 @@ def _tell_sure(answer: Answer, rows: Sequence[Row], words: Words) -> Iterator[st
     if not leads(answer) and answer.sure.closest and answer.sure.closest.ratio:
         place = "next" if answer.tied else "second"
         yield f"{place} is {short(answer.sure.closest.arm)}, {tell_ratio(answer.sure.closest.ratio, words=words)}"
-        lost = [one for one in answer.passed if one.because == "slower" and one.against not in (None, answer.ship.arm)]
-        yield from fold((f"{short(one.arm)} is {words.more} than {short(one.against or '')}" for one in lost), NAMED)
 
 
 def _name_others(answer: Answer, rows: Sequence[Row], count: int) -> str:
@@ -307,7 +300,7 @@ def _tell_what_noise_allows(answer: Answer) -> str:
     return f"enough for this winner{'' if is_exact or not answer.sure.closest else margins}"
 
 
-def _tell_lower_precision(answer: Answer, rows: Sequence[Row], words: Words) -> Iterator[Line]:
+def _tell_lower_precision(answer: Answer, words: Words) -> Iterator[Line]:
     """Tell the fastest of those that are held back, and what would let it be shipped; else why none gains."""
     held, ship = answer.would_change, answer.ship
     if ship and held:
@@ -322,17 +315,6 @@ def _tell_lower_precision(answer: Answer, rows: Sequence[Row], words: Words) -> 
         if len(answer.no_gain) > 1:
             parts.append(f"{len(answer.no_gain) - 1} more in the table")
         yield Line(name_precision(answer.no_gain[0].arm), parts)
-    elif lower := [row for row in rows if _is_lower(row, answer)]:
-        ratios = {row.arm: ratio for row in lower if row.end_to_end and (ratio := row.end_to_end.ship_ratio)}
-        arm = min(ratios, key=lambda arm: ratios[arm].value)
-        yield Line(name_precision(arm), [f"no gain: {arm} is {tell_ratio(ratios[arm], ship.arm if ship else '')}"])
-
-
-def _is_lower(row: Row, answer: Answer) -> bool:
-    """Return whether a row in a lower precision was compared with what a run ships, and may not be shipped."""
-    if answer.ship is None or answer.ship.admitted == "policy" or row.arm in answer.eligible:
-        return False
-    return row.precision not in FULL and row.end_to_end is not None and row.end_to_end.ship_ratio is not None
 
 
 def name_precision(arm: str) -> str:
@@ -375,20 +357,19 @@ def remark_next(answer: Answer, rows: Sequence[Row]) -> str:
         rows: the group's.
     """
     if answer.goes_on:
-        late = any(group.cause is NotRunKind.NOT_REACHED for group in answer.not_raced)
-        return f"goes on where this stopped{', and builds what is missing' if late else ''}"
+        return "goes on where this stopped"
     if answer.sure.control_holds is False:
         return "measures it again; `shootout doctor` tells what is noisy here"
-    if answer.ship and not leads(answer):
-        if next_ships(answer, rows):
-            return "writes a folder to deploy"
-        if is_unproven(answer):
-            return TELLS_LOSS if answer.next and answer.next.startswith("shootout run") else ""
-        is_enough = answer.no_folder or _sets_threads(answer, rows)
-        return "" if is_enough else "measures it with a set number of threads, which a folder needs"
     if answer.ship is None:
         return "measures what isn't known"
-    return "races what is open" if answer.next == answer.sure.command else "measures it again"
+    if leads(answer):
+        return "races what is open" if answer.next == answer.sure.command else "measures it again"
+    if next_ships(answer, rows):
+        return "writes a folder to deploy"
+    if is_unproven(answer):
+        return TELLS_LOSS if answer.next and answer.next.startswith("shootout run") else ""
+    is_enough = answer.no_folder or _sets_threads(answer, rows)
+    return "" if is_enough else "measures it with a set number of threads, which a folder needs"
 
 
 def tell_no_folder(answer: Answer) -> list[str]:
@@ -429,31 +410,15 @@ def tell_machine(environment: Mapping[str, Any]) -> Iterator[str]:
     yield from (gpu["name"] for gpu in environment.get("gpus", ()) if "name" in gpu)
 
 
-def tell_same_classes(row: Row, rows: Sequence[Row]) -> str:
-    """Tell how often the largest score of a file of trees is that of the library that wrote it.
-
-    For example `same class as sklearn on all timed rows`; "" if it is no classifier, or the original itself.
-    """
-    figures, library = row.fidelity, name_reference(rows)
-    if figures is None or figures.top1_agreement is None or row.backend == library:
-        return ""
-    if not (library and figures.by_output[0].name == PROBABILITIES):
-        return ""
-    share = figures.top1_agreement
-    often = "all timed rows" if share == 1 else f"{math.floor(1000 * share) / 10:g}% of the timed rows"
-    return f"same class as {library or 'the original'} on {often}"
-
-
 def name_reference(rows: Iterable[Row]) -> str:
     """Name the library whose outputs are the reference, since the model is its own file; "" for other models."""
     return next((row.backend for row in rows if registered.reads_own_files(row.backend)), "")
 
 
-def tell_against_usual(answer: Answer, *, briefly: bool = False, words: Words = SPEED) -> str:
+def tell_against_usual(answer: Answer, words: Words = SPEED) -> str:
     """Compare what is shipped with what an expert would take otherwise: `2.0x faster than onnxruntime (1.3 to 3.2)`.
 
     Args:
-        briefly: don't say that it is what an expert would take.
         words: see `tell_support`.
 
     Returns:
@@ -462,7 +427,7 @@ def tell_against_usual(answer: Answer, *, briefly: bool = False, words: Words = 
     usual = answer.otherwise
     if usual is None or usual.ratio is None or answer.ship is None:
         return ""
-    known = "" if briefly or not is_usual(usual.arm, answer.ship.arm) else ", the usual choice"
+    known = "" if not is_usual(usual.arm, answer.ship.arm) else ", the usual choice"
     than = f"{short(usual.arm)}{known}"
     return tell_ratio(inverse(usual.ratio), than, words)
 

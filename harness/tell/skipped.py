@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from shootout import models
 from shootout.core import backends
 from shootout.core.contract import Device, NotRunKind, Precision, short
 from shootout.core.errors import FAILURES, shorten
 from shootout.core.install import install
 from shootout.core.scenario import find_scenario
-from shootout.core.study.feasibility import FROM_FILE
 from shootout.core.units import counted
 from shootout.tell import registered
 from shootout.tell.document import Answer, Document, NotRaced, Row
 from shootout.tell.report import Line
 from shootout.tell.screen import NAMED, fold, name_targets
 
-INT8_GAIN = 4
-"""INT8 is no more than so many times as fast as FP32, by the width of its numbers."""
 SHOWN_REASONS = 4
 LONGEST_REASON = 80
 """Letters; `--full` and the page have all of a longer reason."""
@@ -35,9 +31,8 @@ def tell_missing(answers: Sequence[Answer], documents: Sequence[Document], among
         among: what each answer is of: a group, or a run.
     """
     yield Line("Skipped", [*_tell_skipped(answers, documents, among)])
-    rows = [row for document in documents for row in document.rows]
     never, absent = _find_untried(documents)
-    names = [*_find_untried_int8(rows), *fold((name for name in never if name not in absent), NAMED)]
+    names = fold((name for name in never if name not in absent), NAMED)
     yield Line("Untried", [f"{', '.join(names)} (add with --backends)"] if names else ())
 
 
@@ -99,36 +94,14 @@ def _find_untried(documents: Sequence[Document]) -> tuple[list[str], list[str]]:
     return sorted(never, key=lambda name: name not in fit), absent
 
 
-def _find_untried_int8(rows: Sequence[Row]) -> list[str]:
-    """Return the INT8 targets of a scored run that may win, the likeliest first: of backends as fast as that in FP32.
-
-    Without scores, no run could show what their answers are worth.
-    """
-    if not any(row.fidelity and row.fidelity.metric for row in rows):
-        return []
-    tried = {row.backend.partition("+")[0] for row in rows if row.precision == Precision.INT8}
-    plain = sorted(
-        (row.end_to_end.median_ns, row.backend)
-        for row in rows
-        if row.end_to_end and row.device == Device.CPU and row.precision == Precision.FP32 and not row.scheme
-        if row.backend in backends.shipped() and not find_scenario(row.scenario).trains
-        if (Device.CPU, Precision.INT8) in backends.capabilities(row.backend).targets
-    )
-    near = dict.fromkeys(name for time_ns, name in plain if time_ns <= INT8_GAIN * plain[0][0])
-    return [f"{name}:{Device.CPU}:{Precision.INT8}" for name in near if name not in tried]
-
-
-def _could_win(name: str, rows: Iterable[Row]) -> bool:
-    """Return whether a shipped backend runs anything of what was raced, on a device that has a time; the CPU counts."""
+def _could_win(name: str, rows: Sequence[Row]) -> bool:
+    """Return whether a shipped backend runs on a device that has a time, or on the CPU, and trains if all rows do."""
     if name not in backends.shipped():
         return False  # only a process of its own could say
-    can, known_models = backends.capabilities(name), models.names()
-    return any(
-        (row.device == Device.CPU or row.end_to_end is not None)
-        and row.device in can.devices
-        and (can.trains or not find_scenario(row.scenario).trains)
-        and not set(can.consumes).isdisjoint(
-            models.get(row.model).artifacts if row.model in known_models else FROM_FILE
-        )
-        for row in rows
-    )
+    can = backends.capabilities(name)
+    devices = {row.device for row in rows if row.device == Device.CPU or row.end_to_end}
+    return not devices.isdisjoint(can.devices) and (can.trains or not any(map(_trains, rows)))
+
+
+def _trains(row: Row) -> bool:
+    return find_scenario(row.scenario).trains

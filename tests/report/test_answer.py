@@ -14,8 +14,8 @@ from support.kept_screen import hold
 from support.plain import as_plain
 from support.races.cells import cell, comparison, document, fidelity, row
 
-from shootout.core.contract import NotRunKind, OutputError
-from shootout.tell.answer import PROBABILITIES, choose_label, leads, qualify
+from shootout.core.contract import NotRunKind
+from shootout.tell.answer import choose_label, leads, qualify
 from shootout.tell.document import Document, Why, ratio_of
 from shootout.tell.grid import render_answers
 from shootout.tell.reproduce import name_free
@@ -76,14 +76,6 @@ def of_a_library() -> Document:
     return of(row("onnxruntime", 9e5, **mine), row("xgboost", 5e5, **mine))
 
 
-def of_trees() -> Document:
-    """A classifier's classes are those of the library that wrote its file, on most rows."""
-    mine = {"model": "/c/exported/trees-1/forest.ubj.onnx", "executed": {"library": "xgboost", "version": "3.2.0"}}
-    output = OutputError(name=PROBABILITIES, relative_l2=1e-7)
-    same = fidelity(top1_agreement=0.9987, by_output=(output,))
-    return of(row("xgboost", 9e5, **mine), row("onnxruntime", 5e5, fidelity=same, **mine))
-
-
 def of_scores_without_fp32(*beside: Any) -> Document:
     """A metric scored INT8 alone, whose loss is one against plain FP32, which may have failed beside it."""
     scored = fidelity(1.9e-3, (-0.002, 0.004, SLOW.arm))
@@ -141,7 +133,6 @@ STATES: dict[str, Callable[[], Document]] = {
     "held back": lambda: of(SLOW, FAST, INT8),
     "held back, broken": lambda: of(SLOW, FAST, INT8.model_copy(update={"fidelity": LOST}), row("q:cpu:int4", 4e5)),
     "no gain": of_no_gain,
-    "no gain, and no cause known": lambda: of(SLOW, FAST, INT8.model_copy(update={"end_to_end": FAR.end_to_end})),
     "one target": lambda: of(FAST, control_holds=None),
     "one FP32 target": lambda: of(FAST, INT8),
     "scores without FP32": of_scores_without_fp32,
@@ -157,7 +148,6 @@ STATES: dict[str, Callable[[], Document]] = {
     "a stream": lambda: of(SLOW, FAST.model_copy(update={"real_time_factor": 0.031})),
     "varying sizes": of_sizes,
     "a library's own call": of_a_library,
-    "a file of trees": of_trees,
     "outputs that were refused": of_refused_outputs,
     "unsound": lambda: of(SLOW, FAST, FAR, withheld=lambda arm: "no steady state" if "far" in arm else None),
 }

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.races import made
-from support.races.cells import cell, document, fidelity, row
+from support.races.cells import cell, document, row
 
 from shootout.apps.judge.analysis import analyse
 from shootout.core import backends
@@ -44,22 +44,6 @@ def test_each_reason_is_told_failures_first_and_a_long_one_in_its_first_words():
     general = [name for name in backends.names() if not backends.entry(name).own_files]
     count = len(general) - NAMED
     assert found["Untried"] == f"numpy, torch-eager, torch-compile, {count} more (add with --backends)"
-
-
-def test_int8_that_a_scored_run_did_not_try_is_named_if_it_may_win():
-    scored = fidelity(change=(0.0, 0.004, "litert"))
-    rows = [row(name, ns, fidelity=scored) for name, ns in (("onnxruntime", 5e5), ("litert", 4e5), ("jax-jit", 9e6))]
-    rows += [row("openvino", 6e5), row("openvino:cpu:int8", 3e5, fidelity=scored), row("numpy", 5e5)]
-    untried = told(*rows)["Untried"]
-    assert untried.startswith("litert:cpu:int8, onnxruntime:cpu:int8, torch-eager, torch-compile, "), untried
-    assert "jax-jit:cpu:int8" not in untried, "it is over 4 times as slow in FP32"
-    assert "openvino:cpu:int8" not in untried, "it was raced"
-    unscored = [one.model_copy(update={"fidelity": fidelity()}) for one in rows]
-    assert ":cpu:int8" not in told(*unscored)["Untried"], "no run without labels can show what its answers are worth"
-    skipped = row("onnxruntime:cpu:int8", None, reason="no rows for calibration")
-    assert told(*rows, skipped)["Untried"].startswith("litert:cpu:int8, torch-eager")
-    only = [row(name, 5e5, fidelity=scored, scenario="train-step") for name in ("onnxruntime", "torch-compile")]
-    assert ":cpu:int8" not in told(*only)["Untried"]
 
 
 def test_what_could_win_but_was_not_installed_there_is_told_with_one_command():
