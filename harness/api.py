@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
-from shootout.apps.dry_run import screen as dry_run
+from shootout.apps import dry_run
 from shootout.apps.judge.analysis import analyse, compare_arms
 from shootout.apps.judge.compare import screen as compared
 from shootout.apps.judge.compare.compare import compare_folders

@@ -77,7 +77,6 @@ def _make_row(name: str, net: Net, folder: Path, max_time: str) -> dict[str, Any
         "architecture": net.source,
         "MB": size / 1e6,
         **_compare_steps(foreseen, _read_steps(out)),
-        "disk MB foreseen": foreseen.get("disk_bytes", 0) / 1e6,
         "disk MB": disk / 1e6,
         "wall s": wall.seconds,
         "exit code": code,

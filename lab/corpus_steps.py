@@ -20,7 +20,6 @@ from lab.common import Bench, Table, Tables, say
 from lab.corpus_nets import NETS
 from lab.corpus_step import CALLS, LOADS, NEEDS, SPARED
 from lab.packages import kept
-from shootout.apps.dry_run.screen import profile_s
 from shootout.core import backends
 from shootout.core.build.preparation import expected_s
 from shootout.core.clock import Deadline
@@ -100,6 +99,6 @@ def _foresee_steps(group: PlannedGroup, size: ModelSize) -> Mapping[str, float]:
     for arm in group.building:
         if not arm.control:
             row, backend = backends.entry(arm.target.backend), arm.target.backend
-            steps[f"build {backend}"] = expected_s(group, arm) + profile_s(arm, size.call_s)
+            steps[f"build {backend}"] = expected_s(group, arm)
             steps[f"load {backend}"] = row.ready_s + size.gb * row.ready_gb_s + CALLS * size.call_s
     return steps

@@ -16,7 +16,7 @@ from typing import Any
 from rich.console import Console
 
 from lab.common import TARGETS, TOY, Bench, Tables
-from shootout.apps.dry_run import screen as dry_run
+from shootout.apps import dry_run
 from shootout.apps.judge.analysis import analyse
 from shootout.commands.run import measure
 from shootout.core.clock import Deadline, Stopwatch

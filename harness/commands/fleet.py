@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 
 from rich.text import Text
 
-from shootout.apps.dry_run import screen as preview
+from shootout.apps import dry_run as preview
 from shootout.apps.fleet import ray_cluster, ssh_hosts
 from shootout.apps.fleet.node_side import zip_folder
 from shootout.apps.fleet.parcel import NodeLost, Parcel, Place, Task, deliver, pack
@@ -527,12 +527,13 @@ def main() -> None:
 
 def _tell(plan: Plan) -> int:
     """Print what would be measured here: the journal's header, each group's targets, and the seconds it takes."""
+    foreseen = preview.foresee(plan)
     told = {
         "header": make_header(plan, this_machine.facts()).model_dump(mode="json"),
         "playing": {
             group.record.name: [arm.label for arm in group.building if not arm.control] for group in plan.groups
         },
-        "estimate_s": preview.least_seconds(plan) + preview.preparing_s(plan),
+        "estimate_s": foreseen.least_s + foreseen.prepare_s,
     }
     sys.stdout.write(json.dumps(told))
     return ExitCode.OK

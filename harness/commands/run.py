@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from shootout.apps import dry_run as preview
 from shootout.apps.ceilings.measure import known_ceilings
-from shootout.apps.dry_run import screen as preview
 from shootout.apps.judge.analysis import analyse
 from shootout.apps.judge.decide.policy import Policy, as_policy
 from shootout.apps.judge.decide.racing import (

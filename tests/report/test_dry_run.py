@@ -1,8 +1,7 @@
-"""What a dry run says: every cell of a small plan, the axes of a large one, and figures that follow the plan."""
+"""What a dry run says: the groups of a plan, and figures that follow it."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from rich.console import Console
 from support.kept_screen import hold
 from support.onnx_made import value, write
 
-from shootout.apps.dry_run import screen as dry_run
+from shootout.apps import dry_run
 from shootout.commands.run import find_threads_of_ceilings
 from shootout.core import backends
 from shootout.core.contract import Availability, Device, NotRun, NotRunKind
@@ -58,36 +57,35 @@ def text(found: Plan, max_time_s: float | None = None, policy: str = "") -> list
     return [line.rstrip() for line in captured.get().splitlines()]
 
 
-def test_a_grid_of_a_hundred_groups_is_told_by_its_axes():
-    grid = of_a_grid()
-    assert len({group.record.name for group in grid.groups}) == len(grid.groups) == 110
-    assert len(text(grid)) < 20
-    data = dry_run.as_data(grid)
-    assert (len(data["groups"]), data["cells"]) == (110, 440)
-    assert data["axes"]["d_model"] == [*range(1, 10), 65536]
-    assert set(data["axes"]) == {"batch", "d_model"}, "what doesn't vary is no axis"
+def least_s(found: Plan) -> float:
+    return dry_run.foresee(found).least_s
+
+
+def prepare_s(found: Plan) -> float:
+    return dry_run.foresee(found).prepare_s
 
 
 def test_time_is_restarts_times_arms_times_a_round_and_a_start(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(effort, "PRODUCTS_S", 1e12)  # calls take next to nothing
     one, many = planned(), planned(batch=tuple(range(1, 31)))
-    assert dry_run.least_seconds(many) == pytest.approx(30 * dry_run.least_seconds(one), rel=0.3)
-    told = planned(goal="baseline")
-    assert dry_run.most_seconds(told) / dry_run.least_seconds(told) == 20 / LEAST_RESTARTS
+    assert least_s(many) == pytest.approx(30 * least_s(one), rel=0.3)
+    assert dry_run.as_data(many)["cells"] == 30 * len(TARGETS)
+    told = dry_run.foresee(planned(goal="baseline"))
+    assert told.most_s / told.least_s == pytest.approx(20 / LEAST_RESTARTS)
     lean, heavy = planned(targets=("numpy",)), planned(targets=("torch-eager",))
-    assert dry_run.least_seconds(lean) < dry_run.least_seconds(heavy)
-    assert dry_run.preparing_s(lean) < dry_run.preparing_s(heavy) < dry_run.preparing_s(one)
+    assert least_s(lean) < least_s(heavy)
+    assert prepare_s(lean) < prepare_s(heavy) < prepare_s(one)
 
 
 def test_loads_and_builds_go_side_by_side_and_rounds_don_t(monkeypatch: pytest.MonkeyPatch):
     found = planned(targets=("numpy", "torch-eager"), max_restarts=1)
     ready_s = sum(backends.entry(arm.target.backend).ready_s for arm in found.groups[0].playing)
-    alone_s, builds_s = dry_run.least_seconds(found), dry_run.preparing_s(found)
+    alone_s, builds_s = least_s(found), prepare_s(found)
     monkeypatch.setattr(dry_run, "lanes_near", lambda placement: [placement.arms] * 2)
-    assert alone_s - dry_run.least_seconds(found) == pytest.approx(ready_s / 2, rel=0.1)
+    assert alone_s - least_s(found) == pytest.approx(ready_s / 2, rel=0.1)
     monkeypatch.setattr(dry_run, "lanes", lambda placement: [placement.arms] * 2)
     saved_s = backends.entry("numpy").build_s  # beside the longer one, which takes its time all the same
-    assert builds_s - dry_run.preparing_s(found) == pytest.approx(saved_s, rel=0.2)
+    assert builds_s - prepare_s(found) == pytest.approx(saved_s, rel=0.2)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +101,7 @@ def test_loads_and_builds_go_side_by_side_and_rounds_don_t(monkeypatch: pytest.M
 def test_only_a_race_for_the_best_has_a_limit_of_its_own(fields: dict[str, Any], limit_s: float | None):
     found = planned(max_restarts=1_000, **fields)
     assert found.racing_s == dry_run.as_data(found)["racing_s"] == limit_s
-    assert (dry_run.most_seconds(found) == limit_s) is (limit_s is not None)
+    assert (dry_run.foresee(found).most_s == limit_s) is (limit_s is not None)
     assert any(line.startswith(f"goal {found.study.aims_at}: about") for line in text(found))
 
 
@@ -111,7 +109,7 @@ def test_rounds_take_as_long_as_their_scenario_has_them():
     def spent(**fields: Any) -> float:
         one = planned(targets=("numpy",), max_restarts=1, **fields)
         (group,) = one.groups
-        return dry_run.least_seconds(one) / len(group.playing) - backends.entry("numpy").ready_s
+        return least_s(one) / len(group.playing) - backends.entry("numpy").ready_s
 
     alone = {"instances": (1,), "batch": (1,)}
     assert spent() == pytest.approx((12 + 4) * 0.012, rel=0.5)
@@ -123,13 +121,13 @@ def test_rounds_take_as_long_as_their_scenario_has_them():
 
 def test_turns_under_sustained_load_share_the_time_that_is_given():
     found = planned(scenario=("sustained",), batch=(1, 8), sustained_s=1_440.0)
-    assert 1_440 <= dry_run.least_seconds(found) <= dry_run.most_seconds(found) < 1_560
+    assert 1_440 <= least_s(found) <= dry_run.foresee(found).most_s < 1_560
 
 
 def test_no_more_restarts_are_promised_than_the_study_allows():
     short = planned(max_restarts=2)
     assert dry_run.as_data(short)["groups"][0]["restarts"] == [2, 2]
-    assert dry_run.least_seconds(short) == dry_run.most_seconds(short)
+    assert least_s(short) == dry_run.foresee(short).most_s
 
 
 def test_memory_is_that_of_the_largest_group_that_runs():
@@ -137,17 +135,9 @@ def test_memory_is_that_of_the_largest_group_that_runs():
     assert dry_run.needed_bytes(fits) == fits.groups[1].needs_bytes > fits.groups[0].needs_bytes > 0
     assert 0 < dry_run.needed_bytes(not_all) == not_all.groups[0].needs_bytes < 4 * GIB
     assert not not_all.groups[1].playing
-    data = dry_run.as_data(not_all)
-    assert data["fits"] is True
-    assert data["memory_available_bytes"] == 4 * GIB
-    told = next(line for line in text(planned(model="linear", memory=4 * GIB)) if line.startswith("memory: "))
-    assert re.fullmatch(r"memory: about [1-9][\d.]* [kM]B for the largest group that runs, 4.29 GB are there", told)
+    assert dry_run.as_data(not_all)["memory_available_bytes"] == 4 * GIB
     none = planned(memory=1)
-    assert (dry_run.needed_bytes(none), dry_run.least_seconds(none)) == (0, 0)
-    assert "memory: 1 B are there" in text(none)
-    group = replace(fits.groups[0], needs_bytes=0)  # as of a model of the user's own
-    told = text(replace(fits, groups=[group]))
-    assert any(line.startswith("memory: only the export tells what the model takes; ") for line in told)
+    assert (dry_run.needed_bytes(none), least_s(none)) == (0, 0)
 
 
 def test_ceilings_are_measured_at_the_threads_of_all_arms_and_only_where_a_study_asks():
@@ -157,9 +147,9 @@ def test_ceilings_are_measured_at_the_threads_of_all_arms_and_only_where_a_study
 
 def test_the_time_that_was_given_is_what_there_is():
     found = planned(max_restarts=1_000)
-    before, least = dry_run.preparing_s(found), dry_run.least_seconds(found)
+    before, least = prepare_s(found), least_s(found)
     for given, left, says in ((before + 600, 600, "10 min at most"), (before + 1, 1, "--max-time leaves 1 s")):
-        assert dry_run.most_seconds(found, given) == pytest.approx(left)
+        assert dry_run.foresee(found, given).most_s == pytest.approx(left)
         data = dry_run.as_data(found, given)
         assert (data["racing_s"], data["max_time_s"], data["most_s"]) == (None, given, left)
         (line,) = (line for line in text(found, given) if line.startswith("goal"))
@@ -183,7 +173,7 @@ def encoder(path: Path, width: int, tokens: int) -> Path:
     return write(path, nodes, [value("x", (tokens, width))], [value("y", (tokens, width))], weights)
 
 
-def test_times_and_the_disk_follow_from_the_bytes_of_weights_and_the_operations_of_a_call(
+def test_times_follow_from_the_bytes_of_weights_and_the_operations_of_a_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(effort, "PRODUCTS_S", 1e9)
@@ -191,12 +181,10 @@ def test_times_and_the_disk_follow_from_the_bytes_of_weights_and_the_operations_
     def told(width: int, tokens: int, max_time_s: float | None = None) -> dict[str, Any]:
         model = str(encoder(tmp_path / f"{width}-{tokens}.onnx", width, tokens))
         found = planned(model=model, targets=("numpy", "torch-eager"))
-        size = Path(model).stat().st_size
-        group = replace(found.groups[0], weight_bytes=size, disk_bytes=2 * size)
+        group = replace(found.groups[0], weight_bytes=Path(model).stat().st_size)
         return dry_run.as_data(replace(found, groups=[group]), max_time_s)
 
     small, long, heavy = told(8, 8), told(8, 100_000), told(512, 8)
-    assert small["disk_bytes"] < 10_000 < heavy["disk_bytes"]
     for step in ("export_s", "restart_s"):
         assert small[step] < long[step], "a call of 26 ms, and one of a microsecond"
     assert small["export_s"] <= heavy["export_s"]
@@ -207,12 +195,6 @@ def test_times_and_the_disk_follow_from_the_bytes_of_weights_and_the_operations_
 def of_a_grid() -> Plan:
     sizes = {"d_model": (*range(1, 10), 65536), "n_layers": (2,)}
     return planned(memory=4 * GIB, batch=tuple(range(1, 12)), parameters=sizes)
-
-
-def of_a_full_disk() -> Plan:
-    found = planned()
-    large = replace(found, groups=[replace(found.groups[0], disk_bytes=3_600_000_000)])
-    return replace(large, here=replace(found.here, disk_bytes=41_000_000_000))
 
 
 def write_files() -> None:
@@ -235,18 +217,12 @@ STATIC = {**PICTURE, "targets": ("numpy", "onnxruntime:cpu:int8"), "inputs": "ro
 SCREENS: dict[str, Callable[[], list[str]]] = {
     "a limit on the worst restart": lambda: text(planned(**ONE, least_restarts=4, max_restarts=9)),
     "a file": lambda: text(planned(**PICTURE)),
-    "rows": lambda: text(planned(**PICTURE, inputs="rows.npz")),
     "rows, and static quantization": lambda: text(planned(**STATIC)),
     "a state that is given": lambda: text(planned(**STATE, state={"h": "hn"}, stream=7)),
-    "no state": lambda: text(planned(**STATE)),
     "a grid": lambda: text(of_a_grid()),
     "turns": lambda: text(planned(scenario=("sustained",), batch=(1, 8), sustained_s=1_440.0)),
-    "more turns": lambda: text(planned(scenario=("sustained",), max_restarts=6)),
     "a mix": lambda: text(planned(mix="batch=1:50,8:30")),
-    "a log": lambda: text(planned(mix="batch=sizes.txt")),
     "too little time for the export": lambda: text(planned(model="slow.onnx", **ONE), 60.0),
-    "the same with time": lambda: text(planned(model="slow.onnx", **ONE)),
-    "a full disk": lambda: text(of_a_full_disk()),
 }
 
 

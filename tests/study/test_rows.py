@@ -12,7 +12,6 @@ import onnx
 import pytest
 from support.onnx_made import linear
 
-from shootout.apps.dry_run import screen as dry_run
 from shootout.core.errors import UsageError
 from shootout.core.exported.client import Request
 from shootout.core.messages import Progress
@@ -119,12 +118,6 @@ def test_files_that_can_not_be_read_so_are_refused(here: Path, fields: dict[str,
 def test_a_function_that_reads_needs_files():
     with pytest.raises(UsageError, match=r"read \(--read\) is for rows of your own: give those too"):
         checked({"name": "s", "model": "m.onnx", "targets": ["numpy"], "read": "prep.py:load"})
-
-
-def test_a_dry_run_says_what_was_read(here: Path):
-    told = dry_run.as_data(plan(inputs="files", read="prep.py:pairs", metric="mae"))
-    assert (told["rows"], told["truth"]) == ("x float32[3, 4]", "y float64[3, 3]")
-    assert told["groups"][0]["model"]["inputs"][0]["filled"] == "from files, read by prep.py:pairs (3 files, 3 rows)"
 
 
 def test_other_rows_are_another_question(here: Path):
@@ -254,5 +247,3 @@ def test_all_rows_are_scored_if_none_calibrates_a_target_or_chooses_one(
     assert group.request.scores_all is group.record.scores_all is scores_all
     again = plan(inputs="rows.npz", truth="labels.npy", metric="accuracy", calibration=calibration, targets=targets)
     assert (again.identity, again.groups[0].request) == (made.identity, group.request), "a run goes on with its split"
-    told = dry_run.as_data(made)["groups"][0]["model"]["calibration"]
-    assert ("which are all scored" in told) is (scores_all and not calibration)

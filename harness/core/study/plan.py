@@ -43,7 +43,7 @@ from shootout.core.scenario import Arrivals, find_scenario
 from shootout.core.scoring import scorer
 from shootout.core.stats.goals import read_goal
 from shootout.core.stats.readings import LEAST_TAILS
-from shootout.core.study.feasibility import Here, find_obstacles, needed_bytes, needed_disk_bytes, weight_bytes
+from shootout.core.study.feasibility import Here, find_obstacles, needed_bytes, weight_bytes
 from shootout.core.study.group import GroupRecord, count_comparisons, own_fp32, with_control
 from shootout.core.study.points import (
     Point,
@@ -85,7 +85,7 @@ class PlannedGroup:
     Attributes:
         request: the model as it is.
         skips: why an arm isn't run, by label.
-        needs_bytes: memory at its peak, of what can run or be built here; `disk_bytes` likewise, with an empty cache.
+        needs_bytes: memory at its peak, of what can run or be built here.
         weight_bytes: of the model in float32; 0 where only the export tells.
         arrivals: the sizes of the calls in order, where they vary; the model is that of the largest then.
     """
@@ -94,7 +94,6 @@ class PlannedGroup:
     request: Request
     skips: Mapping[str, NotRun]
     needs_bytes: int = 0
-    disk_bytes: int = 0
     weight_bytes: int = 0
     arrivals: Arrivals | None = None
 
@@ -445,7 +444,6 @@ def _plan_group(study: Study, arms: list[Arm], point: Point, here: Here, apart: 
         request=replace(asked, sweep=_widen_sweep(asked, made, arrivals)),
         skips=skips,
         needs_bytes=needed_bytes(made, here),
-        disk_bytes=needed_disk_bytes(made, here),
         weight_bytes=weight_bytes(made, here) if made else 0,
         arrivals=arrivals,
     )

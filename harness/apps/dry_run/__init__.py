@@ -1,1 +1,0 @@
-"""Tell what a run would do, before anything is made or measured."""
