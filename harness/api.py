@@ -118,8 +118,8 @@ class Run:
         """Compare another run with this one, as `shootout compare`: see docs/comparing.md.
 
         Args:
-            history: earlier runs of the same on the same machine, in place of those that lie beside the two; 5 tell how
-                far sessions differ.
+            history: earlier runs of the same on the same machine, from which five or more tell how far
+                sessions differ.
 
         Raises:
             UsageError: both are one run, or they ask different things; names the fields.

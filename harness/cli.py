@@ -194,8 +194,7 @@ def compare(
     history: Annotated[
         list[Path] | None,
         typer.Option(
-            help="Earlier run on the same machine, in place of those found next to A and B; five show how much runs "
-            "differ from day to day.",
+            help="Earlier run on the same machine; five show how much runs differ from day to day.",
             metavar="RUN",
         ),
     ] = None,

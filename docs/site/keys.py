@@ -72,8 +72,7 @@ COMMON = {
     "everywhere": "the one target to ship in all places; null with a `reason`.",
     "executed": "what the runtime itself says that it runs.",
     "export_s": "seconds to export the model.",
-    "fate": "what becomes of the verdict on the pair from one place to another: `fades` is faster here and "
-    "the same there.",
+    "fate": "what becomes of the verdict on the pair from one place to another.",
     "fault": "what forbids to ship it besides the limits.",
     "fidelity": "its error against the reference outputs.",
     "first_call_s": "seconds of the first call.",

@@ -54,7 +54,7 @@ def test_what_compare_takes_for_two_machines_merge_and_decide_do_too(monkeypatch
     assert compare(*runs).level == 2
     assert all("processor" in place.name for place in merge(runs).places)
     by_name = {Path(one.document.run): one for one in runs}
-    monkeypatch.setattr(reading, "analyse_cells", lambda folder, _: by_name[folder])
+    monkeypatch.setattr(reading, "analyse_cells", by_name.__getitem__)
     found = reading.read_question([*by_name]).candidates
     assert len(found) == 4, "two arms on two machines"
     assert len({one.machine for one in found}) == 2

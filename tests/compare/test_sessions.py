@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from pathlib import Path
 
 import numpy as np
 import pytest
-from support.races import made
 
 from shootout.apps.judge.compare.compare import (
     LEAST_SESSIONS,
     choose_control,
     find_change,
     find_floor,
-    read_beside,
 )
 from shootout.apps.judge.decide.objective import SESSION_FLOOR, learn_floor
 from shootout.core.constants import ALPHA, BIAS_FLOOR
@@ -64,13 +61,6 @@ def test_the_floor_takes_what_sessions_differ_by():
     assert find_floor(np.zeros(8), ALPHA) == pytest.approx(math.log1p(BIAS_FLOOR))
 
 
-def test_the_interval_holds_for_all_rows_together():
-    """13 % more is beyond the floor of one row; of one among fifty it may be chance."""
-    alone, among = changed(1.13), changed(1.13, tests=50)
-    assert alone.low > among.low
-    assert (alone.verdict, among.verdict) == (Verdict.SLOWER, Verdict.CANT_TELL)
-
-
 def unchanged(rng: np.random.Generator, shift_sd: float, sd: float, restarts: int) -> list[Ratio]:
     """Ten arms that are the same in both sessions, each moved by what sessions differ by."""
     arms = {f"a{number}": 1.0 + number for number in range(10)}
@@ -98,16 +88,6 @@ def test_unchanged_arms_read_as_such_and_an_interval_holds_as_often_as_it_says(r
         widths = [math.sqrt(high / low) - 1 for low, high in ends if low and high]
         assert np.median(widths) < 0.20
         assert np.quantile(widths, 0.99) < 0.30
-
-
-def test_few_restarts_lean_on_the_spread_of_the_others():
-    def reach(sd: float, restarts: int = 3) -> float:
-        arms = {f"a{number}": 1.0 for number in range(8)}
-        return drawn(np.random.default_rng(1), arms, sd, restarts).pair("a1", "a2").reach(9)
-
-    assert reach(0.005) < reach(0.03) < reach(0.3)
-    assert reach(0.03, 8) < reach(0.03, 2)
-    assert math.isinf(reach(0.03, 1)), "one restart each tells no spread"
 
 
 def test_a_control_is_who_is_known_best():
@@ -146,17 +126,3 @@ def test_a_change_of_a_fifth_is_seen_where_sessions_differ_by_a_percent():
         pair = drawn(rng, {"a": 1.0, "b": 2.0}, 0.01, 10), drawn(rng, {"a": 1.2, "b": 2.0}, 0.012, 10)
         seen += find_change(pair, "a", "b", means, 20).verdict is Verdict.SLOWER
     assert seen >= 38
-
-
-def test_runs_beside_the_two_are_their_history(tmp_path: Path):
-    """Of the same study and machine; neither the two themselves, nor what is no run."""
-    one, other, third = (made.raced(tmp_path / name, "m", 1_000, 2_000) for name in ("one", "two", "three"))
-    made.raced(tmp_path / "elsewhere", "another machine", 1_000, 2_000)
-    (tmp_path / "notes").mkdir()
-    (tmp_path / "notes.txt").touch()
-    (tmp_path / "broken").mkdir()
-    (tmp_path / "broken" / "journal.jsonl").write_text("{}\n")
-    found, unread = read_beside(one, other)
-    assert [run.document.run for run in found] == [str(third)]
-    assert len(unread) == 1, "the broken one is named, the others are no runs"
-    assert "the run beside these in 'broken' is left out" in unread[0]

@@ -19,22 +19,18 @@ import numpy as np
 
 from shootout.apps.judge.analysis import Analysed, analyse_cells
 from shootout.apps.judge.compare.document import ComparedDocument, Moved, RunChange, SessionComparison
-from shootout.apps.judge.compare.matching import (
-    EXPORT,
-    THREADS,
-    find_differing,
-    is_same,
-    key_of,
-    tell_apart,
-    tell_strange,
-)
 from shootout.apps.judge.compare.merge import (
+    THREADS,
     CellInPlace,
     find_sites,
+    is_same,
+    key_of,
     match_sites,
     merge_sites,
     name_places,
     place_of,
+    tell_apart,
+    tell_strange,
     warn_exports,
 )
 from shootout.apps.judge.compare.merged import expand_merged
@@ -43,15 +39,13 @@ from shootout.apps.judge.eligible import find_fault
 from shootout.core.constants import ALPHA, BIAS_FLOOR, INDIFFERENT
 from shootout.core.contract import Array, short
 from shootout.core.errors import UsageError
-from shootout.core.journal.records import Header
-from shootout.core.results.run import begun, read_run
 from shootout.core.scenario import scenario_of
 from shootout.core.stats.group_evidence import GroupEvidence
 from shootout.core.stats.verdicts import judge, ratio_at
 from shootout.core.units import size
-from shootout.tell import reproduce
 from shootout.tell.document import Ratio, Row
 from shootout.tell.machines import is_same_machine, list_facts, machine_of
+from shootout.tell.reproduce import write_given
 
 MOVED = "one key, but two processors or GPUs: the machine moved or was changed, or these are two machines of one image"
 
@@ -62,71 +56,24 @@ CLONES = (
 
 NO_CONTROL = "no arm is the same in both and known against it"
 
-BESIDE = "the run beside these in"
-
 LEAST_SESSIONS = 5
 """Fewer of them can't show how far sessions differ."""
-
-MOST_SESSIONS = 10
-"""So many of a folder's own earlier runs are read, the latest."""
 
 
 def compare_folders(a: Path, b: Path, history: Iterable[Path] = ()) -> ComparedDocument:
     """Return what the run in `b` says of that in `a`.
 
     Args:
-        history: earlier runs of the same on the same machine, from which the session floor is learned. Without any,
-            runs of the same study that lie beside the two are taken.
+        history: earlier runs of the same on the same machine, from which the session floor is learned.
 
     Raises:
         UsageError: no run is there, both are one race, or they ask different things; names the fields.
     """
-    one, other = (analyse_cells(folder) for folder in (a, b))
-    given = [analyse_cells(folder) for folder in expand_merged(history)]
-    beside, unread = ((), ()) if given else read_beside(a, b)
-    found = compare(one, other, given, beside)
-    return found.model_copy(update={"warnings": (*found.warnings, *unread)})
+    return compare(analyse_cells(a), analyse_cells(b), [analyse_cells(folder) for folder in expand_merged(history)])
 
 
-def read_beside(a: Path, b: Path) -> tuple[Sequence[Analysed], Sequence[str]]:
-    """Return the latest runs that lie beside two runs and are of the same study on the same machine.
-
-    Returns:
-        The runs, and a warning for each folder there whose run can't be read.
-    """
-    mine = [folder.resolve() for folder in (a, b)]
-    asked = {_identify_session(read_run(folder).facts) for folder in mine}
-    found: list[tuple[str, Path]] = []
-    runs, unread = list[Analysed](), list[str]()
-    for folder in (one for place in {folder.parent for folder in mine} for one in sorted(place.iterdir())):
-        try:  # a folder that wasn't named may hold anything
-            if folder not in mine and folder.is_dir() and begun(folder):
-                facts = read_run(folder).facts
-                found += [(facts.created, folder)] if _identify_session(facts) in asked else []
-        except UsageError as error:
-            unread.append(f"{BESIDE} {folder.name!r} is left out: {error}")
-        except OSError:
-            continue
-    for _, folder in sorted(found, reverse=True)[:MOST_SESSIONS]:
-        try:
-            runs.append(analyse_cells(folder))
-        except UsageError as error:
-            unread.append(f"{BESIDE} {folder.name!r} is left out: {error}")
-    return runs, unread
-
-
-def _identify_session(facts: Header) -> tuple[str, str]:
-    return facts.study, str(facts.environment.get("machine"))
-
-
-def compare(
-    a: Analysed, b: Analysed, history: Sequence[Analysed] = (), beside: Sequence[Analysed] = ()
-) -> ComparedDocument:
-    """Return what one run says of another; see `compare_folders`.
-
-    Args:
-        beside: further earlier runs, found beside the two and not named.
-    """
+def compare(a: Analysed, b: Analysed, history: Sequence[Analysed] = ()) -> ComparedDocument:
+    """Return what one run says of another; see `compare_folders`."""
     if is_same(a, b):
         run = a.document.run
         raise UsageError(f"{run} and {b.document.run} are the same run: `shootout show {run}` has its verdicts")
@@ -141,27 +88,24 @@ def compare(
         "level": 1 if same else 2,
         "a": place_of(names[0], a),
         "b": place_of(names[1], b),
-        "changes": (*find_changes(a, b), *_find_export_changes(pairs)),
-        "only_a": _list_unpaired(sites[0], [one for one, _ in pairs]),
-        "only_b": _list_unpaired(sites[1], [other for _, other in pairs]),
+        "changes": find_changes(a, b),
+        "only_a": tuple(one.cell.group for one in sites[0] if one not in [pair[0] for pair in pairs]),
+        "only_b": tuple(one.cell.group for one in sites[1] if one not in [pair[1] for pair in pairs]),
     }
     if not same:
-        warnings = ("--history is of one machine, and these are two",) if history else ()
-        if machines[0].key == machines[1].key:
-            warnings = (*warnings, MOVED)
-        return ComparedDocument(**facts, merged=merge_sites(names, (a, b), pairs), warnings=warnings)
-    found = [(pair, find_earlier(pair, [*history, *beside])) for pair in pairs]
-    sessions = tuple(_compare_sessions(*pair, earlier, len(pairs)) for pair, earlier in found)
-    return ComparedDocument(
-        **facts,
-        sessions=sessions,
-        settle=_command_to_settle([one for one, _ in pairs], sessions),
-        warnings=(
-            *([CLONES] if a.document.environment.get("virtualisation") else ()),
-            *(warning for pair in pairs for warning in warn_exports(pair)),
-            *_warn_few_sessions(history, [earlier for _, earlier in found]),
-        ),
-    )
+        moved = (MOVED,) if machines[0].key == machines[1].key else ()
+        return ComparedDocument(**facts, merged=merge_sites(names, (a, b), pairs), warnings=moved)
+    earlier = [find_earlier(pair, history) for pair in pairs]
+    sessions = tuple(_compare_sessions(*pair, found, len(pairs)) for pair, found in zip(pairs, earlier, strict=True))
+    warnings = tuple(warning for pair in pairs for warning in warn_exports(pair))
+    least = min(map(len, earlier), default=0)
+    if history and least < LEAST_SESSIONS:
+        told = f"{least} of --history are other sessions of the same here; a floor is learned from {LEAST_SESSIONS}"
+        warnings = (*warnings, told)
+    if a.document.environment.get("virtualisation"):
+        warnings = (CLONES, *warnings)
+    settle = _write_race(pairs, sessions)
+    return ComparedDocument(**facts, sessions=sessions, settle=settle, warnings=warnings)
 
 
 def _match_sites(mine: Sequence[CellInPlace], others: Sequence[CellInPlace]) -> list[tuple[CellInPlace, CellInPlace]]:
@@ -195,25 +139,6 @@ def find_earlier(pair: tuple[CellInPlace, CellInPlace], history: Sequence[Analys
         ]
         found += sorted(alike, key=lambda one: one.asked[THREADS] != mine.asked[THREADS])[:1]
     return found
-
-
-def _list_unpaired(sites: Sequence[CellInPlace], paired: Sequence[CellInPlace]) -> tuple[str, ...]:
-    return tuple(one.cell.group for one in sites if one not in paired)
-
-
-def _find_export_changes(pairs: Iterable[tuple[CellInPlace, CellInPlace]]) -> list[RunChange]:
-    """Return a line where the exports differ: in weights, data, exporter, or what they were made for."""
-    for one, other in pairs:
-        if EXPORT in find_differing(one.asked, other.asked):
-            keys = (", ".join(sorted(key[:8] for key in site.asked[EXPORT])) for site in (one, other))
-            return [RunChange(what="export (weights, data or exporter)", a=next(keys), b=next(keys))]
-    return []
-
-
-def _warn_few_sessions(history: Sequence[Analysed], found: Sequence[Sequence[CellInPlace]]) -> Iterable[str]:
-    least = min(map(len, found), default=0)
-    if history and least < LEAST_SESSIONS:
-        yield f"{least} of --history are other sessions of the same here; a floor is learned from {LEAST_SESSIONS}"
 
 
 def _compare_sessions(
@@ -315,27 +240,25 @@ def find_change(pair: tuple[GroupEvidence, GroupEvidence], arm: str, control: st
     )
 
 
-def _command_to_settle(sites: Sequence[CellInPlace], sessions: Sequence[SessionComparison]) -> str | None:
-    """Return the race that tells what two sessions don't: of the first arm of another version that has no verdict."""
-    told = [
-        _race_command(site, one.arm)
-        for site, session in zip(sites, sessions, strict=True)
-        for one in session.moved
-        if any(change.what == "version" for change in one.changes) and not (one.ratio and one.ratio.decided)
-    ]
-    return next((command for command in told if command), None)
+def _write_race(pairs: Sequence[tuple[CellInPlace, CellInPlace]], sessions: Sequence[SessionComparison]) -> str | None:
+    """Return the race that tells what two sessions don't: of the first arm of another version that has no verdict.
 
-
-def _race_command(site: CellInPlace, label: str) -> str | None:
-    """Return the command that races an arm against itself under another interpreter; None where no gate can."""
-    group = site.run.groups[site.cell.group].record
-    arm = next((one for one in group.arms if one.label == label and not one.control), None)
-    if arm is None or not scenario_of(arm).is_one_call or arm.target.folder or arm.file:
-        return None
-    name = "other" if arm.target.python != "other" else "another"
-    words = ["shootout", "gate", site.run.document.run, "--target", short(label)]
-    words += ["--group", group.name] if len(site.run.document.groups) > 1 else []
-    return shlex.join([*words, "--candidate", short(str(replace(arm.target, python=name))), "--python", f"{name}=PATH"])
+    It races the arm against itself under another interpreter, as far as a gate can.
+    """
+    for (site, _), session in zip(pairs, sessions, strict=True):
+        group = site.run.groups[site.cell.group].record
+        arms = {one.label: one for one in group.arms if not one.control}
+        for one in session.moved:
+            arm = arms.get(one.arm)
+            is_open = any(change.what == "version" for change in one.changes) and not (one.ratio and one.ratio.decided)
+            if arm is None or not is_open or not scenario_of(arm).is_one_call or arm.target.folder or arm.file:
+                continue
+            name = "other" if arm.target.python != "other" else "another"
+            words = ["shootout", "gate", site.run.document.run, "--target", short(one.arm)]
+            words += ["--group", group.name] if len(site.run.document.groups) > 1 else []
+            candidate = short(str(replace(arm.target, python=name)))
+            return shlex.join([*words, "--candidate", candidate, "--python", f"{name}=PATH"])
+    return None
 
 
 NONE = "-"
@@ -351,9 +274,6 @@ _MEASURED = frozenset({"artifact_bytes", "kernel_ns"})
 
 _GREW = 0.01
 """An artifact that is larger or smaller by more than this share was made of another export, or otherwise."""
-
-_COMMIT = 10
-"""So many letters of it tell commits apart."""
 
 
 def find_changes(one: Analysed, other: Analysed) -> tuple[RunChange, ...]:
@@ -371,13 +291,8 @@ def find_changes(one: Analysed, other: Analysed) -> tuple[RunChange, ...]:
 def _list_facts(run: Analysed) -> dict[str, str]:
     """Return the facts of a run's machine and software, flags one by one, and the options that no arm tells."""
     facts = dict(list_facts({key: part for key, part in run.document.environment.items() if key not in _APART}))
-    flags = facts.pop("cpu.flags", "").split(", ")
-    options = reproduce.write_given(run.facts.given)
-    return (
-        {name: value[:_COMMIT] if name == "shootout.commit" else value for name, value in facts.items()}
-        | {f"cpu.{flag}": "yes" for flag in flags if flag}
-        | {f"option {name}": value or "given" for name, value in options}
-    )
+    flags = {f"cpu.{flag}": "yes" for flag in facts.pop("cpu.flags", "").split(", ") if flag}
+    return facts | flags | {f"option {name}": value or "given" for name, value in write_given(run.facts.given)}
 
 
 def find_arm_changes(one: Row, other: Row) -> tuple[RunChange, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Any, Literal
 
 from pydantic import Field
@@ -10,16 +9,13 @@ from pydantic import Field
 from shootout.core.units import counted
 from shootout.tell.document import Answer, Part, Ratio, Row
 
-SCHEMA, COMPARED = "shootout.merged-document/3", "shootout.compared/3"
+SCHEMA, COMPARED = "shootout.merged-document/4", "shootout.compared/4"
 
 
-class Fate(StrEnum):
-    """What becomes of the verdict on a pair from one place to another."""
-
-    HOLDS = "holds"  # the same verdict everywhere
-    FLIPS = "flips"  # faster here, slower there
-    FADES = "fades"  # faster here, the same there
-    UNKNOWN = "unknown"  # somewhere there is no verdict, or no time of both
+Fate = Literal["flips", "holds", "unknown"]
+"""What becomes of the verdict on a pair from one place to another: faster here and slower there; the same verdict
+everywhere; or somewhere another verdict, none, or no time of both.
+"""
 
 
 class Place(Part):
@@ -52,15 +48,13 @@ class Everywhere(Part):
 
     Attributes:
         place: where that is, as measured, and `ratio` how much; null where it is what every place ships.
-        tied: others that aren't known to cost more, and measured so within the margin.
-        unsettled: others that measured as costing more, but aren't known to.
+        unsettled: others that aren't known to cost more.
         reason: why it is the best so far only: a place's own answer is.
     """
 
     arm: str
     place: str | None = None
     ratio: Ratio | None = None
-    tied: tuple[str, ...] = ()
     unsettled: tuple[str, ...] = ()
     reason: str | None = None
 

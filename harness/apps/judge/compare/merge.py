@@ -1,4 +1,7 @@
-"""Merge runs of several machines into one document: what to ship everywhere, and which rankings hold. Pure."""
+"""Merge runs of several machines into one document: what to ship everywhere, and which rankings hold. Pure.
+
+Runs are put together if they ask the same of one model, and none is given twice.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations, product
 from pathlib import Path
+from typing import Any
 
 from shootout.apps.judge.analysis import Analysed, analyse_cells
 from shootout.apps.judge.cell import Cell
@@ -21,23 +25,11 @@ from shootout.apps.judge.compare.document import (
     Place,
     PlacedRow,
 )
-from shootout.apps.judge.compare.matching import (
-    EXPORT,
-    METRIC,
-    SHARED,
-    THREADS,
-    Asked,
-    find_differing,
-    key_of,
-    read_asked,
-    refuse_same,
-    tell_apart,
-    tell_differing,
-)
 from shootout.apps.judge.compare.merged import expand_merged
 from shootout.apps.judge.eligible import find_fault
-from shootout.core.constants import INDIFFERENT
 from shootout.core.errors import UsageError
+from shootout.core.exported.request import name_model
+from shootout.core.scenario import scenario_of
 from shootout.core.stats.verdicts import Verdict, judge
 from shootout.tell.document import Answer, Ratio, Row
 from shootout.tell.machines import machine_of, name_machines
@@ -46,9 +38,120 @@ from shootout.tell.study_options import DEFAULT
 
 ALONE = "only one machine"
 
-_FILES = frozenset(SHARED) - {METRIC}
+Asked = Mapping[str, Any]
+"""The facts that must be the same in all runs, by the names that people know."""
+METRIC = "--metric"
+SHARED = {
+    f"--{name.replace('_', '-')}": name
+    for name in ("inputs", "read", "labels", "truth", "rows_by", "calibration", "weights", "metric")
+}
+"""What two runs must have been given alike, by the options that people know: the fields of `Study`.
 
-_ORDER = {Fate.FLIPS: 0, Fate.FADES: 1, Fate.HOLDS: 2, Fate.UNKNOWN: 3}
+A run without a metric has no scores that could be another's.
+"""
+MODEL, EXPORT, OPERATIONS, THREADS = "model", "export", "operations", "threads"
+_SETS = (EXPORT, OPERATIONS, THREADS)
+"""The facts of which each run may have several, so that one in common is enough."""
+_LOOSE = (METRIC, *_SETS)
+"""The facts that needn't be known of both runs."""
+
+
+def read_asked(run: Analysed, cell: Cell) -> Asked:
+    """Return what a cell of a run asked."""
+    found = run.groups[cell.group]
+    arm = found.record.arms[0]
+    given = run.facts.given
+    trains = "train-step" if scenario_of(arm).trains else "inference"
+    files = {name: Path(given[field]).name if field in given else None for name, field in SHARED.items()}
+    batch = min(one.batch for one in found.record.arms)
+    counts = {one.work.flops for one in found.prepared.values() if one.work}
+    return {MODEL: name_model(arm.model), "scenario": trains, "batch": batch, **arm.parameters, **files} | {
+        OPERATIONS: {one for one in counts if one is not None},
+        EXPORT: {one.exported for one in found.prepared.values() if one.exported},
+    }
+
+
+def key_of(asked: Asked) -> Hashable:
+    """Return the same for all that ask the same, as far as a key can tell: without what needn't be known of both."""
+    return tuple((name, value) for name, value in asked.items() if name not in _LOOSE)
+
+
+def find_differing(one: Asked, other: Asked) -> tuple[str, ...]:
+    """Return the fields in which two differ."""
+    names = dict.fromkeys([*one, *other])
+    return tuple(name for name in names if _values_differ(name, one.get(name), other.get(name)))
+
+
+def tell_differing(name: str, one: Asked, other: Asked) -> str:
+    """Return a field that differs, with both values."""
+    if name == EXPORT:
+        return "their exports differ, in weights, data, exporter, or only in the precisions or the time for them"
+    first, second = (
+        ", ".join(map(str, sorted(found))) if isinstance(found, set) else found
+        for found in (one.get(name), other.get(name))
+    )
+    return f"{name.lstrip('-')} differs: {first} and {second}"
+
+
+def tell_strange(one: Asked, other: Asked) -> list[str]:
+    """Return the fields that make two another question, with their values; another exporter alone doesn't."""
+    differing = [name for name in find_differing(one, other) if name != EXPORT]
+    if MODEL in differing:  # its parameters are others, too
+        return [tell_differing(MODEL, one, other)]
+    return [tell_differing(name, one, other) for name in differing]
+
+
+def tell_apart(one: Asked, other: Asked) -> str:
+    """Return why two that a key tells apart don't ask the same."""
+    return "; ".join(tell_strange(one, other)) or tell_differing(THREADS, one, other)
+
+
+def refuse_strangers(asked: Sequence[tuple[Analysed, Asked]]) -> None:
+    """Stop at cells that ask different things.
+
+    Raises:
+        UsageError: two of them do; names the runs and the field.
+    """
+    for (first_run, first), (run, one) in combinations(asked, 2):
+        differing = next(iter(find_differing(first, one)), None)
+        if differing is None:
+            continue
+        name = run.document.run
+        if run is first_run:
+            raise UsageError(f"{name} has several groups", run.cells)
+        told = tell_differing(differing, first, one)
+        raise UsageError(f"{first_run.document.run} and {name} can't be merged: {told}")
+
+
+def is_same(one: Analysed, other: Analysed) -> bool:
+    """Tell whether two are one run, in whatever form: they began alike, and so did what they measured.
+
+    Two nodes of one image may begin in the same second; where neither has a figure, they are two all the same.
+    """
+    if one.document.run == other.document.run:
+        return True
+    first = _first_figure(one)
+    return first is not None and first == _first_figure(other) and _identity_of(one) == _identity_of(other)
+
+
+def _identity_of(run: Analysed) -> Hashable:
+    return run.facts.created, run.facts.identity, run.document.environment.get("machine")
+
+
+def _first_figure(run: Analysed) -> float | None:
+    """Return how long its first restart took, in seconds; none takes as long as another, to the last digit."""
+    return next((line.wall_s for group in run.groups.values() for line in group.rounds), None)
+
+
+def _values_differ(name: str, one: Any, other: Any) -> bool:
+    if name in _SETS:
+        return bool(one and other and not one & other)
+    if name == METRIC:
+        return bool(one and other and one != other)
+    return bool(one != other)
+
+
+_FILES = frozenset(SHARED) - {METRIC}
 
 
 def merge_runs(folders: Iterable[Path]) -> MergedDocument:
@@ -66,7 +169,9 @@ def merge(runs: Sequence[Analysed]) -> MergedDocument:
     Raises:
         UsageError: one comes twice, or they ask different things; says which.
     """
-    refuse_same(runs)
+    for one, other in combinations(runs, 2):
+        if is_same(one, other):
+            raise UsageError(f"{one.document.run} and {other.document.run} are the same run: name it once")
     names = name_places(runs)
     found = match_sites([site for name, run in zip(names, runs, strict=True) for site in find_sites(name, run)])
     _refuse_unmatched(runs, found)
@@ -132,8 +237,7 @@ def match_sites(sites: Sequence[CellInPlace]) -> list[list[CellInPlace]]:
 def name_places(runs: Sequence[Analysed]) -> list[str]:
     """Return what each is called: by its machine; with the run's folder where a machine has several."""
     machines = [machine_of(run.document.environment) for run in runs]
-    names = name_machines(machines)
-    often = Counter(machines)
+    names, often = name_machines(machines), Counter(machines)
     folders = Counter((machine, Path(run.document.run).name) for machine, run in zip(machines, runs, strict=True))
     told = []
     for machine, run in zip(machines, runs, strict=True):
@@ -250,13 +354,11 @@ def _choose_everywhere(worst: Mapping[str, _Worst], sites: Sequence[CellInPlace]
     arm, (ratio, where) = order[0], worst[order[0]]
     is_own = all(site.answer.ship and site.answer.ship.arm == arm for site in sites)
     others = [one for one in order[1:] if not _costs_more(one, arm, worst)]
-    near = (1 + INDIFFERENT) * ratio.value
     return Everywhere(
         arm=arm,
         place=None if is_own else where[0].place,
         ratio=None if is_own else ratio,
-        tied=tuple(one for one in others if worst[one][0].value <= near),
-        unsettled=tuple(one for one in others if worst[one][0].value > near),
+        unsettled=tuple(others),
         reason=next((f"{site.place}: {site.answer.reason}" for site in sites if site.answer.reason), None),
     )
 
@@ -297,7 +399,7 @@ def find_pairs(sites: Sequence[CellInPlace]) -> list[Pair]:
         if told.value > 1:
             a, b, ratios = b, a, {place: inverse(ratio) for place, ratio in ratios.items()}
         found.append(Pair(a=a, b=b, fate=find_fate(verdicts), ratios=ratios))
-    return sorted(found, key=lambda one: _ORDER[one.fate])
+    return sorted(found, key=lambda one: ("flips", "holds", "unknown").index(one.fate))
 
 
 def _compare_sound(site: CellInPlace, a: str, b: str) -> Ratio | None:
@@ -311,7 +413,5 @@ def find_fate(verdicts: Iterable[Verdict]) -> Fate:
     """Return what becomes of a verdict, from what it is in each place."""
     seen = {*verdicts}
     if {Verdict.FASTER, Verdict.SLOWER} <= seen:
-        return Fate.FLIPS
-    if Verdict.CANT_TELL in seen:
-        return Fate.UNKNOWN
-    return Fate.HOLDS if len(seen) == 1 else Fate.FADES
+        return "flips"
+    return "holds" if len(seen) == 1 and Verdict.CANT_TELL not in seen else "unknown"

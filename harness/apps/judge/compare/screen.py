@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import get_args
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -12,7 +13,6 @@ from rich.text import Text
 from shootout.apps.judge.compare.compare import NONE
 from shootout.apps.judge.compare.document import (
     ComparedDocument,
-    Everywhere,
     Fate,
     MergedCell,
     MergedDocument,
@@ -27,16 +27,14 @@ from shootout.core.contract import short
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.units import counted, duration
 from shootout.tell.answer import qualify, tell_machine
-from shootout.tell.columns import Cell, against, choose_unit, fits, make_table, stack_tables, write_time
+from shootout.tell.columns import Cell, against, choose_unit, stack_tables, write_time
 from shootout.tell.document import Answer, Ratio
-from shootout.tell.ratios import LEAST_SHOWN, WIDE, tell_direction, tell_ratio
+from shootout.tell.ratios import WIDE, tell_direction, tell_ratio
 from shootout.tell.report import Command, Line
-from shootout.tell.screen import NARROWEST, WIDEST, fold, name_targets, write_lines
+from shootout.tell.screen import NARROWEST, WIDEST, fold, write_lines
 
-SHOWN, SHOWN_REASONS, SHOWN_CELLS = 8, 3, 24
-MANY, LONGEST = 20, 40
-"""The number of changes that are shown, and of letters of a changed value; --json has all."""
-LONGEST_REASON = 200
+SHOWN, MANY, LONGEST = 8, 20, 24
+"""The number of names and of changes that are shown, and of letters of a changed value; --json has all."""
 READING = "(a to b): holds for all rows of that place together at 95 %; sure if it excludes 1."
 MOVED = (
     "B against A: each target's time ÷ that of an unchanged target, in B against A. "
@@ -48,8 +46,7 @@ LEVELS = {
     2: "Two machines: which answers hold and which flip; the machines themselves are not ranked",
 }
 """The sentence on what may be compared, by the level of a comparison."""
-FATES = {Fate.HOLDS: "hold", Fate.FLIPS: "flip", Fate.FADES: "fade", Fate.UNKNOWN: "unknown"}
-_TOLD = {Verdict.SLOWER: "Slower", Verdict.FASTER: "Faster", Verdict.SAME: "Same", Verdict.CANT_TELL: "Open"}
+_TOLD = {Verdict.SLOWER: "Slower", Verdict.FASTER: "Faster", Verdict.SAME: "Same"}
 
 
 def render_merged(document: MergedDocument, width: int, *, full: bool) -> list[RenderableType]:
@@ -58,10 +55,15 @@ def render_merged(document: MergedDocument, width: int, *, full: bool) -> list[R
     parts: list[RenderableType] = []
     if len(document.cells) > 1:
         parts += [Text(f"What to ship, in {len(document.cells)} groups", style="bold")]
-        parts += [*_render_grid(document, width), Text()]
+        lines = [_tabulate_group(cell, document.places) for cell in document.cells]
+        parts += [*stack_tables([*lines[0]], lines, width, left=set(lines[0])), Text()]
     for cell in document.cells if full or len(document.cells) == 1 else ():
         rows = document.rows_of(cell)
-        parts += [*write_lines(tell_cell(cell, rows), narrow), *_tabulate_cell(cell, rows, width, full=full), Text()]
+        parts += [*write_lines(tell_cell(cell, rows), narrow), *_tabulate_cell(cell, rows, width)]
+        if full:
+            letters = letter_places(rows)
+            parts += [Text(f"  {pair.fate}: {tell_pair(pair, letters)}") for pair in cell.pairs]
+        parts.append(Text())
     unfinished = [f"{place.name}: its run is unfinished" for place in document.places if not place.complete]
     return [*parts, *_warn([*unfinished, *document.warnings])]
 
@@ -70,19 +72,14 @@ def _warn(warnings: Iterable[str]) -> Iterator[Text]:
     return (Text(f"warning: {warning}", style="yellow") for warning in warnings)
 
 
-def _render_grid(document: MergedDocument, width: int) -> Iterator[RenderableType]:
-    """Render a line a cell: what to ship everywhere, and in each place."""
-    lines: list[dict[str, Cell]] = []
-    for cell in document.cells[:SHOWN_CELLS]:
-        ships = {place: short(one.ship.arm) if one.ship else "no answer" for place, one in cell.answers.items()}
-        found = cell.everywhere
-        places = {place.name: ships.get(place.name, "-") for place in document.places}
-        everywhere = f"{short(found.arm)}{', so far' if found.reason else ''}" if found else "-"
-        worst = "" if found is None else tell_ratio(found.ratio) if found.ratio else "best in all"
-        lines.append({"group": cell.group, "everywhere": everywhere, "at worst": worst, **places})
-    yield from stack_tables([*lines[0]], lines, width, left=set(lines[0]))
-    if len(document.cells) > SHOWN_CELLS:
-        yield Text(f"and {counted(len(document.cells) - SHOWN_CELLS, 'group')} more, which --json has")
+def _tabulate_group(cell: MergedCell, places: Sequence[Place]) -> dict[str, Cell]:
+    """Tell what to ship everywhere, and in each place."""
+    ships = {place: short(one.ship.arm) if one.ship else "no answer" for place, one in cell.answers.items()}
+    found = cell.everywhere
+    everywhere = f"{short(found.arm)}{', so far' if found.reason else ''}" if found else "-"
+    worst = "" if found is None else tell_ratio(found.ratio) if found.ratio else "best in all"
+    mine = {place.name: ships.get(place.name, "-") for place in places}
+    return {"group": cell.group, "everywhere": everywhere, "at worst": worst, **mine}
 
 
 def tell_cell(cell: MergedCell, rows: Mapping[str, Mapping[str, PlacedRow]]) -> Iterator[Line]:
@@ -93,35 +90,22 @@ def tell_cell(cell: MergedCell, rows: Mapping[str, Mapping[str, PlacedRow]]) -> 
     """
     found, letters = cell.everywhere, letter_places(cell.answers)
     if found:
-        yield Line("Leads" if found.reason else "Ship", _tell_worst(found), subject=f"{found.arm} everywhere")
+        told = ["what every place ships by itself"]
+        if found.ratio:
+            told = [f"at worst {tell_ratio(found.ratio, 'the best of a place')}, on {found.place}"]
+        told += [found.reason] if found.reason else []
+        yield Line("Leads" if found.reason else "Ship", told, subject=f"{found.arm} everywhere")
     else:
         yield Line("Open", [f"no one target everywhere: {cell.reason}"])
     yield Line("", [*cell.group.split(", "), counted(len(cell.answers), "place")])
-    if found:
-        yield Line("Tied", fold(map(short, found.tied), SHOWN))
-        yield Line("Open", [f"not significantly slower: {', '.join(fold(map(short, found.unsettled), SHOWN))}"]
-                   if found.unsettled else ())  # fmt: skip
+    if found and found.unsettled:
+        yield Line("Open", [f"not significantly slower: {', '.join(fold(map(short, found.unsettled), SHOWN))}"])
     yield Line("Best", [f"{letters[place]} {place}: {tell_best(one)}" for place, one in cell.answers.items()])
-    for fate, word in ((Fate.FLIPS, "Flips"), (Fate.FADES, "Fades")):
-        yield Line(word, fold((tell_pair(pair, letters) for pair in cell.pairs if pair.fate is fate), SHOWN))
+    yield Line("Flips", fold((tell_pair(pair, letters) for pair in cell.pairs if pair.fate == "flips"), SHOWN))
     fates = Counter(pair.fate for pair in cell.pairs)
-    yield Line("Pairs", [f"{fates[fate]} {word}" for fate, word in FATES.items() if fates[fate]])
+    words = {"flips": "flip", "holds": "hold", "unknown": "unknown"}
+    yield Line("Pairs", [f"{fates[fate]} {words[fate]}" for fate in get_args(Fate) if fates[fate]])
     yield Line("Missing", list(_tell_missing(cell, rows)))
-    yield Line("Skipped", fold(_list_skipped(rows), SHOWN_REASONS))
-
-
-def _tell_worst(found: Everywhere) -> list[str]:
-    """Tell how much slower the one target is in the place in which it is slowest."""
-    ratio, reason = found.ratio, [found.reason] if found.reason else []
-    if ratio is None:
-        return ["what every place ships by itself", *reason]
-    if ratio.value <= 1:
-        high = ratio.high
-        may_be = f"; it may be up to {tell_direction(high, spread=2 * high)}" if high and high > 1 else ""
-        return [f"no place's own best measured faster{may_be}", *reason]
-    best = "a place's own best"
-    told = f"within 0.1 % of {best}" if ratio.value - 1 < LEAST_SHOWN else tell_ratio(ratio, best)
-    return [f"at worst {told}, on {found.place}", *reason]
 
 
 def tell_best(answer: Answer) -> str:
@@ -149,34 +133,16 @@ def _tell_missing(cell: MergedCell, rows: Mapping[str, Mapping[str, PlacedRow]])
                 yield f"{short(arm)} on {place} ({row.reason if row else 'not asked for'})"
 
 
-def _list_skipped(rows: Mapping[str, Mapping[str, PlacedRow]]) -> Iterator[str]:
-    """Name arms without a time in any place, by reason."""
-    every = [row for mine in rows.values() for row in mine.values()]
-    timed = {row.arm for row in every if row.end_to_end}
-    why: dict[str, str] = {}
-    for row in every:
-        if row.arm not in timed:
-            why[row.arm] = why.get(row.arm) or row.reason or ""
-    for reason in dict.fromkeys(why.values()):
-        arms = name_targets(arm for arm, one in why.items() if one == reason)
-        yield f"{arms}: {reason if len(reason) <= LONGEST_REASON else '--json says why'}"
-
-
 def _tabulate_cell(
-    cell: MergedCell, rows: Mapping[str, Mapping[str, PlacedRow]], width: int, *, full: bool
+    cell: MergedCell, rows: Mapping[str, Mapping[str, PlacedRow]], width: int
 ) -> Iterator[RenderableType]:
-    """Tabulate target × place: time, and time ÷ that of what the place ships.
-
-    Unless `full`, targets with a time in one place alone have a line only if a place ships them.
-    """
-    letters, best = letter_places(rows), {one.ship.arm for one in cell.answers.values() if one.ship}
+    """Tabulate target × place: time, and time ÷ that of what the place ships."""
+    letters, worst = letter_places(rows), cell.worst
     times = {
         arm: [row.end_to_end.median_ns for mine in rows.values() if (row := mine.get(arm)) and row.end_to_end]
         for arm in dict.fromkeys(arm for mine in rows.values() for arm in mine)
     }
-    least = 1 if full or len(rows) == 1 else 2
-    arms = [arm for arm, found in times.items() if len(found) >= least or (found and arm in best)]
-    worst = cell.worst
+    arms = [arm for arm, found in times.items() if found]
     arms.sort(key=lambda arm: (worst[arm].value if arm in worst else math.inf, -len(times[arm]), min(times[arm])))
     unit = choose_unit(min((min(times[arm]) for arm in arms), default=0.0))
     lines: list[dict[str, Cell]] = []
@@ -190,13 +156,8 @@ def _tabulate_cell(
         lines.append(line)
     if lines:
         flush = [name for name in lines[0] if name not in letters.values()]
-        first = _choose_first([*lines[0]][:3], lines, width)
-        yield from stack_tables([*lines[0]], lines, width, first=first, left=flush)
+        yield from stack_tables([*lines[0]], lines, width, left=flush)
         yield Text(READING, style="dim")
-    if hidden := sum(map(bool, times.values())) - len(arms):
-        yield Text(f"{counted(hidden, 'target')} more with a time in one place alone: --full", style="dim")
-    if full:
-        yield from (Text(f"  {pair.fate}: {tell_pair(pair, letters)}") for pair in cell.pairs)
 
 
 def _tell_factor(ratio: Ratio) -> str:
@@ -214,12 +175,6 @@ def _compare_to_best(row: PlacedRow | None, answer: Answer, unit: str) -> tuple[
     if ship is None or timing.ship_ratio is None:
         return write_time(timing.median_ns, unit), ""
     return write_time(ship.median_ns * timing.ship_ratio.value, unit), against(timing.ship_ratio)
-
-
-def _choose_first(headers: Sequence[str], lines: Sequence[Mapping[str, Cell]], width: int) -> Sequence[str]:
-    """Return as many of these headers as fit in one table, two at least: none of its names is then broken."""
-    counts = range(len(headers), 2, -1)
-    return headers[: next((count for count in counts if fits(make_table(headers[:count], lines), width)), 2)]
 
 
 def letter_places(places: Iterable[str]) -> dict[str, str]:
@@ -242,13 +197,21 @@ def render_compared(document: ComparedDocument, width: int, *, full: bool) -> li
 
 def tell_compared(document: ComparedDocument, *, full: bool) -> Iterator[Line]:
     """Tell what became of the targets, then where and how the two runs were made."""
-    moved = [move for session in document.sessions for move in session.moved]
     if document.level == 1:
         yield from _tell_moved(document.sessions)
     for name, place in (("A", document.a), ("B", document.b)):
-        yield Line(name, _tell_place(place))
-    yield Line("Changed", list(_tell_changes(document.changes, full=full)))
-    yield Line("Sure", list(_tell_floors(moved)))
+        told = [place.run, place.created.replace("T", " ")[:16], *tell_machine(place.environment)]
+        yield Line(name, told if place.complete else [*told, "unfinished"])
+    yield Line("Changed", list(_tell_changes(document.changes, MANY if not full else len(document.changes))))
+    compared = [move for session in document.sessions for move in session.moved if move.ratio]
+    if compared:
+        sure = [f"95 % for {'all ' * (len(compared) > 1)}{counted(len(compared), 'target')} together"]
+        if learned := sorted({move.sessions for move in compared if move.sessions}):
+            sessions = " to ".join(map(str, dict.fromkeys((learned[0], learned[-1]))))
+            sure.append(f"floors learned from {sessions} earlier sessions")
+        if any(not move.sessions for move in compared):
+            sure.append("a floor of 10 % is assumed: name five or more earlier runs by --history")
+        yield Line("Sure", sure)
     for name, groups in (("A", document.only_a), ("B", document.only_b)):
         yield Line(f"Only {name}", fold(groups, SHOWN))
     if document.settle:
@@ -258,7 +221,7 @@ def tell_compared(document: ComparedDocument, *, full: bool) -> Iterator[Line]:
 
 def _tell_moved(sessions: Sequence[SessionComparison]) -> Iterator[Line]:
     """Tell which targets are slower, faster, or the same in B; of open ones how many, and of others why not."""
-    found: dict[Verdict, list[str]] = {verdict: [] for verdict in _TOLD}
+    found: dict[Verdict, list[str]] = {verdict: [] for verdict in Verdict}
     why: dict[str, list[str]] = {}
     for session in sessions:
         group = f" ({session.group})" if len(sessions) > 1 else ""
@@ -269,52 +232,32 @@ def _tell_moved(sessions: Sequence[SessionComparison]) -> Iterator[Line]:
                 found[move.ratio.verdict].append(told)
             elif move.reason:
                 why.setdefault(move.reason, []).append(short(move.arm))
-    open_ = found.pop(Verdict.CANT_TELL)
-    for verdict, some in found.items():
-        yield Line(_TOLD[verdict], fold(some, SHOWN))
-    if open_:
-        none = "" if any(found.values()) else "no target is significantly slower or faster in B: "
+    for verdict, word in _TOLD.items():
+        yield Line(word, fold(found[verdict], SHOWN))
+    if open_ := found[Verdict.CANT_TELL]:
+        none = "" if any(found[verdict] for verdict in _TOLD) else "no target is significantly slower or faster in B: "
         yield Line("Open", [f"{none}{counted(len(open_), 'target')} may have changed, or not; see below"])
-    yield Line("Unknown", [f"{', '.join(fold(dict.fromkeys(arms), SHOWN))}: {reason}" for reason, arms in why.items()])
-    if not open_ and not why and not any(found.values()):
-        yield Line("Unknown", ["no target has a time in both"])
+    unknown = [f"{', '.join(fold(dict.fromkeys(arms), SHOWN))}: {reason}" for reason, arms in why.items()]
+    yield Line("Unknown", unknown or ([] if any(found.values()) else ["no target has a time in both"]))
 
 
-def _tell_place(place: Place) -> list[str]:
-    told = [place.run, place.created.replace("T", " ")[:16], *tell_machine(place.environment)]
-    return told if place.complete else [*told, "unfinished"]
-
-
-def _tell_changes(changes: Sequence[RunChange], *, full: bool) -> Iterator[str]:
+def _tell_changes(changes: Sequence[RunChange], shown: int) -> Iterator[str]:
     """Tell changes of what both runs have, then what only one has."""
     if not changes:
         yield "nothing in versions, system, processor and options"
-    shown = len(changes) if full else MANY
     yield from fold((tell_change(change) for change in changes if NONE not in (change.a, change.b)), shown)
     for name, only in (
         ("A", [change.what for change in changes if change.b == NONE]),
         ("B", [change.what for change in changes if change.a == NONE]),
     ):
         if only:
-            yield f"only in {name}: {', '.join(fold(only, shown if full else SHOWN))}"
+            yield f"only in {name}: {', '.join(fold(only, shown))}"
 
 
 def tell_change(change: RunChange) -> str:
     """Tell one change: `onnxruntime 1.22 → 1.23`."""
     a, b = (text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…" for text in (change.a, change.b))
     return f"{change.what} {a} → {b}"
-
-
-def _tell_floors(moved: Sequence[Moved]) -> Iterator[str]:
-    """Tell what the verdicts rest on."""
-    compared = [move for move in moved if move.ratio]
-    if compared:
-        yield f"95 % for {'all ' * (len(compared) > 1)}{counted(len(compared), 'target')} together"
-    learned = sorted({move.sessions for move in compared if move.sessions})
-    if learned:
-        yield f"floors learned from {' to '.join(map(str, dict.fromkeys((learned[0], learned[-1]))))} earlier sessions"
-    if any(not move.sessions for move in compared):
-        yield "a floor of 10 % is assumed: fewer than 5 earlier runs lie beside these two; name others by --history"
 
 
 def _render_session(session: SessionComparison, width: int, narrow: int) -> Iterator[RenderableType]:
@@ -324,7 +267,7 @@ def _render_session(session: SessionComparison, width: int, narrow: int) -> Iter
     if lines:
         headers = [name for name in lines[0] if any(str(line[name]) for line in lines)]
         flush = {"target", "B against A", "relative to", "changed"}
-        yield from stack_tables(headers, lines, width, first=_choose_first(headers[:4], lines, width), left=flush)
+        yield from stack_tables(headers, lines, width, left=flush)
     told = [Line("Ships", [f"{name}: {tell_best(answer)}" for name, answer in session.answers.items()])]
     for name, arms in (("A", session.only_a), ("B", session.only_b)):
         told.append(Line(f"Only {name}", fold(map(short, arms), SHOWN)))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from shootout.apps.judge.analysis import analyse_cells
-from shootout.apps.judge.compare.matching import read_asked, refuse_strangers
+from shootout.apps.judge.compare.merge import read_asked, refuse_strangers
 from shootout.apps.judge.compare.merged import expand_merged
 from shootout.apps.judge.decide.candidates import Candidate, Play, Question, foremost_play
 from shootout.core.contract import family
