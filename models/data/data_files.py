@@ -1,48 +1,54 @@
 """Read a user's data in the one form that every command takes: an array for each input, with or without labels.
 
-A file of data is an .npz, a folder of .npy files by name, one .npy for a model of one input, or a table of rows (see
-`table_files`). Arrays are rows, sets of the model's own shape, or one such set. The arrays' headers show what doesn't
-fit before any numbers are read.
+A file of data is an .npz, one .npy for a model of one input, or a table of rows, which is a Parquet file. Arrays are
+rows, sets of the model's own shape, or one such set. The arrays' headers show what doesn't fit before any numbers are
+read. Rows may be the calls of a stream's clips.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
+import stat
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 
 from shootout.core.constants import EMPTY
-from shootout.core.contract import Array, TensorSpec
+from shootout.core.contract import Array, Arrays, TensorSpec
 from shootout.core.errors import UsageError, tell_refusal
-from shootout.core.exported.calls import Stream
+from shootout.core.exported.calls import CLIPS, Stream
 from shootout.core.exported.fidelity import rows
 from shootout.core.exported.model import LABELS, sha256
 from shootout.core.host import untrusted
 from shootout.core.host.store import READ_ROWS
-from shootout.core.units import counted
-from shootout.models.data import clips, table_files
+from shootout.core.install import require_pyarrow
+from shootout.core.units import counted, size
 
-TAKEN = "data are taken as .npz, .npy, .parquet or a folder of .npy files"
-_SEPARATORS = {".csv": ",", ".tsv": "\t"}
-"""By suffix of a table of text: what stands between its columns."""
 ROWS_FACTS = "facts.json"
 """Lies beside the rows that a user's function has read; see `models.data.reading`."""
 _NAMELESS = "arr_{}"
 """The names that `numpy.savez` gives to arrays without one, in order."""
-SWAPPED = "these look like labels: give them with --labels, and the rows with --inputs"
-SWAPPED_LABELS = "these look like rows, not like one whole number for each: give rows with --inputs"
 _NOT_ARRAYS = (ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error, RuntimeError)
 """Exceptions from reading a file of another kind; the last one means that it is encrypted or packed in an unknown
 way.
+"""
+
+
+HALF_ROWS = 16
+"""If a half of the rows had fewer (or fewer than two batches), the same ones serve both purposes."""
+MOST_BYTES = 1 << 30
+"""All clips of a stream take no more memory, which every arm needs."""
+PARQUET, _PANDAS_INDEX = ".parquet", "__index_level_"
+Column = Array | list[Any]
+"""A column of a table: an array if all of its rows are numbers of one shape, else a list with a value for each row. A
+missing number is NaN in an array, any other missing value is None.
 """
 
 
@@ -71,43 +77,14 @@ def title(path: Path) -> str:
 
 
 def digest(path: Path) -> str:
-    """Hash a file's contents, or a folder's arrays and their names.
+    """Hash a file's contents.
 
     Raises:
         OSError: it can't be read.
-        UsageError: it is a pipe or a device.
+        UsageError: it is a folder, a pipe or a device.
     """
-    if not path.is_dir():
-        _require_ordinary(path)
-        return sha256(path)
-    parts = [f"{file.name} {sha256(file)}" for file in _files_in(path)]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
-
-
-def files_of(path: Path) -> list[Path]:
-    """Return the files that data lie in: the one, or those of a folder.
-
-    Raises:
-        UsageError: a folder has none.
-    """
-    return _files_in(path) if path.is_dir() else [path]
-
-
-def note_renamed(path: Path | None, specs: Sequence[TensorSpec]) -> Iterator[str]:
-    """Say so if the only array is taken for the only input, and has another name."""
-    if path is None or len(specs) != 1 or table_files.is_table(path):
-        return
-    (name, stored), *_ = _stored_names(path, specs, read_headers(path)).items()
-    if stored not in (name, _NAMELESS.format(0)):
-        yield f"the array {stored!r} of {title(path)} is taken for the input {name!r}, since each is the only one"
-
-
-def note_repeated(path: Path | None, specs: Sequence[TensorSpec]) -> Iterator[str]:
-    """Say so if a call takes more rows than the data hold."""
-    count = check(path, specs, takes_nan=True) if path else None
-    batch = next((spec.shape[0] for spec in specs if spec.shape), 1)
-    if count is not None and count < batch:
-        yield f"a call takes {batch:,} rows and the data hold {counted(count, 'row')}: they are repeated to fill it"
+    _require_ordinary(path)
+    return sha256(path)
 
 
 def holds_labels(path: Path) -> bool:
@@ -127,13 +104,13 @@ def check(
     Returns:
         The rows of all sets together; None if no input has the batch first.
     """
-    if table_files.is_table(path):
+    if is_table(path):
         forms = _open_data(path, specs, stream, takes_nan)[0]
     else:
         forms = _match_forms(path, specs, read_headers(path), stream)
     count = next((form.rows for form in forms.values() if form.rows is not None), None)
     if stream and count is not None:
-        clips.require_rows(stream, count, _rows_of_call(specs, stream))
+        _require_clips(stream, count, _rows_of_call(specs, stream))
     return count
 
 
@@ -164,7 +141,7 @@ def refuse_nan(path: Path) -> None:
     Raises:
         UsageError: they do, or can't be read; says where.
     """
-    if table_files.is_table(path):
+    if is_table(path):
         return
     for name, array in _read_each(path):
         if name != LABELS:
@@ -197,7 +174,7 @@ def _order_clips(forms: dict[str, _Form], arrays: dict[str, Array], stream: Stre
     """Put rows in the order in which calls of a stream take them."""
     for name, form in forms.items():
         if form.is_rows and form.rows is not None:
-            arrays[name] = arrays[name][clips.in_order(stream, np.arange(form.rows), batch)]
+            arrays[name] = arrays[name][order_clips(stream, np.arange(form.rows), batch)]
             forms[name] = replace(form, count=len(arrays[name]) // batch)
 
 
@@ -237,9 +214,7 @@ def read_labels(path: Path) -> Array:
     arrays = read_arrays(path)
     found = arrays.get(LABELS, arrays.get(_NAMELESS.format(0)) if len(arrays) == 1 else None)
     if found is None:
-        told = f"expected one array called {LABELS!r}, got {sorted(arrays)}"
-        rows_like = [name for name, one in arrays.items() if one.dtype.kind == "f" and one.ndim > 1]
-        raise UsageError(f"{title(path)}: {told}{f': {SWAPPED_LABELS}' if rows_like else ''}")
+        raise UsageError(f"{title(path)}: expected one array called {LABELS!r}, got {sorted(arrays)}")
     return found.reshape(-1) if found.ndim == 2 and 1 in found.shape else found
 
 
@@ -254,15 +229,13 @@ def read_arrays(path: Path) -> dict[str, Array]:
 
 def _read_each(path: Path) -> Iterator[tuple[str, Array]]:
     """Yield the arrays by name, one after the other; raises as `read_arrays`."""
-    if table_files.is_table(path):
-        columns = table_files.read(path).items()
+    if is_table(path):
+        columns = read_table(path).items()
         yield from ((name, column) for name, column in columns if isinstance(column, np.ndarray))
         return
     read_headers(path)  # NumPy itself stops at a hostile one with whatever error Python's parser has
     with _explaining_errors(path):
-        if path.is_dir():
-            yield from ((file.stem, np.load(file, allow_pickle=False)) for file in _files_in(path))
-        elif path.suffix == ".npy":
+        if path.suffix == ".npy":
             yield _NAMELESS.format(0), np.load(path, allow_pickle=False)
         else:
             with np.load(path, allow_pickle=False) as stored:
@@ -271,7 +244,7 @@ def _read_each(path: Path) -> Iterator[tuple[str, Array]]:
 
 def _refuse_nan(path: Path, name: str, array: Array) -> None:
     if array.dtype.kind == "f" and (count := int(np.isnan(array).sum())):
-        where = f", the first in row {table_files.find_gaps(array)[0]}" if array.ndim else ""
+        where = f", the first in row {find_gaps(array)[0]}" if array.ndim else ""
         got = f"{title(path)}: input {name!r}: expected numbers, got NaN in {count} places{where}"
         fix = "fill them in, or leave these rows out"
         raise UsageError(f"{got}: {fix}; NaN is a missing value for trees and ONNX graphs with IsNaN alone")
@@ -279,13 +252,11 @@ def _refuse_nan(path: Path, name: str, array: Array) -> None:
 
 def read_headers(path: Path) -> dict[str, TensorSpec]:
     """Return the shape and dtype of all arrays by name; raises as `read_arrays`."""
-    if table_files.is_table(path):
+    if is_table(path):
         return {name: _header_of(name, array) for name, array in _read_each(path)}
     with _explaining_errors(path):
-        if path.is_dir():
-            return {file.stem: _read_header(file.stem, file.open("rb")) for file in _files_in(path)}
         if path.suffix == ".npy":
-            return {name: _read_header(name, path.open("rb")) for name in [_NAMELESS.format(0)]}
+            return {_NAMELESS.format(0): _read_header(_NAMELESS.format(0), path.open("rb"))}
         with zipfile.ZipFile(path) as packed:
             names = [name for name in packed.namelist() if name.endswith(".npy")]
             return {name.removesuffix(".npy"): _read_header(name, packed.open(name)) for name in names}
@@ -297,79 +268,25 @@ def _read_header(name: str, opened: IO[bytes]) -> TensorSpec:
     return TensorSpec(name=name.removesuffix(".npy"), shape=shape, dtype=dtype.name)
 
 
-def _files_in(folder: Path) -> list[Path]:
-    if not (files := sorted(folder.glob("*.npy"))):
-        fix = "write one for each input, by its name, or name a function that reads your files: --read prep.py:load"
-        raise UsageError(f"{folder} holds no .npy files; {fix}")
-    for file in files:
-        _require_ordinary(file)
-    return files
-
-
 def _require_ordinary(path: Path) -> None:
     """Stop at what would be waited for or read without end."""
-    if path.exists() and not path.is_file():
-        raise UsageError(f"{path} is not a regular file: name an .npz, or a folder of .npy files")
+    mode = path.stat().st_mode
+    if stat.S_ISDIR(mode):
+        raise UsageError(f"{path} is a folder: name a function that reads its files, as in --read prep.py:load")
+    if not stat.S_ISREG(mode):
+        raise UsageError(f"{path} is not a regular file: name an .npz or a .parquet file")
 
 
 @contextmanager
 def _explaining_errors(path: Path) -> Iterator[None]:
     try:
-        if not path.is_dir():
-            _require_ordinary(path)
+        _require_ordinary(path)
         yield
     except OSError as error:
         raise UsageError(f"can't read {path}: {tell_refusal(error)}") from error
     except _NOT_ARRAYS as error:
-        if path.suffix in (".npz", ".npy") or path.is_dir():
-            ragged = ", or rows of several lengths as .parquet" * ("Object arrays" in str(error))
-            fix = f"write it with numpy.savez{ragged}"
-            raise UsageError(f"{path} is not an .npz of plain arrays ({error}); {fix}") from error
-        raise UsageError(f"{path}: {TAKEN}; {_tell_fix(path)}") from error
-
-
-def _tell_fix(path: Path) -> str:
-    """Tell how to write a file of another kind anew; of a table of text, the line that does."""
-    kind, made = path.suffix.lower(), str(path.with_suffix(table_files.PARQUET))
-    if kind in _SEPARATORS:
-        separator = _SEPARATORS[kind]
-        if dtype := _find_headless_type(path, separator):
-            read = f"numpy.genfromtxt({str(path)!r}, delimiter={separator!r}, dtype={dtype!r})"
-            return f"write it with numpy.savez({str(path.with_suffix('.npz'))!r}, {read})"
-        told = f", sep={separator!r}" if separator != "," else ""
-        return f"write it with pandas.read_csv({str(path)!r}{told}).to_parquet({made!r})"
-    if kind == ".txt":
-        return "write it with numpy.savez; a list of lengths goes to --mix"
-    if kind == ".jsonl" and not _holds_objects(path):
-        values = f"[*map(json.loads, open({str(path)!r}))]"
-        return f"write it with pandas.DataFrame({{{path.stem!r}: {values}}}).to_parquet({made!r})"
-    if kind in (".json", ".jsonl"):
-        told = ", lines=True" if kind == ".jsonl" else ""
-        return f"write it with pandas.read_json({str(path)!r}{told}).to_parquet({made!r})"
-    return "write it with numpy.savez"
-
-
-def _holds_objects(path: Path) -> bool:
-    """Return whether lines of JSON are objects, whose names are columns; True if they can't be read."""
-    try:
-        with path.open(encoding="utf-8") as file:
-            return file.read(1) in ("{", "")
-    except (OSError, ValueError):
-        return True
-
-
-def _find_headless_type(path: Path, separator: str) -> str:
-    """Return the type of a text table's numbers if its first line holds no names; "" if it does, or can't be read."""
-    try:
-        with path.open(encoding="utf-8") as file:
-            fields = file.readline().strip("\r\n").split(separator)
-        numbers = [float(field) for field in fields if field.strip()]
-    except (OSError, ValueError):
-        return ""
-    if not numbers:
-        return ""
-    is_label = len(fields) == 1 and fields[0].strip().lstrip("+-").isdigit()
-    return "int64" if is_label else "float32"
+        fix = "write it with numpy.savez, or as .parquet, such as a table or rows of several lengths"
+        raise UsageError(f"{path} is not an .npz of plain arrays ({error}); {fix}") from error
 
 
 def _open_data(
@@ -378,7 +295,7 @@ def _open_data(
     """Open the data; return each input's form, and the arrays by the inputs' names, without NaN if that is no value."""
     states = {spec.name: spec for spec in specs if stream and spec.name in stream.state}
     called = [spec for spec in specs if spec.name not in states]
-    found = table_files.fit(path, called, takes_nan=takes_nan) if table_files.is_table(path) else read_arrays(path)
+    found = fit_table(path, called, takes_nan=takes_nan) if is_table(path) else read_arrays(path)
     forms = _match_forms(path, specs, {name: _header_of(name, array) for name, array in found.items()}, stream)
     begun = {name: found.pop(name, np.zeros(spec.shape, spec.dtype)) for name, spec in states.items()}
     arrays = {name: found[stored] for name, stored in _stored_names(path, called, found).items()} | begun
@@ -412,8 +329,6 @@ def _stored_names(path: Path, specs: Sequence[TensorSpec], found: Mapping[str, o
     if sorted(given) != sorted(expected):
         arrays = ", ".join(f"{name}=ROWS" if name.isidentifier() else f"**{{{name!r}: ROWS}}" for name in expected)
         told = f"expected inputs {sorted(expected)}, got {sorted(given) or sorted(found)}"
-        if list(found) == [LABELS]:
-            raise UsageError(f"{title(path)}: {told}: {SWAPPED}")
         raise UsageError(f'{title(path)}: {told}: write them with np.savez("new.npz", {arrays})')
     return {name: name for name in expected}
 
@@ -459,8 +374,6 @@ def _match_form(path: Path, spec: TensorSpec, found: TensorSpec, batch: int | No
     if leads:
         expected += f", or rows [rows, {', '.join(map(str, shape[1:]))}]" if shape[1:] else ", or rows"
     convert = f"; convert it with .astype({spec.dtype!r})" if found.dtype != spec.dtype else ""
-    if len(found.shape) == 1 < len(spec.shape) and np.dtype(found.dtype).kind in "iu":
-        convert = f": {SWAPPED}"
     convert = "; expected numbers" if found.dtype.startswith(("str", "bytes")) else convert
     got = f"{found.dtype}{list(found.shape)}{convert}"
     raise UsageError(f"{title(path)}: input {spec.name!r}: expected {expected}; got {got}")
@@ -473,3 +386,231 @@ def _split_sets(spec: TensorSpec, array: Array, form: _Form, count: int) -> Arra
         return filled.reshape(count, *spec.shape)
     stack = array[None] if array.shape == spec.shape else array
     return stack[:count] if len(stack) >= count else np.broadcast_to(stack, (count, *spec.shape))
+
+
+def note_clips(stream: Stream) -> str:
+    """Return what rows should say of a stream."""
+    told = ", ".join(f"{name} is {made} of the call before" for name, made in stream.state.items())
+    return f"calls are clips of {stream.steps}{f': {told}, and begins anew with each clip' if told else ''}"
+
+
+def fill_states(stream: Stream, sets: Sequence[Arrays], outputs: Sequence[Arrays]) -> list[dict[str, Array]]:
+    """Return the sets with the states that each call got.
+
+    Args:
+        outputs: of all of these calls, made one after the other.
+    """
+    return [
+        {**one, **{name: outputs[at - 1][made].astype(one[name].dtype) for name, made in stream.state.items()}}
+        if at % stream.steps
+        else dict(one)
+        for at, one in enumerate(sets)
+    ]
+
+
+def order_clips(stream: Stream, rows: Array, batch: int) -> Array:
+    """Return rows in the order in which calls take them: each call takes the next row of each of `batch` clips.
+
+    Args:
+        rows: the numbers of rows, clip by clip. Those that fill no clip, or clips that fill no call, are left out.
+    """
+    groups = len(rows) // (stream.steps * batch)
+    whole = rows[: groups * batch * stream.steps].reshape(groups, batch, stream.steps)
+    return np.ascontiguousarray(whole.transpose(0, 2, 1)).reshape(-1)
+
+
+def _require_clips(stream: Stream, count: int, batch: int) -> None:
+    """Refuse data that hold no whole clip for each row of a call.
+
+    Raises:
+        UsageError: they are too few.
+    """
+    if count < stream.steps * batch:
+        clips = "" if batch == 1 else f" for each of the {batch} rows of a call"
+        raise UsageError(
+            f"--stream {stream.steps} takes a clip of {counted(stream.steps, 'row')}{clips}, "
+            f"{stream.steps * batch:,} in all; the data hold {counted(count, 'row')}: give more, or shorter clips"
+        )
+
+
+def count_clips(stream: Stream, set_bytes: int) -> int:
+    """Return on how many clips the error is measured, as far as memory allows.
+
+    Raises:
+        UsageError: not even one fits.
+    """
+    needed = stream.steps * set_bytes
+    if needed > MOST_BYTES:
+        most = max(MOST_BYTES // max(set_bytes, 1), 1)
+        raise UsageError(
+            f"--stream {stream.steps} takes {size(needed)} of inputs for each target, and {size(MOST_BYTES)} is the "
+            f"most: give --stream {most} or less"
+        )
+    return CLIPS if CLIPS * needed <= MOST_BYTES else 1
+
+
+def is_table(path: Path) -> bool:
+    """Return whether a path is meant as a table."""
+    return path.suffix == PARQUET and not path.is_dir()
+
+
+def read_table(path: Path) -> dict[str, Column]:
+    """Read all columns of a table by name, in the file's order.
+
+    Raises:
+        UsageError: it can't be read, or the library for it isn't installed.
+    """
+    require_pyarrow(str(path))
+    try:
+        _require_ordinary(path)
+        return _read_parquet(path)
+    except OSError as error:
+        raise UsageError(f"can't read {path}: {tell_refusal(error)}") from error
+
+
+def fit_table(path: Path, specs: Sequence[TensorSpec], *, takes_nan: bool = False) -> dict[str, Array]:
+    """Read the rows of a model's inputs, each as an array of its type: a table has few types of numbers of its own.
+
+    If the only input has no column of its name, columns of one number a row are its features, in the file's order.
+
+    Args:
+        takes_nan: a missing number is a value of the model's, NaN.
+
+    Raises:
+        UsageError: as `read_table`; or a column is missing, ragged, not numbers, or has gaps; says the row.
+    """
+    table, expected = read_table(path), [spec.name for spec in specs]
+    if len(specs) == 1 and expected[0] not in table and len(specs[0].shape) == 2:
+        return {expected[0]: _join_features(path, specs[0], table, takes_nan)}
+    if missing := [name for name in expected if name not in table]:
+        raise UsageError(f"{path}: expected columns {expected}; {missing} missing, got {_list_some([*table])}")
+    return {spec.name: _fit_column(path, spec, table[spec.name], takes_nan) for spec in specs}
+
+
+def _join_features(path: Path, spec: TensorSpec, table: Mapping[str, Column], takes_nan: bool) -> Array:
+    names, count = [name for name in table if name != LABELS], spec.shape[1]
+    if len(names) != count:
+        asked = f"one column {spec.name!r} of lists, or {count} columns of a number, its features in order"
+        raise UsageError(f"{path}: expected {asked}; got {len(names)} columns: {_list_some(names)}")
+    one = replace(spec, shape=spec.shape[:1])
+    columns = [_fit_column(path, replace(one, name=name), table[name], takes_nan) for name in names]
+    return np.stack(columns, axis=1)
+
+
+def find_gaps(column: Column) -> Array:
+    """Return the numbers of the rows that hold NaN or a missing value."""
+    if not isinstance(column, np.ndarray):
+        return np.flatnonzero([_has_gap(value) for value in column])
+    if column.dtype.kind != "f":
+        return np.flatnonzero([])
+    return np.flatnonzero(np.isnan(column).reshape(len(column), -1).any(axis=1))
+
+
+def _has_gap(value: Any) -> bool:
+    if isinstance(value, dict | list):
+        return any(map(_has_gap, value.values() if isinstance(value, dict) else value))
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+def _with_nan(value: Any) -> Any:
+    """Return a row with NaN in place of what is missing."""
+    if isinstance(value, list):
+        return [_with_nan(one) for one in value]
+    return math.nan if value is None else value
+
+
+def as_column(values: list[Any]) -> Column:
+    """Return an array if all rows have one shape and are numbers, else the list."""
+    try:
+        found = np.asarray(values)
+    except (ValueError, OverflowError):  # rows of several lengths; more than 64 bits
+        return values
+    return found if found.dtype.kind in "biuf" else values
+
+
+def _read_parquet(path: Path) -> dict[str, Column]:
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            table = file.read()
+        names = [name for name in table.column_names if not name.startswith(_PANDAS_INDEX)]
+        if len(set(names)) < len(names):
+            raise UsageError(f"{path}: two columns have the same name: {names}")
+        return {name: _read_column(pyarrow.concat_arrays(table.column(name).chunks)) for name in names}
+    except pyarrow.ArrowException as error:
+        raise UsageError(f"can't read {path} as Parquet: {' '.join(str(error).split())}") from error
+
+
+def _read_column(column: Any) -> Column:
+    found = _as_array(column)
+    values: list[Any] = column.to_pylist() if found is None else []
+    return values if found is None else found
+
+
+def _as_array(column: Any) -> Array | None:
+    """Return numbers of one shape as an array; None for anything else."""
+    import pyarrow.compute
+    from pyarrow import types
+
+    kind = column.type
+    if isinstance(column, pyarrow.ExtensionArray):
+        return _as_array(column.storage)
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind):
+        if column.null_count and types.is_boolean(kind):
+            return None
+        array: Array = column.to_numpy(zero_copy_only=False)
+        return array
+    if not (types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)) or column.null_count:
+        return None
+    lengths = set(pyarrow.compute.unique(pyarrow.compute.list_value_length(column)).to_pylist())
+    inner = _as_array(column.flatten()) if len(lengths) == 1 else None
+    return None if inner is None else inner.reshape(len(column), lengths.pop(), *inner.shape[1:])
+
+
+def _fit_column(path: Path, spec: TensorSpec, column: Column, takes_nan: bool) -> Array:
+    """Return a column as an array of the input's type and with a row's axes.
+
+    Raises:
+        UsageError: as `fit_table`.
+    """
+    place = f"{path}: column {spec.name!r}"
+    if takes_nan and not isinstance(column, np.ndarray):
+        column = as_column([_with_nan(value) for value in column])
+    elif not takes_nan and (gaps := find_gaps(column)).size:
+        got = f"none or NaN in {len(gaps)} rows, the first is {gaps[0]}"
+        raise UsageError(f"{place}: expected a value for each row, got {got}")
+    if not isinstance(column, np.ndarray):
+        raise UsageError(f"{place}: {_explain_list(spec, column)}")
+    if spec.shape[1:] == (1,) and column.ndim == 1:
+        column = column[:, None]
+    if column.shape[1:] not in (spec.shape[1:], spec.shape):  # a row, or a set
+        raise UsageError(f"{place}: expected {[*spec.shape[1:]]} in every row, got {[*column.shape[1:]]}")
+    if not np.can_cast(column.dtype, spec.dtype, "same_kind"):
+        raise UsageError(f"{place}: expected {spec.dtype}, got {column.dtype}")
+    cast: Array = column.astype(spec.dtype)
+    if spec.dtype.startswith(("int", "uint")) and not np.array_equal(cast, column):
+        raise UsageError(f"{place}: expected {spec.dtype}, got whole numbers from {column.min()} to {column.max()}")
+    return cast
+
+
+def _explain_list(spec: TensorSpec, values: Sequence[Any]) -> str:
+    """Say which row of a column that is no array isn't a row of the input."""
+    shapes = [_shape_of(value) for value in values]
+    odd = next((at for at, shape in enumerate(shapes) if shape != shapes[0]), 0)
+    if shapes[odd] is None:
+        return f"expected numbers, got {str(values[odd])[:40]!r} in row {odd}"
+    fix = "the model takes rows of one size, so pad or cut them"
+    return f"row {odd} is {shapes[odd]}, row 0 is {shapes[0]}; expected {[*spec.shape[1:]]} in every row: {fix}"
+
+
+def _shape_of(value: Any) -> list[int] | None:
+    """Return the shape of a row's numbers; None if it is something else or ragged."""
+    array = as_column([value])
+    return [*array.shape[1:]] if isinstance(array, np.ndarray) else None
+
+
+def _list_some(names: Sequence[str]) -> str:
+    most = 12
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -12,17 +12,13 @@ import functools
 import hashlib
 import json
 import os
-import shutil
-import signal
 import sys
-import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
-from numpy.lib import format as npy
 
 from shootout.core.contract import Array
 from shootout.core.errors import UsageError
@@ -35,7 +31,7 @@ from shootout.core.messages import Progress
 from shootout.core.scoring import RowFiles
 from shootout.core.units import counted
 from shootout.models import source, user_code
-from shootout.models.data import table_files, truth_files
+from shootout.models.data import data_files, truth_files
 from shootout.models.data.data_files import ROWS_FACTS
 from shootout.models.source import FactorySource
 
@@ -44,9 +40,6 @@ TRUTHS = ("truth.npz", "truth.npy", truth_files.KEPT)
 """The kept rows' truth lies in one of these, if `load` gives any."""
 FORM = "expected a dict with an array for each input, or (such a dict, truth), for each row"
 MOST_BYTES = 4 << 30
-MOST_ROWS = 1_000_000
-ROW_S = 60.0
-"""The most seconds that one row may take, and the import of the function's file."""
 WHOLE_S = 3600.0
 FORMAT = 2
 """Goes up if the same files and function would be kept in another way."""
@@ -60,7 +53,7 @@ def read_rows(given: Path, reader: str, progress: Progress | None = None) -> Row
         reader: `file.py:load` or `package.module:load`.
 
     Raises:
-        UsageError: there is no such file or function; or it raises, hangs or gives no rows; says the file and the row.
+        UsageError: there is no such file or function; or it raises or gives no rows; says the file and the row.
     """
     place, given = source.find(reader), given.expanduser().absolute()
     source.definition(place, "reads a file")
@@ -114,7 +107,7 @@ def _hash_files(states: tuple[tuple[Path, int, int], ...]) -> tuple[str, ...]:
 
 def _read_now(place: FactorySource, files: Sequence[Path], root: Path, told: str, folder: Path) -> None:
     with Scratch(cache_folder()) as made:
-        task = {"reader": place.name, "files": list(map(str, files)), "root": str(root), "told": told, "row_s": ROW_S}
+        task = {"reader": place.name, "files": list(map(str, files)), "root": str(root), "told": told}
         (made / TASK).write_text(json.dumps(task), encoding="utf-8")
         ending = child.run(__name__, [made], WHOLE_S)
         if (made / FAULT).exists():
@@ -130,34 +123,10 @@ def _read_now(place: FactorySource, files: Sequence[Path], root: Path, told: str
 
 
 @dataclass(slots=True, kw_only=True)
-class _Column:
-    """Write one input's rows one after the other, all of one shape and type."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    file: IO[bytes]
-
-    def add(self, array: Array) -> None:
-        if array.shape != self.shape:
-            got = f"{[*array.shape]}, the rows before are {[*self.shape]}"
-            fix = "rows need one size: resize, pad or cut them there"
-            raise UsageError(f"input {self.name!r} is {got}; {fix}")
-        if array.dtype != self.dtype:
-            raise UsageError(f"input {self.name!r} is {array.dtype}, the rows before are {self.dtype}; give one type")
-        self.file.write(array.tobytes())
-
-
-@dataclass(slots=True, kw_only=True)
 class _Rows:
-    """Take the rows one by one: the inputs go to the disk, truth stays in memory.
+    """Take the rows one by one; those of an input have one shape and type."""
 
-    Attributes:
-        folder: where they are written.
-    """
-
-    folder: Path
-    columns: dict[str, _Column] = field(default_factory=dict)
+    inputs: dict[str, list[Array]] = field(default_factory=dict)
     truths: list[Any] = field(default_factory=list)
     count: int = 0
     size_bytes: int = 0
@@ -172,43 +141,30 @@ class _Rows:
         if not isinstance(inputs, Mapping) or not inputs or not all(isinstance(name, str) for name in inputs):
             raise UsageError(f"got {_describe(row)}, {FORM}")
         arrays = {name: _as_numbers(name, value) for name, value in inputs.items()}
-        if not self.count:
-            self.columns = {
-                name: self._open(number, name, array) for number, (name, array) in enumerate(arrays.items())
-            }
-        if arrays.keys() != self.columns.keys():
-            raise UsageError(f"got inputs {sorted(arrays)}, the rows before have {sorted(self.columns)}")
+        self.inputs = self.inputs or {name: [] for name in arrays}
+        if arrays.keys() != self.inputs.keys():
+            raise UsageError(f"got inputs {sorted(arrays)}, the rows before have {sorted(self.inputs)}")
         if self.count and bool(truth) != bool(self.truths):
             raise UsageError("some rows have truth, others none: give all of them some")
         for name, array in arrays.items():
-            self.columns[name].add(array)
+            first = next(iter(self.inputs[name]), array)
+            if (array.shape, array.dtype) != (first.shape, first.dtype):
+                got = f"{array.dtype}{[*array.shape]}, the rows before are {first.dtype}{[*first.shape]}"
+                raise UsageError(f"input {name!r} is {got}; rows need one size and type: resize, pad or cut them there")
+            self.inputs[name].append(array)
         for value in truth:
             _refuse_gaps(value)
             self.truths.append(value)
         self.count += 1
-        self.size_bytes += sum(array.nbytes for array in arrays.values()) + sum(map(_count_bytes, truth))
-        if self.size_bytes > MOST_BYTES or self.count > MOST_ROWS:
-            most = f"{MOST_BYTES >> 20:,} MB, or {MOST_ROWS:,} rows, at most: give fewer"
-            raise UsageError(f"{self.size_bytes >> 20:,} MB in {self.count:,} rows; {most}")
+        self.size_bytes += sum(array.nbytes for array in arrays.values())
+        if self.size_bytes > MOST_BYTES:
+            raise UsageError(f"more than {MOST_BYTES >> 20:,} MB in {self.count:,} rows: give fewer")
 
-    def _open(self, number: int, name: str, array: Array) -> _Column:
-        file = (self.folder / f"{number}.raw").open("w+b")
-        return _Column(name=name, shape=array.shape, dtype=array.dtype, file=file)
-
-    def save(self) -> None:
+    def save(self, folder: Path) -> None:
         """Write the inputs and the truth as they are kept."""
-        with zipfile.ZipFile(self.folder / INPUTS, "w") as packed:
-            for column in self.columns.values():
-                with packed.open(f"{column.name}.npy", "w", force_zip64=True) as member:
-                    shape = (self.count, *column.shape)
-                    header = {"descr": npy.dtype_to_descr(column.dtype), "fortran_order": False, "shape": shape}
-                    npy.write_array_header_1_0(member, header)
-                    column.file.seek(0)
-                    shutil.copyfileobj(column.file, member)
-                column.file.close()
-                Path(column.file.name).unlink()
+        np.savez(folder / INPUTS, **{name: np.stack(rows) for name, rows in self.inputs.items()})  # type: ignore[arg-type]
         if self.truths:
-            _save_truth(self.folder, self.truths)
+            _save_truth(folder, self.truths)
 
 
 def _as_numbers(name: str, value: Any) -> Array:
@@ -226,13 +182,8 @@ def _as_numbers(name: str, value: Any) -> Array:
 def _refuse_gaps(truth: Any) -> None:
     values = truth.values() if isinstance(truth, Mapping) else [truth]
     plain = [value.tolist() if isinstance(value, np.ndarray | np.generic) else value for value in values]
-    if table_files.find_gaps(plain).size:
+    if data_files.find_gaps(plain).size:
         raise UsageError("the truth holds NaN or None: fill these in, or leave the rows out")
-
-
-def _count_bytes(truth: Any) -> int:
-    values = truth.values() if isinstance(truth, Mapping) else [truth]
-    return sum(value.nbytes if isinstance(value, np.ndarray) else sys.getsizeof(value) for value in values)
 
 
 def _describe(value: Any) -> str:
@@ -256,10 +207,7 @@ def _save_truth(folder: Path, truths: list[Any]) -> None:
     elif names is None:
         np.save(array, arrays[""])
     else:
-        with zipfile.ZipFile(of_arrays, "w") as packed:
-            for name, column in arrays.items():
-                with packed.open(f"{name}.npy", "w", force_zip64=True) as member:
-                    np.save(member, column)
+        np.savez(of_arrays, **arrays)  # type: ignore[arg-type] # as in save_sets
 
 
 def _as_plain(value: Any) -> Any:
@@ -281,36 +229,29 @@ def _list_rows(place: FactorySource, load: Callable[[Path], Any], file: Path) ->
         yield row
 
 
-def read_files(
-    reader: str, files: Sequence[Path], root: Path, folder: Path, look: Callable[[str], None] = lambda _: None
-) -> int:
+def read_files(reader: str, files: Sequence[Path], root: Path, folder: Path) -> int:
     """Read all files into a folder, in the process that runs the user's function; return the number of rows.
 
     Args:
         root: the folder that messages name files below.
-        look: called before each row with its place.
 
     Raises:
         UsageError: the function raises, or gives something else than rows; says the file and the row.
     """
-    place, kept = source.find(reader), _Rows(folder=folder)
-    look(f"the import of {place.short}")
+    place, kept = source.find(reader), _Rows()
     load = user_code.find_function(place)
     for file in files:
-        number, name = 0, str(file.relative_to(root))
+        number = 0
         try:
-            look(f"{name}, row 0")
             for row in _list_rows(place, load, file):
                 kept.add(row)
                 number += 1
-                look(f"{name}, row {number}")
         except UsageError as error:
-            said = str(error)
-            by = "" if said.startswith(place.short) else f"{place.short}: "
-            raise UsageError(f"{name}, row {number}: {by}{said}") from error
+            by = "" if str(error).startswith(place.short) else f"{place.short}: "
+            raise UsageError(f"{file.relative_to(root)}, row {number}: {by}{error}") from error
     if not kept.count:
         raise UsageError(f"{place.short} gave no rows for any of {counted(len(files), 'file')}")
-    kept.save()
+    kept.save(folder)
     return kept.count
 
 
@@ -320,28 +261,12 @@ def main() -> None:
     os.dup2(2, 1)  # what the user's code prints must not get into the answer
     folder = Path(sys.argv[1])
     task = json.loads((folder / TASK).read_text(encoding="utf-8"))
-    now = [""]
-
-    def fail(said: str) -> None:
-        (folder / FAULT).write_text(json.dumps(said), encoding="utf-8")
-
-    def end(*_: object) -> None:
-        fail(f"{now[0]}: nothing came for {task['row_s']:g} s, so the reading was ended")
-        os._exit(1)
-
-    def look(place: str) -> None:
-        now[0] = place
-        signal.setitimer(signal.ITIMER_REAL, task["row_s"])
-
-    signal.signal(signal.SIGALRM, end)
     try:
-        files, root = [Path(file) for file in task["files"]], Path(task["root"])
-        count = read_files(task["reader"], files, root, folder, look)
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        count = read_files(task["reader"], [Path(file) for file in task["files"]], Path(task["root"]), folder)
         facts = {"told": task["told"], "files": len(task["files"]), "rows": count}
         (folder / ROWS_FACTS).write_text(json.dumps(facts), encoding="utf-8")
     except UsageError as error:
-        fail(str(error))
+        (folder / FAULT).write_text(json.dumps(str(error)), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,14 +1,13 @@
 """Read what is right for each row of a user's inputs: the truth that a metric scores outputs by.
 
-An .npz file or a folder of .npy files has arrays by name, one entry a row along axis 0; a .npy file is one array. A
-table (see `table_files`) has columns by name, whose rows may differ in length. A metric gets what the file has: arrays
+An .npz file has arrays by name, one entry a row along axis 0; a .npy file is one array. A
+table has columns by name, whose rows may differ in length. A metric gets what the file has: arrays
 (or lists, if ragged) by name, or the one array without a name.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -16,17 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from shootout.core.contract import Array, TensorSpec
+from shootout.core.contract import Array
 from shootout.core.errors import UsageError
 from shootout.core.host.store import READ_ROWS
-from shootout.models.data import data_files, table_files
-from shootout.models.data.table_files import Column
+from shootout.models.data import data_files
+from shootout.models.data.data_files import Column
 
 Truth = Mapping[str, Column] | Column
 KEPT = "truth.json"
 """Ragged truth that a user's function gave, beside the rows in the cache: a list of its rows."""
-MOST_BYTES = 4 << 30
-"""A process of its own reads all of the truth for each target."""
 
 
 def check(path: Path, counts: Collection[int]) -> Truth:
@@ -36,19 +33,18 @@ def check(path: Path, counts: Collection[int]) -> Truth:
         counts: each number of rows that the inputs may have; empty if none is known.
 
     Raises:
-        UsageError: it can't be read, has another number of rows, is too large, or holds NaN; says where.
+        UsageError: it can't be read, has another number of rows, or holds NaN; says where.
     """
     if not _may_be_ragged(path):
         headers = data_files.read_headers(path)
         for name, header in headers.items():
             _refuse_count(path, name, header.shape[0] if header.shape else None, counts)
-        _refuse_size(path, headers.values())
     truth = read(path)
     columns = truth if isinstance(truth, Mapping) else {"": truth}
     lengths = {name: len(column) for name, column in columns.items()}
     for name, column in columns.items():
         _refuse_count(path, name, len(column), counts)
-        if (gaps := table_files.find_gaps(column)).size:
+        if (gaps := data_files.find_gaps(column)).size:
             got = f"none or NaN in {len(gaps)} rows, the first is {gaps[0]}"
             raise UsageError(f"{_place(path, name)}: expected a value for each row, got {got}")
     if len(set(lengths.values())) > 1:
@@ -62,8 +58,8 @@ def read(path: Path) -> Truth:
     Raises:
         UsageError: it can't be read.
     """
-    if table_files.is_table(path):
-        return table_files.read(path)
+    if data_files.is_table(path):
+        return data_files.read_table(path)
     if _may_be_ragged(path):
         return as_truth(json.loads(path.read_text(encoding="utf-8")))
     arrays = data_files.read_arrays(path)
@@ -73,12 +69,12 @@ def read(path: Path) -> Truth:
 def as_truth(rows: list[Any]) -> Truth:
     """Return rows of values, or of dicts with the same names, as columns: arrays where all rows have one shape."""
     if not isinstance(rows[0], Mapping):
-        return table_files.as_column(rows)
-    return {name: table_files.as_column([row[name] for row in rows]) for name in rows[0]}
+        return data_files.as_column(rows)
+    return {name: data_files.as_column([row[name] for row in rows]) for name in rows[0]}
 
 
 def _may_be_ragged(path: Path) -> bool:
-    return table_files.is_table(path) or (path.name == KEPT and path.parent.name.startswith(READ_ROWS))
+    return data_files.is_table(path) or (path.name == KEPT and path.parent.name.startswith(READ_ROWS))
 
 
 def read_ids(path: Path) -> tuple[str, Array]:
@@ -123,18 +119,6 @@ def _refuse_count(path: Path, name: str, count: int | None, counts: Collection[i
         asked = f"the {' or '.join(map(str, sorted(counts)))} rows" if counts else "the rows"
         got = "a single number" if count is None else f"{count} entries"
         raise UsageError(f"{_place(path, name)}: expected an entry for each of {asked} of the inputs, got {got}")
-
-
-def _refuse_size(path: Path, headers: Collection[TensorSpec]) -> None:
-    size = sum(math.prod(one.shape) * _count_bits(one.dtype) // 8 for one in headers)
-    if size > MOST_BYTES:
-        raise UsageError(f"{path}: {size >> 20:,} MB of truth; at most {MOST_BYTES >> 20:,} MB: give fewer rows")
-
-
-def _count_bits(dtype: str) -> int:
-    """Return the bits of one entry, which most of NumPy's names of types end in: `float32`, `str96`."""
-    digits = re.search(r"\d+$", dtype)
-    return int(digits.group()) if digits else 8
 
 
 def _place(path: Path, name: str) -> str:

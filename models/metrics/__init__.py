@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from shootout.core.errors import UsageError, unknown
 from shootout.core.scoring import ACCURACY
 from shootout.core.units import round_limit
-from shootout.models.data.clips import HALF_ROWS
+from shootout.models.data.data_files import HALF_ROWS
 from shootout.models.metrics.metrics import ROW_METRICS, TOP, Metric
 from shootout.models.metrics.set_metrics import SET_METRICS, WER
 

@@ -1,19 +1,24 @@
 """Read an ONNX file's inputs, and give every axis that the file leaves free its size: here are all rules for that.
 
 An axis is free if it has a name instead of a size, or neither; one without a name of its own is called by its input and
-position, e.g. `x.0`. One named by arithmetic on others, e.g. `past + 1`, follows from these (`axis_arithmetic`). Sizes
+position, e.g. `x.0`. One named by arithmetic on others, e.g. `past + 1`, follows from these (`_complete`). Sizes
 come from a user's axes and whole shapes (`axis_sizes`, `sizes_asked`), or from the original that a file races
 (`sizes_beside`); `core.exported.request` applies these rules to a request.
 """
 
 from __future__ import annotations
 
-import contextlib
-import math
+import ast
 import re
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from math import ceil, floor
+from operator import floordiv, mod
+from typing import Any
 
 import onnx
 from onnx import ModelProto, TensorProto, TensorShapeProto, ValueInfoProto
@@ -21,7 +26,6 @@ from onnx import ModelProto, TensorProto, TensorShapeProto, ValueInfoProto
 from shootout.core.constants import EMPTY
 from shootout.core.contract import TensorSpec
 from shootout.core.errors import ModelError, UsageError, unknown
-from shootout.models.onnx import axis_arithmetic
 
 BATCH_AXES = ("batch", "batch_size", "N")
 """The first of these names that is a free axis gets the batch size; without one, each input's first axis gets it."""
@@ -31,13 +35,24 @@ DTYPES = frozenset(
 """Element types that NumPy has and that inputs can be drawn in."""
 RACE_ALONE = "race each by itself, with a --model of its own"
 _PLAIN = re.compile(r"[\w.]+")
-_EXAMPLE_PIXELS, _EXAMPLE_LENGTH = 224, 512
+_EXAMPLE_PIXELS, _EXAMPLE_LENGTH = 224, 128
 """Sizes in the command that an error shows: usual ones for pictures (by their four axes), and for all else."""
-
-_SAME_LENGTH = frozenset({"Cast", "Concat", "Expand", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
-"""Operations that leave a length, or the positions up to it, what they are."""
-_MOST_TIMES = 65
-"""Multiply these by at most one less, until arithmetic on them gives whole numbers."""
+_MOST_LETTERS = 200
+_ARITHMETIC = (
+    *(ast.Expression, ast.BinOp, ast.UnaryOp, ast.Name, ast.Load),
+    *(ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.USub),
+)
+_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    "floor": floor,
+    "ceil": ceil,
+    "ceiling": ceil,
+    "mod": mod,
+    "floordiv": floordiv,
+    "min": min,
+    "max": max,
+    "ceildiv": lambda left, right: -(-left // right),
+}
+"""By name in lower case: SymPy and torch write some in capitals."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,18 +91,18 @@ def axis_sizes(model: ModelProto, batch: int, sets: Mapping[str, int], called: s
     inputs = true_inputs(model)
     axes = list(dict.fromkeys(name for info in inputs for name, _ in _list_axes(info) if name))
     for name in sets:
-        if name not in axes and not any(name in axis_arithmetic.symbols(axis) for axis in axes):
+        if name not in axes and not any(name in _symbols(axis) for axis in axes):
             raise _not_an_axis(name, axes, inputs)
-    batch_axes, sets = _batch_axes(inputs), axis_arithmetic.complete(axes, sets)
+    batch_axes, sets = _batch_axes(inputs), _complete(axes, sets)
     given = [sets[name] for name in batch_axes if name in sets]
     rows = given[0] if given else batch
     if batch not in (rows, 1):
         raise UsageError(f"batch {batch} and {batch_axes[0]}={rows} are the same axis: pass only one of them")
     if not batch_axes and batch != 1:
         raise UsageError(f"batch {batch}: no input's first axis is free: {_list_inputs(inputs)}; leave the batch out")
-    sizes = axis_arithmetic.complete(axes, {**dict.fromkeys(batch_axes, rows), **sets})
+    sizes = _complete(axes, {**dict.fromkeys(batch_axes, rows), **sets})
     if missing := [name for name in axes if name not in sizes and not _follows(name, axes)]:
-        raise UsageError(_missing_sizes(missing, inputs, sizes, called, table_limits(model)))
+        raise UsageError(_missing_sizes(missing, inputs, called))
     guessed = tuple(name for name in batch_axes if name not in (*BATCH_AXES, *sets))
     return AxisSizes(sizes={name: sizes[name] for name in axes}, batch=rows if batch_axes else 1, guessed=guessed)
 
@@ -132,7 +147,7 @@ def sizes_asked(
     for axis in told.keys() & sets.keys():
         if told[axis] != sets[axis]:
             raise UsageError(f"{axis} is {told[axis]} by --shape and {sets[axis]} by --set: pass only one of them")
-    told = axis_arithmetic.complete(axes, {**told, **sets})
+    told = _complete(axes, {**told, **sets})
     rows = {told[axis] for axis in rows_of if axis in told and axis not in sets}
     if len(rows) == 1 and batch in (1, *rows):
         batch = rows.pop()
@@ -274,49 +289,94 @@ def open_beside_batch(model: ModelProto) -> list[str]:
     return [axis for axis in axes if axis not in rows and not _follows(axis, axes)]
 
 
-def table_limits(model: ModelProto) -> dict[str, int]:
-    """Return the most that open axes may be, of those whose length cuts or looks up a stored table of positions."""
-    dims = {one.name: tuple(one.dims) for one in model.graph.initializer}
-    values = {one.name: one for one in model.graph.initializer}
-    shapes: dict[str, list[str]] = {}
-    lengths: dict[str, str] = {}  # values that are an axis's length, or the positions up to it
-    limits: dict[str, int] = {}
-    inputs = {info.name: [axis for axis, _ in _list_axes(info)] for info in true_inputs(model)}
-    for node in model.graph.node:
-        told = {one.name: one for one in node.attribute}
-        first, second, third, fourth = [*map(str, node.input), "", "", "", ""][:4]
-        out = next(iter(node.output), "")
-        if node.op_type == "Constant" and "value" in told:
-            dims[out], values[out] = tuple(told["value"].t.dims), told["value"].t
-        elif node.op_type == "Identity" and first in dims:
-            dims[out] = dims[first]
-        elif node.op_type == "Shape" and first in inputs:
-            ends = (told[end].i if end in told else None for end in ("start", "end"))
-            shapes[out] = inputs[first][slice(*ends)]
-            lengths[out] = shapes[out][0] if len(shapes[out]) == 1 else ""
-        elif node.op_type == "Gather" and first in shapes and (at := _lone_number(values, second)) is not None:
-            lengths[out] = "".join(shapes[first][at : at + 1 or None])
-        elif node.op_type == "Range" and second in lengths:
-            lengths[out] = lengths[second]
-        elif node.op_type in _SAME_LENGTH and first in lengths and (node.op_type != "Concat" or len(node.input) == 1):
-            lengths[out] = lengths[first]
-        elif first in dims and node.op_type in ("Slice", "Gather"):
-            size = third if node.op_type == "Slice" else second
-            at = _lone_number(values, fourth) if fourth else told["axis"].i if "axis" in told else 0
-            if (axis := lengths.get(size)) and at is not None and -len(dims[first]) <= at < len(dims[first]):
-                limits[axis] = min(limits.get(axis, dims[first][at]), dims[first][at])
-    return limits
+def _symbols(axis: str) -> frozenset[str]:
+    """Return the names that an axis's arithmetic uses; none if its name is no arithmetic."""
+    tree = _parse(axis)
+    called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)} if tree else set[int]()
+    names = (node for node in ast.walk(tree) if isinstance(node, ast.Name)) if tree else ()
+    return frozenset(node.id for node in names if id(node) not in called)
 
 
-def _lone_number(values: Mapping[str, TensorProto], name: str) -> int | None:
-    """Return a stored whole number; None if it isn't one, or lies in another file."""
-    tensor = values.get(name)
-    is_there = tensor is not None and tensor.data_location != TensorProto.EXTERNAL
-    if tensor is None or not is_there or math.prod(tensor.dims) != 1 or tensor.data_type != TensorProto.INT64:
+def _complete(axes: Collection[str], given: Mapping[str, int]) -> dict[str, int]:
+    """Return the given sizes and those that follow from them, in both directions.
+
+    Args:
+        axes: all axes of the inputs; `given`: sizes by axis, or by a name in an axis's arithmetic.
+
+    Raises:
+        UsageError: arithmetic gives another size than the given one, or none that can be measured.
+    """
+    sizes, before = dict(given), -1
+    while before < len(sizes):
+        before = len(sizes)
+        for axis in axes:
+            unknown = _symbols(axis) - sizes.keys()
+            if len(unknown) == 1 and axis in sizes:
+                (name,) = unknown
+                solved = _solve(axis, name, sizes)
+                if solved is not None and solved >= 1:
+                    sizes[name] = solved
+                elif solved == 0 and name in axes:
+                    raise UsageError(f"{axis}={sizes[axis]} makes {name} 0: {EMPTY}")
+            elif _symbols(axis) and not unknown:
+                sizes[axis] = _work_out(axis, sizes)
+    return sizes
+
+
+def _work_out(axis: str, sizes: Mapping[str, int]) -> int:
+    value, own = _value(axis, sizes), ", ".join(f"{name}={sizes[name]}" for name in sorted(_symbols(axis)))
+    if value == 0:
+        raise UsageError(f"axis {axis!r} is 0 by {own}: {EMPTY}")
+    if value is None or value < 1 or value.denominator != 1:
+        told = "has no value" if value is None else f"is {value}"
+        raise UsageError(f"axis {axis!r} {told} by {own}: only a whole size of 1 or more can be measured")
+    if value != sizes.get(axis, value):
+        raise UsageError(f"axis {axis!r} is {value} by {own}, and {sizes[axis]} as given: leave one of them out")
+    return int(value)
+
+
+def _solve(axis: str, name: str, sizes: Mapping[str, int]) -> int | None:
+    """Return the size of the only unknown name, if the arithmetic is a straight line in it; None if none fits."""
+    at = [_value(axis, {**sizes, name: size}) for size in (1, 2, 3)]
+    first, second, third = at
+    if first is None or second is None or third is None or third - second != second - first or first == second:
         return None
-    with contextlib.suppress(ValueError):  # of a broken file, which has no number there
-        return int(onnx.numpy_helper.to_array(tensor).reshape(-1)[0])
-    return None
+    size = 1 + (sizes[axis] - first) / (second - first)
+    fits = size.denominator == 1 and _value(axis, {**sizes, name: int(size)}) == sizes[axis]
+    return int(size) if fits else None
+
+
+def _value(axis: str, sizes: Mapping[str, int]) -> Fraction | None:
+    """Evaluate an axis's arithmetic, of which `_parse` lets nothing but numbers, sizes and a few functions through."""
+    if (tree := _parse(axis)) is None:
+        return None
+    called = {one.func.id for one in ast.walk(tree) if isinstance(one, ast.Call) and isinstance(one.func, ast.Name)}
+    names = {name: Fraction(size) for name, size in sizes.items()} | {name: _FUNCTIONS[name.lower()] for name in called}
+    try:
+        return Fraction(eval(compile(tree, axis, "eval"), {"__builtins__": {}}, names))  # noqa: S307
+    except (ArithmeticError, TypeError, ValueError):  # a division by zero, a function with other arguments
+        return None
+
+
+@lru_cache(maxsize=256)
+def _parse(axis: str) -> ast.Expression | None:
+    """Return an axis's name as a tree of whole numbers, names, arithmetic and known functions; None if it is none."""
+    if axis.isidentifier() or len(axis) > _MOST_LETTERS:
+        return None
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            tree = ast.parse(axis.strip(), mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    return tree if all(map(_is_arithmetic, ast.walk(tree))) else None
+
+
+def _is_arithmetic(node: ast.AST) -> bool:
+    if isinstance(node, ast.Constant):
+        return type(node.value) is int
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Name) and node.func.id.lower() in _FUNCTIONS and not node.keywords
+    return isinstance(node, _ARITHMETIC)
 
 
 def _input_text(info: ValueInfoProto) -> str:
@@ -341,7 +401,7 @@ def _batch_axes(inputs: Sequence[ValueInfoProto]) -> list[str]:
 
 def _follows(axis: str, axes: Collection[str]) -> bool:
     """Return whether an axis is arithmetic on other axes alone, and so needs no size of its own."""
-    return bool(names := axis_arithmetic.symbols(axis)) and names <= {*axes}
+    return bool(names := _symbols(axis)) and names <= {*axes}
 
 
 def _not_an_axis(name: str, axes: Sequence[str], inputs: Sequence[ValueInfoProto]) -> UsageError:
@@ -351,70 +411,25 @@ def _not_an_axis(name: str, axes: Sequence[str], inputs: Sequence[ValueInfoProto
     return UsageError(f"{unknown('symbolic axis', name, axes)}; {told}")
 
 
-def _missing_sizes(
-    missing: Sequence[str],
-    inputs: Sequence[ValueInfoProto],
-    sizes: Mapping[str, int],
-    called: str,
-    limits: Mapping[str, int],
-) -> str:
+def _missing_sizes(missing: Sequence[str], inputs: Sequence[ValueInfoProto], called: str) -> str:
     """Say which size is missing, list all inputs, and name the options of any command that give it."""
-    known = _guess_sizes(missing, inputs, sizes, limits)
-    shapes = [word for shape in _example_shapes(missing, inputs, known) for word in ("--shape", shape)]
-    named = [word for axis in missing if axis in known for word in ("--set", f"{axis}={known[axis]}")]
-    plain = all(_PLAIN.fullmatch(axis) for axis in missing)  # as `--set` takes the names of axes
-    dims = (one for info in inputs for one in zip(_list_axes(info), info.type.tensor_type.shape.dim, strict=True))
-    empty = [axis for (axis, _), dim in dims if axis in missing and dim.HasField("dim_value")]
+    usual = {
+        axis: 1 if at == 0 else _EXAMPLE_PIXELS if len(dims) == 4 else _EXAMPLE_LENGTH
+        for dims in map(_list_axes, inputs)
+        for at, (axis, _) in enumerate(dims)
+    }
+    named = [word for axis in missing for word in ("--set", f"{axis}={usual[axis]}")]
+    shaped = [(info.name, _list_axes(info)) for info in inputs if {axis for axis, _ in _list_axes(info)} & {*missing}]
+    texts = (f"{name}={'x'.join(str(size or usual[axis]) for axis, size in dims)}" for name, dims in shaped)
+    is_plain = all(_PLAIN.fullmatch(axis) for axis in missing)  # as `--set` takes the names of axes
     lines = [
         f"{called} has axes without a size: {', '.join(missing)}. Its inputs:",
         *(f"  {_input_text(info)}" for info in inputs),
-        *([f"The file has 0 for {', '.join(empty)}, but {EMPTY}."] if empty else []),
         "Give sizes, in one of these ways:",
         "  --inputs rows.npz  (the sizes are those of your rows)",
-        *([f"  {shlex.join(named)}"] if plain else []),
-        f"  {shlex.join(shapes)}",
+        f"  {shlex.join(named if is_plain else [word for text in texts for word in ('--shape', text)])}",
     ]
     return "\n".join(lines)
-
-
-def _guess_sizes(
-    missing: Collection[str],
-    inputs: Sequence[ValueInfoProto],
-    sizes: Mapping[str, int],
-    limits: Mapping[str, int],
-) -> Mapping[str, int]:
-    """Return a usual size for each axis that lacks one, beside those that are known."""
-    axes = list(dict.fromkeys(axis for info in inputs for axis, _ in _list_axes(info) if axis))
-    known = dict(sizes)
-    for info in inputs:
-        dims = _list_axes(info)
-        usual = _EXAMPLE_PIXELS if len(dims) == 4 else _EXAMPLE_LENGTH
-        is_state = info is not inputs[0] and len(dims) == 3 and dims[0][1]  # often (layers, batch, width)
-        rows = 1 if is_state else 0
-        for at, (axis, size) in enumerate(dims):
-            if not size and not _follows(axis, axes):
-                known.setdefault(axis, min(usual, limits.get(axis, usual)) if at > rows else 1)
-    return _rounded(axes, known, missing)
-
-
-def _example_shapes(
-    missing: Collection[str], inputs: Sequence[ValueInfoProto], known: Mapping[str, int]
-) -> Iterator[str]:
-    """Write `x=1x3x224x224` for each input that lacks a size."""
-    for info in inputs:
-        dims = _list_axes(info)
-        if {axis for axis, _ in dims} & {*missing}:
-            yield f"{info.name}={'x'.join(str(size or known[axis]) for axis, size in dims)}"
-
-
-def _rounded(axes: Collection[str], known: Mapping[str, int], missing: Collection[str]) -> dict[str, int]:
-    """Complete guessed sizes; multiplied, if arithmetic on them gives no whole number."""
-    for times in range(1, _MOST_TIMES):
-        with contextlib.suppress(UsageError):
-            return axis_arithmetic.complete(
-                axes, {axis: size * times if axis in missing else size for axis, size in known.items()}
-            )
-    return {**dict.fromkeys(axes, 1), **known}
 
 
 def _list_axes(info: ValueInfoProto) -> list[tuple[str, int]]:

@@ -3,20 +3,15 @@ it is written, and write models.
 
 Nothing outside the model's own folder is ever opened: a file from elsewhere could name any path on this machine as its
 external data. If the model is a link, as in Hugging Face's cache, the folder of its real file counts as well, which is
-ONNX Runtime's rule too. So does the repository's own store of DVC or git-annex, whose files lie in a folder each.
+ONNX Runtime's rule too.
 
-The header takes half a millisecond however large the file is. `onnx.load` takes 0.15 s and 200 MB of memory for each
-100 MB of weights inside the file, since Protobuf's own parser reads all of a message. Completion, a dry run and the
-start of each run would pay that. So the file is mapped, and the contents of tensors are stepped over before anything is
-parsed.
+Large tensors inside a file are dropped from its header once it is parsed, so that none stays in memory.
 """
 
 from __future__ import annotations
 
-import heapq
 import json
 import math
-import mmap
 import os
 import re
 import shlex
@@ -25,9 +20,8 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
+from graphlib import TopologicalSorter
 from pathlib import Path
-from typing import Any
-from unicodedata import category
 
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
@@ -43,34 +37,14 @@ from shootout.models.onnx.effort import beside
 
 WHOLE = "shootout.whole"
 """The property of a model without its weights that tells of them."""
+FLOAT_BYTES = 4
 KEPT_BYTES = 1 << 12
 """Shapes, thresholds and normalizations are smaller; weights that matter for time are larger."""
 NAN_READERS = frozenset({"IsNaN", "Imputer"})
 """Operators for which NaN is a missing value."""
-_MOST_COPIED = 1 << 30
-"""Ask the kernel to copy so many bytes at a time."""
 _DATA = frozenset("raw_data float_data int32_data int64_data double_data uint64_data string_data".split())  # noqa: SIM905
-_COMMENTS = frozenset(
-    "doc_string metadata_props external_data quantization_annotation producer_name producer_version".split()  # noqa: SIM905
-)
-"""Fields that nothing here shows or uses as a key, or whose text is checked when it is read."""
-_SHOWN = frozenset(
-    f"onnx.{name}"
-    for name in (
-        "NodeProto.op_type",
-        "NodeProto.domain",
-        "OperatorSetIdProto.domain",
-        "ValueInfoProto.name",
-        "TensorShapeProto.Dimension.dim_param",
-    )
-)
-"""Names that people read."""
-_STEERING = frozenset(("Cc", "Cs", "Zl", "Zp"))
-"""Unicode's categories of controls, halves of pairs, and ends of lines and paragraphs."""
-_DIRECTIONS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-"""Characters that reverse the order in which a text is shown."""
-_VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5
-"""Protobuf's wire types, https://protobuf.dev/programming-guides/encoding/."""
+_STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""Characters that steer a terminal, end lines, or reverse the order in which a text is shown."""
 _FLOATS: Mapping[int, Precision] = {
     TensorProto.FLOAT16: Precision.FP16,
     TensorProto.BFLOAT16: Precision.BF16,
@@ -80,8 +54,6 @@ _FLOATS: Mapping[int, Precision] = {
     TensorProto.FLOAT8E5M2FNUZ: Precision.FP8,
 }
 _NARROWEST = frozenset({TensorProto.INT4, TensorProto.UINT4})
-_STORES = (".git/annex/objects", ".dvc/cache")
-"""The folders of a repository in which programs that put links in place of large files keep the files."""
 _QUANTIZED = re.compile("Quantize|Integer|^QLinear|^QGemm$|^QAttention$|^MatMulNBits$|^MatMulBnb4$|BlockQuantized$")
 """Operators that read or write numbers of a few bits, ONNX's own and those of ONNX Runtime's domain."""
 _IN_BLOCKS = re.compile("^MatMulNBits$|^MatMulBnb4$|^GatherBlockQuantized$")
@@ -108,104 +80,28 @@ def header(path: Path) -> ModelProto:
 
 @lru_cache(maxsize=8)
 def _read_header(path: Path, _mtime_ns: int, _size: int) -> ModelProto:
-    model = ModelProto()
     try:
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            model.ParseFromString(bytes(_without_data(data, 0, len(data), ModelProto.DESCRIPTOR)))
-    except (DecodeError, ValueError, RecursionError) as error:  # an empty file can't be mapped
+        model = ModelProto()
+        model.ParseFromString(path.read_bytes())
+    except DecodeError as error:
         raise ModelError(f"{path} is not an ONNX model, or is cut short ({error}); export it again") from error
-    if not all(
-        isinstance(text, str) and not (is_shown and _is_misleading(text)) for text, is_shown in _names_in(model)
-    ):
-        raise ModelError(f"{path} is not an ONNX model: its names aren't valid text; export it again")
     if not model.graph.output:
         raise ModelError(f"{path} is not an ONNX model: it has no graph with an output; export it again")
+    if any(not isinstance(text, str) or _STEERING.search(text) for text in _shown_names(model)):
+        raise ModelError(f"{path} is not an ONNX model: its names aren't valid text; export it again")
+    for tensor in tensors(model):
+        for field, value in tensor.ListFields():
+            if field.name in _DATA and len(value) * (1 if field.name == "raw_data" else FLOAT_BYTES) > KEPT_BYTES:
+                tensor.ClearField(field.name)
     return model
 
 
-def _is_misleading(text: str) -> bool:
-    """Return whether a text would steer a terminal, or show something else than is written."""
-    return not text.isprintable() and any(one in _DIRECTIONS or category(one) in _STEERING for one in text)
-
-
-def _names_in(message: Any) -> Iterator[tuple[str | bytes, bool]]:
-    """Yield every name in a message, and whether it is shown; bytes if it isn't Unicode, which protobuf permits.
-
-    Comments are none.
-    """
-    for field, value in message.ListFields():
-        if field.type == field.TYPE_STRING and field.name not in _COMMENTS:
-            is_shown = field.full_name in _SHOWN
-            yield from ((one, is_shown) for one in (value if _is_repeated(value) else [value]))
-        elif field.message_type is not None and field.name not in _COMMENTS:
-            for one in value if _is_repeated(value) else [value]:
-                yield from _names_in(one)
-
-
-def _is_repeated(value: Any) -> bool:
-    return not isinstance(value, str | bytes) and hasattr(value, "__len__")
-
-
-def _without_data(data: mmap.mmap, at: int, end: int, kind: Any) -> bytearray:
-    """Copy a message of this kind (a protobuf descriptor) as written, but without the contents of large tensors."""
-    slim = bytearray()
-    while at < end:
-        start = at
-        tag, at = _read_varint(data, at)
-        at, after = _contents_of_field(data, at, end, tag & 7)
-        field = kind.fields_by_number.get(tag >> 3)
-        if after - at <= KEPT_BYTES:
-            slim += data[start:after]
-        elif field is not None and field.message_type is not None:
-            inner = _without_data(data, at, after, field.message_type)
-            slim += _write_varint(tag) + _write_varint(len(inner)) + inner
-        elif kind is not TensorProto.DESCRIPTOR or field is None or field.name not in _DATA:
-            slim += data[start:after]
-        at = after
-    return slim
-
-
-def _contents_of_field(data: mmap.mmap, at: int, end: int, wire: int) -> tuple[int, int]:
-    """Find the start and the end of a field's contents, in a message that ends at `end`.
-
-    Raises:
-        ValueError: they reach beyond it, or are of a kind that ONNX doesn't have.
-    """
-    if wire == _BYTES:
-        size, at = _read_varint(data, at)
-        after = at + size
-    elif wire == _VARINT:
-        after = _read_varint(data, at)[1]
-    elif wire in (_EIGHT, _FOUR):
-        after = at + (8 if wire == _EIGHT else 4)
-    else:
-        raise ValueError(f"wire type {wire}")
-    if after > end:
-        raise ValueError("a field reaches beyond its end")
-    return at, after
-
-
-def _read_varint(data: mmap.mmap, at: int) -> tuple[int, int]:
-    """Read the number at this place; return it and its end.
-
-    Raises:
-        ValueError: it doesn't end.
-    """
-    value = 0
-    for index, byte in enumerate(data[at : at + 10]):
-        value |= (byte & 0x7F) << 7 * index
-        if byte < 0x80:
-            return value, at + index + 1
-    raise ValueError("a number doesn't end")
-
-
-def _write_varint(value: int) -> bytearray:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return out
+def _shown_names(model: ModelProto) -> Iterator[str | bytes]:
+    """Yield the names that people read; bytes if one isn't Unicode, which Protobuf permits."""
+    for info in (*model.graph.input, *model.graph.output):
+        yield from (info.name, *(dim.dim_param for dim in info.type.tensor_type.shape.dim))
+    for node in every_node(model):
+        yield from (node.op_type, node.domain)
 
 
 def parse(path: Path) -> ModelProto:
@@ -295,7 +191,7 @@ def _checked_place(model: Path, info: ExternalDataInfo) -> Path:
             f"{model.name} reads its weights from {location!r}, outside its own folder, which is refused: "
             "copy them beside it"
         )
-    if not any(file.is_relative_to(one) for one in _folders_of(model)):
+    if not any(file.is_relative_to(one.parent) for one in (model.parent.resolve() / model.name, model.resolve())):
         copy = shlex.quote(f"{model.parent.name}-copied")
         raise ModelError(
             f"{model.name} reads its weights from {location!r}, a link out of its own folder, which is refused; "
@@ -307,12 +203,6 @@ def _checked_place(model: Path, info: ExternalDataInfo) -> Path:
     if (info.offset or 0) + (info.length or 0) > file.stat().st_size:
         raise ModelError(f"{file} is shorter than {model.name} says; copy it again")
     return file
-
-
-def _folders_of(model: Path) -> list[Path]:
-    """Return the folders in which a model's weights may lie; a store that is a link leads anywhere, so it is none."""
-    folder = model.parent.resolve()
-    return [folder, model.resolve().parent, *(above / one for above in (folder, *folder.parents) for one in _STORES)]
 
 
 def is_big(path: Path) -> bool:
@@ -369,27 +259,13 @@ def save(model: ModelProto, path: Path, source: Path | None = None) -> None:
         load_external_data_for_model(model, str(path.parent))
 
 
-def copy_file(source: Path, target: Path) -> None:
-    """Copy a file; file systems that can (XFS, Btrfs) have its content on the disk once.
-
-    A link would save the space anywhere, but ONNX refuses linked weights, and what is written into the one file would
-    change the other.
-    """
-    try:
-        with source.open("rb") as read, target.open("wb") as write:
-            while os.copy_file_range(read.fileno(), write.fileno(), _MOST_COPIED):
-                pass
-    except OSError:  # another file system
-        shutil.copyfile(source, target)
-
-
 def _copy_weights(outside: Sequence[TensorProto], source: Path, path: Path) -> None:
     """Copy the files that hold these tensors to `path`'s folder, and give the tensors their new names."""
     names, files = dict.fromkeys(ExternalDataInfo(tensor).location for tensor in outside), external_files(source)
     copies = {name: f"{path.name}.data{f'-{number}' if number else ''}" for number, name in enumerate(names)}
     for name, copy in copies.items():
         path.with_name(copy).unlink(missing_ok=True)
-        copy_file(files[name], path.with_name(copy))
+        shutil.copyfile(files[name], path.with_name(copy))
     for tensor in outside:
         for entry in tensor.external_data:
             if entry.key == "location":
@@ -506,28 +382,16 @@ def names_read(node: NodeProto) -> list[str]:
 
 
 def sort_nodes(graph: GraphProto) -> None:
-    """Put each node behind those whose values it or its branches read; what is in order stays so.
+    """Put each node behind those whose values it or its branches read; a graph in order stays as it is.
 
     Libraries that sort a graph look at a node's own inputs alone.
     """
     nodes = [*graph.node]
     makers = {name: at for at, node in enumerate(nodes) for name in node.output}
-    waits = [{makers[name] for name in names_read(node) if name in makers} for node in nodes]
-    readers: dict[int, list[int]] = {}
-    for at, before in enumerate(waits):
-        for maker in before:
-            readers.setdefault(maker, []).append(at)
-    ready = [at for at, before in enumerate(waits) if not before]  # ascending, so a heap
-    order: list[int] = []
-    while ready:
-        order.append(heapq.heappop(ready))
-        for at in readers.get(order[-1], ()):
-            waits[at].discard(order[-1])
-            if not waits[at]:
-                heapq.heappush(ready, at)
-    if order != [*range(len(nodes))]:
+    waits = {at: {makers[name] for name in names_read(node) if name in makers} for at, node in enumerate(nodes)}
+    if any(max(before, default=-1) > at for at, before in waits.items()):
         del graph.node[:]
-        graph.node.extend(nodes[at] for at in order)
+        graph.node.extend(nodes[at] for at in TopologicalSorter(waits).static_order())
 
 
 def _main_nodes(model: ModelProto) -> Iterator[Iterable[NodeProto]]:

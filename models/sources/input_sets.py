@@ -36,7 +36,7 @@ from shootout.models.base import (
     Parameters,
     draw,
 )
-from shootout.models.data import clips, truth_files
+from shootout.models.data import data_files, truth_files
 from shootout.models.data.data_files import read_labels, read_rows, read_sets
 from shootout.models.drawing import InputWay
 
@@ -78,7 +78,7 @@ class GivenSets:
 
 def count_sets(specs: Sequence[TensorSpec], stream: Stream | None) -> int:
     """Return how many input sets calls rotate through: whole clips of a stream."""
-    return clips.count_clips(stream, set_bytes(specs)) * stream.steps if stream else buffer_count(specs)
+    return data_files.count_clips(stream, set_bytes(specs)) * stream.steps if stream else buffer_count(specs)
 
 
 def read_given(
@@ -353,11 +353,11 @@ def split_rows(
         units = numbers // stream.steps if units is None else units[numbers - numbers % stream.steps]
     places = numbers if units is None else np.unique(units, return_inverse=True)[1]
     report, other = numbers[places % 2 == 0], numbers[places % 2 == 1]
-    least = max(clips.HALF_ROWS, 2 * batch, stream.steps * batch if stream else 0)
-    if scores_all or min(len(report), len(other)) < least or places.max() + 1 < 2 * clips.HALF_ROWS:
+    least = max(data_files.HALF_ROWS, 2 * batch, stream.steps * batch if stream else 0)
+    if scores_all or min(len(report), len(other)) < least or places.max() + 1 < 2 * data_files.HALF_ROWS:
         report, other = numbers, numbers
     if stream:
-        report, other = clips.in_order(stream, report, batch), clips.in_order(stream, other, batch)
+        report, other = data_files.order_clips(stream, report, batch), data_files.order_clips(stream, other, batch)
     if len(report) < len(numbers):
         uses = "calibration, `tune` and timing" if stream else "calibration and `tune`"
         note = f"the metric is of {len(report)} of your {count} rows; the other {len(other)} are for {uses}"

@@ -12,7 +12,7 @@ from shootout.core.exported.request import is_file, is_own
 from shootout.core.scoring import MetricSpec
 from shootout.core.study.schema import Study
 from shootout.models import source
-from shootout.models.data import data_files, reading
+from shootout.models.data import reading
 from shootout.models.sources import hfconfig
 
 OUTSIDE = "outside"
@@ -34,8 +34,8 @@ def pack_files(study: Study, *, weights: bool) -> tuple[dict[str, Path | bytes],
     fields["model"] = [_add_model(name, packed, weights=weights) for name in study.model]
     for name in ("inputs", "labels", "truth", "rows_by", "calibration"):
         if given := getattr(study, name):
-            files_of = reading.list_files if name == "inputs" and study.read else data_files.files_of
-            fields[name] = _add_files(Path(given), files_of(Path(given).expanduser()), packed)
+            path = Path(given).expanduser()
+            fields[name] = _add_files(Path(given), reading.list_files(path) if study.read else [path], packed)
     if study.read:
         fields["read"] = _add_source(study.read, packed)
     if study.weights:

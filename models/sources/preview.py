@@ -14,7 +14,7 @@ from shootout.core.errors import UsageError
 from shootout.core.exported.calls import Work, buffer_count
 from shootout.core.exported.request import Request, is_file, is_own
 from shootout.models.base import MOST_INPUT_SETS, get
-from shootout.models.data import data_files, table_files
+from shootout.models.data import data_files
 from shootout.models.drawing import usual
 from shootout.models.onnx.effort import ALL_RUNS, ModelSize, beside, export_of, module_s
 from shootout.models.sources import input_sets
@@ -141,7 +141,7 @@ def _count_sets(request: Request, specs: Sequence[TensorSpec]) -> int:
         return INPUT_BUFFERS if request.calibration_npz else buffer_count(specs)
     rows = None
     with suppress(UsageError):  # of a file that races another, or data that only the other machine has
-        if table_files.is_table(request.inputs_npz):
+        if data_files.is_table(request.inputs_npz):
             return INPUT_BUFFERS
         rows = data_files.check(request.inputs_npz, specs)
     batch = next((spec.shape[0] for spec in specs if spec.shape), 1)

@@ -15,7 +15,7 @@ from shootout.core.errors import UsageError, tell_refusal, unknown
 from shootout.core.exported.calls import Stream, set_bytes
 from shootout.core.exported.request import DATA, Request, Source, check_size
 from shootout.core.install import install
-from shootout.models.data import clips, data_files
+from shootout.models.data import data_files
 from shootout.models.sources import input_sets
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ def stream_of(request: Request, inputs: Sequence[TensorSpec], outputs: Forms) ->
     if not request.steps and (request.inputs_npz or request.calibration_npz):
         raise UsageError("--state needs --stream N here: the data's rows are clips of N calls, one after the other")
     found = Stream(steps=request.steps or STEPS, state=dict(state))
-    clips.count_clips(found, set_bytes(inputs))
+    data_files.count_clips(found, set_bytes(inputs))
     return found
 
 

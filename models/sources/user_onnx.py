@@ -39,13 +39,12 @@ from shootout.core.exported.request import Request
 from shootout.core.install import UNINSTALLED, install, pip_install
 from shootout.core.messages import FIRST_CALL
 from shootout.models.base import CALIBRATION_ROWS, buffer_notes, draw
-from shootout.models.data import clips
-from shootout.models.data.data_files import note_renamed, note_repeated
+from shootout.models.data import data_files
 from shootout.models.drawing import InputWay
 from shootout.models.onnx import onnx_axes, onnx_files, onnx_versions
 from shootout.models.onnx.effort import SHORT_CALL_S, Effort, ModelSize, beside, module_s
 from shootout.models.onnx.onnx_axes import RACE_ALONE
-from shootout.models.onnx.onnx_files import copy_file, header
+from shootout.models.onnx.onnx_files import FLOAT_BYTES, header
 from shootout.models.sources import input_sets, onnx_inputs, open_axes, trees
 from shootout.models.sources.assembly import (
     Unseen,
@@ -66,7 +65,6 @@ if TYPE_CHECKING:
     from torch import nn
 
 INPUT_SEED = 1
-FLOAT_BYTES = 4
 CallOne = Callable[[Arrays], dict[str, Array]]
 """Gives the outputs for one input set."""
 CallAll = Callable[..., list[dict[str, Array]]]
@@ -218,7 +216,7 @@ class FileExport:
         _require_fixed_shapes(raw, self.path.name, self.model)
         self.reference_outputs = _check_repeated(raw, self.path.name, self.model)
         if stream and not self.original:
-            self.buffers = clips.fill(stream, buffers, raw)
+            self.buffers = data_files.fill_states(stream, buffers, raw)
         count = onnx_files.parameter_count(self.model)
         self.found = replace(self.found, outputs=_output_specs(raw), parameter_count=count)
         self.found = replace(self.found, notes=tuple(self._note_inputs()))
@@ -261,17 +259,13 @@ class FileExport:
 
     def _note_inputs(self) -> Iterator[str]:
         """Write the notes on the graph and its inputs."""
-        first, specs, stream = header(self.path), self.found.inputs, self.found.stream
+        first, stream = header(self.path), self.found.stream
         yield from self.axes.notes
         if not self.original:
             yield from tell_row_sizes(self.asked, first, self.axes.sizes)
         if stream:
-            yield clips.note(stream)
+            yield data_files.note_clips(stream)
         yield from _note_input_weights(self.model)
-        if not stream:
-            yield from note_renamed(self.asked.inputs_npz, specs)
-        if not (stream or self.original):
-            yield from note_repeated(self.asked.inputs_npz, specs)
 
     def find_float32_errors(self) -> None:
         """Predict FP32's own error: of the file itself, since how far a conversion is from its origin says nothing."""
@@ -319,7 +313,7 @@ class FileExport:
         own = own[: self.effort.most_sets]
         if stream and (self.split or not asked.inputs_npz):  # else they are the buffers, which have their states
             own = own[:CALIBRATION_ROWS]
-            own = clips.fill(stream, own, onnx_files.run(self.graph, own, asked.model, stream))
+            own = data_files.fill_states(stream, own, onnx_files.run(self.graph, own, asked.model, stream))
         return own
 
     def predict_errors(self) -> None:
@@ -379,7 +373,7 @@ class FileExport:
                 inputs = _as_typed(rows.inputs, self.found.inputs)
                 save_rows(folder / name, inputs, rows.labels, (rows.rows, rows.other_rows))
         if (original.folder / BUFFER_ROWS).exists():
-            copy_file(original.folder / BUFFER_ROWS, folder / BUFFER_ROWS)
+            shutil.copyfile(original.folder / BUFFER_ROWS, folder / BUFFER_ROWS)
 
     def _make_notes(self) -> Iterator[str]:
         """Write the notes on the rows."""
@@ -424,7 +418,7 @@ def take_module(asked: Request, effort: Effort) -> ExportedModel:
     effort.require(module_s(size), "making the torch module")
     for name in SETS:
         if (base.folder / name).exists():
-            copy_file(base.folder / name, folder / name)
+            shutil.copyfile(base.folder / name, folder / name)
     here = replace(base, folder=folder, artifacts=(), versions=begin(asked).versions, graph="")
     return _with_module(graph, here, buffers, base.reference_outputs())
 

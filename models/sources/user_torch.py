@@ -24,8 +24,7 @@ from shootout.core.exported.calls import Stream
 from shootout.core.exported.model import ExportedModel
 from shootout.core.exported.request import Request
 from shootout.models.base import CALIBRATION_ROWS, WEIGHTS_PARAMETER, Called, get, set_count
-from shootout.models.data import clips
-from shootout.models.data.data_files import note_repeated
+from shootout.models.data import data_files
 from shootout.models.native.programs import find_state
 from shootout.models.onnx.effort import Effort
 from shootout.models.sources import input_sets, open_axes, torch_files
@@ -69,10 +68,10 @@ def take(request: Request, effort: Effort) -> ExportedModel:
     buffers, ran = _usable_buffers(request, called, data, stream)
     calibration = data.calibration
     if stream:
-        buffers = clips.fill(stream, buffers, ran)
+        buffers = data_files.fill_states(stream, buffers, ran)
         calibration = calibration[: max(len(buffers), CALIBRATION_ROWS)]
         run = partial(torch_error_bounds.outputs, called.module, by_rows=False, names=called.outputs, stream=stream)
-        calibration = clips.fill(stream, calibration, list(run(calibration)))
+        calibration = data_files.fill_states(stream, calibration, list(run(calibration)))
     sets, fault = input_sets.choose_calibration(request.calibration_npz, specs, calibration)
     by_rows = _is_by_rows(called, buffers, ran)
     scored = data.split.report_calls if data.split and request.scored == "outputs" else 0
@@ -99,10 +98,9 @@ def take(request: Request, effort: Effort) -> ExportedModel:
         calibration_fault=fault,
         notes=(
             *called.notes,
-            *([clips.note(stream)] if stream else []),
+            *([data_files.note_clips(stream)] if stream else []),
             *(data.split.notes if data.split else ()),
             *input_sets.note_sample(len(buffers), data.whole, calibrating),
-            *([] if stream else note_repeated(request.inputs_npz, specs)),
             *filter(None, [alone]),
         ),
         unmade=unmade,

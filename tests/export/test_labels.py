@@ -20,8 +20,7 @@ from shootout.core.exported.client import Request, obtain_all
 from shootout.core.exported.model import BUFFER_ROWS, ExportedModel
 from shootout.core.scoring import MetricSpec
 from shootout.core.study import plan
-from shootout.models.data.clips import HALF_ROWS
-from shootout.models.data.data_files import read_sets
+from shootout.models.data.data_files import HALF_ROWS, read_sets
 from shootout.models.metrics import count_scored, scorer, tell_rows_to_bring
 from shootout.models.metrics.scoring import report_outputs
 from shootout.models.sources import input_sets
@@ -144,8 +143,8 @@ def test_rows_and_sets_are_read_alike(tmp_path: Path, rows: np.ndarray):
         (ROWS, CLASSES[:-1], "labels", "one whole number for each of the 50 rows of the inputs, got int64[49]"),
         (ROWS, CLASSES.astype(float), "labels", "got float64[50]"),
         (ROWS, CLASSES, "y", "expected one array called 'labels', got ['y']"),
-        (ROWS, ROWS, "y", "got ['y']: these look like rows, not like one whole number for each: give rows with"),
-        (CLASSES, ROWS, "labels", "got int64[50]: these look like labels: give them with --labels, and the rows"),
+        (ROWS, ROWS, "y", "expected one array called 'labels', got ['y']"),
+        (CLASSES, ROWS, "labels", "got int64[50]"),
         (ROWS[:, :3], CLASSES, "labels", "or rows [rows, 4]; got float32[50, 3]"),
         (np.full_like(ROWS, np.nan), CLASSES, "labels", "NaN in 200 places"),
     ],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,11 +14,7 @@ from shootout.core.errors import UsageError
 from shootout.models.base import draw
 from shootout.models.data.data_files import (
     check,
-    digest,
     holds_labels,
-    note_renamed,
-    note_repeated,
-    read_arrays,
     read_labels,
     read_rows,
     read_sets,
@@ -47,71 +42,24 @@ def test_the_only_array_is_the_only_input_whatever_its_name(tmp_path: Path):
         np.savez(path, **arrays)
         (one,) = read_sets(path, [spec])
         assert np.array_equal(one["x"], X)
-        (note,) = note_renamed(path, [spec])
-        assert note.endswith("is taken for the input 'x', since each is the only one")
-    for arrays in ({"x": X}, {"arr_0": X}):
-        np.savez(path, **arrays)
-        assert [*note_renamed(path, [spec])] == []
     np.savez(path, a=X, b=X)
     with pytest.raises(UsageError, match=r'got \[.a., .b.\]: write them with np.savez\("new.npz", x=ROWS\)'):
         read_sets(path, [spec])
 
 
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        (
-            "a.csv",
-            "taken as .npz, .npy, .parquet or a folder of .npy files; write it with "
-            "pandas.read_csv('{0}a.csv').to_parquet('{0}a.parquet')",
-        ),
-        ("a.tsv", "read_csv('{0}a.tsv', sep='\\\\t').to_parquet("),
-        ("a.xlsx", "write it with numpy.savez"),
-    ],
-)
-def test_a_file_of_another_kind_says_what_is_taken(tmp_path: Path, name: str, says: str):
-    (tmp_path / name).write_text("a,b\n1,2\n")
-    with pytest.raises(UsageError) as error:
-        read_sets(tmp_path / name, SPECS)
-    assert says.format(f"{tmp_path}/").replace("\\\\", "\\") in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "rows", "kind"),
-    [
-        ("a.csv", "1,2.5\n3,nan\n", [[1, 2.5], [3, math.nan]], "float32"),
-        ("a.csv", "1.5,\r\n3,4\r\n", [[1.5, math.nan], [3, 4]], "float32"),
-        ("a.tsv", "-1e3\t2\n3\t4\n", [[-1e3, 2], [3, 4]], "float32"),
-        ("labels.csv", "0\n2\n", [0, 2], "int64"),
-    ],
-)
-def test_a_text_table_without_names_keeps_its_first_row(
-    tmp_path: Path, name: str, text: str, rows: list[Any], kind: str
-):
-    (tmp_path / name).write_text(text)
-    with pytest.raises(UsageError) as error:
-        read_sets(tmp_path / name, SPECS)
-    exec(str(error.value).rpartition("write it with ")[2], {"numpy": np})
-    (found,) = read_arrays(tmp_path / Path(name).with_suffix(".npz")).values()
-    assert found.dtype == kind
-    assert np.array_equal(found, np.array(rows, kind), equal_nan=True)
-
-
-@pytest.mark.parametrize(("batch", "told"), [(2_000, ["2,000 rows and the data hold 1,000 rows"]), (64, [])])
-def test_rows_that_dont_fill_a_call_are_repeated_and_that_is_told(tmp_path: Path, batch: int, told: list[str]):
-    np.savez(tmp_path / "a.npz", x=np.zeros((1_000, 4), np.float32))
-    spec = TensorSpec(name="x", shape=(batch, 4), dtype="float32")
-    assert [*note_repeated(tmp_path / "a.npz", [spec])] == [
-        f"a call takes {one}: they are repeated to fill it" for one in told
-    ]
-    assert [*note_repeated(None, [spec])] == []
+def test_a_file_of_another_kind_says_what_is_taken(tmp_path: Path):
+    (tmp_path / "a.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(UsageError, match=r"not an \.npz of plain arrays .* as \.parquet, such as a table"):
+        read_sets(tmp_path / "a.csv", SPECS)
+    with pytest.raises(UsageError, match="is a folder: name a function that reads its files, as in --read"):
+        read_sets(tmp_path, SPECS)
 
 
 @pytest.mark.parametrize(
     ("arrays", "says"),
     [
         ({"x": X}, "expected inputs ['input.1', 'x'], got ['x']"),
-        ({"labels": X}, "got ['labels']: these look like labels: give them with --labels, and the rows with --inputs"),
+        ({"labels": X}, "got ['labels']"),
         ({"x": X, "input.1": IDS, "z": X}, "got ['input.1', 'x', 'z']"),
         (
             {"x": X.T, "input.1": IDS},
@@ -178,21 +126,6 @@ def test_labels_may_lie_among_the_data_or_by_themselves(tmp_path: Path):
         assert np.array_equal(read_labels(tmp_path / file), classes)
     assert holds_labels(tmp_path / "d.npz")
     assert not holds_labels(tmp_path / "l.npy")
-
-
-def test_a_folder_of_arrays_is_a_file_of_them(tmp_path: Path):
-    np.save(tmp_path / "x.npy", X)
-    with pytest.raises(UsageError, match=r"expected inputs \['input\.1', 'x'\], got \['x'\]"):
-        check(tmp_path, SPECS)
-    np.save(tmp_path / "input.1.npy", IDS)
-    check(tmp_path, SPECS)
-    assert np.array_equal(read_sets(tmp_path, SPECS)[0]["x"], X)
-    before = digest(tmp_path)
-    np.save(tmp_path / "x.npy", X + 1)
-    assert digest(tmp_path) != before
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(UsageError, match=r"holds no \.npy files"):
-        read_sets(tmp_path / "empty", SPECS)
 
 
 def test_arrays_without_names_are_taken_in_order(tmp_path: Path):

@@ -114,16 +114,6 @@ def hub_cache(root: Path) -> Path:
     return root / "snapshots/rev/onnx/m.onnx"
 
 
-def annex(root: Path, store: str, *, whole: bool) -> Path:
-    """The data in a folder of its own of the repository's store, and the model too if `whole`."""
-    model = stored_beside(root / "models")
-    for name in ("m.data", *(["m.onnx"] if whole else [])):
-        place = root / store / name[-2:] / name
-        place.parent.mkdir(parents=True)
-        linked(model.with_name(name), model.with_name(name).rename(place))
-    return model
-
-
 def link_alone(root: Path) -> Path:
     """A link to the model, without one to its data."""
     return linked(root / "here/m.onnx", stored_beside(root / "there"))
@@ -143,11 +133,9 @@ def hard_links(root: Path) -> Path:
         hub_cache,
         link_alone,
         hard_links,
-        lambda root: annex(root, ".git/annex/objects", whole=True),
-        lambda root: annex(root, ".dvc/cache", whole=False),
         lambda root: linked(root / "folder", stored_beside(root / "there").parent) / "m.onnx",
     ],
-    ids=["hub", "model alone", "hard", "annex", "dvc", "folder"],
+    ids=["hub", "model alone", "hard", "folder"],
 )
 def test_weights_behind_links_are_read_and_what_is_made_of_them_has_none(
     tmp_path: Path, place: Callable[[Path], Path], monkeypatch: pytest.MonkeyPatch
@@ -175,7 +163,7 @@ def test_a_blob_that_was_not_fetched_is_named(tmp_path: Path):
         onnx_files.external_files(model)
 
 
-@pytest.mark.parametrize("trick", ["link", "folder", "store", "hub"])
+@pytest.mark.parametrize("trick", ["link", "folder", "hub"])
 def test_a_link_out_of_the_models_folders_is_refused_with_the_command_that_copies(tmp_path: Path, trick: str):
     model = stored_beside(tmp_path / "a model")
     os.mkfifo(tmp_path / "trap")  # opening it would hang
@@ -188,9 +176,6 @@ def test_a_link_out_of_the_models_folders_is_refused_with_the_command_that_copie
         whole = onnx.load(model, load_external_data=False)
         whole.graph.initializer[0].external_data[0].value = "sub/trap"
         model.write_bytes(whole.SerializeToString())
-    elif trick == "store":  # which is a link itself
-        linked(model.parent / ".dvc/cache", tmp_path)
-        linked(data, tmp_path / "trap")
     else:
         linked(data, tmp_path / "trap")
         model = linked(tmp_path / "hub/m.onnx", model)

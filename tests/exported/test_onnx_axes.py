@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +21,8 @@ from shootout.models.onnx.onnx_axes import (
     sizes_asked,
     sizes_of_rows,
     sizes_of_shapes,
-    table_limits,
 )
 from shootout.models.onnx.onnx_files import KEPT_BYTES, header
-from shootout.tell.option_values import read_shapes
 
 
 def two(path: Path, x: Any = ("b", 3, "h", "w"), ids: Any = (None, "h")) -> onnx.ModelProto:
@@ -77,14 +74,6 @@ def test_another_batch_than_the_shapes_is_refused(tmp_path: Path):
     sizes, batch = sizes_asked(model, {"x": (2, 3, 8, 8)}, {}, 8)
     with pytest.raises(UsageError, match="batch 8 and b=2 are the same axis"):
         axis_sizes(model, batch, sizes)
-
-
-def test_a_command_that_an_error_shows_works(tmp_path: Path):
-    model = two(tmp_path / "m.onnx")
-    with pytest.raises(UsageError, match=r"--shape x=1x3x224x224 --shape ids=1x224$"):
-        axis_sizes(model, 1, {}, "m.onnx")
-    sizes, batch = sizes_asked(model, {"x": (1, 3, 224, 224), "ids": (1, 224)}, {}, 1)
-    assert axis_sizes(model, batch, sizes).sizes == {"b": 1, "h": 224, "w": 224, "ids.0": 1}
 
 
 def test_a_header_holds_all_but_the_weights(tmp_path: Path):
@@ -142,7 +131,7 @@ def test_an_axis_that_is_arithmetic_is_worked_out_in_both_directions(tmp_path: P
         ("(past//2) - 1", 15),
         ("((past - 1)//2) + 1", 16),
         ("Max(1, Mod(past, 5))", 2),
-        ("ceiling(past/3) + past**2", 1035),
+        ("ceiling(past/3)", 11),
         ("past/4", 8),
     ],
 )
@@ -177,7 +166,6 @@ def test_a_whole_shape_gives_what_its_arithmetic_tells(tmp_path: Path):
         ("past//(batch - 1)", {"past": 2}, "has no value by batch=1, past=2"),
         ("past + 1", {"past + 1": 1}, "past + 1=1 makes past 0: a size of 0 can't be measured"),
         ("floor(past/2)", {"floor(past/2)": 3}, "axes without a size: past."),
-        ("past**99", {"past": 2}, "has no value"),
     ],
 )
 def test_arithmetic_without_a_size(tmp_path: Path, axis: str, given: dict[str, int], says: str):
@@ -187,31 +175,25 @@ def test_arithmetic_without_a_size(tmp_path: Path, axis: str, given: dict[str, i
 
 
 @pytest.mark.parametrize(
-    "axis", ["past.1", "pa-st", "past +", "().x", "f(past)", "past if past else 1", "1" * 300, "past & 1"]
+    "axis",
+    [
+        "past.1",
+        "pa-st",
+        "past +",
+        "().x",
+        "f(past)",
+        "past if past else 1",
+        "1" * 300,
+        "past & 1",
+        "past**2",
+        "x.__class__",
+    ],
 )
 def test_a_name_that_is_no_arithmetic_on_other_axes_is_a_name(tmp_path: Path, axis: str):
     model = decoder(tmp_path / "m.onnx", axis)
     assert axis_sizes(model, 1, {"past": 32, axis: 7}).sizes[axis] == 7
     with pytest.raises(UsageError, match="axes without a size"):
         axis_sizes(model, 1, {"past": 32})
-
-
-@pytest.mark.parametrize("axis", ["past + 1", "past/3", "past - 600", "past length + 1", "it's", "pa$t"])
-def test_the_sizes_that_an_error_suggests_can_be_pasted(tmp_path: Path, axis: str):
-    model = decoder(tmp_path / "m.onnx", axis)
-    with pytest.raises(UsageError) as error:
-        axis_sizes(model, 1, {})
-    words = shlex.split(str(error.value).rpartition("\n")[2])
-    sizes, batch = sizes_asked(model, read_shapes("--shape", words[1::2]), {}, 1)
-    assert set(axis_sizes(model, batch, sizes).sizes) == {"batch", axis, "past"}
-    assert ("--set" in str(error.value)) is (axis in ("past + 1", "past/3", "past - 600")), "it takes plain names alone"
-
-
-def test_an_axis_that_the_file_fixes_at_0_is_told_with_a_size_that_can_be_measured(tmp_path: Path):
-    model = decoder(tmp_path / "m.onnx", "past", ("batch", 0, 8))
-    with pytest.raises(UsageError, match=r"has 0 for kv\.1, but a size of 0 can't be measured[^~]*--shape kv=1x512x8"):
-        axis_sizes(model, 1, {"past": 4}, "m.onnx")
-    assert axis_sizes(model, 1, {"past": 4, "kv.1": 1}).sizes["kv.1"] == 1
 
 
 @pytest.mark.parametrize(
@@ -237,26 +219,16 @@ def test_a_study_takes_the_sizes_of_its_rows_unless_it_has_some(tmp_path: Path):
     assert points(of_calibration)[0].parameters == {"seq": 32}
 
 
-def positions(path: Path, *, by: str) -> onnx.ModelProto:
-    """Make a model that has 128 positions, and takes as many as it has tokens: cut from a table, or looked up."""
-    numbers = {"one": np.array(1), "ones": np.array([1]), "none": np.array([0]), "zero": np.array(0)}
-    length = [helper.make_node("Shape", ["ids"], ["s"]), helper.make_node("Gather", ["s", "one"], ["n"])]
-    cut = [helper.make_node("Unsqueeze", ["n", "none"], ["e"]), helper.make_node("Slice", ["t", "none", "e"], ["p"])]
-    if by == "cut":
-        cut[1] = helper.make_node("Slice", ["t", "none", "e", "none"], ["p"])
-    else:
-        cut = [helper.make_node("Range", ["zero", "n", "one"], ["r"]), helper.make_node("Gather", ["t", "r"], ["p"])]
-    table = {"t": np.zeros((128, 4), np.float32)}
-    inputs, outputs = [value("ids", ("batch", "seq"), I64)], [value("p", None)]
-    return header(write(path, [*length, *cut], inputs, outputs, numbers | table))
-
-
-@pytest.mark.parametrize("by", ["cut", "looked up"])
-def test_a_size_that_is_suggested_fits_a_table_of_positions(tmp_path: Path, by: str):
-    model = positions(tmp_path / "m.onnx", by=by)
-    assert table_limits(model) == {"seq": 128}
-    with pytest.raises(
-        UsageError,
-        match=r"Give sizes, in one of these ways:\n  --inputs rows.npz .*\n  --set seq=128\n  --shape ids=1x128$",
-    ):
+@pytest.mark.parametrize(
+    ("axis", "option"),
+    [
+        ("past + 1", "--set past=128"),
+        ("rest", "--set rest=128 --set past=128"),
+        ("past length", "--shape 'mask=1x128' --shape kv=1x128x8"),
+    ],
+)
+def test_the_options_that_an_error_suggests_give_all_sizes(tmp_path: Path, axis: str, option: str):
+    model = decoder(tmp_path / "m.onnx", axis)
+    with pytest.raises(UsageError) as error:
         axis_sizes(model, 1, {})
+    assert str(error.value).endswith(f"\n  {option}".replace("'", ""))

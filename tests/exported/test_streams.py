@@ -12,7 +12,7 @@ from shootout.core.contract import Arrays, TensorSpec
 from shootout.core.errors import UsageError
 from shootout.core.exported.calls import Stream
 from shootout.core.exported.request import Request
-from shootout.models.data import clips
+from shootout.models.data import data_files
 from shootout.models.sources import user_data
 
 
@@ -64,7 +64,7 @@ def test_states_are_handed_on_and_begin_anew_with_each_clip():
     outputs = list(map(stream.carry(count), CLIPS))
     assert [float(one["hn"][0]) for one in outputs] == [11, 13, 16, 14, 19]
     assert {one["y"].dtype.name for one in outputs} == {"float16"}, "an input's own type, whatever a session returns"
-    filled = clips.fill(stream, CLIPS, outputs)
+    filled = data_files.fill_states(stream, CLIPS, outputs)
     assert [float(one["h"][0]) for one in filled] == [10, 11, 13, 10, 14]
     assert [float(count(one)["hn"][0]) for one in filled] == [11, 13, 16, 14, 19], "each set is right by itself"
     assert float(CLIPS[1]["h"][0]) == 10
@@ -86,14 +86,14 @@ def test_errors_are_told_at_the_first_calls_and_at_all(steps: int, marks: tuple[
 
 def test_a_call_takes_the_next_row_of_each_of_its_clips():
     rows = np.arange(13)
-    assert clips.in_order(Stream(steps=3), rows, 1).tolist() == list(range(12))
-    assert clips.in_order(Stream(steps=3), rows, 2).tolist() == [0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11]
+    assert data_files.order_clips(Stream(steps=3), rows, 1).tolist() == list(range(12))
+    assert data_files.order_clips(Stream(steps=3), rows, 2).tolist() == [0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11]
 
 
 def test_too_few_rows_and_too_large_clips_are_refused():
     with pytest.raises(UsageError, match=r"--stream 5 takes .* 10 in all; the data hold 9 rows"):
-        clips.require_rows(Stream(steps=5), 9, 2)
-    assert clips.count_clips(Stream(steps=5), 1) == 2
-    assert clips.count_clips(Stream(steps=5), 200 << 20) == 1
+        data_files._require_clips(Stream(steps=5), 9, 2)
+    assert data_files.count_clips(Stream(steps=5), 1) == 2
+    assert data_files.count_clips(Stream(steps=5), 200 << 20) == 1
     with pytest.raises(UsageError, match="give --stream 5 or less"):
-        clips.count_clips(Stream(steps=6), 200 << 20)
+        data_files.count_clips(Stream(steps=6), 200 << 20)

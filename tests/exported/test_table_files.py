@@ -11,7 +11,7 @@ import pytest
 
 from shootout.core.contract import Array, TensorSpec
 from shootout.core.errors import UsageError
-from shootout.models.data import data_files, table_files
+from shootout.models.data import data_files
 
 X = TensorSpec(name="x", shape=(2, 3), dtype="float32")
 IDS = TensorSpec(name="ids", shape=(2,), dtype="int32")
@@ -107,16 +107,6 @@ def test_columns_that_do_not_fit_are_named(path: Path, rows: list[dict[str, Any]
         data_files.check(write(path, rows), (X, IDS))
 
 
-def test_what_is_too_large_is_refused_by_the_footer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A column of equal numbers takes a few bytes on the disk."""
-    column = pyarrow.array(np.zeros(100_000))
-    pyarrow.parquet.write_table(pyarrow.table({"x": column}), tmp_path / "rows.parquet")
-    assert (tmp_path / "rows.parquet").stat().st_size < 10_000
-    monkeypatch.setattr(table_files, "MOST_BYTES", 400_000)
-    with pytest.raises(UsageError, match="0 MB of numbers; at most 0 MB: give fewer rows"):
-        table_files.read(tmp_path / "rows.parquet")
-
-
 def test_what_is_no_table_is_refused(tmp_path: Path):
     (tmp_path / "rows.parquet").touch()
     for size in (0, 10**10):
@@ -124,13 +114,13 @@ def test_what_is_no_table_is_refused(tmp_path: Path):
         with (tmp_path / "rows.parquet").open("r+b") as file:
             file.truncate(size)
         with pytest.raises(UsageError, match="as Parquet"):
-            table_files.read(tmp_path / "rows.parquet")
+            data_files.read_table(tmp_path / "rows.parquet")
     with pytest.raises(UsageError, match=r"can't read .*none\.parquet: No such file"):
-        table_files.read(tmp_path / "none.parquet")
+        data_files.read_table(tmp_path / "none.parquet")
 
 
 def test_gaps_of_arrays_and_lists():
     column: Array = np.array([[1.0, 2], [np.nan, 3]])
-    assert table_files.find_gaps(column).tolist() == [1]
-    assert table_files.find_gaps(["a", {"b": [1, None]}, []]).tolist() == [1]
-    assert table_files.find_gaps(np.arange(3)).tolist() == []
+    assert data_files.find_gaps(column).tolist() == [1]
+    assert data_files.find_gaps(["a", {"b": [1, None]}, []]).tolist() == [1]
+    assert data_files.find_gaps(np.arange(3)).tolist() == []

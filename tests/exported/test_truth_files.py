@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
-import pandas
 import pyarrow.parquet
 import pytest
 
@@ -55,7 +53,7 @@ def test_what_names_no_unit_is_refused(tmp_path: Path, arrays: dict[str, np.ndar
         (
             {"mask": np.array([{}, {}, {}], dtype=object)},
             "not an .npz of plain arrays (Object arrays cannot be loaded when allow_pickle=False); write it with "
-            "numpy.savez, or rows of several lengths as .parquet",
+            "numpy.savez, or as .parquet",
         ),
     ],
 )
@@ -64,57 +62,6 @@ def test_truth_that_does_not_fit_is_refused(tmp_path: Path, arrays: dict[str, np
     with pytest.raises(UsageError) as caught:
         truth_files.check(tmp_path / "truth.npz", {3})
     assert says in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("name", "fix"),
-    [
-        ("truth.json", "write it with pandas.read_json('{0}/truth.json').to_parquet('{0}/truth.parquet')"),
-        (
-            "truth.jsonl",
-            "write it with pandas.read_json('{0}/truth.jsonl', lines=True).to_parquet('{0}/truth.parquet')",
-        ),
-        ("truth.csv", "write it with pandas.read_csv('{0}/truth.csv').to_parquet('{0}/truth.parquet')"),
-        ("truth.tsv", "write it with pandas.read_csv('{0}/truth.tsv', sep='\\t').to_parquet('{0}/truth.parquet')"),
-        ("truth.txt", "write it with numpy.savez; a list of lengths goes to --mix"),
-        ("truth", "write it with numpy.savez"),
-    ],
-)
-def test_a_file_of_another_kind_is_told_what_is_taken(tmp_path: Path, name: str, fix: str):
-    (tmp_path / name).write_text('{"000": [[1, 2, 3, 4, 0]]}')
-    for look in (lambda path: truth_files.check(path, {3}), truth_files.read):
-        with pytest.raises(UsageError) as caught:
-            look(tmp_path / name)
-        taken = "data are taken as .npz, .npy, .parquet or a folder of .npy files"
-        assert str(caught.value) == f"{tmp_path / name}: {taken}; {fix.format(tmp_path)}"
-
-
-def test_lines_of_json_without_names_are_told_how_to_become_a_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    (tmp_path / "boxes.jsonl").write_text("[[0, 0, 1, 1, 0]]\n[]\n")
-    with pytest.raises(UsageError) as caught:
-        truth_files.check(tmp_path / "boxes.jsonl", {2})
-    monkeypatch.chdir(tmp_path)
-    exec(str(caught.value).rpartition("write it with ")[2], {"pandas": pandas, "json": json})
-    truth_files.check(tmp_path / "boxes.parquet", {2})
-    assert truth_files.read(tmp_path / "boxes.parquet") == {"boxes": [[[0, 0, 1, 1, 0]], []]}
-
-
-def test_too_much_truth_is_refused_by_its_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    np.save(tmp_path / "truth.npy", np.zeros((3, 100)))
-    monkeypatch.setattr(truth_files, "MOST_BYTES", 1000)
-    monkeypatch.setattr(truth_files, "read", None)
-    with pytest.raises(UsageError, match="give fewer rows"):
-        truth_files.check(tmp_path / "truth.npy", {3})
-
-
-def test_ten_gigabytes_of_truth_are_refused_at_once(tmp_path: Path):
-    """A sparse file: only the header is on the disk, and nothing may be read."""
-    array = tmp_path / "truth.npy"
-    with array.open("wb") as file:
-        np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": (3, 10**9)})
-        file.truncate(12 * 10**9)
-    with pytest.raises(UsageError, match=r"at most .* MB"):
-        truth_files.check(array, {3})
 
 
 def test_truth_may_be_columns_of_a_parquet_file(tmp_path: Path):

@@ -21,7 +21,7 @@ import shootout
 from shootout.core import install
 from shootout.core.contract import NotRunKind
 from shootout.core.errors import UsageError
-from shootout.models.data import table_files
+from shootout.models.data import data_files
 from shootout.tell.document import Document, Rate, Row, Serving
 from shootout.tell.formats import data, junit
 from shootout.tell.formats.files import FORMATS, check_files, write_files
@@ -170,6 +170,10 @@ def test_without_pyarrow_parquet_alone_is_refused(run: Path, tmp_path: Path, mon
     monkeypatch.setattr(install, "find_spec", lambda name: None)
     write_files(document(), [tmp_path / "rows.csv", tmp_path / "rows.json"])
     told = "needs pyarrow, which isn't installed: .*parquet"
-    for refused in (check_files, lambda names: shootout.load(run).to_arrow(), lambda names: table_files.read(*names)):
+    for refused in (
+        check_files,
+        lambda names: shootout.load(run).to_arrow(),
+        lambda names: data_files.read_table(*names),
+    ):
         with pytest.raises(UsageError, match=told):
             refused([tmp_path / "rows.parquet"])

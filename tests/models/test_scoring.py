@@ -23,7 +23,7 @@ from shootout.core.exported.model import ExportedModel, ReportRows
 from shootout.core.host import child
 from shootout.core.messages import Scores
 from shootout.core.scoring import MetricSpec
-from shootout.models.data.clips import in_order
+from shootout.models.data.data_files import order_clips
 from shootout.models.metrics import metrics, scorer, scoring
 
 METRIC = """
@@ -286,7 +286,7 @@ class Clips(ExportedModel):
     __slots__ = ()
 
     def report(self) -> ReportRows:
-        order = in_order(Stream(steps=3), np.arange(12), 2)
+        order = order_clips(Stream(steps=3), np.arange(12), 2)
         inputs = {"x": order[:, None].astype(np.float32), "h": np.zeros((1, 2), np.float32)}
         return ReportRows(inputs=inputs, rows=order, other_rows=order, labels=None, shared=frozenset({"h"}))
 

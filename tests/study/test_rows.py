@@ -106,7 +106,7 @@ def test_a_metric_may_read_an_output_that_is_an_input(here: Path):
         ({"read": "prep.py:pairs", "truth": "rows.npz", "metric": "mae"}, "what is right: pass only one of them"),
         ({"read": "prep.py:pairs", "min_agreement": "99%", "metric": "mae"}, "already: leave --min-agreement out"),
         ({"read": "prep.py:lod"}, "unknown function in prep.py 'lod': did you mean 'load'"),
-        ({}, "got ['0', '1', '2']"),
+        ({}, "files is a folder: name a function that reads its files"),
     ],
 )
 def test_files_that_can_not_be_read_so_are_refused(here: Path, fields: dict[str, str], says: str):

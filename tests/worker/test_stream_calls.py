@@ -14,7 +14,7 @@ from shootout.core.exported.calls import Stream
 from shootout.core.exported.model import ExportedModel
 from shootout.core.worker.blocks import Blocks
 from shootout.core.worker.verification import Claim, verify
-from shootout.models.data.clips import fill
+from shootout.models.data.data_files import fill_states
 
 STREAM = Stream(steps=10, state={"h": "hn"})
 ACCOUNT = Executed(library="lib", version="1", device="cpu", threads=1, compute_nodes_by_precision={"fp32": 1})
@@ -55,7 +55,7 @@ def clips() -> list[dict[str, Any]]:
     """Two clips of ten calls, with the states that the reference had."""
     numbers = np.random.default_rng(0).standard_normal((20, 1)).astype(np.float32)
     sets = [{"x": one, "h": np.full(1, 3.0, np.float32)} for one in numbers]
-    return fill(STREAM, sets, list(map(STREAM.carry(right), sets)))
+    return fill_states(STREAM, sets, list(map(STREAM.carry(right), sets)))
 
 
 def test_timed_calls_go_on_from_block_to_block_and_begin_anew_with_each_clip():
