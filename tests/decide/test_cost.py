@@ -139,15 +139,3 @@ def test_the_highest_rate_is_chosen_though_higher_ones_failed_in_disturbed_round
     assert told == "rate at least 800/s: higher rates failed in disturbed rounds alone"
     few = decide(policy, searched(tmp_path / "few", steps, restarts=3, disturbed=True))
     assert (few.outcome, few.chosen) == ("undecided", None)
-
-
-@pytest.mark.usefixtures("no_samples")
-def test_an_arm_that_failed_at_the_rate_that_it_must_do_breaks_that_limit(tmp_path: Path):
-    policy = read_policy(None, {"objective": "size", "rate": "70/s", "p99": "5ms"})
-    enough = 100.1
-    steps = {"slow": [(enough, False), (50.0, True)], "quick": [(enough, True)]}
-    found = decide(policy, searched(tmp_path / "run", steps))
-    standings = {
-        one.arm: next(limit.standing for limit in one.limits if limit.limit is Limit.RATE) for one in found.candidates
-    }
-    assert standings == {"slow:cpu:fp32": Standing.BROKEN, "quick:cpu:fp32": Standing.MET}

@@ -149,7 +149,6 @@ def test_a_drop_may_be_a_share_of_the_mean_of_plain_fp32(given: str, wanted: flo
         ({"restarts": 12, "samples": 720}, "its calls are long: a p99 takes 100 in each", "--policy"),
         ({"restarts": 12, "samples": 720, "median_ns": 1e9}, "its calls are long: a p99 takes 100", None),
         ({"restarts": 4, "samples": 500}, "500 of 662 calls", "--goal"),
-        ({"restarts": 4, "samples": 9_000}, "its short calls were not read one by one: its time was over", "--goal"),
         ({"restarts": 9, "samples": 999, "p99_low_ns": 4e6, "p99_highest_ns": 6e6}, "the limit lies between", None),
     ],
 )
@@ -318,21 +317,14 @@ def test_the_limit_on_p99_is_the_policys_and_not_the_runs():
     assert (found.outcome, found.candidates[0].fault) == ("chosen", None)
 
 
-def test_who_met_in_any_run_is_compared_there():
-    """The first one's longest race is another one, in which the second wasn't."""
-    long, short = question(FAST, row("alone", 900)), question(FAST, row("other", 600))
-    first = replace(long.candidates[0], plays=(*long.candidates[0].plays, *short.candidates[0].plays))
-    found = made(replace(long, candidates=(first, *long.candidates[1:], short.candidates[1])))
-    assert found.chosen == FAST.arm
-    met, apart = found.of("other:cpu:fp32").ratio, question(FAST).candidates[0]
-    assert met is not None
-    assert met.restarts == 5
-    alone = made(replace(long, candidates=(apart, short.candidates[1]))).of("other:cpu:fp32").ratio
-    assert alone is not None
-    assert alone.restarts == 0, "never side by side: by their own intervals"
-    assert alone.low is not None
-    assert met.low is not None
-    assert alone.low < met.low
+def test_two_that_never_ran_side_by_side_are_compared_by_their_own_intervals():
+    met = made(question(FAST, row("other", 600))).of("other:cpu:fp32").ratio
+    here, there = question(FAST), question(row("other", 600))
+    apart = made(replace(here, candidates=(*here.candidates, *there.candidates))).of("other:cpu:fp32").ratio
+    assert met
+    assert apart
+    assert (met.restarts, apart.restarts) == (5, 0)
+    assert (apart.low or math.inf) < (met.low or 0.0)
 
 
 @pytest.mark.parametrize(

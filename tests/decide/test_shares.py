@@ -20,11 +20,10 @@ from shootout.tell.limits import Limit, Standing
 from shootout.tell.paired import compare_means, reach_at
 
 PLAIN = row("plain", 1_000)
-QUICK, OTHER, THIRD, HEAVY = (
-    row(f"{name}:cpu:int8", ns, fidelity=fidelity(6e-2), memory_bytes=memory)
-    for name, ns, memory in (("quick", 500, 1), ("other", 490, 1), ("third", 480, 1), ("heavy", 470, 10**9))
+QUICK, OTHER, THIRD = (
+    row(f"{name}:cpu:int8", ns, fidelity=fidelity(6e-2), memory_bytes=1)
+    for name, ns in (("quick", 500), ("other", 490), ("third", 480))
 )
-SLOW = row("slow:cpu:int8", 2_000, fidelity=fidelity(6e-2))
 ROWS = 3_000
 
 
@@ -51,7 +50,6 @@ def lost(count: int) -> Array:
 
 
 QUICK, OTHER, THIRD = losing(QUICK, lost(30)), losing(OTHER, lost(45)), losing(THIRD, lost(3))
-HEAVY, SLOW = losing(HEAVY, lost(45)), losing(SLOW, lost(45))
 
 
 def judged(*rows: Row, **limits: Any) -> dict[str, Finding]:
@@ -69,20 +67,8 @@ def test_what_is_known_of_a_candidate_alone_stays_known_beside_what_is_certain()
     """Thirty of 3,000 rows are lost: at most 1.43 points by an interval of 95 %, and more by a narrower share."""
     assert standing(QUICK) is Standing.MET
     assert standing(QUICK, memory="1MB", size="1GB", install="1GB") is Standing.MET, "exact limits take no share"
-    assert standing(QUICK, HEAVY, memory="1MB") is Standing.MET, "nor does what an exact limit rules out"
-    assert standing(QUICK, SLOW) is Standing.MET, "nor what is slower than one that surely meets everything"
     assert standing(QUICK, row("another", 900), row("third", 800)) is Standing.MET, "nor what loses nothing"
     assert standing(QUICK, OTHER) is Standing.UNKNOWN, "another that is as uncertain does"
-
-
-def test_what_is_answered_gives_its_share_back():
-    assert standing(QUICK, THIRD) is Standing.MET, "three lost rows are few at half the chance: then all of it is left"
-
-
-def test_a_candidate_that_cannot_be_chosen_is_judged_by_itself():
-    found = judged(PLAIN, QUICK, OTHER, SLOW, max_drop="1.43pp")
-    spans = {name: one.high - one.low for name, one in found.items() if one.high is not None and one.low is not None}
-    assert spans[SLOW.arm] < spans[OTHER.arm], "of the same rows"
 
 
 @pytest.mark.parametrize("count", [0, 5, 12, 14, 16, 20, 25, 40, 50, 60, 90])

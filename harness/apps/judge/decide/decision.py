@@ -143,7 +143,7 @@ def decide(policy: Policy, question: Question, *, resampled: bool = True) -> Dec
         raise UsageError(f"a price is of one machine, and these runs are of {count}: decide on the runs of one")
     measures = {one.label: measure(policy, one) for one in candidates}
     assert len(measures) == len(candidates), "all that is found of a candidate goes by its label"
-    findings = judge_limits(policy, candidates, measures=measures)
+    findings = judge_limits(policy, candidates)
     judged = [_make_judged(one, measures[one.label], findings[one.label]) for one in candidates]
     met, open_ = (
         [one for one, told in zip(candidates, judged, strict=True) if told.standing is standing]

@@ -1,7 +1,7 @@
 """Limits against figures: `met` when the bad-side bound meets it, `broken` when the good one doesn't; else unknown.
 
 What was never measured is unknown, and never counts as met. A bound over few restarts is the worst of them, of at least
-four. Bounds that rest on a sample of rows share the chance of an error, step by step: see `judge_limits`.
+four. Bounds that rest on a sample of rows share the chance of an error: see `judge_limits`.
 """
 
 from __future__ import annotations
@@ -14,22 +14,17 @@ from shootout.apps.judge.cell import is_plain, name_data, name_plain
 from shootout.apps.judge.decide.candidates import ONE_BY_ONE, Candidate
 from shootout.apps.judge.decide.objective import (
     ALONE,
+    NEVER_ALONE,
     NO_CPU,
-    ObjectiveValue,
-    compare,
     find_costed_rate,
     find_rate,
-    has_failed_at,
-    measure,
     rate_needs,
-    rate_play,
     serve_at,
 )
 from shootout.apps.judge.decide.policy import Policy
 from shootout.core.constants import TAIL_S, TOO_BUSY
 from shootout.core.scenario import find_scenario
 from shootout.core.stats.readings import LEAST_TAILS, least_calls, own_calls
-from shootout.core.stats.verdicts import Verdict
 from shootout.core.units import counted, number
 from shootout.models import metrics as named_metrics
 from shootout.models.metrics import CONFIDENCE, bound_rare, count_rows_for_rare, tell_rows_to_bring
@@ -40,13 +35,12 @@ from shootout.tell.reproduce import MORE_RESTARTS, Options
 from shootout.tell.wording import tell_limit_doubt
 
 ALPHA = 0.05
-"""The chance that a limit of a candidate that may be chosen is called met or broken and isn't.
+"""The chance that a limit of any candidate is called met or broken and isn't.
 
 Except for limits that the run judged: each has 5 % of its own.
 """
 SPREAD = frozenset({Limit.P99, Limit.READY, Limit.CPU, Limit.RATE, Limit.COST})
 """Limits whose bound is the worst of several restarts."""
-_NEVER_ALONE = "never timed one call after another"
 WITH_POLICY: Options = (("--policy", "deploy.toml"), *MORE_RESTARTS)
 """The options that make a run read more of long calls."""
 
@@ -122,65 +116,26 @@ def refuse_drop_of_all(policy: Policy, metrics: Iterable[str]) -> None:
 
 
 def judge_limits(
-    policy: Policy,
-    candidates: Sequence[Candidate],
-    alpha: float = ALPHA,
-    measures: Mapping[str, ObjectiveValue] | None = None,
+    policy: Policy, candidates: Sequence[Candidate], alpha: float = ALPHA
 ) -> dict[str, tuple[Finding, ...]]:
     """Return by label how each candidate stands to each limit.
 
-    Only a question that is uncertain takes a share of the chance of an error: its bounds rest on a sample of rows, the
-    run has not answered it, and its candidate can still be chosen. These share it step by step (Holm, `_step_down`).
-    So a limit with an exact figure, and a candidate that can't be chosen, leave all other answers as they are; another
-    uncertain question may take up to its share, and gives that back once it is answered.
-
-    Which candidates can be chosen is found out from exact figures and times alone. They don't depend on which rows the
-    sample holds, so the chance of an error is kept whatever they select. A question without a share is judged by
-    itself: its answer can't make its candidate the chosen one.
+    Limits whose bounds rest on a sample of rows, and that the run has not answered, share the chance of an error alike.
 
     Args:
         alpha: the chance of an error that these candidates share.
-        measures: their objectives by label, if these are known already.
     """
-    measures = measures or {one.label: measure(policy, one) for one in candidates}
-    asked = {
-        one.label: [
-            _ask(_Asked(policy=policy, candidate=one, limit=limit, wanted=wanted, alpha=alpha))
-            for limit, wanted in wanted_limits(policy, one).items()
-        ]
+    asked = [
+        _Asked(policy=policy, candidate=one, limit=limit, wanted=wanted, alpha=alpha)
         for one in candidates
-    }
-    contenders = _find_contenders(policy, measures, asked)
-    sharing = [one for label in contenders for one in asked[label] if one.is_uncertain and not one.is_told_by_run]
-    for one, finding in zip(sharing, _step_down([one.asked for one in sharing], alpha), strict=True):
-        one.finding = finding
-    return {label: tuple(one.finding for one in mine) for label, mine in asked.items()}
-
-
-@dataclass(slots=True, kw_only=True)
-class _Question:
-    """A limit of a candidate and its answer.
-
-    Attributes:
-        is_uncertain: whether the figure's bounds rest on a sample: they depend on how often they may miss the truth.
-        is_told_by_run: whether the run's own judgment answers it.
-    """
-
-    asked: _Asked
-    finding: Finding
-    is_uncertain: bool
-    is_told_by_run: bool
-
-
-def _ask(asked: _Asked) -> _Question:
-    """Return a question with the run's answer, or with the one that it has by itself."""
-    by_run, alone = _answer_of_run(asked), _judge(asked)
-    return _Question(
-        asked=asked,
-        finding=by_run or alone,
-        is_uncertain=alone != _judge(replace(asked, alpha=asked.alpha / 2)),
-        is_told_by_run=by_run is not None,
-    )
+        for limit, wanted in wanted_limits(policy, one).items()
+    ]
+    is_sharing = [not _is_told_by_run(one) and _judge(one) != _judge(replace(one, alpha=alpha / 2)) for one in asked]
+    level = alpha / max(sum(is_sharing), 1)
+    found: dict[str, list[Finding]] = {one.label: [] for one in candidates}
+    for one, shares in zip(asked, is_sharing, strict=True):
+        found[one.candidate.label].append(_judge(replace(one, alpha=level) if shares else one))
+    return {label: tuple(findings) for label, findings in found.items()}
 
 
 def _judge(asked: _Asked) -> Finding:
@@ -188,78 +143,18 @@ def _judge(asked: _Asked) -> Finding:
     return judge_figure(asked.limit, asked.wanted, figure, implied=asked.limit not in asked.policy.limits)
 
 
-def _find_contenders(
-    policy: Policy, measures: Mapping[str, ObjectiveValue], asked: Mapping[str, Sequence[_Question]]
-) -> list[str]:
-    """Return the candidates that would be chosen if they met their uncertain limits, as far as is known.
-
-    All else about them is known to be met, and none that surely meets everything is known to be better.
-    """
-    fit = {
-        label: found
-        for label, found in measures.items()
-        if not found.fault
-        and not found.reason
-        and all(one.is_uncertain or one.finding.standing is Standing.MET for one in asked[label])
-    }
-    sure = [found for label, found in fit.items() if not any(one.is_uncertain for one in asked[label])]
-
-    def is_beaten(found: ObjectiveValue) -> bool:
-        return any(compare(policy, found, other).verdict is Verdict.SLOWER for other in sure if other is not found)
-
-    return [label for label, found in fit.items() if not is_beaten(found)]
-
-
-def _step_down(questions: Sequence[_Asked], alpha: float) -> list[Finding]:
-    """Return an answer to each question; all of them together are wrong with at most the chance `alpha`.
-
-    Each answer, met or broken, has half of that. Of m questions those are met that are so at alpha / m; with m less by
-    their number it is asked again, until no more are met. Likewise for broken.
-
-    Why that holds (Holm 1979, Scandinavian Journal of Statistics 6): up to the first wrong "met" all that were met are
-    truly so, so that the k limits that are truly broken are among those left, and each is asked at alpha / k or less.
-    One side of such an interval misses with half of that, k sides with alpha / 2 in all, whatever they have in common.
-    Steps that count both answers at once would be shorter, but what they err by is proven for independent samples only,
-    and candidates are judged by the same rows.
-    """
-    found: dict[int, Finding] = {}
-    least = alpha
-    for answer in (Standing.MET, Standing.BROKEN):
-        left = [*range(len(questions))]
-        while left:
-            level = alpha / len(left)
-            judged = {at: _judge(replace(questions[at], alpha=level)) for at in left}
-            new = {at: finding for at, finding in judged.items() if finding.standing is answer}
-            found |= new
-            left = [at for at in left if at not in new]
-            if not new:
-                least = min(least, level)
-                break
-    return [found.get(at) or _judge(replace(one, alpha=least)) for at, one in enumerate(questions)]
-
-
-def _answer_of_run(asked: _Asked) -> Finding | None:
-    """Return what the run's own judgment says of a limit; None if it says nothing.
+def _is_told_by_run(asked: _Asked) -> bool:
+    """Tell whether the run's own judgment answers it.
 
     The run holds each target to a limit of its own by a 95 % interval. `decide` says the same of that limit; and what
-    keeps it keeps a looser one, what breaks it breaks a tighter one. A gate has a share of 5 % for this, and may know
-    less than the run.
+    keeps it keeps a looser one, what breaks it breaks a tighter one.
     """
-    own = _limit_of_run(asked.limit, asked.candidate)
-    if own is None:
-        return None
-    is_looser = asked.wanted > own if LIMITS[asked.limit].side == "most" else asked.wanted < own
+    kind, metric = {Limit.DROP: "drop", Limit.AGREEMENT: "agreement"}.get(asked.limit), _metric_of(asked.candidate)
+    if metric is None or metric.limit is None or metric.limits != kind:
+        return False
+    is_looser = asked.wanted > metric.limit if asked.limit is Limit.DROP else asked.wanted < metric.limit
     needed = Standing.MET if is_looser else Standing.BROKEN
-    if own == asked.wanted or _judge(replace(asked, wanted=own)).standing is needed:
-        return _judge(asked)
-    return None
-
-
-def _limit_of_run(limit: Limit, candidate: Candidate) -> float | None:
-    """Return the limit of this kind that the run held the candidate to; None if there was none."""
-    kind = {Limit.DROP: "drop", Limit.AGREEMENT: "agreement"}.get(limit)
-    metric = _metric_of(candidate)
-    return metric.limit if kind and metric and metric.limits == kind else None
+    return asked.wanted == metric.limit or _judge(replace(asked, wanted=metric.limit)).standing is needed
 
 
 def judge_figure(limit: Limit, wanted: float, figure: Bounds, *, implied: bool = False) -> Finding:
@@ -306,7 +201,7 @@ def _bound_p99_of_calls(asked: _Asked) -> Bounds:
     play = asked.candidate.alone
     timing = play.row.end_to_end if play else None
     if timing is None:
-        return Bounds(reason=_NEVER_ALONE, needs=ALONE)
+        return Bounds(reason=NEVER_ALONE, needs=ALONE)
     low, high = timing.p99_low_ns, timing.p99_highest_ns
     reason, needs = _explain_missing_p99(timing) if high is None else ("", ())
     for other in asked.candidate.plays:  # the worst run counts, as of all other figures
@@ -330,13 +225,10 @@ def _explain_missing_p99(timing: Timing) -> tuple[str, Options]:
     if timing.restarts < LEAST_TAILS:
         return _tell_count(timing.restarts, "restarts"), MORE_RESTARTS
     wanted, own = least_calls(0.99), own_calls(0.99)
-    if timing.samples < own * timing.restarts:
-        is_long = (own - timing.samples / timing.restarts) * timing.median_ns > 1e9 * TAIL_S
-        reason = f"its calls are long: a p99 takes {own} in each restart, and {wanted} in all"
-        return reason, () if is_long else WITH_POLICY
-    if timing.samples < wanted:
+    if timing.samples >= own * timing.restarts:
         return f"{timing.samples} of {wanted} calls", MORE_RESTARTS
-    return "its short calls were not read one by one: its time was over", MORE_RESTARTS
+    is_long = (own - timing.samples / timing.restarts) * timing.median_ns > 1e9 * TAIL_S
+    return f"its calls are long: a p99 takes {own} in each restart, and {wanted} in all", () if is_long else WITH_POLICY
 
 
 def _bound_p99_served(candidate: Candidate, load: float) -> Bounds:
@@ -346,8 +238,8 @@ def _bound_p99_served(candidate: Candidate, load: float) -> Bounds:
     if served is None:
         return Bounds(reason=_explain_unserved(candidate), needs=needs)
     low, broken = None, math.nextafter(served.limit_ns, math.inf)
-    if play and has_failed_at(play, load):
-        return Bounds(low=broken, needs=needs)  # its p99 was beyond the limit in every restart
+    if play and not served.may_do_more and served.rate_per_s.high <= load and play.restarts >= LEAST_TAILS:
+        return Bounds(low=broken, needs=needs)  # at the load its p99 was beyond the limit in every restart
     if served.rate_per_s.low < load:
         return Bounds(reason=f"served {served.rate_per_s.low:.3g}/s, less than the load", needs=needs)
     if served.holds is False and not served.searched and served.rate_per_s.value <= load:
@@ -539,37 +431,33 @@ def _bound_cpu(asked: _Asked) -> Bounds:
     worst = max((one for one in found if one), key=lambda one: one.high_ns, default=None)
     if worst is None:
         is_timed = asked.candidate.alone
-        return Bounds(reason=NO_CPU) if is_timed else Bounds(reason=_NEVER_ALONE, needs=ALONE)
+        return Bounds(reason=NO_CPU) if is_timed else Bounds(reason=NEVER_ALONE, needs=ALONE)
     if worst.restarts < LEAST_TAILS:
         return Bounds(value=worst.median_ns, reason=_tell_count(worst.restarts, "restarts"), needs=MORE_RESTARTS)
     return _doubt_disturbed(Bounds(value=worst.median_ns, low=worst.low_ns, high=worst.high_ns), asked)
 
 
 def _bound_rate(asked: _Asked) -> Bounds:
-    utilization = asked.policy.utilization
     rate = find_rate(asked.policy, asked.candidate)
-    return _scale(_bound_measured_rate(asked, rate, asked.wanted / utilization), utilization)
+    return _scale(_bound_measured_rate(asked, rate), asked.policy.utilization)
 
 
 def _bound_cost(asked: _Asked) -> Bounds:
     """Return the cost of a million items, which is the less the higher the rate is."""
     cost_at, rate = asked.policy.cost_at, find_costed_rate(asked.policy, asked.candidate)
-    found = _bound_measured_rate(asked, rate, cost_at(asked.wanted))
+    found = _bound_measured_rate(asked, rate)
     value, low, high = (cost_at(one) if one else None for one in (found.value, found.high, found.low))
     return replace(found, value=value, low=low, high=high)
 
 
-def _bound_measured_rate(asked: _Asked, rate: Rate | str, wanted: float) -> Bounds:
+def _bound_measured_rate(asked: _Asked, rate: Rate | str) -> Bounds:
     """Return the bounds of a rate that must be so high; it has no upper one if it was given."""
     needs = rate_needs(asked.policy)
     if isinstance(rate, str):
         return Bounds(reason=rate, needs=needs)
     if math.isinf(rate.high):
         return Bounds(value=rate.value, low=rate.low, reason=f"held {number(rate.low)}/s, and may do more", needs=needs)
-    play, high = rate_play(asked.policy, asked.candidate), rate.high
-    if play and has_failed_at(play, wanted):
-        high = min(high, wanted * (1 - 1e-9))  # it was tried at just above the limit
-    return Bounds(value=rate.value, low=rate.low, high=high)
+    return Bounds(value=rate.value, low=rate.low, high=rate.high)
 
 
 FIGURES: Mapping[Limit, Callable[[_Asked], Bounds]] = {

@@ -18,11 +18,12 @@ from shootout.core.messages import CPU
 from shootout.core.stats.leaders import is_indifferent
 from shootout.core.stats.readings import LEAST_TAILS
 from shootout.core.stats.verdicts import LEAST_RESTARTS, Comparison, Verdict, judge, ratio_at
-from shootout.tell.document import Rate
+from shootout.tell.document import CpuTime, Rate, Timing
 from shootout.tell.limits import Limit
 from shootout.tell.reproduce import Options
 
 ALONE: Options = (("--scenario", "latency"),)
+NEVER_ALONE = "never timed one call after another"
 
 SESSION_FLOOR = 0.10
 """So far a ratio of two arms moves from one session to the next, in 95 of 100 cases, where nothing is known of that:
@@ -30,9 +31,6 @@ docs/evidence/comparing.md says of which runs that is so.
 """
 TIMING = NO_FAULT | {None}
 """The ends of an arm that another run may mend: it was unsteady, left early, or was ended from outside."""
-
-SURELY = 1.001
-"""A load is tried at so many times its rate, since a rate and the time that it is the inverse of are rounded."""
 
 NO_CPU = "its CPU time isn't known: it starts processes of its own, or isn't on Linux"
 
@@ -46,7 +44,6 @@ class ObjectiveValue:
         low, high: its own interval.
         play: where it was timed; None: it is no time.
         scope: of the blocks that it is compared by there, or `CPU`.
-        others: where else, in another run.
         exact: nothing about it is noisy.
         reason: why it isn't known, or why what was timed doesn't tell yet.
         needs: what to add to `shootout run` to know it.
@@ -59,7 +56,6 @@ class ObjectiveValue:
     high: float = math.inf
     play: Play | None = None
     scope: str = "end_to_end"
-    others: tuple[Play, ...] = ()
     exact: bool = False
     reason: str | None = None
     needs: Options = ()
@@ -70,9 +66,6 @@ class ObjectiveValue:
 def measure(policy: Policy, candidate: Candidate) -> ObjectiveValue:
     """Return a candidate's objective."""
     found = _measure_objective(policy, candidate)
-    if (play := found.play) and len(candidate.plays) > 1:
-        timed = [one for one in candidate.plays if one.row.end_to_end and _kind_of_times(one) == _kind_of_times(play)]
-        found = replace(found, others=tuple(one for one in timed if one is not play))
     plays = [found.play] if found.play else candidate.plays
     whys = [(find_fault(one.cell, one.row, policy), one.row) for one in plays]
     told = [(why.removeprefix(row.arm).strip(), row.cause in TIMING) for why, row in whys if why]
@@ -80,11 +73,6 @@ def measure(policy: Policy, candidate: Candidate) -> ObjectiveValue:
     reason = found.reason or next((why for why, of_timing in told if of_timing), None)
     unvouched = next((one.cell.unvouched for one in plays if one.cell.unvouched), None) if policy.asks_time else None
     return replace(found, fault=fault, reason=reason, unvouched=unvouched)
-
-
-def _kind_of_times(play: Play) -> tuple[str, bool]:
-    """Return what its times are: of a rate that was searched a request's, of one that was given the p99."""
-    return play.row.scenario, play.row.serve is not None and play.row.serve.searched
 
 
 def _measure_objective(policy: Policy, candidate: Candidate) -> ObjectiveValue:
@@ -108,25 +96,25 @@ def _measure_latency(policy: Policy, candidate: Candidate) -> ObjectiveValue:
     if play is None or timing is None:
         if policy.load:
             return ObjectiveValue(reason="never served requests", needs=serve_at(policy.load))
-        return ObjectiveValue(reason="never timed one call after another", needs=ALONE)
+        return ObjectiveValue(reason=NEVER_ALONE, needs=ALONE)
     served = play.row.serve
     if policy.load and served and (served.searched or served.rate_per_s.low < policy.load):
         return ObjectiveValue(reason=f"never served {policy.load:g}/s", needs=serve_at(policy.load))
-    if timing.restarts < LEAST_RESTARTS:
-        return ObjectiveValue(value=timing.median_ns, play=play)
-    return ObjectiveValue(value=timing.median_ns, low=timing.low_ns, high=timing.high_ns, play=play)
+    return _value_time(play, timing, "end_to_end")
+
+
+def _value_time(play: Play, time: Timing | CpuTime, scope: str) -> ObjectiveValue:
+    """Return a time as an objective; one restart tells nothing of how far it may be off."""
+    low, high = (time.low_ns, time.high_ns) if time.restarts >= LEAST_RESTARTS else (0.0, math.inf)
+    return ObjectiveValue(value=time.median_ns, low=low, high=high, play=play, scope=scope)
 
 
 def _measure_cpu(candidate: Candidate) -> ObjectiveValue:
     """Return the CPU time of a call, one call after another."""
     play = candidate.alone
     if play is None:
-        return ObjectiveValue(reason="never timed one call after another", needs=ALONE)
-    if (cpu := play.row.cpu) is None:
-        return ObjectiveValue(reason=NO_CPU)
-    if cpu.restarts < LEAST_RESTARTS:
-        return ObjectiveValue(value=cpu.median_ns, play=play, scope=CPU)
-    return ObjectiveValue(value=cpu.median_ns, low=cpu.low_ns, high=cpu.high_ns, play=play, scope=CPU)
+        return ObjectiveValue(reason=NEVER_ALONE, needs=ALONE)
+    return _value_time(play, play.row.cpu, CPU) if play.row.cpu else ObjectiveValue(reason=NO_CPU)
 
 
 def _measure_rate(policy: Policy, candidate: Candidate) -> ObjectiveValue:
@@ -155,26 +143,12 @@ def order(candidates: Sequence[Candidate], measures: Mapping[str, ObjectiveValue
 
 def compare(policy: Policy, one: ObjectiveValue, other: ObjectiveValue) -> Comparison:
     """Return the first one's objective ÷ the other's: by restarts that they shared, else by their own intervals."""
-    if found := _side_by_side(one, other):
-        compared, vouched = found
-        return _apply_indifference(compared, policy.indifferent) if vouched else compared
-    return _apply_indifference(_compare_apart(one, other), policy.indifferent)
-
-
-def _side_by_side(one: ObjectiveValue, other: ObjectiveValue) -> tuple[Comparison, bool] | None:
-    """Return how they compare if both ran, in most restarts, and whether verdicts stand there; None: they never met."""
-    pairs = (
-        (mine, theirs)
-        for mine in (one.play, *one.others)
-        for theirs in (other.play, *other.others)
-        if mine and theirs and mine.cell is theirs.cell
-    )
-    met = [
-        (found, mine.cell.unvouched is None)
-        for mine, theirs in pairs
-        if (found := _compare_rows(mine, theirs, one.scope))
-    ]
-    return max(met, key=lambda pair: pair[0].restarts, default=None)
+    mine, theirs, found = one.play, other.play, None
+    if mine and theirs and mine.cell is theirs.cell:
+        found = _compare_rows(mine, theirs, one.scope)
+    if mine and found and mine.cell.unvouched:
+        return found
+    return _apply_indifference(found or _compare_apart(one, other), policy.indifferent)
 
 
 def _compare_rows(mine: Play, theirs: Play, scope: str) -> Comparison | None:
@@ -261,13 +235,6 @@ def _is_searched_out(play: Play) -> bool:
     """Tell whether rates were searched as high as they go: higher ones failed, if only in disturbed rounds."""
     served = play.group.served.get(play.row.arm, ())
     return bool(served) and all(one.given_per_s is None for one in served)
-
-
-def has_failed_at(play: Play, rate: float) -> bool:
-    """Tell whether a rate was searched and is no higher than this one, which failed in each of enough restarts."""
-    serve = play.row.serve
-    is_below = serve is not None and not serve.may_do_more and serve.rate_per_s.high <= SURELY * rate
-    return is_below and play.restarts >= LEAST_TAILS
 
 
 def serve_at(load: float) -> Options:

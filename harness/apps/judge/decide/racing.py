@@ -211,7 +211,7 @@ class PolicyPurpose(AnswerPurpose):
         """
         candidates = read_question([out]).candidates
         measures = {one.label: measure(self.policy, one) for one in candidates}
-        findings = judge_limits(self.policy, candidates, measures=measures)
+        findings = judge_limits(self.policy, candidates)
         standings = {label: {finding.standing for finding in found} for label, found in findings.items()}
         met = [label for label in measures if standings[label] <= {Standing.MET} and not _is_out(measures[label])]
         unsettled = []
