@@ -46,11 +46,9 @@ class Layout:
 
     Attributes:
         shapes: of its inputs; none before the first call.
-        changes: how often they were changed.
     """
 
     shapes: tuple[tuple[int, ...], ...] = ()
-    changes: int = 0
 
 
 class LiteRtSession:
@@ -95,10 +93,6 @@ class LiteRtSession:
         model = replace(exported, varying=self._built.exported.varying)
         return LiteRtSession(replace(self._built, exported=model), opened=self)
 
-    def compilations(self) -> int:
-        """Count how often the model was laid out for other sizes."""
-        return self._layout.changes
-
     def stage(self, inputs: Arrays, slot: int) -> LiteRtSlot:
         """Copy the inputs into the slot's buffers."""
         check_inputs(self._inputs, inputs)
@@ -126,7 +120,6 @@ class LiteRtSession:
                     # The converter fails on open axes, so the file is of one size, and `strict` would hold it to that.
                     self._model.resize_input_tensor(signature["inputs"].index(name), shape, strict=False)
             self._layout.shapes = self._shapes
-            self._layout.changes += 1
 
     def synchronize(self) -> None:
         """Do nothing: no work is pending when `execute` has returned."""

@@ -97,10 +97,6 @@ class OnnxRuntimeSession:
         """Return a session of the same loaded graph for the inputs of another size."""
         return OnnxRuntimeSession(replace(self._built, exported=exported), opened=self)
 
-    def compilations(self) -> int:
-        """Return 0: ONNX Runtime's kernels take any size as they are."""
-        return 0
-
     def stage(self, inputs: Arrays, slot: int) -> OrtSlot:
         """Copy the inputs into the slot's tensors; large ones are bound as they are.
 

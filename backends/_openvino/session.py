@@ -67,9 +67,6 @@ class OpenVinoSession:
         """Return a session of the same compiled model for the inputs of another size."""
         return OpenVinoSession(replace(self._built, exported=exported), self._compiled)
 
-    def compilations(self) -> None:
-        """Return None: OpenVINO makes kernels for new shapes inside of calls, and doesn't tell how many."""
-
     def stage(self, inputs: Arrays, slot: int) -> OpenVinoSlot:
         """Copy the inputs into the slot's tensors; large ones are used as they are."""
         check_inputs(self._inputs, inputs)

@@ -121,10 +121,6 @@ class TorchSession:
         """Return a session of the same callable for the inputs of another size."""
         return session_on(self._run, self._arm, exported, self._account)
 
-    def compilations(self) -> int:
-        """Count the graphs that Dynamo has traced in this process, of which each was compiled."""
-        return count_graphs()
-
     def stage(self, inputs: Arrays, slot: int) -> list[torch.Tensor]:  # noqa: ARG002 - each call has its own tensors
         """Return tensors in the model's input order, floats in the arm's dtype."""
         if not self._is_held():

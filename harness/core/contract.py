@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -338,11 +338,10 @@ class Executed:
         flops_by_precision: of the compute nodes in one call, two for each multiply-add; empty where nothing tells.
         conversion_nodes: executed nodes that only change a tensor's type or layout; None where nothing tells.
         kernel_ns: of one call, by the runtime's profiler: compute nodes by precision, "conversion", "other"; or empty.
-        recompiles: how often varying sizes were compiled for again, in one pass after one of each size; None:
-            they don't vary, or the runtime doesn't tell.
         staged: the precision of float inputs as `stage` hands them over, and of outputs; "": the label's, or FP32.
     """
 
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "ignore"}  # older journals count recompiles, too
     library: str
     version: str
     device: str
@@ -357,7 +356,6 @@ class Executed:
     kernel_ns: Mapping[str, float] = field(default_factory=dict)
     staged: str = ""
     software: bool = False
-    recompiles: int | None = None
 
 
 BoundStanding = Literal["met", "tolerated", "refused", "not judged"]

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -29,7 +28,6 @@ from shootout.scenarios.latency import CHUNK
 if TYPE_CHECKING:
     from shootout.core.study.schema import Study
 
-SYSTEM = Path("/sys")
 _OF_CPU = re.compile(r"cpu|pkg|soc|coretemp|k10temp|zenpower", re.IGNORECASE)
 """A thermal zone's type, or a monitor's name, if its sensor is the CPU's: not a disk's, not the room's."""
 SUSTAINED_S = 1_800.0
@@ -176,7 +174,7 @@ class LongBlocks(Blocks):
         sets: Sequence[Arrays] = (),
     ) -> None:
         super().__init__(session, buffers, on_gpu=device.is_gpu, stream=stream, sets=sets)
-        self._device, self._sensors = device, Sensors.of(current_bounds().cpus)
+        self._device, self._cpus = device, current_bounds().cpus
 
     def turn(self, ask: Ask) -> Turn:
         """Call without a pause."""
@@ -186,7 +184,7 @@ class LongBlocks(Blocks):
 
     def _look(self) -> tuple[float | None, float | None]:
         if not self._device.is_gpu:
-            return self._sensors.mhz(), self._sensors.celsius()
+            return read_sensors(self._cpus)
         own = accelerator(self._device)
         return (own.state().sm_clock_mhz if own else None), None
 
@@ -215,49 +213,18 @@ class LongBlocks(Blocks):
         return tuple(bins)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sensors:
-    """The files that tell, found once: a reading takes some microseconds of the turn that it looks at.
+def read_sensors(cpus: Collection[int]) -> tuple[float | None, float | None]:
+    """Return the mean clock of these CPUs (MHz) and the highest temperature of a CPU (degrees Celsius), as Linux tells.
 
-    Attributes:
-        clocks: each holds one CPU's clock in kHz.
-        temperatures: each holds thousandths of a degree Celsius.
+    Returns:
+        None in place of what it doesn't tell, as in most virtual machines.
     """
-
-    clocks: tuple[Path, ...]
-    temperatures: tuple[Path, ...]
-
-    @classmethod
-    def of(cls, cpus: Collection[int], system: Path = SYSTEM) -> Self:
-        """Find the sensors of these CPUs; `system` stands in place of /sys."""
-        clocks = [system / f"devices/system/cpu/cpu{cpu}/cpufreq/scaling_cur_freq" for cpu in sorted(cpus)]
-        return cls(
-            clocks=tuple(path for path in clocks if path.exists()), temperatures=tuple(_find_temperatures(system))
-        )
-
-    def mhz(self) -> float | None:
-        """Return the mean clock (MHz); None if the kernel doesn't tell."""
-        found = [*_read_numbers(self.clocks)]
-        return sum(found) / len(found) / 1e3 if found else None
-
-    def celsius(self) -> float | None:
-        """Return the highest temperature (degrees Celsius); None if the kernel doesn't tell."""
-        return max((value / 1e3 for value in _read_numbers(self.temperatures)), default=None)
-
-
-def _find_temperatures(system: Path) -> Iterator[Path]:
-    for pattern, name, values in (
-        ("class/thermal/thermal_zone*", "type", "temp"),
-        ("class/hwmon/hwmon*", "name", "temp*_input"),
-    ):
-        for folder in sorted(system.glob(pattern)):
-            with suppress(OSError, UnicodeDecodeError):
-                if _OF_CPU.search((folder / name).read_text(encoding="utf-8")):
-                    yield from sorted(folder.glob(values))
-
-
-def _read_numbers(paths: Collection[Path]) -> Iterator[int]:
-    """Yield what the files hold; a sensor may be asleep, or its reading no number."""
-    for path in paths:
-        with suppress(OSError, ValueError):
-            yield int(path.read_text(encoding="ascii"))
+    try:
+        import psutil  # which another interpreter may lack
+    except ImportError:
+        return None, None
+    clocks = dict(enumerate(psutil.cpu_freq(percpu=True) or ()))
+    mhz = [one.current for cpu in cpus if (one := clocks.get(cpu)) and one.max]  # without limits it is a nominal one
+    chips = psutil.sensors_temperatures().items()
+    celsius = [one.current for name, sensors in chips if _OF_CPU.search(name) for one in sensors]
+    return fmean(mhz) if mhz else None, max(celsius, default=None)

@@ -1,12 +1,17 @@
 """Run one arm on sizes that vary: sessions for each size, one that takes any, or a few that inputs are padded to.
 
-Behind `VaryingSession` each call goes to the session of its inputs' shapes, as a service would hand it on.
+A service gets inputs of many lengths. All targets get the same calls in the same order. Behind `VaryingSession` each
+call goes to the session of its inputs' shapes, as a service would hand it on.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import mean
@@ -17,7 +22,8 @@ import numpy as np
 from shootout.core import clock
 from shootout.core.adapter import Built, GpuSide, Runner, Session, check_inputs
 from shootout.core.constants import LEAD_IN_NS, TAIL_S
-from shootout.core.contract import Arm, Array, Arrays, Capabilities, Executed, NotRun
+from shootout.core.contract import Arm, Array, Arrays, Capabilities, Executed, NotRun, NotRunKind, TensorSpec
+from shootout.core.errors import ModelError, UsageError
 from shootout.core.exported.model import ExportedModel, aligned
 from shootout.core.messages import SCOPES, Ask, Scope, Tuned, Turn, Verified
 from shootout.core.scenario import Player, Scenario, StudyOption
@@ -27,24 +33,202 @@ from shootout.core.worker.blocks import Blocks, Caller
 from shootout.core.worker.verification import Claim, rank_error, verify
 from shootout.scenarios import mix
 from shootout.scenarios.latency import read_singly
-from shootout.scenarios.varying_inputs import (
-    CALLS,
-    OPEN,
-    Arrivals,
-    SizedModel,
-    Varying,
-    corner,
-    draw_arrivals,
-    pad,
-    weigh_calls,
-)
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # none of these is for a worker
+    from shootout.core.exported.request import Request
     from shootout.core.study.schema import Study
 
+CALLS = 50
+"""The calls of a pass, or one for each size if these are more: one pass of short calls takes no second."""
+SHOWN = 8
+"""Sizes that a note names."""
+PADDING = "padding: {percent:.0f} % of the inputs' elements"
+OPEN = "open"
+"""The name of what is built for all sizes at once."""
 PADDED = "its inputs of {size} are padded, and a model without a mask input may read the zeros as data: run it without"
 SIZES = "sizes"
 """The key in a build's facts for those of each size."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizedModel:
+    """Hold the model at one of the sizes.
+
+    Attributes:
+        size: of the axis that varies.
+        exported: with the inputs and reference outputs of this size.
+        runs: what a session is made of: the same, or the model at the size to which inputs are padded.
+    """
+
+    size: int
+    exported: ExportedModel
+    runs: ExportedModel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Varying:
+    """Hold the sizes that calls have, and the order of the calls in a pass.
+
+    Attributes:
+        axis: that varies.
+        sizes: ascending.
+        arrivals: of each call in order, the index of its size.
+        weights: what each of these calls counts in the mean; they sum to 1.
+        is_open: one session takes all sizes.
+    """
+
+    axis: str
+    sizes: tuple[SizedModel, ...]
+    arrivals: tuple[int, ...]
+    weights: tuple[float, ...]
+    is_open: bool = False
+
+    @property
+    def builds(self) -> dict[str, ExportedModel]:
+        """Return what the artifact of each size is built from, by its name."""
+        return {self.name_build(one): one.runs for one in self.sizes}
+
+    def name_build(self, one: SizedModel) -> str:
+        """Return the name of the artifact that runs a size."""
+        return OPEN if self.is_open else one.runs.key
+
+    @property
+    def telling(self) -> str | None:
+        """Return the first input whose shape tells the size; None if none does."""
+        every = zip(*(one.exported.inputs for one in self.sizes), strict=True)
+        return next((specs[0].name for specs in every if len({one.shape for one in specs}) == len(self.sizes)), None)
+
+    @property
+    def padding(self) -> float:
+        """Return which share of the inputs' elements in all calls is padding, by the calls' weights."""
+        if self.is_open:
+            return 0.0
+        weighed = [*zip((self.sizes[index] for index in self.arrivals), self.weights, strict=True)]
+        given = math.fsum(weight * _count_elements(one.exported.inputs) for one, weight in weighed)
+        return 1 - given / math.fsum(weight * _count_elements(one.runs.inputs) for one, weight in weighed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrivals:
+    """Say which sizes arrive.
+
+    Attributes:
+        axis: that varies: `batch`, a parameter, or a free axis of a file.
+        sizes: of each call, in order.
+        weights: what each of these calls counts in the mean, see `weigh_calls`; () if all count the same.
+        binned: how a log of lengths was put into these sizes, for people; "" of sizes that were given.
+    """
+
+    axis: str
+    sizes: tuple[int, ...]
+    weights: tuple[float, ...] = ()
+    binned: str = ""
+
+    def __str__(self) -> str:
+        """Write for people how many calls have which size."""
+        counts = sorted(Counter(self.sizes).items())
+        listed = ", ".join(f"{count} of {self.axis}={size}" for size, count in counts[:SHOWN])
+        more = f" and {len(counts) - SHOWN} sizes more, up to {counts[-1][0]}" if len(counts) > SHOWN else ""
+        binned = f"; {self.binned}" if self.binned else ""
+        return f"{len(self.sizes)} calls in a drawn order: {listed}{more}{binned}"
+
+    @property
+    def span(self) -> str:
+        """Write the least and the largest size for people."""
+        least, most = min(self.sizes), max(self.sizes)
+        return f"{least} to {most}" if least < most else str(most)
+
+    def find_bad_sizes(self, asked: Request, arms: Sequence[Arm]) -> dict[str, NotRun]:
+        """Explain by label why the model can't have the sizes that arms pad to."""
+        from shootout.core.study.points import at_size  # none of these is for a worker
+        from shootout.core.study.target import scheme_of
+
+        found = {}
+        for arm in arms:
+            bucket = scheme_of(arm.target).bucket
+            for size, padded in self.runs(bucket).items():
+                try:
+                    other = at_size(asked, self.axis, padded)
+                    other.source.check_sizes(other)
+                except UsageError as error:
+                    reason = f"bucket-{bucket} pads {self.axis}={size} to {padded}, and {error}"
+                    found[arm.label] = NotRun(NotRunKind.UNFIT, reason, f"a bucket that divides {size}")
+                    break
+        return found
+
+    def compose(
+        self, models: Mapping[int, ExportedModel], bucket: int | None = None, *, is_open: bool = False
+    ) -> ExportedModel:
+        """Make the exported model of varying sizes: that of the largest size, with all sizes in it.
+
+        Args:
+            models: by size, those that inputs are padded to among them.
+            bucket: to a multiple of what inputs are padded; None: they aren't.
+            is_open: one session takes all sizes.
+
+        Raises:
+            ModelError: the sizes are of different models, or have the same inputs.
+        """
+        axis, runs = self.axis, self.runs(bucket)
+        members = tuple(SizedModel(size=size, exported=models[size], runs=models[run]) for size, run in runs.items())
+        last = members[-1].exported
+        if len({one.weights_sha256 for one in models.values()}) > 1:
+            raise ModelError(
+                f"{last.model} has other weights for each {axis}: only the shapes of inputs may vary; draw random "
+                "weights before the inputs, from a seed of their own"
+            )
+        order = tuple([*runs].index(size) for size in self.sizes)
+        weights = self.weights or (1 / len(order),) * len(order)
+        varying = Varying(axis=axis, sizes=members, arrivals=order, weights=weights, is_open=is_open)
+        if varying.telling is None:
+            raise ModelError(f"no input of {last.model} has {axis} in its shape: name an axis of its inputs in --mix")
+        key = json.dumps([axis, is_open, order, weights, [(one.exported.key, one.runs.key) for one in members]])
+        notes = dict.fromkeys(note for one in members for model in (one.exported, one.runs) for note in model.notes)
+        padding = [PADDING.format(percent=100 * varying.padding)] * (bucket is not None)
+        return replace(
+            last,
+            key=hashlib.sha256(key.encode()).hexdigest(),
+            notes=(*notes, str(self), *padding),
+            export_s=sum(one.export_s for one in models.values()),
+            varying=varying,
+        )
+
+    def runs(self, bucket: int | None) -> dict[int, int]:
+        """Return, by size, the size that runs it: itself, or the next multiple of the bucket."""
+        return {size: -(-size // bucket) * bucket if bucket else size for size in sorted({*self.sizes})}
+
+
+def draw_arrivals(weights: Mapping[int, float], calls: int, seed: int) -> tuple[int, ...]:
+    """Return the sizes of so many calls in a drawn order, each as often as its weight asks, and once at least.
+
+    A seed below 0 is one like any other, though NumPy takes none.
+    """
+    total = sum(weights.values())
+    exact = {size: calls * weight / total for size, weight in weights.items() if weight > 0}
+    counts = {size: max(1, math.floor(count)) for size, count in exact.items()}
+    by_rest = sorted(exact, key=lambda size: (counts[size] - exact[size], size))
+    for size in by_rest[: max(0, calls - sum(counts.values()))]:
+        counts[size] += 1
+    order = [size for size, count in sorted(counts.items()) for _ in range(count)]
+    return tuple(int(size) for size in np.random.default_rng(seed if seed >= 0 else (0, -seed)).permutation(order))
+
+
+def weigh_calls(weights: Mapping[int, float], sizes: Sequence[int]) -> tuple[float, ...]:
+    """Return what each call counts in the mean, so that all calls of a size have its exact share between them.
+
+    A pass of few calls rounds the shares, and has a rare size far too often.
+    """
+    counts, total = Counter(sizes), math.fsum(weights.values())
+    return tuple(weights[size] / total / counts[size] for size in sizes)
+
+
+def _corner(shape: Sequence[int]) -> tuple[slice, ...]:
+    """Return what cuts an array of this shape out of the first corner of a larger one."""
+    return tuple(slice(size) for size in shape)
+
+
+def _count_elements(specs: Sequence[TensorSpec]) -> int:
+    return sum(math.prod(spec.shape) for spec in specs)
 
 
 class VaryingSizes(Scenario):
@@ -257,9 +441,6 @@ class OpenSession(Session, Protocol):
     def sized(self, exported: ExportedModel) -> Session:
         """Return a session of the same loaded model for the inputs of another size."""
 
-    def compilations(self) -> int | None:
-        """Count what was compiled for sizes since it was loaded; None if the runtime doesn't tell."""
-
 
 class VaryingSession:
     """The sessions of one arm for all sizes, behind one.
@@ -287,13 +468,12 @@ class VaryingSession:
 
     @cached_property
     def executed(self) -> Executed:
-        """Return the account of the largest size, with artifacts and fallbacks of all, and what was compiled again."""
+        """Return the account of the largest size, with artifacts and fallbacks of all."""
         accounts = [session.executed for session in self._loaded.values()]
         return replace(
             self._sessions[-1].executed,
             artifact_bytes=sum(one.artifact_bytes for one in accounts),
             fallbacks=tuple(dict.fromkeys(line for one in accounts for line in one.fallbacks)),
-            recompiles=self._count_recompiles(),
         )
 
     def stage(self, inputs: Arrays, slot: int) -> tuple[Session, Any]:
@@ -334,25 +514,6 @@ class VaryingSession:
             return session if one is self._varying.sizes[-1] else cast(OpenSession, session).sized(one.exported)
         return session if one.runs is one.exported else PaddedSession(session, one)
 
-    def _count_recompiles(self) -> int | None:
-        """Count what is compiled in a pass, after one call of each size; 0 of fixed shapes."""
-        if not self._varying.is_open:
-            return 0
-        session = cast(OpenSession, self._loaded[OPEN])
-        inputs = [one.exported.input_buffers()[0] for one in self._varying.sizes]
-        for index in range(len(inputs)):
-            self._call(inputs[index])
-        before = session.compilations()
-        for index in self._varying.arrivals:
-            self._call(inputs[index])
-        after = session.compilations()
-        return None if before is None or after is None else after - before
-
-    def _call(self, inputs: Arrays) -> None:
-        raw = self.execute(self.stage(inputs, 0))
-        self.synchronize()
-        self.fetch(raw)
-
 
 class PaddedSession:
     """A session for a larger size: pads its inputs with zeros, and cuts its outputs back."""
@@ -360,7 +521,7 @@ class PaddedSession:
     def __init__(self, session: Session, one: SizedModel) -> None:
         self.gpu = None
         self._session, self._inputs, self._larger = session, one.exported.inputs, one.runs.inputs
-        self._cuts = {spec.name: corner(spec.shape) for spec in one.exported.outputs}
+        self._cuts = {spec.name: _corner(spec.shape) for spec in one.exported.outputs}
         self._padded: dict[int, Arrays] = {}
 
     @property
@@ -375,7 +536,8 @@ class PaddedSession:
         if padded is None:
             padded = {spec.name: aligned(np.zeros(spec.shape, spec.dtype)) for spec in self._larger}
             self._padded[slot] = padded
-        pad(inputs, padded)
+        for name, array in inputs.items():
+            padded[name][_corner(array.shape)] = array
         return self._session.stage(padded, hash((id(self), slot)))
 
     def execute(self, staged: Any) -> Any:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from support.exports import bare_exported
 
 from shootout.core.contract import TensorSpec
 from shootout.core.errors import ModelError
 from shootout.core.exported.model import ExportedModel
-from shootout.scenarios.varying_inputs import Arrivals, compose, corner, draw_arrivals, pad
+from shootout.scenarios.varying import Arrivals, draw_arrivals
 
 
 def sized(size: int, **facts: object) -> ExportedModel:
@@ -41,7 +40,7 @@ def test_a_bucket_is_the_next_multiple():
 def test_sizes_that_vary_are_the_model_of_the_largest():
     arrivals = Arrivals(axis="tokens", sizes=(40, 16, 64, 40))
     models = {size: sized(size) for size in (16, 32, 40, 64)}
-    exported = compose(arrivals, models, 32)
+    exported = arrivals.compose(models, 32)
     assert exported.varying
     assert exported.inputs == models[64].inputs
     assert exported.varying.arrivals == (1, 0, 2, 1)
@@ -49,28 +48,20 @@ def test_sizes_that_vary_are_the_model_of_the_largest():
     assert exported.varying.padding == pytest.approx(1 - 160 / 224)
     assert "padding: 29 % of the inputs' elements" in exported.notes
     assert exported.export_s == 4.0
-    fixed = compose(arrivals, {size: models[size] for size in (16, 40, 64)})
+    fixed = arrivals.compose({size: models[size] for size in (16, 40, 64)})
     assert fixed.varying
     assert [*fixed.varying.builds] == ["16", "40", "64"]
     assert fixed.varying.padding == 0
     assert fixed.notes == ("4 calls in a drawn order: 1 of tokens=16, 2 of tokens=40, 1 of tokens=64",)
     assert fixed.key != exported.key
-    opened = compose(arrivals, {size: models[size] for size in (16, 40, 64)}, is_open=True)
+    opened = arrivals.compose({size: models[size] for size in (16, 40, 64)}, is_open=True)
     assert opened.varying
     assert {opened.varying.name_build(one) for one in opened.varying.sizes} == {"open"}
-    assert opened.varying.open_dims == {"x": (1,)}
 
 
 def test_sizes_that_cannot_vary_are_refused():
     arrivals = Arrivals(axis="width", sizes=(16, 64))
     with pytest.raises(ModelError, match="has other weights for each width"):
-        compose(arrivals, {16: sized(16), 64: sized(64, weights_sha256="another")})
+        arrivals.compose({16: sized(16), 64: sized(64, weights_sha256="another")})
     with pytest.raises(ModelError, match="no input of m has width in its shape"):
-        compose(arrivals, {16: sized(64), 64: sized(64)})
-
-
-def test_padding_goes_behind_what_is_given():
-    into = {"x": np.zeros((2, 4), np.int64)}
-    pad({"x": np.ones((2, 3), np.int64)}, into)
-    assert into["x"].tolist() == [[1, 1, 1, 0], [1, 1, 1, 0]]
-    assert into["x"][corner((2, 3))].shape == (2, 3)
+        arrivals.compose({16: sized(64), 64: sized(64)})

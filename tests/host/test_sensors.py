@@ -1,55 +1,34 @@
-"""The CPU's clock and temperature, from folders laid out as Linux lays out /sys."""
+"""The CPU's clock and temperature, as psutil reads them of Linux."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
-from shootout.scenarios.sustained import Sensors
+import psutil
+import pytest
 
-
-def put(system: Path, **files: str) -> None:
-    for name, text in files.items():
-        path = system / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+from shootout.scenarios.sustained import read_sensors
 
 
-def machine(system: Path) -> Path:
-    put(
-        system,
-        **{
-            "devices/system/cpu/cpu0/cpufreq/scaling_cur_freq": "800000\n",
-            "devices/system/cpu/cpu1/cpufreq/scaling_cur_freq": "3000000\n",
-            "devices/system/cpu/cpu2/cpufreq/scaling_cur_freq": "2000000\n",
-            "class/thermal/thermal_zone0/type": "acpitz\n",
-            "class/thermal/thermal_zone0/temp": "99000\n",
-            "class/thermal/thermal_zone1/type": "cpu-thermal\n",
-            "class/thermal/thermal_zone1/temp": "61500\n",
-            "class/hwmon/hwmon0/name": "nvme\n",
-            "class/hwmon/hwmon0/temp1_input": "98000\n",
-            "class/hwmon/hwmon1/name": "coretemp\n",
-            "class/hwmon/hwmon1/temp1_input": "70000\n",
-            "class/hwmon/hwmon1/temp2_input": "72000\n",
-        },
-    )
-    return system
+def tell(patch: pytest.MonkeyPatch, mhz: list[tuple[float, float]], celsius: dict[str, list[float]]) -> None:
+    """Let the machine have these clocks, each with its highest, and temperatures by chip."""
+    clocks = [SimpleNamespace(current=now, max=most) for now, most in mhz]
+    chips = {name: [SimpleNamespace(current=one) for one in some] for name, some in celsius.items()}
+    read: dict[str, Any] = {"cpu_freq": lambda percpu: clocks, "sensors_temperatures": lambda: chips}
+    for name, function in read.items():
+        patch.setattr(psutil, name, function)
 
 
-def test_the_clock_is_the_mean_of_the_asked_cpus_alone(tmp_path: Path):
-    assert Sensors.of({1, 2}, machine(tmp_path)).mhz() == 2_500
+def test_the_clock_is_the_mean_of_the_asked_cpus_and_the_temperature_the_cpus_own(monkeypatch: pytest.MonkeyPatch):
+    chips = {"acpitz": [99.0], "nvme": [98.0], "cpu_thermal": [61.5], "coretemp": [70.0, 72.0]}
+    tell(monkeypatch, [(800.0, 4e3), (3e3, 4e3), (2e3, 4e3)], chips)
+    assert read_sensors({1, 2}) == (2_500.0, 72.0)
 
 
-def test_the_temperature_is_the_hottest_of_the_cpus_own_sensors(tmp_path: Path):
-    assert Sensors.of({1}, machine(tmp_path)).celsius() == 72
-
-
-def test_a_sensor_that_sleeps_leaves_the_others(tmp_path: Path):
-    sensors = Sensors.of({1, 2}, machine(tmp_path))
-    put(tmp_path, **{"class/hwmon/hwmon1/temp2_input": "", "class/hwmon/hwmon1/temp1_input": "no number"})
-    sensors.clocks[0].unlink()
-    assert (sensors.mhz(), sensors.celsius()) == (2_000, 61.5)
-
-
-def test_a_virtual_machine_that_tells_nothing_gives_none(tmp_path: Path):
-    sensors = Sensors.of({0}, tmp_path)
-    assert (sensors.mhz(), sensors.celsius()) == (None, None)
+@pytest.mark.parametrize("mhz", [[], [(2_800.0, 0.0)]], ids=["nothing", "a nominal clock"])
+def test_a_virtual_machine_that_tells_nothing_gives_none(
+    monkeypatch: pytest.MonkeyPatch, mhz: list[tuple[float, float]]
+):
+    tell(monkeypatch, mhz, {})
+    assert read_sensors({0}) == (None, None)

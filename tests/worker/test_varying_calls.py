@@ -25,7 +25,7 @@ from shootout.core.worker import verification
 from shootout.core.worker.process import WorkerProcess
 from shootout.core.worker.worker import Worker
 from shootout.scenarios import varying
-from shootout.scenarios.varying_inputs import CALLS, Arrivals, compose, draw_arrivals, weigh_calls
+from shootout.scenarios.varying import CALLS, Arrivals, draw_arrivals, weigh_calls
 
 ACCOUNT = Executed(library="lib", version="1", device="cpu", threads=1, compute_nodes_by_precision={"fp32": 1})
 ARRIVALS = Arrivals(axis="tokens", sizes=(3, 2, 4, 3, 2, 3))
@@ -64,10 +64,6 @@ class Doubling:
         other.seen = self.seen
         return other
 
-    def compilations(self) -> int:
-        """Each change of shape compiles."""
-        return sum(one != before for one, before in zip(self.seen[1:], self.seen, strict=False))
-
 
 class Runner:
     """Builds a file, and loads `Doubling`; `arms` are those that it was given."""
@@ -104,7 +100,7 @@ def arm(scheme: str = "") -> Arm:
 
 def made(tmp_path: Path, bucket: int | None = None, *, is_open: bool = False) -> ExportedModel:
     models = {size: sized(size, tmp_path) for size in (2, 3, 4)}
-    return compose(ARRIVALS, models, bucket, is_open=is_open)
+    return ARRIVALS.compose(models, bucket, is_open=is_open)
 
 
 def loaded(exported: ExportedModel, folder: Path, asked: Arm, runner: Any = None) -> varying.VaryingSession:
@@ -143,13 +139,6 @@ def test_padding_is_the_harnesss_and_not_the_adapters(tmp_path: Path):
     call(session, {"x": np.full((1, 3), 9, np.float32)})
     again = call(session, {"x": np.ones((1, 3), np.float32)})
     assert again["y"].tolist() == [[2, 2, 2]]
-
-
-def test_what_is_compiled_again_is_counted_in_a_pass(tmp_path: Path):
-    open_one = loaded(made(tmp_path, is_open=True), tmp_path / "open", arm("dynamic"))
-    assert open_one.executed.recompiles == 6  # five changes of size, and the one to the first call
-    (tmp_path / "more").mkdir()
-    assert loaded(made(tmp_path / "more"), tmp_path / "fixed", arm()).executed.recompiles == 0
 
 
 def test_calls_take_the_sizes_in_the_order_of_their_arrival(tmp_path: Path):

@@ -56,7 +56,7 @@ def make_row(run: Run, mine: Result, over_time: OverTime | None = None) -> Row:
     if known:
         facts |= _describe_session(known, prepared.probe if prepared else None) | readiness(known)
     facts |= memory(lines)
-    found = (*_note_recompiles(known), *_note_error(arm, facts.get("fidelity")), *_note_kills(mine))
+    found = (*_note_error(arm, facts.get("fidelity")), *_note_kills(mine))
     facts["notes"] = (*facts.get("notes", ()), *found)
     timings = {scope: _time_scope(run, mine, scope) for scope in SCOPES}
     timed = timings["end_to_end"]
@@ -144,13 +144,6 @@ def _note_error(arm: Arm, fidelity: FidelityFigures | None) -> Iterator[str]:
             yield f"{what} has no error bound of {arm.target.precision} to be held against: {judges}"
         else:
             yield f"{what} is above the error bound of {arm.target.precision} ({bound:.1e}), within --max-error"
-
-
-def _note_recompiles(lines: Sequence[Played | Checked]) -> Iterator[str]:
-    """Say how often varying sizes were compiled for again, if the runtime tells."""
-    counts = [one.executed.recompiles for one in lines if one.executed.recompiles is not None]
-    if counts:
-        yield f"recompiles: {max(counts)} in a pass through all calls"
 
 
 def _note_kills(mine: Result) -> Iterator[str]:
