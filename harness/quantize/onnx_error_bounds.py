@@ -35,7 +35,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -538,11 +538,11 @@ def read_anywhere(model: ModelProto, graph: OnnxGraph) -> set[Spot]:
     return {(i, at) for i, node in enumerate(model.graph.node) for at, name in enumerate(node.input) if name in found}
 
 
-def rewrite(model: ModelProto, graph: OnnxGraph, spots: set[Spot], steps: Steps) -> dict[str, str]:
+def rewrite(model: ModelProto, graph: OnnxGraph, spots: set[Spot], steps: Steps, results: Collection[int] = ()) -> None:
     """Let the nodes at `spots` read what `steps` (in float32) makes of their values.
 
-    Returns:
-        The new name of each value that was rewritten.
+    Args:
+        results: the indices of nodes whose float results are replaced likewise.
     """
     nodes, renamed = [], dict[str, str]()
     for index, node in enumerate(model.graph.node):
@@ -555,10 +555,16 @@ def rewrite(model: ModelProto, graph: OnnxGraph, spots: set[Spot], steps: Steps)
                 renamed[name] = chain.end
             node.input[at] = renamed[name]
         nodes.append(node)
+        for at, name in enumerate(node.output if index in results else ()):
+            if name in graph.floats:
+                node.output[at] = f"{OWN}{name}/exact"
+                chain = make_chain(Chain(node.output[at], f"{name}/result"), graph.types[name], steps)
+                chain.nodes[-1].output[0] = name
+                nodes += chain.nodes
+                model.graph.initializer.extend(chain.numbers)
     kept = [NodeProto.FromString(node.SerializeToString()) for node in nodes]  # the repeated field owns its nodes
     del model.graph.node[:]
     model.graph.node.extend(kept)
-    return renamed
 
 
 def observe(model: ModelProto, spots: set[Spot]) -> dict[str, str]:

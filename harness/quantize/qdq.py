@@ -13,11 +13,17 @@ FP8 (E4M3): the INT8 model's pairs on what products read, retyped; sums have non
 scales come from the same calibration: a value's largest magnitude becomes E4M3's largest number. Scales are rounded to
 float16, so that a graph in half precision has the same ones. A scale that would be subnormal there is its smallest
 normal number, which costs nothing: E4M3 rounds by each number's own size.
+
+A quantized variant is the plain exported model, file by file, but with quantized weights in the ONNX file. So every
+runtime runs the same graph, on the same inputs, against the same reference outputs as the plain model's rows. The
+outputs of that graph as it is written, without any optimization, are kept too: all runtimes have to agree with it.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import shutil
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -32,11 +38,13 @@ from onnxruntime.quantization.calibrate import MinMaxCalibrater, TensorsData
 from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
 from onnxruntime.quantization.quant_utils import load_model_with_shape_infer
 
-from shootout.core.contract import Array, Arrays
-from shootout.core.errors import ModelError
-from shootout.core.schemes import write_floats
+from shootout.core.contract import Array, Arrays, Artifact
+from shootout.core.errors import ModelError, SkippedArm, UsageError
+from shootout.core.exported.model import FILES, SETS, SHARED_OUTPUTS, ExportedModel, open_exported, save_sets
+from shootout.core.host.environment import SEVEN_BITS
+from shootout.core.schemes import parse, write_floats
 from shootout.models.onnx import onnx_files
-from shootout.models.onnx.layers import QUANTIZABLE, find_nodes, layers_of
+from shootout.models.onnx.layers import QUANTIZABLE, find_nodes, layers_of, note_floats, pick_layers
 from shootout.quantize import E4M3_MAX, INT8_LEVELS, ort
 from shootout.quantize.ort import CalibrationReader, quietly
 
@@ -58,6 +66,46 @@ OPSET, IR = 19, 9
 STORED = "_quantized"
 """The suffix that ONNX Runtime's quantizer adds to a weight's name."""
 ROUND, WIDEN = "QuantizeLinear", "DequantizeLinear"
+
+
+def quantized(plain: Path, variant: str, folder: Path, *, reduced: bool) -> ExportedModel:
+    """Make the exported model of a quantized variant in `folder`.
+
+    It has the key of the plain one, which is in the folder `plain`.
+
+    Args:
+        reduced: weights get 7 bits; the exported model's notes say so.
+
+    Raises:
+        SkippedArm: the plain one has no ONNX file, since torch can't export the user's module.
+        UsageError: the calibration data can't be used.
+        ModelError: nothing to quantize.
+    """
+    base = open_exported(plain)
+    if Artifact.ONNX not in base.artifacts:
+        reason = f"{variant} takes an ONNX file: {base.unmade}"
+        raise SkippedArm(reason, "change the module so that torch can export it")
+    if base.calibration_fault:
+        raise UsageError(base.calibration_fault)
+    target = folder / FILES[Artifact.ONNX]
+    notes: tuple[str, ...] = (SEVEN_BITS.format("weights"),) if reduced else ()
+    floats, source = parse(variant).floats, base.path(Artifact.ONNX)
+    write_shared(source, base.calibration(), target, reduced=reduced, floats=floats)
+    if floats:
+        layers = layers_of(onnx.load(source, load_external_data=False))
+        notes += (note_floats(pick_layers(layers, floats)),)
+    save_sets(folder / SHARED_OUTPUTS, onnx_files.run(target, base.input_buffers(), base.model, base.stream))
+    for name in SETS:
+        if (base.folder / name).exists():
+            shutil.copyfile(base.folder / name, folder / name)
+    return dataclasses.replace(
+        base,
+        folder=folder,
+        variant=variant,
+        artifacts=(Artifact.ONNX,),
+        notes=(*base.notes, *notes),
+        graph="",
+    )
 
 
 def write_shared(

@@ -56,9 +56,9 @@ def _export_model(job: Request, effort: Effort) -> ExportedModel:
 
         return training.take(job)
     if job.base and not (job.module or job.original):
-        from shootout.quantize import variants
+        from shootout.quantize import qdq
 
-        return variants.quantized(job.base.folder, job.variant, job.folder, reduced=bool(job.saturates))
+        return qdq.quantized(job.base.folder, job.variant, job.folder, reduced=bool(job.saturates))
     return job.source.export(job, effort)
 
 

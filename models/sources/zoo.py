@@ -32,10 +32,12 @@ class Zoo(DataSource):
     """Models that ship, by their names; a model's module is imported when it is looked up."""
 
     places: ClassVar[Mapping[str, str]] = {
-        name: f"{_ZOO}.{name}:MODEL"
-        for name in (
-            *("residual_mlp", "digits", "digits_cnn", "efficientnet", "resnet", "bert"),
-            *("linear", "matmul", "attention", "mlp", "nested_sin", "recurrent", "detector"),
+        name: f"{_ZOO}.{module}:{name.upper()}"
+        for name, module in (
+            *(("residual_mlp", "mlps"), ("digits", "digits"), ("digits_cnn", "digits")),
+            *((name, name) for name in ("efficientnet", "resnet", "bert")),
+            *((name, "operations") for name in ("linear", "matmul", "attention")),
+            *(("mlp", "mlps"), ("nested_sin", "operations"), ("recurrent", "recurrent"), ("detector", "detector")),
         )
     }
     names = tuple(places)

@@ -1,4 +1,4 @@
-"""Define the models that ship, one in each file, and what several of them share (`digits`, `vision`).
+"""Define the models that ship, and what the image classifiers share (`vision`).
 
-In: complete parameters. Out: a `Model` called MODEL in each module, which `models.sources.zoo` names.
+In: complete parameters. Out: a `Model` for each, in capitals, which `models.sources.zoo` names.
 """

@@ -144,7 +144,7 @@ def _draw_calibration(parameters: Parameters, batch: int) -> list[dict[str, Arra
     return _draw_sets(parameters, batch, count, CALIBRATION)
 
 
-MODEL = Model(
+BERT = Model(
     name="bert",
     description="a BERT encoder with seeded weights: fidelity only",
     parameters={

@@ -179,7 +179,7 @@ def _make_ssd(parameters: Parameters) -> nn.Module:
     return Ssd().eval()
 
 
-MODEL = Model(
+DETECTOR = Model(
     name="detector",
     description="a small object detector with seeded weights, built as YOLOv5 or as SSD on MobileNet: speed only",
     parameters={

@@ -158,7 +158,7 @@ def _make_block(block: Block) -> nn.Module:
     return Residual(nn.Sequential(*layers)) if block.residual else nn.Sequential(*layers)
 
 
-MODEL = vision.classifier_model(
+EFFICIENTNET = vision.classifier_model(
     name="efficientnet",
     description="EfficientNet-B0 to B2 with seeded weights and calibrated statistics: fidelity only",
     variant=Choice(default="b2", choices=tuple(VARIANTS)),

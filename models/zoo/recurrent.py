@@ -98,7 +98,7 @@ def _sigmoid(xp: Any, x: Array) -> Array:
 
 CELLS: dict[str, Cell] = {"rnn": _rnn_cell, "gru": _gru_cell, "lstm": _lstm_cell}
 
-MODEL = Model(
+RECURRENT = Model(
     name="recurrent",
     description="one recurrent layer (rnn, gru or lstm) of 100 units over 16 steps; gives the last hidden state",
     parameters={

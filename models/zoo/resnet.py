@@ -79,7 +79,7 @@ def _make_block(wide: int, narrow: int, stride: int) -> nn.Module:
     return Bottleneck()
 
 
-MODEL = vision.classifier_model(
+RESNET = vision.classifier_model(
     name="resnet",
     description="ResNet-50 (or 14, 26) with seeded weights and calibrated statistics: fidelity only",
     variant=Choice(default="50", choices=tuple(DEPTHS)),

@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from shootout.models.onnx.layers import SCOPES
-from shootout.quantize.layerwise.outline import read_outline
+from shootout.quantize.layer_errors import read_outline
 
 SIDE = 2
 

@@ -19,7 +19,7 @@ from shootout.core import backends
 from shootout.core.adapter import Built
 from shootout.core.contract import Arm, Artifact, Precision, Target
 from shootout.core.schemes import write_floats
-from shootout.quantize.layerwise.errors import LayerError
+from shootout.quantize.layer_errors import LayerError
 from shootout.testing.cases import warm_of
 from shootout.testing.fresh import run_fresh
 

@@ -31,7 +31,7 @@ from shootout.models.onnx import onnx_files
 from shootout.models.onnx.effort import Effort
 from shootout.models.sources import __main__ as exporter
 from shootout.models.sources import user_torch
-from shootout.quantize import torch_error_bounds, variants
+from shootout.quantize import qdq, torch_error_bounds
 
 COLLIDING = f"""{HEAD}
 import backends, harness
@@ -195,7 +195,7 @@ def test_a_scheme_that_takes_an_onnx_file_is_skipped_where_there_is_none(made, t
     with pytest.raises(
         SkippedArm, match=re.escape(f"{variant} takes an ONNX file: torch.export can't take this module: ")
     ):
-        variants.quantized(base, variant, tmp_path, reduced=False)
+        qdq.quantized(base, variant, tmp_path, reduced=False)
 
 
 def test_a_skip_comes_out_of_the_export_process_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

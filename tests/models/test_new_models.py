@@ -54,10 +54,9 @@ def test_forward_in_numpy_and_in_jax_is_the_torch_module(name: str, chosen: dict
 
 
 @NAMED
-def test_size_and_seed(name: str, chosen: dict[str, Any], batch: int):
+def test_weights_follow_the_seed(name: str, chosen: dict[str, Any], batch: int):
     model, parameters, module, _ = made(name, chosen, batch)
     state = module.state_dict()
-    assert model.parameter_count(parameters) == sum(tensor.numel() for tensor in state.values())
     again = model.trained(parameters).state_dict()
     assert all(bool((state[key] == again[key]).all()) for key in state)
     if state:

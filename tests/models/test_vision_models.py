@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shootout import models
-from shootout.core.contract import Artifact, TensorSpec
+from shootout.core.contract import TensorSpec
 from shootout.core.errors import UsageError
 from shootout.models.sources.assembly import require_telling
 from shootout.models.zoo import bert, efficientnet, resnet, vision
@@ -184,10 +184,3 @@ def test_bert_refuses_a_width_that_heads_cannot_share():
 def test_many_rows_still_make_calibration_sets():
     _, parameters = small("resnet", image_size=32)
     assert [len(vision.calibration(parameters, batch)) for batch in (1, 5, 64)] == [64, 13, 8]
-
-
-@pytest.mark.parametrize("name", SMALL)
-def test_no_forward_is_promised(name: str):
-    model = models.get(name)
-    assert model.forward is None
-    assert Artifact.FORWARD not in model.artifacts

@@ -19,7 +19,7 @@ from shootout.core.errors import ModelError
 from shootout.core.exported.client import Request, obtain
 from shootout.core.exported.model import ExportedModel
 from shootout.quantize.error_bounds import by_channel
-from shootout.quantize.layerwise.rounding import RoundableModel
+from shootout.quantize.layer_rounding import RoundableModel
 
 ROWS, WIDTH, CLASSES, BATCH = 80, 32, 4, 4
 LARGE = 300.0

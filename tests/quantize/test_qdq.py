@@ -21,7 +21,7 @@ from shootout.core.exported.model import ExportedModel
 from shootout.core.exported.request import checked
 from shootout.core.host import environment
 from shootout.models.onnx import onnx_files
-from shootout.quantize import qdq, variants
+from shootout.quantize import qdq
 from shootout.testing.cases import exported_models
 from shootout.testing.fresh import run_fresh
 
@@ -189,7 +189,7 @@ def test_weights_of_7_bits_leave_room_for_two_products_in_16(tmp_path: Path):
     folders = [tmp_path / name for name in ("whole", "reduced")]
     for folder in folders:
         folder.mkdir()
-    whole, made = (variants.quantized(plain.folder, "shared", one, reduced=one is folders[1]) for one in folders)
+    whole, made = (qdq.quantized(plain.folder, "shared", one, reduced=one is folders[1]) for one in folders)
     assert made.notes[-1].startswith("7-bit weights: this CPU has no VNNI")
     largest, scales = {}, {}
     for one in (whole, made):

@@ -26,7 +26,7 @@ def test_it_trains_once_for_each_seed_size_and_length_and_gives_what_it_trained(
             weight += len(made) + epochs
         return made[-1]
 
-    found = [trained_once(train, digits.module, parameters, epochs) for parameters, epochs in ASKED]
+    found = [trained_once(train, digits.DIGITS.module, parameters, epochs) for parameters, epochs in ASKED]
     assert len(made) == len(ASKED) - 1
     for got, right in zip(found, [made[0], *made], strict=True):
         assert got.state_dict().keys() == right.state_dict().keys()

@@ -26,9 +26,9 @@ SETS = 3
 
 def describe_graph(graph: Path) -> dict[str, Any]:
     """Return the fields of a graph's `Outline`."""
-    from shootout.quantize.layerwise import errors
+    from shootout.quantize import layer_errors
 
-    return errors.describe_graph(graph)
+    return layer_errors.describe_graph(graph)
 
 
 def look_inside(
@@ -48,7 +48,7 @@ def look_inside(
     Raises:
         SkippedArm: its adapter can't show that.
     """
-    from shootout.quantize.layerwise.errors import measure_errors, name_precision
+    from shootout.quantize.layer_errors import measure_errors, name_precision
 
     name = built.arm.target.backend
     adapter = backends.get(name)

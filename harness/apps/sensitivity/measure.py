@@ -37,7 +37,7 @@ from shootout.core.units import span
 from shootout.models.onnx.layers import Layer
 
 if TYPE_CHECKING:
-    from shootout.quantize.layerwise.rounding import RoundableLayer, RoundableModel
+    from shootout.quantize.layer_rounding import RoundableLayer, RoundableModel
 
 WANTED, FOUND, TOLD = "wanted.json", "found.json", "told.txt"
 """The files in the process's folder: what to measure, the figures or the error, and how far it is."""
@@ -216,7 +216,7 @@ def measure(
         ValueError: the user's calibration data can't be used.
         ModelError: there is nothing to round, or nothing to tell the error by.
     """
-    from shootout.quantize.layerwise.rounding import RoundableModel
+    from shootout.quantize.layer_rounding import RoundableModel
 
     limit, found = Deadline(wanted.limit_s), list[PrecisionSensitivity]()
     for precision in wanted.precisions:

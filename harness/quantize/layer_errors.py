@@ -9,9 +9,10 @@ runs once more with weights and operands rounded as quantizers round them.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import permutations
+from itertools import permutations, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -24,24 +25,53 @@ from shootout.core.constants import FIDELITY_MARGIN, FP32_BOUND_FLOOR
 from shootout.core.contract import Array, Arrays, Artifact, Precision
 from shootout.core.exported.fidelity import worst_error
 from shootout.models.onnx import onnx_files
-from shootout.models.onnx.onnx_graph import read_graph
+from shootout.models.onnx.layers import Layer, find_owners, innermost_module, layers_of
+from shootout.models.onnx.onnx_graph import MOVES, read_graph
+from shootout.models.onnx.operations import is_product
 from shootout.quantize import INT8_LEVELS
 from shootout.quantize import onnx_error_bounds as bounds
-from shootout.quantize.layerwise.outline import Outline, read_outline
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    from onnx import ModelProto, NodeProto
 
+FARTHEST = 12
+"""So many nodes behind a layer are followed at most."""
+ROUND = "QuantizeLinear"
+HARMLESS = MOVES | {"Clip", "Dropout", "IsNaN", "Relu", "Where", ROUND, "DequantizeLinear"}
+"""The operators that a quantizer doesn't round anew: they choose among values, or are fused."""
+SCALES = frozenset({"Add", "Div", "Mul"})
+"""The operators that are fused, too, if they read a stored scale or bias."""
 GIVEN = "shootout/given/"
 """The beginning of the name of an input that takes a target's tensor."""
 MOST_AXES = 4
 """A tensor of more axes than this is taken in its own order."""
 ALIKE = 0.5
 """A tensor without a name is taken for a layer's if its error is below this."""
-BUCKETS = 1021
-"""A prime, so that what repeats along an axis is spread over all."""
+SAMPLED = 4096
+"""So many elements tell whether two tensors can be alike."""
 Order = tuple[int, ...] | None
 """The axes of a tensor as another has them; None: as they are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outline:
+    """Hold a graph's layers and the names around them.
+
+    Attributes:
+        values: of each layer, the value that it makes and those behind it that follow from it alone (or with a
+            shortcut), up to the next layer; the nearest first. What only a Q/DQ pair reads is left out: the pair's
+            result tells of it, as a runtime fuses the pair, and the range may be a Relu's.
+        before: of each layer, the numbers of those before it with nodes in between that round anew and are no products.
+        owners: the layer that a name belongs to, by its number: of values, nodes, stored tensors and torch modules.
+            What is no layer belongs to the last layer that it follows from, or to the first of all.
+        modules: of values that are a torch module's result, its name.
+    """
+
+    layers: tuple[Layer, ...]
+    values: tuple[tuple[str, ...], ...]
+    before: tuple[tuple[int, ...], ...]
+    owners: Mapping[str, int]
+    modules: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,75 +194,41 @@ def _match_by_name(outline: Outline, inside: Inside) -> dict[int, tuple[str, str
 def match_by_value(
     outline: Outline, inside: Inside, reference: Sequence[Arrays], found: Mapping[int, tuple[str, str]]
 ) -> dict[int, tuple[str, str]]:
-    """Match the other layers to tensors by shape, order and closeness to the reference.
+    """Match the other layers to tensors by shape and closeness to the reference.
 
-    Of all ways to do it in order, the one that explains most is taken: the sum of what each pair has in common. A
-    tensor that has the name of a value is that value, and no other layer's.
+    Of all ways to do it the one that explains most is taken: the sum of what each pair has in common. A tensor that has
+    the name of a value is that value, and no other layer's.
     """
+    from scipy.optimize import linear_sum_assignment
+
     layers = [layer for layer in outline.layers if layer.number not in found]
     used = {name for _, name in found.values()}
     if inside.names == "values":
         used |= {value for some in outline.values for value in some}
     names = [name for name in inside.tensors if name not in used]
-    likeness = _Likeness(inside.tensors, reference)
-    best = np.zeros((len(layers) + 1, len(names) + 1))
-    pairs = dict[tuple[int, int], str]()
-    for i, layer in enumerate(layers):
-        for j, name in enumerate(names):
-            values = outline.values[layer.number]
-            likenesses = [likeness(name, value) for value in values]
-            common, value = max(zip(likenesses, values, strict=True), key=lambda one: one[0])
-            both = best[i, j] + common if common else 0.0
-            best[i + 1, j + 1] = max(both, best[i, j + 1], best[i + 1, j])
-            if common and both == best[i + 1, j + 1]:
-                pairs[i, j] = value
-    matched, i, j = dict[int, tuple[str, str]](), len(layers), len(names)
-    while i and j:
-        if best[i, j] == best[i - 1, j]:
-            i -= 1
-        elif best[i, j] == best[i, j - 1]:
-            j -= 1
-        else:
-            i, j = i - 1, j - 1
-            matched[layers[i].number] = pairs[i, j], names[j]
-    return matched
+    common, values = np.zeros((len(layers), len(names))), dict[tuple[int, int], str]()
+    for (i, layer), (j, name) in product(enumerate(layers), enumerate(names)):
+        for value in outline.values[layer.number]:
+            likeness = _find_likeness(inside.tensors[name], reference, value)
+            if likeness > common[i, j]:
+                common[i, j], values[i, j] = likeness, value
+    pairs = zip(*linear_sum_assignment(common, maximize=True), strict=True)
+    return {layers[i].number: (values[i, j], names[j]) for i, j in pairs if (i, j) in values}
 
 
-class _Likeness:
-    """Tell how much tensors have in common with values of the reference.
+def _find_likeness(tensor: Sequence[Array], reference: Sequence[Arrays], value: str) -> float:
+    """Return what a tensor and a value have in common, from 0 to 1.
 
-    Nearly all of them are unlike, so sketches are compared first: sums of `BUCKETS` groups of elements with random
-    signs. The distance of two sketches is on average that of the tensors, and half as much again at a chance too small
-    to count. Only what is near enough by that is compared in full.
+    Nearly all are unlike, so some elements are compared first, and all only of what is near enough by these.
     """
-
-    def __init__(self, tensors: Mapping[str, Sequence[Array]], reference: Sequence[Arrays]) -> None:
-        self._tensors, self._reference = tensors, reference
-        self._signs = dict[int, Array]()
-        self._rights = dict[str, Array]()
-        self._lefts = dict[tuple[str, tuple[int, ...]], list[tuple[Order, Array]]]()
-
-    def __call__(self, name: str, value: str) -> float:
-        """Return what a tensor and a value have in common, from 0 to 1."""
-        if not _fits(self._tensors[name], self._reference, value):
-            return 0.0
-        left, right = self._tensors[name][0], self._reference[0][value]
-        if value not in self._rights:
-            self._rights[value] = self._sketch(right)
-        if (key := (name, right.shape)) not in self._lefts:
-            orders = _list_orders(left, right)
-            self._lefts[key] = [(order, self._sketch(_turn(left, order, right))) for order in orders]
-        near = [o for o, sketch in self._lefts[key] if _distance(sketch, self._rights[value]) < 1.5 * ALIKE]
-        error = min((_distance(_turn(left, order, right), right) for order in near), default=np.inf)
-        return max(0.0, 1.0 - error / ALIKE)
-
-    def _sketch(self, array: Array) -> Array:
-        whole = -(-array.size // BUCKETS) * BUCKETS
-        if whole not in self._signs:
-            self._signs[whole] = np.random.default_rng(whole).choice(np.array([-1.0, 1.0], np.float32), whole)
-        signed = np.zeros(whole)
-        np.multiply(array.ravel(), self._signs[whole][: array.size], out=signed[: array.size])
-        return np.asarray(signed.reshape(-1, BUCKETS).sum(axis=0))
+    if not _fits(tensor, reference, value):
+        return 0.0
+    left, right = tensor[0], reference[0][value]
+    some = np.linspace(0, right.size - 1, min(right.size, SAMPLED)).astype(int)
+    turned = (_turn(left, order, right) for order in _list_orders(left, right))
+    near = (one for one in turned if _distance(one.ravel()[some], right.ravel()[some]) < 1.5 * ALIKE)
+    error = min((_distance(one, right) for one in near), default=np.inf)
+    return max(0.0, 1.0 - error / ALIKE)
 
 
 def _fits(tensor: Sequence[Array], reference: Sequence[Arrays], value: str) -> bool:
@@ -361,3 +357,80 @@ def _rounding_of_results(precision: str) -> Callable[[Array], Array]:
         return np.asarray(np.rint(result / step) * step, dtype=result.dtype)
 
     return finish
+
+
+def read_outline(model: ModelProto) -> Outline:
+    """Read the main graph; weights needn't be loaded."""
+    layers = layers_of(model)
+    nodes = list(model.graph.node)
+    readers = defaultdict[str, list[int]](list)
+    for index, node in enumerate(nodes):
+        for name in dict.fromkeys(node.input):
+            readers[name].append(index)
+    outputs = {output.name for output in model.graph.output}
+    owners = find_owners(model, layers)
+    rounded = {name for name, some in readers.items() if {nodes[index].op_type for index in some} == {ROUND}}
+    rounded |= {node.output[0] for node in nodes if node.op_type == ROUND}
+    values = ((layer.output, *_follow(layer.output, nodes, readers, outputs)) for layer in layers)
+    return Outline(
+        layers=layers,
+        values=tuple(tuple(value for value in some if value not in rounded - outputs) for some in values),
+        before=tuple(_find_before(model, layers, owners)),
+        owners=owners,
+        modules=_find_modules(nodes),
+    )
+
+
+def _find_before(model: ModelProto, layers: Sequence[Layer], owners: Mapping[str, int]) -> Iterator[tuple[int, ...]]:
+    """Yield the layers before each layer between which and it something rounds anew that belongs to the nearest one."""
+    nodes = list(model.graph.node)
+    makers = {name: index for index, node in enumerate(nodes) for name in node.output}
+    axes = {tensor.name: len(tensor.dims) for tensor in model.graph.initializer}
+    axes |= {node.output[0]: len(node.attribute[0].t.dims) for node in nodes if node.op_type == "Constant"}
+
+    def rounds_anew(value: str, owner: int) -> bool:
+        """Tell whether a node rounds anew on the way to a value, of those that belong to a layer."""
+        found, todo = set[int](), [value]
+        while todo:
+            name = todo.pop()
+            index = makers.get(name, -1)
+            if index in {-1, *found} or owners.get(name) != owner or is_product(nodes[index].op_type):
+                continue
+            found.add(index)
+            node = nodes[index]
+            todo += node.input[:1] if node.op_type in MOVES - {"Concat"} else node.input
+        kept = [nodes[index] for index in sorted(found) if nodes[index].op_type not in HARMLESS]
+        # a scale and a bias have no more than one axis; a mask, which is stored as well, has more
+        return any(one.op_type not in SCALES or all(axes.get(name, 2) > 1 for name in one.input) for one in kept)
+
+    for layer in layers:
+        reads = [(value, owners.get(value, layer.number)) for value in nodes[makers[layer.output]].input]
+        yield tuple(sorted({owner for value, owner in reads if owner < layer.number and rounds_anew(value, owner)}))
+
+
+def _follow(
+    value: str, nodes: Sequence[NodeProto], readers: Mapping[str, Sequence[int]], outputs: set[str]
+) -> Iterator[str]:
+    """Yield each value behind this one through which all that follows from it passes, before the next layer."""
+    if value in outputs:
+        return
+    pending, todo, done = {value}, set(readers.get(value, ())), set[int]()
+    while todo and len(done) < FARTHEST:
+        index = min(todo)
+        node = nodes[index]
+        if is_product(node.op_type):
+            return
+        todo.remove(index)
+        done.add(index)
+        pending = {one for one in pending if not done.issuperset(readers.get(one, ()))} | {*node.output} - {""}
+        todo |= {one for name in node.output for one in readers.get(name, ())} - done
+        if len(pending) == 1:
+            yield from pending
+        if pending & outputs:
+            return
+
+
+def _find_modules(nodes: Sequence[NodeProto]) -> dict[str, str]:
+    """Return the module whose result a value is, the last value that the module's own nodes make."""
+    last = {module: node.output[0] for node in nodes if (module := innermost_module(node))}
+    return {value: module for module, value in last.items()}
