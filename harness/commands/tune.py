@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,7 +20,7 @@ from shootout.backends import chosen_gpu
 from shootout.commands import selection
 from shootout.commands.output import print_answer, show_progress, width
 from shootout.commands.passed_on import pass_on
-from shootout.commands.run import command_of, measure
+from shootout.commands.run import measure
 from shootout.core.build.builder import leading_of, needs_of
 from shootout.core.clock import Deadline
 from shootout.core.contract import NotRun
@@ -32,7 +31,6 @@ from shootout.core.race.race import Race
 from shootout.core.study import points
 from shootout.core.study.plan import Plan
 from shootout.core.units import span
-from shootout.tell import reproduce
 from shootout.tell.cache_limit import in_use
 from shootout.tell.document import Document
 from shootout.tell.limits import Limit
@@ -76,9 +74,8 @@ def tune(options: TuneOptions, *, as_json: bool) -> int:
             progress.say(f"shootout: {interrupted}")
             code = interrupted.exit_code
         progress.say(f"run folder: {out}")
-    tuning, words = read_tuning(out, judge_stage), command_of(sys.argv[1:])
-    again = reproduce.quote(["shootout", *words]) if words else ""
-    print_answer(table.render(tuning, width(), again), table.as_data(tuning), as_json=as_json)
+    tuning = read_tuning(out, judge_stage)
+    print_answer(table.render(tuning, width()), table.as_data(tuning), as_json=as_json)
     return code or exit_code(tuning, named=bool(options.get("backends")))
 
 
@@ -130,10 +127,8 @@ def _measure_stages(
         NothingMeasured: there is no time for any.
     """
 
-    def stage(plan: Plan, out: Path, *, limit: Deadline) -> Document:
-        if plan.limits is None:
-            return measure(plan, out, fresh=False, limit=limit, progress=progress)
-        purpose = StagePurpose(plan, plan.limits)
+    def stage(plan: Plan, out: Path, limit: Deadline) -> Document:
+        purpose = StagePurpose(plan, plan.limits) if plan.limits is not None else None
         return measure(plan, out, fresh=False, limit=limit, progress=progress, purpose=purpose)
 
     if limit.left_s <= 0 and not is_tuning(out):

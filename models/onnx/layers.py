@@ -127,12 +127,6 @@ def note_floats(layers: Iterable[Layer]) -> str:
     return LEFT_IN_FLOAT + ", ".join(f"{one.name} ({one.number})" for one in layers)
 
 
-def names_in_notes(notes: Iterable[str]) -> list[str]:
-    """Return the names of the layers that a row's notes say are left in float."""
-    told = (note.removeprefix(LEFT_IN_FLOAT) for note in notes if note.startswith(LEFT_IN_FLOAT))
-    return [layer.rpartition(" (")[0] for text in told for layer in text.split(", ")]
-
-
 def find_nodes(layers: Sequence[Layer], numbers: Iterable[int], nodes: Iterable[NodeProto]) -> list[NodeProto]:
     """Return the nodes of layers in another form of the graph: prepared, narrowed or rewritten.
 

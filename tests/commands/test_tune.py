@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.console import deaf_here, here
 
-from shootout.commands import tune
-from shootout.core.clock import Deadline
 from shootout.core.errors import ExitCode
 
 
@@ -20,18 +17,6 @@ def test_a_tuning_run_from_the_command_line(tmp_path: Path):
     (only,) = done.data["targets"]
     assert only["target"] == "spin:cpu:fp32"
     assert here("show", "out", "--json", cwd=tmp_path).data == done.data
-
-
-def test_its_time_begins_before_it_looks_what_works_here(monkeypatch: pytest.MonkeyPatch):
-    done: list[Any] = []
-    monkeypatch.setattr(tune, "Deadline", lambda seconds: done.append("limit") or Deadline(seconds))
-    monkeypatch.setattr(tune, "_make_search", lambda *_: done.append("search"))
-    monkeypatch.setattr(tune.search, "with_mixes", lambda *_, **__: None)
-    monkeypatch.setattr(tune, "read_tuning", lambda *_: None)
-    monkeypatch.setattr(tune.search, "tune", lambda *_, limit, **__: done.append(limit.seconds))
-    progress: Any = type("Nobody", (), {"say": None})
-    tune.measure_settings({"max_time_s": 20.0, "out": "out"}, progress)
-    assert done == ["limit", "search", 20.0]
 
 
 def test_a_time_that_is_over_before_the_first_stage_is_said_in_one_line(tmp_path: Path):

@@ -15,7 +15,6 @@ from shootout.models.onnx.layers import (
     find_owner,
     find_owners,
     layers_of,
-    names_in_notes,
     note_floats,
     pick_layers,
 )
@@ -116,5 +115,3 @@ def test_a_prepared_graph_s_nodes_are_found_by_their_place_if_nothing_else_was_k
 def test_a_row_s_note_names_the_layers_in_float(layers: tuple[Layer, ...]) -> None:
     note = note_floats(layers[:2])
     assert note == "left in float: body.layer.0.fc (0), body.layer.1.attention (1)"
-    assert names_in_notes(["7-bit weights", note]) == ["body.layer.0.fc", "body.layer.1.attention"]
-    assert names_in_notes(["7-bit weights"]) == []

@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -20,7 +19,7 @@ from shootout.apps.judge import analysis
 from shootout.apps.judge.analysis import Analysed, analyse_cells
 from shootout.apps.judge.decide.settings import judge_stage
 from shootout.apps.tune import search, table
-from shootout.apps.tune.results import ALONE, CONFIRMED, TOGETHER, TUNED, TunedTarget, TuneOutcome, Tuning, read_tuning
+from shootout.apps.tune.results import ALONE, CONFIRMED, TOGETHER, TUNED, TuneOutcome, Tuning, read_tuning
 from shootout.apps.tune.search import TuningSearch, best_of_each
 from shootout.apps.tune.settings import Change
 from shootout.commands import tune as tune_command
@@ -90,9 +89,7 @@ GENERAL = [name for name in backends.names() if not backends.entry(name).own_fil
 @pytest.mark.parametrize(
     ("sets", "wanted"),
     [
-        (("backend=numpy",), {"numpy:cpu:fp32"}),
         (("backend=openvino", "precision=bf16"), {"openvino:cpu:bf16"}),
-        (("precision=bf16",), {f"{name}:{points.describe(name)[1].device}:bf16" for name in GENERAL}),
         (("device=cuda",), {f"{name}:cuda:{points.describe(name)[1].precision}" for name in GENERAL}),
         ((), {str(points.describe(name)[1]) for name in GENERAL}),
     ],
@@ -137,7 +134,7 @@ class Machine:
         self.rng = np.random.default_rng(0)
         self.now_s = 0.0
 
-    def run(self, plan: Plan, out: Path, *, limit: Deadline) -> Document:
+    def run(self, plan: Plan, out: Path, limit: Deadline) -> Document:
         stage = out.name
         self.ran.append(stage)
         self.limits[stage] = limit.seconds
@@ -283,27 +280,6 @@ def test_the_gain_is_that_of_a_fresh_race_and_what_held_is_raced_last(whole: tup
     assert (numpy.conclusion.outcome, numpy.best) == (TuneOutcome.NONE_BETTER, None)
 
 
-def test_each_stage_races_what_the_one_before_it_left(whole: tuple[Machine, Tuning, Path]):
-    machine, *_ = whole
-    arms = {
-        stage: {group.record.name.rpartition(", ")[2]: [arm.label for arm in group.playing] for group in planned.groups}
-        for stage, planned in machine.plans.items()
-    }
-    first = "openvino:cpu:fp32"
-    assert arms[ALONE]["numpy:cpu:fp32"] == [
-        "numpy:cpu:fp32",
-        "numpy:cpu:fp32{threads=1}",
-        "numpy:cpu:fp32#control",
-    ]
-    both = f"{first}{{threads=1, PERFORMANCE_HINT=THROUGHPUT}}"
-    assert arms[TOGETHER] == {first: [first, f"{first}{{threads=1}}", both, f"{first}#control"]}
-    assert {*arms[CONFIRMED]} == {first, "onnxruntime:cpu:fp32"}
-    assert arms[CONFIRMED][first] == [first, both, f"{first}#control"]
-    assert arms[TUNED] == {"tuned": ["onnxruntime:cpu:fp32", both, "numpy:cpu:fp32", "onnxruntime:cpu:fp32#control"]}
-    assert all(group.record.comparisons == 1 for group in machine.plans[CONFIRMED].groups)
-    assert machine.plans[ALONE].study.max_restarts < machine.plans[CONFIRMED].study.max_restarts
-
-
 def test_a_finished_tuning_is_not_run_again_and_another_one_is_refused_its_folder(
     machine: Machine, whole: tuple[Machine, Tuning, Path]
 ):
@@ -326,17 +302,6 @@ def test_the_time_is_shared_out_among_the_stages_and_one_without_any_is_left_for
     assert machine.ran[3:] == [TUNED]
 
 
-def test_the_wait_of_a_stage_for_this_machine_is_no_part_of_the_time(machine: Machine, tmp_path: Path):
-    def waits(plan: Plan, out: Path, *, limit: Deadline) -> Document:
-        machine.now_s += 100.0
-        limit.put_off(100.0)
-        return machine.run(plan, out, limit=limit)
-
-    limit = Lasting(20.0, machine)
-    search.tune(ground(), tmp_path / "out", waits, judge_stage, fresh=False, limit=limit, say=lambda _: None)
-    assert machine.ran == [ALONE, TOGETHER, CONFIRMED]
-
-
 def test_the_last_race_waits_until_every_winner_is_confirmed(machine: Machine, tmp_path: Path):
     machine.unfinished = {ALONE, CONFIRMED}
     found = tune(machine, ground(), tmp_path / "out")
@@ -356,13 +321,13 @@ def test_a_search_that_was_cut_short_before_any_setting_leads_gets_the_rest_of_t
     machine.ran.clear()
     machine.times = lambda *_: 1e6  # as if nothing had been built in time
     found = tune(machine, ground("numpy", "openvino"), tmp_path / "none", max_time_s=40.0)
-    assert machine.ran == [ALONE, ALONE, ALONE], "a share of the rest, which leaves time to confirm, then the rest"
-    assert machine.limits[ALONE] == pytest.approx(40.0 - 2 * 7.0)
+    assert machine.ran == [ALONE, ALONE]
+    assert machine.limits[ALONE] == pytest.approx(40.0 - 7.0)
     assert machine.plans[ALONE].planning_s == 0, "which counts once"
     assert not found.complete
     machine.unfinished = set()
     assert tune(machine, ground("numpy", "openvino"), tmp_path / "none").complete
-    assert machine.ran[3:] == [ALONE, TUNED]
+    assert machine.ran[2:] == [ALONE, TUNED]
 
 
 def test_a_target_that_cannot_run_here_is_skipped_and_the_others_are_tuned(machine: Machine, tmp_path: Path):
@@ -382,7 +347,7 @@ def test_each_target_has_the_memory_for_itself_and_settings_beyond_it_are_left_o
     assert (openvino.record.comparisons, openvino.needs_bytes) == (1, two)
     tried = next(iter(found.found.values())).tried
     assert tried[0].ratio
-    assert all("memory holds 2 of the" in one.reason for one in tried[1:])
+    assert all("beside 2 other targets it needs" in (one.row.reason or "") for one in tried[1:])
     assert len(tried) > 2
     nothing = ground("openvino", "numpy", memory=1)
     assert all("B of memory, has" in nothing.skip_of(arm).reason for arm in nothing.defaults.values())
@@ -428,7 +393,7 @@ def test_people_and_programs_are_told_the_gain_and_how_to_get_it(whole: tuple[Ma
     data = json.loads(json.dumps(table.as_data(found), allow_nan=False))
     (first,) = [one for one in data["targets"] if one["target"] == "openvino:cpu:fp32"]
     assert first["outcome"] == "better"
-    assert first["times_faster"]["low"] < 1 / 0.45 < first["times_faster"]["high"]
+    assert first["gain"]["low"] < 0.45 < first["gain"]["high"]
     assert first["ship"]["options"] == {"PERFORMANCE_HINT": "THROUGHPUT"}
     assert set(data["stages"]) == {ALONE, TOGETHER, CONFIRMED, TUNED}
 
@@ -438,16 +403,6 @@ def test_two_runs_of_one_second_get_two_folders(tmp_path: Path, monkeypatch: pyt
     first = run_folder.new_folder(tmp_path)
     first.mkdir()
     assert [first.name, run_folder.new_folder(tmp_path).name] == ["2026-01-02T030405Z", "2026-01-02T030405Z-2"]
-
-
-def found(**row: Any) -> TunedTarget:
-    """A target of which nothing but its default was tried, and this came of it."""
-    arm = Arm(target=Target(backend="ncnn", device=Device.VULKAN), model="m")
-    target = str(arm.target)
-    group, rows = SimpleNamespace(arms=(arm,)), {arm.label: SimpleNamespace(**row)}
-    return TunedTarget(
-        target, cast("Any", {ALONE: SimpleNamespace(groups={target: group}, rows=lambda _: rows, ratios=lambda _: {})})
-    )
 
 
 def test_the_last_race_has_the_plain_fp32_that_a_lower_precision_is_compared_with(machine: Machine, tmp_path: Path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from shootout.apps.tune.settings import Change, apply_changes, combine, describe_setting, list_changes, thread_counts
@@ -50,11 +49,6 @@ def test_a_knob_of_one_precision_is_not_turned_in_another():
     assert "xla_cpu_experimental_ynn_fusion_type" in {one.knob for one in list_changes(default("jax-jit"), 1)}
 
 
-def test_an_option_of_the_default_setting_is_not_turned():
-    arm = replace(default("openvino"), options={"ENABLE_CPU_PINNING": "YES"})
-    assert not [one for one in list_changes(arm, 1) if one.knob == "ENABLE_CPU_PINNING"]
-
-
 def test_what_helped_is_combined_the_best_with_each_other_one_then_more():
     arm = default("openvino", threads=2)
     one, pin, hint = (
@@ -76,11 +70,3 @@ def test_no_combination_asks_a_mode_for_an_option_that_it_lacks():
     arm = default("torch-compile")
     aoti, wrapper = Change(knob="mode", mode="aoti"), Change(knob="cpp_wrapper", options={"cpp_wrapper": "1"})
     assert combine(arm, [aoti, wrapper]) == []
-
-
-def test_no_combination_has_one_thread_and_a_knob_of_several():
-    arm = default("openvino", threads=2)
-    one, hint = Change(knob="threads", threads=1), Change(knob="h", options={"PERFORMANCE_HINT": "THROUGHPUT"})
-    streams = Change(knob="s", options={"NUM_STREAMS": "2"})
-    combined = [apply_changes(arm, several).setting for several in combine(arm, [one, streams, hint])]
-    assert combined == ["threads=1, PERFORMANCE_HINT=THROUGHPUT"]

@@ -7,38 +7,32 @@ measures.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from shootout.apps.tune.limits import OF_ROWS
 from shootout.apps.tune.settings import describe_setting
 from shootout.core.constants import SAME_WITHIN
 from shootout.core.contract import COULD_RUN, Arm
 from shootout.core.errors import NotRunKind, UsageError
 from shootout.core.host import environment
-from shootout.core.journal.records import Ended
 from shootout.core.results.run import Run, begun, read_run
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.study.group import GroupRecord
 from shootout.core.units import counted
-from shootout.tell import reproduce
 from shootout.tell.document import Document, Finding, Findings, Ratio, Row, stand, tell_finding
-from shootout.tell.limits import LIMITS, Standing
+from shootout.tell.limits import FIDELITY, Limit, Standing
 
 T = TypeVar("T")
 JudgeStage = Callable[[Path], tuple[Document, Findings]]
 """Reads the document of a stage, and how each timed row stands to its limits."""
 ALONE, TOGETHER, CONFIRMED, TUNED = STAGES = ("alone", "together", "confirmed", "tuned")
 
-MORE_ROWS = "add rows to"
-ROWS = ("inputs", "labels", "truth", "rows_by")
-"""Options that name files with a value for each row."""
-SEARCH_AGAIN = "add --fresh and more time, which searches again; what was built is kept"
+OF_ROWS = FIDELITY - {Limit.ERROR}
+"""The limits that are judged on a split's rows, of which a search sees one and its confirmation the other."""
 
 
 class TuneOutcome(StrEnum):
@@ -54,16 +48,22 @@ class TuneOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """A setting that the search raced against the default: its ratio, or why it has none.
+    """A setting that the search raced against the default: its row there, and its ratio if it has one.
 
     Attributes:
         limits: how it stands to each limit, on the rows that the search looks at; none without limits.
     """
 
+    arm: Arm
     setting: str
+    row: Row
     ratio: Ratio | None
-    reason: str
-    limits: tuple[Finding, ...] = ()
+    limits: tuple[Finding, ...]
+
+    @property
+    def was_refused(self) -> bool:
+        """Return True if it ran, and its outputs were refused."""
+        return self.row.cause == NotRunKind.FAILED and self.row.fidelity is not None and self.row.end_to_end is None
 
 
 class Conclusion(NamedTuple):
@@ -72,16 +72,6 @@ class Conclusion(NamedTuple):
     outcome: TuneOutcome
     reason: str = ""
     fix: str = ""
-
-    @property
-    def lacks_rows(self) -> bool:
-        """Tell whether more rows are the fix."""
-        return self.fix.startswith(MORE_ROWS)
-
-
-def name_row_files(given: Mapping[str, Any]) -> str:
-    """Name the files to which more rows have to be added, as the user named them."""
-    return " and ".join(reproduce.quote([given[name]]) for name in ROWS if name in given) or "the data"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,12 +91,6 @@ class TuningStage:
     def fingerprint(self) -> str:
         """Return the fingerprint of the machine and the versions that it was begun on."""
         return environment.fingerprint(self.run.facts.environment)
-
-    @property
-    def spent_s(self) -> float:
-        """Return the seconds that it took, exports and builds included."""
-        ends = (line for line in self.run.history.lines if isinstance(line, Ended))
-        return math.fsum(line.planning_s + line.wall_s for line in ends)
 
     def limits_of(self, target: str, label: str) -> tuple[Finding, ...]:
         """Return how a setting of a target stands to each limit; none if that isn't known, or there is none."""
@@ -140,40 +124,25 @@ class TunedTarget:
         """Return the target as it comes."""
         return self.stages[ALONE].groups[self.target].arms[0]
 
-    @property
-    def is_searched(self) -> bool:
-        """Return True if a later stage rests on the first one, which isn't gone on with then."""
-        return not self.stages.keys().isdisjoint(STAGES[1:])
-
     @cached_property
     def tried(self) -> tuple[Tried, ...]:
         """Return the settings that the search raced against the default."""
-        settings = []
-        for stage in self.searched:
-            arms = stage.groups[self.target].arms[1:]
+        found = []
+        for stage in (self.stages[name] for name in (ALONE, TOGETHER) if name in self.stages):
             rows, ratios = stage.rows(self.target), stage.ratios(self.target)
-            for arm in (raced for raced in arms if not raced.control):
-                setting, label = describe_setting(self.default, arm), arm.label
-                limits = stage.limits_of(self.target, label)
-                reason = rows[label].reason or ""
-                settings.append(Tried(setting=setting, ratio=ratios.get(label), reason=reason, limits=limits))
-        return tuple(settings)
-
-    @property
-    def searched(self) -> list[TuningStage]:
-        """Return the stages that look for settings, as far as they have this target."""
-        stages = (self.stages[name] for name in (ALONE, TOGETHER) if name in self.stages)
-        return [stage for stage in stages if self.target in stage.groups]
-
-    @cached_property
-    def refused(self) -> tuple[tuple[str, Row], ...]:
-        """Return the settings whose outputs were refused, so that they were never timed, with their rows."""
-        return tuple(
-            (describe_setting(self.default, arm), row)
-            for stage in self.searched
-            for arm in stage.groups[self.target].arms[1:]
-            if not arm.control and (row := stage.rows(self.target)[arm.label]) and was_refused(row)
-        )
+            arms = stage.groups[self.target].arms[1:] if self.target in stage.groups else ()
+            found += [
+                Tried(
+                    arm=arm,
+                    setting=describe_setting(self.default, arm),
+                    row=rows[arm.label],
+                    ratio=ratios.get(arm.label),
+                    limits=stage.limits_of(self.target, arm.label),
+                )
+                for arm in arms
+                if not arm.control
+            ]
+        return tuple(found)
 
     @cached_property
     def best(self) -> Arm | None:
@@ -239,65 +208,53 @@ class TunedTarget:
             outcome = TuneOutcome.FAILED if first.outcome == "failed" else TuneOutcome.SKIPPED
             return Conclusion(outcome, first.reason or "", first.fix or "")
         if self.best is None:
-            bounded = [
-                setting
-                for setting in self.tried
-                if setting.ratio and setting.ratio.low is not None and not setting.ratio.reason
-            ]
-            timed = [setting for setting in self.tried if setting.ratio]
-            is_out = bool(timed or self.refused) and all(stand(one.limits) is Standing.BROKEN for one in timed)
-            if self.tried and not bounded and not is_out:
-                why = first.reason or "no setting was measured well enough"
-                return Conclusion(TuneOutcome.CANT_TELL, why, (SEARCH_AGAIN if self.is_searched else first.fix) or "")
-            return Conclusion(TuneOutcome.NONE_BETTER, self._why_none() if self.tried else "there is nothing to try")
+            return self._conclude_without_best()
         if gain is None:
             reason = self.row.reason if self.row else None
             return Conclusion(TuneOutcome.CANT_TELL, reason or "the run ended before the winner was confirmed")
         if self.held:
             return Conclusion(TuneOutcome.BETTER)
-        if broken := _find_limit(self.limits, Standing.BROKEN):
+        broken, unknown = (
+            next((one for one in self.limits if one.standing is standing), None)
+            for standing in (Standing.BROKEN, Standing.UNKNOWN)
+        )
+        if broken:
             where = "on rows that the search did not see: " if broken.limit in OF_ROWS else "when it was confirmed: "
             return Conclusion(TuneOutcome.OVER_LIMIT, where + tell_finding(broken))
         if gain.verdict is Verdict.FASTER:
-            unknown = _find_limit(self.limits, Standing.UNKNOWN)
             why = tell_finding(unknown) if unknown else "what its precision costs isn't known"
-            rows = name_row_files(self.stages[ALONE].run.facts.given)
-            fix = f"{MORE_ROWS} {rows} and add --fresh, or give a looser limit"
+            fix = "add rows to the data and add --fresh, or give a looser limit"
             return Conclusion(TuneOutcome.CANT_TELL, f"faster, but {why}", fix)
         if gain.verdict is Verdict.CANT_TELL:
             return Conclusion(TuneOutcome.CANT_TELL, gain.reason or "its interval is too wide yet")
         return Conclusion(TuneOutcome.NONE_BETTER, "what led the search did not hold")
 
-    def _why_none(self) -> str:
-        """Return which faster settings break a limit and how far, and which outputs were refused; "" if none."""
-        over = [(one, broken) for one in self.tried if leads(one.ratio) if (broken := _find_broken(one.limits))]
-        told = []
+    def _conclude_without_best(self) -> Conclusion:
+        """Return why no setting leads: none was measured well enough, is faster, or keeps the limits."""
+        first, timed = self._first_row, [one for one in self.tried if one.ratio]
+        refused = [one for one in self.tried if one.was_refused]
+        is_out = bool(timed or refused) and all(stand(one.limits) is Standing.BROKEN for one in timed)
+        is_known = any(one.ratio and one.ratio.low is not None and not one.ratio.reason for one in timed)
+        if self.tried and not is_known and not is_out:
+            why = first.reason or "no setting was measured well enough"
+            return Conclusion(TuneOutcome.CANT_TELL, why, first.fix or "")
+        over = [
+            (one.setting, broken)
+            for one in timed
+            if leads(one.ratio) and (broken := next((b for b in one.limits if b.standing is Standing.BROKEN), None))
+        ]
+        told = [] if self.tried else ["there is nothing to try"]
         if over:
             nearest, broken = min(over, key=lambda one: one[1].excess or 0.0)
-            figures = [one.value for _, one in over if one.value is not None and one.limit is broken.limit]
-            write = LIMITS[broken.limit].unit.tell
-            span = f" ({write(min(figures))} to {write(max(figures))})" if len(figures) > 1 else ""
-            told.append(
-                f"{counted(len(over), 'faster setting')} over the limit{span}, the nearest is {nearest.setting}: "
-                f"{tell_finding(broken)}"
-            )
-        errors = [row.fidelity.relative_l2 for _, row in self.refused if row.fidelity and row.fidelity.relative_l2]
-        if errors:
-            share = " to ".join(dict.fromkeys(f"{one:.0%}" for one in (min(errors), max(errors))))
-            told.append(f"outputs of {counted(len(errors), 'setting')} refused, with errors of {share}")
-        return "; ".join(told)
+            many = counted(len(over), "faster setting")
+            told.append(f"{many} over the limit, the nearest is {nearest}: {tell_finding(broken)}")
+        if refused:
+            told.append(f"outputs of {counted(len(refused), 'setting')} refused")
+        return Conclusion(TuneOutcome.NONE_BETTER, "; ".join(told))
 
     @property
     def _first_row(self) -> Row:
         return self.stages[ALONE].rows(self.target)[self.default.label]
-
-
-def _find_broken(findings: Sequence[Finding]) -> Finding | None:
-    return _find_limit(findings, Standing.BROKEN)
-
-
-def _find_limit(findings: Sequence[Finding], standing: Standing) -> Finding | None:
-    return next((one for one in findings if one.standing is standing), None)
 
 
 @dataclass(frozen=True)
@@ -378,11 +335,6 @@ def rank_settings(results: Iterable[tuple[T, Ratio | None, Standing]]) -> list[T
     leading = [(one, ratio, standing) for one, ratio, standing in results if ratio and leads(ratio)]
     fit = [found for found in leading if found[2] is not Standing.BROKEN]
     return [one for one, _, _ in sorted(fit, key=lambda found: (found[2] is not Standing.MET, found[1].value))]
-
-
-def was_refused(row: Row) -> bool:
-    """Return True if a setting ran, and its outputs were refused."""
-    return row.cause == NotRunKind.FAILED and row.fidelity is not None and row.end_to_end is None
 
 
 def leads(ratio: Ratio | None) -> bool:

@@ -16,9 +16,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
-from shootout.apps.tune.limits import list_schemes_for, refuse_unjudged
+from shootout import models
 from shootout.apps.tune.results import (
     ALONE,
     CONFIRMED,
@@ -35,8 +35,9 @@ from shootout.apps.tune.settings import Change, apply_changes, combine, list_cha
 from shootout.core import backends
 from shootout.core.clock import Deadline, Stopwatch
 from shootout.core.constants import MAX_RESTARTS
-from shootout.core.contract import SCALED, Arm, NotRun, NotRunKind, Precision, Target
+from shootout.core.contract import SCALED, Arm, NotRun, Precision, Target
 from shootout.core.errors import UsageError, tell_refusal, unknown
+from shootout.core.exported.request import Request, is_file
 from shootout.core.host import environment
 from shootout.core.host.placement import place
 from shootout.core.host.store import open_sealed, sealed
@@ -48,11 +49,12 @@ from shootout.core.stats.verdicts import LEAST_RESTARTS
 from shootout.core.study.feasibility import find_obstacles, needed_bytes
 from shootout.core.study.group import GroupRecord, with_control
 from shootout.core.study.plan import Plan, PlannedGroup, make_plan
-from shootout.core.study.points import group_name, points, request, targets_of
+from shootout.core.study.points import group_name, points, request, rows_of, targets_of
 from shootout.core.study.schema import Study
+from shootout.models.metrics import refuse_unshown
 from shootout.tell import reproduce
 from shootout.tell.document import Document, Ratio
-from shootout.tell.limits import Limit, Standing
+from shootout.tell.limits import FIDELITY, Limit, Standing
 from shootout.tell.run_folder import new_folder
 
 SHARES = {ALONE: 0.45, TOGETHER: 0.4, CONFIRMED: 1.0, TUNED: 1.0}
@@ -66,11 +68,8 @@ MORE_TO_SEARCH = 3
 START_OVER = "add --fresh to start over there, or another --out"
 
 
-class Measure(Protocol):
-    """Runs a plan in a folder until then, or goes on with it, as `commands.run.measure` does."""
-
-    def __call__(self, plan: Plan, out: Path, *, limit: Deadline) -> Document:
-        """Measure a stage; return it with what was there."""
+Measure = Callable[[Plan, Path, Deadline], Document]
+"""Runs a plan in a folder until then, or goes on with it, as `commands.run.measure` does; returns all that is there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,13 +179,11 @@ class TuningSearch:
     ) -> PlannedGroup:
         """Group arms that race the first one, and its hidden copy; a target that can't run here is alone in its group.
 
-        The last ones are left out where memory won't hold all at once.
-
         Args:
             references: arm → the plain FP32 arm that its accuracy is compared with, by label.
         """
         baseline, here = arms[0], self.plan.here
-        skips = {baseline.label: skip} if skip else self._too_many(arms)
+        skips = {baseline.label: skip} if skip else find_obstacles(arms, here)
         playing = [arm for arm in arms if arm.label not in skips]
         there = {arm.label for arm in playing}
         known = {arm: plain for arm, plain in references.items() if {arm, plain} <= there}
@@ -202,14 +199,45 @@ class TuningSearch:
         request = replace(self.plan.groups[0].request, scores_all=False)
         return PlannedGroup(record=record, request=request, skips=skips, needs_bytes=needed_bytes(playing, here))
 
-    def _too_many(self, arms: Sequence[Arm]) -> dict[str, NotRun]:
-        """Return why arms are left out of a group, by label: the last ones, as many as memory won't hold."""
-        here = self.plan.here
-        counts = range(len(arms), 1, -1)
-        fitting = next((count for count in counts if needed_bytes(arms[:count], here) <= here.memory_bytes), 1)
-        reason = f"memory holds {fitting} of the {len(arms)} settings of this race, besides the hidden copy"
-        why = NotRun(NotRunKind.TOO_BIG, reason, "choose a smaller model or batch, or make room")
-        return {arm.label: why for arm in arms[fitting:]}
+
+def refuse_unjudged(limits: Mapping[Limit, float], study: Study, request: Request) -> None:
+    """Refuse limits that no rows of this model could show to be kept, before anything is built.
+
+    Raises:
+        UsageError: with what to give.
+    """
+    wanted, labeled = FIDELITY & limits.keys(), _has_labels(request)
+    if study.metric and not (labeled or rows_of(study).truth):
+        why = "without truth a metric compares with FP32's own outputs, which a search has for no rows of its own"
+        raise UsageError(
+            f"--metric {study.metric}: {why}: give --truth, or limit the error in place of it, as in --max-error 2e-2"
+        )
+    if study.metric or labeled:
+        refuse_unshown(study, {*filter(None, [request.source.check_sizes(request)])}, request)
+    if study.metric or labeled or wanted == {Limit.ERROR}:
+        return
+    told = f"--max-drop {study.max_drop}" if study.max_drop else "what a precision costs"
+    raise UsageError(
+        f"{told} can't be judged: {study.model[0]} has no labels here: give --inputs data.npz --labels labels.npz, or "
+        "limit the error instead, as in --max-error 2e-2"
+    )
+
+
+def _has_labels(request: Request) -> bool:
+    if is_file(request.model) or request.inputs_npz:
+        return request.source.labels(request) is not None
+    return models.get(request.model).task is not None
+
+
+def list_schemes_for(limits: Mapping[Limit, float], study: Study, request: Request) -> list[str]:
+    """Return the words of schemes that may keep such limits by themselves, the cheapest first.
+
+    That is the shared file, which rounds products alone, and what chooses layers to leave in float.
+    """
+    words = ["shared"]
+    if not study.metric and _has_labels(request) and Limit.ERROR not in limits:
+        words.append("accuracy-control")
+    return words
 
 
 def make_search(
@@ -375,23 +403,22 @@ def tune(
         if limit.left_s <= 0:
             say(f"no time is left for the stage {name!r}; run the same command again to go on")
             return
-        say(f"stage {name}: {_describe_contents(plan)}")
-        _measure_until(limit.part(SHARES[name]), limit, measure, plan, out / name)
-        for share in (SHARES[ALONE], 1.0) if name == ALONE else ():  # later stages have nothing to do yet
-            if limit.left_s > 0 and _found_nothing_yet(out, judge):
-                _measure_until(limit.part(share), limit, measure, replace(plan, planning_s=0.0), out / name)
+        arms = Counter(str(arm.target.backend) for group in plan.groups for arm in group.playing if not arm.control)
+        told = ", ".join(f"{count} of {backend}" for backend, count in arms.items())
+        say(f"stage {name}: {told or 'nothing can run'}")
+        for share in (SHARES[name], 1.0):
+            part = limit.part(share)
+            measure(plan, out / name, part)
+            limit.put_off(part.waited_s)  # for this machine
+            if name != ALONE or limit.left_s <= 0 or not _found_nothing_yet(out, judge):
+                break  # else later stages have nothing to do yet
+            plan = replace(plan, planning_s=0.0)
         if name == ALONE and _found_nothing_yet(out, judge):
             say("no setting is measured well enough yet; run the same command again to go on")
             return
         if name == CONFIRMED and not read_run(out / name).history.played_out:
             say("not every winner is confirmed yet; run the same command again to go on")
             return
-
-
-def _measure_until(part: Deadline, limit: Deadline, measure: Measure, plan: Plan, folder: Path) -> None:
-    """Measure a stage for a part of the time; what it waits for this machine puts the limit off."""
-    measure(plan, folder, limit=part)
-    limit.put_off(part.waited_s)
 
 
 def _found_nothing_yet(out: Path, judge: JudgeStage) -> bool:
@@ -429,8 +456,3 @@ def _is_open(out: Path, name: str, plan: Plan, before: Tuning) -> bool:
 
 def _take_fingerprint() -> str:
     return environment.fingerprint(environment.facts())
-
-
-def _describe_contents(plan: Plan) -> str:
-    arms = Counter(str(arm.target.backend) for group in plan.groups for arm in group.playing if not arm.control)
-    return ", ".join(f"{count} of {backend}" for backend, count in arms.items()) or "nothing can run"

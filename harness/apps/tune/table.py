@@ -4,48 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from shootout.apps.tune.results import (
-    ALONE,
-    CONFIRMED,
-    MORE_ROWS,
-    SEARCH_AGAIN,
-    Tried,
-    TunedTarget,
-    TuneOutcome,
-    Tuning,
-    TuningStage,
-    name_row_files,
-    was_refused,
-)
-from shootout.apps.tune.settings import describe_setting
-from shootout.core.contract import Arm, NotRunKind, short
-from shootout.core.exported.model import TOO_FEW
-from shootout.core.units import duration, size, span
-from shootout.models.onnx.layers import names_in_notes
+from shootout.apps.tune.results import ALONE, CONFIRMED, Tried, TunedTarget, TuneOutcome, Tuning
+from shootout.apps.tune.settings import describe_precision, describe_setting
+from shootout.core.contract import Arm, short
+from shootout.core.units import duration
 from shootout.tell import reproduce, table
-from shootout.tell.columns import Cell, error_of, fits, make_table, stack_tables
-from shootout.tell.document import SCHEMA, Finding, Ratio, Row, as_json
+from shootout.tell.columns import Cell, error_of, stack_tables
+from shootout.tell.document import SCHEMA, Finding, Row, as_json, stand
 from shootout.tell.limits import FIDELITY, Standing
 from shootout.tell.notes import Reason, fold_reasons
 from shootout.tell.ratios import tell_ratio
 from shootout.tell.report import Command, Line
-from shootout.tell.screen import fold, write_lines
+from shootout.tell.screen import write_lines
 
-SEEN = "Your rows are too few to share out, so the search has seen the rows that the limit is confirmed on: give more."
-FLOATS = "left in float, by name"
-"""The header of the layers that a mix leaves in float; its scheme has their numbers, and a name may be a number."""
-NEXT = "Next"
-"""The label of the command that comes next."""
-NOT_SHOWN = ", not shown to keep the limit"
-SHOWN = 3
-"""The most layers left in float that a line names."""
 _STYLES = {
     TuneOutcome.BETTER: "green",
     TuneOutcome.NONE_BETTER: "cyan",
@@ -53,14 +30,11 @@ _STYLES = {
     TuneOutcome.CANT_TELL: "yellow",
     TuneOutcome.FAILED: "red",
 }
+_KEPT = {Standing.MET: "kept", Standing.BROKEN: "broken", Standing.UNKNOWN: "unknown"}
 
 
-def render(tuning: Tuning, width: int, again: str = "") -> RenderableType:
-    """Render the gains, the words to get them, the last race, what was tried, and the command that comes next.
-
-    Args:
-        again: the command that tuned, without its folder and time; "" if that isn't known.
-    """
+def render(tuning: Tuning, width: int) -> RenderableType:
+    """Render the gains, the words to get them, the last race, what was tried, and the command that comes next."""
     targets = list(tuning.found.values())
     parts: list[RenderableType] = [Text("What each backend gains over its defaults", style="bold")]
     parts += _gain_tables(targets, width)
@@ -75,34 +49,16 @@ def render(tuning: Tuning, width: int, again: str = "") -> RenderableType:
     better = [tuned for tuned in targets if tuned.held]
     if better:
         parts.append(Text("To run a backend with its faster setting:"))
-        commands = [f"shootout run {reproduce.words(_name_arms(tuned), tuning.given)}" for tuned in better]
+        commands = [f"shootout run {reproduce.words([tuned.ship], tuning.given)}" for tuned in better]
         parts += write_lines([Line("", commands=[Command(text=command) for command in commands])], width)
-    ships = [tuned for tuned in targets if tuned.held and (tuning.limits is not None or not tuning.final)]
-    if ships:
-        parts.append(Text("To ship it:"))
-        commands = [ship_words(tuning, tuned) for tuned in ships]
-        parts += write_lines([Line("", commands=[Command(text=command) for command in commands])], width)
-    if tuning.limits is not None and any(
-        tuned.row and any(TOO_FEW in note for note in tuned.row.notes) for tuned in targets
-    ):
-        parts.append(Text(SEEN, style="yellow"))
-    if tuning.limits is not None:
-        spent = (f"{name} {span(stage.spent_s)}" for name, stage in tuning.stages.items())
-        parts.append(Text(f"Time: {', '.join(spent)}", style="dim"))
     if tuning.final:
         parts += [Text(""), table.render(tuning.final, width)]
+    ready = [*better, *(tuned for tuned in targets if tuned.ready)]
     if not tuning.complete:
         parts.append(Text("This tuning is unfinished; run the same command again to go on.", style="yellow"))
-    if line := _tell_next(tuning, again):
-        parts += write_lines([line], width)
+    elif ready and not tuning.final:
+        parts += write_lines([Line("Next", commands=[Command(text=ship_words(tuning, ready[0]))])], width)
     return Group(*parts)
-
-
-def _name_arms(tuned: TunedTarget) -> list[Arm]:
-    """Return the setting that holds, after the default one if a command can race both: they differ as targets alone."""
-    default, best = tuned.default, tuned.ship
-    is_racer = replace(default, target=best.target) == best and default.target != best.target
-    return [default, best] if is_racer else [best]
 
 
 def _name_raced(tuned: TunedTarget) -> str:
@@ -111,55 +67,24 @@ def _name_raced(tuned: TunedTarget) -> str:
     return f"{tuned.target} with {setting}" if setting else tuned.target
 
 
-def _tell_next(tuning: Tuning, again: str) -> Line | None:
-    """Tell the command that comes next, if none above ships: go on, search again, or ship a target as it comes."""
-    targets, goes_on = tuning.found.values(), f"{again} --out {reproduce.quote([tuning.run])}"
-    if not tuning.complete:
-        command = Command(text=f"{goes_on} --max-time {reproduce.MORE_TIME}")
-        return Line(NEXT, commands=[command]) if again else None
-    if tuning.final or any(tuned.held for tuned in targets):
-        return None
-    unsure = (tuned.conclusion for tuned in targets if tuned.conclusion.outcome is TuneOutcome.CANT_TELL)
-    if again and any(not conclusion.lacks_rows for conclusion in unsure):
-        return Line(NEXT, commands=[Command(text=f"{goes_on} --fresh")])
-    ready = next((tuned for tuned in targets if tuned.ready), None)
-    return Line(NEXT, _lead_to_rows(tuning), [Command(text=ship_words(tuning, ready))]) if ready else None
-
-
-def _lead_to_rows(tuning: Tuning) -> list[str]:
-    """Return what stands before the command to ship a default if more rows may show that a faster setting will do."""
-    if not any(tuned.conclusion.lacks_rows for tuned in tuning.found.values()):
-        return []
-    return [f"{MORE_ROWS} {name_row_files(tuning.given)} and tune again with --fresh, or ship what keeps the limit:"]
-
-
 def _gain_tables(targets: Sequence[TunedTarget], width: int) -> list[RenderableType]:
     lines = [_gain_line(tuned) for tuned in targets]
     headers = [name for name in lines[0] if any(str(line[name]) for line in lines)]
-    flush = set(headers) - {"default", "best", "tried"}
-    first = [name for name in ("target", "gain", "default", "best") if name in headers]
-    while len(first) > 2 and not fits(make_table(first, lines), width):
-        first.pop()
-    return stack_tables(headers, lines, width, first=first, left=flush)
+    return stack_tables(headers, lines, width, left=set(headers) - {"default", "best", "tried"})
 
 
 def _gain_line(tuned: TunedTarget) -> dict[str, Cell]:
     fidelities = [row.fidelity for row in (tuned.default_row, tuned.row) if row and row.fidelity]
     if not tuned.best or tuned.best.target.precision == tuned.default.target.precision:
         fidelities = []  # before and after are the same
-    errors = [error_of(figures) for figures in fidelities]
-    scores = [f"{figures.metric.value:.4g}" for figures in fidelities if figures.metric]
     worth = next((one for one in tuned.limits if one.limit in FIDELITY), None)
     return {
         "target": short(tuned.target),
-        "gain": Text(
-            verdict(tuned) + NOT_SHOWN * tuned.conclusion.lacks_rows, style=_STYLES.get(tuned.conclusion.outcome, "dim")
-        ),
+        "gain": Text(verdict(tuned), style=_STYLES.get(tuned.conclusion.outcome, "dim")),
         "default": _time_text(tuned.default_row),
         "best": _time_text(tuned.row),
         "setting": describe_setting(tuned.default, tuned.best) if tuned.best else "",
-        "error": " to ".join(errors),
-        "metric": " to ".join(scores),
+        "error": " to ".join(map(error_of, fidelities)),
         "loses": tell_loss(worth) if worth else "",
         "tried": str(len(tuned.tried)) if tuned.tried else "",
     }
@@ -167,56 +92,36 @@ def _gain_line(tuned: TunedTarget) -> dict[str, Cell]:
 
 def _precision_table(tuned: TunedTarget, width: int) -> list[RenderableType]:
     """Make a table of what each precision and mix gains and costs, by the search; nothing if none was tried."""
-    plain, first = tuned.default.target.precision, tuned.stages[ALONE]
-    tried = [
-        (stage, arm, stage.rows(tuned.target)[arm.label])
-        for stage in tuned.searched
-        for arm in stage.groups[tuned.target].arms
-        if not arm.control and arm.target.precision is not plain
-    ]
-    shown = sorted((one for one in tried if one[2].end_to_end or was_refused(one[2])), key=lambda one: _time_ns(one[2]))
+    tried = [one for one in tuned.tried if one.arm.target.precision is not tuned.default.target.precision]
+    shown = [one for one in tried if one.row.end_to_end or one.was_refused]
     if not shown:
         return []
-    default = _precision_line(tuned, first, first.rows(tuned.target)[tuned.default.label])
-    lines = [default, *(_precision_line(tuned, stage, row) for stage, _, row in shown)]
-    title = f"{short(tuned.target)}: what each precision gains and costs, by the search"
+    shown.sort(key=lambda one: one.row.end_to_end.median_ns if one.row.end_to_end else math.inf)
+    lines = [_precision_line(tuned, one) for one in shown]
     reasons = [
-        Reason("not raced", describe_setting(tuned.default, arm), row.reason or "", fix or "")
-        for _, arm, row in tried
-        if not row.end_to_end
-        for fix in [SEARCH_AGAIN if tuned.is_searched and row.cause == NotRunKind.NOT_REACHED else row.fix]
+        Reason("not raced", one.setting, one.row.reason or "", one.row.fix or "")
+        for one in tried
+        if not one.row.end_to_end
     ]
-    findings = [one for stage, _, row in shown for one in stage.limits_of(tuned.target, row.arm)]
-    unknown = dict.fromkeys(one.reason for one in findings if one.standing is Standing.UNKNOWN and one.reason)
+    title = f"{short(tuned.target)}: what each precision gains and costs, by the search"
     return [
         Text(""),
         Text(title, style="bold"),
-        *stack_tables([*lines[0]], lines, width, left={"precision", FLOATS}),
+        *stack_tables([*lines[0]], lines, width, left={"precision"}),
         *(Text(line) for _, line in fold_reasons(reasons)),
-        *(Text(f"unknown: {why}") for why in list(unknown)[:1]),
     ]
 
 
-def _precision_line(tuned: TunedTarget, searched: TuningStage, row: Row) -> dict[str, Cell]:
-    ratio, standing = searched.ratios(tuned.target).get(row.arm), searched.standing(tuned.target, row.arm)
-    worth = next((one for one in searched.limits_of(tuned.target, row.arm) if one.limit in FIDELITY), None)
-    layers = names_in_notes(row.notes)
+def _precision_line(tuned: TunedTarget, tried: Tried) -> dict[str, Cell]:
+    row, worth = tried.row, next((one for one in tried.limits if one.limit in FIDELITY), None)
     return {
-        "precision": f"{row.precision}/{row.scheme}" if row.scheme else row.precision,
+        "precision": describe_precision(tried.arm.target),
         "time": _time_text(row),
-        f"against {tuned.default.target.precision}": tell_ratio(ratio) if ratio else "–",
-        "size": "" if row.artifact_bytes is None else size(row.artifact_bytes),
+        f"against {tuned.default.target.precision}": tell_ratio(tried.ratio) if tried.ratio else "–",
+        "error": error_of(row.fidelity) if row.fidelity else "",
         "loses": tell_loss(worth) if worth else "",
-        **({"error": error_of(row.fidelity)} if tuned.refused and row.fidelity else {}),
-        "limit": "refused"
-        if was_refused(row)
-        else {Standing.MET: "kept", Standing.BROKEN: "broken", Standing.UNKNOWN: "unknown"}[standing],
-        FLOATS: ", ".join(fold(layers, SHOWN)),
+        "limit": "refused" if tried.was_refused else _KEPT[stand(tried.limits)],
     }
-
-
-def _time_ns(row: Row) -> float:
-    return row.end_to_end.median_ns if row.end_to_end else math.inf
 
 
 def tell_loss(finding: Finding) -> str:
@@ -235,10 +140,9 @@ def ship_words(tuning: Tuning, tuned: TunedTarget) -> str:
     """Return the command that ships a target's confirmed setting, or else its default."""
     stage = CONFIRMED if tuned.held else ALONE
     groups, run = tuned.stages[stage].groups, str(Path(tuning.run) / stage)
-    is_one, group = len(groups) == 1, groups[tuned.target].name
-    out, several = ("shipped", []) if is_one else (f"shipped-{tuned.default.target.backend}", ["--group", group])
-    free = reproduce.name_free(out)
-    return reproduce.quote(["shootout", "ship", run, "-o", free, "--target", tuned.ship.label, *several])
+    several = ["--group", groups[tuned.target].name] if len(groups) > 1 else []
+    out = reproduce.name_free("shipped")
+    return reproduce.quote(["shootout", "ship", run, "-o", out, "--target", tuned.ship.label, *several])
 
 
 def verdict(tuned: TunedTarget) -> str:
@@ -246,11 +150,6 @@ def verdict(tuned: TunedTarget) -> str:
     if tuned.gain is None or tuned.conclusion.outcome not in (TuneOutcome.BETTER, TuneOutcome.CANT_TELL):
         return str(tuned.conclusion.outcome)
     return tell_ratio(tuned.gain)
-
-
-def _speedup_bounds(gain: Ratio) -> tuple[float | None, float | None]:
-    """Return the interval of the speedup: the ratio's, turned over."""
-    return 1 / gain.high if gain.high else None, 1 / gain.low if gain.low else None
 
 
 def _time_text(row: Row | None) -> str:
@@ -264,7 +163,6 @@ def as_data(tuning: Tuning) -> dict[str, Any]:
         "schema": SCHEMA,
         "run": tuning.run,
         "limits": tuning.limits,
-        "seconds": {name: stage.spent_s for name, stage in tuning.stages.items()},
         "complete": tuning.complete,
         "targets": [_target_data(tuned, tuning.given) for tuned in tuning.found.values()],
         "stages": {name: document.model_dump(mode="json", by_alias=True) for name, document in documents.items()},
@@ -272,8 +170,6 @@ def as_data(tuning: Tuning) -> dict[str, Any]:
 
 
 def _target_data(tuned: TunedTarget, given: Mapping[str, Any]) -> dict[str, Any]:
-    low, high = _speedup_bounds(tuned.gain) if tuned.gain else (None, None)
-
     def setting(arm: Arm) -> dict[str, Any]:
         return {
             "setting": describe_setting(tuned.default, arm),
@@ -286,24 +182,20 @@ def _target_data(tuned: TunedTarget, given: Mapping[str, Any]) -> dict[str, Any]
     return {
         "target": tuned.target,
         "outcome": str(tuned.conclusion.outcome),
-        "verdict": verdict(tuned),
         "reason": tuned.conclusion.reason or None,
         "fix": tuned.conclusion.fix or None,
-        "times_faster": {"value": 1 / tuned.gain.value, "low": low, "high": high} if tuned.gain else None,
         "gain": as_json(tuned.gain),
         "default": setting(tuned.default),
         "best": setting(tuned.best) if tuned.best else None,
         "ship": setting(tuned.ship),
-        "fidelity": {
-            name: as_json(row.fidelity if row else None)
-            for name, row in (("default", tuned.default_row), ("best", tuned.row))
-        },
         "limits": [one.model_dump(mode="json") for one in tuned.limits],
-        "left_in_float": names_in_notes(tuned.row.notes) if tuned.row else [],
-        "tried": [_tried_data(tried) for tried in tuned.tried],
+        "tried": [
+            {
+                "setting": one.setting,
+                "ratio": as_json(one.ratio),
+                "reason": one.row.reason or "",
+                "limits": [found.model_dump(mode="json") for found in one.limits],
+            }
+            for one in tuned.tried
+        ],
     }
-
-
-def _tried_data(tried: Tried) -> dict[str, Any]:
-    limits = [one.model_dump(mode="json") for one in tried.limits]
-    return {**asdict(tried), "ratio": as_json(tried.ratio), "limits": limits}
