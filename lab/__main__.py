@@ -27,7 +27,7 @@ from shootout.commands.machine_lock import machine_lock
 from shootout.core.clock import Stopwatch
 from shootout.core.errors import UsageError, unknown
 from shootout.core.host.placement import on_cpus, place
-from shootout.tell import this_machine
+from shootout.tell import machines
 
 SCHEMA = 1
 
@@ -229,7 +229,7 @@ def main() -> int:
                 "arms": sorted(placement.arms),
                 "threads": placement.threads,
             },
-            "environment": this_machine.facts(),
+            "environment": machines.facts(),
         }
 
         def keep(found: dict[str, Any]) -> None:

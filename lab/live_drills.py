@@ -18,7 +18,7 @@ from shootout.core.adapter import Built
 from shootout.core.contract import Arm
 from shootout.core.race.live_arm import Launcher, LiveArm
 from shootout.core.stats.verdicts import compare, make_pair
-from shootout.tell.this_machine import bias_floor
+from shootout.tell.machines import bias_floor
 
 NEIGHBORS = 4
 SPINNING = {"session.intra_op.allow_spinning": "1"}

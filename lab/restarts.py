@@ -42,7 +42,7 @@ from shootout.core.host.placement import on_cpus
 from shootout.core.messages import SCOPES, Scope
 from shootout.core.race.live_arm import Launcher, LiveArm
 from shootout.core.stats.verdicts import compare, make_pair
-from shootout.tell.this_machine import bias_floor
+from shootout.tell.machines import bias_floor
 
 
 def figures(bench: Bench) -> Tables:

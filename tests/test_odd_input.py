@@ -63,8 +63,8 @@ from shootout.models.sources.preview import preview
 from shootout.tell import table
 from shootout.tell.formats import junit
 from shootout.tell.formats.data import as_bencher, as_csv, as_parquet, document_text
+from shootout.tell.machines import BIAS_FLOORS, bias_floor
 from shootout.tell.page import contents, figures, markdown
-from shootout.tell.this_machine import BIAS_FLOORS, bias_floor
 
 KEPT = Path(__file__).parent / "support" / "odd_input"
 INPUTS = int(os.environ.get("ODD_INPUTS", "25"))

@@ -33,7 +33,7 @@ from shootout.core.install import install
 from shootout.core.messages import GpuState
 from shootout.core.units import size
 from shootout.core.worker.availability import at_once, find_available
-from shootout.tell import this_machine
+from shootout.tell import machines
 from shootout.tell.option_values import read_whole
 from shootout.tell.registered import settable
 from shootout.tell.wording import tell_cpus
@@ -146,7 +146,7 @@ def ceilings(*, threads: str | None, fresh: bool, as_json: bool, max_time_s: flo
         max_time_s: stop measuring after so long; None: measure all.
     """
     placement = place("all" if threads == "all" else None if threads is None else read_whole("--threads", threads))
-    facts = this_machine.facts()
+    facts = machines.facts()
     found = None if fresh else read_ceilings(facts).get(placement.threads)  # else another run is waited for
     if found is None:
         with show_progress() as progress, machine_lock("shootout ceilings", progress.wait):
@@ -165,7 +165,7 @@ def examine(tell: Callable[[str], None] = lambda _: None) -> DoctorReport:
     tell(f"watching for {LISTEN_S:g} s how busy this machine is")
     heard = listen(placement.arms)
     holder = machine_lock_holder()
-    facts = this_machine.facts()
+    facts = machines.facts()
     folders = (look_at_cache(), look_at("temporary", Path(tempfile.gettempdir())))
     memory, limits = environment.memory_available_bytes(), process_limits()
     busy = f"{holder} is measuring now: a run would wait for it, and what is heard here is mostly its noise"

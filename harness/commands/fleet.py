@@ -57,7 +57,7 @@ from shootout.core.study.group import GroupRecord, confirming_name
 from shootout.core.study.plan import Plan, PlannedGroup, make_plan
 from shootout.core.study.schema import Study, checked
 from shootout.core.units import counted, size, span
-from shootout.tell import this_machine
+from shootout.tell import machines
 from shootout.tell.delivery import Contents, contents, read_delivery, to_json
 from shootout.tell.formats.data import json_text
 from shootout.tell.formats.files import check_files
@@ -529,7 +529,7 @@ def _tell(plan: Plan) -> int:
     """Print what would be measured here: the journal's header, each group's targets, and the seconds it takes."""
     foreseen = preview.foresee(plan)
     told = {
-        "header": make_header(plan, this_machine.facts()).model_dump(mode="json"),
+        "header": make_header(plan, machines.facts()).model_dump(mode="json"),
         "playing": {
             group.record.name: [arm.label for arm in group.building if not arm.control] for group in plan.groups
         },

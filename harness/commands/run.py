@@ -40,7 +40,7 @@ from shootout.core.study import points
 from shootout.core.study.plan import Plan, make_plan
 from shootout.core.study.schema import Study
 from shootout.core.study.target import parse_targets, with_twins
-from shootout.tell import reproduce, this_machine
+from shootout.tell import machines, reproduce
 from shootout.tell.cache_limit import in_use
 from shootout.tell.document import Document
 from shootout.tell.formats.files import check_files, write_files
@@ -202,7 +202,7 @@ def measure(
         purpose.trace = partial(_trace, plan=plan, out=out, progress=progress, limit=limit)
 
     def begin() -> Header:
-        facts = this_machine.facts()
+        facts = machines.facts()
         wanted = find_threads_of_ceilings(plan)
         wanted = wanted if limit.allows(CEILINGS_S * len(wanted)) else []
         ceilings = known_ceilings(wanted, plan.placement, facts, progress.say)

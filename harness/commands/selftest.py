@@ -37,8 +37,8 @@ from shootout.core.study.schema import Study
 from shootout.core.study.target import canonical, provider
 from shootout.core.units import duration, span
 from shootout.tell.document import Document, Ratio, Row
+from shootout.tell.machines import BIAS_FLOORS
 from shootout.tell.progress import ProgressDisplay
-from shootout.tell.this_machine import BIAS_FLOORS
 
 DURATIONS_US = (10, 100, 1_000, 10_000)
 STEPS = 200

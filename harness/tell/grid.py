@@ -23,13 +23,13 @@ from shootout.tell.answer import (
     name_precision,
     next_ships,
     tell_answer,
+    tell_details,
     tell_machine,
     tell_next,
     tell_no_folder,
     tell_threads_beside,
 )
 from shootout.tell.columns import Cell, choose_unit, draw_table, fits, write_time
-from shootout.tell.details import tell_details
 from shootout.tell.document import Answer, Crossover, Document, Rival, Row, WouldChange
 from shootout.tell.ratios import inverse, tell_ratio
 from shootout.tell.report import Command, Line, Table

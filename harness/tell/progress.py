@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import TracebackType
 
 from rich.console import Console, RenderableType
@@ -23,35 +22,6 @@ from shootout.core.units import span
 EVERY_S = 15.0
 """Off a terminal, a line is printed no more often than this."""
 BAR_WIDTH = 20
-MISSED = 2.0
-"""An estimate has failed if the run goes on for so many times as long as was said first."""
-
-
-@dataclass(slots=True)
-class EndEstimate:
-    """Estimate when a run ends: when its goal is reached, or at its limit once such an estimate has failed.
-
-    Restarts until a goal are extrapolated, and a wrong estimate can be repeated restart after restart.
-    """
-
-    _first_s: float | None = None
-    _said_s: float = 0.0
-
-    def left_s(self, goal_s: float, limit_s: float, now_s: float) -> float:
-        """Return the seconds that are left, to be told; 0 if they aren't known yet.
-
-        Args:
-            goal_s: until the goal, by what is known; 0: not known yet.
-            limit_s: until the run ends whatever is known; may be inf.
-            now_s: since the race began.
-        """
-        left_s = min(goal_s, limit_s)
-        if self._first_s is None:
-            if left_s:
-                self._first_s, self._said_s = now_s, left_s
-            return left_s
-        has_failed = now_s - self._first_s > MISSED * self._said_s
-        return limit_s if has_failed and math.isfinite(limit_s) else left_s
 
 
 class ProgressDisplay:
@@ -68,7 +38,6 @@ class ProgressDisplay:
         self._began_ns = now_ns()
         self._told_ns: int | None = None
         self._total_ns = 0.0
-        self._ending = EndEstimate()
 
     def __enter__(self) -> ProgressDisplay:
         if self._live:
@@ -95,7 +64,7 @@ class ProgressDisplay:
             limit_s: seconds until it ends whatever is known; less than 0 if it is overdue.
             standing: the arm that leads so far, "" before there is one.
         """
-        left_s = self._ending.left_s(goal_s, limit_s, self._now_ns() / 1e9)
+        left_s = min(goal_s, limit_s)
         self._total_ns = self._now_ns() - self._began_ns + 1e9 * left_s if left_s > 0 else 0.0
         left = f"about {span(left_s)} left" if left_s > 0 else ""
         begins = f"{group}: restart {played + 1} of {max(expected, played + 1)} or more"
@@ -104,7 +73,7 @@ class ProgressDisplay:
 
     def stage(self, headline: str) -> None:
         """Show that something else that takes a while begins."""
-        self._headline, self._total_ns, self._ending = headline, 0.0, EndEstimate()
+        self._headline, self._total_ns = headline, 0.0
         if self._live is None:
             self._print_line(headline)
         self.detail("")

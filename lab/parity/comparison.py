@@ -24,7 +24,7 @@ from shootout.core.adapter import Built
 from shootout.core.constants import ROUNDS
 from shootout.core.stats.verdicts import Comparison, compare, make_pair
 from shootout.core.worker.process import log_name
-from shootout.tell.this_machine import bias_floor
+from shootout.tell.machines import bias_floor
 
 from .sides import Medians, Ours, Plain, Side
 from .tools import TOOLS, Missing

@@ -19,7 +19,7 @@ from shootout.core.contract import Precision
 from shootout.core.errors import NothingMeasured, ShootoutError
 from shootout.core.host import environment
 from shootout.core.host.placement import Placement
-from shootout.tell.ceilings import Ceilings, parse_ceilings
+from shootout.tell.machines import Ceilings, parse_ceilings
 
 ONE = Placement(parent=frozenset({0}), arms=frozenset({0}), threads=1)
 FACTS = {"machine": "made", "libraries": {"torch": "1"}}

@@ -20,7 +20,7 @@ from shootout.core.journal import journal
 from shootout.core.results.group import group_of
 from shootout.core.study.plan import Plan, plan_groups
 from shootout.core.study.schema import Study
-from shootout.tell import this_machine
+from shootout.tell import machines
 from shootout.tell.limits import Limit
 
 
@@ -38,7 +38,7 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(core, "RaceRunner", planted.Planted)
     monkeypatch.setattr(run, "machine_lock", lambda *_, **__: nullcontext(0.0))
     monkeypatch.setattr(run, "known_ceilings", lambda *_: {})
-    for one in (environment, this_machine):
+    for one in (environment, machines):
         monkeypatch.setattr(one, "facts", lambda: {"machine": "made"})
     path = tmp_path / "mine.toml"
     path.write_text('model = "digits"\ntargets = ["numpy", "onnxruntime"]\n')

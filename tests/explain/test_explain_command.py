@@ -29,7 +29,7 @@ from shootout.core.errors import ArmFailed, NothingMeasured, NotRun, NotRunKind,
 from shootout.core.host.placement import place
 from shootout.core.journal.records import not_run
 from shootout.core.study.group import GroupRecord
-from shootout.tell import reproduce, this_machine
+from shootout.tell import machines, reproduce
 
 PARAMETERS = {"d_model": 64, "n_layers": 4}
 FP32, INT8 = "onnxruntime:cpu:fp32", "onnxruntime:cpu:int8"
@@ -56,7 +56,7 @@ def write_run(folder: Path, precisions: Sequence[Precision], *, built: bool = Tr
             error = replace(made.EXACT, relative_l2=index / 100 if not arm.control else 0.0)
             lines.append(made.played(arm, restart, 1e5, fidelity=error))
         lines.append(made.rounds(restart))
-    return made.write(folder, made.header(raced, environment=this_machine.facts()), *lines, made.ended())
+    return made.write(folder, made.header(raced, environment=machines.facts()), *lines, made.ended())
 
 
 @pytest.fixture

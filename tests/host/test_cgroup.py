@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from shootout.core.host import placement
-from shootout.tell import this_machine
+from shootout.tell import machines
 
 V1_NO_LIMIT = "9223372036854771712\n"
 
@@ -70,7 +70,7 @@ def test_version_2_limits_of_every_level_count(tmp_path: Path):
     assert placement.cpu_quota(groups) == 1.5
     assert placement.throttled(groups) == 4
     memory = placement.control_groups("memory", "0::/a/b\n", root)
-    assert this_machine.memory_limit_bytes(memory) == 1000
+    assert machines.memory_limit_bytes(memory) == 1000
     assert placement.memory_free_bytes(memory) == 400
 
 
@@ -106,7 +106,7 @@ def test_no_groups_mean_no_limit(tmp_path: Path, text: str):
     groups = placement.control_groups("cpu", text, tmp_path / "missing")
     assert placement.cpu_quota(groups) is None
     assert placement.throttled(groups) is None
-    assert this_machine.memory_limit_bytes(groups) is None
+    assert machines.memory_limit_bytes(groups) is None
     assert placement.memory_free_bytes(groups) is None
 
 

@@ -20,7 +20,7 @@ from shootout.backends import common
 from shootout.backends.devices import cpu, cuda
 from shootout.core.backends import shipped
 from shootout.core.host import environment, placement
-from shootout.tell import this_machine
+from shootout.tell import machines
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -67,7 +67,7 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_facts_of_this_machine_are_json_and_complete():
-    facts = this_machine.facts()
+    facts = machines.facts()
     assert json.loads(json.dumps(facts)) == facts
     assert facts["cpu"]["logical_cpus"] == os.cpu_count()
     assert facts["memory"]["total_bytes"] == psutil.virtual_memory().total
@@ -77,17 +77,15 @@ def test_facts_of_this_machine_are_json_and_complete():
 
 
 def test_no_record_names_the_machine():
-    text = json.dumps(this_machine.facts())
+    text = json.dumps(machines.facts())
     assert socket.gethostname() not in text or len(socket.gethostname()) < 4
     assert (environment.first_line([Path("/etc/machine-id")]) or "none here") not in text
 
 
 def test_learning_the_versions_imports_no_library():
-    code = "import sys; from shootout.tell import this_machine; this_machine.facts(); print(*sys.modules)"
+    code = "import sys; from shootout.tell import machines; machines.facts(); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = {"torch", "onnxruntime", "onnx", "sklearn", "scipy", "pyarrow", "pydantic", "numpy"} & set(
-        done.stdout.split()
-    )
+    loaded = {"torch", "onnxruntime", "onnx", "sklearn", "scipy", "pyarrow", "numpy"} & set(done.stdout.split())
     assert not loaded - {"numpy"}
 
 
@@ -133,7 +131,7 @@ def test_an_intel_machine(recorded: Path):
     assert facts["flags"] == ["sse4_2", "fma", "avx", "avx2", "avx512f", "avx512_vnni", "amx_tile"]
     assert (facts["smt"], facts["numa_nodes"]) == (True, 2)
     assert facts["microcode"] == "0x2007006"
-    assert "virtual machine (Google Compute Engine)" in this_machine.virtualisation()
+    assert "virtual machine (Google Compute Engine)" in machines.virtualisation()
 
 
 def test_an_arm_machine_has_its_own_flags(recorded: Path):
@@ -149,7 +147,7 @@ def test_a_machine_that_tells_nothing(recorded: Path):
     told = (facts["smt"], facts["numa_nodes"], facts["cache_bytes"], facts["governor"], facts["turbo"])
     assert told == (None, None, {}, None, None)
     assert facts["logical_cpus"] == os.cpu_count()
-    assert not any(sign.startswith("virtual") for sign in this_machine.virtualisation())
+    assert not any(sign.startswith("virtual") for sign in machines.virtualisation())
     assert recorded.exists()
 
 
@@ -233,13 +231,13 @@ def test_without_the_package_there_are_no_gpus(monkeypatch: pytest.MonkeyPatch):
 
 def test_the_driver_s_cuda_is_a_fact_and_none_without_a_driver(monkeypatch: pytest.MonkeyPatch):
     install(monkeypatch, FakeDriver(version=13_010), None)
-    assert this_machine.facts()["cuda_driver"] == "13.1"
+    assert machines.facts()["cuda_driver"] == "13.1"
     install(monkeypatch, None, None)
-    assert this_machine.facts()["cuda_driver"] is None
+    assert machines.facts()["cuda_driver"] is None
 
 
 def test_the_fingerprint_survives_the_record_and_ignores_the_moment():
-    facts = this_machine.facts()
+    facts = machines.facts()
     later = json.loads(json.dumps(facts))
     later["date_utc"] = "2001-01-01T00:00:00+00:00"
     later["cpu"]["governor"] = "powersave"
@@ -250,7 +248,7 @@ def test_the_fingerprint_survives_the_record_and_ignores_the_moment():
     ("part", "change"), [("libraries", {"numpy": "0"}), ("cpu", {"model": "another"}), ("machine", "0"), ("cpu", None)]
 )
 def test_the_fingerprint_sees_another_machine_or_version(part: str, change: Any):
-    facts = this_machine.facts()
+    facts = machines.facts()
     assert environment.fingerprint({**facts, part: change}) != environment.fingerprint(facts)
 
 
@@ -324,33 +322,33 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     git("add", "environment.py")
     git("commit", "--quiet", "--message", "first")
     git("tag", "v1")
-    monkeypatch.setattr(this_machine, "__file__", str(tmp_path / "environment.py"))
+    monkeypatch.setattr(machines, "__file__", str(tmp_path / "environment.py"))
     return tmp_path
 
 
 def test_the_commit_of_a_checkout_and_whether_it_is_changed(checkout: Path):
-    clean = this_machine.commit()
+    clean = machines.commit()
     assert clean is not None
     assert len(clean) == 40
     (checkout / "environment.py").write_text("second\n")
-    assert this_machine.commit() == f"{clean}-dirty"
+    assert machines.commit() == f"{clean}-dirty"
 
 
 def test_asking_for_the_commit_writes_nothing_to_the_checkout(checkout: Path):
     os.utime(checkout / "environment.py", (1, 1))  # what git has noted of it is stale
     before = (checkout / ".git" / "index").read_bytes()
-    assert this_machine.commit()
+    assert machines.commit()
     assert (checkout / ".git" / "index").read_bytes() == before
 
 
 def test_a_package_inside_somebody_elses_checkout_has_no_commit(checkout: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(this_machine, "__file__", str(checkout / "untracked.py"))
-    assert this_machine.commit() is None
+    monkeypatch.setattr(machines, "__file__", str(checkout / "untracked.py"))
+    assert machines.commit() is None
 
 
 def test_without_git_there_is_no_commit(checkout: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PATH", str(checkout))
-    assert this_machine.commit() is None
+    assert machines.commit() is None
 
 
 def test_an_arm_cpu_is_named_by_its_cores_and_its_board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -389,7 +387,7 @@ def test_an_emulator_is_what_the_kernel_runs_in_our_place(
     environment.emulator.cache_clear()
     try:
         assert environment.emulator() == named
-        signs = this_machine.virtualisation()
+        signs = machines.virtualisation()
         assert [sign for sign in signs if "emulated" in sign] == ([f"emulated CPU ({named})"] if named else [])
     finally:
         environment.emulator.cache_clear()

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from shootout.backends.devices import cuda
 from shootout.backends.devices.cpu import cpu_facts
 from shootout.core.journal.records import ENVIRONMENT, GPU
-from shootout.tell import this_machine
+from shootout.tell import machines
 
 
 def untyped(facts: BaseModel, at: str = "") -> Iterator[str]:
@@ -23,8 +23,8 @@ def untyped(facts: BaseModel, at: str = "") -> Iterator[str]:
 
 
 def test_every_fact_of_a_machine_is_typed_in_its_journal():
-    assert [*untyped(ENVIRONMENT.model_validate(this_machine.facts()))] == []
-    unlike: Any = {**this_machine.facts(), "planted": 1, "cpu": {**cpu_facts(), "planted": 1}}
+    assert [*untyped(ENVIRONMENT.model_validate(machines.facts()))] == []
+    unlike: Any = {**machines.facts(), "planted": 1, "cpu": {**cpu_facts(), "planted": 1}}
     assert [*untyped(ENVIRONMENT.model_validate(unlike))] == ["planted", "cpu.planted"]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 
 import pytest
 from rich.console import Console
@@ -143,14 +142,3 @@ def test_a_wait_is_told_at_once_and_then_counted(clock: Clock):
         "waiting for another run: 15 s",
         "waiting for another run: 30 s",
     ]
-
-
-def test_an_estimate_that_failed_gives_way_to_the_limit():
-    """A goal that seems one restart of 4 s away, restart after restart, of a run with 150 s."""
-    ending = progress.EndEstimate()
-    told = [ending.left_s(4.0 if played else 0.0, 150.0 - 4 * played, 4.0 * played) for played in range(8)]
-    assert told[:4] == [0.0, 4.0, 4.0, 4.0]
-    assert told[4:] == [134.0, 130.0, 126.0, 122.0], "what is left until the limit"
-    endless = progress.EndEstimate()
-    assert [endless.left_s(4.0, math.inf, now) for now in (0.0, 100.0)] == [4.0, 4.0]
-    assert progress.EndEstimate().left_s(400.0, 150.0, 0.0) == 150.0

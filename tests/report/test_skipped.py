@@ -16,8 +16,8 @@ from shootout.core.host import environment
 from shootout.core.install import install
 from shootout.core.journal import samples
 from shootout.tell.document import Document, Row
+from shootout.tell.notes import tell_missing
 from shootout.tell.screen import NAMED
-from shootout.tell.skipped import tell_missing
 
 SLOW, FAST = row("slow", 2e6), row("fast", 5e5)
 

@@ -23,7 +23,7 @@ from shootout.core.exported.request import brief_key
 from shootout.core.host import environment
 from shootout.core.results.run import Result
 from shootout.models.sources import trees
-from shootout.tell.raced import RacedArm
+from shootout.tell.run_folder import RacedArm
 
 ARM = Arm(target=Target(backend="numpy"), model="mlp", parameters=models.get("mlp").defaults, batch=1)
 

@@ -17,7 +17,7 @@ from shootout.backends.shipped import open_shipped
 from shootout.commands import ship as commands
 from shootout.commands.ship import check_folder, ship
 from shootout.core.errors import ArmFailed, UsageError
-from shootout.tell import this_machine
+from shootout.tell import machines
 from shootout.tell.document import Choice, Rival
 
 PARAMETERS = {"d_model": 64, "n_layers": 4}
@@ -27,7 +27,7 @@ PARAMETERS = {"d_model": 64, "n_layers": 4}
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """NumPy's arm was alone in a run on this machine."""
     let_numpy_ship(monkeypatch)
-    return write_numpy_run(tmp_path / "run", this_machine.facts(), PARAMETERS)
+    return write_numpy_run(tmp_path / "run", machines.facts(), PARAMETERS)
 
 
 PLACES = """

@@ -23,7 +23,7 @@ from shootout.core.adapter import Built
 from shootout.core.contract import Arm, Target
 from shootout.core.errors import ArmFailed
 from shootout.core.plugins import BACKENDS, folder_of
-from shootout.tell.raced import RacedArm
+from shootout.tell.run_folder import RacedArm
 
 ARM = Arm(target=Target(backend="numpy"), model="identity")
 OF_ONE_MACHINE = {

@@ -8,7 +8,7 @@ from shootout.core.contract import Artifact, Capabilities, Device, Precision, Ta
 from shootout.core.errors import UsageError, unknown
 from shootout.core.study.points import describe
 from shootout.core.study.target import parse_targets
-from shootout.tell.raced import find_named
+from shootout.tell.run_folder import find_named
 
 BOTH = Capabilities(
     consumes=(Artifact.ONNX,),

@@ -22,7 +22,7 @@ from shootout.core.host.store import read_facts, write_facts
 from shootout.core.units import span
 from shootout.core.worker import reported
 from shootout.core.worker.process import WorkerProcess
-from shootout.tell.ceilings import Bandwidth, Ceilings, Peak, ceilings_of_run
+from shootout.tell.machines import Bandwidth, Ceilings, Peak, ceilings_of_run
 
 _NAME = "ceilings.json"
 TIMEOUT_S = 120.0

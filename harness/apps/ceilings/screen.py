@@ -6,8 +6,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from shootout.core.units import size
-from shootout.tell.ceilings import Ceilings, rate_of, threads_of
 from shootout.tell.columns import make_table
+from shootout.tell.machines import Ceilings, rate_of, threads_of
 
 RATES, MEMORY = ("precision", "peak", "reached by"), ("memory", "holds", "read", "copy")
 

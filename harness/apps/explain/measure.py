@@ -42,7 +42,7 @@ from shootout.core.worker.process import WorkerProcess, log_name
 from shootout.models.onnx.layers import find_owner
 from shootout.tell import registered, reproduce
 from shootout.tell.document import Document, Row
-from shootout.tell.raced import RacedArm, find_groups
+from shootout.tell.run_folder import RacedArm, find_groups
 
 FLOATS = "float-"
 """The beginning of a scheme's word on the layers that stay in float."""

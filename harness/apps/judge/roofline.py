@@ -13,8 +13,8 @@ from typing import Any, Literal
 from shootout.core.contract import Device, Precision
 from shootout.core.exported.calls import Work
 from shootout.core.scenario import find_scenario
-from shootout.tell.ceilings import Ceilings, ceilings_of_run
 from shootout.tell.document import Ceiling, Row
+from shootout.tell.machines import Ceilings, ceilings_of_run
 
 
 @dataclass(frozen=True, slots=True)

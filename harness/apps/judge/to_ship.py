@@ -15,8 +15,8 @@ from shootout.core.contract import short
 from shootout.core.errors import NothingMeasured, NotRunKind, SkippedArm, Undecided, UsageError, unknown
 from shootout.core.scenario import scenario_of
 from shootout.tell.document import Answer, Choice, Row
-from shootout.tell.raced import RacedArm, find_groups
 from shootout.tell.reproduce import quote
+from shootout.tell.run_folder import RacedArm, find_groups
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

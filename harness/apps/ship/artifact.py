@@ -34,8 +34,8 @@ from shootout.core.study.points import find_rows, find_scored
 from shootout.core.study.target import provider
 from shootout.core.worker import availability
 from shootout.tell.delivery import read_delivery
-from shootout.tell.raced import RacedArm
 from shootout.tell.reproduce import words
+from shootout.tell.run_folder import RacedArm
 
 SHIP = "ship"
 _GIVEN_FILES = ("labels", "calibration", "rows_by", "weights")

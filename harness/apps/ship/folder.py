@@ -47,7 +47,7 @@ from shootout.tell import registered
 from shootout.tell.document import FidelityFigures
 from shootout.tell.formats.data import json_text
 from shootout.tell.machines import machine_of
-from shootout.tell.raced import RacedArm
+from shootout.tell.run_folder import RacedArm
 
 MOST_CHECKED_BYTES = 32 << 20
 """The most bytes of inputs and right answers; above that, fewer sets go along."""

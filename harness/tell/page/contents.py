@@ -12,13 +12,13 @@ from shootout.core.journal.records import Played
 from shootout.core.results.run import read_run
 from shootout.tell import answer as screen
 from shootout.tell import notes, table
+from shootout.tell.answer import tell_details
 from shootout.tell.columns import BY_HEADER, Cell, error_of
-from shootout.tell.details import tell_details
 from shootout.tell.document import Document, Row
 from shootout.tell.grid import tabulate_answers, tell_answers, tell_between, tell_group_details
 from shootout.tell.machines import list_facts
+from shootout.tell.notes import tell_missing
 from shootout.tell.report import Figure, Line, Report, Table
-from shootout.tell.skipped import tell_missing
 from shootout.tell.table import compare_rows
 
 OPEN = 3

@@ -18,7 +18,7 @@ from shootout.core.contract import Arm, Availability, Fidelity, Target
 from shootout.core.host import environment
 from shootout.core.results.run import Result
 from shootout.tell.page import page
-from shootout.tell.raced import RacedArm
+from shootout.tell.run_folder import RacedArm
 from shootout.testing.cases import ConformanceCase, case_of, warm_of
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh

@@ -15,7 +15,7 @@ from shootout.core.contract import family
 from shootout.core.errors import UsageError
 from shootout.core.units import counted
 from shootout.tell.machines import Machine, name_machines, whole_machine
-from shootout.tell.raced import find_named
+from shootout.tell.run_folder import find_named
 
 _Key = tuple[Machine, str, int, int, int]
 """Machine, arm without its setting, batch, threads, instances: what two plays of one candidate have alike."""

@@ -22,10 +22,10 @@ from shootout.tell.answer import REFUSED, SHIPS, tell_next, tell_question, tell_
 from shootout.tell.columns import choose_unit, fit_table, fits, make_table, write_time
 from shootout.tell.document import Answer, Passed, Ratio, Rival, Row, Sure, WouldChange, tell_finding
 from shootout.tell.limits import LIMITS, Limit, Standing
+from shootout.tell.notes import tell_missing
 from shootout.tell.ratios import NEVER_TOGETHER, PRICE, SMALLNESS, SPEED, tell_factor, tell_ratio
 from shootout.tell.report import Command, Line, Table
 from shootout.tell.screen import NAMED, fold, write_lines
-from shootout.tell.skipped import tell_missing
 from shootout.tell.table import SHIPPED
 
 STABLE = 0.995
