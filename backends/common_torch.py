@@ -45,7 +45,7 @@ def architecture(exported: ExportedModel) -> torch.nn.Module:
 
 def exported_program(exported: ExportedModel) -> ExportedProgram:
     """Load the exported model's program and its weights."""
-    from shootout.models.native.programs import read_program
+    from shootout.models.programs import read_program
 
     return read_program(exported.path(Artifact.PT2), exported.path(Artifact.MODULE))
 

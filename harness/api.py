@@ -35,7 +35,7 @@ from shootout.core.clock import Deadline
 from shootout.core.errors import ArmFailed, NothingMeasured, Undecided, UsageError
 from shootout.core.install import install
 from shootout.core.units import counted
-from shootout.models.sources import program
+from shootout.models.sources import own
 from shootout.tell import screen, table
 from shootout.tell.answer import qualify
 from shootout.tell.document import Answer, Document, Ratio, Row
@@ -374,5 +374,5 @@ def _check_options(options: RunOptions) -> RunOptions:
     torch = sys.modules.get("torch")  # a module of the caller's has imported it
     if torch is None or not isinstance(given.get("model"), torch.nn.Module):
         return options
-    given["model"] = program.store(given["model"], given.pop("inputs", None))
+    given["model"] = own.store(given["model"], given.pop("inputs", None))
     return cast("RunOptions", given)

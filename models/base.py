@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ CALIBRATION_ROWS = 256
 """About so many drawn rows give quantizers their ranges, or rows of a user's inputs without labels or a metric."""
 CALIBRATION_BYTES = 64 << 20
 """Drawn calibration sets together stay below this, but are at least as many as input buffers."""
+TRAIN_BATCH, LEARNING_RATE = 32, 2e-3
 WEIGHTS_PARAMETER = "weights"
 """The parameter of a call that says where its weights are; random ones without it."""
 Parameters = Mapping[str, Value]
@@ -237,3 +239,47 @@ def get(name: str) -> Model:
     model = find_model(name)
     assert isinstance(model, Model), f"{name} is a file"
     return model
+
+
+@contextmanager
+def seeded(parameters: Parameters) -> Iterator[None]:
+    """Use one thread and set torch's generator to the model's seed; restore both on exit."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # one order of summation, so the weights are the same on any machine like this one
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(parameters["seed"]))
+            yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def variance_kept(module: Callable[[Parameters], nn.Module], parameters: Parameters) -> nn.Module:
+    """Build the module, frozen, with seeded normal weights of variance 1 / inputs in its Linear layers.
+
+    So outputs are as large as inputs. All else keeps torch's own init, seeded too.
+    """
+    import torch
+
+    with seeded(parameters):
+        model = module(parameters)
+        for layer in model.modules():
+            if isinstance(layer, torch.nn.Linear):
+                torch.nn.init.normal_(layer.weight, std=layer.in_features**-0.5)
+    return model.requires_grad_(False)
+
+
+def fit(model: nn.Module, images: Array, labels: Array, epochs: int) -> nn.Module:
+    """Return the model after so many epochs of Adam, frozen and in eval mode. Call it inside `seeded`."""
+    import torch
+
+    x, y = torch.from_numpy(images), torch.from_numpy(labels)
+    optimizer = torch.optim.Adam(model.train().parameters(), lr=LEARNING_RATE)
+    for _ in range(epochs):
+        for rows in torch.randperm(len(y)).split(TRAIN_BATCH):  # type: ignore[no-untyped-call]
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(x[rows]), y[rows]).backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+    return model.eval().requires_grad_(False)

@@ -1,6 +1,7 @@
-"""Find a user's own factory and its parameters: read from its source, without running any of it.
+"""Find a user's own function and its parameters by reading its source; import and call it where it may be run.
 
-The main process never runs a user's code: it may import torch, be slow, or crash.
+The main process never runs a user's code: it may import torch, be slow, or crash. `find_function` and `call` are for
+processes of their own alone.
 
 If its source changes, a model counts as another one. `FactorySource.digest` hashes the factory's file and the .py files
 of its folder and of those inside, imported or not. What a factory reads there isn't hashed, so an export's key also
@@ -16,16 +17,19 @@ import importlib.util
 import itertools
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 from shootout.core.constants import BATCH
 from shootout.core.contract import Value
-from shootout.core.errors import UsageError, tell_refusal, unknown
+from shootout.core.errors import UsageError, shorten, tell_refusal, unknown
 
 SUFFIX = ".py"
 MOST_FILES = 500
@@ -307,3 +311,71 @@ def read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise UsageError(f"can't read {path}: {tell_refusal(error)}") from error
+
+
+def kind_of(value: Any) -> str:
+    """Describe a value's kind, for messages."""
+    if value is None:
+        return "None"
+    return f"a tuple of {len(value)}" if isinstance(value, tuple) else f"a {type(value).__name__}"
+
+
+def find_function(source: FactorySource) -> Callable[..., Any]:
+    """Import the user's function now.
+
+    Raises:
+        UsageError: its file raises, or has no such function.
+    """
+    root = str(source.root)
+    if root not in sys.path:
+        sys.path.insert(0, root)  # first, as for a script: its own modules, whatever ours or others are called
+    module = call(source, lambda: _import_source(source))
+    function = getattr(module, source.function, None)
+    if function is None:
+        raise unknown(f"function in {source.short.rpartition(':')[0]}", source.function, vars(module))
+    if not callable(function):
+        raise UsageError(
+            f"{source.short} is {kind_of(function)}, not a function: name one that returns the module and its inputs"
+        )
+    found: Callable[..., Any] = function
+    return found
+
+
+def _import_source(source: FactorySource) -> ModuleType:
+    if source.module:
+        return importlib.import_module(source.module)
+    name = source.file.stem
+    if name in sys.modules and getattr(sys.modules[name], "__file__", None) == str(source.file):
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(
+        name if name not in sys.modules else f"{name}_of_the_user", source.file
+    )
+    assert spec is not None, "a .py file has a spec"
+    assert spec.loader is not None, "and a loader"
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # as dataclasses and pickles of its classes expect
+    spec.loader.exec_module(module)
+    return module
+
+
+def call(source: FactorySource, run: Callable[[], Any]) -> Any:
+    """Run user's code; whatever it raises becomes one line, with the place in the user's own source."""
+    try:
+        return run()
+    except UsageError:
+        raise
+    except (Exception, SystemExit) as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+            raise
+        said = f"{type(error).__name__}: {shorten(' '.join(str(error).split())) or 'without a message'}"
+        if isinstance(error, ModuleNotFoundError) and error.name:
+            said = f"{said} (install the package that has {error.name.partition('.')[0]!r} into this environment)"
+        raise UsageError(f"{source.short} raised {said}{_place_of_error(source, error)}") from error
+
+
+def _place_of_error(source: FactorySource, error: BaseException) -> str:
+    """Return the last line of the user's own that the error came through, "" if there is none."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f" ({Path(error.filename).name} line {error.lineno})"
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if source.holds(Path(frame.filename))]
+    return f" ({Path(frames[-1].filename).name} line {frames[-1].lineno})" if frames else ""

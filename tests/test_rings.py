@@ -39,8 +39,8 @@ CONTRACT_OF = {
 }
 """Those that plug-ins of one kind may use besides: what their protocols take or give."""
 LIBRARIES = (
-    *("backends.optional", "quantize", "models.onnx", "models.native", "models.data"),
-    *("models.base", "models.drawing", "models.seeding", "models.source", "models.user_code"),
+    *("backends.optional", "quantize", "models.onnx", "models.native_trees", "models.programs", "models.data"),
+    *("models.base", "models.drawing", "models.source"),
 )
 """The optional part of a backend's contract, and plug-ins' shared code: plug-ins of every kind may use them."""
 CALLED = {

@@ -194,7 +194,7 @@ def _refuse_recompiling(module: torch.nn.Module, run: Any, exported: ExportedMod
     """
     import torch
 
-    from shootout.models.native.programs import find_state
+    from shootout.models.programs import find_state
 
     with torch.inference_mode():
         example = example_of(exported, arm)

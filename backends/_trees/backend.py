@@ -18,7 +18,7 @@ from shootout.backends.common import require_device, trial
 from shootout.backends.optional import Fixture
 from shootout.core.adapter import Built, check_inputs, check_options
 from shootout.core.contract import Arm, Array, Arrays, Artifact, Availability, Capabilities, Device, Executed, Precision
-from shootout.models.native.trees import open_native
+from shootout.models.native_trees import open_native
 
 if TYPE_CHECKING:
     from shootout.core.exported.model import ExportedModel

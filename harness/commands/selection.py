@@ -214,9 +214,6 @@ def _load_study(name: str) -> Study:
     if inside := hfconfig.find_exports(Path(name)):
         told = f"{name!r} is a folder without a {hfconfig.CONFIG}: {hfconfig.tell_exports(inside)}"
         raise UsageError(told, instead=Instead(name, str(inside[0])))
-    if (snapshot := hfconfig.find_snapshot(Path(name))) and (snapshot / hfconfig.CONFIG).is_file():
-        told = f"{name!r} is a folder of Hugging Face's cache, with a snapshot"
-        raise UsageError(told, instead=Instead(name, str(snapshot)))
     near = _find_near_file(name)
     if set(name) & set("./\\"):
         raise UsageError(f"{name!r} is neither a study nor a model:{near} {_FORMS}")

@@ -30,7 +30,7 @@ from shootout.core.host.store import READ_ROWS, cache_folder, mark_used
 from shootout.core.messages import Progress
 from shootout.core.scoring import RowFiles
 from shootout.core.units import counted
-from shootout.models import source, user_code
+from shootout.models import source
 from shootout.models.data import data_files, truth_files
 from shootout.models.data.data_files import ROWS_FACTS
 from shootout.models.source import FactorySource
@@ -190,7 +190,7 @@ def _describe(value: Any) -> str:
     """Say what was given in place of a row."""
     if isinstance(value, np.ndarray):
         return f"an array {value.dtype}{[*value.shape]}"
-    return user_code.kind_of(value)
+    return source.kind_of(value)
 
 
 def _save_truth(folder: Path, truths: list[Any]) -> None:
@@ -220,12 +220,12 @@ def _as_plain(value: Any) -> Any:
 
 def _list_rows(place: FactorySource, load: Callable[[Path], Any], file: Path) -> Iterator[Any]:
     """Yield what the user's function gives for one file, row by row."""
-    given = user_code.call(place, lambda: load(file))
+    given = source.call(place, lambda: load(file))
     if not isinstance(given, Iterator | list):
         yield given
         return
     rows, end = iter(given), object()
-    while (row := user_code.call(place, lambda: next(rows, end))) is not end:
+    while (row := source.call(place, lambda: next(rows, end))) is not end:
         yield row
 
 
@@ -239,7 +239,7 @@ def read_files(reader: str, files: Sequence[Path], root: Path, folder: Path) -> 
         UsageError: the function raises, or gives something else than rows; says the file and the row.
     """
     place, kept = source.find(reader), _Rows()
-    load = user_code.find_function(place)
+    load = source.find_function(place)
     for file in files:
         number = 0
         try:

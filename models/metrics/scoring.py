@@ -29,7 +29,7 @@ from shootout.core.exported.model import REPORT_OUTPUTS, ExportedModel, ReportRo
 from shootout.core.host import child
 from shootout.core.messages import MOST_SCORE, Scores
 from shootout.core.scoring import MetricSpec
-from shootout.models import source, user_code
+from shootout.models import source
 from shootout.models.data import truth_files
 from shootout.models.metrics import find_metric, metrics
 from shootout.models.metrics.metrics import WholeSet
@@ -289,13 +289,13 @@ def _open_metric(spec: MetricSpec, outputs: Arrays, truth: Any, *, has_truth: bo
 def _open_own(metric: str) -> ScoredOutput:
     """Import the user's function."""
     place = source.find(metric)
-    own = user_code.find_function(place)
+    own = source.find_function(place)
     takes_inputs = _count_arguments(own) >= _WITH_INPUTS
     lower, reduce = bool(getattr(own, LOWER, False)), getattr(own, REDUCE, None)
 
     def call(outputs: Arrays, truth: Any, inputs: Arrays) -> Any:
         given = (outputs, truth, inputs) if takes_inputs else (outputs, truth)
-        return user_code.call(place, lambda: own(*given))
+        return source.call(place, lambda: own(*given))
 
     if reduce is None:
         return ScoredOutput(name=place.short, lower_is_better=lower, score=call, is_own=True)
@@ -303,7 +303,7 @@ def _open_own(metric: str) -> ScoredOutput:
         raise UsageError(f"{place.short}.{REDUCE}: expected a function of the statistics, received {reduce!r}")
 
     def reduce_rows(statistics: Array) -> float:
-        value = np.asarray(user_code.call(place, lambda: reduce(statistics)))
+        value = np.asarray(source.call(place, lambda: reduce(statistics)))
         if value.ndim or value.dtype.kind not in "biuf":
             got = f"{value.dtype}{list(value.shape)}"
             raise UsageError(f"{place.short}.{REDUCE} gave {got}: expected one number of all the rows that it gets")

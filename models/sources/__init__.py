@@ -8,7 +8,7 @@ TABLE = {
     "probes": "shootout.models.sources.zoo:Probes",
     "onnx": "shootout.models.sources.onnx_file:OnnxFile",
     "trees": "shootout.models.sources.trees:Trees",
-    "program": "shootout.models.sources.program:Program",
+    "program": "shootout.models.sources.own:Program",
     "transformers": "shootout.models.sources.hfconfig:TransformersConfig",
     "factory": "shootout.models.sources.own:Factory",
 }

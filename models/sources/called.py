@@ -16,9 +16,8 @@ from torch import Tensor, nn
 
 from shootout.core.errors import UsageError
 from shootout.models.base import Called, Parameters
-from shootout.models.native.programs import Wrapped
-from shootout.models.source import FactorySource
-from shootout.models.user_code import call, find_function, kind_of
+from shootout.models.programs import Wrapped
+from shootout.models.source import FactorySource, call, find_function, kind_of
 
 FORM = "expected (torch module, example inputs) or (torch module, example inputs, labels)"
 SEED = 0

@@ -13,33 +13,27 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from shootout.core.constants import BATCH
-from shootout.core.contract import Array, Artifact
+from shootout.core.contract import Array
 from shootout.core.errors import Instead, UsageError, explained, tell_refusal
 from shootout.core.exported.request import Request
-from shootout.models.base import SEED, WEIGHTS_PARAMETER, Called, Choice, IntRange, Model, Parameters
-from shootout.models.seeding import seeded
-from shootout.models.sources.own import OwnModel
+from shootout.models.base import SEED, WEIGHTS_PARAMETER, Called, Choice, IntRange, Model, Parameters, seeded
+from shootout.models.sources.own import OwnModel, describe_own
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
 SAFE = ".safetensors"
 TORCH = (".bin", ".pt", ".pth", ".ckpt")
-INDEX = ".index.json"
-SNAPSHOTS = "snapshots"
-"""The folder of a model's versions in Hugging Face's cache."""
-"""The ending of a file that lists which of several files holds which weight."""
-IN_FOLDER = ("model.safetensors", f"model.safetensors{INDEX}", "pytorch_model.bin", f"pytorch_model.bin{INDEX}")
-"""The names that transformers gives to weight files; the first that exists counts."""
+IN_FOLDER = ("model*.safetensors", "pytorch_model*.bin")
+"""The names of weight files in a folder; the first that exist count."""
 FORM = "it must hold tensors alone, by name, as torch.save(model.state_dict(), 'weights.pt') writes them"
-INSIDE = ("state_dict", "model_state_dict", "model")
-"""The words under which training scripts store the weights among other things."""
 SEEDED = " with seeded weights: fidelity only"
 SUFFIX, CONFIG = ".json", "config.json"
 TOKENS, IMAGE_SIZE = 128, 224
@@ -74,22 +68,16 @@ class TransformersConfig(OwnModel):
         folder = place if place.is_dir() else None
         path = place / CONFIG if folder else place
         config = _read_config(path)
+        named = config.get("architectures")
+        kind = str(named[0] if isinstance(named, list) and named else config["model_type"])
+        own = path.parent.name if path.name == CONFIG else path.stem  # what separates it from others
 
-        def called(parameters: Parameters) -> Called:
-            return _call_config(path, parameters)
-
-        return Model(
+        return describe_own(
+            partial(_call_config, path),
             name=str(path),
-            title=f"{_name_architecture(config)} ({folder.name if folder else _name_place(path)})",
+            title=f"{kind} ({own})",
             description=f"transformers' {config['model_type']}{'' if folder else SEEDED}",
             parameters=_free_parameters(config),
-            parameter_count=lambda _: 0,
-            inputs=lambda _, __: (),
-            forward=None,
-            module=lambda parameters: _call_config(path, parameters, settle=False).module,
-            trained=lambda parameters: called(parameters).module,
-            artifacts=(Artifact.MODULE, Artifact.ONNX, Artifact.PT2),
-            called=called,
             source=lambda: hashlib.sha256(path.read_bytes()).hexdigest(),
             weights=folder,
         )
@@ -97,16 +85,6 @@ class TransformersConfig(OwnModel):
     def hash_weights(self, request: Request) -> dict[str, str]:
         """Return the hash of the weights; see `OwnModel.hash_weights`."""
         return {WEIGHTS_PARAMETER: weights_digest(request.weights)} if request.weights else {}
-
-
-def _name_architecture(config: dict[str, Any]) -> str:
-    named = config.get("architectures")
-    return str(named[0] if isinstance(named, list) and named else config["model_type"])
-
-
-def _name_place(path: Path) -> str:
-    """Return the name that separates a config from others: its own, or its folder's if all have the same."""
-    return path.parent.name if path.name == CONFIG else path.stem
 
 
 def _read_config(path: Path) -> dict[str, Any]:
@@ -134,19 +112,15 @@ def _free_parameters(config: dict[str, Any]) -> dict[str, IntRange | Choice]:
     return found
 
 
-def _call_config(path: Path, parameters: Parameters, *, settle: bool = True) -> Called:
-    """Build the module with its inputs.
-
-    Args:
-        settle: measure the statistics of its batch normalization; not needed where weights are loaded afterwards.
-    """
+def _call_config(path: Path, parameters: Parameters) -> Called:
+    """Build the module with its inputs."""
     os.environ["HF_HUB_OFFLINE"] = "1"  # before the import: nothing is downloaded, whatever the config names
     import transformers
 
     quiet: Any = transformers.logging
     quiet.set_verbosity_error()
     try:
-        return _make_module(path, parameters, settle)
+        return _make_module(path, parameters)
     except UsageError:
         raise
     except Exception as error:
@@ -154,7 +128,7 @@ def _call_config(path: Path, parameters: Parameters, *, settle: bool = True) -> 
         raise UsageError(f"{failed}; write a factory that does (docs/your-own-model.md)") from error
 
 
-def _make_module(path: Path, parameters: Parameters, settle: bool) -> Called:
+def _make_module(path: Path, parameters: Parameters) -> Called:
     import torch
     import transformers
 
@@ -179,8 +153,7 @@ def _make_module(path: Path, parameters: Parameters, settle: bool) -> Called:
 
     if not given:
         module.float()
-        if settle:
-            _settle_norms(module, config, parameters, path.name)
+        _settle_norms(module, config, parameters, path.name)
     example = {name: torch.from_numpy(array) for name, array in draw(1, EXAMPLE_SEED)[0].items()}
     found = checked(path.name, module, example)
     return dataclasses.replace(found, batch=batch, draw=draw, notes=(*notes, *found.notes))
@@ -192,19 +165,16 @@ def _load_weights(path: Path, kind: Any, config: Any, place: Path) -> tuple[Any,
     Raises:
         UsageError: some of its weights aren't there, or have another shape; names them.
     """
-    stored = read_weights(place)
     module, found = kind.from_pretrained(
-        None, config=config, state_dict=stored, output_loading_info=True, ignore_mismatched_sizes=True
+        None, config=config, state_dict=read_weights(place), output_loading_info=True, ignore_mismatched_sizes=True
     )
-    wanted = {name: list(tensor.shape) for name, tensor in module.state_dict().items()}
-    odd = {str(one[0]): one for one in found["mismatched_keys"]}
-    told = [f"{name} is {list(one[1])} instead of {wanted.get(name, list(one[2]))}" for name, one in odd.items()]
-    if lost := sorted(set(found["missing_keys"]) - odd.keys()):
-        told.append(f"there is no {list_names(lost)}")
+    odd = {str(one[0]): list(one[1]) for one in found["mismatched_keys"]}
+    lost = sorted(set(found["missing_keys"]) - odd.keys())
+    told = [*(f"{name} is {shape}" for name, shape in odd.items()), *(f"there is no {name}" for name in lost)]
     if told:
-        raise UsageError(f"the weights in {place.name} don't fit {path.name} ({kind.__name__}): {'; '.join(told[:4])}")
+        raise UsageError(f"the weights in {place.name} don't fit {path.name} ({kind.__name__}): {'; '.join(told[:6])}")
     unused = sorted(found["unexpected_keys"])
-    more = (f"of {place.name}'s weights the model has no {list_names(unused)}",) if unused else ()
+    more = (f"of {place.name}'s weights the model has no {', '.join(unused[:6])}",) if unused else ()
     return module, (f"with the weights in {place.name}", *more)
 
 
@@ -259,44 +229,29 @@ def _settle_norms(module: nn.Module, config: Any, parameters: Parameters, name: 
 
 
 def weight_files(path: Path) -> list[Path]:
-    """Return the files that hold the weights: of a folder, an index or a file alone.
+    """Return the files that hold the weights: of a folder, or a file alone.
 
     Raises:
-        UsageError: there are none, or an index names some outside its folder.
+        UsageError: there are none.
     """
     if path.is_dir():
-        found = next((path / name for name in IN_FOLDER if (path / name).is_file()), None)
-        if found is None:
-            told = f"no weights in {path}: expected {IN_FOLDER[0]} or {IN_FOLDER[2]}"
-            if exports := find_exports(path):
-                raise UsageError(f"{told}; {tell_exports(exports)}", instead=Instead(str(path), str(exports[0])))
-            raise UsageError(told)
-        return weight_files(found)
-    if path.name.endswith(INDEX):
-        return _list_shards(path)
-    return [_one_file(path)]
+        if found := next(filter(None, (sorted(path.glob(pattern)) for pattern in IN_FOLDER)), None):
+            return found
+        told = f"no weights in {path}: expected {' or '.join(IN_FOLDER)}"
+        if exports := find_exports(path):
+            raise UsageError(f"{told}; {tell_exports(exports)}", instead=Instead(str(path), str(exports[0])))
+        raise UsageError(told)
+    if path.suffix not in (SAFE, *TORCH):
+        raise UsageError(f"{path.name} is not a file of weights: expected {', '.join((SAFE, *TORCH))}, or a folder")
+    if not path.is_file():
+        raise UsageError(f"can't read {path}: there is no such file")
+    return [path]
 
 
 def find_exports(folder: Path) -> list[Path]:
-    """Return the ONNX files in a folder as Hugging Face has them: beside the config, or in `onnx`.
-
-    Args:
-        folder: may be the root of a model in Hugging Face's cache, whose current snapshot counts.
-    """
-    folder = find_snapshot(folder) or folder
+    """Return the ONNX files in a folder as Hugging Face has them: beside the config, or in `onnx`."""
     found = [file for place in (folder / "onnx", folder) for file in sorted(place.glob("*.onnx"))]
     return sorted(found, key=lambda file: file.name != "model.onnx")
-
-
-def find_snapshot(folder: Path) -> Path | None:
-    """Return the current snapshot of a model in Hugging Face's cache, by the model's root; None if it is none."""
-    root = folder.parent if folder.name == SNAPSHOTS else folder
-    found = sorted(one for one in (root / SNAPSHOTS).glob("*") if one.is_dir())
-    try:
-        current = (root / "refs" / "main").read_text("utf-8").strip()
-    except (OSError, UnicodeDecodeError):
-        current = ""
-    return next((one for one in found if one.name == current), found[-1] if found else None)
 
 
 def tell_exports(files: Sequence[Path]) -> str:
@@ -332,33 +287,6 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     return found
 
 
-def list_names(names: Mapping[str, Any] | list[str], most: int = 6) -> str:
-    """List some names of weights, and how many more there are."""
-    names = sorted(names)
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
-
-
-def _list_shards(index: Path) -> list[Path]:
-    try:
-        names = sorted(set(json.loads(index.read_bytes())["weight_map"].values()))
-        if any(name in ("", "..") or Path(name).name != name for name in names):
-            raise UsageError(f"{index.name} names files outside its folder, which are refused: copy them beside it")
-    except OSError as error:
-        raise UsageError(f"can't read {index}: {tell_refusal(error)}") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UsageError(f"{index.name} is not an index of weights: it has no weight_map of file names") from error
-    return [_one_file(index.parent / name) for name in names]  # a folder or an index again might come back here
-
-
-def _one_file(path: Path) -> Path:
-    """Return the file itself, if it can hold weights."""
-    if path.suffix not in (SAFE, *TORCH):
-        raise UsageError(f"{path.name} is not a file of weights: expected {', '.join((SAFE, *TORCH))}, or a folder")
-    if not path.is_file():
-        raise UsageError(f"can't read {path}: there is no such file")
-    return path
-
-
 def _read_tensors(file: Path) -> dict[str, Tensor]:
     import torch
 
@@ -372,7 +300,6 @@ def _read_tensors(file: Path) -> dict[str, Tensor]:
         raise UsageError(f"{file.name} isn't read: {FORM} ({explained(error)})") from error
     if not isinstance(stored, Mapping):
         raise UsageError(f"{file.name} holds a {type(stored).__name__}: {FORM}")
-    held: Mapping[Any, Any] = next((stored[word] for word in INSIDE if isinstance(stored.get(word), Mapping)), stored)
-    if odd := [str(name) for name, one in held.items() if not isinstance(one, torch.Tensor)]:
-        raise UsageError(f"{file.name} also holds {list_names(odd)}: {FORM}")
-    return {str(name): tensor for name, tensor in held.items()}
+    if odd := [str(name) for name, one in stored.items() if not isinstance(one, torch.Tensor)]:
+        raise UsageError(f"{file.name} also holds {', '.join(odd[:6])}: {FORM}")
+    return {str(name): tensor for name, tensor in stored.items()}

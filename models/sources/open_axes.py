@@ -207,7 +207,7 @@ def _agrees(program: Path, module: nn.Module, example: Arrays) -> bool:
 @functools.lru_cache(maxsize=1)
 def _open_program(path: Path) -> Any:
     """Load a program that all sizes in this process share."""
-    from shootout.models.native.programs import read_program
+    from shootout.models.programs import read_program
 
     return read_program(path, path.with_name(WEIGHTS)).module(check_guards=False)
 

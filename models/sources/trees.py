@@ -43,7 +43,7 @@ from shootout.models.onnx import CLASSICAL_DOMAIN, ONNX_SUFFIX
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-    from shootout.models.native.trees import NativeModel
+    from shootout.models.native_trees import NativeModel
 
 KINDS = {
     ".joblib": Artifact.SKLEARN,
@@ -204,7 +204,7 @@ def write_converted(artifact: Artifact, path: Path, folder: Path) -> None:
     """Convert a file into a folder: the ONNX file, the library's own, and the facts of both."""
     import onnx
 
-    from shootout.models.native.trees import open_native
+    from shootout.models.native_trees import open_native
 
     artifact = _write_native(artifact, path, folder)
     native = open_native(artifact, folder / FILES[artifact], 1, path.name)

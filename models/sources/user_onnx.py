@@ -480,7 +480,7 @@ def _call_each(call: CallOne, sets: Sequence[Arrays]) -> list[dict[str, Array]]:
 
 def _open_native(native: ConvertedFile, folder: Path, given: str, wanted: str) -> CallOne:
     """Put the library's own file into the folder, and return what runs it on one input set."""
-    from shootout.models.native.trees import open_native
+    from shootout.models.native_trees import open_native
 
     own = folder / FILES[native.artifact]
     shutil.copyfile(native.file, own)

@@ -7,15 +7,13 @@ code runs here.
 
 from __future__ import annotations
 
-import random
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from shootout.core.constants import BATCH
 from shootout.core.contract import Array, Arrays, Artifact, TensorSpec
@@ -25,11 +23,10 @@ from shootout.core.exported.model import ExportedModel
 from shootout.core.exported.request import Request
 from shootout.models.base import CALIBRATION_ROWS, WEIGHTS_PARAMETER, Called, get, set_count
 from shootout.models.data import data_files
-from shootout.models.native.programs import find_state
 from shootout.models.onnx.effort import Effort
+from shootout.models.programs import find_state
 from shootout.models.sources import input_sets, open_axes, torch_files
 from shootout.models.sources.assembly import (
-    ROUNDING,
     assemble,
     begin,
     is_like,
@@ -73,10 +70,9 @@ def take(request: Request, effort: Effort) -> ExportedModel:
         run = partial(torch_error_bounds.outputs, called.module, by_rows=False, names=called.outputs, stream=stream)
         calibration = data_files.fill_states(stream, calibration, list(run(calibration)))
     sets, fault = input_sets.choose_calibration(request.calibration_npz, specs, calibration)
-    by_rows = _is_by_rows(called, buffers, ran)
     scored = data.split.report_calls if data.split and request.scored == "outputs" else 0
     reference_outputs, bounds_by_mark, flips, unseen = torch_files.reference_and_error_bounds(
-        called.module, buffers, sets, by_rows=by_rows, names=called.outputs, effort=effort, stream=stream, scored=scored
+        called.module, buffers, sets, by_rows=False, names=called.outputs, effort=effort, stream=stream, scored=scored
     )
     buffers = buffers[: len(reference_outputs)]
     calibrating = 0 if request.calibration_npz or fault or data.split else len(sets)
@@ -147,26 +143,6 @@ def _input_specs(request: Request, called: Called) -> tuple[tuple[TensorSpec, ..
         TensorSpec(name=name, shape=shape, dtype=called.inputs[name].dtype.name) for name, shape in shapes.items()
     )
     return specs, batch
-
-
-def _is_by_rows(called: Called, buffers: Sequence[Arrays], apart: Sequence[Arrays]) -> bool:
-    """Return whether buffers can run as one batch, as `torch_error_bounds` does with all of them; only for a single
-    output.
-
-    Args:
-        apart: the outputs for each buffer by itself.
-    """
-    if called.outputs != ("y",) or len(buffers) < 2:
-        return False
-    try:
-        together = [one["y"] for one in torch_error_bounds.outputs(called.module, buffers, by_rows=True)]
-    except Exception:
-        return False
-    scale = max(float(np.abs(one["y"]).max(initial=0.0, where=np.isfinite(one["y"]))) for one in apart)
-    return all(
-        got.shape == one["y"].shape and np.allclose(got, one["y"], rtol=0, atol=ROUNDING * scale, equal_nan=True)
-        for got, one in zip(together, apart, strict=True)
-    )
 
 
 def _output_specs(called: Called, reference_outputs: Sequence[Arrays]) -> tuple[TensorSpec, ...]:
@@ -246,7 +222,7 @@ def _usable_buffers(
     run = partial(torch_error_bounds.run, called.module, buffers[0], names=called.outputs)
     first, again = run(), run()
     if not _is_same(first, again):
-        raise ModelError(f"{request.short} {_explain_difference(called, buffers)}")
+        raise _tell_difference(request.short, called, buffers[-1])
     ours = data.drawn and not called.draw
     try:
         found = list(
@@ -257,7 +233,7 @@ def _usable_buffers(
             return buffers[:1], [first]
         raise UsageError(f"{request.short} can't run on these inputs: {explained(error)}") from error
     if not _is_same(first, run()):  # of a state that goes by the inputs before
-        raise ModelError(f"{request.short} {_explain_difference(called, buffers)}")
+        raise _tell_difference(request.short, called, buffers[-1])
     valid = all(is_like(one, first) for one in found)
     return (buffers, found) if valid or not ours else (buffers[:1], [first])
 
@@ -266,22 +242,11 @@ def _is_same(one: Arrays, other: Arrays) -> bool:
     return all(np.array_equal(one[name], other[name], equal_nan=True) for name in one)
 
 
-def _explain_difference(called: Called, buffers: Sequence[Arrays]) -> str:
-    """Say why calls on the same inputs differ: forward draws random numbers, or keeps something from call to call."""
-    told = "gives different outputs for the same inputs, so it can't be compared"
-    run, run_last = (
-        partial(torch_error_bounds.run, called.module, buffers[at], names=called.outputs) for at in (0, -1)
+def _tell_difference(name: str, called: Called, inputs: Arrays) -> ModelError:
+    """Say that calls on the same inputs differ, and what a call changes in the module."""
+    state = find_state(called.module, lambda: torch_error_bounds.run(called.module, inputs, names=called.outputs))
+    why = f"forward changes {state}" if state else "forward draws random numbers or keeps something from call to call"
+    return ModelError(
+        f"{name} gives different outputs for the same inputs, so it can't be compared: {why}; take that as an input "
+        "and return its next value"
     )
-    if not _is_same(run(), run()) and _is_same(_run_seeded(run), _run_seeded(run)):
-        fix = "take them as an input, or call torch.manual_seed in forward"
-        return f"{told}: forward draws random numbers. To fix it, {fix}"
-    state = find_state(called.module, run_last) or "a counter or state outside of the module"
-    fix = "set it anew in each call, or take it as an input and return its next value"
-    return f"{told}: they follow what forward changes with each call, {state}. To fix it, {fix}"
-
-
-def _run_seeded(run: Callable[[], Arrays]) -> Arrays:
-    random.seed(INPUT_SEED)
-    np.random.seed(INPUT_SEED)
-    torch.manual_seed(INPUT_SEED)
-    return run()

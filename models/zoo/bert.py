@@ -15,8 +15,7 @@ import numpy as np
 from shootout.core.contract import Array, Artifact, TensorSpec
 from shootout.core.errors import UsageError
 from shootout.core.exported.calls import buffer_count
-from shootout.models.base import CALIBRATION_ROWS, SEED, IntRange, Model, Parameters, set_count
-from shootout.models.seeding import seeded
+from shootout.models.base import CALIBRATION_ROWS, SEED, IntRange, Model, Parameters, seeded, set_count
 
 if TYPE_CHECKING:
     import torch

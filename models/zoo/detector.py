@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 
 from shootout.core.contract import Artifact, TensorSpec
 from shootout.core.errors import UsageError
-from shootout.models.base import SEED, Choice, IntRange, Model, Parameters
-from shootout.models.seeding import seeded
+from shootout.models.base import SEED, Choice, IntRange, Model, Parameters, seeded
 from shootout.models.zoo import vision
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ import numpy as np
 
 from shootout.core.contract import Array, Arrays, Artifact, TensorSpec
 from shootout.core.exported.calls import buffer_count
-from shootout.models.base import SEED, Call, IntRange, LabeledTask, Model, Parameters
-from shootout.models.seeding import fit, seeded
+from shootout.models.base import SEED, Call, IntRange, LabeledTask, Model, Parameters, fit, seeded
 from shootout.models.zoo import vision
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from shootout.core.contract import Array, Arrays
-from shootout.models.base import SEED, Call, Choice, IntRange, Model, Parameters
-from shootout.models.seeding import variance_kept
+from shootout.models.base import SEED, Call, Choice, IntRange, Model, Parameters, variance_kept
 from shootout.models.zoo.operations import vectors
 
 if TYPE_CHECKING:

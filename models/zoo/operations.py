@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from shootout.core.contract import Array, Arrays, Artifact, TensorSpec
 from shootout.core.errors import UsageError
-from shootout.models.base import SEED, Call, Choice, IntRange, Model, Parameters
-from shootout.models.seeding import variance_kept
+from shootout.models.base import SEED, Call, Choice, IntRange, Model, Parameters, variance_kept
 
 if TYPE_CHECKING:
     import torch

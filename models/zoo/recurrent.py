@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from shootout.core.contract import Array, Arrays, TensorSpec
-from shootout.models.base import SEED, Call, Choice, IntRange, Model, Parameters
-from shootout.models.seeding import seeded
+from shootout.models.base import SEED, Call, Choice, IntRange, Model, Parameters, seeded
 
 if TYPE_CHECKING:
     import torch

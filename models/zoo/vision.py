@@ -17,8 +17,7 @@ import numpy as np
 
 from shootout.core.contract import Array, Artifact, TensorSpec
 from shootout.core.exported.calls import buffer_count
-from shootout.models.base import SEED, Choice, IntRange, Model, Parameters, set_count
-from shootout.models.seeding import seeded
+from shootout.models.base import SEED, Choice, IntRange, Model, Parameters, seeded, set_count
 
 if TYPE_CHECKING:
     import torch

@@ -44,7 +44,7 @@ def test_scikit_learn_has_its_own_number_of_jobs(tmp_path: Path):
     from sklearn import ensemble
 
     from shootout.core.contract import Artifact
-    from shootout.models.native.trees import open_native
+    from shootout.models.native_trees import open_native
 
     fitted: Any = ensemble.RandomForestClassifier(2, n_jobs=7).fit(np.eye(4), [0, 1, 0, 1])
     joblib.dump(fitted, tmp_path / "forest.joblib")

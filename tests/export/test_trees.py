@@ -25,7 +25,7 @@ from shootout.core.host import environment
 from shootout.core.host.store import cache_folder
 from shootout.core.study import feasibility
 from shootout.core.study.plan import make_plan
-from shootout.models.native.trees import _with_names, open_native
+from shootout.models.native_trees import _with_names, open_native
 from shootout.models.onnx import onnx_files
 from shootout.models.onnx.effort import Effort
 from shootout.models.sources import onnx_inputs, trees

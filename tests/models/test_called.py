@@ -12,7 +12,7 @@ from torch import nn
 
 from shootout.core.errors import UsageError
 from shootout.models import source
-from shootout.models.native.programs import find_state
+from shootout.models.programs import find_state
 from shootout.models.sources.called import Flat
 
 OUTPUTS = f"""{HEAD}
@@ -71,26 +71,6 @@ def test_what_running_shows_is_one_line(tmp_path: Path, body: str, says: str):
         run(path)
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.usefixtures("apart")
-@pytest.mark.parametrize(
-    ("module", "package"),
-    [
-        ("PIL.Image", "pillow"),
-        ("cv2", "opencv-python-headless"),
-        ("sklearn.metrics", "scikit-learn"),
-        ("yaml", "pyyaml"),
-        ("skimage", "scikit-image"),
-        ("torchvision", "torchvision"),
-    ],
-)
-def test_a_missing_library_is_named_as_its_package(tmp_path: Path, module: str, package: str):
-    error = f"ModuleNotFoundError({f'No module named {module!r}'!r}, name={module!r})"
-    path = write(tmp_path / "bad.py", f"{HEAD}def make():\n    raise {error}\n")
-    with pytest.raises(UsageError) as caught:
-        run(path)
-    assert f"(install it into this environment: python -m pip install {package})" in str(caught.value)
 
 
 @pytest.mark.usefixtures("apart")

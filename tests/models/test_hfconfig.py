@@ -123,24 +123,6 @@ def test_a_folder_with_an_onnx_file_alone_says_how_that_is_run(tmp_path: Path):
         hfconfig.weight_files(tmp_path)
 
 
-def test_the_root_of_a_model_in_the_cache_of_hugging_face_leads_to_its_snapshot(tmp_path: Path):
-    root = tmp_path / "models--me--net"
-    for version in ("aaa", "bbb", "ccc"):
-        (root / "snapshots" / version / "onnx").mkdir(parents=True)
-        (root / "snapshots" / version / "onnx" / "model.onnx").write_bytes(b"")
-    (root / "refs").mkdir()
-    (root / "refs" / "main").write_text("bbb\n")
-    found = root / "snapshots" / "bbb"
-    for place in (root, root / "snapshots"):
-        with pytest.raises(UsageError, match=f"it has model.onnx: shootout run {found}/onnx/model.onnx$"):
-            choose(str(place), {})
-    (found / "onnx" / "model.onnx").unlink()
-    write(found, {"model_type": "bert"})
-    with pytest.raises(UsageError, match=f"with a snapshot: shootout run {found}$"):
-        choose(str(root), {})
-    assert hfconfig.find_snapshot(tmp_path) is None
-
-
 def test_the_command_to_run_a_file_inside_a_folder_keeps_the_options(tmp_path: Path):
     (tmp_path / "net" / "onnx").mkdir(parents=True)
     (tmp_path / "net" / "onnx" / "model.onnx").write_bytes(b"")

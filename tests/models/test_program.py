@@ -14,7 +14,7 @@ from torch import nn
 
 from shootout import api, models
 from shootout.core.errors import UsageError
-from shootout.models.sources import program, torch_files
+from shootout.models.sources import own, torch_files
 
 
 class Net(nn.Module):
@@ -47,47 +47,47 @@ def example() -> tuple[torch.Tensor, torch.Tensor]:
 
 def test_a_module_is_kept_once_and_comes_back_the_same():
     net, inputs = Net().double(), example()
-    name = program.store(net, inputs)
+    name = own.store(net, inputs)
     assert Path(name).name == "Net.pt2"
     assert (net.training, net.first.weight.dtype) == (True, torch.float64), "the caller's own stays as it is"
     os.utime(Path(name).parent, (1, 1))
-    assert program.store(net, {"x": inputs[0], "scale": inputs[1]}) == name
+    assert own.store(net, {"x": inputs[0], "scale": inputs[1]}) == name
     assert Path(name).parent.stat().st_mtime > 1, "it is used, and others go first where the cache is full"
     found = models.get(name)
     assert found.title == "Net"
     assert found.called
     kept = found.called({})
     assert (list(kept.inputs), kept.outputs, kept.batch) == (["x", "scale"], ("y", "z"), None)
-    assert program.KEPT in kept.notes
+    assert own.KEPT in kept.notes
     assert any("train mode" in note for note in kept.notes)
     y, z = kept.module.eval()(*map(torch.from_numpy, kept.inputs.values()))
     right = net.float().eval()(*inputs)
     torch.testing.assert_close((y, z), (right["y"], right["z"]))
     with torch.no_grad():
         net.first.weight += 1
-    assert program.store(net, inputs) != name
+    assert own.store(net, inputs) != name
 
 
 def test_modules_that_differ_in_name_alone_are_both_kept():
     class Twin(Plus):
         pass
 
-    names = [program.store(kind(), torch.ones(2)) for kind in (Plus, Twin)]
+    names = [own.store(kind(), torch.ones(2)) for kind in (Plus, Twin)]
     assert [models.get(name).title for name in names] == ["Plus", "Twin"]
 
 
 def test_what_cannot_be_kept_says_why_and_what_to_do():
     with pytest.raises(UsageError, match="give example inputs too"):
-        program.store(Net(), None)
+        own.store(Net(), None)
     with pytest.raises(UsageError, match=r"torch.export can't take Counting.*write a factory"):
-        program.store(Counting(), torch.ones(2))
+        own.store(Counting(), torch.ones(2))
 
 
 def test_a_program_from_elsewhere_or_a_changed_one_is_not_opened(tmp_path: Path):
     (tmp_path / "m.pt2").write_bytes(b"")
     with pytest.raises(UsageError, match=r"m\.pt2 isn't opened, it may run code"):
         models.get(str(tmp_path / "m.pt2"))
-    name = program.store(Net(), example())
+    name = own.store(Net(), example())
     Path(name).write_bytes(Path(name).read_bytes() + b" ")
     with pytest.raises(UsageError, match="was changed after it was kept"):
         models.get(name).called({})  # type: ignore[misc]
@@ -98,9 +98,9 @@ def test_python_takes_a_module_with_its_example_inputs(tmp_path: Path):
     assert [group["name"] for group in api.plan(**asked)["groups"]] == ["Net, batch 2"]
     assert asked["inputs"] is not None
     (kept,) = (tmp_path / "cache").rglob("Net.pt2")
-    facts = json.loads((kept.parent / program.FACTS).read_text())
+    facts = json.loads((kept.parent / own.FACTS).read_text())
     assert set(facts["files"]) == {"Net.pt2", "inputs.npz"}
-    assert np.load(kept.parent / program.INPUTS)["x"].shape == (2, 3)
+    assert np.load(kept.parent / own.INPUTS)["x"].shape == (2, 3)
 
 
 class Stating(nn.Module):
@@ -116,7 +116,7 @@ class Stating(nn.Module):
 
 def test_the_reference_outputs_of_a_program_that_states_float32_are_float64_throughout():
     net, x = Stating(), torch.linspace(-1, 1, 6).reshape(2, 3)
-    found = models.get(program.store(net, x))
+    found = models.get(own.store(net, x))
     assert found.called
     kept = found.called({})
     assert "float32" in kept.module.code  # type: ignore[operator] # a graph's module has its code as text

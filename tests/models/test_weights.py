@@ -37,31 +37,21 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "vit"
 
 
-def test_a_folder_has_them_in_one_file_or_in_several_that_an_index_names(tmp_path: Path):
-    with pytest.raises(UsageError, match=r"expected model\.safetensors or pytorch_model\.bin"):
+def test_a_folder_has_them_in_one_file_or_in_several(tmp_path: Path):
+    with pytest.raises(UsageError, match=r"expected model\*\.safetensors or pytorch_model\*\.bin"):
         hfconfig.weight_files(tmp_path)
-    index = tmp_path / "pytorch_model.bin.index.json"
-    index.write_text(json.dumps({"weight_map": {"a": "p-1.bin", "b": "p-2.bin", "c": "p-1.bin"}}))
-    for name in ("p-1.bin", "p-2.bin"):
+    names = ("pytorch_model-1.bin", "pytorch_model-2.bin")
+    for name in names:
         (tmp_path / name).write_bytes(name.encode())
-    assert [path.name for path in hfconfig.weight_files(tmp_path)] == ["p-1.bin", "p-2.bin"]
+    assert tuple(path.name for path in hfconfig.weight_files(tmp_path)) == names
     before = hfconfig.weights_digest(tmp_path)
-    (tmp_path / "p-2.bin").write_bytes(b"other")
+    (tmp_path / names[1]).write_bytes(b"other")
     assert hfconfig.weights_digest(tmp_path) != before
     (tmp_path / "model.safetensors").write_bytes(b"")
     assert [path.name for path in hfconfig.weight_files(tmp_path)] == ["model.safetensors"]
-    (tmp_path / "loop.bin").symlink_to(tmp_path)
-    refused = {
-        **dict.fromkeys(("", ".", "..", "../p.bin"), "outside its folder"),
-        index.name: "not a file of weights",
-        "loop.bin": "no such file",
-        1: "not an index of weights",
-    }
-    texts = {json.dumps({"weight_map": {"a": name}}): says for name, says in refused.items()}
-    for text, says in (texts | {"[]": "not an index of weights"}).items():
-        index.write_text(text)
+    for name, says in {"index.json": "not a file of weights", "none.bin": "no such file"}.items():
         with pytest.raises(UsageError, match=says):
-            hfconfig.weight_files(index)
+            hfconfig.weight_files(tmp_path / name)
 
 
 def test_a_folder_is_a_model_and_its_weights_are_part_of_what_it_is(folder: Path):
@@ -103,9 +93,7 @@ def test_what_does_not_fit_is_named_and_what_is_left_over_is_noted(tmp_path: Pat
     assert "the model has no head.extra" in hfconfig._load_weights(config, Kind, None, place)[1][1]
     monkeypatch.setitem(Kind.info, "missing_keys", ("bias", "w"))
     monkeypatch.setitem(Kind.info, "mismatched_keys", (("w", (3,), (3, 8)),))
-    with pytest.raises(
-        UsageError, match=r"don't fit config\.json \(Kind\): w is \[3\] instead of \[3, 8\]; there is no bias"
-    ):
+    with pytest.raises(UsageError, match=r"don't fit config\.json \(Kind\): w is \[3\]; there is no bias"):
         hfconfig._load_weights(config, Kind, None, place)
 
 
@@ -117,14 +105,14 @@ def test_they_are_loaded_by_name_and_what_does_not_fit_is_named(folder: Path):
     assert model.called
     seeded = model.called({**asked, "seed": 5})
     state = {name.removeprefix("module."): tensor for name, tensor in seeded.module.state_dict().items()}
-    torch.save({"model": state, "epoch": 3}, folder / "pytorch_model.bin")
+    torch.save(state, folder / "pytorch_model.bin")
     found = model.called({**asked, "weights": str(folder)})
     assert found.notes == ("with the weights in vit",)
     for one, other in zip(seeded.module.state_dict().values(), found.module.state_dict().values(), strict=True):
         assert torch.equal(one, other)
     bias = state.pop("classifier.bias")
     torch.save({**state, "classifier.weight": bias, "head.extra": bias}, folder / "other.pt")
-    says = r"don't fit config\.json \(ViTForImageClassification\): classifier\.weight is \[3\] instead of \[3, 8\]"
+    says = r"don't fit config\.json \(ViTForImageClassification\): classifier\.weight is \[3\]"
     with pytest.raises(UsageError, match=rf"{says}; there is no classifier\.bias"):
         model.called({**asked, "weights": str(folder / "other.pt")})
     torch.save({**state, "classifier.bias": bias, "head.extra": bias}, folder / "more.pt")

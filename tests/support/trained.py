@@ -12,8 +12,7 @@ from typing import Any
 
 import torch
 
-from shootout.models.base import Parameters
-from shootout.models.seeding import seeded
+from shootout.models.base import Parameters, seeded
 from shootout.models.zoo import digits
 
 

@@ -15,7 +15,7 @@ from torch import nn
 from shootout.backends._jax import program as jax_program
 from shootout.core.contract import Artifact, Target, TensorSpec
 from shootout.core.exported.model import FILES, WEIGHTS
-from shootout.models.sources import program
+from shootout.models.sources import own
 from shootout.testing.cases import warm_of
 from shootout.testing.fresh import run_fresh
 
@@ -124,7 +124,7 @@ def test_the_layers_of_a_kept_module_give_what_they_give_in_float64(tmp_path: Pa
     net = Layers().eval()
     net.batch.running_mean = torch.linspace(-1, 1, 4)
     image, ids = torch.randn(2, 3, 5, 5), torch.tensor([[1, 0, 8], [3, 3, 2]])
-    name = program.store(net, (image, ids))
+    name = own.store(net, (image, ids))
     got = run_fresh(run_in_jax, name, tmp_path, warm=warm_of(Target(backend="jax-jit", mode="torchax")))
     with torch.no_grad():
         wanted = net.double()(image.double(), ids)
