@@ -433,13 +433,12 @@ def ceilings(
         typer.Option(help="Threads, or `all`. Default: CPUs - 1.", metavar="N", rich_help_panel=HelpGroup.TARGETS),
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Measure again.")] = False,
-    max_time: MaxTime = None,
     as_json: Json = False,
 ) -> None:
     """Show this machine's peak rate by precision and bandwidth by memory level; measured once, in a minute or more."""
     from shootout.commands.doctor import ceilings
 
-    raise typer.Exit(ceilings(threads=threads, fresh=fresh, as_json=as_json, max_time_s=max_time))
+    raise typer.Exit(ceilings(threads=threads, fresh=fresh, as_json=as_json))
 
 
 @app.command(cls=GroupedCommand, rich_help_panel=MACHINE)

@@ -21,7 +21,6 @@ from shootout.commands.machine_lock import machine_lock, machine_lock_holder
 from shootout.commands.output import print_answer, show_progress
 from shootout.commands.passed_on import pass_on
 from shootout.core import backends
-from shootout.core.clock import Deadline
 from shootout.core.constants import FOREIGN_SHARE, SM_CLOCK_SHARE, STEAL_SHARE
 from shootout.core.contract import Availability, Device, NotRun, NotRunKind, Precision
 from shootout.core.errors import Unavailable, UsageError, one_line, shorten, tell_refusal
@@ -139,19 +138,14 @@ def doctor(gpu: int | None = None, env: Sequence[str] = (), *, as_json: bool) ->
     return print_answer(render(report), as_data(report), as_json=as_json)
 
 
-def ceilings(*, threads: str | None, fresh: bool, as_json: bool, max_time_s: float | None = None) -> int:
-    """Print what is remembered, or measure it now; return the exit code.
-
-    Args:
-        max_time_s: stop measuring after so long; None: measure all.
-    """
+def ceilings(*, threads: str | None, fresh: bool, as_json: bool) -> int:
+    """Print what is remembered, or measure it now; return the exit code."""
     placement = place("all" if threads == "all" else None if threads is None else read_whole("--threads", threads))
     facts = machines.facts()
     found = None if fresh else read_ceilings(facts).get(placement.threads)  # else another run is waited for
     if found is None:
         with show_progress() as progress, machine_lock("shootout ceilings", progress.wait):
-            limit = Deadline(max_time_s)
-            found = obtain_ceilings(placement, facts, progress.say, fresh=fresh, limit=limit)
+            found = obtain_ceilings(placement, facts, progress.say, fresh=fresh)
     return print_answer(render_ceilings(found), found.model_dump(mode="json"), as_json=as_json)
 
 

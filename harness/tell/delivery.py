@@ -18,8 +18,6 @@ from shootout.core.exported.request import error_from_json, error_to_json
 from shootout.core.host.store import cache_folder
 from shootout.core.host.untrusted import read_inside
 
-SENT_EXPORTS = "sent-exports.json"
-"""The file in the current folder with keys of exported models that were sent for the conformance suite, by request."""
 FLEET = "fleet"
 """The folder below the cache's that holds what was sent."""
 Contents = Mapping[str, Path | bytes]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import json
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import cast
@@ -15,12 +14,11 @@ from typing import cast
 from shootout.backends.optional import Fixture
 from shootout.core import backends
 from shootout.core.contract import SCALED, Arm, Artifact, Availability, Capabilities, Device, NotRun, Precision, Target
-from shootout.core.errors import ModelError, ShootoutError, SkippedArm
-from shootout.core.exported.client import lookup, obtain_all
+from shootout.core.errors import ShootoutError, SkippedArm
+from shootout.core.exported.client import obtain_all
 from shootout.core.exported.model import ExportedModel
 from shootout.core.exported.request import Request, find_source
 from shootout.core.host.devices import accelerator
-from shootout.tell.delivery import SENT_EXPORTS
 
 OURS = "shootout.testing.checks"
 """A fresh process may hold at least the checks with all that they import: NumPy and no other library."""
@@ -126,28 +124,13 @@ def case_of(target: Target) -> ConformanceCase:
     )
 
 
-def export_for(targets: Iterable[Target]) -> list[tuple[Request, ExportedModel | ShootoutError]]:
+def export_for(targets: Iterable[Target]) -> None:
     """Export what the cases of all these targets need in one process; `case_of` reports what failed."""
     requests: list[Request] = []
     for target in targets:
         with suppress(ShootoutError):  # one that lacks a converter, say, costs the others nothing
             requests += _find_needs(target)[1]
-    return list(zip(requests, _obtain(requests), strict=True))
-
-
-def name_request(request: Request) -> str:
-    """Name a request by all that is in it."""
-    return json.dumps(asdict(request), default=str, sort_keys=True)
-
-
-def _obtain(requests: Sequence[Request]) -> list[ExportedModel | ShootoutError]:
-    """Export what is asked for, or open what was sent in its place (see `SENT_EXPORTS`)."""
-    sent = Path(SENT_EXPORTS)
-    if not sent.is_file():
-        return obtain_all(requests)
-    keys: dict[str, str] = json.loads(sent.read_text(encoding="utf-8"))
-    found = (lookup(keys.get(name_request(one), "none")) for one in requests)
-    return [one or ModelError("what the suite runs was not sent here, or is gone: run it again") for one in found]
+    obtain_all(requests)
 
 
 def _claimed_capabilities(backend: str) -> Capabilities:
@@ -191,7 +174,7 @@ def exported_models(*requests: Request) -> list[ExportedModel]:
     Raises:
         ShootoutError: the first that can't be exported.
     """
-    found = _obtain(requests)
+    found = obtain_all(requests)
     for exported in found:
         if isinstance(exported, ShootoutError):
             raise exported

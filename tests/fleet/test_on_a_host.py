@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from shootout.commands.fleet import find_runs, run_on_fleet, ship_there
 from shootout.core.errors import ExitCode, UsageError
 from shootout.core.journal import journal
 from shootout.core.journal.folder import DELIVERY
-from shootout.testing.elsewhere import conform_there
 
 ABSENT = (
     "torch",
@@ -93,13 +91,3 @@ def test_a_board_measures_what_was_built_here_and_ships_it(
     assert (model / "check.py").is_file()
     with pytest.raises(UsageError, match="already exists"):
         ship_there(board, part, model, target="litert", policy=None, group=None)
-
-
-@pytest.mark.long
-def test_the_conformance_suite_runs_on_a_board_on_models_that_were_exported_here(
-    board: str, capsys: pytest.CaptureFixture[str]
-):
-    checks = ["-q", "-k", "fp32 and (names_shapes_dtypes or executed_matches_request)"]
-    assert conform_there(board, ["numpy"], checks) == 0
-    assert re.search(r"2 passed", capsys.readouterr().err)
-    assert conform_there(board, ["numpy"], ["-q", "-k", "nothing_like_it"]) == pytest.ExitCode.NO_TESTS_COLLECTED

@@ -13,24 +13,19 @@ from typing import Any, get_type_hints
 
 from shootout.apps.ceilings import worker as figures
 from shootout.backends.devices.cpu import list_caches
-from shootout.core.clock import Deadline, utc_now
-from shootout.core.errors import ArmFailed, NothingMeasured, ShootoutError
+from shootout.core.clock import utc_now
+from shootout.core.errors import ArmFailed, ShootoutError
 from shootout.core.host import environment
 from shootout.core.host.folders import Scratch
 from shootout.core.host.placement import Placement, child_environment
 from shootout.core.host.store import read_facts, write_facts
-from shootout.core.units import span
 from shootout.core.worker import reported
 from shootout.core.worker.process import WorkerProcess
 from shootout.tell.machines import Bandwidth, Ceilings, Peak, ceilings_of_run
 
-_NAME = "ceilings.json"
 TIMEOUT_S = 120.0
 _NAME = "ceilings.json"
 """The facts of this machine that they are stored in."""
-RATES_SHARE = 0.5
-"""The libraries get so much of a limited time, and memory gets the rest: no ceilings are without both."""
-LATE = "--max-time left no time for it"
 BEYOND_CACHES = 3
 """The working set for main memory is so many times the largest cache, and at most MEMORY_SHARE of what is free."""
 MEMORY_SHARE = 0.25
@@ -52,7 +47,6 @@ def obtain_ceilings(
     *,
     fresh: bool = False,
     load: float | None = None,
-    limit: Deadline | None = None,
 ) -> Ceilings:
     """Return the ceilings at `placement`'s threads, remembered or measured now; measuring takes a minute or more.
 
@@ -64,19 +58,15 @@ def obtain_ceilings(
         fresh: measure, whatever is remembered.
         load: the load average before anything was measured, so that our own work isn't taken for another's; None: it is
             now.
-        limit: when to stop; what was cut isn't remembered. None: measure all.
 
     Raises:
-        NothingMeasured: too little was measured in time.
         ShootoutError: nothing could be measured; says why.
         UsageError: the cache can't be written.
     """
     if not fresh and (found := read_ceilings(facts).get(placement.threads)):
         return found
     say(f"measuring this machine's ceilings at {placement.threads} thread(s), a minute or more; they are remembered")
-    found = measure_ceilings(placement, _load_average() if load is None else load, limit or Deadline(None))
-    if any(LATE in note for note in found.notes):
-        return found.model_copy(update={"notes": (*found.notes, "what is missing needs more time: nothing is stored")})
+    found = measure_ceilings(placement, os.getloadavg()[0] if load is None else load)
     write_ceilings(found, facts)
     return found
 
@@ -91,7 +81,7 @@ def known_ceilings(
             can't be measured is said and left out.
         facts: `environment.facts()`.
     """
-    load = _load_average()
+    load = os.getloadavg()[0]
     for threads in measured_at:
         try:
             obtain_ceilings(placement.narrowed(threads), facts, say, load=load)
@@ -100,39 +90,49 @@ def known_ceilings(
     return as_data(read_ceilings(facts).values())
 
 
-def measure_ceilings(placement: Placement, load: float, limit: Deadline | None = None) -> Ceilings:
+def measure_ceilings(placement: Placement, load: float) -> Ceilings:
     """Measure the ceilings.
 
     Args:
         load: the load average before anything was measured.
-        limit: when to stop; None: never.
 
     Raises:
-        NothingMeasured: no peak rate or no bandwidth was measured in time.
         ShootoutError: no peak rate or no bandwidth could be measured; says why.
     """
-    notes = _describe_disturbances(load)
-    peaks: dict[str, Peak] = {}
-    limit = limit or Deadline(None)
-    rates_end = limit.part(RATES_SHARE)
+    notes, peaks = list[str](), dict[str, Peak]()
+    if load > BUSY_LOAD:
+        notes.append(
+            f"the machine was busy (load average {load:.1f}), so these may be too low: measure again with --fresh"
+        )
     for source in (name for name in figures.multipliers() if find_spec(name)):
-        for precision, rate in _measure_rates(placement, source, notes, rates_end).items():
+        arguments = {"source": source, "threads": placement.threads}
+        found = _run_fresh(placement, placement.threads, figures.peak_rates, arguments, source, notes)
+        rates, faults = found or ({}, [])
+        notes += [f"{source} {fault}" for fault in faults]
+        for precision, rate in rates.items():
             if precision not in peaks or rate > peaks[precision].giga_ops:
                 peaks[precision] = Peak(giga_ops=rate, source=source)
     levels = [(name, held) for name, own in CACHES.items() if (held := cache_held(own, placement.arms))]
-    bandwidth = [*_measure_caches(placement, levels, notes, limit), *_main_memory(placement, levels, notes, limit)]
-    if not (peaks and bandwidth) and not limit.allows(0.0):
-        raise NothingMeasured(
-            f"--max-time {span(limit.seconds or 0.0)} was over before a rate and a bandwidth were measured"
-        )
-    if not peaks or not bandwidth:
+    below = [0, *(held for _, held in levels)]
+    bandwidth = [
+        _measure_bandwidth(placement, name, held, working_sets(held, low), notes)
+        for (name, held), low in zip(levels, below, strict=False)
+    ]
+    wanted = BEYOND_CACHES * max((held for _, held in levels), default=UNKNOWN_CACHE_BYTES)
+    most = MEMORY_SHARE * environment.memory_available_bytes()
+    if wanted <= most:
+        bandwidth.append(_measure_bandwidth(placement, "DRAM", None, [wanted], notes))
+    else:
+        notes.append(f"DRAM: {wanted:,} bytes are needed to get beyond the caches, {most:,.0f} may be used")
+    known = tuple(one for one in bandwidth if one)
+    if not peaks or not known:
         raise ShootoutError(f"the ceilings can't be measured here: {'; '.join(notes)}")
     return Ceilings(
         threads=placement.threads,
         cpus=tuple(sorted(placement.arms)),
         measured=utc_now(),
         peaks=peaks,
-        bandwidth=tuple(bandwidth),
+        bandwidth=known,
         notes=tuple(notes),
     )
 
@@ -146,62 +146,18 @@ def cache_held(name: str, cpus: Iterable[int]) -> int:
     return sum(sizes.values())
 
 
-def _load_average() -> float:
-    """Return the load average of the last minute."""
-    return os.getloadavg()[0]
-
-
-def _describe_disturbances(load: float) -> list[str]:
-    if load <= BUSY_LOAD:
-        return []
-    return [f"the machine was busy (load average {load:.1f}), so these may be too low: measure again with --fresh"]
-
-
 def working_sets(held: int, below: int) -> list[float]:
     """Return the bytes to walk over for a level that holds `held`, above one that holds `below` (0: none)."""
     return [share * held for share in FULL] + [float(FROM_BELOW * below)] * (0 < FROM_BELOW * below < held)
 
 
-def _measure_rates(placement: Placement, source: str, notes: list[str], limit: Deadline) -> dict[str, float]:
-    rates: dict[str, float]
-    faults: list[str]
-    arguments = {"source": source, "threads": placement.threads}
-    found = _run_fresh(placement, placement.threads, figures.peak_rates, arguments, source, notes, limit)
-    rates, faults = found or ({}, [])
-    notes += [f"{source} {fault}" for fault in faults]
-    return rates
-
-
-def _measure_caches(
-    placement: Placement, levels: list[tuple[str, int]], notes: list[str], limit: Deadline
-) -> list[Bandwidth]:
-    below = [0, *(held for _, held in levels)]
-    bandwidths = [
-        _measure_bandwidth(placement, name, held, working_sets(held, low), notes, limit)
-        for (name, held), low in zip(levels, below, strict=False)
-    ]
-    return [bandwidth for bandwidth in bandwidths if bandwidth]
-
-
-def _main_memory(
-    placement: Placement, levels: list[tuple[str, int]], notes: list[str], limit: Deadline
-) -> list[Bandwidth]:
-    wanted = BEYOND_CACHES * max((held for _, held in levels), default=UNKNOWN_CACHE_BYTES)
-    most = MEMORY_SHARE * environment.memory_available_bytes()
-    if wanted > most:
-        notes.append(f"DRAM: {wanted:,} bytes are needed to get beyond the caches, {most:,.0f} may be used")
-        return []
-    found = _measure_bandwidth(placement, "DRAM", None, [wanted], notes, limit)
-    return [found] if found else []
-
-
 def _measure_bandwidth(
-    placement: Placement, level: str, held: int | None, sets: list[float], notes: list[str], limit: Deadline
+    placement: Placement, level: str, held: int | None, sets: list[float], notes: list[str]
 ) -> Bandwidth | None:
     each = [max(int(size / placement.threads) // 16, 1) * 16 for size in sets]  # halves of whole 64-bit numbers
     arguments = {"bytes_each": each, "threads": placement.threads}
     # The threads are ours, each with a BLAS of one thread, so that all levels are read alike.
-    rates = _run_fresh(placement, 1, figures.bandwidth, arguments, level, notes, limit)
+    rates = _run_fresh(placement, 1, figures.bandwidth, arguments, level, notes)
     return Bandwidth(level=level, holds_bytes=held, read_gbs=rates[0], copy_gbs=rates[1]) if rates else None
 
 
@@ -212,22 +168,17 @@ def _run_fresh(
     arguments: Mapping[str, Any],
     what: str,
     notes: list[str],
-    limit: Deadline | None = None,
 ) -> Any:
     """Run a function of `ceilings.worker` in a fresh process; return None and add a note if that fails."""
-    limit = limit or Deadline(None)
-    if not limit.allows(0.0):
-        notes.append(f"{what}: {LATE}")
-        return None
     with Scratch() as folder:
         log = folder / "worker.log"
         try:
             with WorkerProcess(child_environment(library_threads, 0), placement.arms, log) as process:
-                job = {"function": f"{figure.__module__}:{figure.__name__}", "arguments": dict(arguments)}
-                answer = process.ask("measure", TIMEOUT_S, limit.left_s, **job)
+                name = f"{figure.__module__}:{figure.__name__}"
+                answer = process.ask("measure", TIMEOUT_S, function=name, arguments=dict(arguments))
                 return reported.check_answer(get_type_hints(figure)["return"], answer, "")
         except ArmFailed as error:
-            notes.append(f"{what}: {error if limit.allows(0.0) else LATE}")
+            notes.append(f"{what}: {error}")
             return None
 
 

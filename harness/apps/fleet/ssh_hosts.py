@@ -18,7 +18,6 @@ from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 from threading import Thread
-from types import MappingProxyType
 from typing import Any
 
 from packaging.requirements import Requirement
@@ -315,30 +314,23 @@ def _require_packages(found: Mapping[str, Any], needed: Mapping[str, Requirement
 
 
 def run_on_hosts(
-    address: str,
-    words: Sequence[str],
-    say: Callable[[str], None],
-    *,
-    folder: bytes = b"",
-    files: Contents = MappingProxyType({}),
-    sent: Mapping[str, Contents] = MappingProxyType({}),
+    address: str, words: Sequence[str], say: Callable[[str], None], *, folder: bytes = b""
 ) -> dict[Place, Answer]:
     """Run a command on each host, one after another; return the answers by host.
 
     Args:
         words: what `python -m` takes, as `Task.words`.
         say: hears what hosts tell.
-        folder, sent: as a `Task` has them.
-        files: those of the folder that it runs in.
+        folder: as a `Task` has it.
 
     Raises:
         UsageError: a host can't be used, or was lost; says why.
     """
-    with connect(address, replace(pack_package(), files=files), say) as hosts:
+    with connect(address, pack_package(), say) as hosts:
         answers = dict[Place, Answer]()
         for place in hosts.places:
             try:
-                answers[place] = hosts.run(place, Task(words=words, folder=folder, sent=sent))
+                answers[place] = hosts.run(place, Task(words=words, folder=folder))
             except NodeLost as lost:
                 raise UsageError(f"{place.name}: {lost}") from None
     return answers
