@@ -18,8 +18,8 @@ from shootout.core.adapter import Built
 from shootout.core.backends import code_of
 from shootout.core.build import builder
 from shootout.core.build.builder import Builder, name_build, probe_key
-from shootout.core.contract import Arm, Device, Precision, Target
-from shootout.core.errors import ArmFailed, NotRun, NotRunKind
+from shootout.core.contract import Arm, Target
+from shootout.core.errors import ArmFailed, NotRunKind
 from shootout.core.host.placement import Placement
 
 ARM = Arm(target=Target(backend="numpy"), model="m")
@@ -178,18 +178,3 @@ def test_a_third_party_s_helpers_are_its_adapter_s_code(tmp_path: Path, monkeypa
     finally:
         for name in set(sys.modules) - before:
             del sys.modules[name]
-
-
-def test_errors_of_precisions_whose_backend_or_device_is_missing_are_not_needed():
-    targets = (
-        Target(backend="openvino", precision=Precision.BF16),
-        Target(backend="torch-eager", device=Device.CUDA, precision=Precision.TF32),
-        Target(backend="numpy"),
-    )
-    arms = [Arm(target=target, model="m") for target in targets]
-    group: Any = SimpleNamespace(record=SimpleNamespace(arms=arms), skips={})
-    assert builder.needs_of([group]) == {"fp32", "bf16", "tf32"}
-    group.skips = {arms[1].label: NotRun(NotRunKind.UNAVAILABLE, "no NVIDIA driver")}
-    assert builder.needs_of([group]) == {"fp32", "bf16"}
-    group.skips = {arms[1].label: NotRun(NotRunKind.BUILT_ONLY, "its device isn't here")}
-    assert "tf32" in builder.needs_of([group])

@@ -145,12 +145,6 @@ def test_only_files_that_are_read_there_are_sent(
     assert {*sent} == {*made.files[MODEL.key]}
 
 
-def test_a_library_that_does_not_work_here_is_left_to_the_other_machine(monkeypatch: pytest.MonkeyPatch):
-    maker, absent = Maker(), NotRun(NotRunKind.NOT_INSTALLED, "LiteRT is not installed")
-    assert delivered(monkeypatch, maker, works=Availability(why=absent)).builds == {}
-    assert maker.built == []
-
-
 def test_the_other_machine_builds_nothing_and_says_where_it_was_built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     made, maker = delivered(monkeypatch, Maker()), Maker()
     found = prepared(tmp_path / "there", maker, made)
@@ -160,19 +154,6 @@ def test_the_other_machine_builds_nothing_and_says_where_it_was_built(monkeypatc
     assert (found.probe, found.build_s, found.cached) == ("fp32", 0.5, False)
     assert found.facts == {"kernels": "theirs", "notes": [f"built on {made.made_on}, and sent"]}
     assert prepared(tmp_path / "there", maker, made).cached
-
-
-def test_another_delivery_is_another_build_and_none_is_one_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    made, maker = delivered(monkeypatch, Maker()), Maker()
-    first = prepared(tmp_path / "there", maker, made)
-    other = Delivery(
-        made_on="a newer converter", models={}, builds={**made.builds, OWN: folders_of(made)[0].with_name("c" * 64)}
-    )
-    folders_of(made)[0].rename(folders_of(made)[0].with_name("c" * 64))
-    assert prepared(tmp_path / "there", maker, other).folder != first.folder
-    assert maker.built == []
-    prepared(tmp_path / "elsewhere", maker, None)
-    assert sorted(maker.built) == ["m", "permutation_probe"]
 
 
 def test_why_a_build_could_not_be_delivered_is_the_reason_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
@@ -227,17 +208,6 @@ def test_a_delivery_is_read_as_it_was_written(tmp_path: Path):
     assert isinstance(refused, SkippedArm)
     assert refused.why == lacks.why
     assert read_delivery(tmp_path / "of a run here") is None
-
-
-def test_a_size_that_was_not_sent_is_said_and_one_that_was_not_exported_here_is_a_bug():
-    record = GroupRecord(name="g", baseline=PORTABLE.label, comparisons=1, arms=(PORTABLE,))
-    group = PlannedGroup(record=record, request=SimpleNamespace(), skips={})  # type: ignore[arg-type]
-    refused = open_delivery(Delivery(made_on="it", models={})).of(group, PORTABLE)
-    assert isinstance(refused, SkippedArm)
-    assert (refused.why.kind, refused.why.fix) == (NotRunKind.NOT_REACHED, "name the size in the command")
-    assert "gave no exported model of this size" in refused.why.reason
-    with pytest.raises(KeyError):
-        Exports(models={}, probes={}).of(group, PORTABLE)
 
 
 @pytest.mark.parametrize(

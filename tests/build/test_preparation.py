@@ -212,11 +212,6 @@ def all_of(found: Any, groups: Sequence[str] = ("g",)) -> Exports:
     return Exports(models={(name, "m", "", 1, Device.CPU, False, 0): found for name in groups}, probes={})
 
 
-def test_what_builds_are_forked_from_is_gone_before_the_race(shop, monkeypatch):
-    prepared(monkeypatch, lambda *_: all_of(SimpleNamespace(key="k", model="m")))
-    assert shop.closed
-
-
 def test_no_arm_goes_on_with_another_export(shop, monkeypatch):
     found: Any = SimpleNamespace(key="whole", model="m")
     asked: list[Any] = []
@@ -313,13 +308,6 @@ def test_in_a_race_for_the_best_what_takes_long_loads_slowly_or_can_t_be_shipped
     assert (going.has_next, going.count_held("g")) == (False, 0)
 
 
-def test_a_quick_build_that_seems_not_to_end_in_time_waits_too(shop, monkeypatch):
-    going, group, _ = planned(monkeypatch, arms=[ARMS[1], ARMS[3]], goal=BEST, deadline=Left(10.0))
-    assert list(going.run([group])["g"]) == [ORT]
-    assert (going.has_next, going.count_held("g")) == (False, 1)
-    assert list(build_next(going)["g"]) == [INT8]
-
-
 @pytest.mark.parametrize("others", [[], [INT8], [INT8, NUMPY]])
 def test_with_too_few_quick_targets_for_an_answer_none_waits_but_what_seems_not_to_end(shop, monkeypatch, others):
     """Neither a quantized target without labels nor the baseline's copy makes an answer."""
@@ -346,28 +334,6 @@ def test_a_group_with_another_goal_holds_back_only_what_seems_not_to_end_in_time
         going.run([group])
         assert {*shop.begun} == {*LABELS} - waits - late
         assert going.count_held("g") == (0 if aim == "settings" else len(waits | late)), "a setting can't join later"
-
-
-def test_each_group_holds_back_by_its_own_goal(shop, monkeypatch):
-    arms = ARMS[1:]
-    groups = ("g", "gate")
-    going, group, _ = planned(monkeypatch, lambda *_: all_of("model", groups), arms=arms, goal=BEST)
-    gate = replace(group, record=group.record.model_copy(update={"name": "gate", "goal": GATE}))
-    ready = going.run([group, gate])
-    assert {name: {*some} for name, some in ready.items()} == {"g": {ORT, INT8}, "gate": {ORT, INT8, COMPILE, AOTI}}
-    assert [going.count_held(name) for name in groups] == [2, 0]
-    assert {name: {*some} for name, some in build_next(going).items()} == {"g": {COMPILE, AOTI}}
-
-
-def test_what_ends_in_time_comes_first_and_then_what_seems_not_to(shop, monkeypatch):
-    going, group, ledger = planned(monkeypatch, goal=BEST, deadline=(left := Left(60.0)))
-    going.run([group])
-    left.seconds = 40.0  # after some restarts
-    assert list(build_next(going)["g"]) == [COMPILE]
-    assert (going.has_next, going.count_held("g")) == (False, 1)
-    assert list(build_next(going)["g"]) == [AOTI], "it ends after all, so it is raced"
-    assert going.count_held("g") == 0
-    assert set(ledger.out) == {NUMPY}
 
 
 @pytest.mark.parametrize("baseline", [ORT, COMPILE])
@@ -473,42 +439,6 @@ def test_a_build_that_hangs_is_ended_with_its_part_and_the_others_are_built(shop
     assert sorted(ready) == sorted([COMPILE, INT8])
 
 
-def test_what_the_run_s_time_stopped_has_not_hung():
-    told = "hung: no answer to 'load' within 9 s; it was killed; its last words: w"
-    stopped, hung = (
-        no_answer("load", 9.0, had_part=had_part, told=lambda how: f"{how}; its last words: w")
-        for had_part in (True, False)
-    )
-    assert [str(stopped), str(hung), hung.why.reason] == [told] * 3, "without a limit it hung"
-    after = "its 'load' was stopped after 9 s; its last words: w"
-    assert stopped.why.reason == f"--max-time left it no more time: {after}"
-
-
-@pytest.mark.parametrize(("kept", "waited_s"), [(LABELS[2:], 20.0), (LABELS[3:], 10.0)], ids=["alone", "not alone"])
-def test_a_build_that_no_other_waits_behind_has_all_of_the_time_for_builds(shop, monkeypatch, kept, waited_s):
-    shop.hangs, shop.kept = ORT, {*kept}
-    prepared(monkeypatch, arms=ARMS[1:], deadline=Left(40.0))
-    assert shop.waited_s == [pytest.approx(waited_s, abs=0.5)]
-
-
-def test_a_build_that_has_a_lane_of_its_own_has_all_of_the_time_for_builds(shop, monkeypatch):
-    shop.hangs = ORT
-    prepared(monkeypatch, arms=ARMS[1:3], cpus=2, deadline=Left(100.0))
-    assert shop.waited_s == [pytest.approx(50.0, abs=0.5)]
-
-
-def test_a_build_that_hung_comes_behind_the_others_when_the_run_goes_on(shop, monkeypatch):
-    monkeypatch.setattr(Ledger, "had_hung", {ORT, AOTI})
-    prepared(monkeypatch, deadline=Left(200.0))
-    assert shop.begun[-2:] == [ORT, AOTI]
-
-
-def test_what_fails_by_itself_when_the_time_is_over_has_failed(shop, monkeypatch):
-    over = Left(200.0, lambda: shop.late)
-    _, ledger = prepared(monkeypatch, deadline=over)
-    assert ledger.out[NUMPY].reason == "no such build"
-
-
 def test_what_is_kept_is_loaded_however_late_it_is(shop, monkeypatch):
     shop.kept = set(LABELS)
     over = Left(200.0, lambda: bool(shop.begun))
@@ -543,12 +473,3 @@ def test_a_metric_that_fails_on_the_reference_outputs_ends_the_run_before_any_bu
         prepared(monkeypatch, lambda *_: all_of(bare_exported({})))
     assert tried == ["m"], "once, whatever the number of targets"
     assert not shop.begun
-
-
-def test_a_target_that_can_t_run_here_makes_no_answer_and_waits(shop, monkeypatch):
-    skips = {INT8: NotRun(NotRunKind.BUILT_ONLY, "no GPU", "get one")}
-    going, group, _ = planned(monkeypatch, arms=ARMS[1:4], goal=BEST, skips=skips)
-    assert {*going.run([group])["g"]} == {ORT, COMPILE}, "one alone is no answer, so nothing waits"
-    going, group, _ = planned(monkeypatch, goal=BEST, skips=skips)
-    going.run([group])
-    assert going.count_held("g") == 2, "only what can run here is coming"

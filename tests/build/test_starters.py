@@ -81,15 +81,6 @@ def test_builds_share_imports_and_one_that_dies_takes_no_other_with_it(made: Bui
             worker.kill()
 
 
-@pytest.mark.parametrize("name", ["broken", "sociable"])
-def test_a_module_that_cannot_be_shared_is_left_to_the_build(made: Builder, folder: Path, name: str):
-    found = made.fork_server(("first", name, "second"), 1, CPUS, ENDLESS)
-    assert found is made.fork_server(("first",), 1, CPUS, ENDLESS) is not None
-    assert (folder / "imported").read_text().split() == ["first"]
-    said = (folder / "logs" / f"build-import-first-{name}.log").read_text()
-    assert ("no such library" in said) or ("left threads or processes" in said)
-
-
 def test_an_import_that_hangs_takes_the_time_of_one_build_only(made: Builder):
     shared = made.fork_server((), 1, CPUS, ENDLESS)
     assert made.fork_server(("endless",), 1, CPUS, Deadline(0.1)) is shared
@@ -102,17 +93,6 @@ def test_a_run_that_is_stopped_waits_for_no_import(made: Builder, folder: Path):
     assert made.fork_server(("endless",), 1, CPUS, ENDLESS) is shared
     assert made.fork_server(("first",), 1, CPUS, ENDLESS) is shared
     assert not (folder / "imported").exists(), "no other one is started"
-
-
-def test_servers_live_on_when_the_thread_that_needed_them_has_ended(made: Builder, folder: Path):
-    found: list[ForkServer | None] = []
-    needing = threading.Thread(target=lambda: found.append(made.fork_server((), 1, CPUS, ENDLESS)))
-    needing.start()
-    needing.join()
-    worker = fork_from(found[0], folder)
-    worker.kill()
-    assert found[0] is not None
-    assert state(found[0].pid) != ""
 
 
 def test_nothing_is_forked_where_it_cannot_be(made: Builder, monkeypatch: pytest.MonkeyPatch):

@@ -19,37 +19,6 @@ def tree(root: Path, files: dict[str, str]) -> Path:
     return root
 
 
-@pytest.mark.parametrize(
-    ("text", "cpus"),
-    [
-        ("200000 100000\n", 2.0),
-        ("50000 100000", 0.5),
-        ("max 100000\n", None),
-        ("-1 100000", None),
-        ("200000", None),
-        ("200000 0", None),
-        ("0 100000", None),
-        ("", None),
-        ("a b", None),
-    ],
-)
-def test_cpu_max(text: str, cpus: float | None):
-    assert placement.parse_cpu_max(text) == cpus
-
-
-@pytest.mark.parametrize(
-    ("text", "count"),
-    [
-        ("nr_periods 9\nnr_throttled 4\nthrottled_usec 1234\n", 4),
-        ("nr_periods 9\nnr_throttled 4\nthrottled_time 5678901\n", 4),
-        ("usage_usec 12\nuser_usec 5\n", None),
-        ("nr_throttled many\n", None),
-    ],
-)
-def test_cpu_stat_of_both_versions(tmp_path: Path, text: str, count: int | None):
-    assert placement.throttled([tree(tmp_path, {"cpu.stat": text})]) == count
-
-
 def test_version_2_limits_of_every_level_count(tmp_path: Path):
     root = tree(
         tmp_path,

@@ -137,27 +137,6 @@ time.sleep(60)
     assert clock.cpu_ns(child.pid) is None, "it has gone"
 
 
-def test_a_helper_that_starts_late_is_seen_and_its_cpu_time_counts(odd: Path, tmp_path: Path):
-    add(
-        odd,
-        """
-import os
-while not os.path.exists(sys.argv[1]): time.sleep(0.01)
-work = 'import time\\nwhile time.process_time() < 0.2: pass\\ntime.sleep(60)'
-subprocess.Popen([sys.executable, '-c', work])
-time.sleep(60)
-""",
-    )
-    with Child("odd", [tmp_path / "now"]) as child:
-        assert child.cpu_ns() is not None
-        assert not child.has_helpers
-        (tmp_path / "now").touch()
-        while not child.has_helpers:
-            time.sleep(0.01)  # the test's time-out is the limit, here and below
-        while (child.cpu_ns() or 0) < (clock.cpu_ns(child.pid) or 0) + 200_000_000:
-            time.sleep(0.01)
-
-
 def test_the_cpu_time_of_a_helper_that_vanished_is_not_told_once(odd: Path, monkeypatch: pytest.MonkeyPatch):
     """Left out at once, the sum would fall, and the round would seem to be another program's."""
     used = {1: 70, 2: 30}
@@ -190,19 +169,6 @@ def test_last_words_are_the_last_lines_of_its_own_part(tmp_path: Path):
         assert last_words(log, len("of another\none\n\n two\n")) == "three | four"
 
 
-def test_words_that_nobody_logs_are_as_few(odd: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("shootout.core.host.child.MOST_LOG_BYTES", 5_000)
-    monkeypatch.setattr("shootout.core.host.child._KEPT_LOG_BYTES", 1_000)
-    add(odd, "import os, signal\nprint('a' * 9_000, file=sys.stderr)\nos.kill(os.getpid(), signal.SIGSTOP)\n")
-    add(odd, "print('at last', file=sys.stderr)")
-    with Child("odd") as child:
-        os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
-        child.wait(0.0)
-        child.signal(signal.SIGCONT)
-        assert child.finish(60).how.endswith("(what was said before is left out) | at last")
-        assert os.fstat(child._words.fileno()).st_size < 100
-
-
 def test_a_log_is_never_much_longer_than_it_may_be(odd: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("shootout.core.host.child.MOST_LOG_BYTES", 5_000)
     monkeypatch.setattr("shootout.core.host.child._KEPT_LOG_BYTES", 1_000)
@@ -227,31 +193,6 @@ def test_a_file_in_the_current_folder_cannot_pose_as_a_module(
     (here / "signal.py").write_text("raise SystemExit('an impostor')")
     monkeypatch.chdir(here)
     assert run("odd", [], 60).code == 0
-
-
-def test_a_child_dies_with_its_parent(tmp_path: Path):
-    child = """if True:
-        import os, sys, time
-        from shootout.core.host.child import leave_with
-        leave_with(int(sys.argv[1]))
-        open(sys.argv[2], 'w').write(str(os.getpid()))
-        os.rename(sys.argv[2], sys.argv[2] + '.pid')
-        time.sleep(3_600)
-        """
-    parent = f"""if True:
-        import os, subprocess, sys
-        subprocess.run([sys.executable, "-c", {child!r}, str(os.getpid()), {str(tmp_path / "child")!r}])
-        """
-    running = subprocess.Popen([sys.executable, "-c", parent])
-    said = tmp_path / "child.pid"
-    while not said.exists():
-        assert running.poll() is None
-        time.sleep(0.01)
-    running.send_signal(signal.SIGKILL)
-    running.wait()
-    pid = int(said.read_text())
-    while alive(pid):
-        time.sleep(0.01)  # the test's time-out is the limit
 
 
 def alive(pid: int) -> bool:

@@ -79,14 +79,6 @@ def test_every_backend_gives_the_same_reason(monkeypatch: pytest.MonkeyPatch):
     require_device(Device.CPU, Device)
 
 
-@pytest.mark.parametrize(("version", "told"), [(13_000, "13.0"), (12_040, "12.4"), (12_090, "12.9"), (0, None)])
-def test_versions_as_people_write_them(monkeypatch: pytest.MonkeyPatch, version: int, told: str | None):
-    """A driver that doesn't tell its version is not called old."""
-    install(monkeypatch, FakeDriver(version=version), None)
-    chosen_gpu.require_gpu()
-    assert cuda_driver.version() == told
-
-
 def test_the_context_is_the_primary_one_and_becomes_current(monkeypatch: pytest.MonkeyPatch):
     driver = FakeDriver()
     install(monkeypatch, driver, None)
@@ -124,11 +116,6 @@ class TestChoosing:
         chosen_gpu.choose_gpu(None, {Device.CUDA, Device.VULKAN})
         assert chosen_gpu.chosen() is None
 
-    def test_no_vulkan_device_has_a_number_below_0(self, monkeypatch: pytest.MonkeyPatch):
-        install(monkeypatch, FakeDriver(), FakeNvml(gpus=IDS))
-        with pytest.raises(Unavailable, match="gpu -1: GPUs are counted from 0"):
-            chosen_gpu.choose_gpu(-1, {Device.VULKAN})
-
     def test_a_gpu_by_its_number_on_the_bus(self, monkeypatch: pytest.MonkeyPatch):
         install(monkeypatch, FakeDriver(), FakeNvml(gpus=IDS))
         chosen_gpu.choose_gpu(1, CUDA)
@@ -152,22 +139,11 @@ class TestChoosing:
         assert os.environ["CUDA_VISIBLE_DEVICES"] == f"MIG-{PART}"
         assert "CUDA_DEVICE_ORDER" not in os.environ, "their numbers mean what they meant"
 
-    def test_one_that_the_user_hid(self, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,6")
-        install(monkeypatch, FakeDriver(), FakeNvml(gpus=IDS))
-        with pytest.raises(Unavailable, match=r"gpu 2: CUDA_VISIBLE_DEVICES names 2 \(index 0 to 1\): choose one, or"):
-            chosen_gpu.choose_gpu(2, CUDA)
-
     @pytest.mark.parametrize("index", [7, -1])
     def test_without_nvml_the_driver_says_that_there_is_no_such_gpu(self, monkeypatch: pytest.MonkeyPatch, index: int):
         install(monkeypatch, FakeDriver(shown=()), None)
         with pytest.raises(Unavailable, match=rf"gpu {index}: the driver finds no such GPU: choose one"):
             chosen_gpu.choose_gpu(index, CUDA)
-
-    def test_without_a_driver_the_fix_is_in_the_message(self, monkeypatch: pytest.MonkeyPatch):
-        install(monkeypatch, None, None)
-        with pytest.raises(Unavailable, match=r"gpu 0: no NVIDIA driver .*; run on a machine with an NVIDIA GPU"):
-            chosen_gpu.choose_gpu(0, CUDA)
 
 
 def opened(monkeypatch: pytest.MonkeyPatch, nvml: FakeNvml | None = None, **driver: Any) -> UsedGpu:
@@ -197,29 +173,8 @@ class TestWhatItTells:
         cuda_driver.make_context()
         assert card.processes() == 1, "one of the two is this one"
 
-    def test_a_driver_older_than_the_package_tells_nothing(self, monkeypatch: pytest.MonkeyPatch):
-        told = FakeNvml()
-        card = opened(monkeypatch, told)
-
-        def mismatch(_: object) -> None:
-            raise told.NVMLLibraryMismatchError
-
-        monkeypatch.setattr(told, "nvmlDeviceGetComputeRunningProcesses", mismatch, raising=False)
-        assert card.processes() is None
-
-    def test_it_is_looked_up_once(self, monkeypatch: pytest.MonkeyPatch):
-        install(monkeypatch, FakeDriver(), FakeNvml())
-        assert UsedGpu.open() is UsedGpu.open()
-
     def test_it_is_the_one_that_the_driver_leaves_and_not_the_first(self, monkeypatch: pytest.MonkeyPatch):
         assert opened(monkeypatch, FakeNvml(gpus=IDS), shown=[IDS[1]]).index() == 1
-
-    def test_the_clock_is_read_before_anything_else(self, monkeypatch: pytest.MonkeyPatch):
-        told = FakeNvml()
-        card = opened(monkeypatch, told)
-        told.calls.clear()
-        card.state()
-        assert told.calls[0][0] == "nvmlDeviceGetClockInfo"
 
     def test_a_user_who_may_not_ask_gets_nothing_and_no_error(self, monkeypatch: pytest.MonkeyPatch):
         told = FakeNvml()
@@ -257,13 +212,6 @@ class TestWhatItTells:
         assert (card.used_bytes(), card.processes()) == (2**30, 2)
         assert {handle for _, handle in told.calls} == {f"MIG-{PART}"}
         assert (card.energy_mj(), card.power_w()) == (None, None), "its neighbors' energy is in the counter too"
-
-    def test_the_older_name_of_the_reasons(self, monkeypatch: pytest.MonkeyPatch):
-        told = FakeNvml()
-        told.answers["nvmlDeviceGetCurrentClocksThrottleReasons"] = 0x40
-        del told.answers["nvmlDeviceGetCurrentClocksEventReasons"]
-        card = opened(monkeypatch, told)
-        assert card.state().throttled == ("hw_thermal_slowdown",)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -73,16 +72,6 @@ def test_second_threads_of_a_core_come_last():
     assert one_per_core_first([7, 3, 1], str) == (1, 3, 7)
 
 
-def test_core_of_reads_the_siblings_and_otherwise_takes_the_cpu_for_a_core(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    (tmp_path / "cpu3/topology").mkdir(parents=True)
-    (tmp_path / "cpu3/topology/thread_siblings_list").write_text("3,11\n")
-    monkeypatch.setattr(placement, "CPU_FOLDER", tmp_path)
-    assert placement.core_of(3) == "3,11"
-    assert placement.core_of(4) == "4"
-
-
 @pytest.mark.parametrize(("quota", "count"), [(None, 8), (2.0, 2), (2.9, 2), (0.5, 1), (64.0, 8)])
 def test_a_quota_cuts_the_cpus_down(monkeypatch: pytest.MonkeyPatch, quota: float | None, count: int):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
@@ -110,19 +99,6 @@ def test_a_librarys_own_threads_have_no_count_in_the_environment(monkeypatch: py
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
     found = child_environment(0, 0)
     assert {name: found[name] for name in placement.THREAD_VARIABLES if name in found} == {"OMP_NUM_THREADS": "5"}
-
-
-def test_a_system_without_affinity_offers_all_its_cpus(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
-    monkeypatch.setattr(os, "cpu_count", lambda: 3)
-    monkeypatch.setattr(placement, "core_of", str)
-    monkeypatch.setattr(placement, "cpu_quota", lambda _: None)
-    assert allowed_cpus() == (0, 1, 2)
-
-
-def test_this_machine_can_be_placed():
-    placed = place(None)
-    assert placed.arms | placed.parent <= set(allowed_cpus())
 
 
 def test_the_environment_sets_the_threads_and_keeps_what_the_user_set(monkeypatch: pytest.MonkeyPatch):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -63,22 +61,6 @@ def test_a_process_collects_where_it_makes_its_first_one(tmp_path: Path):
     first.close()  # harmless
 
 
-def test_one_that_vanishes_meanwhile_keeps_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    class Vanished:
-        name = f"{folders.NAME}vanished"
-
-        def stat(self, **_: object) -> os.stat_result:
-            raise FileNotFoundError
-
-    (tmp_path / f"{folders.NAME}left").mkdir()
-    with os.scandir(tmp_path) as entries:
-        found = [Vanished(), *entries]
-    scandir = os.scandir
-    monkeypatch.setattr(folders.os, "scandir", lambda at: nullcontext(found) if at == tmp_path else scandir(at))
-    collect(tmp_path)
-    assert not [*tmp_path.iterdir()]
-
-
 def test_what_another_host_works_with_stays(tmp_path: Path):
     """Its locks may not be seen from here."""
     theirs = tmp_path / "shootout-scratch-0a1b2c3d-theirs"
@@ -88,26 +70,6 @@ def test_what_another_host_works_with_stays(tmp_path: Path):
     mine = Scratch(tmp_path)
     assert mine.path.name.startswith(folders.NAME)
     mine.close()
-
-
-def test_one_that_was_taken_between_its_making_and_its_lock_is_made_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    made = []
-    real = folders.tempfile.mkdtemp
-
-    def hasty(**how: object) -> str:
-        found = str(real(**how))
-        made.append(found)
-        if len(made) == 1:
-            collect(tmp_path)
-        return found
-
-    monkeypatch.setattr(folders.tempfile, "mkdtemp", hasty)
-    found = Scratch(tmp_path)
-    assert len(made) == 2
-    assert [*tmp_path.iterdir()] == [found.path]
-    found.close()
 
 
 def test_where_a_disk_has_no_such_locks_nothing_is_collected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

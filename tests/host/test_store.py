@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 from pathlib import Path
 
@@ -71,12 +70,6 @@ def test_nothing_goes_while_a_command_works_with_it_and_what_is_too_much_at_its_
             assert evict(0) is None
         assert len(names(cache)) == 4, "the other one still works with it"
     assert names(cache) == [NAMES[3]]
-
-
-def test_what_is_locked_is_a_file(cache: Path):
-    """Of a folder on a network's disk, other hosts would not hear."""
-    with in_use(), (cache / ".lock").open("r+b") as file, pytest.raises(BlockingIOError):
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 @pytest.mark.parametrize("text", ["much", "inf", "nan"])

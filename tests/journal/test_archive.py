@@ -11,8 +11,6 @@ from support.console import here
 from support.races.made import A, B, ended, played, rounds, write
 
 from shootout.apps.judge.compare.merged import name_folders, write_archive, write_merged
-from shootout.core.errors import UsageError
-from shootout.core.host.environment import variables
 from shootout.core.journal import journal, samples
 
 REFERENCE = Path(__file__).parents[2] / "results" / "reference"
@@ -100,23 +98,3 @@ def test_what_is_no_run_is_refused_and_nothing_is_written(tmp_path: Path, words:
     assert ended_with.code == 2
     assert told in ended_with.err
     assert not [*tmp_path.glob("*.tar.gz*"), *tmp_path.glob("*.zip*")]
-
-
-def test_an_archive_that_is_cut_short_replaces_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    write_archive(name_folders([run(tmp_path / "one")]), tmp_path / "a.tar.gz", raw=True)
-    before = (tmp_path / "a.tar.gz").read_bytes()
-
-    def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(tarfile.TarFile, "add", full)
-    with pytest.raises(UsageError, match="No space left"):
-        write_archive(name_folders([tmp_path / "one"]), tmp_path / "a.tar.gz", raw=True)
-    assert (tmp_path / "a.tar.gz").read_bytes() == before
-    assert not (tmp_path / "a.tar.gz.part").exists()
-
-
-def test_no_secret_is_in_a_journal():
-    """A journal's variables are those that change a library: never one whose name looks like a secret's."""
-    secrets = {"HF_TOKEN": "a", "ORT_API_KEY": "b", "CUDA_ACCESS_KEY": "c", "XLA_PASSWORD": "d", "JAX_PRIVATE_X": "e"}
-    assert variables({**secrets, "AWS_REGION": "f", "OMP_NUM_THREADS": "1"}) == {"OMP_NUM_THREADS": "1"}

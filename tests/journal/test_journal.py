@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import errno
-import json
 import math
 import os
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +12,7 @@ from typing import NoReturn
 
 import pytest
 from pydantic import ValidationError
-from support.races.made import ARMS, A, B, ended, header, played, prepared, rounds, write
+from support.races.made import A, B, ended, header, played, prepared, rounds, write
 
 from shootout.core.errors import NotRun, NotRunKind, ShootoutError, UsageError
 from shootout.core.journal import journal
@@ -64,15 +62,6 @@ def test_an_amount_that_json_lacks_comes_back_too(tmp_path: Path, odd: float):
     found = journal.read(write(tmp_path, header(), prepared(A), one, rounds(0), ended()))
     assert repr(found.lines[2]) == repr(one)
     assert not found.damaged
-
-
-def test_a_line_that_lost_its_checksum_is_not_believed(tmp_path: Path):
-    """It may be JSON and yet not be what was written."""
-    write(tmp_path, header(), prepared(A))
-    path = tmp_path / journal.NAME
-    first, second = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(first + re.sub(rb',"sum":"[0-9a-f]{8}"', b"", second))
-    assert journal.read(tmp_path).lines[1:] == ()
 
 
 def test_a_tail_torn_at_any_byte_loses_only_the_fact_being_written(tmp_path: Path):
@@ -168,15 +157,6 @@ def test_what_is_not_ours_or_of_another_version_is_refused_and_left_alone(tmp_pa
     assert (tmp_path / NAME).read_bytes() == first
 
 
-def test_the_journal_of_the_version_before_is_refused_as_such_and_not_as_damaged(tmp_path: Path):
-    path = small(tmp_path) / NAME
-    before = path.read_bytes().replace(b'"schema_version":6,', b'"schema_version":3,', 1)
-    path.write_bytes(before)
-    with pytest.raises(UsageError, match=r"was written by another version of shootout \(schema 3, this one reads 6\)"):
-        journal.read(tmp_path)
-    assert path.read_bytes() == before
-
-
 def test_a_missing_run_is_named(tmp_path: Path):
     with pytest.raises(UsageError, match=r"no run in .*nowhere.*: No such file"):
         journal.read(tmp_path / "nowhere")
@@ -215,46 +195,6 @@ def test_a_full_disk_is_told_and_what_was_written_stays(tmp_path: Path, monkeypa
     file.append(*SECOND)  # there is room again
     file.close()
     assert len(journal.read(folder).lines) == 7
-
-
-def test_ctrl_c_inside_a_write_leaves_no_half_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    def interrupt(*_: object) -> NoReturn:
-        raise KeyboardInterrupt
-
-    file = Journal(tmp_path)
-    file.append(header())
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "pwrite", half_then(interrupt))
-        with pytest.raises(KeyboardInterrupt):
-            file.append(*FIRST)
-    file.append(ended(complete=False))
-    file.close()
-    assert journal.read(tmp_path).lines == (header(), ended(complete=False))
-
-
-def test_a_line_is_on_disk_before_append_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    file = Journal(tmp_path)
-    sizes: list[int] = []
-    monkeypatch.setattr(os, "fsync", lambda descriptor: sizes.append(os.fstat(descriptor).st_size))
-    file.append(header())
-    file.append(*FIRST)
-    file.close()
-    lines = (tmp_path / NAME).read_bytes().splitlines(keepends=True)
-    assert sizes == [len(lines[0]), sum(map(len, lines))]
-
-
-def test_lines_are_json_that_any_program_can_read(tmp_path: Path):
-    lines = (small(tmp_path) / NAME).read_text().splitlines()
-    kinds = [json.loads(line)["kind"] for line in lines]
-    assert kinds == ["header", "prepared", "played", "played", "rounds", "played", "played", "rounds", "ended"]
-    assert {arm["target"]["backend"] for arm in json.loads(lines[0])["groups"][0]["arms"]} == {
-        arm.target.backend for arm in ARMS
-    }
-
-
-def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path):
-    with pytest.raises(UsageError, match=r"can't write to .*gone.*: No such file or directory; choose another --out"):
-        Journal(tmp_path / "gone")
 
 
 @pytest.mark.parametrize(

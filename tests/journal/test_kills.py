@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lab.kills import ENDED, PARENT, WORKER, Drill, Found, as_row, drill
+from lab.kills import ENDED, PARENT, WORKER, Drill, drill
 from shootout.core.host.folders import NAME
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,15 +62,3 @@ def test_the_documents_say_what_the_bench_found():
     found = json.loads((ROOT / "results" / "reference" / "kills.json").read_text())
     rows = found["sections"]["kills"]["tables"]["kill -9 at random instants"]
     assert as_sentence(rows) in " ".join((ROOT / "docs" / "evidence" / "figures.md").read_text().split())
-
-
-def test_the_table_counts_the_runs_that_had_not_ended():
-    well = {"after_s": 1.0, "lost": (), "twice": (), "left": (), "without_time": (), "ended": ""}
-    found = [
-        Found(kind=PARENT, seed="0", during="exports and builds", commands=2, **well),
-        Found(kind=PARENT, seed="1", during="it had ended", commands=1, **well),
-        Found(kind=PARENT, seed="2", during="exports and builds", commands=3, **{**well, "left": ("process 1",)}),
-    ]
-    row = as_row(found, PARENT)
-    assert (row["kills"], row["with something left behind"], row["commands, mean"]) == (2, 1, 2.0)
-    assert [one.fault for one in found] == ["", "", "left: process 1"]

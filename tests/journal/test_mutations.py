@@ -101,9 +101,3 @@ def test_an_environment_of_other_types_is_refused_with_its_line(tmp_path: Path, 
     ended = here("show", tmp_path, cwd=tmp_path)
     assert ended.code == 2
     assert f"line 1 of {tmp_path / journal.NAME}, its header, is not as this program wrote it" in ended.err
-
-
-def test_an_environment_may_tell_more_or_less():
-    more = {"cpu": {"model": "x", "new": [1]}, "new": {"a": None}, "gpus": []}
-    for facts in ({}, more):
-        assert header(environment=facts).environment == facts

@@ -18,7 +18,6 @@ from shootout.core.journal.samples import Samples
 from shootout.core.messages import SCOPES, Scope, Turn
 
 CALLS = {"end_to_end": 1, "compute": 3}
-SHARED_OUTPUTS = Path(__file__).parents[2] / "results" / "reference"
 GENERATOR = np.random.default_rng(0)
 
 
@@ -71,13 +70,6 @@ def test_every_reading_is_there_to_the_last_bit(tmp_path: Path, latencies):
         assert all(np.array_equal(found[restart], np.sort(right[restart])) for restart in right)
 
 
-def test_what_an_older_version_packed_has_all_readings_but_no_percentiles():
-    """It kept no restarts apart."""
-    timing = analyse(SHARED_OUTPUTS / "digits").rows[1].end_to_end
-    assert timing.samples > 1_000
-    assert (timing.p90_low_ns, timing.p90_ns) == (None, None)
-
-
 def test_an_unfinished_run_goes_on_from_its_packed_form(tmp_path: Path):
     whole, small = run(tmp_path / "whole", complete=False), tmp_path / "small"
     pack(whole, small)
@@ -108,38 +100,6 @@ def test_all_stages_of_a_tuning_run_are_packed(tmp_path: Path):
     assert {path.relative_to(tmp_path / "small").as_posix() for path in tmp_path.glob("small/*/*")} == {
         f"{stage}/{name}" for stage in ("alone", "confirmed") for name in (journal.PACKED, samples.PACKED)
     }
-
-
-def test_nothing_is_written_when_one_of_several_runs_has_too_many_readings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    (tmp_path / "tune").mkdir()
-    run(tmp_path / "tune" / "alone", latencies=lambda _: whole_ns(1))
-    run(tmp_path / "tune" / "confirmed")
-    monkeypatch.setattr(samples, "MOST_ROWS", 2_000)
-    with pytest.raises(UsageError, match="confirmed' has more than the 2,000 readings of a packed run: keep"):
-        pack(tmp_path / "tune", tmp_path / "small")
-    assert not (tmp_path / "small").exists()
-
-
-def test_a_run_without_any_sample_can_be_packed(tmp_path: Path):
-    whole = write(tmp_path / "whole", played(A, 0, 1.0), played(B, 0, 2.0), rounds(0), ended())
-    pack(whole, tmp_path / "small")
-    assert analyse(tmp_path / "small").rows[1].end_to_end.samples == 0
-
-
-def test_a_run_that_measured_nothing_can_be_packed(tmp_path: Path):
-    whole = write(tmp_path / "whole", ended())
-    pack(whole, tmp_path / "small")
-    assert [path.name for path in (tmp_path / "small").iterdir()] == [journal.PACKED]
-    assert analyse(tmp_path / "small").warnings == ()
-
-
-def test_a_packed_run_is_copied_as_it_is(tmp_path: Path):
-    pack(run(tmp_path / "whole"), tmp_path / "small")
-    pack(tmp_path / "small", tmp_path / "copy")
-    one, other = ({path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in ("small", "copy"))
-    assert one == other
 
 
 def test_a_link_takes_no_file_along_that_lies_elsewhere(tmp_path: Path):

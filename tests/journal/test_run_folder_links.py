@@ -54,21 +54,6 @@ def test_samples_behind_a_link_are_never_removed(tmp_path: Path, theirs: Path):
     assert contents(theirs) == before
 
 
-def test_only_files_named_as_samples_are_removed(tmp_path: Path):
-    out = begun(tmp_path / "run")
-    folder = out / samples.FOLDER
-    (folder / "mine").mkdir(parents=True)
-    for name in ("g0-000.npz", "g0-001.npz", "g1-1000.tmp", "notes.txt", "g0-001.npz.bak"):
-        (folder / name).touch()
-    run_folder.drop_unnamed_samples(out, journal.read(out))
-    assert sorted(path.name for path in folder.iterdir()) == [
-        "g0-000.npz",
-        "g0-001.npz.bak",
-        "mine",
-        "notes.txt",
-    ]
-
-
 @pytest.mark.parametrize(
     "name",
     [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import os
 import struct
 import zipfile
@@ -26,7 +25,6 @@ from shootout.models.data import data_files
 from shootout.tell.run_folder import MOST_DAMAGED
 
 SCOPE = "end_to_end"
-SHARED_OUTPUTS = Path(__file__).parents[2] / "results" / "reference"
 
 
 @pytest.mark.parametrize("name", [NAME, PACKED])
@@ -84,11 +82,6 @@ def test_no_line_is_written_that_could_not_be_read_again(
         file.append(header(environment={"machine": "x" * 1_000}))
     file.close()
     assert (tmp_path / NAME).read_bytes() == b""
-
-
-def test_a_journal_may_be_far_larger_than_any_that_is_known_and_fits_into_memory():
-    known = [len(gzip.decompress(path.read_bytes())) for path in SHARED_OUTPUTS.glob("*/" + PACKED)]
-    assert 50 * max(known) < journal.MOST_BYTES <= 1 << 26, "as objects it may take twenty times as much"
 
 
 def packed(folder: Path, rows: int, **arrays: object) -> samples.Samples:
@@ -155,26 +148,6 @@ def test_one_file_that_many_restarts_name_is_not_read_without_end(tmp_path: Path
     assert hostile.of("g", "a", SCOPE, {0: name}), "each answer has the whole number"
 
 
-def test_what_a_packed_file_holds_counts_with_the_files_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    name = "samples/g0-000.npz"
-    samples.write(tmp_path, name, [("x", [Turn(latency_ns={SCOPE: np.ones(1_000)})])])
-    for most, restarts in (6_005, [1]), (6_006, [0, 1]):  # with a part and two words of each
-        monkeypatch.setattr(samples, "MOST_ROWS", most)
-        words = {"words": np.array(["x", str(SCOPE)]), "parts": np.array([[0, 0, 1, 1, 1, 5_000]])}
-        assert sorted(packed(tmp_path, 5_000, **words).of("x", "x", SCOPE, {0: name})) == restarts
-
-
-def test_parts_without_readings_count_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    name = "samples/g0-000.npz"
-    samples.write(
-        tmp_path, name, [("a", [Turn(latency_ns={SCOPE: np.ones(1)})] + [Turn(latency_ns={SCOPE: np.ones(0)})] * 999)]
-    )
-    monkeypatch.setattr(samples, "MOST_ROWS", 3_500)
-    assert sorted(samples.Samples(tmp_path).of("g", "a", SCOPE, dict.fromkeys(range(50), name))) == [0, 1, 2]
-    none = np.array([[0, 0, 0, 1, 1, 0]] * 4_000 + [[0, 0, 0, 1, 1, 10]])
-    assert not packed(tmp_path, 10, parts=none).of("x", "x", "x", {})
-
-
 @pytest.mark.parametrize("reading_ns", [np.nan, np.inf, 0.0, -6282.0])
 def test_readings_that_no_clock_gives_are_lost(tmp_path: Path, reading_ns: float):
     name = "samples/g0-000.npz"
@@ -209,18 +182,6 @@ def test_a_header_that_is_none_ends_with_a_message(tmp_path: Path, header: str):
     for read in data_files.read_headers, data_files.read_arrays:
         with pytest.raises(UsageError, match=r"rows\.npz is not an \.npz of plain arrays"):
             read(tmp_path / "rows.npz")
-
-
-def test_ctrl_c_is_heard_between_two_lines_of_a_packed_journal(tmp_path: Path):
-    """Python hears it when a call into a library ends, so none of these may read a file whole."""
-    write(tmp_path, header())
-    noise = os.urandom(1 << 18).hex().encode() + b"\n"
-    whole = gzip.compress((tmp_path / NAME).read_bytes() + noise)
-    (tmp_path / PACKED).write_bytes(whole[: len(whole) // 2])
-    texts = journal._read_lines(tmp_path / PACKED)
-    assert next(texts).startswith(b'{"kind":"header"'), "of a file whose end can't be read"
-    with pytest.raises(UsageError, match="can't be decompressed"):
-        list(texts)
 
 
 def test_readings_come_from_the_run_s_own_folder(tmp_path: Path):

@@ -13,10 +13,9 @@ from support import scoring_process
 from support.exports import bare_exported
 from support.onnx_made import linear
 
-from shootout.core.contract import Array, Arrays
+from shootout.core.contract import Arrays
 from shootout.core.errors import ShootoutError, UsageError
-from shootout.core.exported import calls
-from shootout.core.exported.calls import CALLS, Stream, saving
+from shootout.core.exported.calls import Stream, saving
 from shootout.core.exported.client import Request, obtain_all
 from shootout.core.exported.fidelity import rows
 from shootout.core.exported.model import ExportedModel, ReportRows
@@ -176,10 +175,6 @@ def test_an_output_that_the_metric_cannot_score_is_named(two_outputs: Path, expo
         scoring.score_report(spec, two_outputs, exported)
 
 
-def test_without_truth_one_output_is_compared(outputs: Path, exported: ExportedModel):
-    assert scoring.score_report(MetricSpec(metric="rmse"), outputs, exported).other_outputs == ()
-
-
 def test_a_metric_of_the_whole_set_has_what_each_row_adds_to_it(
     metric: Path, outputs: Path, exported: ExportedModel, truth: Path
 ):
@@ -255,11 +250,6 @@ def test_a_metric_is_found_without_running_it_and_told_from_a_changed_one(metric
         scorer.check_metric(f"{metric}:margn")
 
 
-def test_an_unknown_name_is_refused_with_the_known_ones():
-    with pytest.raises(UsageError, match="unknown metric 'iuo': did you mean 'iou'"):
-        scorer.check_metric("iuo")
-
-
 @pytest.mark.parametrize(
     ("metric", "package"), [("mae", "scikit-learn"), ("iou", "scikit-learn"), ("map", "pycocotools"), ("wer", "jiwer")]
 )
@@ -323,29 +313,6 @@ def test_truth_of_clips_is_scored_once_a_clip(clips: tuple[Path, ExportedModel],
     )
     own = scoring.score_report(MetricSpec(metric=f"{tmp_path / 'metric.py'}:first", truth=truth), *clips)
     assert own.rows == pytest.approx((-2.0, -2.0, -2.0, -1.0))
-
-
-def test_outputs_of_many_short_calls_lie_in_few_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Writing one for each takes longer than a call of a stream."""
-    plain = bare_exported({}, batch=2, stream=Stream(steps=3))
-    made = Clips(**{name: getattr(plain, name) for name in plain.__dataclass_fields__})
-    np.save(tmp_path / "truth.npy", np.arange(12.0))
-    for most, files in ((1 << 20, 1), (16, 2)):  # 16 bytes are two calls
-        monkeypatch.setattr(calls, "FILE_BYTES", most)
-        folder = tmp_path / f"{files} files"
-        folder.mkdir()
-        memory = np.zeros((2, 1), np.float32)  # as a session that hands out the same memory again
-
-        def run(inputs: Arrays, memory: Array = memory) -> Arrays:
-            np.copyto(memory, inputs["x"])
-            return {"y": memory}
-
-        call = saving(run, folder, calls=6)
-        for first in range(0, 12, 2):
-            call(made.report().take(np.arange(first, first + 2)))
-        assert len(list(folder.glob(CALLS))) == files
-        found = scoring.score_report(MetricSpec(metric="mae", truth=str(tmp_path / "truth.npy")), folder, made)
-        assert found.rows == pytest.approx((0.0,) * 4)
 
 
 @pytest.mark.parametrize(

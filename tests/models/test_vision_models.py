@@ -9,9 +9,8 @@ import pytest
 
 from shootout import models
 from shootout.core.contract import TensorSpec
-from shootout.core.errors import UsageError
 from shootout.models.sources.assembly import require_telling
-from shootout.models.zoo import bert, efficientnet, resnet, vision
+from shootout.models.zoo import bert, efficientnet, resnet
 
 SMALL: dict[str, dict[str, Any]] = {
     "efficientnet": {"variant": "b0", "image_size": 64, "classes": 17},
@@ -173,14 +172,3 @@ def test_bert_masks_the_padding():
     wanted, same, other = (found[~padding] for found in outputs(model.trained(parameters), [one, changed, unmasked]))
     np.testing.assert_allclose(same, wanted, rtol=1e-5, atol=1e-5)
     assert np.linalg.norm(other - wanted) > 0.01 * np.linalg.norm(wanted)
-
-
-def test_bert_refuses_a_width_that_heads_cannot_share():
-    model = models.get("bert")
-    with pytest.raises(UsageError, match="hidden must be a multiple of 64"):
-        model.inputs(model.check({"hidden": 100}), 1)
-
-
-def test_many_rows_still_make_calibration_sets():
-    _, parameters = small("resnet", image_size=32)
-    assert [len(vision.calibration(parameters, batch)) for batch in (1, 5, 64)] == [64, 13, 8]

@@ -126,19 +126,6 @@ def test_lies_about_int8_fail_on_the_toy(toy: ExportedModel, weight: Weight, act
     assert gate(found, toy.error_bounds[Precision.INT8])
 
 
-def test_four_bit_weights_are_no_int8(digits: ExportedModel, tmp_path: Path):
-    eight = compare(outputs_of(digits, grid(127), tmp_path), digits.reference_outputs())
-    four = compare(outputs_of(digits, grid(7), tmp_path), digits.reference_outputs())
-    for precision in (Precision.INT8, Precision.INT8_DYNAMIC):
-        assert gate(eight, digits.error_bounds[precision]) is None
-        assert gate(four, digits.error_bounds[precision])
-
-
-def test_an_fp32_network_is_inside_the_int8_error_bound(toy: ExportedModel):
-    found = compare(residual(toy, exact, exact), toy.reference_outputs())
-    assert gate(found, toy.error_bounds[Precision.INT8]) is None  # so the node counts must prove INT8, never the error
-
-
 def quantized(exported_models: list[ExportedModel]) -> list[np.ndarray]:
     """What NNCF's INT8 models of these give for their input buffers."""
     import nncf
@@ -249,12 +236,6 @@ def test_every_opset_is_predicted_alike(tmp_path: Path, opset: int):
     assert error_bounds == error_bounds_of(saved(tmp_path / "other.onnx", [PRODUCT], 17, w=WEIGHT))
 
 
-def test_weights_that_are_constant_nodes_are_weights(tmp_path: Path):
-    stored = error_bounds_of(saved(tmp_path / "m.onnx", [PRODUCT], 17, w=WEIGHT))
-    constant = helper.make_node("Constant", [], ["w"], value=numpy_helper.from_array(WEIGHT))
-    assert error_bounds_of(saved(tmp_path / "c.onnx", [constant, PRODUCT], 17)) == pytest.approx(stored)
-
-
 @pytest.mark.parametrize("dtype", [np.float16, np.float64])
 def test_other_float_types_are_predicted_too(tmp_path: Path, dtype: Any):
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
@@ -273,13 +254,6 @@ def test_a_file_that_overflows_fp16_has_no_error_bound_for_it(tmp_path: Path):
     error_bounds = error_bounds_of(saved(tmp_path / "m.onnx", [PRODUCT], 17, w=WEIGHT * 1e6))
     assert error_bounds["fp16"] is None
     assert error_bounds["bf16"]
-
-
-def test_a_masks_huge_number_is_no_overflow_in_bf16(tmp_path: Path):
-    nodes = [helper.make_node("MatMul", ["x", "w"], ["s"]), helper.make_node("Add", ["s", "mask"], ["m"])]
-    nodes += [helper.make_node("Softmax", ["m"], ["p"]), helper.make_node("MatMul", ["p", "w"], ["y"])]
-    mask = np.array([0, np.finfo(np.float32).min] * 4, np.float32)
-    assert error_bounds_of(saved(tmp_path / "m.onnx", nodes, 17, w=WEIGHT, mask=mask))["bf16"]
 
 
 def hiding(path: Path, least: float) -> Path:
@@ -341,21 +315,6 @@ def test_what_cannot_be_predicted_costs_no_export(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(onnx_error_bounds, "rewrite", broken)
     assert onnx_error_bounds.error_bounds(reference_outputs, FLOOR) == (({"fp32": 1e-5},), {"fp32": {}})
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["m.made", "m.onnx"]
-
-
-def test_a_precision_that_cannot_be_predicted_costs_no_other_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    def broken(*_: Any) -> Any:
-        raise RuntimeError("as a chain that this opset lacks would")
-
-    reference_outputs, _ = reference_of(saved(tmp_path / "m.onnx", [PRODUCT], 17, w=WEIGHT))
-    (whole,), flips = onnx_error_bounds.error_bounds(reference_outputs, FLOOR)
-    monkeypatch.setattr(onnx_error_bounds, "to_e4m3", lambda _: broken)
-    rounding = onnx_error_bounds.HALF_FLOATS["fp16"][1]
-    monkeypatch.setitem(onnx_error_bounds.HALF_FLOATS, "fp16", (broken, rounding))
-    assert onnx_error_bounds.error_bounds(reference_outputs, FLOOR) == (
-        ({name: whole[name] for name in whole if name not in {"fp8", "fp16"}},),
-        {name: flips[name] for name in whole if name not in {"fp8", "fp16"}},
-    )
 
 
 def test_values_inside_branches_stay_exact(tmp_path: Path):

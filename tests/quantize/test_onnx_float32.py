@@ -71,13 +71,6 @@ def test_functions_and_sums_are_coarsened_inside_branches_too(inside: bool, tmp_
     assert 2.0**-25 < error < 2.0**-20
 
 
-def test_what_is_no_float32_is_left_alone():
-    cast = helper.make_node("Cast", ["x"], ["d"], to=TensorProto.DOUBLE)
-    back = helper.make_node("Cast", ["e"], ["y"], to=F32)
-    made = model([cast, helper.make_node("Exp", ["d"], ["e"]), back])
-    assert [node.op_type for node in coarsened(made).graph.node] == ["Cast", "Exp", "Cast"]
-
-
 def test_a_longer_sum_errs_more_and_its_bits_say_how_much():
     """Of float32 terms of random sign, added in eight chains: the rounding of one operand covers it."""
     rng = np.random.default_rng(2)

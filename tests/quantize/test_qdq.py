@@ -10,7 +10,6 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from support.exports import obtain
 
 from shootout.commands.fleet import saturates_there
 from shootout.core.contract import Artifact, Device, Precision
@@ -113,13 +112,6 @@ def test_all_but_the_graph_is_the_plain_exported_models():
     assert ours.stat().st_size < 0.4 * theirs.stat().st_size
 
 
-def test_the_same_calibration_gives_the_same_file(tmp_path: Path):
-    plain, made = exported()["digits_cnn"]
-    again, reduced = tmp_path / "again.onnx", environment.saturates()
-    qdq.write_shared(plain.path(Artifact.ONNX), plain.calibration(), again, reduced=reduced)
-    assert again.read_bytes() == made.path(Artifact.ONNX).read_bytes()
-
-
 def openvino_types(path: Path) -> set[tuple[str, str]]:
     import openvino
 
@@ -218,16 +210,6 @@ def test_the_cpu_settles_the_weights_bits_of_a_quantized_variant_alone(
     assert (on_gpu.key == jobs[1].key) is not saturates  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_for_another_machine_its_own_cpu_settles_them(there: bool, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(environment, "saturates", lambda: not there)
-    job = checked(Request(model="digits", variant="shared", saturates=there))
-    assert isinstance(job, Request)
-    assert job.saturates is there
-    plain = [checked(Request(model="digits", saturates=one)) for one in (True, False, None)]
-    assert len({one.key for one in plain if isinstance(one, Request)}) == 1, "a model as it is, is one for all"
-
-
 def test_what_another_cpu_saturates_is_read_from_its_facts():
     def flags(*names: str) -> dict[str, dict[str, list[str]]]:
         return {"cpu": {"flags": [*names]}}
@@ -282,20 +264,7 @@ def test_nothing_to_quantize_is_said_and_the_plain_exported_is_fine(tmp_path: Pa
     assert "has nothing to quantize: no matrix product or convolution in float32" in str(error)
 
 
-@pytest.mark.parametrize("variant", ["mixed", "mixed-sqnr-30", "sharde"])
-def test_an_unknown_variant_is_refused(variant: str):
-    (error,) = obtain_all([Request(model="digits", variant=variant)])
-    assert isinstance(error, UsageError)
-    assert "unknown scheme" in str(error)
-
-
 def test_a_scheme_that_is_no_variant_is_refused():
     (error,) = obtain_all([Request(model="digits", variant="shared+minmax")])
     assert isinstance(error, UsageError)
     assert "'shared+minmax'" in str(error)
-
-
-def test_a_base_that_cannot_be_made_gives_its_own_error(tmp_path: Path):
-    path = write(tmp_path / "flat.onnx", [helper.make_node("Sub", ["x", "x"], ["y"])], ([2, 4], [2, 4]))
-    with pytest.raises(ModelError, match="is constant"):
-        obtain(str(path), {}, 1, variant="shared")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-
 import pytest
 
 from shootout.apps.tune.settings import find_offered
@@ -63,19 +61,6 @@ def test_wrong_words_are_answered_with_what_is_known(text: str, says: str):
         schemes.parse(text, own=["s8s8"])
 
 
-def test_every_family_has_a_word_that_people_may_write():
-    told = [schemes.parse(word.replace("N", "3")) for word in schemes.WORDS]
-    assert all(len(one.words) == 1 for one in told)
-    families = {field.name for one in told for field in fields(one) if getattr(one, field.name)}
-    assert families == set(schemes.PATTERNS)
-    assert set(schemes.PATTERNS) | {"own"} == {field.name for field in fields(Scheme)}
-
-
-def test_a_quantized_variant_is_known_as_such():
-    words = ("shared", "shared+float-1", "per-tensor")
-    assert [schemes.parse(text).is_quantized for text in words] == [True, True, False]
-
-
 @pytest.mark.parametrize(
     ("device", "scheme", "rest"),
     [
@@ -88,16 +73,6 @@ def test_a_quantized_variant_is_known_as_such():
 def test_what_isn_t_quantized_computes_as_people_ship_it_there(device: Device, scheme: str, rest: Precision):
     assert schemes.rest_of(Target(backend="b", device=device, precision=Precision.INT8, scheme=scheme)) is rest
     assert schemes.parse(scheme).for_probe().rest == schemes.parse(scheme).rest
-
-
-@pytest.mark.parametrize("numbers", [(0,), (1, 2), (1, 2, 3), (0, 5, 6, 7, 8, 40)])
-def test_layers_in_float_are_written_as_they_are_read(numbers: tuple[int, ...]):
-    assert schemes.parse(schemes.write_floats(reversed(numbers))).floats == numbers
-
-
-def test_layers_in_float_are_part_of_the_model_only_of_the_shared_file():
-    assert schemes.parse("float-3+shared").made == "shared+float-3"
-    assert schemes.parse("float-3").made == ""
 
 
 def test_what_is_not_offered_is_named():

@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import math
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 
@@ -21,23 +18,11 @@ from shootout.quantize import qdq
 from shootout.testing.cases import exported_models
 
 DIGITS = Request(model="digits", batch=9)
-RESIDUAL = {"model": "residual_mlp", "parameters": {"d_model": 64, "n_layers": 4}}
 
 
 @cache
 def of_digits() -> list[LayerSensitivity]:
     return [*rank_layers(obtain(DIGITS), Deadline(None)).parts]
-
-
-def test_every_layer_is_there_once_the_worst_first():
-    found = of_digits()
-    assert {one.layer.weight for one in found} == {f"layers.{index}.weight" for index in range(3)}
-    assert {(one.name, one.layer.number) for one in found} == {(f"layers.{index}", index) for index in range(3)}
-    assert [layer.sqnr_db for layer in found] == sorted(layer.sqnr_db for layer in found)
-    by_weight = {one.layer.weight: one for one in found}
-    assert by_weight["layers.0.weight"].weight_bytes == 64 * 128 * 4
-    assert by_weight["layers.0.weight"].flops_share == pytest.approx(64 * 128 / (64 * 128 + 128 * 128 + 128 * 10))
-    assert math.fsum(layer.flops_share for layer in found) == pytest.approx(1)
 
 
 def test_a_layers_figure_is_what_its_own_weight_and_input_cost():
@@ -86,15 +71,6 @@ def test_calibration_data_that_cannot_be_used_are_an_error(tmp_path: Path):
     np.savez(tmp_path / "one.npz", x=np.ones((6, 256), np.float32))
     with pytest.raises(UsageError, match="1 calibration set"):
         measure_sensitivity(Request(model="permutation_probe", batch=6, calibration_npz=tmp_path / "one.npz"), Wanted())
-
-
-def test_asking_imports_no_framework():
-    code = """if True:
-        import sys
-        import shootout.apps.sensitivity.measure
-        assert not {"torch", "onnx", "onnxruntime"} & set(sys.modules)
-        """
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.parametrize("reduced", [False, True])

@@ -55,15 +55,6 @@ def test_a_wild_arm_among_quiet_ones_is_not_believed_after_two_restarts():
     assert verdicts(np.vstack([quiet, np.array([0.9, 0.901])]))[-1] is Verdict.SLOWER
 
 
-def test_nothing_that_is_played_without_a_pair_changes_what_is_known_of_it():
-    """Arm 0 leaves after three restarts; then the others go wild."""
-    x = np.random.default_rng(5).normal(0.2, 0.01, (6, 8))
-    x[0, 3:] = np.nan
-    x[1:, 3:] += np.random.default_rng(6).normal(0, 0.3, (5, 5))
-    early, late = GroupEvidence(played(x[:, :3]), rules()), GroupEvidence(played(x), rules())
-    assert early.compare("arm 0", "base") == late.compare("arm 0", "base")
-
-
 def test_order_names_and_swapped_arms_change_nothing():
     x = np.random.default_rng(7).normal(0.05, 0.02, (5, 4))
     ahead, back = GroupEvidence(played(x), rules()), GroupEvidence(dict(reversed(played(x).items())), rules())
@@ -105,11 +96,6 @@ def test_the_best_is_asked_for_beside_the_arm_that_is_fastest_now():
     barred = GroupEvidence(played(x), best, barred={"arm 2"})
     assert barred.open_questions == 20 - 4 - 2, "a policy changes no verdict"
     assert barred.out_of_question == {"arm 2"}
-
-
-def test_arms_that_met_once_have_answered_nothing():
-    x = np.array([[2.3, np.nan, np.nan], [0.0, 0.01, -0.01]])
-    assert GroupEvidence(played(x), rules(9)).open_questions == 9
 
 
 @pytest.mark.long

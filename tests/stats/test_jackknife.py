@@ -49,12 +49,6 @@ def test_a_metric_that_jumps_has_no_interval(statistic):
         find_pseudo_values(lambda kept: float(statistic(scores[kept])), np.arange(400), must_be_even=True)
 
 
-@pytest.mark.parametrize("statistic", [np.mean, np.std, lambda rows: np.sqrt(np.mean(rows**2))])
-def test_a_metric_that_changes_evenly_has_one(statistic):
-    scores = np.random.default_rng(3).exponential(size=400)
-    assert find_pseudo_values(lambda kept: float(statistic(scores[kept])), np.arange(400), must_be_even=True).size
-
-
 @pytest.mark.parametrize(
     ("value", "units", "fault"),
     [

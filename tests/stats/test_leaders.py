@@ -63,27 +63,11 @@ def test_arms_that_beat_each_other_in_a_circle_still_leave_one():
     assert (found.tied, set(found.beaten)) == (("a",), {"b", "c"})
 
 
-def test_arms_that_never_met_are_undecided_and_nobody_leads_an_empty_group():
-    assert find_leaders({"a": 1.0, "b": 2.0}, lambda one, other: None).undecided == (("a", "b"),)
-    assert leader_sets(GroupEvidence({}, RULES), ["a"]) == []
-    with pytest.raises(ValueError, match="received none"):
-        find_leaders({}, lambda one, other: None)
-
-
 @pytest.mark.parametrize(("low", "high", "wanted"), [(0.96, 1.04, True), (0.9, 1.0, False), (1.0, 1.06, False)])
 def test_indifferent_is_within_five_percent_on_both_sides(low: float, high: float, wanted: bool):
     assert is_indifferent(known(low, high)) is wanted
     assert not is_indifferent(replace(known(low, high), low=None))
     assert not is_indifferent(None)
-
-
-def test_only_restarts_that_a_pair_shares_count():
-    rng = np.random.default_rng(1)
-    calm = {g: np.exp(0.001 * rng.standard_normal(3)) for g in range(6)}
-    blocks = {"a": calm, "b": {g: 0.5 * calm[g] for g in range(6)}, "c": {9: np.ones(3)}}
-    (found,) = leader_sets(GroupEvidence(blocks, RULES), list(blocks))
-    assert found.beaten == {"a": "b"}
-    assert found.undecided == (("b", "c"),)
 
 
 @pytest.mark.long
