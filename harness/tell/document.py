@@ -337,12 +337,12 @@ class Gpu(Part):
 
 Cause = Literal[
     "no instruction", "fallback", "float layers", "unfused scales", "conversions", "other nodes",
-    "slower products", "memory", "overhead", "cached", "products", "cache", "precision", "size",
+    "slower products", "memory", "overhead", "cached",
 ]  # fmt: skip
 
 
 class Why(Part):
-    """Tell why a precision is or isn't faster than its own backend's FP32.
+    """Tell why a precision isn't faster than its own backend's FP32.
 
     Attributes:
         cause: its kind; null if the runtime tells nothing that explains it.
@@ -407,7 +407,7 @@ class Row(Part):
         cpus: the CPUs that its threads may run on, read back from the kernel after the warm-up.
         os_threads: how many threads it has, read back likewise.
         gpu: what the GPU tells of it; null for an arm on the CPU.
-        why: from evidence, why it is or isn't faster than its own backend's FP32; null where nothing compares them.
+        why: from evidence, why it isn't faster than its own backend's FP32; null if it is, or without a verdict.
         install_bytes: of the packages that run it, with all that they require, as the installer recorded them: no
             bytecode, nothing that only builds or converts, no driver and no compiler. A required package that isn't
             there counts nothing. Null if a package has no record or a damaged one, or is one in development.
@@ -586,9 +586,6 @@ class FrontRow(Part):
     Attributes:
         metric: the name of what scores its rows.
         score: their mean score.
-        of: how many rows were compared.
-        ties: those that measured slower and no better than it, but aren't known to be; their group in brackets
-            where it is another one.
     """
 
     group: str
@@ -596,8 +593,6 @@ class FrontRow(Part):
     metric: str
     score: float
     median_ns: float
-    of: int
-    ties: tuple[str, ...] = ()
 
 
 class NearestOpen(Part):

@@ -10,7 +10,7 @@ from typing import Any
 from shootout.core.contract import short
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.units import counted, number
-from shootout.tell.document import Control, GroupSummary, Metric, MetricChange, Ratio, Why
+from shootout.tell.document import Control, GroupSummary, Metric, MetricChange, Why
 from shootout.tell.limits import Standing, limit_digits
 from shootout.tell.paired import admits_any_loss
 from shootout.tell.ratios import tell_ratio
@@ -34,8 +34,6 @@ ALL_ZERO = "FP32 itself scores 0 on every row; does the metric read the right ou
 """Follows a metric by which no loss could be seen."""
 LEAST_ERROR = 1e-5
 """A relative error below this isn't told in figures."""
-LIKELY = 0.95
-"""Without a verdict, a ratio below this (or above its inverse) is explained as what it looks like."""
 NO_LABELS = "without labels its accuracy is unknown"
 RANDOM_INPUTS = "random inputs can't show its accuracy"
 CONTROL_STATES = (CONTROL_HELD, CONTROL_OPEN, NOT_COMPARED, CONTROL_BROKEN)
@@ -209,20 +207,6 @@ def _name_end(metric: Metric) -> str:
     return "admit" if lost <= (metric.limit or 0.0) else "refuse"
 
 
-def gains(ratio: Ratio) -> bool:
-    """Tell whether a precision is faster than its own FP32, or looks so where there is no verdict.
-
-    Args:
-        ratio: its time ÷ that of FP32.
-    """
-    return ratio.verdict is Verdict.FASTER or (ratio.verdict is Verdict.CANT_TELL and ratio.value < LIKELY)
-
-
 def tell_gain(why: Why) -> str:
     """Put the reason and what it is a reason of into a line: `slower: its products take 8 us, FP32's 7 us`."""
-    ratio = why.ratio
-    words = {Verdict.FASTER: "faster", Verdict.SLOWER: "slower", Verdict.SAME: "no faster"}
-    if ratio.verdict in words:
-        return f"{words[ratio.verdict]}: {why.text}"
-    looks = "faster than" if gains(ratio) else "slower than" if ratio.value > 1 / LIKELY else "about as fast as"
-    return f"no verdict, measured {looks} FP32: {why.text}"
+    return f"{'slower' if why.ratio.verdict is Verdict.SLOWER else 'no faster'}: {why.text}"

@@ -208,14 +208,6 @@ def kernels(product: float, conversion: float = 0.0, other: float = 0.0, name: s
 @pytest.mark.parametrize(
     ("eight", "fp32", "int8", "says"),
     [
-        (400, {}, {}, "faster: 90% of the operations run in int8"),
-        (
-            400,
-            {"kernel_ns": kernels(700)},
-            {"kernel_ns": kernels(300, name="int8")},
-            "faster: the products take 300 ns",
-        ),
-        (400, {}, {"artifact_bytes": 900_000}, "faster: the weights fit in the L2 cache (900 kB), FP32's in the L3"),
         (
             800,
             {},
@@ -239,12 +231,6 @@ def kernels(product: float, conversion: float = 0.0, other: float = 0.0, name: s
             {"kernel_ns": kernels(700)},
             {"kernel_ns": kernels(800, name="int8")},
             "slower: the kernels are slower here, its products take 800 ns, FP32's 700 ns",
-        ),
-        (
-            900,
-            {"kernel_ns": kernels(17)},
-            {"kernel_ns": kernels(117, 22, name="int8")},
-            "slower: the kernels are slower here, its products take 117 ns, FP32's 17 ns",
         ),
         (
             900,
@@ -313,18 +299,11 @@ def kernels(product: float, conversion: float = 0.0, other: float = 0.0, name: s
             ": its products run in fp32, as FP32's do",
         ),
         (
-            900,
-            {"kernel_ns": kernels(600)},
-            {"kernel_ns": kernels(1600, other=200, name="int8")},
-            "slower: the kernels are slower here, its products take 800 ns, FP32's 600 ns",
-        ),
-        (
             800,
             {"flops_by_precision": {"fp32": 160}},
             {},
             ": most of a call is no arithmetic, its FP32 does 0.2 GFLOP/s, one core without vectors could do 2",
         ),
-        (400, {"conversion_nodes": 4}, {"conversion_nodes": 0}, "faster: FP32's graph has 4 nodes that only convert"),
         (900, {"artifact_bytes": 10**9}, {}, f"slower: {UNTOLD}"),
         (
             900,
@@ -361,12 +340,6 @@ def ceiling(binds: Any, bandwidth_ns: float, share: float = 0.9) -> Ceiling:
     ("eight", "own", "mine", "told"),
     [
         (
-            400,
-            ceiling("bandwidth", 700),
-            ceiling("bandwidth", 200),
-            ("memory", "FP32 reads DRAM at 12 GB/s, 90% of what it gives, this precision reads 29% of the bytes"),
-        ),
-        (
             800,
             ceiling("bandwidth", 700),
             ceiling("bandwidth", 700),
@@ -389,11 +362,8 @@ def test_what_binds_fp32_is_a_cause(tmp_path: Path, eight: float, own: Ceiling, 
 
 
 def test_where_there_is_no_verdict_none_is_explained_away(tmp_path: Path):
-    assert why(tmp_path, 803).split(":")[0] in ("no verdict", "no faster")
-    slow = replace(INT8, conversion_nodes=9)
-    found = why(tmp_path / "slow", 856, restarts=2, int8=slow)
-    assert found.startswith("no verdict, measured slower than FP32: Q/DQ is not fused")
     assert row(document(tmp_path / "none", 900, restarts=1)).why is None, "nothing is known, so nothing is said"
+    assert row(document(tmp_path / "faster", 400)).why is None
 
 
 def shown(found: Document, *, full: bool = False) -> str:
@@ -410,4 +380,3 @@ def test_the_table_is_about_costs_then(tmp_path: Path):
     assert all(word in few for word in ("size", "error", "metric change", "-0.1 ("))
     assert not any(word in few for word in ("against own FP32", "int ops", "over restarts"))
     assert all(word in text for word in ("against own FP32", "int ops", "90%", "-0.1 ("))
-    assert "b:cpu:int8: faster: 90% of the operations run in int8." in text

@@ -7,22 +7,22 @@ precision buys stands next to it: how much was quantized, and why it is faster o
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 from shootout.apps.judge.cell import is_plain
 from shootout.apps.judge.why import find_why
 from shootout.core.constants import BIAS_FLOOR
 from shootout.core.contract import SCALED
-from shootout.core.journal.records import Checked, Header
+from shootout.core.journal.records import Header
 from shootout.core.messages import MOST_SCORE, Scores
 from shootout.core.results.group import Group, judged
 from shootout.core.scenario import find_scenario
 from shootout.core.schemes import is_exact, shown_as
 from shootout.core.study.group import GroupRecord, own_fp32
 from shootout.models.metrics import CONFIDENCE, DEFAULT_DROP, count_rows_for_rare, find_max_drop, read_share
-from shootout.tell.document import FrontRow, GroupSummary, Metric, MetricChange, Quantized, Row, ratio_of
+from shootout.tell.document import FrontRow, Metric, MetricChange, Quantized, Row, Timing, ratio_of
 from shootout.tell.limits import Standing, judge_limit
 from shootout.tell.paired import (
     MeanChange,
@@ -223,131 +223,30 @@ def _reference_of(row: Row, record: GroupRecord, known: Container[str]) -> str |
     return next((arm for arm in candidates if arm and arm in known and arm != row.arm), None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FrontCandidate:
-    """A row with scores against truth and a time.
+def find_front(rows: Iterable[Row]) -> tuple[FrontRow, ...]:
+    """Return for each metric, batch size and thread count at which several models are scored the rows that none beats.
 
-    Attributes:
-        group: arms of one group raced each other.
-        scores: of its rows, in order, of the output that stands worst.
-        metric: what its row says of them.
-        times: the interval of its median, ns.
-        ratios: the interval of its ratio to its group's baseline, (1, 1) for the baseline itself; None while an end
-            of it is infinite, or if verdicts are withheld.
+    A row is beaten by one that scores as well, and is faster by their intervals and the harness's own bias.
     """
-
-    group: str
-    arm: str
-    scores: Scores
-    metric: Metric
-    median_ns: float
-    times: tuple[float, float]
-    ratios: tuple[float, float] | None
-
-
-@dataclass(frozen=True, slots=True)
-class FrontPlace:
-    """A place on the front: its holder, and the rows that measured slower and no better, but aren't known to be."""
-
-    holder: FrontCandidate
-    ties: list[FrontCandidate]
-
-
-def find_fronts(
-    summaries: Sequence[GroupSummary], rows: Sequence[Row], groups: Mapping[str, Group]
-) -> tuple[FrontRow, ...]:
-    """Return a front for each metric, batch size and thread count at which several models are scored.
-
-    Args:
-        summaries: the document's groups.
-        rows: of the document.
-        groups: by name, which hold the scores of each row.
-    """
-    baselines = {(one.name, one.baseline) for one in summaries}
-    by_setting: dict[tuple[str, int, int], list[FrontCandidate]] = {}
+    by_setting: dict[tuple[str, int, int], list[tuple[Row, Metric, Timing]]] = {}
     for row in rows:
-        checked = groups[row.group].checked.get(row.arm)
-        if candidate := _front_candidate(row, checked, is_baseline=(row.group, row.arm) in baselines):
-            by_setting.setdefault((candidate.metric.name, row.batch, row.threads), []).append(candidate)
+        metric, timing = row.fidelity.metric if row.fidelity else None, row.end_to_end
+        if metric is None or metric.against != "truth" or timing is None or row.outcome != "measured":
+            continue
+        if find_scenario(row.scenario).is_one_call:
+            by_setting.setdefault((metric.name, row.batch, row.threads), []).append((row, metric, timing))
     return tuple(
-        FrontRow(
-            group=holder.group,
-            arm=holder.arm,
-            metric=holder.metric.name,
-            score=holder.metric.value,
-            median_ns=holder.median_ns,
-            of=len(candidates),
-            ties=tuple(tie.arm if tie.group == holder.group else f"{tie.arm} ({tie.group})" for tie in place.ties),
+        FrontRow(group=row.group, arm=row.arm, metric=metric.name, score=metric.value, median_ns=timing.median_ns)
+        for found in by_setting.values()
+        if len({row.group for row, _, _ in found}) > 1
+        for row, metric, timing in sorted(found, key=lambda one: one[2].median_ns)
+        if not any(
+            other.high_ns * (1 + BIAS_FLOOR) < timing.low_ns and scores_as_well(better, metric)
+            for _, better, other in found
         )
-        for candidates in by_setting.values()
-        if len({one.group for one in candidates}) > 1
-        for place in find_front(candidates)
-        for holder in [place.holder]
     )
 
 
-def _front_candidate(row: Row, checked: Checked | None, *, is_baseline: bool) -> FrontCandidate | None:
-    timing, metric = row.end_to_end, row.fidelity.metric if row.fidelity else None
-    if timing is None or metric is None or metric.against != "truth" or checked is None or checked.scores is None:
-        return None
-    if row.outcome != "measured" or not find_scenario(row.scenario).is_one_call:
-        return None
-    ratio = timing.ratio
-    bounds = (ratio.low, ratio.high) if ratio and not ratio.reason and ratio.low and ratio.high else None
-    return FrontCandidate(
-        group=row.group,
-        arm=row.arm,
-        scores=next(one for one in list_outputs(checked.scores) if one.output == metric.output),
-        metric=metric,
-        median_ns=timing.median_ns,
-        times=(timing.low_ns, timing.high_ns),
-        ratios=(1.0, 1.0) if is_baseline else bounds,
-    )
-
-
-def find_front(candidates: Sequence[FrontCandidate]) -> list[FrontPlace]:
-    """Return the places that no other candidate beats in score and time together, the fastest first.
-
-    A row is beaten by one that is faster beyond doubt and at least as good. If intervals overlap, it is a tie: the
-    faster median has the place, the others are named next to it.
-    """
-    kept = [
-        one for one in candidates if not any(is_faster(other, one) and is_as_good(other, one) for other in candidates)
-    ]
-    places: list[FrontPlace] = []
-    for one in sorted(kept, key=lambda one: one.median_ns):
-        as_good = next((place for place in reversed(places) if is_as_good(place.holder, one)), None)
-        if as_good:
-            as_good.ties.append(one)
-        else:
-            places.append(FrontPlace(one, []))
-    return places
-
-
-def is_faster(one: FrontCandidate, other: FrontCandidate) -> bool:
-    """Tell whether the intervals are apart by more than the harness's own bias.
-
-    Arms that raced each other are compared by the intervals of their ratios, all others by those of their medians.
-    """
-    if one.group != other.group:
-        mine, its = one.times, other.times
-    elif one.ratios and other.ratios:
-        mine, its = one.ratios, other.ratios
-    else:
-        return False
-    return mine[1] * (1 + BIAS_FLOOR) < its[0]
-
-
-def is_as_good(one: FrontCandidate, other: FrontCandidate) -> bool:
-    """Tell whether `one` scores as well, or is shown to lose less than the default drop.
-
-    Without that, one image that flips would keep a row on the front.
-    """
-    lower, value, wanted = one.metric.lower_is_better, one.metric.value, other.metric.value
-    if value <= wanted if lower else value >= wanted:
-        return True
-    before, after = other.scores, one.scores
-    if len(before.rows) != len(after.rows):
-        return False
-    change = compare_means(before.rows, after.rows, is_lower_better=lower, worst=before.worst)
-    return judge_drop(change, before, after, find_max_drop(DEFAULT_DROP, wanted))[0] is Standing.MET
+def scores_as_well(one: Metric, other: Metric) -> bool:
+    """Tell whether one mean score is no worse than another."""
+    return one.value <= other.value if one.lower_is_better else one.value >= other.value

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shootout.apps.judge.accuracy import add_scores, find_fronts
+from shootout.apps.judge.accuracy import add_scores, find_front
 from shootout.apps.judge.cell import Cell, make_cells
 from shootout.apps.judge.choice import add_ship_ratios, choose
 from shootout.apps.judge.crossovers import find_crossovers
@@ -90,7 +90,7 @@ def analyse_cells(folder: Path) -> Analysed:
         spent_s=find_time_spent(history.lines),
         warnings=(*tell_damaged(folder, history.damaged), *tell_lost(folder, run.readings.lost)),
         crossovers=find_crossovers(run.groups, cells, answers),
-        pareto=find_fronts(summaries, rows, run.groups),
+        pareto=find_front(rows),
     )
     return Analysed(folder=folder, history=history, groups=run.groups, document=document, cells=cells)
 

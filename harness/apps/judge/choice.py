@@ -274,7 +274,7 @@ def is_faster(ratio: Ratio | None) -> bool:
 def _list_no_gains(sound: Sequence[Row]) -> Iterator[NoGain]:
     """List the rows that are known not to be faster than their own backend's FP32, the fastest first."""
     for row in sorted(sound, key=lambda row: _timing_of(row).median_ns):
-        if row.why and row.why.ratio.verdict in (Verdict.SLOWER, Verdict.SAME):
+        if row.why:
             yield NoGain(arm=row.arm, why=row.why)
 
 

@@ -1,4 +1,4 @@
-"""Tell why a lower precision is faster than its own backend's FP32, or isn't: one cause, from the two rows alone.
+"""Tell why a lower precision isn't faster than its own backend's FP32: one cause, from the two rows alone.
 
 Each cause is a function. It returns the reason with its numbers, or None if the runtime doesn't give a figure that it
 needs. The causes are tried in order; the first that the figures support is the reason. A cause without a figure isn't
@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from shootout.core.contract import SCALED, Device
-from shootout.core.schemes import is_scaled, shown_as
+from shootout.core.schemes import is_scaled
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.units import duration, size
-from shootout.tell.document import Cause, Ceiling, Ratio, Row, Why
-from shootout.tell.wording import LIKELY, gains
+from shootout.tell.document import Cause, Ratio, Row, Why
 
 _DOT_PRODUCTS = ("INT8 dot products (VNNI, AMX)", {"avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm"})
 INSTRUCTIONS = {
@@ -131,23 +130,12 @@ def _explain_memory(case: PrecisionPair) -> str | None:
     mine, before = case.row.ceiling, case.own.ceiling
     if not mine or not before or before.binds != "bandwidth" or mine.bandwidth_ns < SAME_SIZE * before.bandwidth_ns:
         return None
-    return f"{_tell_bandwidth(before)}, this precision reads as many bytes"
-
-
-def _explain_saved_bytes(case: PrecisionPair) -> str | None:
-    mine, before = case.row.ceiling, case.own.ceiling
-    if not mine or not before or before.binds != "bandwidth" or mine.bandwidth_ns >= SAME_SIZE * before.bandwidth_ns:
-        return None
-    return f"{_tell_bandwidth(before)}, this precision reads {mine.bandwidth_ns / before.bandwidth_ns:.0%} of the bytes"
-
-
-def _tell_bandwidth(found: Ceiling) -> str:
-    """Tell how near to a memory's rate FP32 reads it."""
-    return f"FP32 reads {found.level} at {found.gbs:.3g} GB/s, {found.share:.0%} of what it gives"
+    rate = f"FP32 reads {before.level} at {before.gbs:.3g} GB/s, {before.share:.0%} of what it gives"
+    return f"{rate}, this precision reads as many bytes"
 
 
 def _explain_overhead(case: PrecisionPair) -> str | None:
-    before, time = _kernel_times(case.own), _compute_ns(case.own)
+    before, time = _kernel_times(case.own), (case.own.compute.median_ns if case.own.compute else None)
     if case.own.gpu and case.own.gpu.event_ns and case.own.end_to_end:
         busy, whole = case.own.gpu.event_ns, case.own.end_to_end.median_ns
         found = f"most of a call is launching and copying, FP32's takes {duration(whole)}, {duration(busy)} on the GPU"
@@ -174,48 +162,11 @@ def _explain_cached(case: PrecisionPair) -> str | None:
     return f"FP32's weights ({weights}) fit in {level} already, fewer bytes save little"
 
 
-def _explain_saved_products(case: PrecisionPair) -> str | None:
-    mine, before = _kernel_times(case.row), _kernel_times(case.own)
-    if not mine or not before or mine["product"] >= before["product"]:
-        return None
-    found = f"the products take {duration(mine['product'])} instead of {duration(before['product'])}"
-    cost = mine["conversion"] - before["conversion"]
-    return found + (f", conversions {duration(cost)} more" if cost > 0.05 * mine["product"] else "")
-
-
-def _explain_nearer_cache(case: PrecisionPair) -> str | None:
-    here, before = (_cache_level(row, case.environment) for row in (case.row, case.own))
-    if here is None or here == before or (case.row.artifact_bytes or 0) >= (case.own.artifact_bytes or 0):
-        return None
-    was = before or "no cache"
-    return f"the weights fit in {here} ({size(case.row.artifact_bytes or 0)}), FP32's in {was}"
-
-
-def _explain_arithmetic(case: PrecisionPair) -> str | None:
-    flops = _account(case.row, "flops_by_precision") or {}
-    name = shown_as(case.row.precision, case.row.scheme)
-    if name == "fp32" or not flops.get(name):
-        return None
-    return f"{flops[name] / sum(flops.values()):.0%} of the operations run in {name}"
-
-
-def _explain_fewer_conversions(case: PrecisionPair) -> str | None:
-    mine, before = (_account(row, "conversion_nodes") for row in (case.row, case.own))
-    if mine is None or before is None or mine >= before:
-        return None
-    return f"FP32's graph has {before} nodes that only convert or copy, this one {mine or 'none'}"
-
-
 def _explain_rest(case: PrecisionPair) -> str | None:
     before, grew = _kernel_times(case.own), _kernel_growth(case)
     if not grew or grew["other"] <= max(-grew["product"] / 2, grew["product"], TELLING * sum(before.values())):
         return None
     return f"all that isn't a product takes {duration(grew['other'])} more, {_tell_products(case)}"
-
-
-def _explain_smaller(case: PrecisionPair) -> str | None:
-    mine, before = case.row.artifact_bytes or 0, case.own.artifact_bytes or 0
-    return f"{size(mine)} of weights instead of {size(before)}" if mine < SAME_SIZE * before else None
 
 
 def is_integer(row: Row) -> bool:
@@ -243,7 +194,7 @@ def _profile(row: Row) -> dict[str, float]:
 
     A profile is made while other targets are built. If it took longer than a call does, its shares count.
     """
-    found, time = _account(row, "kernel_ns") or {}, _compute_ns(row)
+    found, time = _account(row, "kernel_ns") or {}, (row.compute.median_ns if row.compute else None)
     scale = min(1.0, time / sum(found.values())) if time and sum(found.values()) else 1.0
     return {name: scale * ns for name, ns in found.items()}
 
@@ -274,13 +225,12 @@ def _tell_products(case: PrecisionPair) -> str:
     return f"the products take {duration(mine)} instead of {duration(before)}"
 
 
-def _compute_ns(row: Row) -> float | None:
-    return row.compute.median_ns if row.compute else None
-
-
 def gigaflops(row: Row) -> float | None:
     """Return the GFLOP/s of a whole call; operations on integers count alike. None where a figure is missing."""
-    flops, time = sum((_account(row, "flops_by_precision") or {}).values()), _compute_ns(row)
+    flops, time = (
+        sum((_account(row, "flops_by_precision") or {}).values()),
+        (row.compute.median_ns if row.compute else None),
+    )
     return flops / time if flops and time else None
 
 
@@ -308,36 +258,27 @@ COSTS: tuple[Named, ...] = (
     ("memory", _explain_memory),
 )
 LEFT: tuple[Named, ...] = (("float layers", _explain_float_layers),)
-OVERHEAD_LAST: tuple[Named, ...] = (("overhead", _explain_overhead),)
-LOSSES: tuple[Named, ...] = (*ALWAYS, *COSTS, *LEFT, *OVERHEAD_LAST)
+LAST: tuple[Named, ...] = (("overhead", _explain_overhead),)
+LOSSES: tuple[Named, ...] = (*ALWAYS, *COSTS, *LEFT, *LAST)
 """What costs time comes before what saves none."""
-NO_GAINS: tuple[Named, ...] = (*ALWAYS, *LEFT, *COSTS, *OVERHEAD_LAST, ("cached", _explain_cached))
-GAINS: tuple[Named, ...] = (
-    ("products", _explain_saved_products),
-    ("conversions", _explain_fewer_conversions),
-    ("memory", _explain_saved_bytes),
-    ("cache", _explain_nearer_cache),
-    ("precision", _explain_arithmetic),
-    ("size", _explain_smaller),
-)
+NO_GAINS: tuple[Named, ...] = (*ALWAYS, *LEFT, *COSTS, *LAST, ("cached", _explain_cached))
 UNTOLD = "the runtime tells nothing that explains it"
 
 
 def find_why(row: Row, own: Row, ratio: Ratio, rows: Sequence[Row], environment: Mapping[str, Any]) -> Why | None:
-    """Return why `row` is or isn't faster than `own`.
-
-    Without a verdict the reason is that of what the ratio looks like; if there is none, nothing is said.
+    """Return why `row` isn't faster than `own`; None if it is, or if that isn't known.
 
     Args:
         ratio: the first one's time ÷ the second one's.
         rows: all of the group.
         environment: as in the document.
     """
+    if ratio.verdict not in (Verdict.SLOWER, Verdict.SAME):
+        return None
     plain = [one for one in rows if one.precision == own.precision and not one.scheme]
     best = max((rate for one in plain if (rate := gigaflops(one))), default=None)
     case = PrecisionPair(row=row, own=own, best_rate=best, environment=environment)
-    loses = ratio.verdict is Verdict.SLOWER or (ratio.verdict is Verdict.CANT_TELL and ratio.value > 1 / LIKELY)
-    reasons = GAINS if gains(ratio) else LOSSES if loses else NO_GAINS
+    reasons = LOSSES if ratio.verdict is Verdict.SLOWER else NO_GAINS
     told = ((cause, text) for cause, reason in reasons if (text := reason(case)))
-    cause, text = next(told, (None, "" if ratio.verdict is Verdict.CANT_TELL else UNTOLD))
-    return Why(cause=cause, text=text, against=own.arm, ratio=ratio) if text else None
+    cause, text = next(told, (None, UNTOLD))
+    return Why(cause=cause, text=text, against=own.arm, ratio=ratio)

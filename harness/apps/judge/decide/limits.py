@@ -226,7 +226,9 @@ def _explain_missing_p99(timing: Timing) -> tuple[str, Options]:
         return _tell_count(timing.restarts, "restarts"), MORE_RESTARTS
     wanted, own = least_calls(0.99), own_calls(0.99)
     if timing.samples >= own * timing.restarts:
-        return f"{timing.samples} of {wanted} calls", MORE_RESTARTS
+        is_enough = timing.samples >= wanted
+        why = "its short calls were not read one by one" if is_enough else f"{timing.samples} of {wanted} calls"
+        return why, MORE_RESTARTS
     is_long = (own - timing.samples / timing.restarts) * timing.median_ns > 1e9 * TAIL_S
     return f"its calls are long: a p99 takes {own} in each restart, and {wanted} in all", () if is_long else WITH_POLICY
 
