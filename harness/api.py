@@ -28,7 +28,6 @@ from shootout.apps.judge.decide.question import read_question
 from shootout.apps.judge.decide.screen import render as render_decision
 from shootout.apps.tune.results import Tuning
 from shootout.commands.output import show_progress
-from shootout.commands.passed_on import passing_on_ends
 from shootout.commands.run import choose_out, measure_run, plan_run
 from shootout.commands.tune import measure_settings
 from shootout.core.clock import Deadline
@@ -309,7 +308,6 @@ def merge(*runs: Run | str | PathLike[str]) -> Merged:
     return Merged(merge_runs(expand_several(folders)))
 
 
-@passing_on_ends()
 def run(name: str = "shootout", **options: Unpack[RunOptions]) -> Run:
     """Run a study, by name or TOML file, or race a model, with these changes; progress goes to stderr.
 
@@ -341,7 +339,6 @@ def run(name: str = "shootout", **options: Unpack[RunOptions]) -> Run:
     return found
 
 
-@passing_on_ends()
 def plan(name: str = "shootout", **options: Unpack[RunOptions]) -> dict[str, Any]:
     """Return what `run` would do with these options, and for how long, as `--dry-run --json` prints it.
 
@@ -352,7 +349,6 @@ def plan(name: str = "shootout", **options: Unpack[RunOptions]) -> dict[str, Any
     return dry_run.as_data(planned, options.get("max_time_s"), policy.model_dump(mode="json") if policy else None)
 
 
-@passing_on_ends()
 def find_settings(**options: Unpack[TuneOptions]) -> Tuning:
     """Race each target's own settings and return the best ones and their gain; progress goes to stderr.
 

@@ -22,9 +22,7 @@ from shootout.commands.options import (
     MACHINE,
     RACE,
     READ,
-    Env,
     Full,
-    Gpu,
     Group,
     GroupedCommand,
     GroupedCommands,
@@ -398,15 +396,15 @@ def sensitivity(
 
 
 @app.command(cls=GroupedCommand, rich_help_panel=MACHINE)
-def doctor(gpu: Gpu = None, env: Env = None, on: On = None, as_json: Json = False) -> None:
+def doctor(on: On = None, as_json: Json = False) -> None:
     """Show what works here, what is missing and how to get it, and how quiet this machine is."""
     if on:
         from shootout.commands.fleet import doctor_there
 
-        raise typer.Exit(doctor_there(on, env or (), as_json=as_json))
+        raise typer.Exit(doctor_there(on, as_json=as_json))
     from shootout.commands.doctor import doctor
 
-    raise typer.Exit(doctor(gpu, env or (), as_json=as_json))
+    raise typer.Exit(doctor(as_json=as_json))
 
 
 @app.command("list", cls=GroupedCommand, rich_help_panel=MACHINE)
@@ -469,17 +467,13 @@ def selftest(
     out: Annotated[
         Path | None, typer.Option(help="Keep the races in this folder, or continue them there.", metavar="FOLDER")
     ] = None,
-    gpu: Gpu = None,
-    env: Env = None,
     max_time: MaxTime = None,
     as_json: Json = False,
 ) -> None:
     """Test the harness on this machine: known times, a target against itself, planted differences."""
     from shootout.commands.selftest import selftest
 
-    raise typer.Exit(
-        selftest(quick=quick, device=device, gpu=gpu, env=env or (), out=out, max_time_s=max_time, as_json=as_json)
-    )
+    raise typer.Exit(selftest(quick=quick, device=device, out=out, max_time_s=max_time, as_json=as_json))
 
 
 @app.callback(invoke_without_command=True)

@@ -37,7 +37,6 @@ from shootout.apps.ship.folder import is_there, new_folder
 from shootout.backends import chosen_gpu
 from shootout.commands import selection
 from shootout.commands.output import print_answer, print_written, show_progress
-from shootout.commands.passed_on import pass_on
 from shootout.commands.run import exit_code, measure
 from shootout.commands.show import show
 from shootout.core.build.builder import needs_of
@@ -143,7 +142,6 @@ def run_on_fleet(
     job = {
         "study": dict(parcel.fields),
         "named": list(options.get("backends", ())),
-        "env": list(options.get("env", ())),
         "gpu": options.get("gpu"),
         "strict": bool(options.get("strict")),
         "command": [*command],
@@ -440,18 +438,14 @@ def render_plans(plans: Mapping[Place, Planned], parcel: Parcel) -> Text:
     return Text("\n".join(lines))
 
 
-def doctor_there(address: str, env: Sequence[str], *, as_json: bool) -> int:
+def doctor_there(address: str, *, as_json: bool) -> int:
     """Look at each host that `--on` names, and print what was found; return the exit code.
-
-    Args:
-        env: variables that the backends get too.
 
     Raises:
         UsageError: a host can't be used; says what to do.
     """
-    words = [word for name in env for word in ("--env", name)]
     with show_progress() as progress:
-        asked = ["shootout.cli", "doctor", *words, *(["--json"] if as_json else [])]
+        asked = ["shootout.cli", "doctor", *(["--json"] if as_json else [])]
         answers = run_on_hosts(address, asked, progress.say)
     several = len(answers) > 1
     if as_json and several:
@@ -515,7 +509,6 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # how `run_task` ends it
     try:
         study = checked(job["study"])
-        pass_on(job["env"])
         chosen_gpu.choose_gpu(job["gpu"], {target.device for target in points.targets_of(study)})
         plan = make_plan(study, job["named"])
         code = _tell(plan) if job["do"] == "plan" else _measure_here(plan, job, out)

@@ -17,7 +17,6 @@ from shootout.apps.judge.gate.verdict import Gate, GatePurpose, judge_gate, refu
 from shootout.backends import chosen_gpu
 from shootout.commands.machine_lock import machine_lock
 from shootout.commands.output import print_answer, show_progress, width
-from shootout.commands.passed_on import pass_on
 from shootout.commands.run import command_of, measure
 from shootout.core.clock import Deadline
 from shootout.core.errors import NothingMeasured, UsageError
@@ -58,7 +57,6 @@ def gate(place: Path, options: GateOptions, *, as_json: bool, to: Sequence[Path]
 def _run_gate(place: Path, options: GateOptions) -> Gate:
     limits = read_limits(options)
     limit = Deadline(options.get("max_time_s", MAX_TIME_S))
-    pass_on(options.get("env", ()))
     target, group = options.get("target"), options.get("group")
     reference = read_reference(place, target, limits.policy, group, options.get("reference_sha256"))
     metric = options.get("metric") or reference.given.get("metric") or reference.metric

@@ -20,7 +20,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from shootout.core.errors import Interrupted, UsageError
-from shootout.tell.study_options import ENV, GPU, MAX_TIME, Flag, HelpGroup, flags_of, read_words
+from shootout.tell.study_options import MAX_TIME, Flag, HelpGroup, flags_of, read_words
 
 LONGEST_SHOWN = 300
 """So many letters of a name that is too long are shown."""
@@ -260,8 +260,6 @@ Group = Annotated[
     str | None,
     typer.Option(help="Group of the runs, if they have several.", metavar="NAME", rich_help_panel=HelpGroup.TARGETS),
 ]
-Gpu = Annotated[int | None, as_option(GPU)]
-Env = Annotated[Sequence[str] | None, as_option(ENV)]
 MaxTime = Annotated[
     float | None,
     as_option(

@@ -27,7 +27,6 @@ from shootout.commands import selection
 from shootout.commands.decide import print_decision
 from shootout.commands.machine_lock import machine_lock
 from shootout.commands.output import print_answer, print_document, show_progress
-from shootout.commands.passed_on import pass_on
 from shootout.commands.trace import trace_arms
 from shootout.core import run as core
 from shootout.core.adapter import Built
@@ -119,7 +118,6 @@ def plan_run(study: str, options: RunOptions, progress: ProgressDisplay | None =
     Raises:
         UsageError: something unknown or impossible was asked.
     """
-    pass_on(options.get("env", ()))
     policy = None if (given := options.get("policy")) is None else as_policy(given)
     chosen = choose_study_for(policy, study, options) if policy else selection.choose(study, options)
     chosen_gpu.choose_gpu(options.get("gpu"), {target.device for target in points.targets_of(chosen)})
@@ -254,15 +252,13 @@ def _trace(
 
 
 def command_of(words: Sequence[str]) -> tuple[str, ...]:
-    """Return a command line without the options of one process of the run; none with `--env`, which may hold a secret.
+    """Return a command line without the options of one process of the run.
 
     The user's home is written as `~`, also behind `=`, `:` and `,` in a word.
     """
     found, rest = list[str](), iter(words)
     for word in rest:
         name, is_given, _ = word.partition("=")
-        if name == "--env":
-            return ()
         if name in ONCE:
             if not is_given:
                 next(rest, None)

@@ -17,9 +17,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from shootout.backends import chosen_gpu
 from shootout.commands.output import print_answer, show_progress
-from shootout.commands.passed_on import pass_on
 from shootout.commands.run import measure
 from shootout.core import backends
 from shootout.core.clock import Deadline
@@ -108,8 +106,6 @@ def selftest(
     *,
     quick: bool,
     device: str = "cpu",
-    gpu: int | None = None,
-    env: Sequence[str] = (),
     out: Path | None = None,
     max_time_s: float | None = None,
     as_json: bool,
@@ -117,15 +113,11 @@ def selftest(
     """Test the harness live and print what it can tell on this machine; return the exit code.
 
     Args:
-        gpu: its number; None: the first.
-        env: variables that the backends get too.
         out: keeps the races, to go on with them.
         max_time_s: stop after so long; None: measure all.
     """
-    pass_on(env)
     if (on := canonical(device)) not in (known := backends.capabilities("spin").devices):
         raise unknown("device", device, map(str, sorted(known)))
-    chosen_gpu.choose_gpu(gpu, {Device(on)} - {Device.CPU} or {Device.CUDA})  # one that isn't there is told
     with show_progress() as progress:
         limit = Deadline(max_time_s)
         report = run(quick=quick, progress=progress, device=Device(on), out=out, limit=limit)

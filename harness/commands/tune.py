@@ -19,7 +19,6 @@ from shootout.apps.tune.settings import list_mixes
 from shootout.backends import chosen_gpu
 from shootout.commands import selection
 from shootout.commands.output import print_answer, show_progress, width
-from shootout.commands.passed_on import pass_on
 from shootout.commands.run import measure
 from shootout.core.build.builder import leading_of, needs_of
 from shootout.core.clock import Deadline
@@ -97,7 +96,6 @@ def exit_code(tuning: Tuning, *, named: bool) -> int:
 
 
 def _make_search(options: TuneOptions) -> TuningSearch:
-    pass_on(options.get("env", ()))
     limits = read_limits(options)
     chosen = selection.choose(DEFAULT, _without_limits(options, limits or {}))
     chosen_gpu.choose_gpu(options.get("gpu"), {target.device for target in points.targets_of(chosen)})

@@ -139,13 +139,6 @@ GPU = Flag(
     name="--gpu",
     kind=int,
 )
-ENV = Flag(
-    TARGETS,
-    "NAME,NAME",
-    "Environment variables to pass to backends too. Default: those that libraries read; no secrets.",
-    name="--env",
-    read=read_names,
-)
 MAX_TIME = Flag(
     STOP,
     "TIME",
@@ -274,7 +267,6 @@ class RaceOptions(DataOptions, total=False):
     chunk_ms: Annotated[float, Flag(SCENARIO, "32ms", name="--chunk", read=read_milliseconds)]
     pythons: Annotated[Mapping[str, File], PYTHONS]
     gpu: Annotated[int, GPU]
-    env: Annotated[Sequence[str], ENV]
     max_drop: Annotated[str, DROP]
     max_time_s: Annotated[float, MAX_TIME]
     out: Annotated[

@@ -94,7 +94,7 @@ def test_a_list_has_a_line_for_each_and_stays_json(installed: Path):
 @pytest.mark.usefixtures("installed")
 def test_the_doctor_has_a_row_for_each_and_asks_those_that_can_answer(monkeypatch: pytest.MonkeyPatch):
     asked: list[str] = []
-    quiet = Quietness(sources=(), steal_share=0.0, foreign_share=None, throttled=0, load_average=0.0)
+    quiet = Quietness(steal_share=0.0, foreign_share=None, throttled=0)
     monkeypatch.setattr(doctor, "listen", lambda _: quiet)
 
     def probed(pairs: list[availability.Pair], *_: object) -> dict[availability.Pair, Availability]:

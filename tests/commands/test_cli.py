@@ -178,7 +178,7 @@ def test_a_decoders_mask_follows_from_its_past_and_the_suggested_sizes_run(tmp_p
     refused = here(*words, cwd=tmp_path)
     assert refused.code == 2
     options = shlex.split(refused.err.strip().splitlines()[-1])
-    assert "as [1, 513]" in here(*words, *options, cwd=tmp_path).out
+    assert "as [1, 129]" in here(*words, *options, cwd=tmp_path).out
     empty = here(*words, "--set", "past=0", cwd=tmp_path)
     assert (empty.code, "past=0: a size of 0 can't be measured" in empty.err) == (2, True)
 
@@ -228,7 +228,7 @@ def test_bad_words_get_one_clear_line(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.skipif(has_gpu(), reason="there is a GPU")
-@pytest.mark.parametrize("command", ["run --dry-run", "tune", "selftest"])  # the doctor looks at Vulkan's too
+@pytest.mark.parametrize("command", ["run --dry-run", "tune"])
 def test_a_gpu_that_is_not_there_is_told_before_anything_else(tmp_path: Path, command: str):
     done = here(*command.split(), "--gpu", "3", "--json", cwd=tmp_path)
     assert (done.code, done.out) == (6, "")
@@ -340,8 +340,7 @@ def test_the_first_screen_shows_sixteen_options_and_the_whole_help_each_once(tmp
     params = typer.main.get_group(cli.app).commands[command].params
     options = [max(one.opts, key=len) for one in params if one.param_type_name == "option"]
     assert "--json" in options
-    by_set = ["--set"] if command == "run" else []  # an option of a scenario without a flag
-    assert sorted(every) == sorted([*options, *by_set, "--help"])
+    assert sorted(every) == sorted([*options, "--help"])
 
 
 @pytest.mark.parametrize("command", ["", *COMMANDS])

@@ -19,7 +19,7 @@ from shootout.apps.judge.gate import output
 from shootout.apps.judge.gate.verdict import Gate
 from shootout.apps.ship.folder import new_folder
 from shootout.cli import tell_system_error
-from shootout.commands import cache, doctor
+from shootout.commands import cache
 from shootout.core.errors import ShootoutError, UsageError, tell_refusal
 from shootout.core.journal import journal, samples
 from shootout.core.journal.records import SCHEMA
@@ -141,17 +141,6 @@ def test_a_missing_right_says_what_to_do(
     monkeypatch.setattr(place, name, _deny)
     with pytest.raises(ShootoutError, match=f"Permission denied; give this user the right to it.*{fix}"):
         call()
-
-
-@pytest.mark.parametrize(("use", "variable"), [("temporary", "TMPDIR"), ("cache", "SHOOTOUT_CACHE")])
-def test_a_folder_that_doctor_may_not_look_at_names_the_variable(
-    monkeypatch: pytest.MonkeyPatch, use: str, variable: str
-):
-    monkeypatch.setattr(doctor.shutil, "disk_usage", _deny)
-    told = "Permission denied; give this user the right to it, or set"
-    assert (
-        doctor.look_at(use, Path("/t")).problem == f"can't use the {use} folder /t: {told} {variable} to another folder"
-    )
 
 
 def _deny(*_: object, **__: object) -> None:

@@ -32,7 +32,6 @@ from shootout.tell.progress import ProgressDisplay
     [
         ("run net.onnx --batch 1,8 --max-time 2m --out=here --fresh --json", "run net.onnx --batch 1,8"),
         ("run --to a.csv --to=b.csv --max-time=9s study.toml --full", "run study.toml"),
-        ("run net.onnx --env TOKEN=secret", ""),
         ("run --model /home/me/net.onnx --inputs=/home/me/x.npz", "run --model ~/net.onnx --inputs ~/x.npz"),
         (
             "run --backends shipped:/home/me/m,shipped:/home/me/n",

@@ -416,7 +416,7 @@ def sends(board: Board, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None
     """Makes commands send a package whose command line is this in place of their own."""
 
     def send(job: str) -> None:
-        code = LIBRARY.replace("sys.argv[1]", "sys.argv[2]") + job
+        code = LIBRARY.replace("sys.argv[1]", "sys.argv[min(2, len(sys.argv) - 1)]") + job
         package = {"shootout/__init__.py": b"", "shootout/cli.py": code.encode()}
         monkeypatch.setattr(ssh_hosts, "pack_package", lambda: Parcel(package=package))
 
@@ -446,15 +446,15 @@ if (signs / "second").exists():
     sys.exit(3)
 (signs / "second").touch()
 """)
-    assert doctor_there(board.address, ["HF_HOME"], as_json=False) == 0
-    assert capsys.readouterr().out == "['doctor', '--env', 'HF_HOME'][2J\n", "and nothing that steers the terminal"
+    assert doctor_there(board.address, as_json=False) == 0
+    assert capsys.readouterr().out == "['doctor'][2J\n", "and nothing that steers the terminal"
     both = f"{board.address},ssh://other{sys.executable}"
-    assert doctor_there(both, ["X"], as_json=False) == 3
+    assert doctor_there(both, as_json=False) == 3
     first, _, second, _ = capsys.readouterr().out.splitlines()
     assert (first, second) == ("board", "other")
     assert board.tasks() == []
     sends("""print('{"quiet": true}')""")
-    assert doctor_there(both, [], as_json=True) == 0
+    assert doctor_there(both, as_json=True) == 0
     assert json.loads(capsys.readouterr().out) == {"board": {"quiet": True}, "other": {"quiet": True}}
 
 

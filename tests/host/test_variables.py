@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
-import shootout
-from shootout.commands import selection
-from shootout.commands.passed_on import pass_on
-from shootout.core.errors import UsageError
-from shootout.core.host.placement import MORE, child_environment, hint, passed_on
+from shootout.core.host.placement import MORE, child_environment, passed_on
 
 NEEDED = ("PATH", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONPATH", "OMP_WAIT_POLICY", "XLA_FLAGS", "CXX")
 NEEDED += (
@@ -45,47 +37,6 @@ def test_a_backend_s_own_and_the_user_s_are_passed_on():
     assert set(passed_on(own, ["ACME_*"])) == {"ACME_ROOT"}
     assert set(passed_on(own, ["ACME_TOKEN"])) == {"ACME_TOKEN"}
     assert set(passed_on({**own, MORE: "DATA,GITHUB_TOKEN"})) == {"DATA", "GITHUB_TOKEN", MORE}
-
-
-def test_the_user_names_more_and_a_name_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.delenv(MORE, raising=False)
-    for name in ("DATA", "GITHUB_TOKEN"):
-        monkeypatch.setenv(name, "1")
-    monkeypatch.setenv(MORE, "")
-    assert hint("DATA")
-    pass_on(["DATA"])
-    pass_on(())
-    assert os.environ[MORE] == "DATA"
-    assert not hint("DATA")
-    assert hint("GITHUB_TOKEN")
-    with pytest.raises(UsageError, match="--env NO_SUCH: this variable isn't set"):
-        pass_on(["NO_SUCH"])
-
-
-class _Stopped(Exception):
-    """Ends a call once its variables are set."""
-
-
-@pytest.mark.parametrize("before", [None, "OTHER"])
-@pytest.mark.parametrize("call", [shootout.run, shootout.plan, shootout.find_settings])
-def test_a_call_s_variables_are_not_passed_on_after_it(
-    call: Callable[..., Any], before: str | None, monkeypatch: pytest.MonkeyPatch
-):
-    seen: list[str | None] = []
-
-    def choose(*_: Any) -> Any:
-        seen.append(os.environ.get(MORE))
-        raise _Stopped
-
-    monkeypatch.setenv("DATA", "1")
-    monkeypatch.delenv(MORE, raising=False)
-    if before:
-        monkeypatch.setenv(MORE, before)
-    monkeypatch.setattr(selection, "choose", choose)
-    with pytest.raises(_Stopped):
-        call(env=["DATA"])
-    assert seen == ["OTHER,DATA" if before else "DATA"]
-    assert os.environ.get(MORE) == before
 
 
 def test_an_arm_s_process_gets_no_secret(monkeypatch: pytest.MonkeyPatch):

@@ -33,7 +33,7 @@ _PASSED = (
 SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE", re.IGNORECASE)
 """In names of variables that are never passed on by themselves."""
 MORE = "SHOOTOUT_ENV"
-"""Names more variables, separated by commas: those of `--env`."""
+"""Names more variables to pass on, separated by commas."""
 GROUPS = Path("/sys/fs/cgroup")
 """Where control groups are mounted, of versions 1 and 2: in a container they allow less than the machine has."""
 MEMORY_LIMIT = "memory.max", "limit_in_bytes"
@@ -231,7 +231,7 @@ def _variables(table: str, also: str = "") -> re.Pattern[str]:
 def hint(name: str) -> str:
     """Return how to pass on a variable that other people's code missed; "" if we don't have it, or pass it on."""
     withheld = name in os.environ and name not in passed_on(os.environ)
-    return f" (a variable that isn't passed on: --env {name})" if withheld else ""
+    return f" (a variable that isn't passed on: {MORE}={name})" if withheld else ""
 
 
 def child_environment(threads: int, padding: int, more: Collection[str] = ()) -> dict[str, str]:
