@@ -228,6 +228,7 @@ class LoadTestResult:
         start_late_ns: how much later than it arrived the harness began a request that found a free instance.
     """
 
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "ignore"}  # older journals name a rate that is enough
     given_per_s: float | None = None
     limit_ns: float
     unloaded_ns: float

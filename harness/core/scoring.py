@@ -77,15 +77,12 @@ class Scorer(Protocol):
         rows: RowFiles,
         counts: Collection[int],
         requests: Mapping[str, Request],
-        *,
-        takes_few_rows: bool = False,
     ) -> list[str]:
         """Return the hashes of what scores the rows, once it is known to fit them and the models.
 
         Args:
             counts: each number of rows that the inputs may have; none if it isn't known.
             requests: one for each model.
-            takes_few_rows: a limit may be one that so few rows can't show: the same function in FP32 may keep it.
 
         Raises:
             UsageError: it doesn't fit.

@@ -7,8 +7,6 @@ is underestimated.
 from __future__ import annotations
 
 import math
-import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,10 +27,7 @@ ENOUGH_PADDING = 0.05
 """Fewer bins do if they make the lengths no longer than this share, all calls together."""
 MOST_LENGTHS = 4_096
 """Different lengths that are binned exactly; of more, neighbors are put together first."""
-MOST_BYTES = 1 << 28
-"""The size of the largest log: lengths of a hundred million calls are shorter."""
 FORM = "a mix is AXIS=SIZE:WEIGHT,SIZE:WEIGHT, such as sequence=16:50,64:30,256:20, or a file with one length a line"
-_SIZE = re.compile(r"\s*(\d{1,12})\s*:\s*(\S+?)\s*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,12 +49,11 @@ class Mix:
     padding: float = 0.0
 
     def __post_init__(self) -> None:
-        if not self.sizes or len(self.sizes) != len(self.weights) or list(self.sizes) != sorted({*self.sizes}):
-            raise ValueError(f"needs rising sizes with a weight each, received {self.sizes} and {self.weights}")
-        if self.sizes[0] < 1:
-            raise ValueError(f"size {self.sizes[0]}: needs whole sizes from 1 on")
-        for size, weight in zip(self.sizes, self.weights, strict=True):
-            if not (math.isfinite(weight) and weight > 0):
+        sizes = self.sizes
+        if not sizes or sizes[0] < 1 or len(sizes) != len(self.weights) or list(sizes) != sorted({*sizes}):
+            raise ValueError(f"needs sizes from 1 on, each once with its weight, received {', '.join(map(str, sizes))}")
+        for size, weight in zip(sizes, self.weights, strict=True):
+            if not 0 < weight < math.inf:
                 raise ValueError(f"the weight of size {size} is {weight:g}: give a number above 0, or leave it out")
 
     @property
@@ -83,15 +77,10 @@ class Mix:
 
     def _bin_over(self, edges: Sequence[int]) -> Mix:
         """Return the mix over these rising sizes: each length is padded to the next; the last fits the largest."""
-        counts: dict[int, float] = {}
-        for size, weight in zip(self.sizes, self.weights, strict=True):
-            edge = next(edge for edge in edges if edge >= size)
-            counts[edge] = counts.get(edge, 0.0) + weight
-        length, longer = (
-            math.fsum(size * weight for size, weight in each)
-            for each in (zip(self.sizes, self.weights, strict=True), counts.items())
-        )
-        return replace(self, sizes=tuple(counts), weights=tuple(counts.values()), padding=longer / length - 1)
+        sizes, weights = np.array(self.sizes), np.array(self.weights)
+        counts = np.bincount(np.searchsorted(edges, sizes), weights)
+        padding = float(np.dot(edges, counts) / np.dot(sizes, weights)) - 1
+        return replace(self, sizes=tuple(edges), weights=tuple(map(float, counts)), padding=padding)
 
 
 def read(given: Any) -> Mix:
@@ -115,7 +104,12 @@ def read_mix(text: str, find_axes: Callable[[], Sequence[str]] = tuple) -> Mix:
         UsageError: it is of another form, a weight is no number above 0, a size comes twice, the file holds something
             else than lengths, or its axis isn't known.
     """
-    mix = _read_any(text)
+    axis, equals, rest = (part.strip() for part in text.partition("="))
+    axis, rest = (axis, rest) if equals else ("", text.strip())
+    if not rest or (equals and not axis):
+        raise UsageError(f"--mix {text!r}: {FORM}")
+    is_log = ":" not in rest or Path(rest).expanduser().exists()
+    mix = _read_log(axis, rest) if is_log else _read_sizes(axis, rest, text)
     if not mix.axis:
         if len(axes := find_axes()) != 1:
             known = f"it leaves {', '.join(axes)} open" if axes else "it is no file with an open axis"
@@ -167,68 +161,30 @@ def find_closed_shapes(arm: Arm, can: Capabilities) -> NotRun | None:
     return None
 
 
-def _read_any(text: str) -> Mix:
-    """Read a mix with all lengths of a log, and without an axis if none is given."""
-    axis, equals, rest = text.partition("=")
-    axis, rest = (axis.strip(), rest) if equals else ("", text)
-    if not rest.strip() or (equals and not axis):
-        raise UsageError(f"--mix {text!r}: {FORM}")
-    if ":" in rest and (equals or _SIZE.match(rest)) and not Path(rest).expanduser().exists():
-        return _read_sizes(axis, rest, text)
-    if not equals and not Path(text).expanduser().exists() and not Path(text).suffix:
-        raise UsageError(f"--mix {text!r}: {FORM}")
-    lengths = _read_log(rest.strip())
-    sizes = sorted(lengths)
-    weights = tuple(float(lengths[size]) for size in sizes)
-    return Mix(axis=axis, sizes=tuple(sizes), weights=weights, log=rest.strip())
-
-
-def _read_sizes(axis: str, rest: str, text: str) -> Mix:
-    found: dict[int, float] = {}
-    for part in rest.split(","):
-        match = _SIZE.fullmatch(part)
-        try:
-            size, weight = (int(match[1]), float(match[2])) if match else (0, math.nan)
-        except ValueError:
-            match = None
-        if not match:
-            raise UsageError(f"--mix {text!r}: {part.strip()!r} is not of the form SIZE:WEIGHT; {FORM}")
-        if size in found:
-            raise UsageError(f"--mix {text!r}: size {size} is given twice: add its weights")
-        found[size] = weight
-    sizes = sorted(found)
+def _read_sizes(axis: str, given: str, text: str) -> Mix:
     try:
-        return Mix(axis=axis, sizes=tuple(sizes), weights=tuple(found[size] for size in sizes))
+        found = sorted((int(size), float(weight)) for size, weight in (part.split(":") for part in given.split(",")))
+    except ValueError:
+        raise UsageError(f"--mix {text!r}: {FORM}") from None
+    try:
+        return Mix(axis=axis, sizes=tuple(size for size, _ in found), weights=tuple(weight for _, weight in found))
     except ValueError as error:
         raise UsageError(f"--mix {text!r}: {error}") from None
 
 
-def _read_log(name: str) -> Counter[int]:
+def _read_log(axis: str, name: str) -> Mix:
     """Count the lengths of a log, a whole number from 1 on in each line; empty lines don't count."""
-    path = Path(name).expanduser()
+    give = "give one with a whole number from 1 on in each line"
     try:
-        if path.exists() and not path.is_file():
-            raise UsageError(f"--mix {name!r} is no regular file: name one with a length a line")
-        if path.stat().st_size > MOST_BYTES:
-            raise UsageError(f"--mix {name!r} has over {MOST_BYTES:,} bytes: give a part of the log")
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lengths = np.array(Path(name).expanduser().read_text(encoding="utf-8").split(), dtype=float)
     except OSError as error:
         raise UsageError(f"can't read the lengths in {name!r}: {tell_refusal(error, FORM)}") from None
-    except UnicodeDecodeError:
-        raise UsageError(f"{name!r} is not a text file: give one with a length a line") from None
-    counts = Counter(stripped for line in lines if (stripped := line.strip()))
-    for word in counts:
-        if not (word.isascii() and word.isdecimal() and 0 < int(word[:20]) < 10**12 and len(word) < 13):
-            line = next(number for number, line in enumerate(lines, 1) if line.strip() == word)
-            raise UsageError(
-                f"{name!r}, line {line}: {word[:40]!r} is no length: give a log with one whole number from 1 on a line"
-            )
-    if not counts:
-        raise UsageError(f"{name!r} holds no length: give a log with one whole number a line")
-    lengths: Counter[int] = Counter()
-    for word, count in counts.items():
-        lengths[int(word)] += count
-    return lengths
+    except ValueError as error:
+        raise UsageError(f"{name!r} is no log of lengths ({error}): {give}") from None
+    if not lengths.size or not np.isfinite(lengths).all() or (lengths < 1).any() or (lengths % 1).any():
+        raise UsageError(f"{name!r} is no log of lengths: {give}")
+    sizes, counts = np.unique(lengths.astype(int), return_counts=True)
+    return Mix(axis=axis, sizes=tuple(map(int, sizes)), weights=tuple(map(float, counts)), log=name)
 
 
 def _list_edges(sizes: Array, weights: Array) -> Iterator[list[int]]:

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from shootout.core.errors import UsageError, unknown
-from shootout.core.scoring import ACCURACY
 from shootout.core.units import round_limit
 from shootout.models.data.data_files import HALF_ROWS
 from shootout.models.metrics.metrics import ROW_METRICS, TOP, Metric
@@ -22,7 +21,6 @@ from shootout.models.metrics.set_metrics import SET_METRICS, WER
 
 if TYPE_CHECKING:
     from shootout.core.exported.request import Request
-    from shootout.core.study.schema import Study
 
 SIGNED = "cosine"
 """The metric of which more is better that reaches as far below 0 as above."""
@@ -171,66 +169,21 @@ def count_rows_for_rare(worst: float, limit: float, loss: float = 0.0) -> int:
     return math.ceil(math.log(UNSEEN) / math.log1p(-room / worst)) if room else MOST_ROWS + 1
 
 
-def refuse_unshown(study: Study, counts: Collection[int], request: Request) -> None:
-    """Refuse a limit that rows so few can't show to be kept, of a metric whose rows have shares for scores.
-
-    Raises:
-        UsageError: they are too few; says how many do, and which limit these rows can show.
-    """
-    drop, agreement = (study.max_drop or "").strip(), (study.min_agreement or "").strip()
-    if len(counts) != 1 or study.stream or study.rows_by:
-        return
-    (rows,), place, metric = counts, str(study.inputs), study.metric or ACCURACY
-    if drop:  # of shares the mean is 1 at most, so that no unit allows more than another
-        refuse_few_rows(f"--max-drop {{}}{unit_of_drop(drop)}", find_max_drop(drop, 1.0), metric, rows, request, place)
-    if agreement:
-        lost = 1 - read_share(agreement)
-        refuse_few_rows("--min-agreement {}%", lost, metric, rows, request, place, is_least=True)
-
-
-def refuse_few_rows(
-    option: str, limit: float, metric: str, rows: int, request: Request, place: Path | str, *, is_least: bool = False
-) -> None:
-    """Refuse a limit on a lost mean that rows so few can't show to be kept, if a metric scores each by a share.
+def find_few_rows(option: str, limit: float, rows: int, request: Request, place: Path | str) -> str:
+    """Return why rows so few can't show that a mean of shares lost less than the limit; "" if they can.
 
     Args:
         option: the name of the limit and its unit if that is `%` or `pp`, for people, such as `--max-drop {}%`.
         limit: on the loss of the mean, a share.
         place: the file of the rows, for people.
-        is_least: the option names what is left, and not what is lost.
-
-    Raises:
-        UsageError: they are too few; says how many do, and which limit these rows can show.
-    """
-    if ":" in metric or not find_metric(metric).is_share:
-        return
-    if fault := find_few_rows(option, limit, rows, request, place, is_least=is_least):
-        raise UsageError(fault)
-
-
-def find_few_rows(
-    option: str, limit: float, rows: int, request: Request, place: Path | str, *, is_least: bool = False
-) -> str:
-    """Return why rows so few can't show that a mean of shares lost less than the limit; "" if they can.
-
-    Args:
-        option, limit, place, is_least: see `refuse_few_rows`.
     """
     scored, needed = count_scored(rows, request.batch, scores_all=request.scores_all), count_rows_for_rare(1.0, limit)
     if scored >= needed:
         return ""
-
-    def tell(lost: float, *, is_held: bool) -> str:
-        scale = 100 if option.endswith(("%", "pp")) else 1
-        if is_least:
-            lost = 1 - (float(round_limit(lost)) if is_held else lost)
-            return option.format(f"{scale * lost:.10g}")
-        return option.format(round_limit(scale * lost) if is_held else f"{scale * lost:g}")
-
+    scale = 100 if option.endswith(("%", "pp")) else 1
     give = needed if request.scores_all else 2 * needed
-    takes = f"takes {needed:,} scored rows" if needed <= MOST_ROWS else "can't be shown by any number of rows"
-    bring = f"give {give:,} rows or more, or" if needed <= MOST_ROWS else "give"
     return (
-        f"{tell(limit, is_held=False)} {takes}, since fewer may hide a rare failure. "
-        f"Of the {rows:,} rows of {place} {scored:,} are scored: {bring} {tell(bound_rare(scored), is_held=True)}"
+        f"{option.format(f'{scale * limit:g}')} takes {needed:,} scored rows, since fewer may hide a rare failure. "
+        f"Of the {rows:,} rows of {place} {scored:,} are scored: give {give:,} rows or more, or "
+        f"{option.format(round_limit(scale * bound_rare(scored)))}"
     )

@@ -28,7 +28,6 @@ from shootout.models.metrics import (
     find_metric,
     read_share,
     refuse_drop_of_all,
-    refuse_unshown,
     scoring,
     unit_of_drop,
 )
@@ -73,15 +72,12 @@ def check(
     rows: RowFiles,
     counts: Collection[int],
     requests: Mapping[str, Request],
-    *,
-    takes_few_rows: bool = False,
 ) -> list[str]:
     """Return the hashes of what scores the rows, once it is known to fit them and the models as far as files tell.
 
     Args:
         counts: each number of rows that the inputs may have; none if it isn't known.
         requests: one for each model.
-        takes_few_rows: whether a limit may be one that so few rows can't show: the same function in FP32 may keep it.
 
     Raises:
         UsageError: it doesn't fit.
@@ -96,8 +92,6 @@ def check(
         files.append(check_metric(spec.metric, scores=spec.scores, min_agreement=study.min_agreement or ""))
         if (drop := study.max_drop) and unit_of_drop(drop) != "%":
             refuse_drop_of_all("--max-drop", find_max_drop(drop, 1.0), spec.metric)
-        if not takes_few_rows:
-            refuse_unshown(study, counts, max(requests.values(), key=lambda one: one.batch))
     clips = {count // study.stream for count in counts} if study.stream else set[int]()
     files += _check_truth(study, rows, {*counts, *clips}, requests)
     files += _check_units(Path(study.rows_by), counts) if study.rows_by else []

@@ -128,28 +128,6 @@ def test_other_rows_are_another_question(here: Path):
     assert plan(inputs="files", read="prep.py:pairs", metric="mae").identity == first != other
 
 
-def test_rows_too_few_for_the_limit_are_told_with_how_many_do_and_what_these_can_show(here: Path):
-    np.save("labels.npy", np.zeros(40, np.int64))
-    fields = {"inputs": "rows.npz", "truth": "labels.npy", "metric": "accuracy"}
-    with pytest.raises(UsageError, match="40 are scored: give 368 rows or more, or --max-drop 8"):
-        plan(**fields, max_drop="1%")
-    fields |= {"targets": ["numpy", "onnxruntime:cpu:int8"]}
-    with pytest.raises(UsageError) as caught:
-        plan(**fields, max_drop="1%")
-    assert "--max-drop 1% takes 368 scored rows" in str(caught.value)
-    assert "40 rows of rows.npz 20 are scored: give 736 rows or more, or --max-drop 17%" in str(caught.value)
-    assert plan(**fields, max_drop="17%").groups
-    for drop, shown in ("1pp", "17pp"), ("0.01", "0.17"):
-        with pytest.raises(UsageError, match=f"--max-drop {drop} takes 368 scored .* --max-drop {shown}$"):
-            plan(**fields, max_drop=drop)
-        assert plan(**fields, max_drop=shown).groups, "the unit makes no difference"
-    study = checked({"name": "s", "model": "m.onnx", **fields, "max_drop": "1%"})
-    assert make_plan(study, takes_few_rows=True).groups, "a gate answers undecided"
-    assert plan(**fields).groups, "nothing was asked, so the accuracy alone is told"
-    np.save("right.npy", np.zeros((40, 3), np.float32))
-    assert plan(inputs="rows.npz", truth="right.npy", metric="mae", max_drop="1%").groups, "an error has no such bound"
-
-
 @pytest.mark.parametrize("metric", ["iou", "top-5", "auc", "wer@32"])
 def test_a_drop_without_its_percent_sign_is_refused_if_any_loss_would_keep_it(here: Path, metric: str):
     np.save("right.npy", np.zeros(40, np.int64))
@@ -209,21 +187,6 @@ def test_the_sets_that_an_export_verifies_are_foreseen_from_the_data(here: Path,
     asked = Request(model="m.onnx", batch=batch, inputs_npz=Path("some.npz"))
     assert size_of(asked, 48).sets == sets
     assert size_of(replace(asked, scored="truth"), 48).sets == sets, "rows to score are timed alike"
-
-
-def test_rows_too_few_for_an_agreement_are_told_before_the_race(here: Path):
-    fields = {"inputs": "rows.npz", "metric": "cosine"}
-    with pytest.raises(UsageError, match="40 are scored: give 368 rows or more, or --min"):
-        plan(**fields, min_agreement="99%")
-    fields |= {"targets": ["numpy", "onnxruntime:cpu:int8"]}
-    with pytest.raises(UsageError) as caught:
-        plan(**fields, min_agreement="99%")
-    assert "--min-agreement 99% takes 368 scored rows, since fewer may hide a rare failure" in str(caught.value)
-    assert "20 are scored: give 736 rows or more, or" in str(caught.value)
-    shown = str(caught.value).rpartition(" ")[2]
-    assert plan(**fields, min_agreement=shown).groups, "what the message proposes"
-    with pytest.raises(UsageError, match="can't be shown by any number of rows"):
-        plan(**fields, min_agreement="1.0")
 
 
 @pytest.mark.parametrize(

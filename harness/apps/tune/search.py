@@ -51,7 +51,6 @@ from shootout.core.study.group import GroupRecord, with_control
 from shootout.core.study.plan import Plan, PlannedGroup, make_plan
 from shootout.core.study.points import group_name, points, request, rows_of, targets_of
 from shootout.core.study.schema import Study
-from shootout.models.metrics import refuse_unshown
 from shootout.tell import reproduce
 from shootout.tell.document import Document, Ratio
 from shootout.tell.limits import FIDELITY, Limit, Standing
@@ -212,8 +211,6 @@ def refuse_unjudged(limits: Mapping[Limit, float], study: Study, request: Reques
         raise UsageError(
             f"--metric {study.metric}: {why}: give --truth, or limit the error in place of it, as in --max-error 2e-2"
         )
-    if study.metric or labeled:
-        refuse_unshown(study, {*filter(None, [request.source.check_sizes(request)])}, request)
     if study.metric or labeled or wanted == {Limit.ERROR}:
         return
     told = f"--max-drop {study.max_drop}" if study.max_drop else "what a precision costs"

@@ -182,13 +182,11 @@ def make_plan(
     *,
     fresh: bool = False,
     progress: Progress | None = None,
-    takes_few_rows: bool = False,
 ) -> Plan:
     """Find out what is available here and plan the cells; `fresh`: probe again what worked here before.
 
     Args:
         progress: hears of it if a function of the user's has to read files first.
-        takes_few_rows: see `Scorer.check`.
 
     Raises:
         UsageError: the study asks for something unknown or impossible.
@@ -203,7 +201,7 @@ def make_plan(
     placement = widest([point.threads for point in every])
     asked, facts = _check_models(study, every)
     files = [digest for one in facts.values() for digest in one.hashes]
-    files += scorer().check(study, rows, counts, asked, takes_few_rows=takes_few_rows)
+    files += scorer().check(study, rows, counts, asked)
     here = Here(
         available={},
         threads=place(None).threads,

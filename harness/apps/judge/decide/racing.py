@@ -28,7 +28,6 @@ from shootout.core.stats.verdicts import Verdict
 from shootout.core.study.group import GroupRecord
 from shootout.core.study.points import metric_of
 from shootout.core.study.schema import Study
-from shootout.models.metrics import refuse_few_rows
 from shootout.tell.document import Finding, tell_finding
 from shootout.tell.limits import Limit, Standing
 from shootout.tell.study_changes import change
@@ -37,23 +36,16 @@ BY_RATE_LIMITS = frozenset({Limit.RATE, Limit.COST})
 
 
 def refuse_unshown(policy: Policy, study: Study, requests: Iterable[Request]) -> None:
-    """Refuse a policy's limit on a loss that any loss keeps, or that the run's rows are too few to show to be kept.
+    """Refuse a policy's limit on a loss that any loss keeps.
 
     Args:
         requests: one for each group.
 
     Raises:
-        UsageError: it is such a limit, or they are.
+        UsageError: it is such a limit.
     """
-    requests = [one for one in requests if study.metric or one.source.may_be_scored(one)]
-    refuse_drop_of_all(policy, [metric_of(study).metric] * bool(requests))
-    drop = policy.limits.get(Limit.DROP)
-    if drop is None or study.stream or study.rows_by:
-        return
-    for request in requests:
-        if (rows := request.source.check_sizes(request)) is not None:
-            option = f"{Limit.DROP} {{}}" + ("%" if Limit.DROP in policy.shares else "")
-            refuse_few_rows(option, drop, metric_of(study).metric, rows, request, str(study.inputs))
+    is_scored = any(study.metric or one.source.may_be_scored(one) for one in requests)
+    refuse_drop_of_all(policy, [metric_of(study).metric] * is_scored)
 
 
 def fit_study(policy: Policy, study: Study, asked: Collection[str]) -> Study:

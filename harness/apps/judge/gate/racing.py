@@ -310,7 +310,7 @@ def plan_pair(study: Study, recorded: Reference, limits: Limits) -> Contest:
     Raises:
         UsageError, Unavailable: as `plan_contest`.
     """
-    plan = _share_alpha(make_plan(study, study.targets, takes_few_rows=True), limits.shares)
+    plan = _share_alpha(make_plan(study, study.targets), limits.shares)
     arms = [arm for group in plan.groups for arm in group.record.arms if not arm.control]
     if len(arms) != 2:
         raise UsageError(
@@ -433,7 +433,7 @@ def plan_alone(contest: Contest) -> Plan:
     """Plan one short restart of the candidate by itself: a folder is made of what was measured and found right."""
     study = contest.plan.study
     alone = {"targets": study.targets[1:], "baseline": None, "goal": "best", "max_restarts": 1}
-    return make_plan(study.model_copy(update={**alone, "least_restarts": 0}), takes_few_rows=True)
+    return make_plan(study.model_copy(update={**alone, "least_restarts": 0}))
 
 
 def pack(contest: Contest, folder: Path, run: Path, progress: Progress) -> Contest:
