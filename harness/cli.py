@@ -342,13 +342,12 @@ def explain(
     ] = None,
     group: Group = None,
     full: Annotated[bool, typer.Option("--full", help="Show each layer in place of each block.")] = False,
-    max_time: MaxTime = None,
     as_json: Json = False,
 ) -> None:
     """Show two targets layer by layer: the first that errs beyond its precision, and where the time goes."""
     from shootout.commands.explain import explain
 
-    raise typer.Exit(explain(folder, targets or (), group=group, full=full, as_json=as_json, max_time_s=max_time))
+    raise typer.Exit(explain(folder, targets or (), group=group, full=full, as_json=as_json))
 
 
 @app.command(cls=GroupedCommand, rich_help_panel=READ)

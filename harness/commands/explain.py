@@ -12,7 +12,6 @@ from shootout.apps.explain.screen import render
 from shootout.apps.judge.analysis import analyse_cells
 from shootout.commands.machine_lock import machine_lock
 from shootout.commands.output import print_answer, show_progress, width
-from shootout.core.clock import Deadline
 from shootout.tell.cache_limit import in_use
 
 
@@ -23,21 +22,16 @@ def explain(
     group: str | None,
     full: bool,
     as_json: bool,
-    max_time_s: float | None = None,
 ) -> int:
     """Compare the targets and print; return the exit code.
 
-    Args:
-        max_time_s: stop after so long, with what was read so far; None: read all.
-
     Raises:
-        NothingMeasured: neither target was read in time.
         UsageError: see `find_sides` and `measure.explain`.
     """
     sides = find_sides(run, targets, group)
     # profiles have times, and both the builds and the float graph would disturb another run's
     with in_use(), show_progress() as progress, machine_lock(f"explain {run}", progress.wait):
-        found = explain_sides(sides, progress, Deadline(max_time_s))
+        found = explain_sides(sides, progress)
     return print_answer(render(found, width(), full=full), asdict(found), as_json=as_json)
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,17 +14,12 @@ from support.exports import bare_exported, obtain
 from support.races import made
 from support.races.shipping import let_numpy_ship
 
-from shootout.apps.explain import measure
-from shootout.apps.explain.measure import check_alike, choose_graph, write_mix
-from shootout.apps.ship import artifact
+from shootout.apps.explain.measure import write_mix
 from shootout.backends.common_onnx import layers_in
 from shootout.commands import explain as command
 from shootout.commands.explain import explain, find_sides
-from shootout.core.adapter import Built
-from shootout.core.clock import Deadline
-from shootout.core.contract import Arm, Precision, Target, TensorSpec
-from shootout.core.errors import ArmFailed, NothingMeasured, NotRun, NotRunKind, SkippedArm, UsageError
-from shootout.core.host.placement import place
+from shootout.core.contract import Arm, Precision, Target
+from shootout.core.errors import NotRun, NotRunKind, SkippedArm, UsageError
 from shootout.core.journal.records import not_run
 from shootout.core.study.group import GroupRecord
 from shootout.tell import machines, reproduce
@@ -115,7 +108,7 @@ def test_the_own_fp32_is_of_the_same_mode(tmp_path: Path) -> None:
     assert (first.source.arm, first.why) == (compiled, "the FP32 target of the same backend")
 
 
-def test_a_group_is_named_or_the_only_one_that_holds_the_targets(tmp_path: Path) -> None:
+def test_a_group_is_named_if_there_are_several(tmp_path: Path) -> None:
     arms = [name_arm(name) for name in ("onnxruntime:fp32", "onnxruntime:int8", "numpy:fp32")]
     first = made.header(arms[:2])
     groups = [
@@ -129,31 +122,7 @@ def test_a_group_is_named_or_the_only_one_that_holds_the_targets(tmp_path: Path)
         find_sides(run, ["onnxruntime"])
     with pytest.raises(UsageError, match="unknown group 'no such'"):
         find_sides(run, [], group="no such")
-    with pytest.raises(UsageError, match="onnxruntime:cpu:int8 and numpy ran in different groups"):
-        find_sides(run, [INT8, "numpy"])
-    assert [side.source.row.group for side in find_sides(run, [FP32, "numpy"])] == ["other", "other"]
-
-
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        ({"shape": (1, 8)}, r"b:cpu:fp32 x float32\[1, 8\]"),
-        ({"name": "z"}, r"b:cpu:fp32 z float32\[1, 4\]"),
-        ({"dtype": "float16"}, r"b:cpu:fp32 x float16\[1, 4\]"),
-    ],
-)
-def test_targets_of_unlike_inputs_are_refused(change: dict[str, Any], told: str, tmp_path: Path) -> None:
-    spec = TensorSpec(name="x", shape=(1, 4), dtype="float32")
-    builts = [
-        Built(
-            arm=Arm(target=Target(backend=name), model="m"),
-            exported=replace(bare_exported({}), inputs=(one,)),
-            folder=tmp_path,
-        )
-        for name, one in (("a", spec), ("b", replace(spec, **change)))
-    ]
-    with pytest.raises(UsageError, match=rf"a:cpu:fp32 has the inputs x float32\[1, 4\], {told}: name two targets"):
-        check_alike(builts)
+    assert [side.source.row.group for side in find_sides(run, [FP32, "numpy"], group="other")] == ["other", "other"]
 
 
 def test_one_name_is_held_against_its_own_fp32_and_two_are_taken_as_they_are(run: Path) -> None:
@@ -214,22 +183,6 @@ def test_the_command_that_leaves_layers_in_float_is_one_of_the_run(
     assert write_mix(sides, [1, 3], 5) == told
 
 
-def test_targets_that_run_the_torch_program_of_a_file_are_compared_with_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    arms = [Arm(target=Target(backend="litert"), model="m.onnx", batch=2)]
-    arms.append(replace(arms[0], target=Target(backend="litert", precision=Precision.INT8)))
-    program, asked = replace(bare_exported({}), artifacts=()), list[Any]()
-    monkeypatch.setattr(artifact.client, "obtain", lambda request: asked.append(request) or bare_exported({}))
-    sides = find_sides(write_arms(tmp_path / "run", *arms), [arm.label for arm in arms])
-    builts = [Built(arm=arm, exported=program, folder=tmp_path) for arm in arms]
-    assert choose_graph(builts, sides) == bare_exported({})
-    assert [(one.model, one.batch, one.module) for one in asked] == [("m.onnx", 2, False)]
-    monkeypatch.setattr(measure, "find_own_graph", lambda _: None)
-    with pytest.raises(UsageError, match="no ONNX graph to compare the layers with, since torch can't export the mod"):
-        choose_graph(builts, sides)
-
-
 def test_no_mix_is_proposed_if_a_backend_runs_the_torch_program_of_a_file(tmp_path: Path) -> None:
     arms = [Arm(target=Target(backend="litert"), model="m.onnx", batch=2)]
     arms.append(replace(arms[0], target=Target(backend="litert", precision=Precision.INT8)))
@@ -249,39 +202,6 @@ def test_no_command_is_told_that_races_the_same_again_or_quantizes_nothing(tmp_p
     assert write_mix(sides, [1], 3) == ""
     assert write_mix(sides, [2], 3) == ""
     assert write_mix(sides, [2], 4).count("float-0to2") == 1
-
-
-def test_without_time_for_either_target_it_says_so_and_builds_nothing(
-    run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(command, "machine_lock", lambda *_: nullcontext(0.0))
-    monkeypatch.setattr(measure, "find_built", lambda *_, **__: pytest.fail("it was built"))
-    with pytest.raises(NothingMeasured, match="was over before either target was read: give it more"):
-        explain(run, (), group=None, full=False, as_json=False, max_time_s=1e-9)
-
-
-@pytest.mark.parametrize("over", ["before", "within"])
-def test_a_target_that_there_is_no_time_for_is_not_read(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, over: str
-) -> None:
-    """The other one is shown, as beside a target that can't be read."""
-    _, side = find_sides(run, ())
-    built = Built(arm=side.source.arm, exported=bare_exported({}), folder=tmp_path)
-    limit = Deadline(0.0 if over == "before" else 30.0)
-
-    @contextmanager
-    def worker(*_: Any) -> Iterator[Any]:
-        assert over == "within", "a process was started"
-        limit.seconds = 0.0
-        yield SimpleNamespace(ask=hang)
-
-    def hang(_: str, *limits_s: float, **__: Any) -> None:
-        assert min(limits_s) <= 30
-        raise ArmFailed("no answer", hung=True)
-
-    monkeypatch.setattr(measure, "WorkerProcess", worker)
-    summary, layers, inside = measure._look(partial(measure._ask_worker, tmp_path, place(1), limit), side, built, {})
-    assert (summary.unread, layers, inside) == ("--max-time was over before it was read", {}, None)
 
 
 def test_a_run_is_shown(run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

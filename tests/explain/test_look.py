@@ -8,21 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shootout.apps.explain.explanation import Explanation, LayerPair, LayerSide, SideSummary
-from shootout.apps.explain.look import choose_sets, differ_by, share_unequal
-from shootout.apps.explain.screen import list_notes, tell_answer, tell_side
+from shootout.apps.explain.look import choose_sets, differ_by
+from shootout.apps.explain.measure import Explanation, LayerPair, LayerSide, SideSummary
+from shootout.apps.explain.screen import tell_answer
 from shootout.core.contract import Array
 
 IDS = np.array([[1, 2, 3, 4]])
 NAN = np.array([1.0, np.nan, 2.0], np.float32)
-
-
-def test_whole_numbers_count_by_those_that_differ() -> None:
-    shown = [{"ids": IDS, "y": np.ones(2)}, {"ids": IDS + np.array([0, 0, 0, 1]), "y": np.ones(2)}]
-    right = [{"ids": IDS, "y": np.ones(2)}] * 2
-    assert share_unequal(shown, right) == 1 / 8
-    assert differ_by(shown, right) == 1 / 8
-    assert share_unequal([{"y": np.ones(2)}], [{"y": np.ones(2)}]) is None
 
 
 @pytest.mark.parametrize(
@@ -37,24 +29,6 @@ def test_whole_numbers_count_by_those_that_differ() -> None:
 def test_what_is_not_finite_in_both_is_no_difference(shown: Array, raced: Array, apart: float | None) -> None:
     found = differ_by([{"y": shown}], [{"y": raced}])
     assert found == (apart if apart is None else pytest.approx(apart, rel=1e-5))
-
-
-@pytest.mark.parametrize(
-    ("error", "unequal", "told"),
-    [
-        (None, 0.25, ["25 % of the outputs' whole numbers differ"]),
-        (None, 0.0, ["0 % of the outputs' whole numbers differ"]),
-        (None, None, ["error of the outputs NaN or infinity"]),
-        (0.01, 0.5, ["error of the outputs 1.0e-02", "50 % of the outputs' whole numbers differ"]),
-    ],
-)
-def test_a_target_is_told_by_the_kind_of_its_outputs(
-    error: float | None, unequal: float | None, told: list[str]
-) -> None:
-    side = SideSummary(arm="b", output_error=error, read_error=error, unequal=unequal, instrumented=0.0)
-    found = Explanation(run="r", group="g", model="m", sides=(side, side), layers=())
-    assert tell_side(side, found)[1:-2] == told
-    assert list_notes(found) == []
 
 
 def test_the_rows_that_err_most_are_among_those_that_are_read() -> None:

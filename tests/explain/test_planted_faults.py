@@ -14,7 +14,7 @@ import pytest
 from support.exports import obtain
 
 from shootout.apps.explain import look
-from shootout.apps.explain.explanation import LayerPair, LayerSide, choose_floats
+from shootout.apps.explain.measure import LayerPair, LayerSide, choose_floats
 from shootout.core import backends
 from shootout.core.adapter import Built
 from shootout.core.contract import Arm, Artifact, Precision, Target

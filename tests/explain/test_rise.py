@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from support.plain import as_plain
 
-from shootout.apps.explain.explanation import Explanation, LayerPair, LayerSide, SideSummary, find_rise
+from shootout.apps.explain.measure import Explanation, LayerPair, LayerSide, SideSummary, find_rise
 from shootout.apps.explain.screen import render
 
 PLANTED = (0.013, 0.014, 0.015, 0.019, 0.59, 0.48, 0.52)

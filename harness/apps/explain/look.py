@@ -14,7 +14,7 @@ from shootout.core import backends
 from shootout.core.adapter import Built
 from shootout.core.contract import Array, Arrays, Artifact
 from shootout.core.errors import SkippedArm
-from shootout.core.exported.fidelity import larger, worst_error
+from shootout.core.exported.fidelity import worst_error
 from shootout.core.exported.model import ExportedModel
 from shootout.core.host.placement import on_cpus
 from shootout.core.worker.verification import call_once
@@ -62,15 +62,9 @@ def look_inside(
     raced = [dict(call_once(session, one, slot)) for slot, one in enumerate(sets)]
     session.close()
     inside = cast("TransparentAdapter", adapter).look_inside(built, sets, values)
-    graph, are_floats = reference.path(Artifact.ONNX), any(array.dtype.kind == "f" for array in right[0].values())
-    error = worst_error(inside.outputs, right) if are_floats else None
     with on_cpus(cpus):
-        errors = measure_errors(graph, sets, inside, name_precision(built))
-    told = {
-        "read_error": error,
-        "unequal": None if are_floats and error is None else share_unequal(inside.outputs, right),
-        "instrumented": differ_by(inside.outputs, raced),
-    }
+        errors = measure_errors(reference.path(Artifact.ONNX), sets, inside, name_precision(built))
+    told = {"read_error": worst_error(inside.outputs, right), "instrumented": differ_by(inside.outputs, raced)}
     return replace(inside, tensors={}, outputs=()), errors, told
 
 
@@ -82,13 +76,12 @@ def choose_sets(reference: ExportedModel, rows: Sequence[int], count: int) -> li
 
 
 def differ_by(outputs: Sequence[Arrays], raced: Sequence[Arrays]) -> float | None:
-    """Return how far outputs are from the raced ones: relative L2, or the share of unequal whole numbers if larger.
+    """Return how far float outputs are from the raced ones, relative L2.
 
     What isn't finite in both is alike. What isn't in one alone has no distance: None.
     """
     pairs = [_hide_unfit(one, other) for one, other in zip(outputs, raced, strict=True)]
-    error = worst_error([one for one, _ in pairs], [other for _, other in pairs])
-    return larger(error, share_unequal(outputs, raced) or 0.0)
+    return worst_error([one for one, _ in pairs], [other for _, other in pairs])
 
 
 def _hide_unfit(one: Arrays, other: Arrays) -> tuple[dict[str, Array], dict[str, Array]]:
@@ -97,15 +90,3 @@ def _hide_unfit(one: Arrays, other: Arrays) -> tuple[dict[str, Array], dict[str,
     unfit = {name: ~(np.isfinite(one[name]) | np.isfinite(other[name])) for name in names}
     first, second = ({name: np.where(unfit[name], 0, some[name]) for name in names} for some in (one, other))
     return first, second
-
-
-def share_unequal(outputs: Sequence[Arrays], reference_outputs: Sequence[Arrays]) -> float | None:
-    """Return the share of the whole numbers and booleans in outputs that differ; None if all outputs are floats."""
-    pairs = [
-        (one[name], right)
-        for one, wanted in zip(outputs, reference_outputs, strict=True)
-        for name, right in wanted.items()
-        if right.dtype.kind != "f"
-    ]
-    count = sum(right.size for _, right in pairs)
-    return sum(int(np.count_nonzero(one != right)) for one, right in pairs) / count if count else None

@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from shootout.apps.explain import look
-from shootout.apps.explain.explanation import (
-    Explanation,
-    LayerPair,
-    LayerSide,
-    SideSummary,
-    add_times,
-    choose_floats,
-    find_rise,
-)
-from shootout.apps.ship.artifact import find_built, find_own_graph
+from shootout.apps.ship.artifact import find_built
 from shootout.backends.optional import Inside, RanNode
 from shootout.core import backends, schemes
 from shootout.core.adapter import Built
-from shootout.core.clock import Deadline
-from shootout.core.constants import BUILD_TIMEOUT_S
-from shootout.core.contract import Artifact, OutputError, Precision, TensorSpec, short
-from shootout.core.errors import ArmFailed, NothingMeasured, SkippedArm, UsageError, unknown
+from shootout.core.constants import BUILD_TIMEOUT_S, FIDELITY_MARGIN
+from shootout.core.contract import Artifact, OutputError, Precision, short
+from shootout.core.errors import ArmFailed, SkippedArm, UsageError, unknown
 from shootout.core.exported.model import ExportedModel
 from shootout.core.host.folders import Scratch
 from shootout.core.host.placement import Placement, allowed_cpus, child_environment, place
@@ -37,7 +28,6 @@ from shootout.core.scenario import scenario_of
 from shootout.core.schemes import is_exact
 from shootout.core.study.group import own_fp32
 from shootout.core.study.target import own_words
-from shootout.core.units import span
 from shootout.core.worker.process import WorkerProcess, log_name
 from shootout.models.onnx.layers import find_owner
 from shootout.tell import registered, reproduce
@@ -46,6 +36,197 @@ from shootout.tell.run_folder import RacedArm, find_groups
 
 FLOATS = "float-"
 """The beginning of a scheme's word on the layers that stay in float."""
+
+
+WORTH = 1e-2
+"""Outputs of the calls that show tensors are said to differ from the raced artifact's if it is by more."""
+
+STEEP, WRONG = 3.0, 5e-2
+"""An error rises at a layer if it is so many times the largest before it, and above the second figure."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerSide:
+    """Hold what is known of a layer, or of a block of layers, in one target.
+
+    Attributes:
+        value: of the reference graph, at which its tensor was read; "" if it couldn't be.
+        error: relative L2 against the reference; None if it wasn't read or isn't finite. Of a block its last layer's.
+        own: against the layer in float on the target's own inputs. Of a block the largest.
+        explained: the largest own error that its precision explains; None if nothing could be predicted.
+        ns: of one call, all nodes that belong to it; None if the runtime tells no times.
+        conversions_ns: the part of that in nodes that only convert.
+        precisions: of its products' nodes, how many by precision.
+    """
+
+    value: str = ""
+    error: float | None = None
+    own: float | None = None
+    explained: float | None = None
+    ns: float | None = None
+    conversions_ns: float | None = None
+    precisions: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def is_beyond(self) -> bool:
+        """Return whether it errs by itself beyond what its precision explains, or isn't finite."""
+        if not self.value:
+            return False
+        return self.own is None or (self.explained is not None and self.own > self.explained)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerPair:
+    """Hold a layer in both targets; see `Layer` for its names.
+
+    Attributes:
+        before: the numbers of the layers before it, between which and it something is rounded on its own.
+    """
+
+    number: int
+    name: str
+    block: str
+    operator: str
+    output: str
+    sides: tuple[LayerSide, LayerSide]
+    before: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideSummary:
+    """Hold what is known of one target as a whole.
+
+    Attributes:
+        arm: its label.
+        why: it was chosen; "" if it was named.
+        unread: why nothing of it could be read; "" if something was.
+        read: how many layers' tensors were.
+        output_error: relative L2 of the model's outputs against the reference, of all rows as they were raced, or if
+            nothing tells that, `read_error`; None if it isn't finite, isn't known, or if no output is a float.
+        read_error: likewise of the calls that showed tensors, a few rows.
+        error_bound: that the raced outputs were refused by; None if they weren't, or nothing is known.
+        instrumented: how far the outputs of the calls that showed tensors are from the raced artifact's: relative L2.
+        call_ns: of one call, all nodes; None if the runtime tells no times.
+        conversions_ns: the part of that in nodes that only convert.
+        unmatched_ns: the part in nodes that belong to no layer.
+        fuses_less: see `Inside`.
+        first_beyond: the number of the first layer that errs beyond what its precision explains; None: no such layer.
+        notes: what a reader has to know, one line each.
+    """
+
+    arm: str
+    why: str = ""
+    unread: str = ""
+    read: int = 0
+    output_error: float | None = None
+    read_error: float | None = None
+    error_bound: float | None = None
+    instrumented: float | None = None
+    call_ns: float | None = None
+    conversions_ns: float | None = None
+    unmatched_ns: float | None = None
+    fuses_less: str = ""
+    first_beyond: int | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_fused_wrong(self) -> bool:
+        """Return whether the raced outputs err far more than those of the calls that showed tensors, and differ.
+
+        Then it is what the runtime fuses that errs: outputs in between keep that apart.
+        """
+        if self.read_error is None or (self.instrumented is not None and self.instrumented <= WORTH):
+            return False
+        return self.output_error is None or self.output_error > FIDELITY_MARGIN * max(self.read_error, WORTH)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Hold two targets side by side; the first is the one to compare with.
+
+    Attributes:
+        floats: the layers to leave in float in the second, by number: those that err beyond what is explained, and
+            those before them if something in between is rounded on its own, and the backend keeps that in float, too.
+        rise: the number of the layer at which the second's error rises most; None if it rises nowhere by much.
+        next: the command that races the second with `floats` in float; "" if its backend can't, it is so, or nothing
+            would be left to quantize.
+    """
+
+    run: str
+    group: str
+    model: str
+    sides: tuple[SideSummary, SideSummary]
+    layers: tuple[LayerPair, ...]
+    floats: tuple[int, ...] = ()
+    rise: int | None = None
+    next: str = ""
+
+    @property
+    def blocks(self) -> dict[str, list[LayerPair]]:
+        """Return the layers by block, in the order of their first layers."""
+        found: dict[str, list[LayerPair]] = {}
+        for layer in self.layers:
+            found.setdefault(layer.block, []).append(layer)
+        return found
+
+
+def add_times(side: LayerSide, nodes: Sequence[RanNode], *, is_told: bool) -> LayerSide:
+    """Return what is known of a layer with the times and precisions of its nodes.
+
+    Args:
+        is_told: whether the runtime tells times.
+    """
+    return replace(
+        side,
+        ns=math.fsum(node.ns or 0.0 for node in nodes) if is_told else None,
+        conversions_ns=math.fsum(node.ns or 0.0 for node in nodes if node.converts) if is_told else None,
+        precisions=dict(Counter(node.precision for node in nodes if node.precision)),
+    )
+
+
+def sum_block(layers: Iterable[LayerPair], side: int) -> LayerSide:
+    """Sum the layers of a block in one target."""
+    sides = [layer.sides[side] for layer in layers]
+    read = [one for one in sides if one.value]
+    owns = [math.inf if one.own is None else one.own for one in read]
+    is_timed = any(one.ns is not None for one in sides)
+    return LayerSide(
+        value=read[-1].value if read else "",
+        error=read[-1].error if read else None,
+        own=max(owns) if owns and max(owns) < math.inf else None,
+        ns=math.fsum(one.ns or 0.0 for one in sides) if is_timed else None,
+        conversions_ns=math.fsum(one.conversions_ns or 0.0 for one in sides) if is_timed else None,
+        precisions=dict(sum((Counter(one.precisions) for one in sides), Counter())),
+    )
+
+
+def find_rise(layers: Iterable[LayerPair], side: int) -> int | None:
+    """Return the number of the layer at which the error rises most above that of all layers before.
+
+    A model with branches has layers that lie before one only in order, so the largest of all errors before counts.
+
+    Returns:
+        None if it rises by less than `STEEP`, or to a low one.
+    """
+    largest, found, most = 0.0, None, 0.0
+    for layer in layers:
+        one = layer.sides[side]
+        if not one.value:
+            continue
+        after = math.inf if one.error is None else one.error
+        if after - largest > most and after > max(STEEP * largest, WRONG):
+            most, found = after - largest, layer.number
+        largest = max(largest, after)
+        if largest == math.inf:
+            break
+    return found
+
+
+def choose_floats(layers: Iterable[LayerPair], side: int, *, keeps_tails: bool) -> tuple[int, ...]:
+    """Choose the layers to leave in float, by number; see `Explanation`, and `Inside` for `keeps_tails`."""
+    beyond = [layer for layer in layers if layer.sides[side].is_beyond]
+    before = {number for layer in beyond for number in layer.before} if keeps_tails else set()
+    return tuple(sorted({layer.number for layer in beyond} | before))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +253,7 @@ def choose_sides(run: Run, document: Document, names: Sequence[str], group: str 
     """
     if len(names) > 2:
         raise UsageError(f"explain holds two targets side by side, got {len(names)}: {', '.join(names)}")
-    rows = _rows_of_group(document, names, group)
+    rows = _rows_of_group(document, group)
     row, why = (_find_row(rows, names[-1]), "") if names else _choose_worst(rows)
     second = Side(source=RacedArm.of(run, document, row), why=why)
     row, why = (_find_row(rows, names[0]), "") if len(names) == 2 else _choose_reference(rows, second.source)
@@ -84,29 +265,15 @@ def choose_sides(run: Run, document: Document, names: Sequence[str], group: str 
     return first, second
 
 
-def _rows_of_group(document: Document, names: Sequence[str], group: str | None) -> list[Row]:
+def _rows_of_group(document: Document, group: str | None) -> list[Row]:
     groups = find_groups(document, group)
-    holding = {one for one in groups if all(_named(_of_group(document, one), name) for name in names)}
-    for name in names:
-        if not any(_named(_of_group(document, one), name) for one in groups):
-            raise unknown("target", name, {row.arm for row in document.rows if row.group in groups})
-    if not holding and groups:
-        raise UsageError(f"{' and '.join(names)} ran in different groups: name two targets of one")
-    if len(holding) > 1:
-        raise UsageError("the run has several groups", sorted(holding))
-    return _of_group(document, next(iter(holding), ""))
-
-
-def _of_group(document: Document, group: str) -> list[Row]:
-    return [row for row in document.rows if row.group == group]
-
-
-def _named(rows: Iterable[Row], name: str) -> list[Row]:
-    return [row for row in rows if name in (row.arm, short(row.arm))]
+    if len(groups) > 1:
+        raise UsageError("the run has several groups", sorted(groups))
+    return [row for row in document.rows if row.group in groups]
 
 
 def _find_row(rows: Sequence[Row], name: str) -> Row:
-    if found := _named(rows, name):
+    if found := [row for row in rows if name in (row.arm, short(row.arm))]:
         return found[0]
     raise unknown("target", name, {row.arm for row in rows})
 
@@ -153,27 +320,26 @@ def _refuse(source: RacedArm) -> None:
         raise UsageError(f"{source.arm.label} is a shipped folder, which is closed: explain the run that it came from")
 
 
-def explain(sides: Sequence[Side], progress: Progress, limit: Deadline | None = None) -> Explanation:
+def explain(sides: Sequence[Side], progress: Progress) -> Explanation:
     """Build the two targets where their builds are gone, and compare them layer by layer.
 
-    Args:
-        limit: when to stop; a target that wasn't read by then counts as one that can't be read. None: never.
-
     Raises:
-        NothingMeasured: neither target was read in time.
-        UsageError: the run can't be explained on this machine, the model has no graph with layers, or neither target
-            could be read.
+        UsageError: the run can't be explained on this machine, the model has no graph with layers, the two take other
+            inputs, or neither target could be read.
     """
-    limit = limit or Deadline(None)
-    builts = [_build(side, progress, limit) for side in sides]
-    check_alike(builts)
-    reference = choose_graph(builts, sides)
+    builts = [find_built(side.source, progress, to="explain") for side in sides]
+    first, second = (
+        (built.exported.inputs, {(one.name, one.shape) for one in built.exported.outputs}) for built in builts
+    )
+    if first != second:
+        labels = " and ".join(built.arm.label for built in builts)
+        raise UsageError(f"{labels} have other inputs or outputs: name two targets with the same")
+    reference = choose_graph(builts)
     if reference.stream:
         raise UsageError(f"{reference.model} hands a state on from call to call: explain looks at single calls alone")
-    graph = reference.path(Artifact.ONNX)
     with Scratch(cache_folder()) as logs:
-        ask = partial(_ask_worker, logs, place(max(built.arm.threads for built in builts)), limit)
-        outline = ask("reading the graph", look.describe_graph, None, {"graph": graph})
+        ask = partial(_ask_worker, logs, place(max(built.arm.threads for built in builts)))
+        outline = ask("reading the graph", look.describe_graph, None, {"graph": reference.path(Artifact.ONNX)})
         if not outline["layers"]:
             raise UsageError(f"{reference.model} has no matrix product or convolution in its main graph to compare")
         how = {
@@ -187,36 +353,13 @@ def explain(sides: Sequence[Side], progress: Progress, limit: Deadline | None = 
             progress.stage(f"looking inside {built.arm.label}")
             seen.append(_look(ask, side, built, how))
     if all(summary.unread for summary, _, _ in seen):
-        _require_time(limit)
         raise UsageError(f"neither target can be read: {'; '.join(summary.unread for summary, _, _ in seen)}")
     return _put_together(sides, outline, seen)
-
-
-def _require_time(limit: Deadline) -> None:
-    if not limit.allows(0.0):
-        over = f"--max-time {span(limit.seconds or 0.0)} was over before either target was read"
-        raise NothingMeasured(f"{over}: give it more; what was built is kept")
-
-
-def _build(side: Side, progress: Progress, limit: Deadline) -> Built:
-    """Return the target's build, as `find_built`.
-
-    Raises:
-        NothingMeasured: there is no time for it.
-    """
-    _require_time(limit)
-    try:
-        return find_built(side.source, progress, to="explain", limit=limit)
-    except ArmFailed as error:
-        if error.hung:
-            _require_time(limit)
-        raise
 
 
 def _ask_worker(
     logs: Path,
     placement: Placement,
-    limit: Deadline,
     what: str,
     function: Callable[..., Any],
     built: Built | None,
@@ -225,57 +368,27 @@ def _ask_worker(
     """Return what a function of `look` returns in a process with the arm's environment, if there is an arm.
 
     Raises:
-        NothingMeasured: the time is over.
         ArmFailed, SkippedArm: as the worker.
     """
-    _require_time(limit)
     threads, more = (built.arm.threads, backends.capabilities(built.arm.target.backend).variables) if built else (1, ())
     given = {**arguments, **({"built": built} if built else {})}
     environment, cpus = child_environment(threads, 0, more), placement.narrowed(threads).arms
     with WorkerProcess(environment, cpus, logs / log_name(what)) as process:
         name = f"{function.__module__}:{function.__name__}"
-        try:
-            return process.ask("measure", BUILD_TIMEOUT_S, limit.left_s, function=name, arguments=given)
-        except ArmFailed as error:
-            if error.hung:
-                _require_time(limit)
-            raise
+        return process.ask("measure", BUILD_TIMEOUT_S, function=name, arguments=given)
 
 
-def check_alike(builts: Sequence[Built]) -> None:
-    """Refuse two targets that don't take the same inputs and give the same outputs.
-
-    Raises:
-        UsageError: they don't, such as two files of one model at two fixed sizes.
-    """
-    for kind in ("inputs", "outputs"):
-        first, second = (_describe_specs(getattr(built.exported, kind), typed=kind == "inputs") for built in builts)
-        if first != second:
-            labels = [built.arm.label for built in builts]
-            told = f"{labels[0]} has the {kind} {first}, {labels[1]} {second}"
-            raise UsageError(f"{told}: name two targets with the same inputs and outputs")
-
-
-def _describe_specs(specs: Sequence[TensorSpec], *, typed: bool) -> str:
-    """Describe tensors by name and shape; `typed`: with their types, in which outputs may differ."""
-    return ", ".join(sorted(f"{one.name} {one.dtype if typed else ''}{[*one.shape]}" for one in specs))
-
-
-def choose_graph(builts: Sequence[Built], sides: Sequence[Side]) -> ExportedModel:
+def choose_graph(builts: Sequence[Built]) -> ExportedModel:
     """Return the export whose graph is the reference: a plain one, of the first target that has it.
-
-    Targets that run the torch module of an ONNX file are compared with that file.
 
     Raises:
         UsageError: there is no ONNX graph.
     """
     with_graph = [built.exported for built in builts if Artifact.ONNX in built.exported.artifacts]
     if not with_graph:
-        if own := find_own_graph(sides[0].source):
-            return own
         raise UsageError(
-            f"{builts[0].exported.model} has no ONNX graph to compare the layers with, since torch can't export the "
-            "module: change the module so that torch can"
+            f"{builts[0].exported.model} has no ONNX graph here to compare the layers with: name a target that reads "
+            "one, or change the module so that torch can export it"
         )
     return next((one for one in with_graph if not (one.variant or one.original)), with_graph[0])
 
@@ -290,18 +403,13 @@ def _look(ask: Callable[..., Any], side: Side, built: Built, how: Mapping[str, A
         inside, errors, told = ask(f"look-{arm}", look.look_inside, built, how)
     except (ArmFailed, SkippedArm) as error:
         return SideSummary(arm=arm, why=side.why, unread=str(error)), {}, None
-    except NothingMeasured:
-        return SideSummary(arm=arm, why=side.why, unread="--max-time was over before it was read"), {}, None
     layers = {one.pop("number"): LayerSide(**one) for one in errors}
     fidelity = side.source.row.fidelity
-    are_floats = told["read_error"] is not None or told["unequal"] is None
     summary = SideSummary(
         arm=arm,
         why=side.why,
         read=len(layers),
-        output_error=(
-            fidelity.relative_l2 if fidelity and are_floats and _find_worst_output(side) else told["read_error"]
-        ),
+        output_error=fidelity.relative_l2 if fidelity and _find_worst_output(side) else told["read_error"],
         error_bound=fidelity.error_bound if fidelity and fidelity.standing == "refused" else None,
         fuses_less=inside.fuses_less,
         notes=inside.notes,

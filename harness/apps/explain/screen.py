@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from shootout.apps.explain.explanation import WORTH, Explanation, LayerPair, LayerSide, SideSummary, sum_block
+from shootout.apps.explain.measure import WORTH, Explanation, LayerPair, LayerSide, SideSummary, sum_block
 from shootout.core.constants import USEFUL_BOUND
 from shootout.core.contract import short
 from shootout.core.schemes import write_floats
@@ -31,7 +31,7 @@ def render(explanation: Explanation, width: int, *, full: bool) -> RenderableTyp
         f"error: {what}, relative L2 against the float graph. own: against the same layer in float on the target's own "
         "inputs. !: beyond what the precision explains. Times are by each runtime's own profile.",
     ]
-    left = ("block", "layer", "operator", "precision A", "precision B", "ran A", "ran B")
+    left = ("block", "layer", "operator", "precision A", "precision B")
     table = make_table(headers, rows, left=left)
     return Group(*write_lines(tell_lines(explanation), width), Text(""), table, *map(Text, remarks))
 
@@ -139,10 +139,7 @@ def tell_side(side: SideSummary, explanation: Explanation) -> list[str]:
     told = [short(side.arm) + (f" ({side.why})" if side.why else "")]
     if side.unread:
         return [*told, f"not read: {side.unread}"]
-    if side.output_error is not None or side.unequal is None:
-        told.append(f"error of the outputs {tell_error(side.output_error)}")
-    if side.unequal is not None:
-        told.append(f"{100 * side.unequal:.2g} % of the outputs' whole numbers differ")
+    told.append(f"error of the outputs {tell_error(side.output_error)}")
     told.append(f"{side.read} of {len(explanation.layers)} layers read")
     if not side.call_ns:
         return [*told, "its runtime tells no times"]
@@ -203,7 +200,7 @@ def _tabulate_layer(layer: LayerPair) -> dict[str, Cell]:
     for letter, side in zip(LETTERS, layer.sides, strict=True):
         line[f"time {letter}"] = tell_time(side.ns)
     for letter, side in zip(LETTERS, layer.sides, strict=True):
-        line[f"ran {letter}"] = " ".join(filter(None, (", ".join(side.kernels), tell_precisions(side))))
+        line[f"precision {letter}"] = tell_precisions(side)
     return line
 
 

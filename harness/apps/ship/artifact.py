@@ -131,23 +131,6 @@ def _find_exported(source: RacedArm, again: str, *, is_whole: bool) -> ExportedM
     return made
 
 
-def find_own_graph(source: RacedArm) -> ExportedModel | None:
-    """Return the export of a user's ONNX file itself, if an arm runs the torch module made of it; None for others.
-
-    Raises:
-        UsageError: it is gone, and can't be exported again.
-    """
-    plan = _plan_of_group(source)
-    asked = plan.request_of(source.arm)
-    if not asked.module:
-        return None
-    needs = tuple(sorted(needs_of([plan])))
-    try:
-        return client.obtain(replace(asked, module=False, variant="", needs=needs))
-    except (ModelError, SkippedArm) as error:
-        raise UsageError(f"{source.arm.model} can't be exported again: {error}") from None
-
-
 def _keys_of(made: ExportedModel, source: RacedArm) -> set[str]:
     """Return the keys that this model has as a whole, and as an export of the run that left things out for time."""
     plan = _plan_of_group(source)
