@@ -18,11 +18,10 @@ from typing import Any
 
 from lab.common import Bench, Table, Tables, say
 from lab.corpus_nets import NETS
-from lab.corpus_step import CALLS, LOADS, NEEDS, SPARED
+from lab.corpus_step import CALLS, LOADS, SPARED
 from lab.packages import kept
 from shootout.core import backends
 from shootout.core.build.preparation import expected_s
-from shootout.core.clock import Deadline
 from shootout.core.contract import Availability
 from shootout.core.exported.request import Content, Request
 from shootout.core.study.feasibility import Here
@@ -30,7 +29,7 @@ from shootout.core.study.plan import PlannedGroup, plan_groups
 from shootout.core.study.points import describe
 from shootout.core.study.schema import checked as checked_study
 from shootout.core.study.target import parse_targets
-from shootout.models.onnx.effort import ModelSize, export_of, module_s
+from shootout.models.onnx.effort import ModelSize, file_s, module_s
 from shootout.models.sources.preview import size_of
 
 QUICK = ("mlp-1m",)
@@ -94,8 +93,7 @@ def _plan_group(model: str, size_bytes: int) -> PlannedGroup:
 
 
 def _foresee_steps(group: PlannedGroup, size: ModelSize) -> Mapping[str, float]:
-    export_s, sets = export_of(size, NEEDS, NEEDS, Deadline(None), 1)
-    steps = {"export": export_s, "module": module_s(replace(size, sets=sets))}
+    steps = {"export": file_s(size), "module": module_s(size)}
     for arm in group.building:
         if not arm.control:
             row, backend = backends.entry(arm.target.backend), arm.target.backend

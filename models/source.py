@@ -32,10 +32,8 @@ from shootout.core.contract import Value
 from shootout.core.errors import UsageError, shorten, tell_refusal, unknown
 
 SUFFIX = ".py"
-MOST_FILES = 500
-"""Hash so many .py files of a folder tree: those nearest to its top, in the order of paths."""
 MOST_ENTRIES = 10_000
-"""Look for them among so many files and folders below the top: whole levels, as many as hold fewer.
+"""Look for .py files among so many files and folders below the top: whole levels, as many as hold fewer.
 
 Whole ones, since the files that a run itself writes there must not move the end somewhere in between.
 """
@@ -92,7 +90,7 @@ class FactorySource:
         return not any(map(_is_foreign, inside))
 
     def files(self) -> dict[Path, bytes]:
-        """Return its file and the .py files of its tree that can be read, with their bytes; see MOST_FILES.
+        """Return its file and the .py files of its tree that can be read, with their bytes; see MOST_ENTRIES.
 
         Raises:
             UsageError: the file itself can't be read.
@@ -198,9 +196,8 @@ def definition(source: FactorySource, purpose: str) -> ast.stmt | None:
         functions = [name for name, node in known.items() if isinstance(node, ast.FunctionDef)]
         example = f"{source.short}{functions[0] if functions else 'make'}"
         raise UsageError(f"say which function {purpose}, as in {example}; there is {_list_names(functions)}")
-    if source.function not in known and not _is_open(body):
-        own = {name: node for name, node in known.items() if _is_own(node) and not name.startswith("_")}
-        public = [name for name, node in own.items() if isinstance(node, _DEFINED)] or list(own)
+    if source.function not in known and not {"*", "__getattr__"} & known.keys():  # or it may have others
+        public = [name for name, node in known.items() if isinstance(node, _DEFINED) and not name.startswith("_")]
         raise unknown(f"function in {source.short.rpartition(':')[0]}", source.function, public)
     node = known.get(source.function)
     if isinstance(node, ast.AsyncFunctionDef):
@@ -237,16 +234,6 @@ def _bound_names(body: Iterable[ast.stmt]) -> dict[str, ast.stmt]:
     return found
 
 
-def _is_open(body: Iterable[ast.stmt]) -> bool:
-    """Return whether the module may have names that its source doesn't show."""
-    names = _bound_names(body)
-    return "*" in names or "__getattr__" in names
-
-
-def _is_own(node: ast.stmt) -> bool:
-    return not isinstance(node, ast.Import | ast.ImportFrom)
-
-
 def _read_parameters(args: ast.arguments) -> dict[str, ast.expr | None]:
     """Return each parameter's default, None if it has none."""
     places = [*args.posonlyargs, *args.args]
@@ -270,7 +257,7 @@ def _list_tree(folder: Path) -> list[Path]:
     """List the .py files, level by level."""
     found: list[Path] = []
     below, left = [list(_scan_entries(folder))], MOST_ENTRIES  # an import from the top reads all of its names too
-    while below and left >= 0 and len(found) < MOST_FILES:
+    while below and left >= 0:
         mine = sorted((one for some in below for one in some if not _is_foreign(one.name)), key=lambda one: one.path)
         found += [Path(entry) for entry in mine if entry.name.endswith(SUFFIX) and _is_file(entry)]
         below = []
@@ -279,7 +266,7 @@ def _list_tree(folder: Path) -> list[Path]:
             below += [entries] if len(entries) <= MOST_IN_FOLDER else []
             if (left := left - len(entries)) < 0:
                 break
-    return found[:MOST_FILES]
+    return found
 
 
 def _is_foreign(name: str) -> bool:

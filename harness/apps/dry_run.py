@@ -10,9 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from shootout.core import backends
-from shootout.core.build.builder import leading_of, needs_of
 from shootout.core.build.preparation import expected_s
-from shootout.core.clock import Deadline
 from shootout.core.constants import (
     AIMED_RESTARTS,
     BLOCK_CALLS,
@@ -28,6 +26,7 @@ from shootout.core.constants import (
     WARM_UP_CALLS,
 )
 from shootout.core.contract import Arm
+from shootout.core.exported.request import EXPORT_SHARE
 from shootout.core.host.placement import lanes, lanes_near
 from shootout.core.scenario import Terms, scenario_of
 from shootout.core.stats.verdicts import LEAST_RESTARTS
@@ -72,17 +71,13 @@ def foresee(plan: Plan, max_time_s: float | None = None) -> Foresight:
     for group in plan.groups[:FORESEEN_GROUPS]:
         size_here = preview.size_of(group.request, group.weight_bytes)
         building = [arm for arm in group.building if not arm.control]
-        seconds, sets = preview.foresee_export(
-            group.request,
-            size_here,
-            needs_of(plan.groups),
-            leading_of(plan.groups, any_error=plan.study.max_error > 0),
-            Deadline(max_time_s),
-            takes_module=any(group.request_of(arm).module for arm in building),
-        )
+        takes_module = any(group.request_of(arm).module for arm in building)
+        seconds = preview.foresee_export(group.request, size_here, takes_module=takes_module)
+        if max_time_s is not None:
+            seconds = min(seconds, EXPORT_SHARE * max_time_s)  # what doesn't fit is left out
         exports_s.append(seconds if building else 0.0)
         builds_s += [expected_s(group, arm) for arm in building]
-        restarts_s.append(_restart_s(plan, group, size_here, sets or size_here.sets, max_time_s))
+        restarts_s.append(_restart_s(plan, group, size_here, max_time_s))
     more = len(plan.groups) - len(restarts_s)
     restarts_s += restarts_s[-1:] * more
     export_s = sum(exports_s) + sum(exports_s[-1:]) * more
@@ -104,13 +99,13 @@ def foresee(plan: Plan, max_time_s: float | None = None) -> Foresight:
     )
 
 
-def _restart_s(plan: Plan, group: PlannedGroup, size: ModelSize, sets: int, max_time_s: float | None) -> float:
+def _restart_s(plan: Plan, group: PlannedGroup, size: ModelSize, max_time_s: float | None) -> float:
     """Estimate the seconds of one restart: its arms load side by side and play one by one."""
     if not group.playing:
         return 0.0
     calls_s = {arm.label: size.call_s / max(arm.cpus, 1) for arm in group.playing}
     rows = {arm.label: backends.entry(arm.target.backend) for arm in group.playing}
-    loads_s = (row.ready_s + size.gb * row.ready_gb_s + (1 + sets) * calls_s[name] for name, row in rows.items())
+    loads_s = (row.ready_s + size.gb * row.ready_gb_s + (1 + size.sets) * calls_s[name] for name, row in rows.items())
     load_s = sum(loads_s) / len(lanes_near(plan.placement))
     if plan.restart_s:
         return load_s + plan.restart_s

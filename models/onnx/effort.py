@@ -26,7 +26,6 @@ from shootout.core.exported.request import (
     LITTLE,
     LONGEST_EXPORT_S,
     is_export_whole,
-    planned_exports,
     takes_little,
 )
 from shootout.core.messages import MORE_TIME, ExportProgress
@@ -69,8 +68,6 @@ EXPORT_S, EXPORT_GB_S, INLINE_GB_S = 0.8, 5.0, 28.0
 """Seconds of an export of a file, calls apart: a process that starts, a GB of weights that is copied and loaded. Of
 weights in the graph itself a GB is parsed, moved and written several times.
 """
-REWRITE_GB_S = 10.0
-"""Seconds to round a GB of weights, write it and load it again, for each precision whose error is predicted."""
 MODULE_S, MODULE_NODE_S, MODULE_GB_S = 4.5, 0.015, 18.0
 """Seconds of a torch module, of a file or from the user's code: torch is imported, nodes traced, weights written."""
 
@@ -307,28 +304,10 @@ class ModelSize:
         return max(products_s, read_s) + work.elementwise_ops * ELEMENT_S + self.nodes * NODE_S
 
 
-def export_of(
-    size: ModelSize, needs: Collection[str], leading: Collection[str], limit: Deadline, lanes: int
-) -> tuple[float, int]:
-    """Return the seconds of the export of a user's file, and for how many input sets there is time; it decides as the
-    export itself will. No sets: there isn't even time for the fewest.
-
-    Args:
-        needs, leading: see `Effort`.
-        limit: when the run ends.
-        lanes: how many calls run side by side.
-    """
-    effort = Effort(limit=limit, plan=planned_exports(limit), needs=needs, leading=leading)
-    call_s = size.call_s / lanes
-    fixed_s = EXPORT_S + size.gb * (EXPORT_GB_S if size.weight_bytes > INLINE_BYTES else INLINE_GB_S)
-    try:
-        sets = effort.buffers(size.sets, call_s)
-    except SkippedArm:
-        return fixed_s + LEAST_RUNS * 2 * call_s, 0
-    if effort.is_brief:
-        return fixed_s + LEAST_RUNS * sets * call_s, sets
-    rewrites = len(effort.predicted) * size.gb * REWRITE_GB_S
-    return fixed_s + rewrites + (effort.whole_s or 0.0), sets
+def file_s(size: ModelSize) -> float:
+    """Return the seconds of the export of a file that leaves nothing out."""
+    weights_s = size.gb * (EXPORT_GB_S if size.weight_bytes > INLINE_BYTES else INLINE_GB_S)
+    return EXPORT_S + weights_s + ALL_RUNS * size.sets * size.call_s / beside()
 
 
 def module_s(size: ModelSize) -> float:

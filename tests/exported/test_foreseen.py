@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from shootout.core.clock import Deadline
 from shootout.core.exported.calls import Work
 from shootout.models.onnx import INLINE_BYTES, effort
-from shootout.models.onnx.effort import ModelSize, export_of, module_s
+from shootout.models.onnx.effort import ModelSize, file_s, module_s
 
 WORK = Work(
     flops=1e11,
@@ -35,22 +34,8 @@ def test_a_call_takes_its_products_or_the_reading_of_its_weights_and_all_else_be
     assert ModelSize(weight_bytes=10**9).call_s == 0.0, "nothing is known of its calls"
 
 
-def test_an_export_is_cut_as_the_export_itself_will_be():
-    size = ModelSize(weight_bytes=10**9, work=WORK, sets=8)
-    whole = export_of(size, ["fp32"], ["fp32"], Deadline(None), 1)
-    cut = export_of(size, ["fp32"], ["fp32"], Deadline(60.0), 1)
-    assert (whole[1], cut[1]) == (8, 2)
-    assert whole[0] - cut[0] == pytest.approx(6 * 5 * size.call_s)
-    beside = export_of(size, ["fp32"], ["fp32"], Deadline(60.0), 2)
-    assert cut[0] - beside[0] == pytest.approx(5 * size.call_s)
-    assert export_of(size, ["fp32"], ["fp32"], Deadline(5.0), 1)[1] == 0
-
-
 def test_weights_in_the_graph_take_longer_than_those_beside_it():
-    inside, beside = (
-        export_of(ModelSize(weight_bytes=count), ["fp32"], ["fp32"], Deadline(None), 1)[0]
-        for count in (INLINE_BYTES, INLINE_BYTES + 1)
-    )
+    inside, beside = (file_s(ModelSize(weight_bytes=count)) for count in (INLINE_BYTES, INLINE_BYTES + 1))
     assert inside > 2 * beside
 
 

@@ -94,16 +94,6 @@ def test_the_classical_operators_have_opsets_of_their_own():
         lower_versions(model, "m.onnx")
 
 
-def test_types_of_a_newer_ir_version_are_told():
-    model = model_of(helper.make_node("Identity", ["x"], ["y"]))
-    model.graph.initializer[0].data_type = TensorProto.FLOAT6E2M3
-    with pytest.raises(ModelError, match=r"m.onnx has types of IR version 14; the newest .* is 13: export it without"):
-        lower_versions(model, "m.onnx")
-    model.graph.initializer[0].data_type = TensorProto.FLOAT4E2M1
-    lower_versions(model, "m.onnx")
-    assert model.ir_version == 11
-
-
 def test_older_files_stay_as_they_are():
     model = model_of(helper.make_node("Relu", ["x"], ["y"]), opset=13, ir=7)
     before = model.SerializeToString()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import create_autospec
@@ -13,12 +12,10 @@ import pytest
 from support.onnx_made import linear
 
 from shootout.core.errors import UsageError
-from shootout.core.exported.client import Request
 from shootout.core.messages import Progress
 from shootout.core.study import plan as planning
 from shootout.core.study.plan import make_plan
 from shootout.core.study.schema import checked
-from shootout.models.sources.preview import size_of
 
 PREP = """
 import numpy as np
@@ -179,14 +176,6 @@ def test_the_limit_on_a_function_of_ones_own_is_doubted_before_anything_runs(
     said = [call.args[0] for call in progress.say.call_args_list]
     assert len(said) == len(told)
     assert all(words in line for words, line in zip(told, said, strict=True))
-
-
-@pytest.mark.parametrize(("count", "batch", "sets"), [(5, 1, 5), (40, 4, 10), (1_000, 1, 64), (1_000, 100, 10)])
-def test_the_sets_that_an_export_verifies_are_foreseen_from_the_data(here: Path, count: int, batch: int, sets: int):
-    np.savez("some.npz", x=np.zeros((count, 4), np.float32))
-    asked = Request(model="m.onnx", batch=batch, inputs_npz=Path("some.npz"))
-    assert size_of(asked, 48).sets == sets
-    assert size_of(replace(asked, scored="truth"), 48).sets == sets, "rows to score are timed alike"
 
 
 @pytest.mark.parametrize(
