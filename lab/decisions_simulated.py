@@ -112,8 +112,6 @@ def _timing_of(times: Array, tails: Array) -> Timing:
         low_ns=middle.low,
         high_ns=middle.high,
         confidence=middle.confidence,
-        p90_ns=None,
-        p95_ns=None,
         p99_ns=tail.high,
         p99_low_ns=tail.low,
         p99_highest_ns=float(tails.max()),

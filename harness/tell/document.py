@@ -117,11 +117,10 @@ class Timing(Part):
         median_ns: the median of the restarts' medians.
         low_ns, high_ns: the ends of its order-statistic interval over restarts.
         confidence: what that interval really covers; 0.5 with two restarts.
-        p90_ns, p95_ns, p99_ns: the upper bound of a restart's percentile; null with fewer than 4 restarts, or fewer
-            than 64, 130 or 662 calls. If one reading spans several calls, from calls read one by one, of `end_to_end`
-            alone. Of long calls, with those read after the rounds. Of an arm that serves, from requests at a given
-            rate.
-        p90_low_ns, p95_low_ns, p99_low_ns: its lower bound.
+        p99_ns: the upper bound of a restart's 99th percentile; null with fewer than 4 restarts, or fewer than 662
+            calls. If one reading spans several calls, from calls read one by one, of `end_to_end` alone. Of long
+            calls, with those read after the rounds. Of an arm that serves, from requests at a given rate.
+        p99_low_ns: its lower bound.
         p99_highest_ns: the highest percentile of any restart, for limits that all are to keep.
         samples: how many readings there are.
         restarts: how many restarts have one.
@@ -134,11 +133,7 @@ class Timing(Part):
     low_ns: float
     high_ns: float
     confidence: float
-    p90_ns: float | None
-    p95_ns: float | None
     p99_ns: float | None
-    p90_low_ns: float | None = None
-    p95_low_ns: float | None = None
     p99_low_ns: float | None = None
     p99_highest_ns: float | None = None
     samples: int
@@ -307,8 +302,6 @@ class Gpu(Part):
         context_s: seconds to make the process's CUDA context, which comes before `load_s`.
         context_bytes: device memory that the context took.
         loaded_bytes: device memory that the loaded arm took on top, its staged inputs among it.
-        allocator_held_bytes: what the library's own allocator holds of that after the rounds.
-        allocator_peak_bytes: the most that it held.
         stage_ns, compute_ns, fetch_ns: the steps of one call on the host's clock, the device waited for after each.
         event_ns: `compute` by the device's own clock.
         dispatch_ns: what a timer shows that doesn't wait for the device; no latency.
@@ -322,8 +315,6 @@ class Gpu(Part):
     context_s: float | None = None
     context_bytes: int | None = None
     loaded_bytes: int | None = None
-    allocator_held_bytes: int | None = None
-    allocator_peak_bytes: int | None = None
     stage_ns: float | None = None
     compute_ns: float | None = None
     fetch_ns: float | None = None

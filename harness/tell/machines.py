@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import subprocess
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -105,7 +104,6 @@ def list_facts(facts: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str
 
 BIAS_FLOORS = "bias-floor.json"
 """The facts that `selftest` stores, by machine."""
-_GIT_TIMEOUT_S = 10
 _CLOCK_SOURCE = "devices/system/clocksource/clocksource0/current_clocksource"
 
 
@@ -113,7 +111,7 @@ def facts() -> dict[str, Any]:
     """Return the environment as JSON values; a value is None (or empty) if the system doesn't tell it."""
     return {
         "date_utc": utc_now(),
-        "shootout": {"version": environment.version_of("shootout") or None, "commit": commit()},
+        "shootout": {"version": environment.version_of("shootout") or None},
         **environment.facts(),
         "memory": {
             "total_bytes": psutil.virtual_memory().total,
@@ -122,35 +120,6 @@ def facts() -> dict[str, Any]:
         "virtualisation": virtualisation(),
         "clock": clock(),
     }
-
-
-def commit() -> str | None:
-    """Return the commit of this package's own checkout, with "-dirty" if files differ; None outside of a checkout."""
-    here = Path(__file__).resolve()
-    # Tracked, or it would be the commit of a project that merely keeps its virtual environment inside.
-    if _run_git(here.parent, "ls-files", "--error-unmatch", here.name) is None:
-        return None
-    head = _run_git(here.parent, "rev-parse", "HEAD")
-    # Not `describe --dirty`, which writes the index.
-    is_dirty = _run_git(here.parent, "status", "--porcelain", "--untracked-files=no")
-    return f"{head}-dirty" if head and is_dirty else head
-
-
-def _run_git(folder: Path, *arguments: str) -> str | None:
-    command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
-    try:
-        done = subprocess.run(  # noqa: S603
-            command,
-            capture_output=True,
-            text=True,
-            timeout=_GIT_TIMEOUT_S,
-            check=True,
-            encoding="utf-8",
-            errors="replace",
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip() or None
 
 
 def clock() -> dict[str, Any]:

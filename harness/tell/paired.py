@@ -10,23 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
-from shootout.core.units import round_limit
-from shootout.models.metrics import CONFIDENCE, DEFAULT_DROP, MOST_ROWS, bound_rare, count_rows_for_rare, find_max_drop
+from shootout.models.metrics import CONFIDENCE, MOST_ROWS, bound_rare, count_rows_for_rare
 
 
 def quantile_of(confidence: float) -> float:
     """Return how many standard deviations an interval of this confidence reaches to either side."""
     return NormalDist().inv_cdf((1 + confidence) / 2)
-
-
-def ask_drop(rows: int) -> str:
-    """Write the drop that a search is limited to: the default, or more if so few rows can't show that.
-
-    Args:
-        rows: that are scored; 0: that isn't known.
-    """
-    held = bound_rare(rows) if rows else 0.0
-    return DEFAULT_DROP if held <= find_max_drop(DEFAULT_DROP, 1.0) else f"{round_limit(100 * held)}%"
 
 
 def admits_any_loss(limit: float, before: float, after: float, *, is_lower_better: bool) -> bool:

@@ -265,35 +265,6 @@ def test_figures_of_two_gpus_do_not_go_into_one_run(name: str):
     assert environment.fingerprint(first) != environment.fingerprint(second)
 
 
-@pytest.fixture
-def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    def git(*words: str) -> None:
-        who = ("-c", "user.name=x", "-c", "user.email=x@example.org")
-        subprocess.run(["git", "-C", str(tmp_path), *who, *words], check=True, capture_output=True)
-
-    (tmp_path / "environment.py").write_text("first\n")
-    (tmp_path / "untracked.py").write_text("")
-    git("init", "--quiet")
-    git("add", "environment.py")
-    git("commit", "--quiet", "--message", "first")
-    git("tag", "v1")
-    monkeypatch.setattr(machines, "__file__", str(tmp_path / "environment.py"))
-    return tmp_path
-
-
-def test_the_commit_of_a_checkout_and_whether_it_is_changed(checkout: Path):
-    clean = machines.commit()
-    assert clean is not None
-    assert len(clean) == 40
-    (checkout / "environment.py").write_text("second\n")
-    assert machines.commit() == f"{clean}-dirty"
-
-
-def test_a_package_inside_somebody_elses_checkout_has_no_commit(checkout: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(machines, "__file__", str(checkout / "untracked.py"))
-    assert machines.commit() is None
-
-
 def test_an_arm_cpu_is_named_by_its_cores_and_its_board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(environment, "PROC", tmp_path)
     assert cpu.arm_model(PI) == "Cortex-A55 + Cortex-A76"

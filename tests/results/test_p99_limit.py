@@ -45,7 +45,7 @@ def test_a_rate_ends_at_a_failure_in_a_round_that_counts(counts: tuple[bool, boo
 def test_a_given_rate_does_not_hold_where_the_queue_grew(*, held: bool) -> None:
     step = TriedRate(rate_per_s=500.0, requests=1_000, bound_ns=2e6, held=held)
     done = LoadTestResult(given_per_s=500.0, limit_ns=5e6, unloaded_ns=1e6, start_late_ns=0.0, steps=(step,) * 3)
-    figures = dict.fromkeys(("p90_ns", "p95_ns", "p99_ns", "ratio"))
+    figures = dict.fromkeys(("p99_ns", "ratio"))
     timing = Timing(median_ns=2e6, low_ns=1e6, high_ns=3e6, confidence=0.9, samples=1, restarts=1, **figures)
     found = rows.serving([done] * 2, timing, p99_limit.hold([done] * 2, timing.median_ns, 0.0))
     assert found.holds is held
@@ -68,7 +68,7 @@ def test_a_search_holds_its_limit_only_if_some_rate_did_in_most_restarts(
         step = TriedRate(rate_per_s=500.0, requests=1_000, bound_ns=2e6 if ok else late_ns, held=ok)
         worse = TriedRate(rate_per_s=900.0, requests=1_000, bound_ns=8e6, held=False)
         served.append(LoadTestResult(limit_ns=5e6, unloaded_ns=1e6, start_late_ns=0.0, steps=(worse, step)))
-    figures = dict.fromkeys(("p90_ns", "p95_ns", "p99_ns", "ratio"))
+    figures = dict.fromkeys(("p99_ns", "ratio"))
     timing = Timing(median_ns=2e6, low_ns=1e6, high_ns=3e6, confidence=0.9, samples=1, restarts=1, **figures)
     found = rows.serving(served, timing, p99_limit.hold(served, timing.median_ns, 0.0))
     assert (found.holds, found.p99_ns) == (holds, p99_ns)

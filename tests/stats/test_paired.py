@@ -9,7 +9,6 @@ import pytest
 
 from shootout.models.metrics import bound_rare, count_rows_for_rare, find_max_drop, read_share
 from shootout.tell.paired import (
-    ask_drop,
     bound_mean,
     compare_means,
     count_rows_to_tell,
@@ -44,11 +43,6 @@ def test_rows_of_which_none_changed_have_the_exact_interval(rows: int):
 def test_only_the_same_rows_compare(before: list[float], after: list[float]):
     with pytest.raises(ValueError, match="the same rows"):
         compare_means(before, after)
-
-
-@pytest.mark.parametrize(("rows", "drop"), [(0, "1%"), (368, "1%"), (367, "1.1%"), (100, "3.7%")])
-def test_a_search_is_limited_to_a_drop_that_its_rows_can_show(rows: int, drop: str):
-    assert ask_drop(rows) == drop
 
 
 def planted(kind: str, count: int, loss: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

@@ -207,14 +207,10 @@ def single_calls(run: Run, mine: Result, scope: Scope, calls: Mapping[int | None
 
 
 def _bound_percentiles(restarts: Sequence[Array]) -> dict[str, Any]:
-    """Return the bounds of each percentile, from the calls of each restart, and the highest restart's p99."""
-    figures: dict[str, float | None] = {}
-    bounds = None
-    for percent in (90, 95, 99):
-        bounds = percentile_bounds(restarts, percent / 100)
-        figures[f"p{percent}_low_ns"] = bounds.low if bounds else None
-        figures[f"p{percent}_ns"] = bounds.high if bounds else None
-    return figures | {"p99_highest_ns": bounds.highest if bounds else None}
+    """Return the bounds of the p99, from the calls of each restart, and the highest restart's."""
+    bounds = percentile_bounds(restarts, 0.99)
+    ends = (bounds.low, bounds.high, bounds.highest) if bounds else (None, None, None)
+    return dict(zip(("p99_low_ns", "p99_ns", "p99_highest_ns"), ends, strict=True))
 
 
 def items_per_s(arm: Arm, timing: Timing, tail: LimitedTail | None) -> Rate | None:
@@ -329,7 +325,7 @@ def _describe_gpu(lines: Sequence[Played]) -> Gpu | None:
 
 
 def _medians_of(kind: type[GpuCost | OnGpu], records: Sequence[object]) -> dict[str, Any]:
-    names = {field.name for field in fields(kind)} - {"copies", "energy", "faults"}
+    names = ({field.name for field in fields(kind)} & {*Gpu.model_fields}) - {"copies", "energy", "faults"}
     return {name: _median_of(name, records) for name in names}
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from shootout.tell.report import MEASURED, MORE, Line, Report, Table
+from shootout.tell.report import Line, Report, Table
 from shootout.tell.screen import WIDEST, clean_text, write_lines
 
 MOST_BYTES = 900 * 1024
@@ -47,12 +47,6 @@ def _write_report(report: Report) -> Iterator[str]:
         yield write_table(table)
     if report.missing:
         yield _quote_lines(report.missing)
-    if report.more:
-        yield _fold(MORE, {"": _quote_lines(report.more)})
-    if report.notes:
-        yield _fold(MEASURED, {name: write_bullets(list(map(str, some))) for name, some in report.notes.items()})
-    for title, tables in report.evidence.items():
-        yield _fold(title, {table.title: write_table(table) for table in tables})
 
 
 def _quote_lines(lines: Sequence[Line]) -> str:
@@ -60,15 +54,6 @@ def _quote_lines(lines: Sequence[Line]) -> str:
     text = clean_text("\n".join(row.plain for row in write_lines(lines, WIDEST)))
     fence = "`" * max(3, _count_backticks(text) + 1)
     return f"{fence}\n{text}\n{fence}"
-
-
-def _fold(title: str, parts: Mapping[str, str]) -> str:
-    """Write parts that open with a click, by their names, which stand above each of several."""
-    told = []
-    for name, part in parts.items():
-        told += [f"**{escape_text(name)}**", ""] if name and len(parts) > 1 else []
-        told += [part, ""]
-    return "\n".join([f"<details><summary>{title}</summary>", "", *told, "</details>"])
 
 
 def _count_backticks(text: str) -> int:

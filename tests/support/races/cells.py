@@ -99,7 +99,7 @@ def row(arm: str, ns: float | None, *, group: str = GROUP, **changes: Any) -> Ro
 
 
 def timing(ns: float, ratio: Ratio | None = None, own: Ratio | None = None) -> Timing:
-    percentiles: dict[str, Any] = {"p90_ns": None, "p95_ns": None, "p99_ns": None}
+    percentiles: dict[str, Any] = {"p99_ns": None}
     return Timing(
         median_ns=ns,
         low_ns=0.96 * ns,
