@@ -189,15 +189,6 @@ def seal_shipped(shipped: ShippedFolder) -> ShippedFolder:
     return whole
 
 
-def hash_manifest(folder: Path) -> str:
-    """Return the SHA-256 of a shipped folder's manifest, which holds those of all other files.
-
-    Raises:
-        UsageError: it can't be read.
-    """
-    return hashlib.sha256(_read_bytes(folder, MANIFEST)).hexdigest()
-
-
 def _hash_files(folder: Path) -> dict[str, str]:
     """Return the hash of each file by its path in the folder, but for the folder's own manifest."""
     found = [path for path in sorted(folder.rglob("*")) if path.is_file() and path != folder / MANIFEST]

@@ -58,7 +58,7 @@ def _run_gate(place: Path, options: GateOptions) -> Gate:
     limits = read_limits(options)
     limit = Deadline(options.get("max_time_s", MAX_TIME_S))
     target, group = options.get("target"), options.get("group")
-    reference = read_reference(place, target, limits.policy, group, options.get("reference_sha256"))
+    reference = read_reference(place, target, limits.policy, group)
     metric = options.get("metric") or reference.given.get("metric") or reference.metric
     if not metric and (options.get("max_drop") or options.get("labels") or reference.given.get("labels")):
         metric = ACCURACY

@@ -374,9 +374,6 @@ class GateOptions(RaceOptions, total=False):
         ),
     ]
     group: Annotated[str, Flag(TARGETS, "NAME", "The run's group, if several have that target.")]
-    reference_sha256: Annotated[
-        str, Flag(TARGETS, "HASH", "SHA-256 of the shipped folder's manifest.json; refuse any other reference.")
-    ]
     slower: Annotated[
         str, Flag(LIMITED, "5%", f"Slowdown to accept. Default: the policy's `indifferent`, or {INDIFFERENT:.0%}.")
     ]

@@ -115,24 +115,3 @@ def test_a_reference_that_computes_something_else_is_red_too(tmp_path: Path, mon
     assert found.outcome == "fail"
     assert "the candidate computes something else than the reference: relative L2 error 0.26" in found.reasons[0]
     assert analyse(Path(found.run)).groups[0].restarts == 1
-
-
-@pytest.mark.parametrize(
-    ("asked", "told"),
-    [
-        (contest(export="then"), "another export than the one recorded"),
-        (contest(export="now"), ""),
-    ],
-)
-def test_what_is_odd_of_the_reference_is_noted(tmp_path: Path, asked: Contest, told: str):
-    """A run's arm is made again from the file that is there now, which may be the candidate's own."""
-    out = made.write(
-        tmp_path / "run",
-        made.header(),
-        *(made.prepared(arm).model_copy(update={"exported": "now"}) for arm in (made.A, made.B)),
-        *(made.played(arm, 0, 100.0) for arm in made.ARMS),
-        made.rounds(0),
-    )
-    notes = [one for one in judge_gate(out, asked).notes if not one.startswith("samples/")]
-    assert len(notes) == bool(told)
-    assert told in "".join(notes)

@@ -159,17 +159,6 @@ def test_a_folder_that_no_gate_made_is_neither_raced_nor_removed(
     assert not packed
 
 
-def test_it_is_measured_once_and_by_itself(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(racing, "make_plan", lambda study, **_: study)
-    study = cast(Any, racing.plan_alone(contest()))
-    assert (study.targets, study.baseline, study.most_restarts, study.least_restarts) == (
-        ("numpy:cpu:fp32",),
-        None,
-        1,
-        0,
-    )
-
-
 @pytest.mark.parametrize(
     ("target", "why"),
     [
@@ -214,18 +203,6 @@ def test_a_candidate_that_is_a_folder_stays_what_it_is(tmp_path: Path, alone: li
     asked = contest(Target(backend="numpy", folder="/models/model-2"))
     assert pack_for(asked, tmp_path) is asked
     assert not alone
-
-
-def test_no_folder_of_something_else_is_written_into(tmp_path: Path, alone: list[Path]):
-    (tmp_path / "thesis.tex").touch()
-    with pytest.raises(UsageError, match=r"is not a run folder \(it holds 'thesis.tex'\): choose another --out"):
-        pack_for(contest(), tmp_path)
-    assert not alone
-
-
-def test_its_folder_has_another_name_than_the_reference_s():
-    assert racing.name_folder(contest(Target(backend="torch-compile", mode="aoti"))) == "torch-compile-aoti-cpu-fp32"
-    assert racing.name_folder(contest(reference="shipped:numpy-cpu-fp32")) == "numpy-cpu-fp32-candidate"
 
 
 def test_what_passed_is_adopted_by_one_command():

@@ -11,7 +11,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from shootout.apps.judge.decide.policy import Policy, as_policy
 from shootout.apps.judge.to_ship import ArmToShip, find_arm_to_ship
 from shootout.apps.ship.artifact import find_built
 from shootout.apps.ship.folder import shipping, write_folder
-from shootout.backends.shipped import MANIFEST, ShippedFolder, hash_manifest, open_shipped, read_row
+from shootout.backends.shipped import MANIFEST, ShippedFolder, open_shipped, read_row
 from shootout.core import backends
 from shootout.core.constants import BIAS_FLOOR, INDIFFERENT, SHIPPED
 from shootout.core.contract import Arm, Device
@@ -118,8 +118,6 @@ class Reference:
         target: as `study.target` reads it.
         again: the target that makes it from its model; of a shipped folder another one than `target`.
         given: what else its study needs, by the keywords of `shootout.run`.
-        libraries: versions that it was recorded with, by package.
-        export: the key of the model as it was exported then; "" of a shipped folder, which needs none.
         metric: the one that admitted a shipped folder, "" if none did; a run's is `given`.
     """
 
@@ -127,8 +125,6 @@ class Reference:
     target: str
     again: str
     given: Mapping[str, Any]
-    libraries: Mapping[str, str] = field(default_factory=dict)
-    export: str = ""
     metric: str = ""
 
     @property
@@ -142,43 +138,26 @@ def read_reference(
     arm: str | None = None,
     policy: Policy | None = None,
     group: str | None = None,
-    pinned: str | None = None,
 ) -> Reference:
     """Read the reference in a folder.
 
     Args:
         folder: a shipped one, or of a run.
         arm, policy, group: which arm of the run, as `ship` takes it.
-        pinned: the SHA-256 that a shipped folder's manifest must have; None: any.
 
     Raises:
-        UsageError: it is neither, a file of a shipped folder was changed, it is another folder than the pinned one, or
-            the run has no such arm.
+        UsageError: it is neither, a file of a shipped folder was changed, or the run has no such arm.
         Undecided: the run doesn't decide what it ships.
         NothingMeasured: by the policy it may ship nothing.
     """
     if (folder / MANIFEST).exists():
         if arm or group:
             raise UsageError(f"{str(folder)!r} is a shipped folder, of one target: --target and --group are for a run")
-        return _read_shipped(_open_pinned(folder, pinned))
+        return _read_shipped(open_shipped(folder))
     if not begun(folder):
         what = "is neither a shipped folder nor a run" if folder.exists() else "isn't there"
         raise UsageError(f"the reference {str(folder)!r} {what}: name a folder made by `shootout ship`, or a run's")
-    if pinned is not None:
-        raise UsageError(
-            f"--reference-sha256 pins a shipped folder, and {str(folder)!r} is a run, which is measured again: "
-            "ship it, and gate against the folder"
-        )
     return _read_arm(find_arm_to_ship(folder, arm, None if arm else policy, group))
-
-
-def _open_pinned(folder: Path, pinned: str | None) -> ShippedFolder:
-    if pinned is not None and (found := hash_manifest(folder)) != pinned.strip().lower():
-        raise UsageError(
-            f"{str(folder)!r} is another reference than the pinned one: its {MANIFEST} has the SHA-256 {found}, "
-            f"and --reference-sha256 says {pinned!r}; get the pinned folder back, or pin this one"
-        )
-    return open_shipped(folder)
 
 
 def _read_arm(source: ArmToShip) -> Reference:
@@ -191,8 +170,6 @@ def _read_arm(source: ArmToShip) -> Reference:
         target=str(source.arm.target),
         again=str(source.arm.target),
         given=_options_of(source.arm, header.given),
-        libraries=header.environment.get("libraries") or {},
-        export=source.prepared.exported,
     )
 
 
@@ -211,7 +188,6 @@ def _read_shipped(found: ShippedFolder) -> Reference:
         target=f"{SHIPPED}:{found.folder}",
         again=arm.target,
         given=given,
-        libraries=found.versions,
         metric=_find_admitting_metric(row),
     )
 

@@ -34,7 +34,6 @@ from shootout.tell.columns import error
 from shootout.tell.document import FidelityFigures, Finding, Metric, Part, Ratio, Row
 from shootout.tell.limits import LIMITS, SHARE, Limit, Standing, judge_limit
 from shootout.tell.ratios import tell_close_ratio
-from shootout.tell.screen import fold
 
 Outcome = Literal["pass", "fail", "undecided"]
 EXIT_CODES: Mapping[Outcome, ExitCode] = {
@@ -48,7 +47,6 @@ TIME = "time"
 NOT_RACED = frozenset({Limit.RATE, Limit.COST})
 """Limits that a race of single calls says nothing on."""
 UNRACED = "a gate doesn't measure it: use `shootout decide`, or a policy without it"
-_NAMED = 6
 _UNTOLD = "none told"
 
 
@@ -296,7 +294,7 @@ class Gate(Part):
         ratio: the candidate's time ÷ the reference's; null where they have none in common.
         limit: the most that it may be.
         checks: the exact evidence.
-        notes: what else a reader must know, such as other versions than the reference was recorded with.
+        notes: what else a reader must know, such as how the two run.
         folder: the candidate as a shipped folder, which can take the reference's place; null if there is none.
         next: the one command that comes next: the same with more time, or what puts a candidate that passed in the
             reference's place; null if there is none.
@@ -400,7 +398,7 @@ def judge_gate(folder: Path, contest: Contest) -> Gate:
         wall_s=run.document.wall_s,
         restarts=timing.restarts if timing else 0,
         checks=(*checks, time),
-        notes=(*contest.notes, *_make_notes(run, mine, contest)),
+        notes=(*contest.notes, *run.document.warnings),
         next=_find_next(run, mine) if is_open else None,
     )
 
@@ -482,22 +480,6 @@ def _find_next(run: Analysed, mine: Row) -> str | None:
     cell = run.cells.get(mine.group)
     minutes = math.ceil((run.document.wall_s + more_s) / 60)
     return None if cell is None or cell.complete else cell.begun.resume(f"{minutes}m")
-
-
-def _make_notes(run: Analysed, mine: Row, contest: Contest) -> Iterator[str]:
-    recorded = contest.recorded
-    here: Mapping[str, str] = run.document.environment.get("libraries") or {}
-    changed = [
-        f"{name} {version} (here {here[name]})"
-        for name, version in sorted(recorded.libraries.items())
-        if here.get(name, version) != version
-    ]
-    if changed:
-        yield f"the reference was recorded with other versions: {', '.join(fold(changed, _NAMED))}"
-    made = run.groups[mine.group].prepared.get(mine.arm)
-    if recorded.export and made and made.exported and made.exported != recorded.export:
-        yield "the reference's model is another export than the one recorded: its file, data or exporter changed"
-    yield from run.document.warnings
 
 
 def tell_check(one: Check) -> str:
