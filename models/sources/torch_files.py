@@ -5,10 +5,8 @@ Runs in the export process only.
 
 from __future__ import annotations
 
-import functools
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -91,7 +89,6 @@ def write_onnx(
     names: Sequence[str] = ("y",),
 ) -> None:
     """Write the module's program as `model.onnx`, its outputs called `names`."""
-    keep_operators()
     onnx = torch.onnx.export(program, input_names=list(example), output_names=list(names), dynamo=True, verbose=False)
     assert onnx is not None
     weight_bytes = sum(tensor.nbytes for tensor in module.state_dict().values())
@@ -100,19 +97,9 @@ def write_onnx(
 
 def write_open_onnx(program: torch.export.ExportedProgram, example: Arrays, folder: Path, names: Sequence[str]) -> None:
     """Write a program with open axes as a graph and, beside it, its weights."""
-    keep_operators()
     onnx = torch.onnx.export(program, input_names=list(example), output_names=list(names), dynamo=True, verbose=False)
     assert onnx is not None
     onnx.save(folder / FILES[Artifact.OPEN], external_data=True)
-
-
-@functools.cache
-def keep_operators() -> None:
-    """Let torch keep the table of its ONNX operators: made again, as it does, it takes longer than a small model."""
-    with suppress(ImportError, AttributeError):  # inner parts of torch, which another version may have elsewhere
-        from torch.onnx._internal.exporter._registration import ONNXRegistry
-
-        ONNXRegistry.from_torchlib = staticmethod(functools.cache(ONNXRegistry.from_torchlib))  # type: ignore[method-assign]
 
 
 def reference_and_error_bounds(

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -31,8 +29,6 @@ from shootout.core.exported.request import checked
 from shootout.core.host import store
 from shootout.core.host.store import sealed
 from shootout.models.sources import trees, user_data
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def flip(path: Path) -> None:
@@ -85,16 +81,6 @@ def test_a_exported_under_another_key_is_not_believed():
     assert client.lookup(other.name) is None
 
 
-@pytest.mark.usefixtures("own_cache")
-def test_another_process_that_was_faster_wins():
-    exported = obtain("identity", {}, 3)
-    with client.workshop() as folder:
-        (folder / "late").mkdir()
-        (folder / "late" / "file").touch()
-        assert client.install(folder / "late", exported.key) == exported
-    assert open_exported(exported.folder) == exported
-
-
 def test_the_key_follows_all_that_matters(monkeypatch: pytest.MonkeyPatch):
     def key(**changes: Any) -> str:
         return Request(**{"model": "residual_mlp", "parameters": {"seed": 0}, **changes}).keyed().key
@@ -126,32 +112,6 @@ def test_the_key_covers_every_module_that_makes_a_exported():
         """
     found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     assert found.strip() == "[]", "of core only words, shapes and the exported model itself decide what is made"
-
-
-@pytest.mark.long
-def test_the_key_follows_the_code_in_a_wheel_as_in_a_checkout(tmp_path: Path):
-    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
-    # A build folder of its own: the checkout's may hold files that are gone.
-    (tmp_path / "build.cfg").write_text(f"[build]\nbuild_base = {tmp_path / 'build'}\n")
-    alone = {**os.environ, "DIST_EXTRA_CONFIG": str(tmp_path / "build.cfg")}
-    subprocess.run([*pip, "--wheel-dir", tmp_path, ROOT], env=alone, check=True)
-    with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
-        wheel.extractall(tmp_path)
-
-    def ask(code: str) -> str:
-        words = [sys.executable, "-P", "-c", f"from shootout.core.exported.request import Request; {code}"]
-        path = {**os.environ, "PYTHONPATH": str(tmp_path)}
-        return subprocess.run(words, env=path, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
-
-    files = ask("[print(file) for file in Request(model='digits').source.code()]").split()
-    here = Request(model="digits").source.code()
-    package = Path(shootout.__file__).parent
-    assert {file.partition("/shootout/")[2] for file in files} == {str(file.relative_to(package)) for file in here}
-    assert all(file.startswith(str(tmp_path)) for file in files)
-    before = ask("print(Request(model='digits').keyed().key)")
-    with (tmp_path / "shootout" / "models" / "base.py").open("a") as file:
-        file.write("# other code")
-    assert ask("print(Request(model='digits').keyed().key)") != before
 
 
 def test_each_pattern_of_sources_finds_files():
@@ -271,16 +231,6 @@ def test_a_converted_file_has_its_key_in_any_cache(tmp_path: Path, monkeypatch: 
         monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path / cache_of))
         found += keys_of([trees.convert_file(str(path))])
     assert found[0] == found[1]
-
-
-def test_the_key_follows_data_by_its_contents_too(tmp_path: Path):
-    names = [str(linear(tmp_path / "m.onnx"))]
-    found = []
-    for folder, value in (("one", 1), ("other", 1), ("third", 2)):
-        (tmp_path / folder).mkdir()
-        np.savez(tmp_path / folder / "rows.npz", x=np.full((6, 4), value, np.float32))
-        found += keys_of(names, inputs_npz=tmp_path / folder / "rows.npz")
-    assert found[0] == found[1] != found[2]
 
 
 @pytest.mark.usefixtures("own_cache")

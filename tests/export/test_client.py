@@ -18,12 +18,12 @@ from onnx import helper, numpy_helper
 from support.exports import obtain
 from support.onnx_made import linear
 
-from shootout.core import constants, messages
+from shootout.core import messages
 from shootout.core.clock import Deadline
 from shootout.core.contract import Precision, Target
 from shootout.core.errors import ModelError, NotRunKind, SkippedArm, UsageError
 from shootout.core.exported import client
-from shootout.core.exported.client import Request, check, obtain_all
+from shootout.core.exported.client import Request, obtain_all
 from shootout.core.exported.model import MANIFEST, ExportedModel
 from shootout.core.exported.request import JOBS, checked
 from shootout.core.host.child import Ending, run
@@ -190,26 +190,6 @@ def test_whatever_an_export_raises_is_explained(
     assert says in str(error)
 
 
-def test_what_an_export_prints_goes_where_too_much_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    duplicated: list[tuple[int, int]] = []
-    monkeypatch.setattr(exporter.os, "dup2", lambda *numbers: duplicated.append(numbers))
-    monkeypatch.setattr(exporter, "leave_with", lambda _: None)
-    monkeypatch.setattr(exporter, "rare_collector", lambda: None)
-    monkeypatch.setattr(sys, "argv", ["", str(tmp_path), "1"])
-    (tmp_path / JOBS).write_bytes(pickle.dumps({"jobs": [], "needs": []}))
-    exporter.main()
-    assert duplicated == [(2, 1)]
-
-
-def test_a_run_is_another_one_with_other_calibration_data(tmp_path: Path):
-    path, hashes = tmp_path / "data.npz", []
-    for value in (0.25, 0.5):
-        np.savez(path, x=np.full((2, 1, 64), value, np.float32))
-        hashes.append(check(Request(model="digits", calibration_npz=path)).content.hashes)
-    assert hashes[0] != hashes[1]
-    assert all(hashes)
-
-
 class Left(Deadline):
     """So many seconds are left, however long anything takes."""
 
@@ -319,28 +299,6 @@ def test_a_loop_without_end_ends_the_export(tmp_path: Path, monkeypatch: pytest.
     (found,) = obtain_all([Request(model=str(loop_without_end(tmp_path / "loop.onnx")))])
     assert isinstance(found, ModelError)
     assert str(found) == "a call of loop.onnx takes longer than 0 s, so a loop in it may have no end"
-
-
-def test_a_call_that_outlasts_the_run_names_a_loop(tmp_path: Path):
-    job = Request(model="loop.onnx", folder=tmp_path)
-    ended = Ending(code=None, said="", how="killed")
-    last = messages.ExportProgress(model="loop.onnx", doing=messages.FIRST_CALL)
-    assert "so a loop in it may have no end" in str(client._collect_result(job, ended, last, is_late=True))
-    other = replace(job, model="other.onnx")
-    assert "loop" not in str(client._collect_result(other, ended, last, is_late=True))
-
-
-def test_the_longest_call_is_one_that_no_export_has_time_for():
-    """A whole export of so slow a file would be ended at its own limit, so nothing is lost."""
-    assert client.LONGEST_CALL_S * constants.LEAST_RUNS * 2 >= client.BUILD_TIMEOUT_S
-
-
-@pytest.mark.parametrize("doing", ["exporting", ""])
-def test_an_export_that_was_ended_names_its_last_step(tmp_path: Path, doing: str):
-    job = Request(model="m.onnx", folder=tmp_path)
-    ended = Ending(code=None, said="", how="took longer than 1800 s and was killed")
-    error = client._collect_result(job, ended, messages.ExportProgress(model="m.onnx", doing=doing))
-    assert str(error).endswith("and was killed; its last step was: exporting" if doing else "and was killed")
 
 
 @pytest.mark.parametrize(("code", "kind"), [(-9, ModelError), (None, SkippedArm)])

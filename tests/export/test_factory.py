@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import pickle
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,16 +15,14 @@ from support.console import deaf_here
 from support.factories import HEAD, LINEAR, apart, leave_nothing, write  # noqa: F401 - a fixture is asked for by name
 
 from shootout.backends.common_torch import architecture, float32_module
-from shootout.core.contract import Arm, Artifact, Target, TensorSpec
+from shootout.core.contract import Arm, Artifact, Target
 from shootout.core.errors import ModelError, ShootoutError, SkippedArm, UsageError
-from shootout.core.exported import client
 from shootout.core.exported.client import Request, obtain_all
 from shootout.core.exported.model import ExportedModel
-from shootout.core.exported.request import JOBS, checked, source_now
+from shootout.core.exported.request import checked, source_now
 from shootout.core.study import feasibility
 from shootout.models.onnx import onnx_files
 from shootout.models.onnx.effort import Effort
-from shootout.models.sources import __main__ as exporter
 from shootout.models.sources import user_torch
 from shootout.quantize import qdq
 
@@ -126,7 +121,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Expo
 
 def made_here(request: Request, folder: Path) -> ExportedModel | Exception:
     """What the export process makes of a request, without that process."""
-    from shootout.models.sources import user_torch
 
     folder.mkdir()
     job = checked(request)
@@ -174,17 +168,6 @@ def test_what_torch_cannot_export_is_still_there_as_a_module(made):
     assert feasibility.check_export(Arm(target=Target(backend="torch-eager"), model="stuck.py:make"), exported) is None
 
 
-def test_arms_that_their_model_is_too_large_for_are_skipped_after_its_export(made):
-    exported = dataclasses.replace(exported_of(made, "plain"), parameter_count=2**30)
-    arms = [Arm(target=Target(backend=name), model="plain.py:make") for name in ("torch-eager", "onnxruntime")]
-    exported_models = {arm.label: exported for arm in arms}
-    assert feasibility.check_memory_of_exports(arms, exported_models, 25 * 2**30) == {}
-    skips = feasibility.check_memory_of_exports(arms, exported_models, 23 * 2**30)
-    assert set(skips) == set(exported_models)
-    assert "needs 25.8 GB of memory, has 24.7 GB" in skips[arms[0].label].reason
-    assert feasibility.check_memory_of_exports(arms, {}, 0) == {}
-
-
 @pytest.mark.parametrize("variant", ["shared", "shared+float-1"])
 def test_a_scheme_that_takes_an_onnx_file_is_skipped_where_there_is_none(made, tmp_path: Path, variant: str):
     exported = exported_of(made, "stuck")
@@ -194,18 +177,6 @@ def test_a_scheme_that_takes_an_onnx_file_is_skipped_where_there_is_none(made, t
         SkippedArm, match=re.escape(f"{variant} takes an ONNX file: torch.export can't take this module: ")
     ):
         qdq.quantized(base, variant, tmp_path, reduced=False)
-
-
-def test_a_skip_comes_out_of_the_export_process_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    job = Request(model="m.py:make", key="k", folder=tmp_path)
-    (tmp_path / JOBS).write_bytes(pickle.dumps({"jobs": [job], "needs": []}))
-    monkeypatch.setattr(sys, "argv", ["exporter", str(tmp_path), "0"])
-    monkeypatch.setattr(exporter, "leave_with", lambda _: None)
-    monkeypatch.setattr(exporter, "_make_or_explain", lambda *_: SkippedArm("why", "what to do"))
-    exporter.main()
-    error = client._collect_result(job, "", None)
-    assert isinstance(error, SkippedArm)
-    assert (error.reason, error.fix) == ("why", "what to do")
 
 
 def test_rows_that_nobody_is_told_of_are_not_counted_as_items(made):
@@ -275,33 +246,7 @@ def test_a_worker_runs_the_same_code_or_none(made):
     source_now.cache_clear()
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (("--model", "m.py:mkae"), "did you mean 'make'"),
-        (("--model", "m.py:make", "--backends", "torch-eager"), "raised ValueError: no (m.py line 2)"),
-        (("--model", "m.py:make", "--labels", "l.npz"), "--inputs"),
-    ],
-)
-def test_on_the_command_line_a_mistake_is_one_line_and_exit_2(tmp_path: Path, words: tuple[str, ...], says: str):
-    write(tmp_path / "m.py", "def make():\n    raise ValueError('no')\n")
-    done = deaf_here("run", *words, "--out", "out", "--json", cwd=tmp_path, taken_to_work=["torch-eager"])
-    assert (done.code, done.out) == (2, "")
-    (line,) = [line for line in done.err.splitlines() if line.startswith("shootout: ")]
-    assert says in line
-
-
 def test_reading_a_factory_imports_no_framework(tmp_path: Path):
     write(tmp_path / "m.py", LINEAR)
     code = "import sys; from shootout import models; models.get('m.py:make'); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
-
-
-def test_of_many_rows_a_module_gets_a_sample_and_says_so(tmp_path: Path):
-    np.savez(tmp_path / "rows.npz", x=np.arange(1_000, dtype=np.float32)[:, None])
-    job: Any = Request(model="net.py:make", inputs_npz=tmp_path / "rows.npz")
-    called: Any = SimpleNamespace(labels=None)
-    data = user_torch._choose_sets(job, called, (TensorSpec(name="x", shape=(1, 1), dtype="float32"),), None)
-    assert [len(data.buffers), len(data.calibration)] == [64, 256]
-    assert data.buffers[-1]["x"].item() > 980
-    assert data.whole == 1_000

@@ -20,7 +20,7 @@ from shootout.core.exported.client import Request, obtain_all
 from shootout.core.exported.model import BUFFER_ROWS, ExportedModel
 from shootout.core.scoring import MetricSpec
 from shootout.core.study import plan
-from shootout.models.data.data_files import HALF_ROWS, read_sets
+from shootout.models.data.data_files import HALF_ROWS
 from shootout.models.metrics import count_scored, scorer, tell_rows_to_bring
 from shootout.models.metrics.scoring import report_outputs
 from shootout.models.sources import input_sets
@@ -72,12 +72,6 @@ def test_rows_that_belong_together_stay_on_one_side(tmp_path: Path):
     assert all(np.array_equal(rows[ExportedModel.number_row(exported, at)], row) for at, row in enumerate(first))
 
 
-def test_few_units_serve_both():
-    split = input_sets.split_rows({"x": ROWS}, None, SPECS, np.arange(50) % 7)
-    assert np.array_equal(split.report_rows, np.arange(50))
-    assert "too few to share out" in split.notes[0]
-
-
 def test_few_rows_serve_both():
     split = input_sets.split_rows({"x": ROWS[:5]}, CLASSES[:5], SPECS)
     assert np.array_equal(split.report["x"], split.other["x"])
@@ -88,53 +82,12 @@ def test_few_rows_serve_both():
     assert "share out" in input_sets.split_rows({"x": enough["x"][1:]}, np.resize(CLASSES, least - 1), SPECS).notes[0]
 
 
-@pytest.mark.parametrize("count", [5, 34, 50])
-def test_a_row_of_an_input_buffer_has_its_number_in_the_users_data(tmp_path: Path, count: int):
-    specs = (replace(SPECS[0], shape=(4, 4)),)
-    split = input_sets.split_rows({"x": ROWS[:count]}, None, specs)
-    split.save(tmp_path)
-    timed = split.given(specs)
-    np.save(tmp_path / BUFFER_ROWS, timed.rows)
-    exported: Any = SimpleNamespace(folder=tmp_path)
-    for number, row in enumerate(row for buffer in timed.buffers for row in buffer["x"]):
-        assert np.array_equal(ROWS[ExportedModel.number_row(exported, number)], row)
-    drawn: Any = SimpleNamespace(folder=tmp_path / "drawn")
-    assert ExportedModel.number_row(drawn, 7) == 7
-
-
-@pytest.mark.parametrize(("batch", "sets"), [(1, 64), (3, 64), (50, 20), (1_000, 1)])
-def test_the_same_rows_are_timed_with_labels_as_without(tmp_path: Path, batch: int, sets: int):
-    """A processor learns the branches of eight rows of a forest by heart."""
-    specs = (replace(SPECS[0], shape=(batch, 4)),)
-    rows = RNG.standard_normal((1_000, 4)).astype(np.float32)
-    data, labels = files(tmp_path, rows, np.arange(1_000) % 3)
-    labeled = input_sets.read_split(data, labels, specs).given(specs)
-    plain = input_sets.sample_sets(read_sets(data, specs), specs, batch)
-    assert len(plain.buffers) == len(labeled.buffers) == sets
-    assert all(np.array_equal(one["x"], other["x"]) for one, other in zip(plain.buffers, labeled.buffers, strict=True))
-    assert np.array_equal(rows[labeled.rows], np.concatenate([one["x"] for one in labeled.buffers]))
-    assert plain.whole == labeled.whole == -(-1_000 // batch)
-
-
 def test_timed_rows_may_be_scored_and_those_that_calibrate_may_not():
     split = input_sets.split_rows({"x": ROWS}, CLASSES, SPECS)
     timed = split.given(SPECS)
     assert {*timed.rows} == {*range(50)}
     scored = {row.tobytes() for row in split.report["x"]}
     assert not scored & {row.tobytes() for one in timed.calibration for row in one["x"]}
-
-
-@pytest.mark.parametrize(("side", "count"), [(128, 64), (2_048, 4), (8_192, 2)])
-def test_large_inputs_are_timed_by_fewer_sets(side: int, count: int):
-    specs = (TensorSpec(name="x", shape=(1, side, side), dtype="int32"),)
-    sets = [{"x": np.broadcast_to(np.int32(at), (1, side, side))} for at in range(100)]
-    assert len(input_sets.sample_sets(sets, specs, 1).buffers) == count
-
-
-@pytest.mark.parametrize("rows", [ROWS, ROWS.reshape(25, 2, 4)])
-def test_rows_and_sets_are_read_alike(tmp_path: Path, rows: np.ndarray):
-    split = input_sets.read_split(*files(tmp_path, rows, CLASSES), SPECS)
-    assert np.array_equal(split.report["x"], ROWS[::2])
 
 
 @pytest.mark.parametrize(

@@ -151,35 +151,6 @@ def test_without_the_converter_the_fix_is_to_install_it(tmp_path: Path, monkeypa
     assert skip.fix == install("torch")
 
 
-def test_a_package_that_one_operator_needs_is_installed_beside_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A file with NonMaxSuppression or RoiAlign is converted with torchvision, which no extra has."""
-    monkeypatch.setitem(sys.modules, "torchvision", None)
-    monkeypatch.setitem(sys.modules, "torchvision.ops", None)
-    stored = {"rois": np.array([[0, 0, 2, 2]], np.float32), "at": np.zeros(1, np.int64)}
-    nodes = [node("RoiAlign", "x rois at", "y", output_height=2, output_width=2)]
-    path = write(tmp_path / "m.onnx", nodes, [value("x", (1, 1, 4, 4))], [value("y", (1, 1, 2, 2))], stored)
-    exported = taken(path, tmp_path)
-    skip = feasibility.check_export(EAGER, exported)
-    assert skip is not None
-    assert skip.reason.endswith("onnx2fx takes this file with torchvision, which isn't installed")
-    assert skip.fix == f"pip install torchvision torch=={torch.__version__.partition('+')[0]}"
-    other = feasibility.check_export(EAGER, replace(exported, unmade="it takes more", unmade_fix="pip install more"))
-    assert other is not None
-    assert (other.reason, other.fix) == ("it takes more", "pip install more")
-
-
-def test_a_program_that_cannot_be_run_is_not_left_beside_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.delattr(user_onnx, "_run_module")
-    exported = taken(linear(tmp_path / "m.onnx"), tmp_path)
-    assert exported.unmade.startswith("torch.export can't take what onnx2fx makes of this file: ")
-    assert not list(exported.folder.glob("*.pt2"))
-
-
-def test_no_module_is_made_where_none_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.delattr(onnx_module, "module_of")
-    assert taken(linear(tmp_path / "m.onnx"), tmp_path, module=False).artifacts == (Artifact.ONNX,)
-
-
 def test_a_file_and_its_module_are_two_exports_on_the_same_inputs(tmp_path: Path):
     request = Request(model=str(linear(tmp_path / "m.onnx")))
     of_file, module = obtain_all([request, replace(request, module=True)])

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 from support.exports import obtain
 from support.onnx_made import value, write
 
@@ -120,16 +120,6 @@ def test_rows_are_the_calls_of_clips_and_states_may_be_given(tmp_path: Path):
     check(obtain(path, {}, 1, inputs_npz=begun, state=STATE, steps=20), 0.5, 2.0)
 
 
-def test_rows_of_a_batch_are_of_as_many_clips(tmp_path: Path):
-    rows = np.arange(120).reshape(-1, 1) * np.ones((1, 4), np.float32)
-    data = saved(tmp_path / "d.npz", {"x": rows.astype(np.float32)})
-    exported = obtain(str(recurrent(tmp_path / "m.onnx")), {}, 2, inputs_npz=data, state=STATE, steps=20)
-    first = [one["x"][:, 0].tolist() for one in exported.input_buffers()]
-    assert first[:2] == [[0, 20], [1, 21]]
-    assert first[20:22] == [[40, 60], [41, 61]]
-    check(exported, 0.5)
-
-
 def test_clips_stay_whole_where_a_metric_scores_them(tmp_path: Path):
     rows = RNG.standard_normal((410, 4)).astype(np.float32)
     data = saved(tmp_path / "d.npz", {"x": rows})
@@ -205,11 +195,3 @@ def test_a_torch_module_hands_on_its_state_too(tmp_path: Path, own_cache: Path):
         np.testing.assert_allclose(sets[at]["h"], outputs[at - 1]["hn"], rtol=1e-5, atol=1e-6)
     assert outputs[1]["hn"].dtype == np.float64
     assert {step: sorted(bounds) for step, bounds in exported.bounds_by_step.items()}.keys() == {1, 10}
-
-
-def test_float_types_are_those_of_the_inputs(tmp_path: Path):
-    half = TensorProto.FLOAT16
-    nodes = [helper.make_node("Add", ["x", "h"], ["hn"]), helper.make_node("Relu", ["hn"], ["y"])]
-    ends = [[value(name, (1, 4), half) for name in names] for names in (("x", "h"), ("y", "hn"))]
-    exported = obtain(str(write(tmp_path / "m.onnx", nodes, *ends)), {}, 1, state=STATE, steps=5)
-    assert {one["h"].dtype.name for one in exported.input_buffers()} == {"float16"}

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import pickle
-import sys
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,7 +23,7 @@ from shootout.core.host import environment
 from shootout.core.host.store import cache_folder
 from shootout.core.study import feasibility
 from shootout.core.study.plan import make_plan
-from shootout.models.native_trees import _with_names, open_native
+from shootout.models.native_trees import open_native
 from shootout.models.onnx import onnx_files
 from shootout.models.onnx.effort import Effort
 from shootout.models.sources import onnx_inputs, trees
@@ -216,36 +214,6 @@ def test_columns_selected_by_name_get_a_table_and_are_converted_by_number(tmp_pa
     (tmp_path / "plain.pkl").write_bytes(pickle.dumps(plain))
     opened = open_native(Artifact.SKLEARN, tmp_path / "plain.pkl", 1)
     assert opened.predict == opened.model.predict_proba, "which takes an array as well, without a table's costs"
-
-
-def test_without_pandas_a_model_of_named_columns_says_how_to_fit_it(monkeypatch: pytest.MonkeyPatch):
-    def refuse(rows: Array) -> Array:
-        raise ValueError("Specifying the columns using strings is only supported for dataframes")
-
-    model = SimpleNamespace(feature_names_in_=["a"], predict=refuse)
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ModelError, match=r"f\.pkl selects .* fit it with column numbers, or on X\.to_numpy\(\), or"):
-        _with_names(model, 1, refuse, "f.pkl")
-
-
-def test_with_labels_as_many_rows_of_a_forest_are_timed(tmp_path: Path):
-    made = convert_here(write_lightgbm(tmp_path), Artifact.LIGHTGBM)
-    rows = np.resize(ROWS, (200, ROWS.shape[1])) + np.arange(200, dtype="f4")[:, None] / 1_000
-    np.savez(tmp_path / "x.npz", X=rows)
-    np.savez(tmp_path / "y.npz", labels=np.arange(200) % 3)
-    asked = Request(model=made, inputs_npz=tmp_path / "x.npz", labels_npz=tmp_path / "y.npz")
-    exported = obtain(asked)
-    timed = np.concatenate([one["X"] for one in exported.input_buffers()])
-    assert np.array_equal(timed, rows[np.arange(64) * 200 // 64])
-    assert [exported.number_row(at) for at in (0, 1, 63)] == [0, 3, 196]
-    report, told = (
-        exported.report(),
-        "the metric is of 100 of your 200 rows; the other 100 are for calibration and `tune`",
-    )
-    assert report
-    assert len(report.rows) == 100
-    assert told in exported.notes
-    assert "64 of your 200 input sets are timed and verified, from all over them" in exported.notes
 
 
 def test_json_of_xgboost_is_told_from_a_config(tmp_path: Path):

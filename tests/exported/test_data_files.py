@@ -11,7 +11,6 @@ import pytest
 
 from shootout.core.contract import TensorSpec
 from shootout.core.errors import UsageError
-from shootout.models.base import draw
 from shootout.models.data.data_files import (
     check,
     holds_labels,
@@ -174,10 +173,3 @@ def test_a_file_that_is_no_npz_is_refused(tmp_path: Path, write_: Callable[[Path
         read_sets(tmp_path / "d.npz", SPECS)
     with pytest.raises(UsageError, match=r"d\.npz is not an \.npz of plain arrays"):
         check(tmp_path / "d.npz", SPECS)
-
-
-def test_draws_are_seeded():
-    one, same, other = (draw(SPECS, 2, seed) for seed in (1, 1, 2))
-    assert all(np.array_equal(a["x"], b["x"]) for a, b in zip(one, same, strict=True))
-    assert not np.array_equal(one[0]["x"], one[1]["x"])
-    assert not np.array_equal(one[0]["x"], other[0]["x"])

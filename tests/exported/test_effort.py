@@ -31,14 +31,6 @@ def limited(plan_s: float, limit_s: float, report: Path | None = None) -> Effort
     return Effort("big.onnx", limit=Left(limit_s), plan=Left(plan_s), report=report)
 
 
-def test_all_of_it_is_made_where_there_is_time():
-    found = limited(60, 100)
-    assert found.buffers(8, 0.01) == 8
-    assert found.most_sets is None
-    assert found.allows("fp16")
-    assert (found.is_brief, found.notes) == (False, ())
-
-
 def test_a_long_export_takes_the_fewest_input_sets_and_says_so():
     found = limited(20, 60)
     assert found.buffers(8, 1.0) == 2
@@ -64,11 +56,6 @@ def test_an_error_is_predicted_only_while_one_like_it_fits(monkeypatch: pytest.M
     assert not found.allows("fp8")
     assert found.notes[0].endswith("what error int8, fp8 explain")
     assert found.predict(lambda: 4) == 4
-
-
-def test_a_step_that_is_little_beside_the_rest_of_the_run_is_taken_whatever_the_plan():
-    assert limited(0, 60).buffers(8, 0.01) == 8
-    assert limited(0, 6).buffers(8, 0.01) == 2
 
 
 def test_its_parent_reads_how_far_it_is(tmp_path: Path):

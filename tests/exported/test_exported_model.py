@@ -21,8 +21,7 @@ from shootout.core.exported.fidelity import compare, gate
 from shootout.core.exported.model import ExportedModel, Origin, open_exported
 from shootout.models.onnx.effort import Effort
 from shootout.models.sources import __main__ as exporter
-from shootout.models.sources import input_sets
-from shootout.models.sources.assembly import UNSEEN_SETS, UNSEEN_WHOLE_SETS, make_unseen
+from shootout.models.sources.assembly import UNSEEN_SETS, make_unseen
 from shootout.quantize import torch_error_bounds
 from shootout.tell.delivery import files_read
 
@@ -100,16 +99,6 @@ def test_a_model_that_cannot_take_mixed_inputs_has_none(run: Any):
     assert len(found) == 1
 
 
-def test_whole_numbers_alone_get_more_sets_since_a_worker_makes_none_of_them():
-    tokens = [{"t": np.random.default_rng(seed).integers(0, 99, 64)} for seed in range(3)]
-    found = make_unseen(tokens, answering(y=np.ones(2)), {"y": np.ones(2)})
-    assert len({given["t"].tobytes() for given, _ in found}) == UNSEEN_WHOLE_SETS
-    assert not any(np.array_equal(given["t"], known["t"]) for given, _ in found for known in tokens)
-    both = [{**one, "x": np.random.default_rng(4).normal(size=2)} for one in tokens]
-    found = make_unseen(both, answering(y=np.ones(2)), {"y": np.ones(2)})
-    assert all(any(np.array_equal(given["t"], known["t"]) for known in tokens) for given, _ in found)
-
-
 @pytest.mark.parametrize("name", ["residual_mlp", "digits", "permutation_probe"])
 def test_every_artifact_computes_the_references_function(exported_models: ExportedByName, name: str):
     exported = exported_models[name]
@@ -117,14 +106,6 @@ def test_every_artifact_computes_the_references_function(exported_models: Export
     for artifact in exported.artifacts:
         found = compare(outputs_of(exported, artifact), exported.reference_outputs())
         assert gate(found, exported.error_bounds[Precision.FP32]) is None, artifact
-
-
-def test_inputs_are_eight_different_ones_and_the_reference_is_float64(exported_models: ExportedByName):
-    for name in ("residual_mlp", "digits", "identity"):
-        buffers = exported_models[name].input_buffers()
-        assert len({one["x"].tobytes() for one in buffers}) == 8
-        assert all(exported_models[name].inputs[0].matches(one["x"]) for one in buffers)
-        assert {one["y"].dtype for one in exported_models[name].reference_outputs()} == {np.dtype(np.float64)}
 
 
 def test_calibration_sets_have_the_models_shape_and_no_report_rows(exported_models: ExportedByName):
@@ -135,11 +116,6 @@ def test_calibration_sets_have_the_models_shape_and_no_report_rows(exported_mode
     assert report
     secret = {image.tobytes() for image in report.inputs["x"]}
     assert not secret & {row.tobytes() for one in exported_models["digits"].calibration() for row in one["x"]}
-
-
-def test_calibration_stays_small_for_big_inputs():
-    spec = models.get("residual_mlp").inputs({"d_model": 65_536}, 64)
-    assert len(input_sets.drawn_calibration(spec, 64)) == 4, "16 MiB each"
 
 
 @pytest.mark.parametrize("name", ["residual_mlp", "digits"])
@@ -333,15 +309,3 @@ def test_big_weights_lie_beside_the_onnx_file(tmp_path: Path, monkeypatch: pytes
     assert exported.path(Artifact.ONNX).stat().st_size < 64 * 64 * 4 < (tmp_path / "model.onnx.data").stat().st_size
     found = compare(outputs_of(exported, Artifact.ONNX), exported.reference_outputs())
     assert gate(found, exported.error_bounds[Precision.FP32]) is None
-
-
-def test_torch_s_table_of_operators_is_made_once(tmp_path: Path):
-    from torch.onnx._internal.exporter._registration import ONNXRegistry
-
-    from shootout.models.sources import torch_files
-
-    for name in ("one", "other"):
-        (tmp_path / name).mkdir()
-        module, example = torch.nn.Linear(2, 2).eval(), {"x": np.ones((1, 2), np.float32)}
-        torch_files.write_module(module, example, tmp_path / name)
-    assert ONNXRegistry.from_torchlib.cache_info().misses == 1

@@ -15,7 +15,6 @@ from shootout.models.onnx.layers import (
     find_owner,
     find_owners,
     layers_of,
-    note_floats,
     pick_layers,
 )
 
@@ -55,10 +54,6 @@ def test_names_are_of_modules_and_none_is_given_twice(layers: tuple[Layer, ...])
         (2, "body.layer.1.attention#2"),
         (3, "body.layer.2.out"),
     ]
-
-
-def test_a_block_is_what_its_layers_names_share(layers: tuple[Layer, ...]) -> None:
-    assert [one.block for one in layers] == ["body.layer.0", "body.layer.1", "body.layer.1", "body.layer.2"]
 
 
 def test_a_file_without_names_names_layers_by_their_values() -> None:
@@ -110,8 +105,3 @@ def test_a_prepared_graph_s_nodes_are_found_by_their_place_if_nothing_else_was_k
     assert [node.name for node in find_nodes(layers, (1,), kept)] == ["node_matmul"]
     with pytest.raises(ModelError, match=r"layer 3 body.layer.2.out is not to be found"):
         find_nodes(layers, (3,), kept)
-
-
-def test_a_row_s_note_names_the_layers_in_float(layers: tuple[Layer, ...]) -> None:
-    note = note_floats(layers[:2])
-    assert note == "left in float: body.layer.0.fc (0), body.layer.1.attention (1)"

@@ -20,7 +20,6 @@ from shootout.models.onnx.onnx_axes import (
     open_beside_batch,
     sizes_asked,
     sizes_of_rows,
-    sizes_of_shapes,
 )
 from shootout.models.onnx.onnx_files import KEPT_BYTES, header
 
@@ -43,10 +42,6 @@ def test_whole_shapes_give_every_axis_and_the_batch(tmp_path: Path):
     assert axis_sizes(two(tmp_path / "n.onnx", ("batch", 3, "h", "w"), (1, "h")), 2, {"h": 8, "w": 9}).notes == ()
 
 
-def test_the_only_input_needs_no_name(tmp_path: Path):
-    assert sizes_of_shapes(header(linear(tmp_path / "m.onnx", ("n", 4))), {"": (5, 4)}) == {"n": 5}
-
-
 @pytest.mark.parametrize(
     ("shapes", "sets", "batch", "says"),
     [
@@ -67,13 +62,6 @@ def test_shapes_that_do_not_fit_are_refused(tmp_path: Path, shapes: Any, sets: A
     with pytest.raises(UsageError) as error:
         sizes_asked(two(tmp_path / "m.onnx"), shapes, sets, batch)
     assert says in str(error.value)
-
-
-def test_another_batch_than_the_shapes_is_refused(tmp_path: Path):
-    model = two(tmp_path / "m.onnx")
-    sizes, batch = sizes_asked(model, {"x": (2, 3, 8, 8)}, {}, 8)
-    with pytest.raises(UsageError, match="batch 8 and b=2 are the same axis"):
-        axis_sizes(model, batch, sizes)
 
 
 def test_a_header_holds_all_but_the_weights(tmp_path: Path):

@@ -74,24 +74,6 @@ def test_a_type_named_instead_of_a_zero_point_counts_behind_it_too(tmp_path: Pat
     assert of(write(tmp_path / "named.onnx", nodes, *shape, {"s": np.float32(1)})) == (wanted,)
 
 
-def test_a_zero_point_may_be_a_constant_node(tmp_path: Path):
-    zero = helper.make_tensor("t", TensorProto.FLOAT8E4M3FN, [], b"\0", raw=True)
-    nodes = [
-        helper.make_node("Constant", [], ["z"], value=zero),
-        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
-        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"]),
-    ]
-    shape = [value("x", (1, 4))], [value("y", (1, 4))]
-    assert of(write(tmp_path / "named.onnx", nodes, *shape, {"s": np.float32(1)})) == ("fp8",)
-
-
-def test_a_constant_node_counts_as_a_stored_value(tmp_path: Path):
-    constant = helper.make_node("Constant", [], ["w"], value=onnx.numpy_helper.from_array(WEIGHT.astype(np.float16)))
-    nodes = [constant, helper.make_node("MatMul", ["x", "w"], ["y"])]
-    half_ = [value("x", (1, 4), TensorProto.FLOAT16)], [value("y", (1, 3), TensorProto.FLOAT16)]
-    assert of(write(tmp_path / "c.onnx", nodes, *half_)) == ("fp16",)
-
-
 @pytest.mark.parametrize(
     ("second", "what"),
     [

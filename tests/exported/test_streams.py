@@ -70,13 +70,6 @@ def test_states_are_handed_on_and_begin_anew_with_each_clip():
     assert float(CLIPS[1]["h"][0]) == 10
 
 
-def test_a_reference_in_float64_hands_on_all_digits():
-    third = np.array([1 / 3])
-    sets = [{"x": np.float32([0]), "h": np.float32([0])}] * 2
-    call = Stream(steps=2, state={"h": "hn"}).carry(lambda inputs: {"hn": inputs["h"] + third})
-    assert [one["hn"][0] for one in map(call, sets)] == [1 / 3, 2 / 3]
-
-
 @pytest.mark.parametrize(
     ("steps", "marks"), [(1, (1,)), (2, (1, 2)), (10, (1, 10)), (11, (1, 10, 11)), (100, (1, 10, 100))]
 )

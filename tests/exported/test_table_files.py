@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 
-from shootout.core.contract import Array, TensorSpec
+from shootout.core.contract import TensorSpec
 from shootout.core.errors import UsageError
 from shootout.models.data import data_files
 
@@ -37,26 +37,12 @@ def test_columns_become_the_inputs_of_their_names(path: Path):
     assert data_files.possible_rows(path) == {4}
 
 
-def test_fixed_size_lists_and_deeper_ones_are_arrays(tmp_path: Path):
-    cube = TensorSpec(name="x", shape=(1, 2, 2, 1), dtype="float32")
-    kind = pyarrow.list_(pyarrow.list_(pyarrow.list_(pyarrow.float32(), 1)), 2)
-    rows = [{"x": [[[1.0], [2.0]], [[3.0], [4.0]]]}] * 3
-    write(tmp_path / "rows.parquet", rows, pyarrow.schema([("x", kind)]))
-    assert data_files.read_rows(tmp_path / "rows.parquet", (cube,))["x"].shape == (3, 2, 2, 1)
-
-
 def test_columns_of_a_number_are_the_features_of_the_only_input_in_order(path: Path):
     write(path, [{"size": 3, "age": 0.5, "open": True, "labels": at} for at in range(4)])
     assert data_files.read_rows(path, (X,))["x"].tolist() == [[3, 0.5, 1]] * 4
     assert data_files.holds_labels(path)
     with pytest.raises(UsageError, match=r"or 4 columns of a number, its features in order; got 3 columns: size, age"):
         data_files.check(path, (TensorSpec(name="x", shape=(1, 4), dtype="float32"),))
-
-
-def test_a_column_of_a_number_fits_an_input_of_one_feature(path: Path):
-    write(path, ROWS)
-    specs = [TensorSpec(name="ids", shape=(1, 1), dtype="float32")]
-    assert data_files.read_rows(path, specs)["ids"].tolist() == [[0], [1], [2], [3]]
 
 
 @pytest.mark.parametrize(
@@ -117,10 +103,3 @@ def test_what_is_no_table_is_refused(tmp_path: Path):
             data_files.read_table(tmp_path / "rows.parquet")
     with pytest.raises(UsageError, match=r"can't read .*none\.parquet: No such file"):
         data_files.read_table(tmp_path / "none.parquet")
-
-
-def test_gaps_of_arrays_and_lists():
-    column: Array = np.array([[1.0, 2], [np.nan, 3]])
-    assert data_files.find_gaps(column).tolist() == [1]
-    assert data_files.find_gaps(["a", {"b": [1, None]}, []]).tolist() == [1]
-    assert data_files.find_gaps(np.arange(3)).tolist() == []
