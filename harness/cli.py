@@ -87,7 +87,7 @@ shootout gate model-1 --candidate onnxruntime@new --python new=.venv-new/bin/pyt
 SENSITIVITY_EXAMPLES = """\
 shootout sensitivity model.onnx --calibration data.npz
 shootout sensitivity model.onnx --inputs data.npz --by block
-shootout sensitivity model.onnx --precision int8,fp8,bf16"""
+shootout sensitivity model.onnx --precision bf16"""
 
 command = partial(declare, app)
 """Adds a command with a table's options."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any, get_args
 
@@ -33,8 +32,10 @@ def sensitivity(model: str, options: SensitivityOptions, *, as_json: bool) -> in
     """
     if (by := options.get("by", "layer")) not in get_args(By):
         raise unknown("part in --by", by, get_args(By))
-    precisions = read_precisions(options.get("precision", ()))
-    wanted = Wanted(precisions=precisions, by=by, is_detailed=True, limit_s=options.get("max_time_s"))
+    if (precision := options.get("precision", PRECISIONS[0])) not in PRECISIONS:
+        raise unknown("precision in --precision", precision, PRECISIONS)
+    limit_s = options.get("max_time_s")
+    wanted = Wanted(precision=Precision(precision), by=by, is_detailed=True, limit_s=limit_s)
     chosen = selection.choose(DEFAULT, {"model": model, **options})
     (point, *more) = points.points(chosen)
     if more:
@@ -51,35 +52,16 @@ def sensitivity(model: str, options: SensitivityOptions, *, as_json: bool) -> in
     return print_answer(render(found, name, width()), as_data(found, name), as_json=as_json)
 
 
-def read_precisions(names: Sequence[str]) -> tuple[Precision, ...]:
-    """Read the names of precisions that layers can be rounded to; none are INT8.
-
-    Raises:
-        UsageError: one is no such precision, or is named twice.
-    """
-    for name in names:
-        if name not in PRECISIONS:
-            raise unknown("precision in --precision", name, PRECISIONS)
-    if len({*names}) < len(names):
-        raise UsageError(f"--precision names one twice, got {','.join(names)}: name each once")
-    return tuple(map(Precision, names)) or PRECISIONS[:1]
-
-
-def as_data(found: Sequence[PrecisionSensitivity], name: str) -> dict[str, Any]:
+def as_data(found: PrecisionSensitivity, name: str) -> dict[str, Any]:
     """Return all figures as JSON values."""
     return {
         "model": name,
-        "by": found[0].by,
-        "precisions": [
-            {
-                "precision": one.precision,
-                "whole": _part_as_data(one.whole),
-                "without_worst": _part_as_data(one.without_worst) if one.without_worst else None,
-                "unmeasured": one.unmeasured,
-                "parts": [_part_as_data(part) for part in one.parts],
-            }
-            for one in found
-        ],
+        "by": found.by,
+        "precision": found.precision,
+        "whole": _part_as_data(found.whole),
+        "without_worst": _part_as_data(found.without_worst) if found.without_worst else None,
+        "unmeasured": found.unmeasured,
+        "parts": [_part_as_data(part) for part in found.parts],
     }
 
 

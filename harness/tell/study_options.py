@@ -390,13 +390,8 @@ class SensitivityOptions(InputOptions, total=False):
     """Give the options of `shootout sensitivity`."""
 
     precision: Annotated[
-        Sequence[str],
-        Flag(
-            SCENARIO,
-            "NAMES",
-            "Precisions to round to, the first one ranks: int8 (default), int8-dynamic, int4, fp8, fp16, bf16, tf32.",
-            read=read_names,
-        ),
+        str,
+        Flag(SCENARIO, "NAME", "Precision to round to: int8 (default), int8-dynamic, int4, fp8, fp16, bf16, tf32."),
     ]
     by: Annotated[
         Literal["layer", "block"], Flag(SCENARIO, "PART", "Round one layer at a time (default), or one block.")

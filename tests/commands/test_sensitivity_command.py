@@ -35,7 +35,7 @@ def precision(*parts: LayerSensitivity, name: Precision = Precision.INT8, **more
     return PrecisionSensitivity(precision=name, by="layer", parts=parts, whole=whole, **more)
 
 
-def screen(*found: PrecisionSensitivity, columns: int = 140) -> str:
+def screen(found: PrecisionSensitivity, columns: int = 140) -> str:
     console = Console(width=columns)
     with console.capture() as shown:
         console.print(render(found, "net, batch 1", columns))
@@ -46,25 +46,19 @@ WORST = part(3, 21.0, noise_share=0.81, weights_db=40.0, activations_db=21.1)
 NAMED = replace(part(4, 0.7), name="8", layers=(replace(layer(4), name="8"),))
 MANY = [part(number, 20.0 + number, noise_share=0.01) for number in range(MOST_LINES + 5)]
 SCREENS = {
-    "the answer comes first and says what it is worth": [
-        precision(WORST, part(0, 30.0, noise_share=0.19), without_worst=part(0, 29.5))
-    ],
-    "several precisions have a column each": [
-        precision(part(0, 21.0), part(1, 30.0)),
-        precision(part(1, 55.0), part(0, 60.0), name=Precision.BF16),
-    ],
-    "a layer named by a number isn't taken for its place": [
-        precision(NAMED, part(8, 40.0), without_worst=part(0, 35.7))
-    ],
-    "no scheme leaves a layer of BF16 in float": [precision(NAMED, name=Precision.BF16)],
-    "what a long table leaves out is counted": [precision(*MANY)],
-    "--max-time left no time for some layers": [precision(part(0, 21.0), unmeasured=3)],
-    "no error": [precision(part(0, math.inf), part(1, math.inf), whole=part(9, math.inf))],
+    "the answer comes first and says what it is worth": precision(
+        WORST, part(0, 30.0, noise_share=0.19), without_worst=part(0, 29.5)
+    ),
+    "a layer named by a number isn't taken for its place": precision(NAMED, part(8, 40.0), without_worst=part(0, 35.7)),
+    "no scheme leaves a layer of BF16 in float": precision(NAMED, name=Precision.BF16),
+    "what a long table leaves out is counted": precision(*MANY),
+    "--max-time left no time for some layers": precision(part(0, 21.0), unmeasured=3),
+    "no error": precision(part(0, math.inf), part(1, math.inf), whole=part(9, math.inf)),
 }
 
 
 def test_its_screens_are_those_that_are_kept():
-    text = "".join(f"== {name}\n{screen(*found)}\n" for name, found in SCREENS.items())
+    text = "".join(f"== {name}\n{screen(found)}\n" for name, found in SCREENS.items())
     kept = Path(__file__).parent / "sensitivity.txt"
     if os.environ.get("SCREENS") == "write":
         kept.write_text(text, encoding="utf-8")
@@ -72,7 +66,7 @@ def test_its_screens_are_those_that_are_kept():
 
 
 def test_no_error_and_no_number_are_told_apart():
-    one, other = (as_data([precision(part(0, db))], "net")["precisions"][0]["parts"][0] for db in (math.inf, -math.inf))
+    one, other = (as_data(precision(part(0, db)), "net")["parts"][0] for db in (math.inf, -math.inf))
     assert (one["sqnr_db"], one["is_exact"], one["is_finite"]) == (None, True, True)
     assert (other["sqnr_db"], other["is_exact"], other["is_finite"]) == (None, False, False)
     assert one["layers"][0] == {
@@ -87,22 +81,18 @@ def test_no_error_and_no_number_are_told_apart():
 
 
 def test_json_has_every_layer(tmp_path: Path):
-    done = here("sensitivity", "digits", "--precision", "int8,bf16", "--json", cwd=tmp_path)
+    done = here("sensitivity", "digits", "--precision", "bf16", "--json", cwd=tmp_path)
     assert done.code == 0, done.err
-    assert done.data["model"] == "digits, batch 1"
-    assert [one["precision"] for one in done.data["precisions"]] == ["int8", "bf16"]
-    for one in done.data["precisions"]:
-        assert {found["layers"][0]["number"] for found in one["parts"]} == {0, 1, 2}
-        assert all(found["weights_db"] and found["activations_db"] for found in one["parts"])
-        assert math.fsum(found["noise_share"] for found in one["parts"]) == pytest.approx(1)
+    assert (done.data["model"], done.data["precision"]) == ("digits, batch 1", "bf16")
+    assert {found["layers"][0]["number"] for found in done.data["parts"]} == {0, 1, 2}
+    assert all(found["weights_db"] and found["activations_db"] for found in done.data["parts"])
+    assert math.fsum(found["noise_share"] for found in done.data["parts"]) == pytest.approx(1)
 
 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
         (["--precision", "int5"], "unknown precision in --precision 'int5': did you mean 'int8'?"),
-        (["--precision", "fp32"], "unknown precision in --precision 'fp32'"),
-        (["--precision", "int8,int8"], "--precision names one twice, got int8,int8"),
         (["--by", "stage"], "unknown part in --by 'stage': known: block, layer"),
         (["--batch", "1,2"], "sensitivity looks at one model at a time: give one value for each --set, got 2 models"),
     ],

@@ -69,8 +69,7 @@ def rows() -> Array:
 
 
 def one_of(exported: ExportedModel, precision: Precision, **how: object) -> PrecisionSensitivity:
-    (found,) = measure(exported, Wanted(precisions=[precision], is_detailed=True, **how))  # type: ignore[arg-type]
-    return found
+    return measure(exported, Wanted(precision=precision, is_detailed=True, **how))  # type: ignore[arg-type]
 
 
 def test_a_layer_with_an_outlier_channel_is_the_worst_in_int8_by_what_it_reads(net: ExportedModel):
@@ -206,7 +205,7 @@ def test_a_state_carries_the_error_on(tmp_path: Path):
 
 
 def test_the_time_limit_leaves_parts_out_and_counts_them(net: ExportedModel):
-    (found,) = measure(net, Wanted(limit_s=0.0, is_detailed=True))
+    found = measure(net, Wanted(limit_s=0.0, is_detailed=True))
     assert len(found.parts) == 1
     assert found.unmeasured == 3
     assert found.without_worst is None

@@ -76,7 +76,7 @@ def test_calibration_data_that_cannot_be_used_are_an_error(tmp_path: Path):
 @pytest.mark.parametrize("reduced", [False, True])
 def test_layers_are_rounded_to_as_many_bits_as_the_shared_file_gets(reduced: bool, tmp_path: Path):
     (exported,) = exported_models(Request(model="digits", batch=2))
-    (found,) = measure(exported, Wanted(), reduced=reduced)
+    found = measure(exported, Wanted(), reduced=reduced)
     for one in found.parts:
         others = [other.layer.number for other in found.parts if other is not one]
         source, target = exported.path(Artifact.ONNX), tmp_path / "one.onnx"

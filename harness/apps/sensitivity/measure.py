@@ -37,7 +37,7 @@ from shootout.core.units import span
 from shootout.models.onnx.layers import Layer
 
 if TYPE_CHECKING:
-    from shootout.quantize.layer_rounding import RoundableLayer, RoundableModel
+    from shootout.quantize.layer_rounding import RoundableLayer
 
 WANTED, FOUND, TOLD = "wanted.json", "found.json", "told.txt"
 """The files in the process's folder: what to measure, the figures or the error, and how far it is."""
@@ -63,13 +63,13 @@ class Wanted:
     """Say what to measure.
 
     Attributes:
-        precisions: of PRECISIONS.
+        precision: one of PRECISIONS.
         by: what is rounded at once.
         is_detailed: whether weights and activations are also rounded apart from each other, and all but the worst part.
         limit_s: seconds after which no further figure is begun; None: no limit.
     """
 
-    precisions: Sequence[Precision] = (Precision.INT8,)
+    precision: Precision = Precision.INT8
     by: By = "layer"
     is_detailed: bool = False
     limit_s: float | None = None
@@ -126,7 +126,7 @@ class PrecisionSensitivity:
     unmeasured: int = 0
 
 
-_FORM_OF_WANTED, _FORM_OF_FOUND = TypeAdapter(Wanted), TypeAdapter(list[PrecisionSensitivity])
+_FORM_OF_WANTED, _FORM_OF_FOUND = TypeAdapter(Wanted), TypeAdapter(PrecisionSensitivity)
 
 
 def rank_layers(exported: ExportedModel, limit: Deadline, progress: Progress | None = None) -> PrecisionSensitivity:
@@ -139,14 +139,12 @@ def rank_layers(exported: ExportedModel, limit: Deadline, progress: Progress | N
         UsageError, ModelError: as `measure_sensitivity`, or not even one layer was ranked in time.
     """
     wanted = Wanted(limit_s=limit.part(RANKING_PLANS).seconds)
-    (found,) = _measure_apart(exported, wanted, limit, progress)
+    found = _measure_apart(exported, wanted, limit, progress)
     return replace(found, parts=[part for part in found.parts if part.layer.is_quantizable])
 
 
-def measure_sensitivity(
-    request: Request, wanted: Wanted, progress: Progress | None = None
-) -> list[PrecisionSensitivity]:
-    """Measure what each precision that is wanted does to the parts of a model.
+def measure_sensitivity(request: Request, wanted: Wanted, progress: Progress | None = None) -> PrecisionSensitivity:
+    """Measure what a precision does to the parts of a model.
 
     Args:
         request: a plain model.
@@ -177,7 +175,7 @@ def measure_sensitivity(
 
 def _measure_apart(
     exported: ExportedModel, wanted: Wanted, limit: Deadline, progress: Progress | None
-) -> list[PrecisionSensitivity]:
+) -> PrecisionSensitivity:
     """Measure an exported model in a process of its own, which is ended at the limit."""
     if Artifact.ONNX not in exported.artifacts:
         raise ModelError(f"sensitivity takes an ONNX file, and {exported.model} has none: {exported.unmade}")
@@ -204,11 +202,10 @@ def _show_progress(file: Path, progress: Progress | None) -> bool:
 
 def measure(
     exported: ExportedModel, wanted: Wanted, *, reduced: bool = False, tell: Callable[[str], object] = lambda _: None
-) -> list[PrecisionSensitivity]:
-    """Measure each precision that is wanted.
+) -> PrecisionSensitivity:
+    """Measure the parts of a float model one by one, the whole, and all but the most harmful part.
 
     Args:
-        exported: a float model.
         reduced: INT8 weights get 7 bits.
         tell: hears how far it is.
 
@@ -218,39 +215,18 @@ def measure(
     """
     from shootout.quantize.layer_rounding import RoundableModel
 
-    limit, found = Deadline(wanted.limit_s), list[PrecisionSensitivity]()
-    for precision in wanted.precisions:
-        tell(f"{precision}: preparing")
-        rounded = RoundableModel(exported, precision, reduced=reduced)
-        right = rounded.run()
-        if not any(array.dtype.kind == "f" for array in right[0].values()):
-            raise ModelError(
-                f"{exported.model} gives whole numbers alone, which tell no small error: make the scores behind them "
-                "an output too"
-            )
+    limit = Deadline(wanted.limit_s)
+    rounded = RoundableModel(exported, wanted.precision, reduced=reduced)
+    right, flops = rounded.run(), math.fsum(one.flops for one in rounded.layers)
+    if not any(array.dtype.kind == "f" for array in right[0].values()):
+        raise ModelError(
+            f"{exported.model} gives whole numbers alone, which tell no small error: make the scores behind them an "
+            "output too"
+        )
 
-        def find_sqnr(weights: Collection[RoundableLayer], activations: Collection[RoundableLayer]) -> float:
-            noise = compare(rounded.run(weights, activations), right)  # noqa: B023 - called at once
-            return -math.inf if noise.max_abs is None else math.inf if noise.sqnr_db is None else noise.sqnr_db
-
-        found.append(_measure_precision(precision, rounded, find_sqnr, wanted, limit, tell))
-    return found
-
-
-FindSqnr = Callable[["Collection[RoundableLayer]", "Collection[RoundableLayer]"], float]
-"""(layers whose weights are rounded, layers whose inputs are) → signal to quantization noise of the outputs in dB."""
-
-
-def _measure_precision(
-    precision: Precision,
-    rounded: RoundableModel,
-    find_sqnr: FindSqnr,
-    wanted: Wanted,
-    limit: Deadline,
-    tell: Callable[[str], object],
-) -> PrecisionSensitivity:
-    """Measure the parts one by one, the whole, and all but the most harmful part."""
-    flops = math.fsum(one.flops for one in rounded.layers)
+    def find_sqnr(weights: Collection[RoundableLayer], activations: Collection[RoundableLayer]) -> float:
+        noise = compare(rounded.run(weights, activations), right)
+        return -math.inf if noise.max_abs is None else math.inf if noise.sqnr_db is None else noise.sqnr_db
 
     def measure_part(name: str, layers: Sequence[RoundableLayer], *, apart: bool = False) -> LayerSensitivity:
         both = find_sqnr(layers, layers)
@@ -272,7 +248,7 @@ def _measure_precision(
     for number, (name, layers) in enumerate(parts.items(), 1):
         if found and not limit.allows(longest_s):
             break
-        tell(f"{precision}: {number} of {len(parts)} rounded alone")
+        tell(f"{wanted.precision}: {number} of {len(parts)} rounded alone")
         with Stopwatch() as watch:
             found.append(measure_part(name, layers, apart=wanted.is_detailed))
         longest_s = max(longest_s, watch.seconds)
@@ -284,7 +260,7 @@ def _measure_precision(
     if wanted.is_detailed and kept and limit.allows(longest_s):
         without = measure_part(f"all but {found[0].name}", kept)
     return PrecisionSensitivity(
-        precision=precision,
+        precision=wanted.precision,
         by=wanted.by,
         parts=found,
         whole=whole,
@@ -308,7 +284,7 @@ def main() -> None:
     wanted, tell = _FORM_OF_WANTED.validate_json((place / WANTED).read_bytes()), (place / TOLD).write_text
     try:
         found = measure(exported, wanted, reduced=saturates(), tell=tell)
-        said: dict[str, Any] = {"found": [asdict(one) for one in found]}
+        said: dict[str, Any] = {"found": asdict(found)}
     except ModuleNotFoundError as error:
         said = {"error": error_to_json(UsageError(f"sensitivity needs {error.name}: {install('onnxruntime')}"))}
     except ShootoutError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -15,36 +14,25 @@ from shootout.core.schemes import write_floats
 from shootout.core.units import counted, size
 from shootout.tell.columns import Cell, fit_table
 
-NAMES, SQNR = ("layer", "block", "number", "in float", "operator"), "SQNR"
+SQNR = "SQNR"
 FLOATS, OFFERING_FLOATS = "float-", (Precision.INT8, Precision.INT8_DYNAMIC, Precision.INT4)
 """The word of schemes that leave layers in float, and the precisions that have it."""
 MOST_LINES = 20
 """The table has no more lines: JSON has all."""
 
 
-def render(found: Sequence[PrecisionSensitivity], name: str, columns: int) -> RenderableType:
-    """Render the answer of each precision, a table with the worst part first, and how to read it.
+def render(found: PrecisionSensitivity, name: str, columns: int) -> RenderableType:
+    """Render the answer, a table with the worst part first, and how to read it.
 
     Args:
         name: of the model and its size, for people.
         columns: width of the console.
     """
-    first, *others = found
-    shown = first.parts[:MOST_LINES]
-    has_mixes = any(one.precision in OFFERING_FLOATS for one in found)
-    lines = [_tell_part(part, first, has_mixes=has_mixes) for part in shown]
-    for other in others:
-        known = {part.name: part for part in other.parts}
-        for line, part in zip(lines, shown, strict=True):
-            line[f"{SQNR} {other.precision}"] = _tell_decibels(known[part.name].sqnr_db) if part.name in known else ""
+    lines = [_tell_part(part, found) for part in found.parts[:MOST_LINES]]
     headers = [header for header in lines[0] if any(str(line[header]) for line in lines)]
-    if others:  # a column for each precision has room, three for each have not
-        headers = [header for header in headers if header.startswith((*NAMES, SQNR))]
-    titles = {SQNR: f"{SQNR} {first.precision}"} if others else {}
-    answers = [Text(answer) for one in found for answer in tell_answer(one)]
-    notes = [Text(note) for note in _tell_notes(found)]
-    table = fit_table(headers, lines, columns, left=(first.by, "in float", "operator"), titles=titles)
-    return Group(Text(name, style="bold"), *answers, Text(""), table, *notes)
+    answer, notes = ([Text(line) for line in some] for some in (tell_answer(found), _tell_notes(found)))
+    table = fit_table(headers, lines, columns, left=(found.by, "in float", "operator"))
+    return Group(Text(name, style="bold"), *answer, Text(""), table, *notes)
 
 
 def tell_answer(found: PrecisionSensitivity) -> list[str]:
@@ -84,9 +72,9 @@ def _floats_of(part: LayerSensitivity) -> str:
     return write_floats([layer.number for layer in part.layers])
 
 
-def _tell_part(part: LayerSensitivity, found: PrecisionSensitivity, *, has_mixes: bool) -> dict[str, Cell]:
-    """Return the cells of a part's line, by header; `has_mixes`: layers have schemes, not just numbers."""
-    scheme = _floats_of(part)
+def _tell_part(part: LayerSensitivity, found: PrecisionSensitivity) -> dict[str, Cell]:
+    """Return the cells of a part's line, by header."""
+    scheme, has_mixes = _floats_of(part), found.precision in OFFERING_FLOATS
     operators = dict.fromkeys(layer.operator for layer in part.layers)
     return {
         found.by: part.name,
@@ -101,23 +89,17 @@ def _tell_part(part: LayerSensitivity, found: PrecisionSensitivity, *, has_mixes
     }
 
 
-def _tell_notes(found: Sequence[PrecisionSensitivity]) -> list[str]:
+def _tell_notes(found: PrecisionSensitivity) -> list[str]:
     """Say how to read the table, and what is missing from it."""
-    first, by = found[0], found[0].by
-    notes = []
-    if more := first.parts[MOST_LINES:]:
-        shares = [part.noise_share for part in more if part.noise_share is not None]
-        error = f", {math.fsum(shares):.1%} of the error" if len(shares) == len(more) else ""
-        notes.append(f"{counted(len(more), f'more {by}')}{error}: --json has all.")
-    notes.append(
+    by, notes = found.by, []
+    if more := found.parts[MOST_LINES:]:
+        notes.append(f"{counted(len(more), f'more {by}')}: --json has all.")
+    notes += [
         f"{SQNR}: signal to quantization noise of the model's outputs with that {by} alone rounded; more is better. "
-        "Rounded in the float graph itself, without a runtime's optimizations."
-    )
-    if len(found) > 1:
-        notes.append("Weights and activations apart from each other: name one precision, or --json.")
-    else:
-        notes.append(f"error: the {by}'s noise among the sum of those of all {by}s.")
-    if any(one.precision in OFFERING_FLOATS for one in found):
+        "Rounded in the float graph itself, without a runtime's optimizations.",
+        f"error: the {by}'s noise among the sum of those of all {by}s.",
+    ]
+    if found.precision in OFFERING_FLOATS:
         notes.append(
             f"{by}: its name in the model's file. in float: the scheme that leaves it in float. N of {FLOATS}N counts "
             f"layers from 0 in the graph's order. A runtime may still round what that {by} reads: then leave the layer "
@@ -125,6 +107,6 @@ def _tell_notes(found: Sequence[PrecisionSensitivity]) -> list[str]:
         )
     else:
         notes.append(f"{by}: its name in the model's file. number: counts layers from 0 in the graph's order.")
-    if Precision.INT8 in {one.precision for one in found} and saturates():
+    if found.precision is Precision.INT8 and saturates():
         notes.append(SEVEN_BITS.format("weights"))
     return notes
