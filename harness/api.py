@@ -31,7 +31,7 @@ from shootout.commands.output import show_progress
 from shootout.commands.run import choose_out, measure_run, plan_run
 from shootout.commands.tune import measure_settings
 from shootout.core.clock import Deadline
-from shootout.core.errors import ArmFailed, NothingMeasured, Undecided, UsageError
+from shootout.core.errors import ArmFailed, NothingMeasured, UsageError
 from shootout.core.install import install
 from shootout.core.units import counted
 from shootout.models.sources import own
@@ -321,7 +321,6 @@ def run(name: str = "shootout", **options: Unpack[RunOptions]) -> Run:
         UsageError: an option is unknown, or its value is impossible.
         ArmFailed: a target failed, and `strict` is True; the run folder holds the others.
         NothingMeasured: no target has a time; the run folder says why.
-        Undecided: the run ended without a clear result, and `require_verdict` is True; the run folder holds the rest.
     """
     limit, options = Deadline(options.get("max_time_s")), _check_options(options)
     with show_progress() as progress:
@@ -334,8 +333,6 @@ def run(name: str = "shootout", **options: Unpack[RunOptions]) -> Run:
     if not any(row.outcome == "measured" for row in found.rows):
         first = found.rows[0]
         raise NothingMeasured(f"nothing was measured: {first.arm}: {first.reason}; the run is in {str(out)!r}")
-    if found.document.open_questions and options.get("require_verdict"):
-        raise Undecided(f"{found.document.open_questions[0]}; the run is in {str(out)!r}")
     return found
 
 

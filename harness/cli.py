@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, Unpack
@@ -115,8 +114,7 @@ def run(
 ) -> None:
     """Race backends on a model, or on a study of several models, and say which to ship.
 
-    Exit codes: 0 measured, 3 nothing measured, 4 a target named in --backends failed, 6 one can't run on this machine,
-    7 no clear result (with --require-verdict).
+    Exit codes: 0 measured, 3 nothing measured, 4 a target named in --backends failed, 6 one can't run on this machine.
     """
     from shootout.commands.run import command_of, run
 
@@ -489,25 +487,6 @@ def _raise_interrupt(*_: Any) -> NoReturn:
     raise KeyboardInterrupt
 
 
-SHOWN_GROUPS = 8
-"""So many groups have their command told."""
-
-
-def _list_group_commands(groups: Sequence[str], words: Sequence[str]) -> Iterator[str]:
-    """List the typed command for each of some groups, in place of the group that it names, if any."""
-    from shootout.tell.reproduce import quote
-
-    kept, rest = list[str](), iter(words)
-    for word in rest:
-        if word == "--group":
-            next(rest, None)
-        elif not word.startswith("--group="):
-            kept.append(word)
-    yield from (quote(["shootout", *kept, "--group", group]) for group in groups[:SHOWN_GROUPS])
-    if len(groups) > SHOWN_GROUPS:
-        yield f"and {len(groups) - SHOWN_GROUPS} more groups"
-
-
 def tell_system_error(error: OSError) -> str:
     """Return what the system refused where no other words were found; of a copy on a full disk, name its target."""
     from shootout.core.errors import DISK_FULL, tell_refusal
@@ -521,7 +500,7 @@ def tell_system_error(error: OSError) -> str:
 def main() -> None:
     """Run the `shootout` command: errors become one clear line on stderr and the right exit code."""
     from shootout.commands.streams import standard_streams, tell
-    from shootout.core.errors import ExitCode, ShootoutError, UsageError
+    from shootout.core.errors import ExitCode, ShootoutError
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
@@ -530,10 +509,7 @@ def main() -> None:
         with standard_streams():
             app(prog_name="shootout")
     except ShootoutError as error:
-        if isinstance(error, UsageError) and error.groups:
-            tell("\n  ".join([f"{error.reason}:", *_list_group_commands(error.groups, sys.argv[1:])]))
-        else:
-            tell(str(error))
+        tell(str(error))
         raise SystemExit(error.exit_code) from None
     except KeyboardInterrupt:
         tell("interrupted")

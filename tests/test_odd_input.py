@@ -41,7 +41,6 @@ from shootout.apps.judge.analysis import analyse
 from shootout.backends.devices.readings import check_amounts
 from shootout.commands import doctor, run, selftest, sensitivity, tune  # noqa: F401 - patched below
 from shootout.commands.output import PlainConsole
-from shootout.commands.selection import load_study
 from shootout.core import backends
 from shootout.core.backends import get
 from shootout.core.contract import Availability, Capabilities, NotRun, NotRunKind, TensorSpec
@@ -116,7 +115,7 @@ def read_study(data: bytes, folder: Path) -> None:
         study = schema.checked({"name": "s", **fields}, "a test")
     else:
         (folder / "study.toml").write_bytes(data)
-        study = load_study(str(folder / "study.toml"))
+        study = studies.load(str(folder / "study.toml"))
     points.targets_of(study)
     points.points(study)
 

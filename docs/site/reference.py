@@ -35,7 +35,7 @@ EXIT_CODES = {
     ExitCode.FAILED: "A target named in `--backends` failed; with `--strict`, any target.",
     ExitCode.REFUSED: "The gate refused: the candidate is slower, larger or less accurate than it may be.",
     ExitCode.UNAVAILABLE: "A target named in `--backends` can't run on this machine. The others were measured.",
-    ExitCode.UNDECIDED: "A decision or a gate has not enough evidence; a run, only with `--require-verdict`.",
+    ExitCode.UNDECIDED: "A decision or a gate has not enough evidence.",
     ExitCode.INTERRUPTED: "Interrupted by Ctrl-C or SIGTERM. What is known was printed.",
 }
 BLOCK = "<!-- the support matrix, written by make reference -->"

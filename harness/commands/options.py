@@ -7,10 +7,8 @@ entry of a table, `keyword: Annotated[type, Flag(…)]`, into a typer option in 
 
 from __future__ import annotations
 
-import errno
 import inspect
 import itertools
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,23 +17,11 @@ from typing import Annotated, Any, get_type_hints
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from shootout.core.errors import Interrupted, UsageError
+from shootout.core.errors import Interrupted
 from shootout.tell.study_options import MAX_TIME, Flag, HelpGroup, flags_of, read_words
 
-LONGEST_SHOWN = 300
-"""So many letters of a name that is too long are shown."""
 WIDEST = 20
 """Letters that the first column may take; a longer name has a line of its own."""
-_TARGET = "a target names it, as in --backends openvino:cpu:int8,onnxruntime:gpu; for all of them there is --set"
-_ENDS = "a run warms up and ends by itself: see --goal and --max-time"
-ELSEWHERE = {
-    "--device": f"{_TARGET} device=gpu",
-    "--precision": f"{_TARGET} precision=int8",
-    "--dtype": f"{_TARGET} precision=bf16",
-    "--output": "--out FOLDER keeps the run, --json prints it",
-    **dict.fromkeys(("--iterations", "--runs", "--repeat", "--warmup", "--duration", "--time"), _ENDS),
-}
-"""Options of other tools or commands, and what there is here in their place."""
 EVERY = "--help-all"
 _WORDS = "shootout.words"
 """The key by which a context keeps the words of its command."""
@@ -48,18 +34,9 @@ class GroupedCommand(TyperCommand):
     """Show a command's options in their groups, and its examples as they are written."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the words; for an option of other tools, say what there is in its place."""
-        words = ctx.meta[_WORDS] = [*args]  # which typer uses up
-        try:
-            return super().parse_args(ctx, ["--help" if word == EVERY else word for word in args])
-        except Exception as error:  # typer's own kinds of error are not public
-            option = getattr(error, "option_name", None)
-            if option in ELSEWHERE and "backends" in {param.name for param in self.params}:
-                ctx.fail(f"No such option: {option}: {ELSEWHERE[option]}")
-            if str(getattr(error, "message", "")).startswith("Got unexpected extra argument"):
-                joined = f"several values are one word, with commas between: {_join_models(words)}"
-                ctx.fail(f"{error.message}: {joined}")  # type: ignore[attr-defined]
-            raise
+        """Read the words, and keep them."""
+        ctx.meta[_WORDS] = [*args]  # which typer uses up
+        return super().parse_args(ctx, ["--help" if word == EVERY else word for word in args])
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command.
@@ -132,31 +109,8 @@ def list_scenario_options(words: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _join_models(args: Sequence[str]) -> str:
-    """Return the files that stand one after the other, as a shell expands `*.onnx`, as one word; else an example."""
-    files = [word for word in args if word.endswith(".onnx")]
-    return shlex.quote(",".join(files)) if len(files) > 1 else "a,b"
-
-
 class GroupedCommands(TyperGroup):
     """List the commands in their groups, each with its whole sentence."""
-
-    def invoke(self, ctx: Any) -> Any:
-        """Run the command; any of its words may name a file, and be longer than a file's name can be.
-
-        Raises:
-            UsageError: one is.
-        """
-        try:
-            return super().invoke(ctx)
-        except OSError as error:
-            if error.errno != errno.ENAMETOOLONG:
-                raise
-            name = str(error.filename)
-            shown = name if len(name) <= LONGEST_SHOWN else f"{name[:LONGEST_SHOWN]}…"
-            raise UsageError(
-                f"{shown!r} is longer than a file's name can be (as a rule 255 bytes): shorten it"
-            ) from None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command; for a study or a model in its place, say how to run it."""

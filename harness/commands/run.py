@@ -32,7 +32,7 @@ from shootout.core import run as core
 from shootout.core.adapter import Built
 from shootout.core.clock import Deadline
 from shootout.core.contract import family
-from shootout.core.errors import ExitCode, Interrupted, ModelError, UsageError
+from shootout.core.errors import ExitCode, Interrupted
 from shootout.core.host.store import without_home
 from shootout.core.journal.records import Header
 from shootout.core.study import points
@@ -46,7 +46,6 @@ from shootout.tell.formats.files import check_files, write_files
 from shootout.tell.limits import Limit
 from shootout.tell.progress import ProgressDisplay
 from shootout.tell.run_folder import choose_folder, make_header
-from shootout.tell.screen import NAMED, fold
 from shootout.tell.study_options import RunOptions
 
 CEILINGS_S = 300.0
@@ -72,7 +71,7 @@ def run(
     """
     check_files(to)
     limit = Deadline(options.get("max_time_s"))
-    with show_progress() as progress, _leading_on(study):
+    with show_progress() as progress:
         plan, policy = plan_run(study, options, progress)
         if dry_run:
             screen = preview.render(plan, limit.seconds, policy.tell() if policy else "")
@@ -87,7 +86,6 @@ def run(
             code: int = interrupted.exit_code
         else:
             code = exit_code(document, plan, strict=options.get("strict", False))
-            code = code or _check_undecided(document, options, progress)
         progress.say(f"run folder: {out}")
     write_files(document, to)
     if policy:
@@ -95,21 +93,6 @@ def run(
         return code if code == ExitCode.INTERRUPTED else decided or code  # the decision is what was asked for
     print_document(document, full=full, as_json=as_json)
     return code
-
-
-@contextmanager
-def _leading_on(study: str) -> Iterator[None]:
-    """Tell the command of an error that has a model to run in place of this one, with the user's own options."""
-    try:
-        yield
-    except (UsageError, ModelError) as error:
-        other, words = error.instead, sys.argv[1:]
-        if not other or study not in words or Path(other.named).resolve() != Path(study).resolve():
-            raise
-        command = reproduce.quote(["shootout", *(other.model if word == study else word for word in words)])
-        if isinstance(error, UsageError):
-            raise UsageError(f"{error.reason}: {command}") from None
-        raise ModelError(f"{error}; then: {command}", error.kind) from None
 
 
 def plan_run(study: str, options: RunOptions, progress: ProgressDisplay | None = None) -> tuple[Plan, Policy | None]:
@@ -267,14 +250,6 @@ def command_of(words: Sequence[str]) -> tuple[str, ...]:
             # A shell expands `~` only at the beginning of a word, so an option and its path are two.
             found += told.split("=", 1) if told != word and name.startswith("--") else [told]
     return tuple(found)
-
-
-def _check_undecided(document: Document, options: RunOptions, progress: ProgressDisplay) -> int:
-    """Return `ExitCode.UNDECIDED` and say so if a required verdict is missing; else 0."""
-    if not document.open_questions or not options.get("require_verdict"):
-        return ExitCode.OK
-    progress.say(f"shootout: undecided: {'; '.join(fold(document.open_questions, NAMED))}")
-    return ExitCode.UNDECIDED
 
 
 def exit_code(document: Document, plan: Plan, *, strict: bool) -> int:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import re
-import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from difflib import get_close_matches
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from shootout import models, studies
-from shootout.core.contract import SCALED, Artifact, Device, Precision, Value
-from shootout.core.errors import Instead, UsageError, unknown
-from shootout.core.exported.request import find_claim, find_model, is_file
+from shootout.core.contract import SCALED, Artifact, Device, Precision
+from shootout.core.errors import UsageError, unknown
+from shootout.core.exported.request import find_claim, is_file
 from shootout.core.scenario import find_scenario
-from shootout.core.study.points import describe, points, request, targets_of
-from shootout.core.study.schema import AXES, Study, as_axis, study_options
+from shootout.core.study.points import describe, targets_of
+from shootout.core.study.schema import Study, as_axis, study_options
 from shootout.core.study.target import parse_targets
 from shootout.models.sources import hfconfig, trees
 from shootout.scenarios.mix import read_mix
@@ -25,8 +22,6 @@ from shootout.tell.study_options import DEFAULT, RunOptions, read_models
 
 WEIGHTS = (".pt", ".pth", ".ckpt", ".safetensors", ".bin")
 """The endings of files of weights that people take for models."""
-_A_NAME = re.compile(r"[\w-]+")
-"""A model's name, rather than a file or code of the user's."""
 _FORMS = (
     "a study is a NAME or file.toml; a model is a NAME, file.onnx, file.py:function, module:function, config.json "
     f"or its folder, or a file of trees ({', '.join(trees.KINDS)}, .json of XGBoost)"
@@ -47,10 +42,8 @@ def choose(name: str, options: Mapping[str, object]) -> Study:
         raise UsageError(f"backends takes a list of targets, got the text {targets!r}")
     keys = {*Study.model_fields, *study_options()} & {*RunOptions.__annotations__}
     given: dict[str, Any] = {"targets": options.get("backends"), **{key: options.get(key) for key in keys}}
-    _refuse_patterns([name, *map(str, as_axis(given["model"]) or ())])
     if _is_model(name):
         name, given["model"] = DEFAULT, read_place(name, given["model"])
-    _refuse_studies(given["model"])
     own = _load_study(name)
     given |= _convert_trees(given, own if name != DEFAULT else None)
     if name == DEFAULT:
@@ -60,8 +53,7 @@ def choose(name: str, options: Mapping[str, object]) -> Study:
         source = find_claim(first)
         given["mix"] = read_mix(given["mix"], lambda: source.open_axes(first) if source else [])
     study = _drop_missing_baseline(change(own, **given), own, given["baseline"])
-    for fault in _flags_without_effect(study, options):
-        raise UsageError(fault)
+    _refuse_without_effect(study, options)
     return study
 
 
@@ -146,132 +138,38 @@ def _is_model(name: str) -> bool:
     return all((source := find_claim(part)) and not source.is_hidden for part in parts)
 
 
-def load_study(name: str) -> Study:
-    """Load a named study, or one from a TOML file, whose names of models, parameters and targets are checked as well.
-
-    Raises:
-        UsageError: as `studies.load`; or such a name is unknown.
-    """
-    study = studies.load(name)
-    for key, error in find_unknown_names(study) if name.endswith(studies.SUFFIX) else ():
-        raise UsageError(f"{name}, {key}: {error}")
-    return study
-
-
-def find_unknown_names(study: Study) -> Iterator[tuple[str, UsageError]]:
-    """Yield what is unknown or not allowed: its key (`targets.2`), and the nearest known name.
-
-    The user's own files are not read.
-    """
-    for key, check in _name_checks(study):
-        try:
-            check()
-        except UsageError as error:
-            yield key, error
-
-
-def _name_checks(study: Study) -> Iterator[tuple[str, Callable[[], object]]]:
-    for index, name in enumerate(study.model):
-        if _A_NAME.fullmatch(name):
-            yield f"model.{index}", partial(find_model, name)
-    for key, texts in {"targets": study.targets, "backend": study.backend}.items():
-        for index, text in enumerate(texts):
-            yield f"{key}.{index}", partial(parse_targets, text, describe, study.pythons)
-    if not all(map(_A_NAME.fullmatch, study.model)):
-        return
-    for name, values in study.parameters.items():
-        for index, value in enumerate(values):
-            yield f"parameters.{name}.{index}", partial(_check_value, study, name, value)
-    for index, point in enumerate(study.points):
-        yield f"points.{index}", partial(_check_points, study.model_copy(update={"points": (point,)}))
-
-
-def _check_points(study: Study) -> None:
-    for point in points(study):
-        request(study, point)
-
-
-def _check_value(study: Study, name: str, value: Value) -> None:
-    if name in AXES:
-        raise UsageError(f"{name} is an axis of its own: write it at the top level, not under [parameters]")
-    having = [find_model(model) for model in study.model]
-    known = {parameter for model in having for parameter in model.parameters}
-    if name not in known:
-        raise unknown("parameter", name, known | set(AXES))
-    for model in having:
-        if name in model.parameters:
-            model.check({name: value})
-
-
 def _load_study(name: str) -> Study:
     if studies.is_named(name) or name.endswith(studies.SUFFIX):
-        return load_study(name)
+        return studies.load(name)
     if name.endswith(WEIGHTS):
         raise UsageError(
             f"{name!r} holds weights and no model: export the model to ONNX (torch.onnx.export), or give code that "
             "makes it, as in net.py:make"
         )
     if inside := hfconfig.find_exports(Path(name)):
-        told = f"{name!r} is a folder without a {hfconfig.CONFIG}: {hfconfig.tell_exports(inside)}"
-        raise UsageError(told, instead=Instead(name, str(inside[0])))
-    near = _find_near_file(name)
-    if set(name) & set("./\\"):
-        raise UsageError(f"{name!r} is neither a study nor a model:{near} {_FORMS}")
-    if near:
-        raise UsageError(f"unknown study or model {name!r}:{near} {_FORMS}")
+        raise UsageError(f"{name!r} is a folder without a {hfconfig.CONFIG}: {hfconfig.tell_exports(inside)}")
+    if set(name) & set("./\\*?["):
+        raise UsageError(f"{name!r} is neither a study nor a model: {_FORMS}")
     raise UsageError(f"{unknown('study or model', name, {*studies.shipped(), *models.names()})}; {_FORMS}")
 
 
-def _find_near_file(name: str) -> str:
-    """Name a model's file whose name is nearly this one, in the folder that it names; "" if there is none."""
-    place = Path(name).expanduser()
-    try:
-        files = [one.name for one in place.parent.iterdir() if is_file(one.name) or trees.find_library(str(one))]
-    except OSError:
-        return ""
-    near = get_close_matches(place.name, files, n=1) or [one for one in sorted(files) if Path(one).stem == place.name]
-    return f" did you mean {str(place.parent / near[0])!r}?" if near else ""
+def _refuse_without_effect(study: Study, options: Mapping[str, Any]) -> None:
+    """Refuse what the user asks for in so many words, and would change nothing; a study's own keys don't count.
 
-
-def _refuse_studies(model: Any) -> None:
-    """Refuse a study in place of a model."""
-    for name in as_axis(model) or ():
-        if name not in models.names() and studies.is_named(str(name)):
-            raise UsageError(f"{name!r} is a study, not a model: shootout run {name}")
-
-
-def _refuse_patterns(names: Iterable[str]) -> None:
-    """Refuse a pattern that the shell left as it is, and name the files that it stands for."""
-    for text in (part for name in names for part in name.split(",") if set(part) & set("*?[")):
-        place = Path(text).expanduser()
-        if place.exists():
-            continue
-        inside = Path(place.anchor).glob(str(place.relative_to(place.anchor)))
-        found = [one for one in sorted(map(str, inside)) if is_file(one)]
-        files = shlex.quote(",".join(found))
-        told = f"to race its files, give them with commas between: {files}" if found else "no ONNX file matches it"
-        raise UsageError(f"{text!r} is a pattern and no file: {told}")
-
-
-def _flags_without_effect(study: Study, options: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what the user asks for in so many words, and would change nothing; a study's own keys don't count."""
+    Raises:
+        UsageError: it does.
+    """
     asked = {keyword for keyword, value in options.items() if value is not None and value is not False}
-    targets = targets_of(study)
-    wanted = {"energy": "--energy", "gpu": "--gpu"}
-    if not any(target.device.is_gpu for target in targets):
-        for flag in (flag for keyword, flag in wanted.items() if keyword in asked):
-            yield f"{flag} is for a GPU, and no target is on one: add one such as onnxruntime:cuda, or leave it out"
-    elif "energy" in asked and not any(target.device is Device.CUDA for target in targets):
-        yield "--energy is counted by NVIDIA's driver, and no target is on cuda: add one, or leave it out"
+    targets, more = targets_of(study), options.get("precision", ())
+    if asked & {"energy", "gpu"} and not any(target.device.is_gpu for target in targets):
+        flag = "--energy" if "energy" in asked else "--gpu"
+        raise UsageError(f"{flag} is for a GPU, and no target is on one: add one such as onnxruntime:cuda")
+    if "energy" in asked and not any(target.device is Device.CUDA for target in targets):
+        raise UsageError("--energy is counted by NVIDIA's driver, and no target is on cuda: add one, or leave it out")
     if "energy" in asked and not any(find_scenario(str(name)).is_by_call for name in study.all_scenarios):
-        yield "--energy is of one call after another: add --scenario latency, or leave it out"
+        raise UsageError("--energy is of one call after another: add --scenario latency, or leave it out")
     offered = {precision for target in targets for _, precision in describe(target.backend)[0].targets}
-    for word in options.get("precision", ()):
-        if word in {*Precision} - offered:
-            yield f"--precision {word}: no target can run it; they can run {', '.join(sorted(offered))}"
-    precisions = {*(target.precision for target in targets), *options.get("precision", ())}
-    if "calibration" in asked and not precisions & {*SCALED}:
-        yield (
-            "--calibration is for quantized rows, and none is asked for: add one such as onnxruntime:cpu:int8, or "
-            "leave it out"
-        )
+    if none := [word for word in more if word in {*Precision} - offered]:
+        raise UsageError(f"--precision {none[0]}: no target can run it; they can run {', '.join(sorted(offered))}")
+    if "calibration" in asked and not {*(target.precision for target in targets), *more} & {*SCALED}:
+        raise UsageError("--calibration is for quantized rows, and none is asked for: onnxruntime:cpu:int8 is one")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import difflib
 import errno
 import re
-import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
@@ -107,35 +106,19 @@ class ShootoutError(Exception):
     exit_code = ExitCode.ERROR
 
 
-@dataclass(frozen=True, slots=True)
-class Instead:
-    """Name what can be measured in place of a model that can't.
-
-    Attributes:
-        named: the path of what can't be measured.
-        model: the path of what can.
-    """
-
-    named: str
-    model: str
-
-
 class UsageError(ShootoutError):
     """Report that the request itself is wrong: an unknown name, a bad value, a folder that can't be used.
 
     Args:
         reason: what is wrong, in one clause.
-        groups: the groups of a run of which the request names none; the command line tells each one's command.
-        instead: what to run in place of a model; the command line tells it by the user's own options.
+        groups: the groups of a run of which the request names none.
     """
 
     exit_code = ExitCode.USAGE
 
-    def __init__(self, reason: str, groups: Iterable[str] = (), instead: Instead | None = None) -> None:
-        self.groups, self.instead = tuple(groups), instead
-        self.reason = f"{reason}; name one with --group" if self.groups else reason
-        told = [*map(repr, self.groups), *([f"shootout run {shlex.quote(instead.model)}"] if instead else [])]
-        super().__init__(f"{self.reason}: {', '.join(told)}" if told else reason)
+    def __init__(self, reason: str, groups: Iterable[str] = ()) -> None:
+        named = ", ".join(map(repr, groups))
+        super().__init__(f"{reason}; name one with --group: {named}" if named else reason)
 
 
 class ModelError(ShootoutError):
@@ -144,14 +127,13 @@ class ModelError(ShootoutError):
     Args:
         reason: why, in one line.
         kind: what sort of reason it is: it broke, or its export was killed.
-        instead: what to measure in its place, once it was made as the reason says.
     """
 
     exit_code = ExitCode.USAGE
 
-    def __init__(self, reason: str, kind: NotRunKind = NotRunKind.FAILED, instead: Instead | None = None) -> None:
+    def __init__(self, reason: str, kind: NotRunKind = NotRunKind.FAILED) -> None:
         super().__init__(reason)
-        self.kind, self.instead = kind, instead
+        self.kind = kind
 
 
 class Interrupted(ShootoutError):

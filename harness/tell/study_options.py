@@ -324,7 +324,6 @@ class RunOptions(RaceOptions, total=False):
         bool,
         Flag(OUTPUT, "", "Exit with 4 if any target fails. Default: only if one named in --backends does.", kind=bool),
     ]
-    require_verdict: Annotated[bool, Flag(OUTPUT, "", "Exit with 7 if the run ends without a clear result.", kind=bool)]
 
 
 class TuneOptions(RaceOptions, total=False):

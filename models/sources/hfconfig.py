@@ -12,6 +12,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,7 @@ import numpy as np
 
 from shootout.core.constants import BATCH
 from shootout.core.contract import Array
-from shootout.core.errors import Instead, UsageError, explained, tell_refusal
+from shootout.core.errors import UsageError, explained, tell_refusal
 from shootout.core.exported.request import Request
 from shootout.models.base import SEED, WEIGHTS_PARAMETER, Called, Choice, IntRange, Model, Parameters, seeded
 from shootout.models.sources.own import OwnModel, describe_own
@@ -239,7 +240,7 @@ def weight_files(path: Path) -> list[Path]:
             return found
         told = f"no weights in {path}: expected {' or '.join(IN_FOLDER)}"
         if exports := find_exports(path):
-            raise UsageError(f"{told}; {tell_exports(exports)}", instead=Instead(str(path), str(exports[0])))
+            raise UsageError(f"{told}; {tell_exports(exports)}")
         raise UsageError(told)
     if path.suffix not in (SAFE, *TORCH):
         raise UsageError(f"{path.name} is not a file of weights: expected {', '.join((SAFE, *TORCH))}, or a folder")
@@ -255,8 +256,8 @@ def find_exports(folder: Path) -> list[Path]:
 
 
 def tell_exports(files: Sequence[Path]) -> str:
-    """Name the ONNX files of a folder, the first of which can be run."""
-    return f"it has {', '.join(file.name for file in files)}"
+    """Name the ONNX files of a folder, and the command that runs the first."""
+    return f"it has {', '.join(file.name for file in files)}: shootout run {shlex.quote(str(files[0]))}"
 
 
 def weights_digest(path: Path) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import math
-import shlex
 import subprocess
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from shootout import cli
 from shootout.commands import output
 from shootout.commands.output import PlainConsole, print_answer
 from shootout.commands.streams import _Output
-from shootout.core.errors import ExitCode, printable
+from shootout.core.errors import printable
 
 EVIL = "a\x1b]52;c;eA==\x07\x1b[2J\x9b2J\u202eb\x00 [link=http://x]y[/link] [/] :smile: é\xa0µ"
 SHOWN = "a]52;c;eA==[2J2Jb [link=http://x]y[/link] [/] :smile: é\xa0µ"
@@ -137,34 +136,3 @@ def test_a_name_that_the_locale_cannot_write_is_said(tmp_path: Path):
     assert done.stderr.endswith(
         "é.onnx' can't be written in this locale's encoding, ascii: set PYTHONUTF8=1\n".replace("é", r"\xe9")
     )
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("decide", "{run}", "--p99", "5ms"),
-        ("ship", "{run}", "-o", "x"),
-        ("decide", "{run}", "--p99=1ms", "--json"),
-    ],
-)
-def test_of_a_run_of_several_groups_the_command_of_each_is_told(tmp_path: Path, words: tuple[str, ...]):
-    run = str(REFERENCE / "batch-crossover")
-    given = [word.format(run=run) for word in words]
-    found = here(*given, cwd=tmp_path)
-    assert found.code == ExitCode.USAGE
-    first, *commands = found.err.splitlines()
-    assert first.endswith("; name one with --group:")
-    assert len(commands) == 7
-    for command in commands:
-        program, *typed = shlex.split(command)
-        assert (program, typed[:-1]) == ("shootout", [*given, "--group"])
-    if words[0] == "decide":
-        assert "--group" not in here(*typed, cwd=tmp_path).err, "it works if it is pasted"
-
-
-def test_the_told_command_names_its_group_in_place_of_another():
-    words = ["decide", "r", "--group", "a", "--group=b", "--p99", "5ms"]
-    found = [*cli._list_group_commands([f"m, batch {at}" for at in range(10)], words)]
-    assert found[0] == "shootout decide r --p99 5ms --group 'm, batch 0'"
-    assert found[-1] == "and 2 more groups"
-    assert len(found) == 9

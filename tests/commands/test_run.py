@@ -173,18 +173,6 @@ def test_how_a_run_ended_is_written_down(
     assert [(end.complete, end.why, end.budget_s) for end in made] == [(complete, why, budget_s)]
 
 
-@pytest.mark.parametrize("required", [True, False])
-@pytest.mark.parametrize("open_questions", [(), ("a and b are not distinguished",)])
-def test_a_question_without_a_verdict_fails_a_script_that_requires_one(
-    required: bool, open_questions: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-):
-    document: Any = SimpleNamespace(open_questions=open_questions)
-    progress = ProgressDisplay(Console(stderr=True, width=100))
-    code = run._check_undecided(document, {"require_verdict": required}, progress)
-    assert code == (7 if required and open_questions else 0)
-    assert ("undecided: a and b" in capsys.readouterr().err) == bool(code)
-
-
 def test_a_finished_run_says_what_it_never_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.console import here
 from support.exports import obtain
 
 from shootout import models
@@ -117,15 +116,5 @@ def test_a_folder_with_an_onnx_file_alone_says_how_that_is_run(tmp_path: Path):
     told = f"it has model.onnx, model_quantized.onnx: shootout run {tmp_path}/onnx/model.onnx"
     with pytest.raises(UsageError, match=re.escape(f"is a folder without a config.json: {told}")):
         choose(str(tmp_path), {})
-    led = here("run", tmp_path, "--batch", "1,8", "--dry-run", cwd=tmp_path).err
-    assert led.strip().endswith(f"{told} --batch 1,8 --dry-run")
     with pytest.raises(UsageError, match=re.escape(f"no weights in {tmp_path}: expected") + f".*{re.escape(told)}"):
         hfconfig.weight_files(tmp_path)
-
-
-def test_the_command_to_run_a_file_inside_a_folder_keeps_the_options(tmp_path: Path):
-    (tmp_path / "net" / "onnx").mkdir(parents=True)
-    (tmp_path / "net" / "onnx" / "model.onnx").write_bytes(b"")
-    done = here("run", "net", "--inputs", "my rows.npz", "--dry-run", cwd=tmp_path)
-    assert done.code == 2
-    assert done.err.endswith("shootout run net/onnx/model.onnx --inputs 'my rows.npz' --dry-run\n")

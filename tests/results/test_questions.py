@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 from support.races.made import COPY, A, B, ended, header, played, rounds, write
 
-from shootout import api
 from shootout.apps.judge.analysis import analyse
-from shootout.core.errors import Undecided
 
 
 def questions(folder: Path, b_ns: float, restarts: int) -> tuple[str, ...]:
@@ -43,14 +41,3 @@ def test_a_pair_that_the_goal_waits_for_is_an_open_question(tmp_path: Path):
     ]
     found = analyse(write(tmp_path / "run", header(), *lines, ended()))
     assert len(found.open_questions) == 1
-
-
-def test_python_raises_where_a_verdict_was_required(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    lines = [played(A, 0, 1_000), played(COPY, 0, 1_000), played(B, 0, 1_100), rounds(0)]
-    document = analyse(write(tmp_path / "run", header(), *lines, ended()))
-    monkeypatch.setattr(api, "plan_run", lambda *_: (None, None))
-    monkeypatch.setattr(api, "measure_run", lambda *_, **__: document)
-    assert api.run(out=tmp_path / "run").document is document
-    with pytest.raises(Undecided, match="nothing is distinguished after 1 restart; the run is in") as error:
-        api.run(out=tmp_path / "run", require_verdict=True)
-    assert error.value.exit_code == 7

@@ -104,16 +104,3 @@ def test_a_studys_own_baseline_goes_with_the_target_that_it_names(tmp_path: Path
 def test_a_sweep_of_other_targets_can_be_planned() -> None:
     (first, *_) = planning.groups(selection.choose("width-sweep", {"backends": ["numpy", "openvino"]}))
     assert first.record.baseline == "numpy:cpu:fp32"
-
-
-def test_a_file_that_is_misspelled_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(tmp_path)
-    for name in ("forest.joblib", "net.onnx", "notes.md"):
-        (tmp_path / name).touch()
-    for typed, meant in (("forest.jobli", "forest.joblib"), ("forest", "forest.joblib"), ("nett.onx", "net.onnx")):
-        with pytest.raises(UsageError, match=rf"{typed}'.* did you mean '{meant}'\? a study is .*\.joblib, .*\.ubj"):
-            selection.choose(typed, {})
-    with pytest.raises(UsageError, match="neither a study nor a model: a study is"):
-        selection.choose("notes.md", {})
-    with pytest.raises(UsageError, match="did you mean 'resnet'"):
-        selection.choose("resnets", {})

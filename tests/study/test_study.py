@@ -10,7 +10,6 @@ import pytest
 from support.words import chosen
 
 from shootout import studies
-from shootout.commands.selection import load_study
 from shootout.core.errors import UsageError
 from shootout.core.study import schema
 from shootout.tell import option_values
@@ -78,24 +77,6 @@ def test_a_file_is_a_study_named_after_it(tmp_path: Path):
         (GOOD + 'goal = "resolve 3"\n', r"doesn't say how closely: write 'resolve 3%'"),
         (GOOD + 'energy = "much"\n', r"energy is 'much': .*valid boolean"),
         (GOOD + "max_call_s = -1\n", r"max_call_s is -1: .*greater than or equal to 0"),
-        ('model = "identiti"\ntargets = ["spin"]\n', r"model\.0: unknown model 'identiti'"),
-        (
-            'model = "digits"\ntargets = [\n"spin",\n"numpi"]\n',
-            r"targets\.1: unknown backend 'numpi': .* 'numpy'\?",
-        ),
-        ('model = "digits"\nbackend = [\n"numpi"]\n', r"backend\.0: unknown backend 'numpi': .* 'numpy'\?"),
-        (
-            'model = "digits"\ntargets = ["spin"]\n[parameters]\nhiden = 1\n',
-            r"parameters\.hiden\.0: unknown .*'hiden': .*'hidden'",
-        ),
-        (
-            'model = "digits"\ntargets = ["spin"]\n[parameters]\nhidden = [8, 0]\n',
-            r"parameters\.hidden\.1: hidden must be .*, got 0",
-        ),
-        (
-            GOOD + "[parameters]\nbatch = [1]\n",
-            r"parameters\.batch\.0: batch is an axis of its own: write it at the top level",
-        ),
         (GOOD + 'batch = ["one"]\n', r"batch\.0 is 'one': .*valid integer"),
         (GOOD + "max_restarts = 0\n", "max_restarts is 0: .*greater than or equal to 1"),
         (GOOD + "[parameters]\nd_model = []\n", r"parameters\.d_model is \[\]: .*at least 1 item"),
@@ -106,7 +87,7 @@ def test_a_file_is_a_study_named_after_it(tmp_path: Path):
 )
 def test_a_wrong_file_is_refused_with_the_key(tmp_path: Path, text: str, says: str):
     with pytest.raises(UsageError, match=says) as caught:
-        load_study(file(tmp_path, text))
+        studies.load(file(tmp_path, text))
     assert "mine.toml" in str(caught.value)
 
 
