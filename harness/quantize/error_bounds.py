@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Literal
 
 import numpy as np
 
@@ -32,45 +32,11 @@ E4M3_BITS = 3
 """The bits of the mantissa; the leading one is not stored."""
 E4M3_SMALLEST = -6
 """The exponent of the smallest normal number; smaller numbers have the spacing of that one's."""
-Ranges = TypeVar("Ranges")
-Way = TypeVar("Way")
 
 
 def widened(error: float | None) -> float | None:
     """Return the error bound for a predicted relative L2: FIDELITY_MARGIN times it; None (overflow) stays."""
     return None if error is None else error * FIDELITY_MARGIN
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ways(Generic[Ranges, Way]):
-    """Make the ways of rounding to integers for one predictor.
-
-    Attributes:
-        static: rounds every activation that a static quantizer would, to the given ranges.
-        dynamic: rounds what matrix products read, and no others: sums stay float in dynamic quantization.
-        weights_only: leaves activations as they are.
-        float8: rounds what matrix products read to E4M3, scaled from the given ranges.
-    """
-
-    static: Callable[[Ranges, Weights], Way]
-    dynamic: Callable[[Ranges, Weights], Way]
-    weights_only: Callable[[Weights], Way]
-    float8: Callable[[Ranges, Weights], Way]
-
-    def by_precision(self, widest: Ranges, mean: Ranges) -> dict[str, list[Way]]:
-        """Return the ways of each precision that a quantizer makes, those of a scheme's words listed apart if they
-        change the error.
-        """
-        found: dict[str, list[Way]] = {
-            Precision.INT4: [self.weights_only(by_group)],
-            f"{Precision.INT4}/activations-8": [self.dynamic(widest, by_group)],
-            f"{Precision.INT8}/weights-only": [self.weights_only(by_channel)],
-            Precision.FP8: [self.float8(widest, to_e4m3)],
-        }
-        for suffix, weights in (("", by_channel), ("/per-tensor", by_tensor)):
-            found[f"{Precision.INT8}{suffix}"] = [self.static(ranges, weights) for ranges in (widest, mean)]
-            found[f"{Precision.INT8_DYNAMIC}{suffix}"] = [self.dynamic(widest, weights)]
-        return found
 
 
 def largest(errors: Iterable[float | None]) -> float | None:
@@ -186,3 +152,24 @@ def by_group(weight: Array, axis: int) -> Array:
 def _round_symmetric(weight: Array, largest: Array, levels: int = INT8_LEVELS) -> Array:
     scale = np.where(largest > 0, largest / levels, 1)
     return np.asarray(np.round(weight / scale) * scale, dtype=weight.dtype)
+
+
+Activations = Literal["static", "dynamic", "float8", "float"]
+"""Which activations are rounded: all that a static quantizer would round, those that matrix products read to integers
+or to E4M3 (sums stay float in dynamic quantization), or none.
+"""
+SCALED_WAYS: Mapping[str, Sequence[tuple[Activations, bool, Weights]]] = {
+    Precision.INT4: [("float", False, by_group)],
+    f"{Precision.INT4}/activations-8": [("dynamic", False, by_group)],
+    f"{Precision.INT8}/weights-only": [("float", False, by_channel)],
+    Precision.FP8: [("float8", False, to_e4m3)],
+    **{
+        f"{Precision.INT8}{suffix}": [("static", False, weights), ("static", True, weights)]
+        for suffix, weights in (("", by_channel), ("/per-tensor", by_tensor))
+    },
+    Precision.INT8_DYNAMIC: [("dynamic", False, by_channel)],
+    f"{Precision.INT8_DYNAMIC}/per-tensor": [("dynamic", False, by_tensor)],
+}
+"""The ways of each precision that a quantizer makes: activations, whether their ranges clip, and weights. Those of a
+scheme's words are apart if they change the error.
+"""

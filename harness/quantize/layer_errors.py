@@ -332,17 +332,17 @@ def _round(cut: ModelProto, run: _Runner, inputs: Sequence[Arrays], precision: s
     yield bounds.coarsened(_copy(cut))
     if precision == Precision.FP32:
         return
-    observed = bounds.prepared(_copy(cut))
-    graph = read_graph(observed)
-    names = bounds.observe(observed, bounds.read_by_products(observed, graph) | bounds.read_by_sums(observed, graph))
-    seen = run(observed, inputs)
-    extremes = {value: [float(one[output]) for one in seen] for value, output in names.items()}
-    is_known = False
-    for rounded in bounds.rounded_models(lambda: bounds.prepared(_copy(cut)), precision, extremes):
-        is_known = True
-        yield rounded
-    if not is_known:
-        raise ValueError(f"nothing is known of how {precision} rounds")
+
+    def find_extremes(observed: ModelProto, spots: set[bounds.Spot]) -> dict[str, list[float]]:
+        names = bounds.observe(observed, spots)
+        seen = run(observed, inputs)
+        return {value: [float(one[output]) for one in seen] for value, output in names.items()}
+
+    model = bounds.prepared(_copy(cut))
+    graph = read_graph(model)
+    ways = {**bounds.list_float_ways(model, graph), **bounds.list_scaled_ways(model, graph, find_extremes)}
+    for way in ways[precision]:  # none if nothing is known of it
+        yield bounds.round_model(bounds.prepared(_copy(cut)), graph, way)
 
 
 def _rounding_of_results(precision: str) -> Callable[[Array], Array]:

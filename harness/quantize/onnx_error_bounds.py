@@ -35,7 +35,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -65,9 +65,9 @@ from shootout.models.onnx.onnx_graph import FLOATS, PRODUCTS, OnnxGraph, read_gr
 from shootout.quantize import E4M3_MAX, INT8_LEVELS, RANGE_SETS
 from shootout.quantize.error_bounds import (
     MASKED,
+    SCALED_WAYS,
     Errors,
     Flips,
-    Ways,
     Weights,
     bounds_by_mark,
     find_errors,
@@ -96,10 +96,6 @@ Spot = tuple[int, int]
 """A place where a value is read: (index of the node, index of its input)."""
 Steps = Callable[["Chain"], None]
 Rounding = Callable[[Array], Array]
-Run = Callable[[], Errors]
-"""Makes a rounded run; returns its errors, None if the model overflows."""
-Runs = Mapping[str, Run]
-"""Rounded runs by precision."""
 NUDGE_SEED = 3
 FLOAT_BITS = 24
 FUNCTION_BITS = 22
@@ -331,90 +327,107 @@ def error_bounds(
     """
     effort = effort or Effort()
     found: dict[str, Errors] = {Precision.FP32: fp32}
-    for precisions, predict in _PREDICTIONS.items():
+    for precisions in (FLOAT_KINDS, SCALED_KINDS):
         if not effort.wants(precisions):
             continue
         with suppress(Exception):  # a stranger's graph may break anything, and the rest works without this
-            for precision, run in predict(reference_outputs).items():
+            model = _load_model(reference_outputs)
+            graph = read_graph(model)
+            if precisions is FLOAT_KINDS:
+                by_precision = list_float_ways(model, graph)
+            else:
+                by_precision = list_scaled_ways(model, graph, partial(_observe_extremes, reference_outputs))
+            for precision, ways in by_precision.items():
                 if effort.allows(precision):
                     with suppress(Exception):
-                        found[precision] = effort.predict(run).widened()
+                        found[precision] = effort.predict(
+                            partial(_find_largest, reference_outputs, graph, ways)
+                        ).widened()
     floors = [bound or 0.0 for bound in fp32.by_mark]
     return bounds_by_mark(found, floors), flips_by_precision(found)
 
 
-def _predict_half_floats(reference_outputs: ReferenceRun) -> Runs:
-    return {name: partial(_round_everywhere, reference_outputs, *kind) for name, kind in HALF_FLOATS.items()}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """Say how a graph is rounded.
+
+    Attributes:
+        spots: where values are rounded as they are read.
+        steps: round them.
+        weights: rounds stored weights.
+        results: rounds the model's outputs, and all stored tensors are taken for weights; None: those of products are.
+    """
+
+    spots: set[Spot]
+    steps: Steps
+    weights: Weights
+    results: Rounding | None = None
 
 
-def _predict_tf32(reference_outputs: ReferenceRun) -> Runs:
-    model = _load_model(reference_outputs)
-    graph = read_graph(model)
-    spots, rounding = read_by_products(model, graph), significant(11)
-    run = partial(_round_on_grids, reference_outputs, graph, spots, to_bits(11), lambda weight, _: rounding(weight))
-    return {Precision.TF32: run} if spots else {}
+def list_float_ways(model: ModelProto, graph: OnnxGraph) -> dict[str, list[Way]]:
+    """List the way of each narrower float; of TF32 if there are matrix products."""
+    everywhere, products = read_anywhere(model, graph), read_by_products(model, graph)
+    found = {
+        name: [Way(spots=everywhere, steps=steps, weights=_for_weights(rounding), results=rounding)]
+        for name, (steps, rounding) in HALF_FLOATS.items()
+    }
+    if products:
+        found[Precision.TF32] = [Way(spots=products, steps=to_bits(11), weights=_for_weights(significant(11)))]
+    return found
 
 
-def _predict_scaled(reference_outputs: ReferenceRun) -> Runs:
-    model = _load_model(reference_outputs)
-    graph = read_graph(model)
+def _for_weights(rounding: Rounding) -> Weights:
+    return lambda weight, _axis: rounding(weight)
+
+
+def list_scaled_ways(
+    model: ModelProto, graph: OnnxGraph, find_extremes: Callable[[ModelProto, set[Spot]], Mapping[str, Sequence[float]]]
+) -> dict[str, list[Way]]:
+    """List the ways of each precision that a quantizer makes; none without matrix products.
+
+    Args:
+        find_extremes: returns the largest magnitude in each input set of every value that is read at some spots.
+    """
     products = read_by_products(model, graph)
     if not products:
         return {}
-    extremes = _observe_extremes(reference_outputs, model, products | read_by_sums(model, graph))
-    ways = _list_ways(model, graph, extremes)
+    sums = read_by_sums(model, graph)
+    extremes = find_extremes(model, products | sums)
+    spots = {"static": products | sums, "dynamic": products, "float8": products, "float": set[Spot]()}
+    ranges = {
+        clips: {value: float((np.max, np.mean)[clips](seen)) for value, seen in extremes.items()} for clips in (0, 1)
+    }
     return {
-        name: partial(_largest_of, [partial(_round_on_grids, reference_outputs, graph, *way) for way in some])
-        for name, some in ways.items()
+        name: [
+            Way(spots=spots[kind], steps=(to_e4m3 if kind == "float8" else to_grid)(ranges[clips]), weights=weights)
+            for kind, clips, weights in some
+        ]
+        for name, some in SCALED_WAYS.items()
     }
 
 
-def _list_ways(
-    model: ModelProto, graph: OnnxGraph, extremes: Mapping[str, Sequence[float]]
-) -> dict[str, list[tuple[set[Spot], Steps, Weights]]]:
-    """List the ways in which each precision that a quantizer makes may round: where, how, and the weights.
-
-    Args:
-        extremes: of what products and sums read, the largest magnitude in each input set.
-    """
-    products = read_by_products(model, graph)
-    everything = products | read_by_sums(model, graph)
-    widest = {value: float(np.max(seen)) for value, seen in extremes.items()}
-    mean = {value: float(np.mean(seen)) for value, seen in extremes.items()}
-    ways: Ways[Mapping[str, float], tuple[set[Spot], Steps, Weights]] = Ways(
-        static=lambda ranges, weights: (everything, to_grid(ranges), weights),
-        dynamic=lambda ranges, weights: (products, to_grid(ranges), weights),
-        weights_only=lambda weights: (set(), to_grid(widest), weights),
-        float8=lambda ranges, weights: (products, to_e4m3(ranges), weights),
-    )
-    return ways.by_precision(widest, mean)
+def round_model(model: ModelProto, graph: OnnxGraph, way: Way) -> ModelProto:
+    """Round a model in one way, in place."""
+    axes = weights(model)
+    for tensor in model.graph.initializer:
+        is_weight = len(tensor.dims) > 1 if way.results else tensor.name in axes
+        if is_weight and tensor.data_type in FLOATS:
+            rounded = way.weights(numpy_helper.to_array(tensor), axes.get(tensor.name, 0))
+            tensor.CopyFrom(numpy_helper.from_array(rounded, tensor.name))
+    rewrite(model, graph, way.spots, way.steps)
+    return model
 
 
-def rounded_models(
-    load: Callable[[], ModelProto], precision: str, extremes: Mapping[str, Sequence[float]]
-) -> Iterator[ModelProto]:
-    """Yield the model rounded in each of the ways that a precision may; none if nothing is known of it.
-
-    Args:
-        load: gives the model anew, prepared.
-        precision: a key of `ExportedModel.error_bounds`.
-        extremes: of what products and sums read, the largest magnitude in each input set.
-    """
-    model = load()
-    graph = read_graph(model)
-    if kind := HALF_FLOATS.get(precision):
-        yield _rounded_everywhere(model, *kind)
-    elif precision == Precision.TF32:
-        rounding = significant(11)
-        spots = read_by_products(model, graph)
-        yield _rounded_on_grids(model, graph, spots, to_bits(11), lambda weight, _: rounding(weight))
-    else:
-        for way in _list_ways(model, graph, extremes).get(precision, ()):
-            yield _rounded_on_grids(load(), graph, *way)
-
-
-def _largest_of(runs: Iterable[Run]) -> Errors:
-    return largest_of_each(run() for run in runs)
+def _find_largest(reference_outputs: ReferenceRun, graph: OnnxGraph, ways: Sequence[Way]) -> Errors:
+    """Return the largest errors of a precision's ways."""
+    found = []
+    for way in ways:
+        model = round_model(_load_model(reference_outputs), graph, way)
+        outputs = _run_model(reference_outputs, model, reference_outputs.buffers, reference_outputs.stream)
+        if (rounding := way.results) is not None:
+            outputs = [{name: rounding(y) if y.dtype.kind == "f" else y for name, y in one.items()} for one in outputs]
+        found.append(find_errors(outputs, reference_outputs.outputs, reference_outputs.stream))
+    return largest_of_each(found)
 
 
 def _observe_extremes(reference_outputs: ReferenceRun, model: ModelProto, spots: set[Spot]) -> dict[str, list[float]]:
@@ -424,48 +437,6 @@ def _observe_extremes(reference_outputs: ReferenceRun, model: ModelProto, spots:
         reference_outputs, model, [*reference_outputs.calibration[:RANGE_SETS], *reference_outputs.buffers]
     )
     return {value: [float(one[output]) for one in seen] for value, output in names.items()}
-
-
-def _round_everywhere(reference_outputs: ReferenceRun, steps: Steps, rounding: Rounding) -> Errors:
-    model = _rounded_everywhere(_load_model(reference_outputs), steps, rounding)
-    outputs = _run_model(reference_outputs, model, reference_outputs.buffers, reference_outputs.stream)
-    rounded = [{name: rounding(y) if y.dtype.kind == "f" else y for name, y in one.items()} for one in outputs]
-    return find_errors(rounded, reference_outputs.outputs, reference_outputs.stream)
-
-
-def _round_on_grids(
-    reference_outputs: ReferenceRun, graph: OnnxGraph, spots: set[Spot], steps: Steps, rounding: Weights
-) -> Errors:
-    model = _rounded_on_grids(_load_model(reference_outputs), graph, spots, steps, rounding)
-    outputs = _run_model(reference_outputs, model, reference_outputs.buffers, reference_outputs.stream)
-    return find_errors(outputs, reference_outputs.outputs, reference_outputs.stream)
-
-
-def _rounded_everywhere(model: ModelProto, steps: Steps, rounding: Rounding) -> ModelProto:
-    """Round the weights, and every value where it is read, in place."""
-    graph = read_graph(model)
-    for tensor in model.graph.initializer:
-        if len(tensor.dims) > 1 and tensor.data_type in FLOATS:
-            tensor.CopyFrom(numpy_helper.from_array(rounding(numpy_helper.to_array(tensor)), tensor.name))
-    rewrite(model, graph, read_anywhere(model, graph), steps)
-    return model
-
-
-def _rounded_on_grids(
-    model: ModelProto, graph: OnnxGraph, spots: set[Spot], steps: Steps, rounding: Weights
-) -> ModelProto:
-    """Round the weights of products, and values where they are read at `spots`, in place."""
-    _round_weights(model, rounding)
-    rewrite(model, graph, spots, steps)
-    return model
-
-
-def _round_weights(model: ModelProto, rounding: Weights) -> None:
-    axes = weights(model)
-    for tensor in model.graph.initializer:
-        if tensor.name in axes and tensor.data_type in FLOATS:
-            weight = numpy_helper.to_array(tensor)
-            tensor.CopyFrom(numpy_helper.from_array(rounding(weight, axes[tensor.name]), tensor.name))
 
 
 def _load_model(reference_outputs: ReferenceRun) -> ModelProto:
@@ -724,8 +695,5 @@ HALF_FLOATS: Mapping[str, tuple[Steps, Rounding]] = {
     Precision.FP16: (to_float16, half),
     Precision.BF16: (to_bits(8), significant(8)),
 }
-_PREDICTIONS: Mapping[tuple[Precision, ...], Callable[[ReferenceRun], Runs]] = {
-    (Precision.FP16, Precision.BF16): _predict_half_floats,
-    (Precision.TF32,): _predict_tf32,
-    (Precision.INT4, Precision.INT8, Precision.INT8_DYNAMIC, Precision.FP8): _predict_scaled,
-}
+FLOAT_KINDS = (Precision.FP16, Precision.BF16, Precision.TF32)
+SCALED_KINDS = (Precision.INT4, Precision.INT8, Precision.INT8_DYNAMIC, Precision.FP8)

@@ -38,9 +38,9 @@ from shootout.models.onnx.effort import Effort
 from shootout.quantize import E4M3_MAX, INT8_LEVELS, RANGE_SETS
 from shootout.quantize.error_bounds import (
     MASKED,
+    SCALED_WAYS,
     Errors,
     Flips,
-    Ways,
     Weights,
     bounds_by_mark,
     by_channel,
@@ -142,14 +142,16 @@ def _scaled_modes(module: nn.Module, sets: Sequence[Arrays], by_rows: bool, name
         pass  # the observer sees what passes
     if not seen:
         return {}
-    ways: Ways[Mapping[int, float], TorchDispatchMode] = Ways(
-        static=lambda ranges, weights: Grids(module, static(ranges), weights_by(weights)),
-        dynamic=lambda ranges, weights: Grids(module, dynamic(ranges), weights_by(weights)),
-        weights_only=lambda weights: Grids(module, untouched, weights_by(weights)),
-        float8=lambda ranges, weights: Grids(module, float8(ranges), weights_by(weights)),
-    )
     widest = {which: extremes.widest for which, extremes in seen.items()}
-    return ways.by_precision(widest, {which: extremes.mean for which, extremes in seen.items()})
+    mean = {which: extremes.mean for which, extremes in seen.items()}
+    kinds = {"static": static, "dynamic": dynamic, "float8": float8, "float": lambda _: untouched}
+    return {
+        name: [
+            Grids(module, kinds[kind](mean if clips else widest), weights_by(weights))  # type: ignore[no-untyped-call]
+            for kind, clips, weights in some
+        ]
+        for name, some in SCALED_WAYS.items()
+    }
 
 
 def _find_bounds(

@@ -14,10 +14,10 @@ from support.exports import bare_exported
 
 from shootout.apps.fleet import parcel as deliver
 from shootout.core.adapter import Built
-from shootout.core.build.builder import Builder, Exports, as_probe, name_build, open_delivery, probe_key
+from shootout.core.build.builder import Builder, Exports, as_probe, name_build, probe_key
 from shootout.core.clock import Deadline
 from shootout.core.contract import Arm, Artifact, Availability, Device, Precision, Target
-from shootout.core.errors import ArmFailed, ModelError, NotRun, NotRunKind, SkippedArm, UsageError
+from shootout.core.errors import ArmFailed, NotRun, NotRunKind, SkippedArm, UsageError
 from shootout.core.exported.client import DELIVERY, Delivery
 from shootout.core.host.placement import Placement
 from shootout.core.host.store import cache_folder
@@ -235,9 +235,3 @@ def test_a_strangers_delivery_names_no_place_outside_the_cache(tmp_path: Path, s
     (tmp_path / DELIVERY).write_text(stored)
     with pytest.raises(UsageError, match=r"delivery\.json' isn't what shootout wrote there"):
         read_delivery(tmp_path)
-
-
-def test_an_export_that_was_sent_and_is_gone_is_said(tmp_path: Path):
-    (tmp_path / "cache").mkdir(mode=0o700)
-    with pytest.raises(ModelError, match="sent here is gone: run again"):
-        open_delivery(Delivery(made_on="it", models={("g", "m", "", 1, Device.CPU, False, 0): MODEL.key}))

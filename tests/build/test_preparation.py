@@ -308,22 +308,6 @@ def test_in_a_race_for_the_best_what_takes_long_loads_slowly_or_can_t_be_shipped
     assert (going.has_next, going.count_held("g")) == (False, 0)
 
 
-@pytest.mark.parametrize("others", [[], [INT8], [INT8, NUMPY]])
-def test_with_too_few_quick_targets_for_an_answer_none_waits_but_what_seems_not_to_end(shop, monkeypatch, others):
-    """Neither a quantized target without labels nor the baseline's copy makes an answer."""
-    arms = [arm for arm in ARMS if arm.label in (COMPILE, AOTI, *others)]
-    going, group, _ = planned(monkeypatch, arms=arms, baseline=COMPILE, goal=BEST, has_labels=False)
-    going.run([group])
-    waits = {AOTI, INT8} if NUMPY in others else set()
-    assert {*shop.begun} == {COMPILE, AOTI, *others} - waits
-    shop.begun.clear()
-    going, group, _ = planned(
-        monkeypatch, arms=arms, baseline=COMPILE, goal=BEST, has_labels=False, deadline=Left(54.0)
-    )
-    going.run([group])
-    assert {*shop.begun} == {COMPILE, *others} - waits, "one of 25 s behind one of 15 doesn't end in half of 54"
-
-
 @pytest.mark.parametrize("aim", [*Aim, "settings"])
 def test_a_group_with_another_goal_holds_back_only_what_seems_not_to_end_in_time(shop, monkeypatch, aim):
     how: dict[str, Any] = {"goal": BEST, "selects_for": ORT} if aim == "settings" else {"goal": Goal(aim=aim)}
@@ -347,40 +331,6 @@ def test_a_gate_s_build_that_seems_too_long_is_begun_all_the_same(shop, monkeypa
     found = [[*going.run([group])["g"]], [*build_next(going)["g"]]]
     assert found == [[*some, *([copy.label] if baseline in some else [])] for some in ([ORT], [COMPILE])]
     assert not ledger.out
-
-
-@pytest.mark.parametrize("stuck", ["slow", "hangs"])
-def test_a_build_that_seemed_too_long_and_is_gets_all_of_the_time_and_is_not_reached(shop, monkeypatch, stuck):
-    monkeypatch.setattr(preparation, "LOOKING_S", 0.01)
-    setattr(shop, stuck, COMPILE)
-    over = Left(26.0, lambda: stuck == "slow" and COMPILE in shop.begun)
-    going, group, ledger = planned(monkeypatch, arms=ARMS[1:3], goal=GATE, deadline=over)
-    assert list(going.run([group])["g"]) == [ORT]
-    assert build_next(going) == {"g": {}}
-    assert ledger.out[COMPILE].kind is NotRunKind.NOT_REACHED
-    if stuck == "hangs":
-        assert shop.waited_s == [pytest.approx(19.5)]
-        assert ledger.out[COMPILE].reason == "--max-time left it no more time: its 'build' was stopped after 20 s"
-
-
-def test_what_waits_for_the_first_answer_is_not_reached_if_the_time_ends_with_that(shop, monkeypatch):
-    going, group, ledger = planned(monkeypatch, goal=BEST, has_labels=False, deadline=(left := Left(200.0)))
-    going.run([group])
-    left.seconds = -1.0
-    assert not going.find_next(is_idle=False)
-    assert {label: why.kind for label, why in ledger.out.items()} == {
-        NUMPY: ledger.out[NUMPY].kind,
-        **dict.fromkeys([COMPILE, INT8, AOTI], NotRunKind.NOT_REACHED),
-    }
-    assert going.count_held("g") == 0
-
-
-def test_in_a_limited_time_a_tuning_run_with_limits_builds_in_the_order_of_its_candidates(shop, monkeypatch):
-    prepared(monkeypatch, deadline=Left(120.0))
-    assert shop.begun == [ORT, NUMPY, INT8, COMPILE, AOTI], "the shortest first"
-    shop.begun.clear()
-    prepared(monkeypatch, deadline=Left(120.0), limits={"max-error": 0.1})
-    assert shop.begun == [ORT, NUMPY, COMPILE, INT8, AOTI]
 
 
 def test_what_no_time_is_left_for_is_not_reached_with_what_to_do(shop, monkeypatch):

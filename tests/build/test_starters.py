@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -79,20 +78,6 @@ def test_builds_share_imports_and_one_that_dies_takes_no_other_with_it(made: Bui
     finally:
         for worker in workers:
             worker.kill()
-
-
-def test_an_import_that_hangs_takes_the_time_of_one_build_only(made: Builder):
-    shared = made.fork_server((), 1, CPUS, ENDLESS)
-    assert made.fork_server(("endless",), 1, CPUS, Deadline(0.1)) is shared
-    assert made.fork_server(("endless",), 1, CPUS, ENDLESS) is shared, "and at once"
-
-
-def test_a_run_that_is_stopped_waits_for_no_import(made: Builder, folder: Path):
-    shared = made.fork_server((), 1, CPUS, ENDLESS)
-    threading.Timer(0.3, made.stop).start()
-    assert made.fork_server(("endless",), 1, CPUS, ENDLESS) is shared
-    assert made.fork_server(("first",), 1, CPUS, ENDLESS) is shared
-    assert not (folder / "imported").exists(), "no other one is started"
 
 
 def test_nothing_is_forked_where_it_cannot_be(made: Builder, monkeypatch: pytest.MonkeyPatch):

@@ -27,13 +27,6 @@ RIGHT = np.array([[1.0, 2.0, 3.0], [6.0, 5.0, 4.0]])
 FLIPPED = (OutputError(name="ids", relative_l2=0.0, mismatches=2, elements=6, flipped=2 / 6),)
 
 
-def test_equal_outputs_have_no_error():
-    found = compare([{"y": RIGHT.astype(np.float32)}], [{"y": RIGHT}])
-    assert (found.max_abs, found.relative_l2, found.sqnr_db, found.top1_agreement) == (0.0, 0.0, None, 1.0)
-    assert found.cosine == pytest.approx(1)
-    assert gate(found, 1e-5) is None
-
-
 def test_the_figures_are_the_formulas():
     got = RIGHT + np.array([[0.0, 2.0, 0.0], [0.0, 0.0, -1.0]])
     found = compare([{"y": got}], [{"y": RIGHT}])
@@ -71,13 +64,6 @@ def test_each_output_has_its_own_error_and_its_worst_row():
     assert found.worst_output is max(found.by_output, key=lambda one: one.relative_l2 or 0.0)
 
 
-def test_an_output_without_a_batch_axis_tells_the_buffer():
-    reference = [{"y": np.ones((5, 2))} for _ in range(3)]
-    outputs = [{"y": one["y"].copy()} for one in reference]
-    outputs[2]["y"][4] = 3
-    assert [one.row for one in compare(outputs, reference, batch=1).by_output] == [2]
-
-
 def test_the_output_at_fault_is_named_if_there_are_several():
     reference = [{"fine": np.ones((1, 2)), "wild": np.ones((1, 2))}]
     odd = compare([{"fine": np.ones((1, 2)), "wild": np.array([[1.0, np.inf]])}], reference)
@@ -86,13 +72,6 @@ def test_the_output_at_fault_is_named_if_there_are_several():
     off = compare([{"fine": np.ones((1, 2)), "wild": np.full((1, 2), 1.2)}], reference)
     assert "of output 'wild' 0.2 is above" in (gate(off, 0.1) or "")
     assert "output 'y'" not in (gate(compare([{"y": 2 * RIGHT}], [{"y": RIGHT}]), 0.1) or "")
-
-
-def test_the_worst_buffer_and_output_counts_by_itself():
-    reference_outputs = [{"big": np.full((1, 2), 1e6), "small": np.array([[1.0, 2.0]])} for _ in range(2)]
-    outputs = [{name: array.copy() for name, array in one.items()} for one in reference_outputs]
-    outputs[1]["small"][0, 0] = 2.0
-    assert compare(outputs, reference_outputs).relative_l2 == pytest.approx(1 / math.sqrt(5))
 
 
 def test_an_output_that_is_nearly_zero_on_one_input_is_held_against_all_of_them():
@@ -175,10 +154,6 @@ def test_a_tolerance_lets_no_mismatch_pass_and_nothing_that_was_never_rounded():
     assert gate(replace(found, by_output=FLIPPED), 0.1, max_error=0.01)
     assert gate(found, 0.1, least=0.002, max_error=0.01)
     assert gate(NOTHING, 0.1, max_error=0.01)
-
-
-def test_a_precision_without_a_error_bound_cannot_pass():
-    assert "no error bound is known" in str(gate(compare([{"y": RIGHT}], [{"y": RIGHT}]), None))
 
 
 def test_integer_outputs_are_compared_exactly():

@@ -5,20 +5,16 @@ asked.
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
-from support.words import chosen
 
-from shootout.backends._jax.session import momenta_of
-from shootout.core.adapter import RATE, TARGET
+from shootout.core.adapter import TARGET
 from shootout.core.constants import USEFUL_BOUND
 from shootout.core.contract import Array, Arrays, Precision, Target
 from shootout.core.errors import ShootoutError, UsageError
 from shootout.core.exported.client import Request, obtain_all
 from shootout.core.exported.model import ExportedModel
-from shootout.core.exported.request import checked
 from shootout.quantize import sketches
 from shootout.quantize.sketches import off, sketch
 from shootout.scenarios import train_step
@@ -69,13 +65,6 @@ def test_the_reference_has_the_loss_and_gradients_that_calculus_gives(exported: 
             np.testing.assert_allclose(found[name], array, rtol=1e-10, atol=1e-14)
 
 
-def test_every_buffer_has_a_target_of_its_own_and_a_learning_rate_of_zero(exported: ExportedModel):
-    buffers = exported.input_buffers()
-    assert [spec.name for spec in exported.inputs] == ["x", TARGET, RATE]
-    assert all(one[TARGET].shape == (BATCH, 5) and one[RATE] == 0 and one[RATE].shape == () for one in buffers)
-    assert len({one[TARGET].tobytes() for one in buffers}) == len(buffers)
-
-
 def test_it_has_an_error_bound_for_what_a_step_is_offered_in_and_no_other(exported: ExportedModel):
     assert set(exported.error_bounds) == {"fp32", "tf32", "bf16"}
     assert exported.error_bounds["fp32"] == pytest.approx(1e-5)
@@ -85,26 +74,11 @@ def test_it_has_an_error_bound_for_what_a_step_is_offered_in_and_no_other(export
     assert exported.error_bound(Target(backend="torch-eager", precision=Precision.FP16)) == (None, 0.0)
 
 
-def test_a_training_exported_is_another_one_than_the_model_s(
-    exported: ExportedModel,
-):
-    plain, step = checked(replace(STEP, training=False)), checked(STEP)
-    assert not isinstance(plain, ShootoutError)
-    assert not isinstance(step, ShootoutError)
-    assert plain.key != step.key == exported.key
-
-
 @pytest.mark.parametrize("what", ["quantized", "probe", "weightless"])
 def test_what_has_no_training_step_says_so(what: str, found: dict[str, ExportedModel | ShootoutError]):
     error = found[what]
     assert isinstance(error, UsageError)
     assert "has a training step" in str(error)
-
-
-def test_a_jax_build_for_inference_reads_no_weights_for_momenta(exported: ExportedModel, tmp_path: Path):
-    assert momenta_of(replace(exported, trained=(), folder=tmp_path), None) == ()
-    with pytest.raises(FileNotFoundError):
-        momenta_of(replace(exported, folder=tmp_path), None)
 
 
 SHAPES = {"wide": (300, 200), "bias": (40,), "odd": (7, 11, 3), "one": ()}
@@ -124,16 +98,6 @@ def test_a_sketch_keeps_sums_and_the_norm_of_a_difference():
         np.testing.assert_allclose(both[name], left[name] + right[name], atol=1e-9)
         ratio = np.linalg.norm(left[name] - right[name]) / np.linalg.norm(a[name] - b[name])
         assert ratio == pytest.approx(1, abs=0.5 if a[name].size > sketches.BUCKETS else 1e-9)
-
-
-def test_sketches_estimate_without_bias():
-    ratios = []
-    for seed in range(200):
-        array = np.random.default_rng(seed).standard_normal(5_000)
-        (found,) = sketch({f"weight {seed}": array}).values()
-        ratios.append((found**2).sum() / (array**2).sum())
-    assert np.mean(ratios) == pytest.approx(1, abs=0.05)
-    assert np.std(ratios) == pytest.approx((2 / sketches.BUCKETS) ** 0.5, rel=0.2)
 
 
 def test_two_rows_that_changed_places_show_in_a_sketch():
@@ -170,9 +134,3 @@ def test_only_targets_that_keep_their_weights_in_float32_are_trained(target: Tar
     if found:
         assert target.precision in found[0]
         assert "fp32" in found[1]
-
-
-def test_the_command_line_takes_scenarios():
-    assert chosen(scenario="latency, train-step").scenario == ("latency", "train-step")
-    with pytest.raises(UsageError, match="did you mean 'train-step'"):
-        chosen(scenario="train-stp")

@@ -176,14 +176,6 @@ class TestWhatItTells:
     def test_it_is_the_one_that_the_driver_leaves_and_not_the_first(self, monkeypatch: pytest.MonkeyPatch):
         assert opened(monkeypatch, FakeNvml(gpus=IDS), shown=[IDS[1]]).index() == 1
 
-    def test_a_user_who_may_not_ask_gets_nothing_and_no_error(self, monkeypatch: pytest.MonkeyPatch):
-        told = FakeNvml()
-        told.broken = set(told.answers) - {"nvmlInit"}
-        card = opened(monkeypatch, told)
-        assert card.state() == GpuState()
-        assert [card.used_bytes(), card.free_bytes(), card.processes(), card.energy_mj(), card.power_w()] == [None] * 5
-        assert card.evidence() == ()
-
     @pytest.mark.parametrize(
         ("driver", "told"),
         [

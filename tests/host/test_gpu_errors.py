@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from types import SimpleNamespace
-
 import pytest
 from support.gpus.fake_nvidia import FakeDriver, FakeNvml, install
 
-from shootout.backends.common import trial
 from shootout.backends.devices import cuda
 from shootout.backends.devices.cuda import explain_error
 
@@ -86,38 +82,3 @@ def test_a_driver_older_than_the_library_names_both_versions_and_the_fix(monkeyp
         "the NVIDIA driver knows CUDA 12.4 at most, the library needs CUDA 13.0: update the NVIDIA driver"
         " (nvidia.com/drivers), or install the library's build for CUDA 12"
     )
-
-
-def test_a_probe_that_meets_an_old_driver_gives_its_fix_and_no_reinstallation(monkeypatch: pytest.MonkeyPatch):
-    install(monkeypatch, FakeDriver(version=12_040), None)
-    monkeypatch.setattr(cuda, "built_for", lambda: None)
-
-    def session() -> str:
-        raise RuntimeError(OLD[0])
-
-    found = trial("torch", session)
-    assert found.reason == "the NVIDIA driver knows CUDA 12.4 at most, the library needs a newer one"
-    assert "build for CUDA 12" in found.fix
-    assert "reinstall" not in found.fix
-
-
-def test_what_a_library_was_built_for(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(sys.modules, "torch", None)
-    versions = {"nvidia-cuda-runtime": "13.0.96", "nvidia-cuda-runtime-cu12": "12.8.90"}
-
-    def installed(name: str) -> str:
-        if name not in versions:
-            raise cuda.metadata.PackageNotFoundError(name)
-        return versions[name]
-
-    monkeypatch.setattr(cuda.metadata, "version", installed)
-    assert cuda.built_for() == "13.0"
-    del versions["nvidia-cuda-runtime"]
-    assert cuda.built_for() == "12.8"
-    versions.clear()
-    assert cuda.built_for() is None
-    torch = SimpleNamespace(version=SimpleNamespace(cuda="12.6"))
-    monkeypatch.setitem(sys.modules, "torch", torch)  # type: ignore[arg-type]
-    assert cuda.built_for() == "12.6"
-    torch.version.cuda = None  # torch without CUDA says nothing about the others
-    assert cuda.built_for() is None

@@ -22,7 +22,6 @@ from shootout.commands import machine_lock as machine_lock_module
 from shootout.commands.machine_lock import machine_lock, machine_lock_holder, machine_lock_path
 from shootout.core.clock import Deadline
 from shootout.core.errors import NothingMeasured, UsageError
-from shootout.core.host import folders
 from shootout.core.host.folders import folder_lock
 
 HOLD = """
@@ -149,21 +148,6 @@ def test_who_waits_is_told_again_and_gives_up_when_the_time_is_over(path: Path, 
             pytest.fail("got the lock")
     assert len(told) == 3
     assert told[0] == 0.0 < told[1] < told[2]
-
-
-def test_a_folder_whose_lock_file_was_removed_meanwhile_is_held_by_nobody_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    """The run that had the folder took it away with its lock file."""
-    try_lock = folders.try_lock
-
-    def slow(descriptor: int, kind: int, path: Path) -> bool:
-        (tmp_path / folders.FOLDER_LOCK).unlink()
-        return try_lock(descriptor, kind, path)
-
-    monkeypatch.setattr(folders, "try_lock", slow)
-    with pytest.raises(UsageError, match="is writing there"), folder_lock(tmp_path):
-        pytest.fail("it guards nothing")
 
 
 @pytest.fixture(params=[signal.default_int_handler, signal.SIG_IGN], ids=["at a terminal", "in the background"])

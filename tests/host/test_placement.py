@@ -93,14 +93,6 @@ def test_a_librarys_own_threads_see_every_cpu_whatever_the_quota(monkeypatch: py
     assert both.narrowed(1).arms == {1}, "off the harness's CPU"
 
 
-def test_a_librarys_own_threads_have_no_count_in_the_environment(monkeypatch: pytest.MonkeyPatch):
-    for name in placement.THREAD_VARIABLES:
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("OMP_NUM_THREADS", "5")
-    found = child_environment(0, 0)
-    assert {name: found[name] for name in placement.THREAD_VARIABLES if name in found} == {"OMP_NUM_THREADS": "5"}
-
-
 def test_the_environment_sets_the_threads_and_keeps_what_the_user_set(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=/x")
     monkeypatch.setenv("OMP_WAIT_POLICY", "passive")

@@ -6,8 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from shootout.core.host import folders
 from shootout.core.host.folders import Scratch, collect
 
@@ -59,26 +57,3 @@ def test_a_process_collects_where_it_makes_its_first_one(tmp_path: Path):
     assert len([*tmp_path.iterdir()]) == 2
     first.close()
     first.close()  # harmless
-
-
-def test_what_another_host_works_with_stays(tmp_path: Path):
-    """Its locks may not be seen from here."""
-    theirs = tmp_path / "shootout-scratch-0a1b2c3d-theirs"
-    theirs.mkdir()
-    collect(tmp_path)
-    assert theirs.is_dir()
-    mine = Scratch(tmp_path)
-    assert mine.path.name.startswith(folders.NAME)
-    mine.close()
-
-
-def test_where_a_disk_has_no_such_locks_nothing_is_collected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    def refuse(*_: object) -> None:
-        raise OSError(38, "not implemented")
-
-    monkeypatch.setattr(folders.fcntl, "flock", refuse)
-    found = Scratch(tmp_path)
-    collect(tmp_path)
-    assert found.path.is_dir()
-    found.close()
-    assert not found.path.exists()

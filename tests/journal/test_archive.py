@@ -10,7 +10,7 @@ import pytest
 from support.console import here
 from support.races.made import A, B, ended, played, rounds, write
 
-from shootout.apps.judge.compare.merged import name_folders, write_archive, write_merged
+from shootout.apps.judge.compare.merged import name_folders, write_archive
 from shootout.core.journal import journal, samples
 
 REFERENCE = Path(__file__).parents[2] / "results" / "reference"
@@ -55,14 +55,6 @@ def test_samples_come_with_raw_alone(tmp_path: Path):
     whole = opened(tmp_path / "b.tar.gz", tmp_path / "b") / "shootout"
     for name in (journal.PACKED, samples.PACKED):
         assert (whole / name).read_bytes() == (REFERENCE / "shootout" / name).read_bytes()
-
-
-def test_a_merged_folder_stays_one(tmp_path: Path):
-    write_merged([REFERENCE / "shootout", REFERENCE / "shootout-intel"], tmp_path / "both")
-    write_archive(name_folders([tmp_path / "both"]), tmp_path / "both.tar.gz", raw=True)
-    there = opened(tmp_path / "both.tar.gz", tmp_path / "there")
-    shown = here("show", there / "both", cwd=tmp_path)
-    assert shown.code == 0, shown.err
 
 
 def test_files_may_lie_beside_the_runs_and_no_owner_is_named(tmp_path: Path):

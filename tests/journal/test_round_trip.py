@@ -5,10 +5,8 @@ from __future__ import annotations
 import dataclasses
 import typing
 from collections.abc import Mapping
-from dataclasses import replace
 from enum import Enum
 from functools import cache
-from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union
 
@@ -17,8 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 from pydantic import BaseModel, ValidationError
-from support.races import planted
-from support.races.made import ended, header, rounds, write
+from support.races.made import header, rounds, write
 
 from shootout.core.contract import Arm, Value
 from shootout.core.journal import journal
@@ -26,8 +23,6 @@ from shootout.core.journal.records import SCHEMA, Header, Line, Played, Record
 from shootout.core.messages import Scores
 from shootout.core.stats.goals import Goal
 from shootout.core.study.group import GroupRecord
-from shootout.tell.limits import Limit
-from shootout.tell.run_folder import make_header
 
 KINDS: tuple[type[Record], ...] = typing.get_args(typing.get_args(Line)[0])
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
@@ -97,21 +92,3 @@ def test_it_comes_back(kind: type[Record], tmp_path_factory: pytest.TempPathFact
     found = journal.read(write(tmp_path_factory.mktemp("run"), *([] if kind is Header else [header()]), line, *end))
     assert not found.damaged
     assert repr(found.lines[-1 - len(end)]) == repr(line)
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"seed": -5},
-        {"seed": 2**70},
-        {"model": "bert", "mix": "tokens=40:1e300,64:1", "seed": -1, "scenario": "varying"},
-        {"instances": 2**20, "scenario": "throughput"},
-        {"p99_limit_ms": 1e9, "scenario": "serve"},
-        {"max_call_s": 1e300, "goal": "limit 5%"},
-    ],
-    ids=str,
-)
-def test_what_is_written_of_an_odd_study_reads_back(fields: dict[str, Any], tmp_path: Path):
-    plan = planted.plan(planted.study(1, **fields))
-    made = make_header(replace(plan, limits={Limit.ERROR: 1e30}), {"machine": "made"})
-    assert journal.read(write(tmp_path, made, ended())).header == made

@@ -137,17 +137,6 @@ def test_a_packed_file_of_other_numbers_than_ours_is_not_read(tmp_path: Path, ar
     assert hostile.lost
 
 
-def test_one_file_that_many_restarts_name_is_not_read_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    name = "samples/g0-000.npz"
-    samples.write(tmp_path, name, [("a", [Turn(latency_ns={SCOPE: np.ones(1_000)})])])
-    monkeypatch.setattr(samples, "MOST_ROWS", 3_500)
-    hostile = samples.Samples(tmp_path)
-    found = hostile.of("g", "a", SCOPE, dict.fromkeys(range(50), name))
-    assert sorted(found) == [0, 1, 2]
-    assert hostile.lost == (name,)
-    assert hostile.of("g", "a", SCOPE, {0: name}), "each answer has the whole number"
-
-
 @pytest.mark.parametrize("reading_ns", [np.nan, np.inf, 0.0, -6282.0])
 def test_readings_that_no_clock_gives_are_lost(tmp_path: Path, reading_ns: float):
     name = "samples/g0-000.npz"

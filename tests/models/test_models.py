@@ -195,17 +195,6 @@ def test_splits_are_disjoint_complete_and_stratified():
     assert [round(len(labels) / 1_797, 2) for _, labels in found.values()] == [0.6, 0.15, 0.25]
 
 
-@pytest.mark.parametrize("model", TRAINED)
-@pytest.mark.parametrize("batch", [1, 32, 512])
-def test_digits_buffers_are_different_calibration_images(model: Any, batch: int):
-    parameters = model.check({})
-    buffers = model.draw(parameters, batch)
-    known = {image.tobytes() for image in model.task(parameters).calibration["x"]}
-    assert [one["x"].shape for one in buffers] == [model.inputs(parameters, batch)[0].shape] * 8
-    assert {image.tobytes() for one in buffers for image in one["x"]} <= known
-    assert len({one["x"].tobytes() for one in buffers}) == 8
-
-
 def test_the_probes_rows_hold_what_each_precision_loses():
     (buffer,) = probes.PERMUTATION.draw({}, 6)
     x = buffer["x"]
@@ -213,8 +202,3 @@ def test_the_probes_rows_hold_what_each_precision_loses():
     assert [float(row.max()) for row in x] == [1 + 2**-5, 1 + 2**-7, 1 + 2**-8, 1 + 2**-10, 1 + 2**-12, 2.0**17]
     assert (x[:, 1::2] == 1).all()
     assert sorted(probes.ORDER) == list(range(256))
-
-
-def test_the_probe_has_one_batch_size():
-    with pytest.raises(UsageError, match="batch 6, one row for each question; got 1"):
-        probes.PERMUTATION.inputs({}, 1)

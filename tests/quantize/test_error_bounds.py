@@ -19,7 +19,6 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from support.exports import obtain
 
-from shootout import models
 from shootout.core.constants import USEFUL_BOUND
 from shootout.core.contract import Artifact, Precision, Target
 from shootout.core.exported.fidelity import compare, gate
@@ -30,7 +29,7 @@ from shootout.models.onnx.effort import Effort
 from shootout.models.sources import input_sets, torch_files, user_onnx
 from shootout.quantize import onnx_error_bounds, torch_error_bounds
 from shootout.quantize.error_bounds import Errors, to_e4m3, widened
-from shootout.quantize.torch_error_bounds import Rounded, fp32_floor, run, to_dtype, to_tf32
+from shootout.quantize.torch_error_bounds import fp32_floor, to_tf32
 from shootout.testing.fresh import run_fresh
 
 F32 = TensorProto.FLOAT
@@ -360,14 +359,3 @@ def test_a_long_sum_in_float32_is_no_fault_of_its_precision() -> None:
     narrow = [to_tf32(torch.from_numpy(one)).numpy() for one in (x, w)]
     coarse = (narrow[0] * narrow[1]).sum(axis=1)
     assert float(np.linalg.norm(coarse - exact) / np.linalg.norm(exact)) > error_bound
-
-
-@pytest.mark.parametrize(("name", "parameters", "terms"), [("linear", {}, 1024), ("mlp", {"inputs": 50_000}, 50_000)])
-def test_the_longest_sum_is_read_off_the_products(name: str, parameters: dict[str, int], terms: int) -> None:
-    found = models.get(name)
-    whole = found.check(parameters)
-    module = found.module(whole).double().eval()
-    rounding = Rounded(to_dtype(torch.float32))
-    inputs = {spec.name: np.ones(spec.shape, spec.dtype) for spec in found.inputs(whole, 1)}
-    run(module, inputs, rounding)
-    assert rounding.longest_sum == terms

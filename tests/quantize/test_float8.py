@@ -13,7 +13,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 from shootout.backends import common_onnx
 from shootout.core.contract import Precision
-from shootout.core.errors import ModelError
 from shootout.core.exported.fidelity import compare
 from shootout.models.onnx import onnx_files
 from shootout.quantize.qdq import write_float8
@@ -103,14 +102,3 @@ def test_a_sum_behind_a_convolution_is_not_rounded(tmp_path: Path):
     read = {node.op_type: node.input for node in onnx.load(tmp_path / "fp8.onnx").graph.node}
     assert list(read["Add"]) == ["h", "x"]
     assert read["Conv"][0] != "x"
-
-
-def test_a_model_without_products_is_refused(tmp_path: Path):
-    graph = helper.make_graph(
-        [helper.make_node("Sin", ["x"], ["y"])],
-        "g",
-        *([helper.make_tensor_value_info(name, F32, SHAPE)] for name in "xy"),
-    )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
-    with pytest.raises(ModelError, match="nothing to quantize"):
-        write_float8(tmp_path / "m.onnx", [{"x": np.ones(SHAPE, np.float32)}] * 2, tmp_path / "fp8.onnx")

@@ -95,15 +95,6 @@ def test_a_precision_that_rounds_by_size_does_not_mind_the_outliers(net: Exporte
         assert shares["body.1.fc2"] < 0.6, precision
 
 
-@pytest.mark.parametrize("precise", [False, True])
-def test_bf16_costs_nothing_where_weights_are_numbers_of_it(precise: bool, tmp_path: Path):
-    exported = obtain(Request(model=str(planted(tmp_path, precise=precise)), inputs_npz=data(tmp_path)))
-    parts = one_of(exported, Precision.BF16).parts
-    assert len(parts) == 4
-    assert {part.weights_db == math.inf for part in parts} == {not precise}
-    assert all(part.activations_db is not None and part.activations_db < math.inf for part in parts)
-
-
 def test_weights_are_rounded_by_output_channel_and_nothing_else_is(net: ExportedModel):
     """Worked out beside the graph, in NumPy."""
     stored = {tensor.name: tensor for tensor in onnx.load(net.path(Artifact.ONNX)).graph.initializer}

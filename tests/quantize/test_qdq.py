@@ -248,14 +248,6 @@ def test_what_the_quantizer_would_get_wrong_stays_right(tmp_path: Path, kind: st
     assert 0 < error < 0.05
 
 
-def test_layers_that_are_not_named_stay_float(tmp_path: Path):
-    plain, _ = exported()["digits"]
-    quantizer = qdq.Quantizer(plain.path(Artifact.ONNX), plain.calibration())
-    quantizer.write(tmp_path / "q.onnx", [*quantizer.layers][-1:])
-    stored = [tensor for tensor in onnx.load(tmp_path / "q.onnx").graph.initializer if len(tensor.dims) == 2]
-    assert sorted(numpy_helper.to_array(tensor).dtype.name for tensor in stored) == ["float32", "float32", "int8"]
-
-
 def test_nothing_to_quantize_is_said_and_the_plain_exported_is_fine(tmp_path: Path):
     path = write(tmp_path / "tanh.onnx", [helper.make_node("Tanh", ["x"], ["y"])], ([2, 4], [2, 4]))
     plain, error = obtain_all([Request(model=str(path)), Request(model=str(path), variant="shared")])

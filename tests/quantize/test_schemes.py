@@ -75,13 +75,6 @@ def test_what_isn_t_quantized_computes_as_people_ship_it_there(device: Device, s
     assert schemes.parse(scheme).for_probe().rest == schemes.parse(scheme).rest
 
 
-def test_what_is_not_offered_is_named():
-    offered = {"per-tensor", "samples-*", "shared"}
-    assert schemes.unoffered(schemes.parse("per-tensor+samples-3"), offered) is None
-    assert schemes.unoffered(schemes.parse("per-tensor+entropy"), offered) == "entropy"
-    assert schemes.unoffered(schemes.parse("bucket-8"), ()) is None, "padded inputs are for everyone"
-
-
 def test_a_word_may_be_offered_for_the_shared_file_alone():
     shared_alone, both = {"shared", "shared+float-*"}, {"shared", "float-*"}
     assert schemes.unoffered(schemes.parse("float-3"), shared_alone) == "float-3"

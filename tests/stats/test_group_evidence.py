@@ -126,21 +126,6 @@ def test_the_floor_is_at_least_what_the_baselines_copy_shows():
     assert verdicts(x, comparisons=1)[1:] == [Verdict.SLOWER, Verdict.SAME]
 
 
-def test_arms_that_never_met_are_not_compared_and_without_a_baseline_the_first_arm_is_the_middle():
-    x = np.array([[0.1, 0.11, np.nan], [np.nan, np.nan, 0.3]])
-    group = GroupEvidence(played(x), rules(baseline=None))
-    assert group.compare("arm 0", "arm 1") is None
-    assert group.compare("arm 0", "base") is not None
-    assert group.compare("arm 7", "base") is None
-
-
-def test_a_limit_is_held_against_the_interval_of_the_pair():
-    x = np.log(np.array([[1.02, 1.021, 1.019, 1.02], [1.10, 1.11, 1.105, 1.10]]))
-    group = GroupEvidence(played(x), rules(2, goal=Goal(aim="limit", within=0.05)))
-    found = [group.compare(f"arm {i}", "base", limit=0.05) for i in range(2)]
-    assert [one.verdict for one in found if one] == [Verdict.FASTER, Verdict.SLOWER]
-
-
 def test_a_restart_s_ratio_is_the_median_over_its_rounds():
     """One disturbed round moves a mean, and must not move the ratio."""
     arm, base = {0: np.array([2.0, 2.0, 900.0]), 3: np.array([4.0])}, {0: np.ones(3), 1: np.ones(3), 3: np.ones(1)}
