@@ -16,7 +16,7 @@ from typing import Any, cast
 import numpy as np
 
 from lab.common import Bench, Table, Tables
-from shootout.apps.judge.decide.candidates import Question, candidate_of
+from shootout.apps.judge.cell import Question, candidate_of
 from shootout.apps.judge.decide.decision import Decision, decide
 from shootout.apps.judge.decide.policy import Policy, read_policy
 from shootout.apps.judge.rows import median_interval

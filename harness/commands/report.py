@@ -9,8 +9,8 @@ from pathlib import Path
 
 from shootout.apps.judge.analysis import analyse
 from shootout.apps.judge.compare.merged import expand_merged
-from shootout.apps.judge.decide.page import PolicyAnswer
 from shootout.apps.judge.decide.policy import read_policy
+from shootout.apps.judge.decide.question import PolicyAnswer
 from shootout.apps.tune.results import is_tuning
 from shootout.commands.output import print_written
 from shootout.core.errors import UsageError

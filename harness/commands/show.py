@@ -8,7 +8,7 @@ from pathlib import Path
 from shootout.apps.judge.analysis import analyse
 from shootout.apps.judge.compare.merge import merge_runs
 from shootout.apps.judge.compare.merged import is_merged
-from shootout.apps.judge.decide.settings import judge_stage
+from shootout.apps.judge.decide.question import judge_stage
 from shootout.apps.tune import table
 from shootout.apps.tune.results import is_tuning, read_tuning
 from shootout.commands.decide import print_merged

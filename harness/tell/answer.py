@@ -388,11 +388,9 @@ def list_ways_out(held: WouldChange) -> Iterator[Command]:
     if measure := find_measure(held):
         yield measure
     if held.accept:
-        told, error = "", held.relative_l2 or 0.0
-        if held.metric and "--target " not in held.accept:
-            told = "(the smallest limit that accepts it)"
-        elif not held.metric and error >= LEAST_ERROR:
-            told = f"(its outputs differ by {tell_error(error)})"
+        error = held.relative_l2 or 0.0
+        is_told = not held.metric and error >= LEAST_ERROR
+        told = f"(its outputs differ by {tell_error(error)})" if is_told else ""
         yield Command(label=ACCEPT, text=held.accept, remark=told)
 
 

@@ -165,7 +165,6 @@ class Limit(StrEnum):
     SIZE = "size"
     INSTALL = "install"
     READY = "ready"
-    CPU = "cpu"
     RATE = "rate"
     COST = "cost"
 
@@ -225,7 +224,6 @@ LIMITS: Mapping[Limit, Quantity] = {
     Limit.SIZE: Quantity(unit=BYTES, example="50MB", words="Size of the model's files"),
     Limit.INSTALL: Quantity(unit=BYTES, example="250MB", words="Disk space of the runtime and all that it needs"),
     Limit.READY: Quantity(unit=NANOSECONDS, example="2s", words="Slowest start: time to load and answer a call"),
-    Limit.CPU: Quantity(unit=NANOSECONDS, example="2ms", words="CPU time of a call, of all its threads together"),
     Limit.RATE: Quantity(unit=PER_SECOND, side="least", example="200/s", words="Items or requests a second"),
     Limit.COST: Quantity(
         unit=PER_MILLION, example="0.05/million", words="Cost of a million items or requests, by `price` and the rate"

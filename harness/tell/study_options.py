@@ -399,11 +399,10 @@ class SensitivityOptions(InputOptions, total=False):
 
 
 POLICY_FLAGS: Mapping[str, Flag] = {
-    "objective": Flag(LIMITED, "NAME", "What to optimize: latency (default), rate, cpu, cost, size, install."),
+    "objective": Flag(LIMITED, "NAME", "What to optimize: latency (default), rate, cost, size, install."),
     "indifferent": Flag(LIMITED, "SHARE", f"Treat candidates within this margin as equal. Default: {INDIFFERENT:.0%}."),
     "load": Flag(LIMITED, "N/s", "Requests a second to serve; p99 holds at that rate or more."),
     "price": Flag(LIMITED, "N", "Price of this machine an hour, for objective cost and --cost."),
-    "utilization": Flag(LIMITED, "SHARE", "Share of the measured rate that --rate counts on. Default: 70%."),
     **{limit.replace("-", "_"): Flag(LIMITED, quantity.example, quantity.help) for limit, quantity in LIMITS.items()},
 }
 """The option of each key of a policy, whose words are read as those of its file."""

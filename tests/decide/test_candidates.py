@@ -14,8 +14,8 @@ from support.races.candidates import analysed
 from support.races.cells import GROUP, row
 
 from shootout.apps.judge.analysis import Analysed
+from shootout.apps.judge.cell import Question
 from shootout.apps.judge.decide import question as reading
-from shootout.apps.judge.decide.candidates import Question
 from shootout.apps.judge.decide.decision import decide
 from shootout.apps.judge.decide.policy import read_policy
 from shootout.apps.judge.decide.question import read_question

@@ -10,7 +10,7 @@ import pytest
 from support.races.candidates import question, searched, served, throughput, together
 from support.races.cells import row
 
-from shootout.apps.judge.decide.candidates import Question
+from shootout.apps.judge.cell import Question
 from shootout.apps.judge.decide.decision import Decision, decide
 from shootout.apps.judge.decide.objective import find_rate
 from shootout.apps.judge.decide.policy import read_policy

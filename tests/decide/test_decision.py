@@ -10,14 +10,14 @@ import pytest
 from support.races.candidates import HERE, question, served, together
 from support.races.cells import fidelity, row, timing
 
-from shootout.apps.judge.decide.candidates import Question
+from shootout.apps.judge.cell import Question
 from shootout.apps.judge.decide.decision import Decision, decide
 from shootout.apps.judge.decide.objective import ObjectiveValue, compare
 from shootout.apps.judge.decide.policy import read_policy
 from shootout.core.contract import NotRunKind
 from shootout.core.errors import UsageError
 from shootout.core.stats.verdicts import Verdict
-from shootout.tell.document import CpuTime, Metric, MetricChange, Row, tell_finding
+from shootout.tell.document import Metric, MetricChange, Row, tell_finding
 from shootout.tell.limits import Limit, Standing
 
 BOTH = ("slow", 2_000), ("fast", 500)
@@ -251,7 +251,6 @@ def test_an_unfinished_run_goes_on_before_another_is_proposed_but_for_data_that_
     unfinished = replace(asked, documents=(asked.documents[0].model_copy(update={"resume": resume}),))
     for keys, goes_on in (
         ({"p99": "5ms"}, True),
-        ({"cpu": "5ms"}, True),
         ({"min_metric": "0.9"}, False),
         ({"p99": "5ms", "load": "200/s"}, True),
     ):
@@ -297,15 +296,11 @@ def test_a_p99_under_load_is_that_of_requests_at_that_rate_or_more(one: Row, sta
         (0.86, "9ms", Standing.MET),
     ],
 )
-@pytest.mark.parametrize("name", ["p99", "cpu"])
-def test_disturbed_rounds_alone_break_no_limit_on_single_calls(
-    name: str, disturbed: float, limit: str, standing: Standing
-):
+def test_disturbed_rounds_alone_break_no_limit_on_single_calls(disturbed: float, limit: str, standing: Standing):
     """A neighbor makes calls late; it makes none early."""
     p99_ns = {"p99_ns": 9e3, "p99_low_ns": 8e3, "p99_highest_ns": 10e3}
-    cpu = CpuTime(median_ns=9e3, low_ns=8e3, high_ns=10e3, restarts=9)
-    calls = row("a", 1_000, cpu=cpu, scenario="latency", end_to_end=timing(1_000).model_copy(update=p99_ns))
-    found = made(question(calls, disturbed=disturbed), **{name: limit}).candidates[0].limits[0]
+    calls = row("a", 1_000, scenario="latency", end_to_end=timing(1_000).model_copy(update=p99_ns))
+    found = made(question(calls, disturbed=disturbed), p99=limit).candidates[0].limits[0]
     assert found.standing is standing
     told = tell_finding(found)
     assert ("86 % of its rounds were disturbed" in told) is (standing is Standing.UNKNOWN), told

@@ -10,8 +10,7 @@ from support.races.candidates import question
 from support.races.cells import fidelity, row
 
 from shootout.apps.judge.decide.decision import decide
-from shootout.apps.judge.decide.limits import Bounds, judge_figure
-from shootout.apps.judge.decide.loosen import loosen
+from shootout.apps.judge.decide.limits import Bounds, judge_figure, loosen
 from shootout.apps.judge.decide.policy import read_policy, write_policy
 from shootout.apps.judge.decide.screen import as_answer, tell_decision
 from shootout.tell.document import Metric, tell_finding

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from support.races import made
 
-from shootout.apps.judge.decide.candidates import Candidate
+from shootout.apps.judge.cell import Candidate
 from shootout.apps.judge.decide.decision import decide
 from shootout.apps.judge.decide.policy import read_policy
 from shootout.apps.judge.decide.question import read_question

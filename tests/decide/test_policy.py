@@ -16,7 +16,6 @@ WHOLE = """
 objective = "cost"
 indifferent = "3%"
 load = "200/s"
-utilization = "60%"
 price = 0.0893
 [limits]
 p99 = "5ms"
@@ -35,7 +34,7 @@ def read(tmp_path: Path, text: str, **changes: object):
 
 def test_each_value_is_read_with_its_unit(tmp_path: Path):
     found = read(tmp_path, WHOLE)
-    assert (found.objective, found.indifferent, found.load, found.utilization) == (Objective.COST, 0.03, 200.0, 0.6)
+    assert (found.objective, found.indifferent, found.load) == (Objective.COST, 0.03, 200.0)
     assert found.limits == pytest.approx(
         {Limit.P99: 5e6, Limit.DROP: 0.005, Limit.MEMORY: 5e8, Limit.INSTALL: 250 * 2**20, Limit.READY: 2e9}
     )

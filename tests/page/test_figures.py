@@ -11,8 +11,8 @@ from support import reference_runs
 from support.races.cells import cell, document, fidelity, row
 
 from shootout.apps.judge.decide import figure
-from shootout.apps.judge.decide.page import PolicyAnswer
 from shootout.apps.judge.decide.policy import read_policy
+from shootout.apps.judge.decide.question import PolicyAnswer
 from shootout.core.journal.records import Played
 from shootout.core.messages import LoadTestResult, TriedRate
 from shootout.tell.document import Document, Rate, Row, Serving

@@ -14,8 +14,8 @@ from rich.text import Text
 from support import reference_runs
 from support.races.cells import cell, document, row
 
-from shootout.apps.judge.decide.page import PolicyAnswer
 from shootout.apps.judge.decide.policy import read_policy
+from shootout.apps.judge.decide.question import PolicyAnswer
 from shootout.commands.report import render
 from shootout.tell.document import Document
 from shootout.tell.page import contents, figures

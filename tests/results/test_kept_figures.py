@@ -27,7 +27,7 @@ from support.races.made import (
 from support.races.made import write as written
 
 from shootout.apps.judge.analysis import analyse
-from shootout.apps.judge.eligible import UNCHECKED
+from shootout.apps.judge.leader import UNCHECKED
 from shootout.commands.report import render
 from shootout.core.contract import NotRunKind, StepError, short
 from shootout.core.errors import NotRun

@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 from test_search import Machine, ground, plant, tune
 
-from shootout.apps.judge.decide.settings import judge_stage, read_limits
+from shootout.apps.judge.decide.question import judge_stage, read_limits
 from shootout.apps.tune import search, table
 from shootout.apps.tune.results import ALONE, CONFIRMED, TOGETHER, TuneOutcome, Tuning, read_tuning
 from shootout.apps.tune.search import TuningSearch, list_schemes_for, refuse_unjudged

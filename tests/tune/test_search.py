@@ -17,7 +17,7 @@ from support.races import made
 
 from shootout.apps.judge import analysis
 from shootout.apps.judge.analysis import Analysed, analyse_cells
-from shootout.apps.judge.decide.settings import judge_stage
+from shootout.apps.judge.decide.question import judge_stage
 from shootout.apps.tune import search, table
 from shootout.apps.tune.results import ALONE, CONFIRMED, TOGETHER, TUNED, TuneOutcome, Tuning, read_tuning
 from shootout.apps.tune.search import TuningSearch, best_of_each

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.plain import as_plain
 
-from shootout.apps.judge.decide.settings import judge_stage
+from shootout.apps.judge.decide.question import judge_stage
 from shootout.apps.tune import table
 from shootout.apps.tune.results import TuneOutcome, Tuning, read_tuning
 from shootout.tell.ratios import tell_ratio

@@ -15,9 +15,7 @@ from typing import Any
 
 from shootout import models
 from shootout.apps.judge.cell import Cell, is_plain, quality_of
-from shootout.apps.judge.decide.accept import accept_loss
-from shootout.apps.judge.eligible import UNJUDGED, admits, find_fault, why_unknown
-from shootout.apps.judge.leader import Led, choose_among, ratios_to_baseline
+from shootout.apps.judge.leader import UNJUDGED, Led, admits, choose_among, find_fault, ratios_to_baseline, why_unknown
 from shootout.apps.judge.next_steps import (
     command_to_explain,
     command_to_measure,
@@ -124,7 +122,7 @@ def _describe_choice(cell: Cell, led: Led, sound: Sequence[Row], unsound: Mappin
     others = [row for row in sound if row is not shipped and row.arm not in led.open]
     passed = [_describe_passed(cell, row, led.first, rivals[row.arm], led.beaten.get(row.arm)) for row in others]
     choice = led.choice
-    sure = _tell_sure(cell, led.first, sorted(slower, key=_ratio_value), choice.unsettled or choice.tied)
+    sure = tell_sure(cell, led.first, sorted(slower, key=_ratio_value), choice.unsettled or choice.tied)
     is_over = choice.reason is None and not choice.unsettled and (bool(rivals) or cell.complete)
     eligible = [row for row in sound if row.arm in (led.first, *led.open, *led.beaten)]
     usual = find_usual(sound, shipped, cell.baseline)
@@ -222,7 +220,7 @@ def _describe_passed(cell: Cell, row: Row, shipped: str, ratio: Ratio | None, lo
     return Passed(arm=row.arm, because="accuracy", against=shipped, ratio=ratio, reason=why, **quality_of(row))
 
 
-def _tell_sure(cell: Cell, shipped: str, beaten: Sequence[Rival], open_: Sequence[Rival]) -> Sure:
+def tell_sure(cell: Cell, shipped: str, beaten: Sequence[Rival], open_: Sequence[Rival]) -> Sure:
     """Return how well founded a choice is, and what would distinguish it from all that are open.
 
     Args:
@@ -258,8 +256,7 @@ def _list_held_back(
     by_arm = {row.arm: row for row in sound if not admits(row)}
     held = sorted((Rival(arm=arm, ratio=rivals.get(arm)) for arm in by_arm), key=_ratio_value)
     for place, row in enumerate(by_arm[one.arm] for one in held if is_faster(one.ratio)):
-        accept = None if place else accept_loss(cell, row)
-        yield describe_refused(cell, row, rivals[row.arm], [shipped.arm, row.arm], accept)
+        yield describe_refused(cell, row, rivals[row.arm], [shipped.arm, row.arm], is_first=not place)
 
 
 def is_faster(ratio: Ratio | None) -> bool:

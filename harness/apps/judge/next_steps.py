@@ -6,9 +6,9 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 
 from shootout import models
-from shootout.apps.judge.cell import Cell, name_data, name_plain, quality_of
-from shootout.apps.judge.decide.candidates import Candidate, Question
-from shootout.apps.judge.eligible import tell_refusal
+from shootout.apps.judge.cell import Candidate, Cell, Question, name_data, name_plain, quality_of
+from shootout.apps.judge.decide.policy import Policy, write_policy
+from shootout.apps.judge.leader import tell_refusal
 from shootout.core.contract import Device, NotRunKind, short
 from shootout.core.exported.request import name_model
 from shootout.core.scenario import find_scenario
@@ -32,6 +32,14 @@ def ship_from(cell: Cell, options: Iterable[tuple[str, str]], folder: str = FOLD
     """Return the command that ships from a cell, where it was measured, into a folder that doesn't exist yet."""
     host = [("--on", cell.begun.on)] if cell.begun.on else []
     return read_by(cell, "ship", [*options, *host, ("-o", reproduce.name_free(folder))])
+
+
+def decide_on(question: Question, policy: Policy) -> str:
+    """Return the command that decides the same by a policy."""
+    if len(question.cells) == 1:
+        return read_by(question.cells[0], "decide", write_policy(policy))
+    runs = reproduce.quote([document.run for document in question.documents])
+    return f"shootout decide {runs} {reproduce.join(write_policy(policy))}"
 
 
 def _run(options: Iterable[tuple[str, str]]) -> str:
@@ -139,17 +147,23 @@ def measure_more(question: Question, candidate: Candidate | None, needs: Collect
     return _run(reproduce.add_options(own, added))
 
 
-def describe_refused(cell: Cell, row: Row, ratio: Ratio | None, arms: Sequence[str], accept: str | None) -> WouldChange:
-    """Describe a row that would be shipped if its error were accepted.
+def describe_refused(cell: Cell, row: Row, ratio: Ratio | None, arms: Sequence[str], *, is_first: bool) -> WouldChange:
+    """Describe a row that would be shipped if what it loses or breaks were accepted.
 
     Args:
         ratio: its time ÷ the shipped one's.
         arms: those of the cell that a run to measure its accuracy would race.
-        accept: the command that accepts its error.
+        is_first: with the command that accepts it, if that is known well enough and can be put into a folder.
     """
-    measure = command_to_measure(cell, arms, row)
-    why = tell_refusal(cell, row)
-    return WouldChange(arm=row.arm, ratio=ratio, why=why, measure=measure, accept=accept, **quality_of(row))
+    can_ship = is_first and row.is_judged and row.threads and not why_no_folder(row)
+    return WouldChange(
+        arm=row.arm,
+        ratio=ratio,
+        why=tell_refusal(cell, row),
+        measure=command_to_measure(cell, arms, row),
+        accept=ship_from(cell, [("--target", short(row.arm))], f"model-{row.precision}") if can_ship else None,
+        **quality_of(row),
+    )
 
 
 def command_to_measure(cell: Cell, arms: Sequence[str], row: Row) -> str | None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shootout.apps.judge.analysis import analyse_cells
-from shootout.apps.judge.decide.page import PolicyAnswer
 from shootout.apps.judge.decide.policy import Policy
+from shootout.apps.judge.decide.question import PolicyAnswer
 from shootout.apps.judge.decide.screen import tell_decision
 from shootout.apps.judge.next_steps import why_no_folder
 from shootout.core.contract import short

@@ -9,7 +9,7 @@ from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
 
 from shootout.apps.judge.analysis import Analysed
-from shootout.apps.judge.decide.candidates import Question, candidate_of
+from shootout.apps.judge.cell import Question, candidate_of
 from shootout.apps.judge.decide.question import read_question
 from shootout.core.contract import Arm, Target
 from shootout.core.journal.records import Line

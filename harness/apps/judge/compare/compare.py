@@ -35,7 +35,7 @@ from shootout.apps.judge.compare.merge import (
 )
 from shootout.apps.judge.compare.merged import expand_merged
 from shootout.apps.judge.decide.objective import SESSION_FLOOR, learn_floor, scale_floor
-from shootout.apps.judge.eligible import find_fault
+from shootout.apps.judge.leader import find_fault
 from shootout.core.constants import ALPHA, BIAS_FLOOR, INDIFFERENT
 from shootout.core.contract import Array, short
 from shootout.core.errors import UsageError

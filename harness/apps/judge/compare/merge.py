@@ -26,7 +26,7 @@ from shootout.apps.judge.compare.document import (
     PlacedRow,
 )
 from shootout.apps.judge.compare.merged import expand_merged
-from shootout.apps.judge.eligible import find_fault
+from shootout.apps.judge.leader import find_fault
 from shootout.core.errors import UsageError
 from shootout.core.exported.request import name_model
 from shootout.core.scenario import scenario_of

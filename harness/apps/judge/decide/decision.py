@@ -16,21 +16,16 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from shootout.apps.judge.decide.candidates import Candidate, Question
-from shootout.apps.judge.decide.limits import SPREAD, judge_limits, list_metrics, refuse_drop_of_all
+from shootout.apps.judge.cell import Candidate, Question
+from shootout.apps.judge.choice import tell_sure
+from shootout.apps.judge.decide.limits import judge_limits, list_metrics, refuse_drop_of_all
 from shootout.apps.judge.decide.objective import ObjectiveValue, compare, measure, order
 from shootout.apps.judge.decide.policy import Policy
-from shootout.apps.judge.leader import Led, choose_among, find_sizes, narrow_tie, usual_start_s
-from shootout.apps.judge.next_steps import (
-    command_to_settle,
-    measure_more,
-    needs_data,
-    seconds_to_settle,
-)
-from shootout.core.constants import TOO_BUSY
+from shootout.apps.judge.leader import choose_among, find_sizes, narrow_tie, usual_start_s
+from shootout.apps.judge.next_steps import measure_more, needs_data
 from shootout.core.contract import Array, short
 from shootout.core.errors import ExitCode, UsageError
-from shootout.core.stats.readings import LEAST_TAILS, median
+from shootout.core.stats.readings import median
 from shootout.core.stats.verdicts import Comparison, Verdict
 from shootout.tell.document import Choice, Finding, Part, Ratio, Rival, ratio_of, stand
 from shootout.tell.limits import Standing
@@ -52,11 +47,10 @@ class Judged(Part):
     Attributes:
         candidate: its label; `arm` and `machine` are parts of it.
         standing: `met` where every limit is; `broken` where one is, or something else forbids to ship it: `fault`.
-        objective: what is made least: nanoseconds (of CPU time, too), seconds an item, the cost of a million items, or
+        objective: what is made least: nanoseconds, seconds an item, the cost of a million items, or
             bytes; null: not measured.
         unmeasured: why the objective isn't known, or why what was timed doesn't tell yet.
         ratio: its objective ÷ the chosen one's; null without a chosen one, and of itself.
-        lost_to: another candidate that is known to be better, if that isn't known of the chosen one.
     """
 
     candidate: str
@@ -68,7 +62,6 @@ class Judged(Part):
     unmeasured: str | None = None
     limits: tuple[Finding, ...]
     ratio: Ratio | None = None
-    lost_to: str | None = None
 
     @property
     def broken(self) -> list[Finding]:
@@ -128,11 +121,8 @@ class Decision(Choice):
         return next(one for one in self.candidates if one.candidate == candidate)
 
 
-def decide(policy: Policy, question: Question, *, resampled: bool = True) -> Decision:
+def decide(policy: Policy, question: Question) -> Decision:
     """Choose a candidate by the policy.
-
-    Args:
-        resampled: also decide on resamples of the restarts, which a look at the choice alone needs none of.
 
     Raises:
         UsageError: a cost is asked for, and the runs are of several machines; or any loss keeps the limit on it.
@@ -144,46 +134,28 @@ def decide(policy: Policy, question: Question, *, resampled: bool = True) -> Dec
     measures = {one.label: measure(policy, one) for one in candidates}
     assert len(measures) == len(candidates), "all that is found of a candidate goes by its label"
     findings = judge_limits(policy, candidates)
-    judged = [_make_judged(one, measures[one.label], findings[one.label]) for one in candidates]
+    judged = tuple(_make_judged(one, measures[one.label], findings[one.label]) for one in candidates)
+    runs = tuple(document.run for document in question.documents)
+    decided = partial(Decision, title=question.title, runs=runs, policy=policy, candidates=judged)
     met, open_ = (
         [one for one, told in zip(candidates, judged, strict=True) if told.standing is standing]
         for standing in (Standing.MET, Standing.UNKNOWN)
     )
-    decided = partial(
-        Decision,
-        title=question.title,
-        runs=tuple(document.run for document in question.documents),
-        policy=policy,
-    )
     if met:
-        choice = _choose_met(policy, met, measures, judged, resampled=resampled)
-        settle = choice["settle"]
-        if settle or choice["reason"]:
-            choice["settle"] = measure_more(question, None) or settle
+        choice = _choose_met(policy, met, measures, judged)
+        if choice["settle"] or choice["reason"]:
+            choice["settle"] = measure_more(question, None) or choice["settle"]
         return decided(**choice)
     if open_:
         best = min(open_, key=lambda one: _distance_to_known(measures[one.label], findings[one.label]))
         unknown = [one for one in findings[best.label] if one.standing is Standing.UNKNOWN]
-        why = _explain_unknown(best, unknown[0]) if unknown else measures[best.label].reason
+        why = unknown[0].reason if unknown else measures[best.label].reason
         needs = [need for need in (*(one.needs for one in unknown), measures[best.label].needs) if need]
-        return decided(
-            outcome="undecided",
-            reason=f"no candidate is known to meet every limit; {short(best.label)}: {why}",
-            settle=measure_more(question, best, needs),
-            candidates=tuple(judged),
-        )
+        reason = f"no candidate is known to meet every limit; {short(best.label)}: {why}"
+        return decided(outcome="undecided", reason=reason, settle=measure_more(question, best, needs))
     if not candidates:
         return decided(outcome="undecided", reason="nothing was timed", settle=measure_more(question, None))
-    return decided(outcome="infeasible", reason="no candidate meets every limit", candidates=tuple(judged))
-
-
-def _explain_unknown(candidate: Candidate, finding: Finding) -> str | None:
-    """Return why a limit isn't known, and what helps if the machine was busy."""
-    play, share = candidate.play, candidate.play.group.void_share
-    is_short = 0 < max(play.restarts, len(play.group.served.get(play.row.arm, ()))) < LEAST_TAILS
-    if finding.limit not in SPREAD or share <= TOO_BUSY or is_short:
-        return finding.reason
-    return f"{100 * share:.0f} % of the rounds were disturbed: close other programs, or loosen {finding.limit}"
+    return decided(outcome="infeasible", reason="no candidate meets every limit")
 
 
 def _distance_to_known(found: ObjectiveValue, findings: Sequence[Finding]) -> tuple[bool, bool, float]:
@@ -207,12 +179,7 @@ def _make_judged(candidate: Candidate, found: ObjectiveValue, findings: tuple[Fi
 
 
 def _choose_met(
-    policy: Policy,
-    met: Sequence[Candidate],
-    measures: Mapping[str, ObjectiveValue],
-    judged: Sequence[Judged],
-    *,
-    resampled: bool,
+    policy: Policy, met: Sequence[Candidate], measures: Mapping[str, ObjectiveValue], judged: Sequence[Judged]
 ) -> dict[str, Any]:
     """Return the fields of the decision among those that meet every limit."""
 
@@ -235,40 +202,24 @@ def _choose_met(
         if one.candidate != led.first and one.objective is not None
     }
     outcome: Outcome = "undecided" if led.choice.reason else "tied" if led.open else "chosen"
+    by_order = sorted(met, key=lambda one: ordered[one.label])
     return {
         "outcome": outcome,
         **vars(led.choice),
         "chosen": None if led.choice.reason else led.first,
-        "settle": _settle_open(measures, led.first, ratios, led.choice.unsettled or led.choice.tied),
-        "candidates": tuple(_compare(one, ratios.get(one.candidate), led) for one in judged),
-        "stability": find_stability(policy, sorted(met, key=lambda one: ordered[one.label]), measures, compared)
-        if resampled
-        else {},
+        "settle": _settle_open(measures, led.first, led.choice.unsettled or led.choice.tied),
+        "candidates": tuple(one.model_copy(update={"ratio": ratios.get(one.candidate)}) for one in judged),
+        "stability": find_stability(policy, by_order, measures, compared),
     }
 
 
-def _compare(judged: Judged, ratio: Ratio | None, led: Led) -> Judged:
-    """Add how a candidate compares with the best one; if that isn't known to beat it, which other one does."""
-    is_slower = ratio is not None and ratio.verdict is Verdict.SLOWER
-    lost_to = None if is_slower else led.beaten.get(judged.candidate)
-    return judged.model_copy(update={"ratio": ratio, "lost_to": lost_to})
-
-
-def _settle_open(
-    measures: Mapping[str, ObjectiveValue], chosen: str, ratios: Mapping[str, Ratio], others: Iterable[Rival]
-) -> str | None:
+def _settle_open(measures: Mapping[str, ObjectiveValue], chosen: str, others: Iterable[Rival]) -> str | None:
     """Return the command that tells the chosen one from all others that are open, if they met it in a race."""
-    mine = measures[chosen].play
-    if mine is None or measures[chosen].scope != "end_to_end":
-        return None  # a race goes on until times are told apart
-    cell, arm = mine.cell, mine.row.arm
-    open_ = {one.arm: play.row.arm for one in others if (play := measures[one.arm].play) and play.cell is cell}
-    takes = [
-        seconds_to_settle(cell, ratios[label].restarts, cell.restarts_needed(rival, arm))
-        for label, rival in open_.items()
-    ]
-    known = [seconds for seconds in takes if seconds is not None]
-    return command_to_settle(cell, [arm, *open_.values()], max(known)) if known else None
+    if (mine := measures[chosen].play) is None:
+        return None
+    plays = [(measures[one.arm].play, one.ratio) for one in others]
+    here = [Rival(arm=play.row.arm, ratio=ratio) for play, ratio in plays if play and play.cell is mine.cell]
+    return tell_sure(mine.cell, mine.row.arm, [], here).command
 
 
 def find_stability(
@@ -285,7 +236,8 @@ def find_stability(
     Args:
         compared: how the first of two candidates compares with the second, as the choice itself has it.
     """
-    seeds = _seed_cells(measures)
+    cells = [*dict.fromkeys(id(one.play.cell) for one in measures.values() if one.play)]
+    seeds = {cell: SEED + place for place, cell in enumerate(cells)}  # a cell's arms draw the same restarts
     values = np.array([_draw_objectives(measures[one.label], seeds) for one in candidates])
     sizes = np.array(find_sizes([one.row for one in candidates])[1], dtype=np.float64)
     starts = np.array([usual_start_s(one.row) for one in candidates])
@@ -306,18 +258,12 @@ def _find_beaten(labels: Sequence[str], compared: Callable[[str, str], Compariso
     return found
 
 
-def _seed_cells(measures: Mapping[str, ObjectiveValue]) -> dict[int, int]:
-    """Return a seed for each cell, so that its arms draw the same restarts."""
-    cells = dict.fromkeys(id(one.play.cell) for one in measures.values() if one.play)
-    return {cell: SEED + index for index, cell in enumerate(cells)}
-
-
 def _draw_objectives(found: ObjectiveValue, seeds: Mapping[int, int]) -> Array:
     """Return a candidate's objective in each resample, shape (DRAWS,)."""
     if found.play is None:
         return np.full(DRAWS, found.value)
     play = found.play
-    blocks = play.group.blocks(found.scope)
+    blocks = play.group.blocks("end_to_end")
     center = blocks.get(play.cell.baseline or "", {})
     restarts = sorted({g for arm in blocks.values() for g in arm})
     mine = blocks.get(play.row.arm, {})

@@ -10,18 +10,16 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from shootout.apps.judge.cell import is_plain, name_data, name_plain
-from shootout.apps.judge.decide.candidates import ONE_BY_ONE, Candidate
+from shootout.apps.judge.cell import ONE_BY_ONE, Candidate, is_plain, name_data, name_plain
 from shootout.apps.judge.decide.objective import (
     ALONE,
     NEVER_ALONE,
-    NO_CPU,
     find_costed_rate,
     find_rate,
     rate_needs,
     serve_at,
 )
-from shootout.apps.judge.decide.policy import Policy
+from shootout.apps.judge.decide.policy import Policy, read_limit
 from shootout.core.constants import TAIL_S, TOO_BUSY
 from shootout.core.scenario import find_scenario
 from shootout.core.stats.readings import LEAST_TAILS, least_calls, own_calls
@@ -29,7 +27,7 @@ from shootout.core.units import counted, number
 from shootout.models import metrics as named_metrics
 from shootout.models.metrics import CONFIDENCE, bound_rare, count_rows_for_rare, tell_rows_to_bring
 from shootout.tell.document import Finding, Metric, Rate, Row, Timing
-from shootout.tell.limits import FIDELITY, LIMITS, Limit, Standing, judge_limit
+from shootout.tell.limits import FIDELITY, LIMITS, Limit, Standing, judge_limit, write_loose_limit
 from shootout.tell.paired import count_rows_needed, quantile_of, reach_at
 from shootout.tell.reproduce import MORE_RESTARTS, Options
 from shootout.tell.wording import tell_limit_doubt
@@ -39,8 +37,10 @@ ALPHA = 0.05
 
 Except for limits that the run judged: each has 5 % of its own.
 """
-SPREAD = frozenset({Limit.P99, Limit.READY, Limit.CPU, Limit.RATE, Limit.COST})
+SPREAD = frozenset({Limit.P99, Limit.READY, Limit.RATE, Limit.COST})
 """Limits whose bound is the worst of several restarts."""
+TRIES = 5
+"""Limits of a sample share the chance of an error anew once one is looser, so that it may have to be looser yet."""
 WITH_POLICY: Options = (("--policy", "deploy.toml"), *MORE_RESTARTS)
 """The options that make a run read more of long calls."""
 
@@ -208,16 +208,12 @@ def _bound_p99_of_calls(asked: _Asked) -> Bounds:
         more = other.row.end_to_end if other.answers(ONE_BY_ONE) else None
         if more and low and high and more.p99_low_ns and more.p99_highest_ns:
             low, high = min(low, more.p99_low_ns), max(high, more.p99_highest_ns)
-    return _doubt_disturbed(Bounds(value=timing.p99_ns, low=low, high=high, reason=reason, needs=needs), asked)
-
-
-def _doubt_disturbed(figure: Bounds, asked: _Asked) -> Bounds:
-    """Return the bounds of a time without a lower one that breaks the limit if too many rounds were disturbed."""
-    play = asked.candidate.alone
+    figure = Bounds(value=timing.p99_ns, low=low, high=high, reason=reason, needs=needs)
     share = play.group.void_share if play else 0.0
-    if share <= TOO_BUSY or figure.low is None or figure.low <= asked.wanted:
-        return figure
-    return replace(figure, low=None, reason=f"{100 * share:.0f} % of its rounds were disturbed", needs=MORE_RESTARTS)
+    if share > TOO_BUSY and low is not None and low > asked.wanted:  # a neighbor makes calls late
+        doubt = f"{100 * share:.0f} % of its rounds were disturbed"
+        return replace(figure, low=None, reason=doubt, needs=MORE_RESTARTS)
+    return figure
 
 
 def _explain_missing_p99(timing: Timing) -> tuple[str, Options]:
@@ -427,21 +423,8 @@ def _bound_ready(asked: _Asked) -> Bounds:
     return Bounds(value=slowest, low=low, high=slowest)
 
 
-def _bound_cpu(asked: _Asked) -> Bounds:
-    """Return the CPU time of a call, one after another; of several runs the worst."""
-    found = [row.cpu for play in asked.candidate.plays if (row := play.row).cpu and play.answers(ONE_BY_ONE)]
-    worst = max((one for one in found if one), key=lambda one: one.high_ns, default=None)
-    if worst is None:
-        is_timed = asked.candidate.alone
-        return Bounds(reason=NO_CPU) if is_timed else Bounds(reason=NEVER_ALONE, needs=ALONE)
-    if worst.restarts < LEAST_TAILS:
-        return Bounds(value=worst.median_ns, reason=_tell_count(worst.restarts, "restarts"), needs=MORE_RESTARTS)
-    return _doubt_disturbed(Bounds(value=worst.median_ns, low=worst.low_ns, high=worst.high_ns), asked)
-
-
 def _bound_rate(asked: _Asked) -> Bounds:
-    rate = find_rate(asked.policy, asked.candidate)
-    return _scale(_bound_measured_rate(asked, rate), asked.policy.utilization)
+    return _bound_measured_rate(asked, find_rate(asked.policy, asked.candidate))
 
 
 def _bound_cost(asked: _Asked) -> Bounds:
@@ -473,7 +456,51 @@ FIGURES: Mapping[Limit, Callable[[_Asked], Bounds]] = {
     Limit.SIZE: _bound_size,
     Limit.INSTALL: _bound_install,
     Limit.READY: _bound_ready,
-    Limit.CPU: _bound_cpu,
     Limit.RATE: _bound_rate,
     Limit.COST: _bound_cost,
 }
+
+
+def loosen(policy: Policy, candidates: Sequence[Candidate], candidate: Candidate) -> Policy | None:
+    """Return a policy with the tightest limits of two digits that one of the candidates meets.
+
+    Returns:
+        None if a figure isn't known well enough.
+    """
+    for _ in range(TRIES):
+        findings = judge_limits(policy, candidates)[candidate.label]
+        open_ = [finding for finding in findings if finding.standing is not Standing.MET]
+        if not open_:
+            return policy
+        given = dict[Limit, float]()
+        for limit, bound in (_find_bound(finding, candidate.row) for finding in open_):
+            if bound is None or bound <= 0:
+                return None
+            given[limit] = read_limit(limit, write_loose_limit(limit, bound))
+        limits, shares = {**policy.limits, **given}, policy.shares - given.keys()
+        policy = policy.model_copy(update={"limits": limits, "shares": shares})
+    return None
+
+
+def _find_bound(finding: Finding, row: Row) -> tuple[Limit, float | None]:
+    """Return the limit to give, and the figure that it must let in; None if that isn't known well enough.
+
+    If nothing is limited and no accuracy is known, it is the error; of an agreement without a limit its lower end.
+    """
+    bound = finding.high if LIMITS[finding.limit].side == "most" else finding.low
+    if bound is not None or not finding.implied:
+        return finding.limit, bound
+    fidelity = row.fidelity
+    if fidelity is None or fidelity.metric is None:
+        return Limit.ERROR, fidelity.relative_l2 if fidelity and row.is_judged else None
+    metric = fidelity.metric
+    if metric.against == "outputs" and not metric.lower_is_better:
+        return Limit.AGREEMENT, metric.low
+    if metric.change is None:
+        return Limit.DROP, None
+    return Limit.DROP, metric.change.high if metric.lower_is_better else -metric.change.low
+
+
+def lacks_figure(finding: Finding) -> bool:
+    """Return whether a limit that the policy doesn't give, that of accuracy, has no figure to go by."""
+    return finding.implied and finding.standing is Standing.UNKNOWN and finding.value is None

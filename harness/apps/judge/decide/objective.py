@@ -8,17 +8,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from shootout.apps.judge.decide.candidates import Candidate, Play
+from shootout.apps.judge.cell import Candidate, Play
 from shootout.apps.judge.decide.policy import BY_RATE, Objective, Policy
-from shootout.apps.judge.eligible import find_fault
-from shootout.apps.judge.leader import ratios_to_baseline
+from shootout.apps.judge.leader import find_fault, ratios_to_baseline
 from shootout.core.contract import Array
 from shootout.core.errors import NO_FAULT
-from shootout.core.messages import CPU
 from shootout.core.stats.leaders import is_indifferent
 from shootout.core.stats.readings import LEAST_TAILS
 from shootout.core.stats.verdicts import LEAST_RESTARTS, Comparison, Verdict, judge, ratio_at
-from shootout.tell.document import CpuTime, Rate, Timing
+from shootout.tell.document import Rate
 from shootout.tell.limits import Limit
 from shootout.tell.reproduce import Options
 
@@ -32,18 +30,15 @@ docs/evidence/comparing.md says of which runs that is so.
 TIMING = NO_FAULT | {None}
 """The ends of an arm that another run may mend: it was unsteady, left early, or was ended from outside."""
 
-NO_CPU = "its CPU time isn't known: it starts processes of its own, or isn't on Linux"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectiveValue:
     """One candidate's objective, the less the better.
 
     Attributes:
-        value: nanoseconds (of CPU time, too), seconds an item, the cost of a million items, or bytes.
+        value: nanoseconds, seconds an item, the cost of a million items, or bytes.
         low, high: its own interval.
         play: where it was timed; None: it is no time.
-        scope: of the blocks that it is compared by there, or `CPU`.
         exact: nothing about it is noisy.
         reason: why it isn't known, or why what was timed doesn't tell yet.
         needs: what to add to `shootout run` to know it.
@@ -55,7 +50,6 @@ class ObjectiveValue:
     low: float = 0.0
     high: float = math.inf
     play: Play | None = None
-    scope: str = "end_to_end"
     exact: bool = False
     reason: str | None = None
     needs: Options = ()
@@ -78,8 +72,6 @@ def measure(policy: Policy, candidate: Candidate) -> ObjectiveValue:
 def _measure_objective(policy: Policy, candidate: Candidate) -> ObjectiveValue:
     if policy.objective is Objective.LATENCY:
         return _measure_latency(policy, candidate)
-    if policy.objective is Objective.CPU:
-        return _measure_cpu(candidate)
     if policy.objective in BY_RATE:
         return _measure_rate(policy, candidate)
     of_artifact = policy.objective is Objective.SIZE
@@ -100,21 +92,9 @@ def _measure_latency(policy: Policy, candidate: Candidate) -> ObjectiveValue:
     served = play.row.serve
     if policy.load and served and (served.searched or served.rate_per_s.low < policy.load):
         return ObjectiveValue(reason=f"never served {policy.load:g}/s", needs=serve_at(policy.load))
-    return _value_time(play, timing, "end_to_end")
-
-
-def _value_time(play: Play, time: Timing | CpuTime, scope: str) -> ObjectiveValue:
-    """Return a time as an objective; one restart tells nothing of how far it may be off."""
-    low, high = (time.low_ns, time.high_ns) if time.restarts >= LEAST_RESTARTS else (0.0, math.inf)
-    return ObjectiveValue(value=time.median_ns, low=low, high=high, play=play, scope=scope)
-
-
-def _measure_cpu(candidate: Candidate) -> ObjectiveValue:
-    """Return the CPU time of a call, one call after another."""
-    play = candidate.alone
-    if play is None:
-        return ObjectiveValue(reason=NEVER_ALONE, needs=ALONE)
-    return _value_time(play, play.row.cpu, CPU) if play.row.cpu else ObjectiveValue(reason=NO_CPU)
+    if timing.restarts < LEAST_RESTARTS:
+        return ObjectiveValue(value=timing.median_ns, play=play)
+    return ObjectiveValue(value=timing.median_ns, low=timing.low_ns, high=timing.high_ns, play=play)
 
 
 def _measure_rate(policy: Policy, candidate: Candidate) -> ObjectiveValue:
@@ -133,7 +113,7 @@ def _measure_rate(policy: Policy, candidate: Candidate) -> ObjectiveValue:
 def order(candidates: Sequence[Candidate], measures: Mapping[str, ObjectiveValue]) -> dict[str, float]:
     """Return what orders candidates, by label: ratios to the baseline, from shared restarts, where all have one."""
     found = [measures[one.label] for one in candidates]
-    plays = [one.play for one in found if one.play and one.scope != CPU]
+    plays = [one.play for one in found if one.play]
     if len(plays) == len(found) and len({id(play.cell) for play in plays}) == 1:
         rows = {one.label: play.row for one, play in zip(candidates, plays, strict=True)}
         if ratios := ratios_to_baseline(rows, plays[0].cell.baseline):
@@ -145,17 +125,10 @@ def compare(policy: Policy, one: ObjectiveValue, other: ObjectiveValue) -> Compa
     """Return the first one's objective ÷ the other's: by restarts that they shared, else by their own intervals."""
     mine, theirs, found = one.play, other.play, None
     if mine and theirs and mine.cell is theirs.cell:
-        found = _compare_rows(mine, theirs, one.scope)
-    if mine and found and mine.cell.unvouched:
-        return found
+        found = mine.cell.judged(mine.row.arm, theirs.row.arm)
+        if found and mine.cell.unvouched:
+            return found
     return _apply_indifference(found or _compare_apart(one, other), policy.indifferent)
-
-
-def _compare_rows(mine: Play, theirs: Play, scope: str) -> Comparison | None:
-    if scope == "end_to_end":
-        return mine.cell.judged(mine.row.arm, theirs.row.arm)
-    found = mine.group.evidence(scope).compare(mine.row.arm, theirs.row.arm)
-    return replace(found, verdict=Verdict.CANT_TELL) if found and mine.cell.unvouched else found
 
 
 def _apply_indifference(found: Comparison, indifferent: float) -> Comparison:

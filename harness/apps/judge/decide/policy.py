@@ -15,12 +15,9 @@ from shootout.core.constants import INDIFFERENT
 from shootout.core.errors import UsageError, tell_refusal, unknown
 from shootout.tell.limits import AN_HOUR, LIMITS, PER_SECOND, SHARE, Limit, write_limit
 
-UTILIZATION = 0.7
-"""The share that is counted on of what a machine was measured to do at most."""
-
 HOUR_S, MILLION = 3_600, 1e6
 
-KEYS = ("objective", "indifferent", "load", "utilization", "price", "limits")
+KEYS = ("objective", "indifferent", "load", "price", "limits")
 
 
 class Objective(StrEnum):
@@ -28,7 +25,6 @@ class Objective(StrEnum):
 
     LATENCY = "latency"
     RATE = "rate"
-    CPU = "cpu"
     COST = "cost"
     SIZE = "size"
     INSTALL = "install"
@@ -37,7 +33,7 @@ class Objective(StrEnum):
 EXACT = frozenset({Objective.SIZE, Objective.INSTALL})
 """Objectives that nothing measured is noisy of."""
 BY_RATE = frozenset({Objective.RATE, Objective.COST})
-TIMED = frozenset({Limit.P99, Limit.CPU, Limit.RATE, Limit.COST})
+TIMED = frozenset({Limit.P99, Limit.RATE, Limit.COST})
 """Limits that rest on how long calls take."""
 
 
@@ -47,7 +43,6 @@ class Policy(BaseModel):
     Attributes:
         indifferent: of two that differ by no more than this share, either may be shipped.
         load: requests a second that are to be served; None: one call after another.
-        utilization: of a machine's measured rate, the share that a limit on the rate counts on.
         price: of the runs' machine, for an hour.
         shares: limits that are a share of plain FP32's own figure, and not in its unit.
     """
@@ -57,7 +52,6 @@ class Policy(BaseModel):
     objective: Objective = Objective.LATENCY
     indifferent: float = INDIFFERENT
     load: float | None = None
-    utilization: float = UTILIZATION
     price: float | None = None
     limits: Mapping[Limit, float] = {}
     shares: frozenset[Limit] = frozenset()
@@ -97,8 +91,6 @@ def _write_keys(policy: Policy) -> dict[str, str]:
         found["objective"] = str(policy.objective)
     if policy.indifferent != usual.indifferent:
         found["indifferent"] = f"{100 * policy.indifferent:.12g}%"
-    if policy.utilization != usual.utilization:
-        found["utilization"] = f"{100 * policy.utilization:.12g}%"
     if policy.load is not None:
         found["load"] = f"{policy.load:.12g}/s"
     if policy.price is not None:
@@ -196,7 +188,6 @@ def _check_fields(fields: Mapping[str, Any]) -> Policy:
         objective=Objective(objective),
         indifferent=SHARE.read("indifferent", fields.get("indifferent", f"{100 * INDIFFERENT:g}%"), "5%"),
         load=PER_SECOND.read("load", fields["load"]) if "load" in fields else None,
-        utilization=SHARE.read("utilization", fields.get("utilization", f"{100 * UTILIZATION:g}%")),
         price=AN_HOUR.read("price", fields["price"]) if "price" in fields else None,
         limits={Limit(key): read_limit(Limit(key), value) for key, value in fields["limits"].items()},
         shares=frozenset(Limit(key) for key, value in fields["limits"].items() if _is_share(Limit(key), value)),

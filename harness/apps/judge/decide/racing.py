@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shootout.apps.judge.decide.candidates import Candidate
+from shootout.apps.judge.cell import Candidate
 from shootout.apps.judge.decide.limits import SPREAD, Bounds, judge_figure, judge_limits, refuse_drop_of_all
 from shootout.apps.judge.decide.objective import ObjectiveValue, compare, measure
 from shootout.apps.judge.decide.policy import BY_RATE, EXACT, Objective, Policy
@@ -72,7 +72,7 @@ def fit_study(policy: Policy, study: Study, asked: Collection[str]) -> Study:
     if "threads" not in asked and policy.asks_cost:
         changes["threads"] = ("all",)
     least = study.least_restarts
-    if SPREAD & policy.limits.keys() or by_rate or _asks_cpu(policy):
+    if SPREAD & policy.limits.keys() or by_rate:
         least = changes["least_restarts"] = max(least, LEAST_TAILS)
     if policy.objective in EXACT and not by_rate and "goal" in changes:
         changes["max_restarts"] = min(max(least, LEAST_TAILS), study.most_restarts)  # which is faster doesn't matter
@@ -83,16 +83,12 @@ def _is_by_rate(policy: Policy) -> bool:
     return policy.objective in BY_RATE or bool(BY_RATE_LIMITS & policy.limits.keys())
 
 
-def _asks_cpu(policy: Policy) -> bool:
-    return policy.objective is Objective.CPU or Limit.CPU in policy.limits
-
-
 def _given_rate(policy: Policy, load: float) -> float:
     """Return the rate at which the p99 is measured: the load, or what shows that the limits by rate are met."""
     if Limit.P99 not in policy.limits:
         return load
     rate, cost = policy.limits.get(Limit.RATE), policy.limits.get(Limit.COST)
-    by_rate = math.ceil(rate / policy.utilization) if rate else 0
+    by_rate = math.ceil(rate) if rate else 0
     return max(load, by_rate, math.ceil(policy.cost_at(cost)) if cost else 0)
 
 
@@ -106,7 +102,7 @@ def _choose_scenarios(policy: Policy) -> Iterator[str]:
     """Name the scenarios that a policy needs, each the first that measures what is asked."""
     limited, by_rate = Limit.P99 in policy.limits, _is_by_rate(policy)
     times = limited or policy.objective is Objective.LATENCY
-    if (times and policy.load is None) or not (times or by_rate) or _asks_cpu(policy):
+    if (times and policy.load is None) or not (times or by_rate):
         yield _find_first(lambda one: one.objective == Objective.LATENCY)
     if by_rate and not limited:
         yield _find_first(lambda one: one.objective == Objective.RATE)
@@ -232,6 +228,6 @@ def _may_settle(finding: Finding) -> bool:
 
     The worst of several restarts gets no better, so one that is known to lie beyond its limit stays there.
     """
-    if finding.limit in (Limit.CPU, Limit.RATE, Limit.COST) and None not in (finding.low, finding.high):
+    if finding.limit in (Limit.RATE, Limit.COST) and None not in (finding.low, finding.high):
         return True
     return finding.limit in SPREAD and bool(finding.needs) and (finding.limit in BY_RATE_LIMITS or finding.high is None)

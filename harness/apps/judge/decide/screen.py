@@ -7,20 +7,26 @@ from collections.abc import Iterable, Iterator, Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
+from shootout.apps.judge.cell import Question
 from shootout.apps.judge.choice import describe_shipped, find_usual, is_faster
-from shootout.apps.judge.decide.accept import command_to_accept, decide_on, name_options
-from shootout.apps.judge.decide.candidates import Question
 from shootout.apps.judge.decide.decision import Decision, Judged
-from shootout.apps.judge.decide.loosen import lacks_figure, loosen
+from shootout.apps.judge.decide.limits import lacks_figure, loosen
 from shootout.apps.judge.decide.policy import BY_RATE, EXACT, TIMED, Objective, Policy, write_policy
-from shootout.apps.judge.next_steps import describe_refused, go_on, measure_again, reach_folder, why_no_folder
+from shootout.apps.judge.next_steps import (
+    decide_on,
+    describe_refused,
+    go_on,
+    measure_again,
+    reach_folder,
+    why_no_folder,
+)
 from shootout.core.contract import short
 from shootout.core.scenario import find_scenario
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.units import number, size
 from shootout.tell.answer import REFUSED, SHIPS, tell_next, tell_question, tell_ship, tell_support
 from shootout.tell.columns import choose_unit, fit_table, fits, make_table, write_time
-from shootout.tell.document import Answer, Passed, Ratio, Rival, Row, Sure, WouldChange, tell_finding
+from shootout.tell.document import Answer, Ratio, Rival, Row, Sure, WouldChange, tell_finding
 from shootout.tell.limits import LIMITS, Limit, Standing
 from shootout.tell.notes import tell_missing
 from shootout.tell.ratios import NEVER_TOGETHER, PRICE, SMALLNESS, SPEED, tell_factor, tell_ratio
@@ -33,7 +39,6 @@ STABLE = 0.995
 WORDS = {
     Objective.LATENCY: SPEED,
     Objective.RATE: SPEED,
-    Objective.CPU: PRICE,
     Objective.COST: PRICE,
     Objective.SIZE: SMALLNESS,
     Objective.INSTALL: SMALLNESS,
@@ -42,7 +47,6 @@ WORDS = {
 _QUANTITIES = {
     Objective.LATENCY: "time",
     Objective.RATE: "rate",
-    Objective.CPU: "CPU time",
     Objective.COST: "per million",
     Objective.SIZE: "file",
     Objective.INSTALL: "runtime",
@@ -113,7 +117,6 @@ def as_answer(decision: Decision, question: Question, rows: Sequence[Row]) -> An
     """
     leader, met = decision.leader, [one for one in decision.candidates if one.standing is Standing.MET]
     rivals = [Rival(arm=one.candidate, ratio=one.ratio) for one in met if one.ratio]
-    lost = [(one.candidate, one.lost_to) for one in met if one.lost_to]
     answer = Answer(
         group=", ".join(decision.title),
         inputs=question.answers[0].inputs if question.answers else "",
@@ -124,7 +127,6 @@ def as_answer(decision: Decision, question: Question, rows: Sequence[Row]) -> An
         chosen_by=decision.chosen_by,
         unsettled=decision.unsettled,
         sure=_find_sure(decision, question, rivals),
-        passed=tuple(Passed(arm=arm, because="slower", against=other, ratio=None) for arm, other in lost),
     )
     if leader is None:
         return _add_next(answer, decision, question, [decision.settle])
@@ -139,7 +141,9 @@ def as_answer(decision: Decision, question: Question, rows: Sequence[Row]) -> An
         more = [decision.settle, go_on(play.cell), measure_again(play.cell)]
         return _add_next(answer.model_copy(update=known), decision, question, more)
     known["no_folder"] = why_no_folder(play.row) or None
-    known["next"] = reach_folder(play.cell, play.row, name_options(question, question.of(leader), decision.policy))
+    is_one_race = len(question.cells) == 1
+    options = write_policy(decision.policy) if is_one_race else [("--target", short(play.row.arm))]
+    known["next"] = reach_folder(play.cell, play.row, options)
     return answer.model_copy(update=known)
 
 
@@ -185,11 +189,10 @@ def _list_held_back(decision: Decision, question: Question) -> Iterator[WouldCha
     found = [(one, one.ratio) for one in decision.candidates if one.ratio and one.standing is not Standing.MET]
     better = [(one, ratio) for one, ratio in found if is_faster(ratio) and not one.fault]
     for place, (judged, ratio) in enumerate(sorted(better, key=lambda one: one[1].value)):
-        candidate = question.of(judged.candidate)
-        play = candidate.play
+        play = question.of(judged.candidate).play
         beside = [leader.row.arm] if leader.cell is play.cell else []
-        accept = None if place or judged.unmeasured else command_to_accept(decision.policy, question, candidate)
-        refused = describe_refused(play.cell, play.row, ratio, [*beside, play.row.arm], accept)
+        is_first = not place and not judged.unmeasured
+        refused = describe_refused(play.cell, play.row, ratio, [*beside, play.row.arm], is_first=is_first)
         is_unscored = any(map(lacks_figure, judged.limits))
         yield refused.model_copy(
             update={
@@ -214,7 +217,7 @@ def _tell_objective_of_leader(decision: Decision, question: Question) -> Iterato
         yield f"{side}{told} per million at {number(policy.cost_at(judged.objective or 1.0))}/s{doubt}"
     elif not is_time:
         yield f"{name_objective(policy)} {side}{told}{doubt}"
-    if row.end_to_end and not row.serve and (is_time or policy.objective in EXACT | {Objective.CPU}):
+    if row.end_to_end and not row.serve and (is_time or policy.objective in EXACT):
         yield find_scenario(row.scenario).tell_time(row)
 
 

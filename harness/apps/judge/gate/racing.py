@@ -334,7 +334,7 @@ def make_study(reference: Reference, candidate: str | None, limits: Limits, opti
         raise UsageError(
             f"{gone[0]!r} isn't there: name the model's file by --model, and the candidate's as it was built"
         )
-    spread = SPREAD & {Limit.P99, Limit.READY, Limit.CPU} & (limits.policy.limits.keys() if limits.policy else set())
+    spread = SPREAD & {Limit.P99, Limit.READY} & (limits.policy.limits.keys() if limits.policy else set())
     fields = {
         "name": "gate",
         **given,

@@ -15,8 +15,7 @@ from pydantic import Field
 
 from shootout.apps.judge.accuracy import judge_metric, list_outputs, measure_metric, with_metric
 from shootout.apps.judge.analysis import Analysed, analyse_cells
-from shootout.apps.judge.cell import is_plain
-from shootout.apps.judge.decide.candidates import candidate_of
+from shootout.apps.judge.cell import candidate_of, is_plain
 from shootout.apps.judge.decide.limits import judge_limits
 from shootout.apps.judge.decide.policy import Policy
 from shootout.apps.judge.decide.racing import PolicyPurpose
