@@ -54,10 +54,11 @@ def open_native(artifact: Artifact, path: Path, threads: int, name: str = "") ->
 
 def _open_sklearn(path: Path, threads: int, name: str) -> NativeModel:
     import joblib
+    from sklearn.base import is_regressor
 
     estimator = joblib.load(path)
     features, probabilities = (getattr(estimator, name, None) for name in ("n_features_in_", "predict_proba"))
-    if features is None or not (probabilities or _is_regressor(estimator)):
+    if features is None or not (probabilities or is_regressor(estimator)):
         kind = f"a {type(estimator).__name__}"
         if hasattr(estimator, "fit"):
             kind += ", unfitted" if features is None else ", without probabilities"
@@ -100,12 +101,6 @@ def _selects_by_name(estimator: Any, features: int) -> bool:
     except Exception as error:
         return "dataframe" in str(error).lower()
     return False
-
-
-def _is_regressor(estimator: Any) -> bool:
-    from sklearn.base import is_regressor
-
-    return bool(is_regressor(estimator))
 
 
 def _open_lightgbm(path: Path, threads: int, name: str) -> NativeModel:  # noqa: ARG001 - its errors name no file

@@ -250,23 +250,12 @@ def _write_probe(name: str, weight: Array, batch: int, folder: Path) -> dict[str
     return weights
 
 
-def _identity_inputs(_: Parameters, batch: int) -> tuple[TensorSpec, ...]:
-    """Return the one input `x`, (batch, 64)."""
-    return (TensorSpec(name="x", shape=(batch, IDENTITY_WIDTH), dtype="float32"),)
-
-
-def _identity_forward(xp: Any, weights: Arrays, parameters: Parameters) -> Call:  # noqa: ARG001 - a `Forward`
-    """Return `y = x`, in an array of its own."""
-    return lambda x: {"y": xp.array(x["x"])}
-
-
 def _no_module(parameters: Parameters) -> nn.Module:
     """Refuse: there is none; an exported model of this model never claims the MODULE artifact."""
     raise NotImplementedError(f"identity has no torch module (parameters {dict(parameters)})")
 
 
 def _write_identity(folder: Path) -> dict[str, Array]:
-    """Write a file without weights."""
     (folder / WEIGHTS).write_bytes(NO_WEIGHTS)
     return {}
 
@@ -285,8 +274,8 @@ IDENTITY = Model(
     description="output = input",
     parameters={},
     parameter_count=lambda _: 0,
-    inputs=_identity_inputs,
-    forward=_identity_forward,
+    inputs=lambda _, batch: (TensorSpec(name="x", shape=(batch, IDENTITY_WIDTH), dtype="float32"),),
+    forward=lambda xp, _, __: lambda x: {"y": xp.array(x["x"])},
     module=_no_module,
     trained=_no_module,
     artifacts=(Artifact.FORWARD, Artifact.NONE),

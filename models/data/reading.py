@@ -85,11 +85,8 @@ def list_files(given: Path) -> list[Path]:
             f"can't read {given}: " + ("it is not a regular file" if given.exists() else "there is no such file")
         )
     found = (path for path in sorted(given.rglob("*")) if path.is_file())
-    return [path for path in found if not any(map(_is_hidden, path.relative_to(given).parts))]
-
-
-def _is_hidden(name: str) -> bool:
-    return name.startswith(".") or name == "__pycache__"
+    parts_of = ((path, path.relative_to(given).parts) for path in found)
+    return [path for path, parts in parts_of if not any(one.startswith(".") or one == "__pycache__" for one in parts)]
 
 
 def _make_key(place: FactorySource, given: Path, files: Sequence[Path]) -> str:

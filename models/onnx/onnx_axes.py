@@ -21,7 +21,7 @@ from operator import floordiv, mod
 from typing import Any
 
 import onnx
-from onnx import ModelProto, TensorProto, TensorShapeProto, ValueInfoProto
+from onnx import ModelProto, TensorProto, ValueInfoProto
 
 from shootout.core.constants import EMPTY
 from shootout.core.contract import TensorSpec
@@ -298,7 +298,7 @@ def _symbols(axis: str) -> frozenset[str]:
 
 
 def _complete(axes: Collection[str], given: Mapping[str, int]) -> dict[str, int]:
-    """Return the given sizes and those that follow from them, in both directions.
+    """Return the given sizes and those that follow from them.
 
     Args:
         axes: all axes of the inputs; `given`: sizes by axis, or by a name in an axis's arithmetic.
@@ -310,15 +310,7 @@ def _complete(axes: Collection[str], given: Mapping[str, int]) -> dict[str, int]
     while before < len(sizes):
         before = len(sizes)
         for axis in axes:
-            unknown = _symbols(axis) - sizes.keys()
-            if len(unknown) == 1 and axis in sizes:
-                (name,) = unknown
-                solved = _solve(axis, name, sizes)
-                if solved is not None and solved >= 1:
-                    sizes[name] = solved
-                elif solved == 0 and name in axes:
-                    raise UsageError(f"{axis}={sizes[axis]} makes {name} 0: {EMPTY}")
-            elif _symbols(axis) and not unknown:
+            if (names := _symbols(axis)) and names <= sizes.keys():
                 sizes[axis] = _work_out(axis, sizes)
     return sizes
 
@@ -333,17 +325,6 @@ def _work_out(axis: str, sizes: Mapping[str, int]) -> int:
     if value != sizes.get(axis, value):
         raise UsageError(f"axis {axis!r} is {value} by {own}, and {sizes[axis]} as given: leave one of them out")
     return int(value)
-
-
-def _solve(axis: str, name: str, sizes: Mapping[str, int]) -> int | None:
-    """Return the size of the only unknown name, if the arithmetic is a straight line in it; None if none fits."""
-    at = [_value(axis, {**sizes, name: size}) for size in (1, 2, 3)]
-    first, second, third = at
-    if first is None or second is None or third is None or third - second != second - first or first == second:
-        return None
-    size = 1 + (sizes[axis] - first) / (second - first)
-    fits = size.denominator == 1 and _value(axis, {**sizes, name: int(size)}) == sizes[axis]
-    return int(size) if fits else None
 
 
 def _value(axis: str, sizes: Mapping[str, int]) -> Fraction | None:
@@ -433,14 +414,13 @@ def _missing_sizes(missing: Sequence[str], inputs: Sequence[ValueInfoProto], cal
 
 
 def _list_axes(info: ValueInfoProto) -> list[tuple[str, int]]:
-    """Return each axis as (its name, 0) if it is free, else as ("", its size)."""
+    """Return each axis as (its name, 0) if it is free, else as ("", its size).
+
+    "?", which some exporters give to different axes, is no name.
+    """
     dims = enumerate(info.type.tensor_type.shape.dim)
-    return [("", dim.dim_value) if dim.dim_value > 0 else (_axis_name(dim) or f"{info.name}.{i}", 0) for i, dim in dims]
-
-
-def _axis_name(dim: TensorShapeProto.Dimension) -> str:
-    """Return the axis's own name; "?", which some exporters give to different axes, is none."""
-    return "" if dim.dim_param == "?" else dim.dim_param
+    names = ((at, dim, "" if dim.dim_param == "?" else dim.dim_param) for at, dim in dims)
+    return [("", dim.dim_value) if dim.dim_value > 0 else (name or f"{info.name}.{at}", 0) for at, dim, name in names]
 
 
 def _require_tensor(what: str, info: ValueInfoProto) -> None:

@@ -131,62 +131,42 @@ def work_of(model: ModelProto) -> Work:
     """Count the work of one call of `model`, whose axes are fixed."""
     flat, found = inliner.inline_local_functions(model) if model.functions else model, model.graph
     graph = read_graph(flat, data_prop=True)
-    flops, uncounted = _sum_flops(graph)
-    weights = {tensor.name for tensor in found.initializer} | _constant_outputs(graph.nodes)
+    flops, uncounted = 0.0, set[str]()
+    for node in graph.nodes:
+        inside = (one for body in graphs_inside([node]) for one in body.node)
+        if any(map(_is_product_node, (node, *inside))):
+            operations = graph.flops(node)  # None: of another domain, or inside If, Loop and Scan, or of unknown shape
+            uncounted |= {node.op_type} if operations is None else set()
+            flops += operations or 0.0
+    weights = {tensor.name for tensor in found.initializer}
+    weights |= {node.output[0] for node in graph.nodes if node.op_type == "Constant"}
+    read = {name for node in graph.nodes for at, name in enumerate(node.input) if at or node.op_type not in BY_ROWS}
     each = [graph.bytes_of(_activations_of(graph, node)) for node in graph.nodes if node.op_type in PRODUCTS]
     return Work(
         flops=None if uncounted else flops,
         elementwise_ops=sum(_count_elements(graph, node) for node in graph.nodes),
-        weight_bytes=graph.bytes_of(sorted(weights & _read_values(graph.nodes))),
+        weight_bytes=graph.bytes_of(sorted(weights & read)),
         input_bytes=graph.bytes_of([info.name for info in found.input if info.name not in weights]),
         output_bytes=graph.bytes_of([info.name for info in found.output]),
         activation_bytes=sum(each),
         widest_bytes=max(each, default=0),
         weight_flops=None
         if uncounted
-        else sum(graph.flops(node) or 0.0 for node in graph.nodes if _has_stored_weight(graph, node)),
-        uncounted=uncounted,
+        else sum(
+            graph.flops(node) or 0.0
+            for node in graph.nodes
+            if _is_product_node(node) and any(name and name not in graph.live for name in node.input)
+        ),
+        uncounted=tuple(sorted(uncounted)),
     )
-
-
-def _constant_outputs(nodes: Sequence[NodeProto]) -> set[str]:
-    return {node.output[0] for node in nodes if node.op_type == "Constant"}
-
-
-def _read_values(nodes: Sequence[NodeProto]) -> set[str]:
-    """Return every value that some node reads as a whole."""
-    return {name for node in nodes for at, name in enumerate(node.input) if at or node.op_type not in BY_ROWS}
 
 
 def _activations_of(graph: OnnxGraph, node: NodeProto) -> list[str]:
     return [*(name for name in node.input if name in graph.live), *(name for name in node.output if name)]
 
 
-def _sum_flops(graph: OnnxGraph) -> tuple[float, tuple[str, ...]]:
-    """Sum the operations of all products, and list the operators of those that can't be counted."""
-    total, uncounted = 0.0, set[str]()
-    for node in graph.nodes:
-        operations = _operations_of(graph, node)
-        if operations is None:
-            uncounted.add(node.op_type)
-        total += operations or 0.0
-    return total, tuple(sorted(uncounted))
-
-
-def _operations_of(graph: OnnxGraph, node: NodeProto) -> float | None:
-    inside = (one for graph in graphs_inside([node]) for one in graph.node)
-    if not any(map(_is_product_node, (node, *inside))):
-        return 0.0
-    return graph.flops(node)  # None: of another domain, or inside If, Loop and Scan, or of unknown shape
-
-
 def _is_product_node(node: NodeProto) -> bool:
     return node.op_type in PRODUCTS or is_product(node.op_type)
-
-
-def _has_stored_weight(graph: OnnxGraph, node: NodeProto) -> bool:
-    """Return whether a node multiplies an activation by a stored weight."""
-    return _is_product_node(node) and any(name and name not in graph.live for name in node.input)
 
 
 def _count_elements(graph: OnnxGraph, node: NodeProto) -> int:

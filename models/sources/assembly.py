@@ -32,6 +32,7 @@ from shootout.core.exported.request import Request, versions
 
 ROUNDING = 1e-3
 """Outputs that differ by rounding alone differ by far less than this share of the largest one."""
+FIX = "check the weights, or give real inputs with --inputs data.npz"
 UNSEEN_SEED = 4
 UNSEEN_SETS, UNSEEN_WHOLE_SETS = 2, 6
 """Make so many sets; more of whole numbers alone, which a worker can't mix: these are all new inputs that it has."""
@@ -102,9 +103,10 @@ def assemble(
     for name, arrays in sets.items():
         save_sets(folder / name, arrays)
     weights = request.opened.folder if found.shared and request.opened else folder
+    files = json.dumps(dict(request.content.files)).encode()
     return replace(
         found,
-        weights_sha256=_hash_contents(request) if request.content.file else sha256(weights / WEIGHTS),
+        weights_sha256=hashlib.sha256(files).hexdigest() if request.content.file else sha256(weights / WEIGHTS),
         notes=(*found.notes, *_note_infinite(reference_outputs)),
         spread=spread(reference_outputs),
     )
@@ -123,11 +125,6 @@ def spread(reference_outputs: Sequence[Arrays]) -> float:
     middle = {name: sum(one[name] for one in finite) / len(finite) for name in known}
     moved = sizes([{name: one[name] - middle[name] for name in known} for one in finite])
     return min((moved[name] / known[name] for name in known if moved[name] > ALIKE * known[name]), default=1.0)
-
-
-def _hash_contents(request: Request) -> str:
-    """Hash a user's file and its weights' contents."""
-    return hashlib.sha256(json.dumps(dict(request.content.files)).encode()).hexdigest()
 
 
 def _note_infinite(reference_outputs: Sequence[Arrays]) -> Iterator[str]:
@@ -158,7 +155,7 @@ def require_telling(model: str, specs: Sequence[TensorSpec], reference_outputs: 
     faults = {spec.name: _fault_of_output(outputs[spec.name], spec.dtype) for spec in specs}
     if all(faults.values()):
         said = "; ".join(f"{name!r} {fault}" for name, fault in faults.items())
-        raise ModelError(f"{model}: the reference output {said}: every backend would agree with it; {_fix_advice()}")
+        raise ModelError(f"{model}: the reference output {said}: every backend would agree with it; {FIX}")
 
 
 def _fault_of_output(arrays: Sequence[Array], dtype: str) -> str | None:
@@ -175,10 +172,6 @@ def _fault_of_output(arrays: Sequence[Array], dtype: str) -> str | None:
     if len(arrays) > 1 and all(np.array_equal(array, first, equal_nan=first.dtype.kind == "f") for array in arrays[1:]):
         return f"is the same for all {len(arrays)} different inputs"
     return None
-
-
-def _fix_advice() -> str:
-    return "check the weights, or give real inputs with --inputs data.npz"
 
 
 def make_unseen(

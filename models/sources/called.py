@@ -105,7 +105,9 @@ def checked(name: str, module: nn.Module, inputs: Any, labels: Any = None) -> Ca
     leaves = _tensors_in(name, raw, ())
     if not leaves:
         raise UsageError(f"{name}: the module returned no tensor: return at least one")
-    changed = [key for key, tensor in given.items() if _is_changed(tensor, example[key])]
+    # torch counts each write to an input, also if the numbers stayed the same
+    before = {key: tensor.numpy().tobytes() for key, tensor in example.items()}
+    changed = [key for key, one in given.items() if one._version > 0 or one.numpy().tobytes() != before[key]]
     notes += [f"forward changes its input {key!r} in place, so each call gets a copy of it" for key in changed]
     if by_name or changed or not isinstance(raw, Tensor):
         copied = [at for at, key in enumerate(example) if key in changed]
@@ -118,11 +120,6 @@ def checked(name: str, module: nn.Module, inputs: Any, labels: Any = None) -> Ca
         labels=None if labels is None else np.asarray(labels),
         notes=tuple(notes),
     )
-
-
-def _is_changed(given: Tensor, before: Tensor) -> bool:
-    """Return whether a call wrote to an input; torch counts that, also if the numbers stayed the same."""
-    return given._version > 0 or given.numpy().tobytes() != before.numpy().tobytes()
 
 
 def _named_inputs(name: str, module: nn.Module, inputs: Any) -> dict[str, Any]:

@@ -342,17 +342,16 @@ def _writing_whole_numbers() -> Iterator[None]:
     make = _container.make_node
 
     def make_node(*names: Any, **attributes: Any) -> Any:
-        return make(*names, **{name: _without_booleans(value) for name, value in attributes.items()})
+        for name, value in attributes.items():
+            if type(value) is list:
+                attributes[name] = [int(one) if isinstance(one, bool | np.bool_) else one for one in value]
+        return make(*names, **attributes)
 
     _container.make_node = make_node
     try:
         yield
     finally:
         _container.make_node = make
-
-
-def _without_booleans(value: Any) -> Any:
-    return [int(one) if isinstance(one, bool | np.bool_) else one for one in value] if type(value) is list else value
 
 
 def _convert_lightgbm(booster: Any, features: int) -> ModelProto:

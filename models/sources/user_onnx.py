@@ -226,7 +226,7 @@ class FileExport:
         if self.native:
             given, wanted = self.found.inputs[0].name, self.model.graph.output[0].name
             call_one = _open_native(self.native, self.asked.folder, given, wanted)
-            self.call = partial(_call_each, call_one)
+            self.call = lambda sets: [*map(call_one, sets)]
         return call_one, loading.seconds
 
     def _fit_inputs(self, outputs: Sequence[TensorSpec], call_s: float, load_s: float) -> None:
@@ -328,7 +328,9 @@ class FileExport:
             bounds if own is None else {**bounds, Precision.NATIVE: own}
             for bounds, own in zip(by_mark, owns, strict=True)
         ]
-        self.found = with_bounds(found, by_mark, _with_own_flips(holds, flips))
+        names = [Precision.FP32, *(name for one in holds for name in _bounds_behind(one))]
+        flips = {**flips, Precision.NATIVE: largest_shares([flips.get(name, {}) for name in names])}
+        self.found = with_bounds(found, by_mark, flips)
 
     def write(self) -> ExportedModel:
         """Write the torch module, if it is asked for, and all arrays; return the exported model, not sealed yet."""
@@ -441,10 +443,6 @@ def _time_calls(call: CallOne, inputs: Arrays) -> tuple[list[dict[str, Array]], 
     return [outputs], watch.seconds
 
 
-def _call_each(call: CallOne, sets: Sequence[Arrays]) -> list[dict[str, Array]]:
-    return list(map(call, sets))
-
-
 def _open_native(native: ConvertedFile, folder: Path, given: str, wanted: str) -> CallOne:
     """Put the library's own file into the folder, and return what runs it on one input set."""
     from shootout.models.native_trees import open_native
@@ -483,12 +481,6 @@ def native_error_bound(
             return None
         widest = max([widest, *found])
     return widest
-
-
-def _with_own_flips(holds: Sequence[Precision], flips: Flips) -> Flips:
-    """Return the shares with those of a file's own precisions: the largest of what it holds."""
-    names = [Precision.FP32, *(name for one in holds for name in _bounds_behind(one))]
-    return {**flips, Precision.NATIVE: largest_shares([flips.get(name, {}) for name in names])}
 
 
 def _check_repeated(raw: Sequence[Arrays], name: str) -> list[dict[str, Array]]:
@@ -592,11 +584,7 @@ def _output_specs(outputs: Sequence[Arrays]) -> tuple[TensorSpec, ...]:
 
 
 def _widen_all(outputs: Arrays) -> dict[str, Array]:
-    return {name: _as_float64(array) for name, array in outputs.items()}
-
-
-def _as_float64(array: Array) -> Array:
-    return array.astype(np.float64) if array.dtype.kind == "f" else array
+    return {name: y.astype(np.float64) if y.dtype.kind == "f" else y for name, y in outputs.items()}
 
 
 def _require_outputs(called: str, own: Sequence[TensorSpec], original: ExportedModel) -> None:

@@ -199,14 +199,12 @@ def _shuffle_example(example: Arrays, count: int, seed: int) -> list[dict[str, A
     if not any(array.dtype.kind == "f" and array.size > 1 for array in example.values()):
         return [dict(example)]
     rng = np.random.default_rng(seed)
-    return [
-        dict(example),
-        *({name: _shuffle_floats(array, rng) for name, array in example.items()} for _ in range(count - 1)),
-    ]
 
+    def shuffle(array: Array) -> Array:
+        return rng.permutation(array.reshape(-1)).reshape(array.shape) if array.dtype.kind == "f" else array
 
-def _shuffle_floats(array: Array, rng: np.random.Generator) -> Array:
-    return rng.permutation(array.reshape(-1)).reshape(array.shape) if array.dtype.kind == "f" else array
+    more = [{name: shuffle(array) for name, array in example.items()} for _ in range(count - 1)]
+    return [dict(example), *more]
 
 
 def _usable_buffers(

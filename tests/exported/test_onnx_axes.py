@@ -102,8 +102,8 @@ def decoder(path: Path, mask: str = "past + 1", past: Any = ("batch", "past", 8)
     return header(write(path, nodes, inputs, [value("y", None, I64), value("z", None)]))
 
 
-@pytest.mark.parametrize("given", [{"past": 32}, {"past + 1": 33}, {"past": 32, "past + 1": 33}])
-def test_an_axis_that_is_arithmetic_is_worked_out_in_both_directions(tmp_path: Path, given: dict[str, int]):
+@pytest.mark.parametrize("given", [{"past": 32}, {"past": 32, "past + 1": 33}])
+def test_an_axis_that_is_arithmetic_is_worked_out(tmp_path: Path, given: dict[str, int]):
     found = axis_sizes(decoder(tmp_path / "m.onnx"), 1, given)
     assert found.sizes == {"batch": 1, "past + 1": 33, "past": 32}
 
@@ -130,16 +130,6 @@ def test_the_arithmetic_of_exporters(tmp_path: Path, axis: str, size: int):
     assert open_beside_batch(model) == ["past"]
 
 
-def test_a_whole_shape_gives_what_its_arithmetic_tells(tmp_path: Path):
-    model = decoder(tmp_path / "m.onnx")
-    assert sizes_asked(model, {"mask": (1, 33)}, {}, 1) == ({"past": 32}, 1)
-    rows = decoder(tmp_path / "n.onnx", "keys", ("batch*12", "keys", 8))
-    assert sizes_asked(rows, {"kv": (24, 5, 8)}, {}, 1) == ({"keys": 5}, 2)
-    assert axis_sizes(rows, 1, {"batch*12": 24, "keys": 5}).batch == 2
-    alone = decoder(tmp_path / "o.onnx", "past + 1", ("batch", 4, 8))
-    assert axis_sizes(alone, 1, {"past": 32}).sizes == axis_sizes(alone, 1, {"past + 1": 33}).sizes
-
-
 @pytest.mark.parametrize(
     ("axis", "given", "says"),
     [
@@ -152,8 +142,7 @@ def test_a_whole_shape_gives_what_its_arithmetic_tells(tmp_path: Path):
         ("past - 4", {"past": 2}, "'past - 4' is -2 by past=2"),
         ("past/4", {"past": 2}, "'past/4' is 1/2 by past=2: only a whole size"),
         ("past//(batch - 1)", {"past": 2}, "has no value by batch=1, past=2"),
-        ("past + 1", {"past + 1": 1}, "past + 1=1 makes past 0: a size of 0 can't be measured"),
-        ("floor(past/2)", {"floor(past/2)": 3}, "axes without a size: past."),
+        ("past + 1", {"past + 1": 33}, "axes without a size: past."),
     ],
 )
 def test_arithmetic_without_a_size(tmp_path: Path, axis: str, given: dict[str, int], says: str):
