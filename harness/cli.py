@@ -268,16 +268,14 @@ def ship(
     GateOptions,
     DECIDE,
     GATE_EXAMPLES,
-    first="--candidate --target --slower --size --same-proof --policy --max-drop --min-agreement --inputs --labels "
+    first="--candidate --slower --size --same-proof --policy --max-drop --min-agreement --inputs --labels "
     "--truth --metric --max-time --out --json --to",
     policy="Require the limits of this deploy.toml too.",
     max_time_s="Stop after this time, exports and builds included; what isn't known then is undecided. The gate waits "
     "as long at most for another run on this machine. Default: 8m.",
 )
 def gate(
-    reference: Annotated[
-        Path, typer.Argument(metavar="REFERENCE", help="Shipped folder, or run folder, whose target is built again.")
-    ],
+    reference: Annotated[Path, typer.Argument(metavar="REFERENCE", help="Shipped folder.")],
     *,
     as_json: Json = False,
     to: To = None,

@@ -124,5 +124,5 @@ def _make_contest(number: int, injected: float) -> Contest:
     record = GroupRecord(name="gate", baseline=first, comparisons=1, arms=with_control(arms[0], arms), goal=LIMITS.goal)
     group = PlannedGroup(record=record, request=Request(model="identity"), skips={})
     plan = replace(planned, groups=[group], identity=f"gate {number} {injected}")
-    recorded = Reference(place="planted", target=str(target), again=str(target), given={"model": "identity"})
+    recorded = Reference(place="planted", again=str(target), given={"model": "identity"})
     return Contest(plan=plan, recorded=recorded, limits=LIMITS, names=(first, second))

@@ -97,5 +97,5 @@ def test_the_help_of_every_command_is_read_and_clean():
     command = typer.main.get_command(app)
     read = list(words.read_help(command))
     places = {one.place for one in read}
-    assert {"shootout --help", "shootout run --max-time", "shootout gate --target", "shootout ship folder"} <= places
+    assert {"shootout --help", "shootout run --max-time", "shootout gate --slower", "shootout ship folder"} <= places
     assert [fault for one in read for fault in words.check(one)] == []

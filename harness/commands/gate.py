@@ -36,13 +36,12 @@ def gate(place: Path, options: GateOptions, *, as_json: bool, to: Sequence[Path]
     """Race a candidate against the reference in `place`, print what came of it; return the exit code.
 
     Args:
-        place: a shipped folder, or a run's.
+        place: a shipped folder.
         to: files to write it into as well; those of an earlier gate are removed first, so none counts as this one's.
 
     Raises:
         UsageError: a limit without its unit, no reference there, or a candidate that is none.
         Unavailable: reference or candidate can't run here.
-        Undecided: the run doesn't decide what it ships.
     """
     for path in check_files(to):
         path.unlink(missing_ok=True)
@@ -57,10 +56,9 @@ def gate(place: Path, options: GateOptions, *, as_json: bool, to: Sequence[Path]
 def _run_gate(place: Path, options: GateOptions) -> Gate:
     limits = read_limits(options)
     limit = Deadline(options.get("max_time_s", MAX_TIME_S))
-    target, group = options.get("target"), options.get("group")
-    reference = read_reference(place, target, limits.policy, group)
-    metric = options.get("metric") or reference.given.get("metric") or reference.metric
-    if not metric and (options.get("max_drop") or options.get("labels") or reference.given.get("labels")):
+    reference = read_reference(place)
+    metric = options.get("metric") or reference.metric
+    if not metric and (options.get("max_drop") or options.get("labels")):
         metric = ACCURACY
     limits = replace(limits, metric=str(metric))
     with show_progress() as progress:
@@ -71,8 +69,6 @@ def _run_gate(place: Path, options: GateOptions) -> Gate:
         if is_ci() and not fresh:
             refuse_earlier(out)
         try:
-            if not reference.is_shipped:
-                return race(contest, out, limit=limit, progress=progress, fresh=fresh)
             # no other run comes between the packing and the race
             with machine_lock(str(out), progress.wait, limit=limit.part()) as waited_s:
                 limit.put_off(waited_s)
@@ -147,7 +143,7 @@ def race(contest: Contest, out: Path, *, limit: Deadline, progress: ProgressDisp
         command=command_of(sys.argv[1:]),
     )
     found = judge_gate(out, contest)
-    folder = shorten(contest.rival.target.folder) if contest.recorded.is_shipped else ""
+    folder = shorten(contest.rival.target.folder)
     next_ = racing.tell_adoption(contest, folder) if found.outcome == "pass" else None if is_ci() else found.next
     return found.model_copy(update={"folder": folder or None, "next": next_})
 

@@ -364,15 +364,6 @@ class GateOptions(RaceOptions, total=False):
             "Default: the reference itself.",
         ),
     ]
-    target: Annotated[
-        str,
-        Flag(
-            TARGETS,
-            "TARGET",
-            "The run's target to test against. Default: what the run ships, by --policy if one is given.",
-        ),
-    ]
-    group: Annotated[str, Flag(TARGETS, "NAME", "The run's group, if several have that target.")]
     slower: Annotated[
         str, Flag(LIMITED, "5%", f"Slowdown to accept. Default: the policy's `indifferent`, or {INDIFFERENT:.0%}.")
     ]

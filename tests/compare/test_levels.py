@@ -136,22 +136,22 @@ def settled(name: str, arm: Arm = made.A) -> str | None:
 
 
 def test_the_race_that_is_advised_can_be_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A folder with a space, one cell of several, an arm that has another interpreter already."""
+    """A folder with a space, one cell of several."""
     monkeypatch.setattr(samples, "read", lambda *_: np.array([]))
     lines = [made.prepared(made.A), *(made.played(arm, 0, 1_000) for arm in made.ARMS), made.rounds(0), made.ended()]
     folder = made.write(tmp_path / "one run", made.header(), *lines)
     words = shlex.split(settled(str(folder)) or "")
-    assert words[:2] == ["shootout", "gate"]
-    given = dict(zip(words[3::2], words[4::2], strict=True))
+    assert words[:2] == ["shootout", "ship"]
+    ship, race = words[: words.index("&&")], words[words.index("&&") + 1 :]
+    given = dict(zip(ship[3::2], ship[4::2], strict=True))
     assert given["--group"] == GROUP
     assert find_arm_to_ship(Path(words[2]), given["--target"]).arm == made.A
+    assert race[:3] == ["shootout", "gate", given["-o"]]
     able = Capabilities(consumes=(), targets=frozenset({(Device.CPU, Precision.FP32)}))
-    for arm in (made.A, replace(made.A, target=Target(backend="a", python="new"))):
-        words = shlex.split(settled("before", arm) or "")
-        given = dict(zip(words[3::2], words[4::2], strict=True))
-        name = given["--python"].partition("=")[0]
-        (candidate,) = parse_targets(given["--candidate"], lambda _: (able, Target(backend="a")), [name])
-        assert candidate == Target(backend="a", python=name)
+    given = dict(zip(race[3::2], race[4::2], strict=True))
+    (candidate,) = parse_targets(given["--candidate"], lambda _: (able, Target(backend="a")), ["other"])
+    assert (candidate, given["--python"]) == (Target(backend="a", python="other"), "other=PATH")
+    assert settled("new", replace(made.A, target=Target(backend="a", python="new"))) is None, "it can't be shipped"
     assert settled("rate", replace(made.A, scenario="throughput")) is None, "a gate races latencies"
 
 

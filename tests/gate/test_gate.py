@@ -25,7 +25,7 @@ MADE = made.A.label, made.B.label
 
 def contest(limits: Limits | None = None, names: tuple[str, str] = MADE, **recorded: Any) -> Contest:
     """A race whose reference was recorded so."""
-    reference = Reference(place="made", target=names[0], again=names[0], given={"model": "digits"}, **recorded)
+    reference = Reference(place="made", again=names[0], given={"model": "digits"}, **recorded)
     return Contest(plan=cast(Any, None), recorded=reference, limits=limits or Limits(), names=names)
 
 

@@ -25,7 +25,7 @@ from shootout.core.journal.records import Line, not_run
 from shootout.core.results.run import Run, read_run
 
 NAMES = made.A.label, made.B.label
-RECORDED = Reference(place="made", target=NAMES[0], again=NAMES[0], given={"model": "identity"})
+RECORDED = Reference(place="made", again=NAMES[0], given={"model": "identity"})
 PLAN = SimpleNamespace(identity="0", groups=[SimpleNamespace(record=SimpleNamespace(arms=made.ARMS))])
 CONTEST = Contest(plan=cast(Any, PLAN), recorded=RECORDED, limits=Limits(), names=NAMES)
 RED = not_run(made.GROUP, made.B, NotRun(NotRunKind.OFF_LIMITS, "size is 2 B"))
@@ -70,6 +70,7 @@ def test_in_ci_no_earlier_evidence_answers_for_a_later_command(
         (out / journal.NAME).write_bytes(b"".join(lines[:-1]))
     monkeypatch.setattr(command, "read_reference", lambda *_: RECORDED)
     monkeypatch.setattr(command, "plan_contest", lambda *_: CONTEST)
+    monkeypatch.setattr(command, "pack_candidate", lambda asked, *_, **__: asked)
     monkeypatch.setattr(command.chosen_gpu, "choose_gpu", lambda *_: None)
     raced: list[Path] = []
     monkeypatch.setattr(command, "measure", lambda _, out, **__: raced.append(out))
@@ -166,6 +167,7 @@ def test_without_a_free_machine_there_are_files_and_a_warning_all_the_same(
 
     monkeypatch.setattr(command, "read_reference", lambda *_: RECORDED)
     monkeypatch.setattr(command, "plan_contest", lambda *_: CONTEST)
+    monkeypatch.setattr(command, "pack_candidate", lambda asked, *_, **__: asked)
     monkeypatch.setattr(command.chosen_gpu, "choose_gpu", lambda *_: None)
     monkeypatch.setattr(command, "measure", busy)
     files = [tmp_path / "gate.xml", tmp_path / "bencher.json"]

@@ -23,7 +23,7 @@ from shootout.apps.judge.gate.racing import (
     Limits,
     Reference,
     make_study,
-    plan_contest,
+    plan_pair,
     read_limits,
     read_reference,
 )
@@ -36,25 +36,16 @@ from shootout.core.study.schema import Study, checked
 
 RUN = Path(__file__).parents[2] / "results" / "reference" / "decide-digits"
 DIGITS = Reference(
-    place="run",
-    target="numpy:cpu:fp32",
+    place="model-1",
     again="numpy:cpu:fp32",
     given={"model": "digits", "parameters": {"hidden": (64,)}, "batch": (1,), "threads": (1,)},
 )
 
 
-def test_a_run_s_shipped_arm_is_made_again_with_its_own_words():
-    found = read_reference(RUN)
-    assert (found.target, found.again, found.is_shipped) == ("litert:cpu:fp32", "litert:cpu:fp32", False)
-    assert found.given["model"] == "digits"
-    assert {name: list(found.given[name]) for name in ("batch", "threads")} == {"batch": [1], "threads": [1]}
-    assert read_reference(RUN, arm="numpy").target == "numpy:cpu:fp32"
-
-
 def test_the_same_target_races_itself_where_no_candidate_is_named():
     study = make_study(DIGITS, None, Limits(slower=0.03), {})
-    assert study.targets == ("numpy:cpu:fp32", "numpy:cpu:fp32")
-    assert (study.baseline, study.goal, study.most_restarts) == ("numpy:cpu:fp32", "limit 3%", MOST_RESTARTS)
+    assert study.targets == ("shipped:model-1", "numpy:cpu:fp32")
+    assert (study.baseline, study.goal, study.most_restarts) == ("shipped:model-1", "limit 3%", MOST_RESTARTS)
     assert study.parameters == {"hidden": (64,)}
     assert not study.ceilings, "they take minutes that the gate has not"
 
@@ -73,12 +64,11 @@ def test_a_metric_scores_the_gate_s_rows_and_the_one_that_admitted_a_folder_is_a
 
 def test_a_candidate_is_a_target_or_a_file_of_the_model(tmp_path: Path):
     old, new = tmp_path / "old.onnx", tmp_path / "new.onnx"
-    of_file = Reference(place="run", target="numpy:cpu:fp32", again="numpy:cpu:fp32", given={"model": str(old)})
-    for file in (old, new):
-        file.touch()
+    of_file = replace(DIGITS, given={"model": str(old)})
+    new.touch()
     found = make_study(of_file, str(new), Limits(), {})
-    assert (found.model, found.targets) == ((str(old), str(new)), ("numpy:cpu:fp32",))
-    assert make_study(DIGITS, "onnxruntime", Limits(), {}).targets == ("numpy:cpu:fp32", "onnxruntime:cpu:fp32")
+    assert (found.model, found.targets) == ((str(new),), ("shipped:model-1", "numpy:cpu:fp32"))
+    assert make_study(DIGITS, "onnxruntime", Limits(), {}).targets[1] == "onnxruntime:cpu:fp32"
     python = make_study(DIGITS, "numpy@new", Limits(), {"pythons": {"new": "python"}})
     assert python.targets[1] == "numpy@new:cpu:fp32"
 
@@ -87,8 +77,8 @@ def test_the_chance_of_an_error_is_shared_by_all_that_may_err(monkeypatch: pytes
     policy = {"policy": {"limits": {"p99": "5ms"}}}
     given = [read_limits(options) for options in ({}, {"size": "5%"}, policy)]
     assert [limits.shares for limits in (*given, replace(given[-1], metric="accuracy"))] == [1, 1, 2, 3]
-    monkeypatch.setattr(racing, "make_plan", lambda study, _, **__: planted.plan(study))
-    plans = [plan_contest(DIGITS, "onnxruntime", Limits(metric=metric), {}).plan for metric in ("", "accuracy")]
+    monkeypatch.setattr(racing, "make_plan", lambda study, _: planted.plan(study))
+    plans = [plan_pair(planted.study(1), DIGITS, Limits(metric=metric)).plan for metric in ("", "accuracy")]
     assert [plan.groups[0].record.comparisons for plan in plans] == [1, 2]
     assert plans[0].identity != plans[1].identity, "a folder is raced at one share"
 
@@ -96,18 +86,18 @@ def test_the_chance_of_an_error_is_shared_by_all_that_may_err(monkeypatch: pytes
 def test_a_gate_races_two_that_can_run_here(monkeypatch: pytest.MonkeyPatch):
     gone = {"onnxruntime:cpu:fp32": NotRun(NotRunKind.NOT_INSTALLED, "it isn't installed", "pip install it")}
 
-    def plan(study: Study, _: object, **__: object) -> Plan:
+    def plan(study: Study, _: object) -> Plan:
         found = planted.plan(study)
         return replace(found, groups=[replace(one, skips=gone) for one in found.groups])
 
     monkeypatch.setattr(racing, "make_plan", plan)
-    says = "the candidate onnxruntime:cpu:fp32 can't run here: it isn't installed; pip install it"
+    says = "the reference onnxruntime:cpu:fp32 can't run here: it isn't installed; pip install it"
     with pytest.raises(Unavailable, match=re.escape(says)) as error:
-        plan_contest(DIGITS, "onnxruntime", Limits(), {})
+        plan_pair(planted.study(1), DIGITS, Limits())
     assert error.value.exit_code == 6
-    for candidate, options in (("onnxruntime:cpu:*", {}), ("onnxruntime", {"parameters": {"hidden": (64, 128)}})):
+    for study in (planted.study(1, 8), planted.study(1, targets=("numpy:cpu:fp32",))):
         with pytest.raises(UsageError, match="races one candidate beside the reference, on one model at one size, and"):
-            plan_contest(DIGITS, candidate, Limits(), options)
+            plan_pair(study, DIGITS, Limits())
 
 
 def test_a_shipped_arm_is_made_again_from_its_own_cell_with_its_own_settings(
@@ -169,7 +159,7 @@ def test_a_policy_s_worst_of_several_takes_as_many_restarts():
         ),
         ("numpy@new", {}, "unknown interpreter 'new'"),
         ("openvino:cpu", {"batch": (8,)}, "the reference is of batch 1, and --batch says 8"),
-        ("new.onnx", {}, "is a model, and the reference is a run of 'digits': ship the reference"),
+        ("new.onnx", {}, "the reference runs 'digits', and the candidate 'new.onnx'"),
     ],
 )
 def test_what_is_no_candidate_is_refused(candidate: str | None, options: dict[str, Any], says: str):
@@ -178,25 +168,18 @@ def test_what_is_no_candidate_is_refused(candidate: str | None, options: dict[st
 
 
 def test_a_candidate_s_file_that_is_gone_as_after_a_failed_build_is_refused():
-    shipped = replace(DIGITS, target="shipped:model-1", given={"model": "gone/m.onnx"})
+    shipped = replace(DIGITS, given={"model": "gone/m.onnx"})
     for given in ("gone/new.onnx", "gone/m.onnx"):
         with pytest.raises(UsageError, match=rf"'{given}' isn't there: name the model's file"):
             make_study(shipped, given, Limits(), {})
 
 
 def test_what_is_no_reference_is_refused(tmp_path: Path):
-    with pytest.raises(UsageError, match="isn't there: name a folder"):
+    with pytest.raises(UsageError, match="isn't there: name one made by `shootout ship"):
         read_reference(tmp_path / "nothing")
-    with pytest.raises(UsageError, match="neither a shipped folder nor a run"):
-        read_reference(tmp_path)
-    (tmp_path / "model.onnx").touch()
-    with pytest.raises(UsageError, match=r"model.onnx' is a file, and a run is a folder"):
-        read_reference(tmp_path / "model.onnx")
-    with pytest.raises(UsageError, match="unknown target 'nump': known: litert"):
-        read_reference(RUN, arm="nump")
+    with pytest.raises(UsageError, match="is no shipped folder"):
+        read_reference(RUN)
     (tmp_path / "manifest.json").write_text("{}")
-    with pytest.raises(UsageError, match="of one target: --target and --group are for a run"):
-        read_reference(tmp_path, arm="numpy")
     with pytest.raises(UsageError, match=r"manifest.json' has the schema None"):
         read_reference(tmp_path)
 

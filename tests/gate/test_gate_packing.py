@@ -23,7 +23,7 @@ from shootout.core.contract import Target
 from shootout.core.errors import NothingMeasured, UsageError
 from shootout.core.study.plan import Plan
 
-SHIPPED = Reference(place="model-1", target="shipped:model-1", again="numpy:cpu:fp32", given={"model": "digits"})
+SHIPPED = Reference(place="model-1", again="numpy:cpu:fp32", given={"model": "digits"})
 
 
 def contest(target: Target | None = None, reference: str = "shipped:model-1") -> Contest:

@@ -251,13 +251,14 @@ def _write_race(pairs: Sequence[tuple[CellInPlace, CellInPlace]], sessions: Sequ
         for one in session.moved:
             arm = arms.get(one.arm)
             is_open = any(change.what == "version" for change in one.changes) and not (one.ratio and one.ratio.decided)
-            if arm is None or not is_open or not scenario_of(arm).is_one_call or arm.target.folder or arm.file:
+            own = arm is not None and (arm.target.folder or arm.file or arm.target.python)
+            if arm is None or own or not is_open or not scenario_of(arm).is_one_call:
                 continue
-            name = "other" if arm.target.python != "other" else "another"
-            words = ["shootout", "gate", site.run.document.run, "--target", short(one.arm)]
+            words = ["shootout", "ship", site.run.document.run, "--target", short(one.arm), "-o", "model-1"]
             words += ["--group", group.name] if len(site.run.document.groups) > 1 else []
-            candidate = short(str(replace(arm.target, python=name)))
-            return shlex.join([*words, "--candidate", candidate, "--python", f"{name}=PATH"])
+            candidate = short(str(replace(arm.target, python="other")))
+            race = ["shootout", "gate", "model-1", "--candidate", candidate, "--python", "other=PATH"]
+            return f"{shlex.join(words)} && {shlex.join(race)}"
     return None
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from shootout import models
 from shootout.apps.judge.decide.limits import SPREAD, refuse_drop_of_all
 from shootout.apps.judge.decide.policy import Policy, as_policy
-from shootout.apps.judge.to_ship import ArmToShip, find_arm_to_ship
+from shootout.apps.judge.to_ship import find_arm_to_ship
 from shootout.apps.ship.artifact import find_built
 from shootout.apps.ship.folder import shipping, write_folder
 from shootout.backends.shipped import MANIFEST, ShippedFolder, open_shipped, read_row
@@ -28,8 +28,6 @@ from shootout.core.contract import Arm, Device
 from shootout.core.errors import ArmFailed, SkippedArm, Unavailable, UsageError
 from shootout.core.exported.request import is_file, is_own
 from shootout.core.messages import Progress
-from shootout.core.results.run import begun
-from shootout.core.scenario import scenario_of
 from shootout.core.scoring import ACCURACY
 from shootout.core.stats.goals import MOST_PERCENT, Goal
 from shootout.core.stats.readings import LEAST_TAILS
@@ -37,7 +35,6 @@ from shootout.core.study.plan import Plan, make_plan
 from shootout.core.study.points import describe, metric_of, points, request
 from shootout.core.study.schema import Study, checked, study_options
 from shootout.core.study.target import parse_targets
-from shootout.tell import reproduce
 from shootout.tell.axes import read_axes
 from shootout.tell.limits import SHARE, Limit, Standing
 
@@ -111,70 +108,36 @@ def read_limits(options: Mapping[str, Any]) -> Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """What the candidate races.
+    """What the candidate races: a shipped folder, which runs as it was shipped, whatever became of its model's file.
 
     Attributes:
-        place: the folder that it was read from.
-        target: as `study.target` reads it.
-        again: the target that makes it from its model; of a shipped folder another one than `target`.
+        place: the folder.
+        again: the target that makes it from its model.
         given: what else its study needs, by the keywords of `shootout.run`.
-        metric: the one that admitted a shipped folder, "" if none did; a run's is `given`.
+        metric: the one that admitted it; "" if none did.
     """
 
     place: str
-    target: str
     again: str
     given: Mapping[str, Any]
     metric: str = ""
 
     @property
-    def is_shipped(self) -> bool:
-        """Tell whether it is a folder that runs as it was shipped, whatever became of its model's file."""
-        return self.target != self.again
+    def target(self) -> str:
+        """Return the target that races, as `study.target` reads it."""
+        return f"{SHIPPED}:{self.place}"
 
 
-def read_reference(
-    folder: Path,
-    arm: str | None = None,
-    policy: Policy | None = None,
-    group: str | None = None,
-) -> Reference:
-    """Read the reference in a folder.
-
-    Args:
-        folder: a shipped one, or of a run.
-        arm, policy, group: which arm of the run, as `ship` takes it.
+def read_reference(folder: Path) -> Reference:
+    """Read the reference in a shipped folder; its model by the run's document beside it.
 
     Raises:
-        UsageError: it is neither, a file of a shipped folder was changed, or the run has no such arm.
-        Undecided: the run doesn't decide what it ships.
-        NothingMeasured: by the policy it may ship nothing.
+        UsageError: it is none, or one of its files was changed.
     """
-    if (folder / MANIFEST).exists():
-        if arm or group:
-            raise UsageError(f"{str(folder)!r} is a shipped folder, of one target: --target and --group are for a run")
-        return _read_shipped(open_shipped(folder))
-    if not begun(folder):
-        what = "is neither a shipped folder nor a run" if folder.exists() else "isn't there"
-        raise UsageError(f"the reference {str(folder)!r} {what}: name a folder made by `shootout ship`, or a run's")
-    return _read_arm(find_arm_to_ship(folder, arm, None if arm else policy, group))
-
-
-def _read_arm(source: ArmToShip) -> Reference:
-    """Return an arm of a run."""
-    if not scenario_of(source.arm).is_one_call:
-        raise UsageError(f"{source.arm.label} was measured by scenario {source.arm.scenario}: a gate needs latency")
-    header = source.run.facts
-    return Reference(
-        place=str(source.folder),
-        target=str(source.arm.target),
-        again=str(source.arm.target),
-        given=_options_of(source.arm, header.given),
-    )
-
-
-def _read_shipped(found: ShippedFolder) -> Reference:
-    """Return a shipped folder; its model by the run's document beside it."""
+    if not (folder / MANIFEST).exists():
+        what = "is no shipped folder" if folder.exists() else "isn't there"
+        raise UsageError(f"the reference {str(folder)!r} {what}: name one made by `shootout ship RUN -o DIR`")
+    found = open_shipped(folder)
     row, arm = read_row(found), found.arm
     given = {
         "model": _model_of(found, row["model"]),
@@ -183,13 +146,7 @@ def _read_shipped(found: ShippedFolder) -> Reference:
         "threads": (arm.threads,),
         "options": {row["backend"]: row["options"]} if row["options"] else {},
     }
-    return Reference(
-        place=str(found.folder),
-        target=f"{SHIPPED}:{found.folder}",
-        again=arm.target,
-        given=given,
-        metric=_find_admitting_metric(row),
-    )
+    return Reference(place=str(found.folder), again=arm.target, given=given, metric=_find_admitting_metric(row))
 
 
 def _find_admitting_metric(row: Mapping[str, Any]) -> str:
@@ -204,36 +161,9 @@ def _model_of(found: ShippedFolder, said: str) -> str:
     try:
         models.get(said)
     except UsageError:
-        lay = Path(_expand_home(found.model["name"]))
+        lay = Path(found.model["name"]).expanduser()
         return str(lay if lay.name == Path(said).name else lay.parent)  # a folder is named, and its configuration lies
     return said
-
-
-def _options_of(arm: Arm, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what makes this arm again, by the keywords of `shootout.run`, but for the target itself.
-
-    Args:
-        given: of its run, see `Header.given`.
-    """
-    name = f"{arm.target.backend}+{arm.target.mode}" if arm.target.mode else arm.target.backend
-    told = {key: _expand_home(value) if isinstance(value, str) else value for key, value in given.items()}
-    pythons = {key: _expand_home(path) for key, path in given.get("pythons", {}).items() if key == arm.target.python}
-    return {
-        **told,
-        "pythons": pythons,
-        "model": _expand_home(dict(reproduce.options([arm]))["--model"]),  # as it was typed
-        "scenario": (arm.scenario,),
-        "parameters": {key: (value,) for key, value in arm.parameters.items()},
-        "batch": (arm.batch,),
-        "threads": (arm.threads,),
-        "options": {name: dict(arm.options)} if arm.options else {},
-    }
-
-
-def _expand_home(word: str) -> str:
-    """Expand a leading tilde as a shell does, also after `name=`."""
-    name, equals, path = word.rpartition("=")
-    return f"{name}{equals}{Path(path).expanduser()}" if path.startswith("~/") else word
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -321,18 +251,15 @@ def make_study(reference: Reference, candidate: str | None, limits: Limits, opti
     _refuse_another(str(reference.given["model"]), str(given["model"]))
     given["pythons"] = {**given.get("pythons", {}), **options.get("pythons", {})}
     targets = [reference.target, reference.again]
-    if candidate and _is_model(candidate) and reference.is_shipped:
+    if candidate and _is_model(candidate):
         _refuse_another(str(given["model"]), candidate)
         given["model"] = candidate
-    elif candidate and _is_model(candidate):
-        given["model"] = _check_files(str(given["model"]), candidate)
-        targets = [reference.target]
     elif candidate:
         targets[1:] = map(str, parse_targets(candidate, describe, given["pythons"]))
-    files = given["model"] if isinstance(given["model"], tuple) else (str(given["model"]),)
-    if gone := [name for name in files if is_file(name) and not Path(name).expanduser().is_file()]:
+    model = str(given["model"])
+    if is_file(model) and not Path(model).expanduser().is_file():
         raise UsageError(
-            f"{gone[0]!r} isn't there: name the model's file by --model, and the candidate's as it was built"
+            f"{model!r} isn't there: name the model's file by --model, and the candidate's as it was built"
         )
     spread = SPREAD & {Limit.P99, Limit.READY} & (limits.policy.limits.keys() if limits.policy else set())
     fields = {
@@ -362,16 +289,6 @@ def _refuse_another(model: str, other: str) -> None:
     """Refuse two models of ours; what files hold is compared when they are exported."""
     if model != other and {model, other} & {*models.names()}:
         raise UsageError(f"the reference runs {model!r}, and the candidate {other!r}: a gate is about one model")
-
-
-def _check_files(reference: str, candidate: str) -> tuple[str, str]:
-    """Return the two files that race each other."""
-    if not (is_file(reference) and is_file(candidate)):
-        raise UsageError(
-            f"candidate {candidate!r} is a model, and the reference is a run of {reference!r}: ship the reference, "
-            "or give an ONNX file for a run of an ONNX file"
-        )
-    return reference, candidate
 
 
 def refuse_unjudged(study: Study, limits: Limits) -> None:

@@ -128,7 +128,7 @@ def _judge_outputs(mine: Row, other: Row) -> tuple[Standing, str | None]:
         before, after = ours.relative_l2 if ours else None, theirs.relative_l2
         if before is None or after is None or after > max(FIDELITY_MARGIN * before, FP32_BOUND_FLOOR):
             return Standing.UNKNOWN, "no error bound is known for its precision: give real --inputs, or more time"
-    if ours and ours.standing == "tolerated" and mine.backend.startswith(f"{SHIPPED}:"):
+    if ours and ours.standing == "tolerated":
         told = "errors are relative to the candidate in float64, which computes something else than the reference"
         return Standing.MET, told
     return Standing.MET, None
@@ -143,15 +143,14 @@ def _is_refused(ours: FidelityFigures) -> bool:
 
 def _check_proof(mine: Row, other: Row, limits: Limits, *, packed: bool) -> Iterator[Check]:
     """Compare what ran, by each runtime's own account or by the record in a shipped folder."""
-    sides = [("reference", mine)] if packed else [("reference", mine), ("candidate", other)]
-    shipped = [name for name, row in sides if row.backend.startswith(f"{SHIPPED}:")]
-    recorded = f"of the {' and the '.join(shipped)} as it was recorded" if shipped else None
+    is_recorded = not packed and other.backend.startswith(f"{SHIPPED}:")
+    recorded = f"of the reference{' and the candidate' if is_recorded else ''} as it was recorded"
     accounts = [_tell_account(row.executed or {}) for row in (mine, other)]
     for name, before in accounts[0].items():
         after, standing = accounts[1][name], None
         if limits.same_proof:
             standing = Standing.MET if before == after else Standing.BROKEN
-            standing = Standing.UNKNOWN if "candidate" in shipped or _UNTOLD in (before, after) else standing
+            standing = Standing.UNKNOWN if is_recorded or _UNTOLD in (before, after) else standing
         limit = "the same" if limits.same_proof else None
         yield Check(name=name, reference=before, candidate=after, limit=limit, standing=standing, reason=recorded)
 
@@ -435,7 +434,7 @@ def _list_reasons(checks: Sequence[Check]) -> list[tuple[Standing, str]]:
 def _refuse_skipped(mine: Row, other: Row) -> None:
     """Raise if one of the two can't run here, as it may turn out only while it is built or loaded."""
     for what, row in (("reference", mine), ("candidate", other)):
-        if what == "reference" and row.cause is NotRunKind.UNFIT and row.backend.startswith(f"{SHIPPED}:"):
+        if what == "reference" and row.cause is NotRunKind.UNFIT:
             raise UsageError(f"the candidate is another model than the reference: {row.reason}")
         if row.outcome == "skipped" or row.cause is NotRunKind.SOFTWARE:
             why = "; ".join(filter(None, [row.reason, row.fix]))
