@@ -501,9 +501,6 @@ MOST_NAMED = 4
 
 def tell_details(answer: Answer) -> Iterator[Line]:
     """Tell what stands below the answer with `--full`: all that is held back or doesn't gain."""
-    if not leads(answer) and answer.sure.command and answer.sure.nearest:
-        needed = f"about {answer.sure.restarts_needed} restarts would distinguish {short(answer.sure.nearest)}"
-        yield Line("Settle", [needed], [Command(text=answer.sure.command)])
     for number, line in enumerate(tell_faster(answer)):
         yield Line("" if number else "Held", [line])
     for number, line in enumerate(fold(map(tell_no_gain, answer.no_gain), MOST_NAMED)):

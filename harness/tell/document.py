@@ -213,19 +213,12 @@ class OverTime(Part):
         first_ns: time per call at the beginning, the median of the turns.
         change: the end's time ÷ the beginning's, compared turn by turn: `slower` is slower at the end. α is shared by
             the group's arms.
-        mhz_first, mhz_end: the CPUs' mean clock, or that of the GPU's multiprocessors; null if the kernel or driver
-            doesn't tell, as in most virtual machines.
-        celsius_first, celsius_end: the CPU's hottest sensor; likewise, and of an arm on a GPU.
     """
 
     turn_s: float
     window_s: float
     first_ns: float
     change: Ratio
-    mhz_first: float | None = None
-    mhz_end: float | None = None
-    celsius_first: float | None = None
-    celsius_end: float | None = None
 
 
 class Quantized(Part):
@@ -264,7 +257,6 @@ class Ceiling(Part):
         bandwidth_ns: weights and activations at the bandwidth of the memory that they fit in.
         binds: which of these takes at least half of the measured time; neither: "overhead".
         level: the smallest memory level that holds the weights and the widest activations.
-        gflops: the model's operations ÷ the measured time, 10^9 a second.
         gbs: bytes of weights and activations ÷ the measured time, 10^9 a second.
     """
 
@@ -273,7 +265,6 @@ class Ceiling(Part):
     arithmetic_ns: float
     bandwidth_ns: float
     level: str
-    gflops: float
     gbs: float
 
 
@@ -285,14 +276,12 @@ class GpuEnergy(Part):
         above_idle_mj: without what the idle GPU takes in that time.
         idle_w: the idle GPU's power, contexts and all.
         seconds: of calls that it rests on.
-        measured_by: the GPU's own counter.
     """
 
     per_call_mj: float
     above_idle_mj: float
     idle_w: float
     seconds: float
-    measured_by: Literal["nvml"] = "nvml"
 
 
 class Gpu(Part):
@@ -594,7 +583,6 @@ class NearestOpen(Part):
         restarts: that it takes, if these are like those played; null if that can't be estimated.
         seconds: that those take, likewise.
         others: how many pairs are open beside it.
-        ended_at: the most restarts that the study allows, where these were played.
     """
 
     group: str
@@ -602,7 +590,6 @@ class NearestOpen(Part):
     restarts: int | None
     seconds: float | None
     others: int
-    ended_at: int | None
 
 
 Chosen = Literal["smaller install", "smaller artifact", "shorter start", "lower time"]

@@ -19,8 +19,9 @@ from shootout.core.study.plan import Plan
 from shootout.tell.document import Document, Row
 from shootout.tell.machines import bias_floor
 from shootout.tell.reproduce import find_typed
+from shootout.tell.screen import fold
 
-MOST_DAMAGED = 20
+MOST_DAMAGED = 5
 """So many damaged lines of a journal are named; of the others there is a count."""
 
 
@@ -86,12 +87,11 @@ def new_folder(parent: Path) -> Path:
 
 
 def tell_damaged(folder: Path, lines: Sequence[int]) -> Iterator[str]:
-    """Yield a warning for each line of the journal that was left out, and of many a count."""
+    """Yield a warning if lines of the journal were left out, with the numbers of the first ones."""
     path = folder / (journal.NAME if (folder / journal.NAME).exists() else journal.PACKED)
-    for number in lines[:MOST_DAMAGED]:
-        yield f"line {number} of {path} is not as this program wrote it; it is left out"
-    if more := len(lines[MOST_DAMAGED:]):
-        yield f"{more} more lines of {path} are not as this program wrote them; they are left out"
+    if lines:
+        told = ", ".join(fold(map(str, lines), MOST_DAMAGED))
+        yield f"left out of {path}, since this program did not write them so: {told} (lines)"
 
 
 def tell_lost(folder: Path, files: Sequence[str]) -> Iterator[str]:

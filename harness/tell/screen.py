@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from io import StringIO
 
 from rich.console import Console, RenderableType
-from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
 from shootout.core.contract import Device, short
@@ -136,10 +135,6 @@ def name_targets(labels: Iterable[str], *, full: bool = False) -> str:
     return ", ".join(fold(map(short, every), NAMED))
 
 
-_BLACK, _RED, _GREEN, _YELLOW = (0, 0, 0), (201, 60, 60), (38, 132, 62), (150, 104, 0)
-_BLUE, _MAGENTA, _CYAN, _WHITE = (60, 110, 200), (150, 80, 160), (22, 127, 143), (255, 255, 255)
-_THEME = TerminalTheme(_WHITE, _BLACK, [_BLACK, _RED, _GREEN, _YELLOW, _BLUE, _MAGENTA, _CYAN, _WHITE])
-"""Colors that can be read on white as well as on black: a notebook doesn't say which it has."""
 NOTEBOOK_WIDTH = 120
 """Columns; wider text can be scrolled."""
 _STYLE = "font-family:monospace; line-height:1.35; white-space:pre; overflow-x:auto"
@@ -163,7 +158,7 @@ def render_pre(*parts: RenderableType) -> str:
         force_jupyter=False,  # in one Rich would hand the text to the notebook by itself, and not to the file
     )  # fmt: skip
     console.print(*parts, sep="\n")
-    code = console.export_html(theme=_THEME, code_format="{code}", inline_styles=True)
+    code = console.export_html(code_format="{code}", inline_styles=True)
     return printable(f"<pre style='{_STYLE}'>{code.strip()}</pre>")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -36,7 +35,6 @@ LEAST_ERROR = 1e-5
 """A relative error below this isn't told in figures."""
 NO_LABELS = "without labels its accuracy is unknown"
 RANDOM_INPUTS = "random inputs can't show its accuracy"
-CONTROL_STATES = (CONTROL_HELD, CONTROL_OPEN, NOT_COMPARED, CONTROL_BROKEN)
 
 
 def describe_noise(groups: Sequence[GroupSummary]) -> str:
@@ -57,13 +55,10 @@ def tell_error(relative_l2: float) -> str:
     return f"{f'{percent:#.2g}' if percent < 10 else number(percent, 2)} %"
 
 
-def tell_controls(groups: Sequence[GroupSummary], among: str = "group") -> str:
+def tell_controls(groups: Sequence[GroupSummary]) -> str:
     """Tell how the controls came out: `control (a hidden copy of numpy) equal (within 6 %)`.
 
-    Several groups share it: `control (a hidden copy of each baseline) equal in 3, not different in 2 of 5 groups`.
-
-    Args:
-        among: what each of several controls is of.
+    Of several groups: in how many they differ, `control (a hidden copy of each baseline) DIFFERENT in 2 of 5 groups`.
     """
     if len(groups) == 1:
         (group,) = groups
@@ -74,10 +69,8 @@ def tell_controls(groups: Sequence[GroupSummary], among: str = "group") -> str:
             reach = f", {tell_ratio(ratio)}: no verdict is given"
         copied = short(group.baseline) if group.baseline else "the baseline"
         return f"control (a hidden copy of {copied}) {state}{reach}"
-    found = Counter(_name_state(group.control) for group in groups)
-    states = [f"{state} in {found[state]}" for state in CONTROL_STATES if found[state]]
-    told = next(iter(found)) if len(found) == 1 else f"{', '.join(states)} of {len(groups)} {among}s"
-    return f"control (a hidden copy of each baseline) {told}"
+    broken = sum(group.control.holds is False for group in groups)
+    return f"control (a hidden copy of each baseline) {CONTROL_BROKEN} in {broken} of {len(groups)} groups"
 
 
 def _name_state(control: Control) -> str:

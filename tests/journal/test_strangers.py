@@ -22,7 +22,6 @@ from shootout.core.journal import journal, samples
 from shootout.core.journal.journal import NAME, PACKED
 from shootout.core.messages import Turn
 from shootout.models.data import data_files
-from shootout.tell.run_folder import MOST_DAMAGED
 
 SCOPE = "end_to_end"
 
@@ -61,9 +60,8 @@ def test_a_plain_journal_is_not_read_without_end_either(tmp_path: Path, monkeypa
         journal.read(tmp_path)
     (tmp_path / NAME).write_bytes(whole + b"\n" * 1_000)
     assert journal.read(tmp_path).damaged == (*range(2, 1_001),)
-    warned = analyse(tmp_path).warnings
-    assert len(warned) == MOST_DAMAGED + 1
-    assert warned[-1].startswith("979 more lines of ")
+    (warned,) = analyse(tmp_path).warnings
+    assert warned.endswith("2, 3, 4, 5, 6, 994 more (lines)")
 
 
 @pytest.mark.parametrize(

@@ -101,16 +101,6 @@ def test_without_anything_to_ship_the_baseline_is_the_reference():
     assert {one.name: (one.value, one.color) for one in panel.lines} == {"slow": (1.0, SOFT), "fast": (0.25, SOFT)}
 
 
-def test_a_target_that_was_never_measured_with_what_ships_has_no_interval():
-    found = document(cell(row("slow", 2e6), row("fast", 5e5)))
-    alone = found.rows[0].model_copy(
-        update={"end_to_end": found.rows[0].end_to_end.model_copy(update={"ship_ratio": None})}
-    )
-    by_name = lines_of(found.model_copy(update={"rows": (alone, found.rows[1])}))
-    slow = by_name["slow"]
-    assert (slow.ends, slow.value, slow.told) == (None, 4.0, "not measured together"), "of the medians"
-
-
 def test_an_end_that_nothing_is_known_of_goes_to_the_edge():
     found = document(cell(row("slow", 2e6), row("fast", 5e5), within=float("inf")))
     data = [one for one in data_of(found) if "from" in one and "name" in one]

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.text import Text
 from support import reference_runs
 from support.races.cells import cell, document, row
 
@@ -20,7 +19,6 @@ from shootout.commands.report import render
 from shootout.tell.document import Document
 from shootout.tell.page import contents, figures
 from shootout.tell.page.contents import MeasuredRun
-from shootout.tell.page.page import mark
 from shootout.tell.ratios import inverse, tell_ends
 from shootout.tell.screen import clean_text
 
@@ -93,12 +91,6 @@ def test_a_hostile_name_steers_no_markdown():
     listed = re.sub("<summary>.*</summary>", "", told)  # which is HTML, and no Markdown
     assert not re.search(r"(?<!\\)\]\(", re.sub("(`+).+?\\1", "", listed))
     assert "\x1b" not in summary
-
-
-def test_words_between_backticks_are_code_on_the_page():
-    assert mark("run `shootout ceilings` <once>") == "run <code>shootout ceilings</code> &lt;once&gt;"
-    assert mark("a name of `` ``` stays") == "a name of `` ``` stays"
-    assert mark(Text("as `at first`", style="dim")) == '<span class="dim">as <code>at first</code></span>'
 
 
 def test_a_name_of_several_lines_is_one_in_the_summary_which_a_blank_line_would_end():
@@ -183,18 +175,3 @@ def test_markdown_stays_below_what_a_summary_may_hold(monkeypatch: pytest.Monkey
     assert len(told.encode()) <= 2_000
     assert told.endswith(markdown.CUT)
     assert told.startswith("## Ship ")
-
-
-@pytest.mark.parametrize(
-    ("name", "parts"),
-    [
-        ("torch-compile+cudagraphs:cuda:fp32", ["torch-compile+", "cudagraphs:", "cuda:", "fp32"]),
-        ("libraries.onnxruntime", ["libraries.", "onnxruntime"]),
-        ("cpu.cache_bytes.L1d", ["cpu.", "cache_", "bytes.", "L1d"]),
-        ("ship r --targets a:cpu:int8,b:cpu:fp32", ["ship r --targets a:", "cpu:", "int8,", "b:", "cpu:", "fp32"]),
-        ("models/net_v3.onnx", ["models/", "net_", "v3.onnx"]),
-        ("2.00x faster (1.96 to 2.04), 1,024 rows", ["2.00x faster (1.96\xa0to\xa02.04), 1,024 rows"]),
-    ],
-)
-def test_a_narrow_window_breaks_a_name_between_its_parts(name: str, parts: list[str]):
-    assert str(mark(name)).split("<wbr>") == parts

@@ -13,7 +13,6 @@ import pytest
 from rich.console import Console
 from support.races import cells
 
-from shootout.core.scenario import find_scenario
 from shootout.tell import table
 from shootout.tell.columns import BY_HEADER, COLUMNS, Column, choose_unit, write_time
 from shootout.tell.document import Rate, Row, Serving
@@ -83,21 +82,6 @@ def test_a_time_is_that_of_what_ships_times_the_ratio():
     assert "a 2.00 ms 2.00x slower" in " ".join(page.getvalue().split())
 
 
-def test_a_row_that_was_never_measured_with_what_is_shipped_is_not_what_times_are_divided_by():
-    found = cells.document(cells.cell(cells.row("ship", 1e6), cells.row("other", 2e6), cells.row("apart", 9e6)))
-    rows = [
-        row.model_copy(update={"end_to_end": row.end_to_end.model_copy(update={"ship_ratio": None})})
-        if row.end_to_end and row.arm == "apart:cpu:fp32"
-        else row
-        for row in found.rows
-    ]
-    apart_first = found.model_copy(update={"rows": tuple(reversed(rows))})
-    page = io.StringIO()
-    Console(width=200, file=page, highlight=False).print(table.render_tables(apart_first, 200))
-    assert "not measured together" in page.getvalue()
-    assert "9.00 ms" in page.getvalue(), "its own median"
-
-
 @pytest.mark.parametrize(
     ("ships", "others", "told"),
     [
@@ -120,8 +104,3 @@ def test_a_p99_has_the_unit_of_its_limit():
     served = Serving(p99_ns=880_000, unloaded_ns=1.0, start_late_ns=0.0, **facts)
     row = cells.row("a", 1e5, serve=served)
     assert [BY_HEADER[header].of(row, "us") for header in ("p99", "limit")] == ["0.880 ms", "holds 5 ms"]
-
-
-@pytest.mark.parametrize("ns", [88_000.0, 4_499_900.0, 999_600.0, 512.0, 12_345.0])
-def test_a_median_is_written_as_in_the_table(ns: float):
-    assert find_scenario("latency").tell_time(cells.row("a", ns)) == f"median {write_time(ns, choose_unit(ns))}"

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from functools import cache
 
 import pytest
 from support.plain import as_plain
 from support.reference_runs import read
 
-from shootout.core.contract import short
 from shootout.tell.ratios import tell_ratio
 from shootout.tell.table import render
 
 SWEEP = "training"
 """Of several groups, whose times share a table without --full."""
 RUNS = ("shootout", "digits", "decide-digits", "decide-load", SWEEP)
-LARGE = ("quantization", "decoder", "batch-sweep")
 
 
 @cache
@@ -43,18 +40,3 @@ def test_each_comparison_has_its_interval_at_every_width(name: str, width: int, 
 @pytest.mark.parametrize("name", RUNS)
 def test_no_line_is_wider_than_the_screen(name: str, width: int):
     assert max(map(len, shown(name, width).splitlines())) <= width
-
-
-@pytest.mark.parametrize(
-    ("name", "full"),
-    [
-        *((name, full) for name in RUNS for full in (False, True)),
-        *(pytest.param(name, True, marks=pytest.mark.long) for name in LARGE),  # else a table without room is left out
-    ],
-)
-@pytest.mark.parametrize("width", [60, 80, 100, 140])
-def test_a_targets_name_breaks_only_behind_a_colon_or_a_plus(name: str, width: int, full: bool):
-    whole, text = shown(name, 400, full=full), shown(name, width, full=full)
-    names = [short(row.arm) for row in read(name).document.rows if short(row.arm) in whole]
-    assert names
-    assert {piece for name in names for piece in re.split("(?<=[:+])", name) if piece not in text} == set()

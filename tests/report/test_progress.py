@@ -62,27 +62,6 @@ def test_off_a_terminal_there_is_a_line_every_15_seconds_at_most(clock: Clock):
     ]
 
 
-def test_the_run_that_is_waited_for_is_named_anew_when_it_is_another_one(clock: Clock):
-    text = io.StringIO()
-    told = ProgressDisplay(Console(file=text, width=200), clock)
-    for second, holder in enumerate(("process 1", "process 1", "process 2")):
-        clock.s += 1.0
-        told.wait(f"waiting for {holder}", float(second))
-    assert text.getvalue().splitlines() == ["waiting for process 1", "waiting for process 2"]
-
-
-def test_a_stage_is_told_at_once_and_counts_as_a_line(clock: Clock):
-    text = io.StringIO()
-    told = ProgressDisplay(Console(file=text, width=200), clock)
-    told.stage("one")
-    told.detail("of one")
-    clock.s += 1.0
-    told.stage("two")
-    clock.s += progress.EVERY_S - 0.5
-    told.detail("of two")
-    assert text.getvalue().splitlines() == ["one", "two"]
-
-
 def test_on_a_terminal_there_is_a_bar_once_the_time_left_is_known(clock: Clock):
     text = io.StringIO()
     console = Console(file=text, width=120, force_terminal=True, legacy_windows=False, color_system=None)

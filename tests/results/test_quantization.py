@@ -332,7 +332,7 @@ def test_a_cpu_without_products_in_half_precision_is_said(tmp_path: Path, precis
 
 
 def ceiling(binds: Any, bandwidth_ns: float, share: float = 0.9) -> Ceiling:
-    facts: dict[str, Any] = {"arithmetic_ns": 1.0, "level": "DRAM", "gflops": 1.0, "gbs": 12.0}
+    facts: dict[str, Any] = {"arithmetic_ns": 1.0, "level": "DRAM", "gbs": 12.0}
     return Ceiling(share=share, binds=binds, bandwidth_ns=bandwidth_ns, **facts)
 
 

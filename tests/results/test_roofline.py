@@ -50,7 +50,7 @@ def test_the_bound_is_the_longer_of_arithmetic_and_bytes():
     assert found is not None
     assert (found.arithmetic_ns, found.bandwidth_ns) == (10_000, 200_200)
     assert found.share == pytest.approx(0.5)
-    assert (found.level, found.gflops) == ("L3", pytest.approx(1_000_000 / 400_400))
+    assert found.level == "L3"
 
 
 @pytest.mark.parametrize(

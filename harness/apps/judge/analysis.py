@@ -151,14 +151,13 @@ def find_nearest(groups: Iterable[Group]) -> NearestOpen | None:
     if not pairs:
         return None
     seconds, left, pair, group = min(pairs, key=lambda one: (math.isinf(one[1]), one[0]))
-    most, is_known = group.rules.max_restarts, math.isfinite(left)
+    is_known = math.isfinite(left)
     return NearestOpen(
         group=group.record.name,
         arms=pair,
         restarts=int(left) if is_known else None,
         seconds=seconds if is_known else None,
         others=len(pairs) - 1,
-        ended_at=most if group.next_restart >= most else None,
     )
 
 

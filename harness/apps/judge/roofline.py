@@ -122,7 +122,6 @@ def ceiling(
         arithmetic_ns=arithmetic_ns,
         bandwidth_ns=bandwidth_ns,
         level=stored.level,
-        gflops=(work.flops or 0.0) / measured_ns,
         gbs=(weights + moved) / measured_ns,
     )
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
-from statistics import median
 
 import numpy as np
 
@@ -70,20 +69,13 @@ def _describe_arm(group: Group, label: str, known: GroupEvidence) -> OverTime:
     arms = sum(not arm.control for arm in group.record.arms)
     pair = known.pair(label, FIRST)
     change = compare(pair, comparisons=arms, bias_floor=group.rules.bias_floor)
-    shortest, parts = min((line.bins for line in lines), key=_length_s), _parts_of(group)
+    shortest = min((line.bins for line in lines), key=_length_s)
     return OverTime(
         turn_s=_length_s(shortest),
         window_s=scenario_of(group.record.arms[0]).ends(shortest)[2],
-        first_ns=time_ns(_blocks(lines, parts["first"])),
+        first_ns=time_ns(_blocks(lines, _parts_of(group)["first"])),
         change=ratio_of(change, withheld(group, label, None)),
-        **{f"mhz_{name}": _find_median(lines, part, "mhz") for name, part in parts.items()},
-        **{f"celsius_{name}": _find_median(lines, part, "celsius") for name, part in parts.items()},
     )
-
-
-def _find_median(lines: Sequence[Played], part: Part, sensor: str) -> float | None:
-    values = [value for line in lines for one in part(line.bins) if (value := getattr(one, sensor)) is not None]
-    return median(values) if values else None
 
 
 def rank(group: Group) -> Ranking | None:

@@ -65,7 +65,6 @@ def lay_out(run: MeasuredRun, figures: Sequence[Figure] = ()) -> Report:
     for group in groups:
         told.setdefault(titles[group.name] if len(groups) > 1 else "", []).extend(notes.tell_group(group, document))
     evidence = {
-        "Further groups": tables[few:],
         "All columns": full,
         "What ran, and the proof": [tabulate_proof(document)],
         "Run order": [*_tabulate_order(run.played)],
