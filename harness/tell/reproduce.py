@@ -17,7 +17,7 @@ from shootout.core.contract import Arm, Artifact, Device, Precision, Value
 from shootout.core.host.store import without_home
 from shootout.core.scenario import StudyOption, find_scenario
 from shootout.core.study.schema import study_options, told_keys
-from shootout.tell.study_options import RunOptions, SensitivityOptions, TuneOptions, flags_of
+from shootout.tell.study_options import RunOptions, flags_of
 
 if TYPE_CHECKING:
     from shootout.core.journal.records import Header
@@ -32,13 +32,6 @@ SHAPES = re.compile(r"dynamic|bucket-\d+")
 """Words of schemes that say how sizes that vary are run."""
 _FLAGS = {keyword: flag.name for keyword, flag in flags_of(RunOptions).items()}
 TARGETS = _FLAGS["backends"]
-_TUNING = {keyword: flag.name for keyword, flag in flags_of(TuneOptions).items()}
-_RANKING = frozenset(flag.name for flag in flags_of(SensitivityOptions).values())
-_ALL_FLAGS = {flag.name: flag for table in (TuneOptions, RunOptions) for flag in flags_of(table).values()}
-_WORDS = {name: flag.word for name, flag in _ALL_FLAGS.items()}
-"""The kind of value of each option, in the words of its help; the gate's own take a model or target, or no file."""
-_SWITCHES = frozenset(name for name, flag in _ALL_FLAGS.items() if flag.kind is bool)
-_SHIPPED = re.compile(rf"({SHIPPED}(?:@[^:/]+)?:)(.+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +40,9 @@ class Begun:
 
     Attributes:
         folder: the run's, as it is typed.
-        words: its command, but for time and folder, its files as seen from the current folder; none from Python.
+        words: its command, but for time and folder; none from Python.
         given: what its study was given that no arm tells (`Study.given`).
-        base: the folder from which its arms and `given` name files; None: the current one.
+        base: the folder from which its words, arms and `given` name files; None: the current one.
         has_policy: whether a policy decides on it, so that it measures all that this needs.
         on: the address by which its command reached this machine; "" if it was typed here.
     """
@@ -64,32 +57,47 @@ class Begun:
     @classmethod
     def of_run(cls, folder: Path, header: Header) -> Begun:
         """Return how the run in a folder was begun, by the first line of its journal."""
-        base = find_base(folder, header.began_in)
         return cls(
             folder=Path(without_home(str(folder))),
-            words=("shootout", *relocate(header.command, base)) if header.command else (),
+            words=("shootout", *header.command) if header.command else (),
             given=header.given,
-            base=base,
+            base=find_base(folder, header.began_in),
             has_policy=header.has_policy,
             on=header.on,
         )
 
-    def repeat(self, *options: str) -> str | None:
+    def repeat(self, *options: str, out: Path | None = None) -> str | None:
         """Return the command that measures the same in a new run; None if the run's own isn't known.
 
         Args:
-            options: to add, as they are typed.
+            options: words to add.
+            out: the folder to go on in, in place of a new one.
         """
-        return " ".join([quote(self.words), *options]) if self.words else None
+        return self.write(self.words, out, options) if self.words else None
 
     def resume(self, time: str) -> str | None:
         """Return the command that goes on with the run for so long, "" for as long as it takes; None likewise."""
         folder = self.folder.parent if self.on else self.folder  # a host's part lies in the folder of the whole run
-        return self.repeat("--out", quote([str(folder)]), *limit_words(time))
+        return self.repeat(*limit_words(time), out=folder)
 
-    def race(self, arms: Sequence[Arm]) -> list[tuple[str, str]]:
-        """Return the options of `shootout run` that race arms of one of its groups alone; see `options`."""
-        return [(name, relocate_value(name, value, self.base)) for name, value in options(arms, self.given)]
+    def race(self, options: Iterable[tuple[str, str]]) -> str:
+        """Return the command that races arms of the run as these options say."""
+        return self.write(["shootout", "run", *flatten(options)])
+
+    def write(self, words: Sequence[str], out: Path | None = None, options: Sequence[str] = ()) -> str:
+        """Return a command as it is typed, in the folder where the run was begun if it names files there.
+
+        Args:
+            out: the folder to go on in, as it is typed in the current one.
+            options: further words.
+        """
+        base = self.base
+        parts = [part for word in words for part in re.split("[=,:]", word) if {"/", "."} & {*part}]
+        names = [part for part in parts if part[0] not in "~/"]
+        if base is None or not any(os.path.exists(base / name) for name in names):  # noqa: PTH110 - it raises nothing
+            return quote([*words, *(["--out", str(out)] if out else []), *options])
+        there = ["--out", without_home(str(out.expanduser().absolute()))] if out else []
+        return f"cd {quote([without_home(str(base))])} && {quote([*words, *there, *options])}"
 
 
 def limit_words(time: str) -> list[str]:
@@ -162,95 +170,14 @@ def find_base(run: Path, began_in: str) -> Path | None:
     return Path(base) if os.path.isdir(base) and base != str(Path.cwd()) else None  # noqa: PTH112 - nor does this
 
 
-def relocate(words: Sequence[str], base: Path | None) -> tuple[str, ...]:
-    """Return words that were typed in a folder with the files that they name as seen from the current folder.
-
-    An option and its value are two words then, however they were typed.
-
-    Args:
-        words: a command's name and what follows, or options with their values alone.
-        base: that folder; None: it is the current one.
-    """
-    found, option = list[str](), ""
-    for index, word in enumerate(words):
-        name, equals, value = word.partition("=")
-        if word.startswith("--"):
-            found += [name, relocate_value(name, value, base)] if equals else [word]
-            option = "" if equals or name in _SWITCHES else name
-        else:
-            is_command = index == 0
-            found.append(word if is_command else relocate_value(option, word, base))
-            option = ""
-    return tuple(found)
-
-
-def relocate_value(option: str, value: str, base: Path | None) -> str:
-    """Return an option's value with the files in it as seen from the current folder: only where it takes files.
-
-    Args:
-        option: "" for a word without one, such as a model.
-        base: the folder in which it was typed; None: it is the current one.
-    """
-    if base is None:
-        return value
-    takes = _WORDS.get(option, "MODEL")
-    if takes in ("FILE", "NPZ", "PATH", "TOML", "FOLDER"):
-        return _move(value, base)
-    if takes == "MODEL":
-        return _relocate_models(value, base)
-    if takes in ("TARGETS", "TARGET"):
-        return ",".join(_relocate_target(target, base) for target in value.split(","))
-    if takes == "FUNCTION" or option == _FLAGS["metric"]:
-        return _relocate_function(value, base)
-    if takes in ("NAME=PATH", "AXIS=SIZE:CALLS"):
-        name, equals, path = value.partition("=")
-        return f"{name}={_move(path, base)}" if equals else _move(value, base)
-    return value
-
-
-def _relocate_models(text: str, base: Path) -> str:
-    """Move a model's file or folder, or each of several; a registered model or a target may have a file's name."""
-    from shootout import models  # which reading most runs doesn't need
-
-    if text in models.names():
-        return text
-    if _is_model(text, base):
-        return _move(text, base)
-    parts = text.split(",")
-    if len(parts) > 1:
-        return ",".join(_relocate_models(part, base) for part in parts)
-    return _relocate_function(_relocate_target(text, base), base)
-
-
-def _is_model(text: str, base: Path) -> bool:
-    """Return whether a word without an option means a file, which has an ending, or a folder that a command takes."""
-    place, is_path = base / text, "/" in text
-    there, is_folder = os.path.isfile, os.path.isdir  # which raise nothing, however long or forbidden a name is
-    if there(place):
-        return is_path or bool(Path(text).suffix)
-    takes = ("manifest.json", "journal.jsonl", "config.json")
-    return (is_path and is_folder(place)) or any(there(place / name) for name in takes)
-
-
-def _relocate_target(text: str, base: Path) -> str:
-    match = _SHIPPED.fullmatch(text)
-    return f"{match[1]}{_move(match[2], base)}" if match else text
-
-
-def _relocate_function(text: str, base: Path) -> str:
-    file, colon, name = text.rpartition(":")
-    return f"{_move(file, base)}:{name}" if colon and file.endswith(".py") else text
-
-
-def _move(text: str, base: Path) -> str:
-    """Return a path as seen from the current folder if something is there, which a stranger's journal may make up."""
-    is_named = text and not text.startswith("~") and not Path(text).is_absolute()
-    return os.path.relpath(base / text) if is_named and os.path.exists(base / text) else text  # noqa: PTH110 - as above
-
-
 def join(options: Iterable[tuple[str, str]]) -> str:
     """Write options as they are typed in a shell."""
-    return quote(word for option in options for word in option if word)
+    return quote(flatten(options))
+
+
+def flatten(options: Iterable[tuple[str, str]]) -> list[str]:
+    """Return options as the words that are typed."""
+    return [word for option in options for word in option if word]
 
 
 def quote(words: Iterable[str]) -> str:
@@ -286,31 +213,6 @@ def numbers_layers(model: str, artifacts: Collection[str]) -> bool:
     The torch program that is made of an ONNX file doesn't.
     """
     return Path(model).suffix.lower() != ".onnx" or Artifact.ONNX in artifacts
-
-
-def search_mix(options: Iterable[tuple[str, str]], backends: str, precision: str, limit: tuple[str, str]) -> str:
-    """Return the command that searches for layers to leave in float, so that a precision keeps a limit.
-
-    Args:
-        options: those that race the target (see `options`); `tune` doesn't have all of them.
-        limit: the option and its value, unless the options have it.
-    """
-    own = {TARGETS: backends, _TUNING["precision"]: precision}
-    kept = [(name, value) for name, value in options if name in _TUNING.values() and name not in own]
-    kept += [*own.items(), *([] if limit[0] in dict(kept) else [limit])]
-    return f"shootout tune {join(kept)}"
-
-
-def rank_layers(options: Iterable[tuple[str, str]], precision: str) -> str:
-    """Return the command that ranks a model's layers by what a precision does to each.
-
-    Args:
-        options: those that race it (see `options`); `sensitivity` doesn't have all of them.
-    """
-    given = [*options]
-    models = [value for name, value in given if name == _FLAGS["model"]]
-    kept = [*(option for option in given if option[0] in _RANKING), (_TUNING["precision"], precision)]
-    return f"shootout sensitivity {join([*(('', model) for model in models), *kept])}"
 
 
 def find_typed(model: str) -> str:

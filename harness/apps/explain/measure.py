@@ -489,10 +489,8 @@ def write_mix(sides: Sequence[Side], floats: Collection[int], count: int) -> str
         return ""
     mixed = replace(arms[1], target=replace(target, scheme=scheme))
     header = sides[1].source.run.facts
-    base = reproduce.find_base(sides[1].source.folder, header.began_in)  # files as seen from the current folder
     found = reproduce.options([*(arm for arm in arms[:1] if not arm.file), mixed], header.given)
-    options = [(name, reproduce.relocate_value(name, value, base)) for name, value in found]
-    return f"shootout run {reproduce.join(options)}"
+    return reproduce.Begun.of_run(sides[1].source.folder, header).race(found)
 
 
 def place_nodes(nodes: Sequence[RanNode], owners: Mapping[str, int]) -> list[int | None]:

@@ -17,6 +17,7 @@ from shootout.core.stats.verdicts import Comparison, Verdict
 from shootout.tell.document import Answer, Document, GroupSummary, Ratio, Row, ratio_of
 from shootout.tell.machines import Machine
 from shootout.tell.reproduce import TARGETS, Begun, Options
+from shootout.tell.reproduce import options as options_of
 
 ONE_BY_ONE = "latency"
 """The objective that the time of one call after another answers."""
@@ -169,7 +170,7 @@ def _make_cell(
         restarts_needed=needed,
         unvouched=unvouched(group),
         withheld=partial(unfit_for, group),
-        again=lambda labels: begun.race([arms[label] for label in labels]),
+        again=lambda labels: options_of([arms[label] for label in labels], begun.given),
         journal=group,
         machine=machine,
         begun=begun,

@@ -42,10 +42,6 @@ def decide_on(question: Question, policy: Policy) -> str:
     return f"shootout decide {runs} {reproduce.join(write_policy(policy))}"
 
 
-def _run(options: Iterable[tuple[str, str]]) -> str:
-    return f"shootout run {reproduce.join(options)}"
-
-
 def go_on(cell: Cell) -> str | None:
     """Return the command that goes on with a cell's run; None if the run is complete, or its command isn't known."""
     return None if cell.complete else cell.begun.resume(more_time(cell.rows))
@@ -69,14 +65,14 @@ def reach_folder(cell: Cell, shipped: Row, options: Iterable[tuple[str, str]] = 
         options: by which `ship` chooses it.
     """
     if find_scenario(shipped.scenario).varies:
-        return _run(reproduce.at_one_size(cell.again(list_timed(cell))))
+        return cell.begun.race(reproduce.at_one_size(cell.again(list_timed(cell))))
     if why_no_folder(shipped):
         return None
     if shipped.threads:
         return ship_from(cell, options)
     # no folder can be made of a number of threads that isn't set
     count = str((shipped.executed or {}).get("threads") or 1)
-    return _run((flag, count if flag == "--threads" else value) for flag, value in cell.again([shipped.arm]))
+    return cell.begun.race((flag, count if flag == "--threads" else value) for flag, value in cell.again([shipped.arm]))
 
 
 def list_timed(cell: Cell) -> list[str]:
@@ -86,7 +82,7 @@ def list_timed(cell: Cell) -> list[str]:
 
 def race_at_sizes(cell: Cell, arms: Sequence[str], axis: str, sizes: Sequence[int]) -> str | None:
     """Return the command that races arms at other sizes along an axis; None without a size."""
-    return _run(reproduce.at_sizes(cell.again(arms), axis, sizes)) if sizes else None
+    return cell.begun.race(reproduce.at_sizes(cell.again(arms), axis, sizes)) if sizes else None
 
 
 def more_time(rows: Sequence[Row]) -> str:
@@ -118,7 +114,7 @@ def command_to_settle(cell: Cell, arms: Sequence[str], seconds: float) -> str | 
         return cell.begun.resume(time)
     if any(row.setting for row in cell.rows if row.arm in arms[1:]):
         return None  # the other race chooses settings of its own
-    return f"{_run(cell.again(arms))} --goal best --max-time {time}"
+    return f"{cell.begun.race(cell.again(arms))} --goal best --max-time {time}"
 
 
 def needs_data(needs: Options) -> bool:
@@ -138,13 +134,13 @@ def measure_more(question: Question, candidate: Candidate | None, needs: Collect
         return resume
     cell, scenario = candidate.play.cell, candidate.row.scenario
     if {*needs} == {MORE_RESTARTS} and cell.begun.words and cell.aim == "best":
-        return cell.begun.repeat(reproduce.join(MORE_RESTARTS))  # all its targets, since the choice is among them
+        return cell.begun.repeat(*reproduce.flatten(MORE_RESTARTS))  # all its targets, since the choice is among them
     added = [option for need in needs for option in need]
     others = [value for name, value in added if name == "--scenario"]
     if not others or scenario in others:
-        return _run(reproduce.add_options(cell.again([candidate.row.arm]), added))
+        return cell.begun.race(reproduce.add_options(cell.again([candidate.row.arm]), added))
     own = reproduce.drop_own(cell.again(list_timed(cell)), scenario, others)  # none was timed in the other scenario
-    return _run(reproduce.add_options(own, added))
+    return cell.begun.race(reproduce.add_options(own, added))
 
 
 def describe_refused(cell: Cell, row: Row, ratio: Ratio | None, arms: Sequence[str], *, is_first: bool) -> WouldChange:
@@ -176,8 +172,8 @@ def command_to_measure(cell: Cell, arms: Sequence[str], row: Row) -> str | None:
     is_of_several = find_scenario(row.scenario).varies or (cell.named and row.parameters)
     needed = name_data(cell, row)
     if is_of_several or not cell.begun.words or name_plain(cell, row):
-        return _run(reproduce.add_options(reproduce.at_one_size(cell.again(arms)), needed))
-    return cell.begun.repeat(reproduce.join(needed))
+        return cell.begun.race(reproduce.add_options(reproduce.at_one_size(cell.again(arms)), needed))
+    return cell.begun.repeat(*reproduce.flatten(needed))
 
 
 def command_to_explain(cell: Cell, row: Row) -> str | None:
