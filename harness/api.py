@@ -18,9 +18,8 @@ from shootout.apps import dry_run
 from shootout.apps.judge.analysis import analyse, compare_arms
 from shootout.apps.judge.cell import Question
 from shootout.apps.judge.compare import screen as compared
-from shootout.apps.judge.compare.compare import compare_folders
-from shootout.apps.judge.compare.document import ComparedDocument, MergedDocument, PlacedRow
-from shootout.apps.judge.compare.merge import merge_runs
+from shootout.apps.judge.compare.compare import ComparedDocument, compare_folders
+from shootout.apps.judge.compare.merge import MergedDocument, PlacedRow, merge_runs
 from shootout.apps.judge.compare.merged import expand_several
 from shootout.apps.judge.decide.decision import Decision, decide
 from shootout.apps.judge.decide.policy import PolicyLike, as_policy

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from shootout.apps.judge.to_ship import find_arm_to_ship
-from shootout.apps.ship.artifact import find_built
+from shootout.apps.ship.folder import find_built
 from shootout.backends.shipped import INPUTS, open_shipped
 from shootout.commands.output import show_progress
 from shootout.core import backends

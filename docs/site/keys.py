@@ -13,7 +13,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, TypeAdapter, create_model
 from pydantic.fields import FieldInfo
 
-from shootout.apps.judge.compare.document import ComparedDocument, MergedDocument
+from shootout.apps.judge.compare.compare import ComparedDocument
+from shootout.apps.judge.compare.merge import MergedDocument
 from shootout.apps.judge.decide.decision import Decision
 from shootout.apps.judge.gate.verdict import Gate
 from shootout.core.journal import records

@@ -13,8 +13,7 @@ from typing import Any
 from rich.console import Group
 
 from shootout.apps.judge.compare.compare import compare_folders
-from shootout.apps.judge.compare.document import MergedDocument
-from shootout.apps.judge.compare.merge import merge_runs
+from shootout.apps.judge.compare.merge import MergedDocument, merge_runs
 from shootout.apps.judge.compare.merged import expand_merged, expand_several, is_merged, write_merged
 from shootout.apps.judge.compare.screen import render_compared, render_merged
 from shootout.apps.judge.decide.decision import decide as find_decision

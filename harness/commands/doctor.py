@@ -9,8 +9,7 @@ from dataclasses import asdict, dataclass
 from time import sleep
 from typing import TYPE_CHECKING, Any
 
-from shootout.apps.ceilings.measure import obtain_ceilings, read_ceilings
-from shootout.apps.ceilings.screen import render_ceilings
+from shootout.apps.ceilings.measure import obtain_ceilings, read_ceilings, render_ceilings
 from shootout.backends.devices.cuda import Cuda, find_nvml
 from shootout.commands.machine_lock import machine_lock
 from shootout.commands.output import print_answer, show_progress

@@ -10,9 +10,8 @@ from pathlib import Path
 
 from shootout.apps.judge.decide.policy import Policy, write_toml
 from shootout.apps.judge.to_ship import ArmToShip, find_arm_to_ship, refuse_without_folder
-from shootout.apps.ship.artifact import find_built
-from shootout.apps.ship.folder import is_there, left_out, write_folder
-from shootout.backends.shipped import CHECK, RUNTIME, ShippedFolder
+from shootout.apps.ship.folder import find_built, is_there, write_folder
+from shootout.backends.shipped import CHECK, ShippedFolder
 from shootout.commands.output import print_written, show_progress
 from shootout.commands.report import render
 from shootout.core.errors import ArmFailed
@@ -54,8 +53,6 @@ def ship(
         progress.stage(f"shipping {source.arm.label}")
         shipped = write_folder(source, find_built(source, progress), out, collect_evidence(source))
         checked = check_folder(shipped)
-    if any(answer.alone for answer in source.document.answer if answer.group == source.record.name):
-        sys.stderr.write(f"nothing was compared: {source.arm.label} is the only target that the run measured\n")
     if source.choice and source.choice.unsettled:
         doubt = tell_undecided(source.choice, source.arm.label)
         sys.stderr.write(f"{source.arm.label} only leads: {doubt}\n")
@@ -69,8 +66,6 @@ def ship(
         sys.stderr.write(
             f"raced as {shipped.arm.instances} instances: this is one of them, so start a process for each\n"
         )
-    if names := left_out(source, shipped):
-        sys.stderr.write(f"variables of this machine that aren't in {RUNTIME}: {', '.join(names)}\n")
     written = {"folder": str(out), "group": source.row.group, "target": source.arm.label, "size_bytes": total}
     return print_written({**written, "files": files, "checked": checked}, as_json=as_json)
 

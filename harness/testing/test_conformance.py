@@ -12,8 +12,10 @@ import pytest
 from shootout.core import backends
 from shootout.core.contract import Availability, Device, Target
 from shootout.tell.cache_limit import in_use
-from shootout.testing.cases import (
+from shootout.testing.checks import (
+    CHECKS,
     case_of,
+    conform,
     export_for,
     has_gpu,
     is_slow,
@@ -21,7 +23,6 @@ from shootout.testing.cases import (
     targets,
     warm_of,
 )
-from shootout.testing.checks import CHECKS, conform
 from shootout.testing.fresh import run_fresh
 
 

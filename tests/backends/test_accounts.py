@@ -19,8 +19,7 @@ from shootout.core.exported.model import ExportedModel
 from shootout.models import probes
 from shootout.models.onnx import onnx_files
 from shootout.models.onnx.operations import COMPUTE_OPS
-from shootout.testing.cases import ConformanceCase, case_of, warm_of
-from shootout.testing.checks import call
+from shootout.testing.checks import ConformanceCase, call, case_of, warm_of
 from shootout.testing.fresh import run_fresh
 
 TORCH = warm_of(Target(backend="torch-eager"))

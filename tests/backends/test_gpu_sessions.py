@@ -27,9 +27,9 @@ from shootout.backends._tensorrt.session import Setup, TensorRtSession
 from shootout.backends._torch import session as torch_session
 from shootout.core.adapter import Built
 from shootout.core.contract import Arm, Device, Target, TensorSpec
-from shootout.testing.cases import ConformanceCase
 from shootout.testing.checks import (
     CheckedTarget,
+    ConformanceCase,
     call,
     inputs_unchanged,
     names_shapes_dtypes,

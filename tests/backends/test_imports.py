@@ -14,8 +14,7 @@ from shootout.core import backends
 from shootout.core.adapter import Built
 from shootout.core.contract import Device, Target
 from shootout.core.plugins import BACKENDS, table
-from shootout.testing.cases import case_of, warm_of
-from shootout.testing.checks import build_in, call
+from shootout.testing.checks import build_in, call, case_of, warm_of
 from shootout.testing.fresh import run_fresh
 
 OTHERS = ("onnx", "nncf", "sklearn", "scipy", "pydantic", "pyarrow", "pandas", "transformers")

@@ -17,8 +17,7 @@ from shootout.core.exported.model import ExportedModel
 from shootout.core.schemes import parse, shown_as
 from shootout.core.study.target import own_words
 from shootout.models.onnx.layers import LEFT_IN_FLOAT
-from shootout.testing.cases import OURS, exported_models
-from shootout.testing.checks import call
+from shootout.testing.checks import OURS, call, exported_models
 from shootout.testing.fresh import run_fresh
 
 pytestmark = pytest.mark.long  # quantizes with a vendor's tools, beyond the INT8 of the conformance suite

@@ -12,8 +12,7 @@ from support.adapters.third_party import install
 from support.console import TESTS
 
 from shootout.core.contract import Precision, Target
-from shootout.testing.cases import ConformanceCase, case_of, warm_of
-from shootout.testing.checks import run_checks
+from shootout.testing.checks import ConformanceCase, case_of, run_checks, warm_of
 from shootout.testing.fresh import run_fresh
 
 TORCH = warm_of(Target(backend="torch-eager"))

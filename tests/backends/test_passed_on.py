@@ -21,8 +21,7 @@ from shootout.core import backends
 from shootout.core.contract import Arm, Precision, Target, TensorSpec
 from shootout.core.exported.client import Request
 from shootout.core.exported.model import ExportedModel
-from shootout.testing.cases import exported_models, warm_of
-from shootout.testing.checks import call
+from shootout.testing.checks import call, exported_models, warm_of
 from shootout.testing.fresh import run_fresh
 
 WIDTH = HANDED_BYTES // 8

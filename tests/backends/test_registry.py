@@ -19,7 +19,7 @@ from shootout.core.errors import NotRunKind, SkippedArm, UsageError
 from shootout.core.host import environment
 from shootout.core.install import install as install_command
 from shootout.tell import registered
-from shootout.testing.cases import fixture
+from shootout.testing.checks import fixture
 
 MODULE = "from shootout.backends._spin import SpinAdapter\nclass Mine(SpinAdapter):\n    name = 'mine'\n"
 

@@ -14,7 +14,7 @@ from shootout.core import backends
 from shootout.core.contract import Arm, Target
 from shootout.core.exported.client import Request, obtain_all
 from shootout.core.exported.model import ExportedModel
-from shootout.testing.cases import ConformanceCase, warm_of
+from shootout.testing.checks import ConformanceCase, warm_of
 from shootout.testing.fresh import run_fresh
 
 SIZES = {"small": SHARED_BYTES // 4 - 1, "large": HANDED_BYTES // 4}

@@ -19,7 +19,7 @@ from shootout.core.exported.client import Request, obtain_all
 from shootout.core.exported.model import ExportedModel
 from shootout.core.messages import Verified
 from shootout.core.worker.worker import Worker
-from shootout.testing.cases import warm_of
+from shootout.testing.checks import warm_of
 from shootout.testing.fresh import run_fresh
 
 TORCH = warm_of(Target(backend="torch-eager"))

@@ -24,7 +24,7 @@ from shootout import cli
 from shootout.commands.list import KINDS
 from shootout.core.errors import UsageError
 from shootout.core.study import plan
-from shootout.testing.cases import has_gpu
+from shootout.testing.checks import has_gpu
 
 ANSI = re.compile(r"\x1b")
 

@@ -25,7 +25,7 @@ from shootout.commands.machine_lock import machine_lock
 from shootout.core.exported import client
 from shootout.core.host.child import Ending
 from shootout.models.sources import __main__ as exporter
-from shootout.testing.cases import has_gpu
+from shootout.testing.checks import has_gpu
 
 
 def test_a_run_prints_one_document_and_nothing_else_on_stdout(tmp_path: Path):

@@ -18,8 +18,7 @@ from support.races.cells import row
 
 from shootout.apps.judge.analysis import Analysed
 from shootout.apps.judge.compare import merged
-from shootout.apps.judge.compare.document import MergedCell
-from shootout.apps.judge.compare.merge import find_fate, merge, merge_runs
+from shootout.apps.judge.compare.merge import MergedCell, find_fate, merge, merge_runs
 from shootout.apps.judge.compare.merged import NAME, expand_merged, write_merged
 from shootout.apps.judge.compare.screen import render_merged
 from shootout.core.errors import UsageError

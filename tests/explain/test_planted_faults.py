@@ -20,7 +20,7 @@ from shootout.core.adapter import Built
 from shootout.core.contract import Arm, Artifact, Precision, Target
 from shootout.core.schemes import write_floats
 from shootout.quantize.layer_errors import LayerError
-from shootout.testing.cases import warm_of
+from shootout.testing.checks import warm_of
 from shootout.testing.fresh import run_fresh
 
 LAYER = "layers.2"

@@ -20,7 +20,7 @@ from shootout.core.exported.model import INPUTS, ExportedModel, open_exported
 from shootout.core.exported.request import brief_key, checked
 from shootout.models.onnx.effort import Effort
 from shootout.models.sources import __main__ as exporter
-from shootout.testing.cases import exported_models
+from shootout.testing.checks import exported_models
 
 
 def pair(original: Path, other: Path, **how: Any) -> list[ExportedModel]:

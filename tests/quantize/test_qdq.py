@@ -21,7 +21,7 @@ from shootout.core.exported.request import checked
 from shootout.core.host import environment
 from shootout.models.onnx import onnx_files
 from shootout.quantize import qdq
-from shootout.testing.cases import exported_models
+from shootout.testing.checks import exported_models
 from shootout.testing.fresh import run_fresh
 
 MODELS = {

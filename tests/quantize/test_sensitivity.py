@@ -15,7 +15,7 @@ from shootout.core.exported.fidelity import compare
 from shootout.core.host import environment
 from shootout.models.onnx import onnx_files
 from shootout.quantize import qdq
-from shootout.testing.cases import exported_models
+from shootout.testing.checks import exported_models
 
 DIGITS = Request(model="digits", batch=9)
 

@@ -14,7 +14,7 @@ from support.races.made import header, prepared
 from support.races.shipping import source_of
 
 from shootout import models
-from shootout.apps.ship import artifact
+from shootout.apps.ship import folder
 from shootout.apps.ship.folder import error_limit, shipping
 from shootout.backends._numpy import backend
 from shootout.core.contract import Arm, Availability, Device, Precision, Target
@@ -45,20 +45,20 @@ def raced(arm: Arm, facts: dict[str, Any], key: str = "0") -> RacedArm:
 
 def test_another_machine_is_refused(here: dict[str, Any]):
     with pytest.raises(UsageError, match=r"on another machine.*shootout run --model mlp"):
-        artifact.find_built(raced(ARM, here | {"machine": "other"}), Mock())
+        folder.find_built(raced(ARM, here | {"machine": "other"}), Mock())
 
 
 def test_a_number_of_threads_that_was_not_set_is_refused_with_the_one_that_was_taken(here: dict[str, Any]):
     source = raced(replace(ARM, threads=0), here)
     source = replace(source, row=source.row.model_copy(update={"executed": {"threads": 2}}))
     with pytest.raises(UsageError, match=r"its library's own number of threads, .* race it with --threads 2"):
-        artifact.find_built(source, Mock())
+        folder.find_built(source, Mock())
 
 
 def test_another_version_is_named(here: dict[str, Any]):
     libraries = here["libraries"] | {"numpy": "0.1"}
     with pytest.raises(UsageError, match=r"was measured with numpy 0\.1 \(.* here\): ship it there"):
-        artifact.find_built(raced(ARM, here | {"libraries": libraries}), Mock())
+        folder.find_built(raced(ARM, here | {"libraries": libraries}), Mock())
 
 
 @pytest.mark.parametrize(
@@ -70,15 +70,15 @@ def test_another_version_is_named(here: dict[str, Any]):
 )
 def test_what_differs_is_named(changed: dict[str, Any], told: str, here: dict[str, Any]):
     with pytest.raises(UsageError, match=f"was measured with {told}: ship it there"):
-        artifact.find_built(raced(ARM, here | changed), Mock())
+        folder.find_built(raced(ARM, here | changed), Mock())
 
 
 def test_what_the_arm_does_not_rest_on_is_no_matter(here: dict[str, Any], monkeypatch: pytest.MonkeyPatch):
     """A package that was installed after the run, a kernel, other CPUs that may be used."""
     cpu, system = here["cpu"] | {"allowed_cpus": [99]}, here["os"] | {"kernel": "1"}
-    monkeypatch.setattr(artifact, "_find_exported", Mock(side_effect=UsageError("so far it came")))
+    monkeypatch.setattr(folder, "_find_exported", Mock(side_effect=UsageError("so far it came")))
     with pytest.raises(UsageError, match="so far it came"):
-        artifact.find_built(
+        folder.find_built(
             raced(ARM, here | {"libraries": here["libraries"] | {"rich": "0"}, "cpu": cpu, "os": system}), Mock()
         )
 
@@ -86,45 +86,45 @@ def test_what_the_arm_does_not_rest_on_is_no_matter(here: dict[str, Any], monkey
 def test_a_package_that_went_is_named(here: dict[str, Any]):
     ours = replace(ARM, target=Target(backend="onnxruntime"))
     with pytest.raises(UsageError, match=r"was measured with onnxruntime-gpu 0\.1 \(not installed here\)"):
-        artifact.find_built(raced(ours, here | {"libraries": here["libraries"] | {"onnxruntime-gpu": "0.1"}}), Mock())
+        folder.find_built(raced(ours, here | {"libraries": here["libraries"] | {"onnxruntime-gpu": "0.1"}}), Mock())
 
 
 def test_what_is_built_is_shipped_under_other_variables_and_what_is_gone_is_not(
     here: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ):
     builder = Mock()
-    monkeypatch.setattr(artifact, "_find_exported", Mock())
-    monkeypatch.setattr(artifact, "probe_key", Mock(return_value=None))
-    monkeypatch.setattr(artifact, "Builder", Mock(return_value=builder))
-    monkeypatch.setattr(artifact.availability, "find_available", lambda pairs: dict.fromkeys(pairs, Availability()))
+    monkeypatch.setattr(folder, "_find_exported", Mock())
+    monkeypatch.setattr(folder, "probe_key", Mock(return_value=None))
+    monkeypatch.setattr(folder, "Builder", Mock(return_value=builder))
+    monkeypatch.setattr(folder.availability, "find_available", lambda pairs: dict.fromkeys(pairs, Availability()))
     source = raced(ARM, here | {"variables": {"OMP_WAIT_POLICY": "active"}})
-    assert artifact.find_built(source, Mock()) is builder.prepare.return_value
+    assert folder.find_built(source, Mock()) is builder.prepare.return_value
     builder.holds.return_value = False
     with pytest.raises(UsageError, match=r"gone from the cache, and it was measured with .*OMP_WAIT_POLICY=active"):
-        artifact.find_built(source, Mock())
+        folder.find_built(source, Mock())
 
 
 def test_another_interpreter_is_refused(here: dict[str, Any]):
     other = replace(ARM, target=replace(ARM.target, python="new"))
     with pytest.raises(UsageError, match="under another interpreter"):
-        artifact.find_built(raced(other, here), Mock())
+        folder.find_built(raced(other, here), Mock())
 
 
 def test_another_export_is_refused(here: dict[str, Any], monkeypatch: pytest.MonkeyPatch):
     """Its inputs, weights or exporter would be others than those that were raced."""
-    monkeypatch.setattr(artifact.client, "obtain", lambda request: Mock(key="1", model=request.model))
+    monkeypatch.setattr(folder.client, "obtain", lambda request: Mock(key="1", model=request.model))
     with pytest.raises(UsageError, match=r"mlp is no longer what was measured.*shootout run"):
-        artifact.find_built(raced(ARM, here), Mock())
+        folder.find_built(raced(ARM, here), Mock())
 
 
 def test_a_run_that_had_no_time_for_the_whole_export_ships_from_the_whole_one(
     here: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(artifact.client, "obtain", lambda request: Mock(key="1", model=request.model))
+    monkeypatch.setattr(folder.client, "obtain", lambda request: Mock(key="1", model=request.model))
     brief = raced(ARM, here, key=brief_key("1", ["fp32"]))
-    assert artifact._find_exported(brief, "again", is_whole=True).key == "1"
+    assert folder._find_exported(brief, "again", is_whole=True).key == "1"
     with pytest.raises(UsageError, match="no longer what was measured"):
-        artifact._find_exported(raced(ARM, here, key=brief_key("2", ["fp32"])), "again", is_whole=True)
+        folder._find_exported(raced(ARM, here, key=brief_key("2", ["fp32"])), "again", is_whole=True)
 
 
 @pytest.mark.parametrize("is_there", [True, False])
@@ -134,18 +134,18 @@ def test_a_file_that_was_converted_is_converted_again_if_the_cache_has_lost_it(
     (tmp_path / "trees-1").mkdir()
     kept, own = tmp_path / "trees-1/forest.joblib.onnx", tmp_path / "forest.joblib"
     own.touch()
-    monkeypatch.setattr(artifact, "cache_folder", lambda: tmp_path if is_there else tmp_path / "cold")
+    monkeypatch.setattr(folder, "cache_folder", lambda: tmp_path if is_there else tmp_path / "cold")
     monkeypatch.setattr(trees, "convert_file", lambda name: f"again {name}")
     converted = {str(kept): str(own), "other.onnx": "other.joblib"}
-    assert artifact._convert_again(str(kept), converted) == (str(kept) if is_there else f"again {own}")
-    assert artifact._convert_again(str(kept), {}) == str(kept)
-    assert artifact._convert_again("mlp", converted) == "mlp"
+    assert folder._convert_again(str(kept), converted) == (str(kept) if is_there else f"again {own}")
+    assert folder._convert_again(str(kept), {}) == str(kept)
+    assert folder._convert_again("mlp", converted) == "mlp"
 
 
 def test_a_file_that_is_gone_is_named(here: dict[str, Any], tmp_path: Path):
     file = replace(ARM, model=str(tmp_path / "gone.onnx"), parameters={})
     with pytest.raises(UsageError, match=r"model that was raced is gone.*gone\.onnx"):
-        artifact.find_built(raced(file, here), Mock())
+        folder.find_built(raced(file, here), Mock())
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from shootout.core import backends
 from shootout.core.contract import Availability, Device, NotRun, NotRunKind, Target
 from shootout.core.errors import SkippedArm, UsageError
 from shootout.core.host import store
-from shootout.testing import cases, checks
+from shootout.testing import checks
 from shootout.testing import test_conformance as suite
 from shootout.testing.test_conformance import cache_in_use  # noqa: F401 - a fixture
 
@@ -20,7 +20,7 @@ def test_a_backend_that_can_t_say_what_it_can_do_gets_no_case(monkeypatch: pytes
     why = NotRun(NotRunKind.BROKEN, "its capabilities: modes is 7", "mend it")
     monkeypatch.setattr(backends, "describe", lambda name: why)
     target = Target(backend="numpy")
-    for ask in (lambda: cases.targets(["numpy"]), lambda: cases.case_of.__wrapped__(target)):
+    for ask in (lambda: checks.targets(["numpy"]), lambda: checks.case_of.__wrapped__(target)):
         with pytest.raises(SkippedArm, match="modes is 7") as told:
             ask()
         assert told.value.fix == "mend it"
@@ -29,21 +29,21 @@ def test_a_backend_that_can_t_say_what_it_can_do_gets_no_case(monkeypatch: pytes
 @pytest.mark.parametrize("backend", backends.shipped())
 def test_only_a_backend_without_layers_of_a_model_goes_without_its_probe(backend: str, monkeypatch: pytest.MonkeyPatch):
     """`spin` ignores the model, and trees have no matrix product that a precision could round."""
-    monkeypatch.setattr(cases, "exported_models", lambda asked, *probes: (cases.Request(model=asked.model), *probes))
-    case = cases.case_of.__wrapped__(cases.targets([backend])[0])
+    monkeypatch.setattr(checks, "exported_models", lambda asked, *probes: (checks.Request(model=asked.model), *probes))
+    case = checks.case_of.__wrapped__(checks.targets([backend])[0])
     assert (case.probe_exported is None) == (backend in {"spin", "sklearn", "lightgbm", "xgboost"})
 
 
 def test_a_fresh_process_holds_the_checks_beforehand_but_nothing_where_there_is_a_gpu():
-    assert cases.warm_of(Target(backend="numpy")) == cases.OURS
-    assert cases.warm_of(Target(backend="torch-eager")) == f"{cases.OURS},torch"
-    assert cases.warm_of(Target(backend="torch-eager", device=Device.CUDA)) == ""
+    assert checks.warm_of(Target(backend="numpy")) == checks.OURS
+    assert checks.warm_of(Target(backend="torch-eager")) == f"{checks.OURS},torch"
+    assert checks.warm_of(Target(backend="torch-eager", device=Device.CUDA)) == ""
 
 
 def test_a_single_check_of_a_target_can_be_left_to_the_full_run(monkeypatch: pytest.MonkeyPatch):
     package = Target(backend="torch-compile", mode="aoti")
-    assert [name for name in checks.CHECKS if cases.is_slow(package, name)] == ["probe_agrees"]
-    assert not any(cases.is_slow(Target(backend="torch-compile"), name) for name in checks.CHECKS)
+    assert [name for name in checks.CHECKS if checks.is_slow(package, name)] == ["probe_agrees"]
+    assert not any(checks.is_slow(Target(backend="torch-compile"), name) for name in checks.CHECKS)
     made: list[str] = []
     monkeypatch.setattr(checks, "CHECKS", {name: lambda bench, name=name: made.append(name) for name in "abc"})
     assert checks.run_checks(None, ["c", "a"]) == {"c": "", "a": ""}  # type: ignore[arg-type] # no build: checks tell
@@ -59,14 +59,14 @@ def test_what_can_t_be_exported_costs_its_own_targets_alone(monkeypatch: pytest.
             raise UsageError("forest.joblib needs skl2onnx")
         return None, ("model",)
 
-    monkeypatch.setattr(cases, "_find_needs", find_needs)
+    monkeypatch.setattr(checks, "_find_needs", find_needs)
     exported: list[str] = []
-    monkeypatch.setattr(cases, "obtain_all", exported.extend)
-    cases.export_for([Target(backend="sklearn"), eager])
+    monkeypatch.setattr(checks, "obtain_all", exported.extend)
+    checks.export_for([Target(backend="sklearn"), eager])
     assert exported == ["model"]
 
 
-@pytest.mark.parametrize(("gpu", "warm"), [(True, ""), (False, f"{cases.OURS},torch")])
+@pytest.mark.parametrize(("gpu", "warm"), [(True, ""), (False, f"{checks.OURS},torch")])
 def test_no_fork_is_asked_where_there_is_a_gpu(monkeypatch: pytest.MonkeyPatch, gpu: bool, warm: str):
     asked: list[str] = []
     monkeypatch.setattr(suite, "has_gpu", lambda: gpu)

@@ -11,6 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib.util import find_spec
 from typing import Any, get_type_hints
 
+from rich.console import Group, RenderableType
+from rich.text import Text
+
 from shootout.apps.ceilings import worker as figures
 from shootout.backends.devices.cpu import list_caches
 from shootout.core.clock import utc_now
@@ -19,11 +22,14 @@ from shootout.core.host import environment
 from shootout.core.host.folders import Scratch
 from shootout.core.host.placement import Placement, child_environment
 from shootout.core.host.store import read_facts, write_facts
+from shootout.core.units import size
 from shootout.core.worker import reported
 from shootout.core.worker.process import WorkerProcess
-from shootout.tell.machines import Bandwidth, Ceilings, Peak, ceilings_of_run
+from shootout.tell.columns import make_table
+from shootout.tell.machines import Bandwidth, Ceilings, Peak, ceilings_of_run, rate_of, threads_of
 
 TIMEOUT_S = 120.0
+RATES, MEMORY = ("precision", "peak", "reached by"), ("memory", "holds", "read", "copy")
 _NAME = "ceilings.json"
 """The facts of this machine that they are stored in."""
 BEYOND_CACHES = 3
@@ -205,3 +211,31 @@ def write_ceilings(measured: Ceilings, facts: Mapping[str, Any]) -> None:
 def as_data(measured: Iterable[Ceilings]) -> dict[str, Any]:
     """Return ceilings by thread count as JSON values, as the header of a run holds them."""
     return {str(ceilings.threads): ceilings.model_dump(mode="json") for ceilings in measured}
+
+
+def render_ceilings(ceilings: Ceilings) -> RenderableType:
+    """Render two tables: rates and bandwidth."""
+    rates = [
+        {"precision": precision, "peak": rate_of(precision, peak.giga_ops), "reached by": peak.source}
+        for precision, peak in ceilings.peaks.items()
+    ]
+    memory = [
+        {
+            "memory": level.level,
+            "holds": size(level.holds_bytes) if level.holds_bytes else "",
+            "read": f"{level.read_gbs:.3g} GB/s",
+            "copy": f"{level.copy_gbs:.3g} GB/s",
+        }
+        for level in ceilings.bandwidth
+    ]
+    cpus = ", ".join(map(str, ceilings.cpus))
+    title = f"ceilings at {threads_of(ceilings.threads)}, on CPU {cpus}, measured {ceilings.measured}"
+    words = "The best of several blocks each; a copy counts bytes read and written. See docs/explain.md."
+    return Group(
+        Text(title, style="bold"),
+        make_table(RATES, rates, left=RATES),
+        Text(),
+        make_table(MEMORY, memory, left=MEMORY),
+        Text(words),
+        *map(Text, ceilings.notes),
+    )

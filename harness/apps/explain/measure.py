@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from shootout.apps.explain import look
-from shootout.apps.ship.artifact import find_built
+from shootout.apps.ship.folder import find_built
 from shootout.backends.optional import Inside, RanNode
 from shootout.core import backends, schemes
 from shootout.core.adapter import Built

@@ -19,8 +19,7 @@ from shootout.core import backends
 from shootout.core.contract import Arm, Device, Executed, Precision, Target
 from shootout.core.errors import SkippedArm
 from shootout.core.exported import fidelity
-from shootout.testing.cases import case_of, warm_of
-from shootout.testing.checks import call
+from shootout.testing.checks import call, case_of, warm_of
 from shootout.testing.fresh import run_fresh
 
 FP32 = Target(backend="executorch")

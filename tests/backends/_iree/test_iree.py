@@ -15,8 +15,7 @@ from shootout.core.contract import Arm, Executed, Precision, Target
 from shootout.core.exported import fidelity
 from shootout.core.exported.client import Request
 from shootout.core.exported.model import ExportedModel
-from shootout.testing.cases import OURS, exported_models
-from shootout.testing.checks import call
+from shootout.testing.checks import OURS, call, exported_models
 from shootout.testing.fresh import run_fresh
 
 IMAGES = Request(model="digits_cnn", parameters={"channels": 32, "n_blocks": 3}, batch=2)

@@ -20,7 +20,7 @@ from shootout.core.contract import Arm, Device, Precision, Target
 from shootout.core.errors import NotRun, NotRunKind, SkippedArm
 from shootout.core.exported.client import Request
 from shootout.core.exported.model import ExportedModel
-from shootout.testing.cases import OURS, exported_models
+from shootout.testing.checks import OURS, exported_models
 from shootout.testing.fresh import run_fresh
 
 SMALL = Request(model="residual_mlp", parameters={"d_model": 16, "n_layers": 2}, batch=2)

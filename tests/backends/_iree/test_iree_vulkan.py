@@ -23,8 +23,7 @@ from shootout.core.exported import fidelity
 from shootout.core.exported.client import Request
 from shootout.core.exported.model import ExportedModel
 from shootout.core.worker.verification import executed_fault
-from shootout.testing.cases import OURS, exported_models
-from shootout.testing.checks import call
+from shootout.testing.checks import OURS, call, exported_models
 from shootout.testing.fresh import run_fresh
 
 SMALL = Request(model="residual_mlp", parameters={"d_model": 16, "n_layers": 2}, batch=2)

@@ -19,8 +19,7 @@ from shootout.backends._jax.account import count_conversions, count_flops, count
 from shootout.core import backends
 from shootout.core.adapter import Built
 from shootout.core.contract import Arm, Arrays, Device, Executed, Precision, Target
-from shootout.testing.cases import ConformanceCase, case_of, warm_of
-from shootout.testing.checks import call
+from shootout.testing.checks import ConformanceCase, call, case_of, warm_of
 from shootout.testing.fresh import run_fresh
 
 PLAIN, TORCHAX = Target(backend="jax-jit"), Target(backend="jax-jit", mode="torchax")

@@ -19,7 +19,7 @@ from shootout.backends._jax.account import count_conversions, count_flops, count
 from shootout.backends._jax.program import PRODUCTS, allocated_bytes, gpu_side
 from shootout.backends._jax.session import JaxSession, JaxTrainingSession
 from shootout.core.contract import Arm, Device, Precision, Target, TensorSpec
-from shootout.testing.cases import warm_of
+from shootout.testing.checks import warm_of
 from shootout.testing.fresh import run_fresh
 
 JAX = warm_of(Target(backend="jax-jit"))

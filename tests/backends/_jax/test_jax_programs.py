@@ -16,7 +16,7 @@ from shootout.backends._jax import program as jax_program
 from shootout.core.contract import Artifact, Target, TensorSpec
 from shootout.core.exported.model import FILES, WEIGHTS
 from shootout.models.sources import own
-from shootout.testing.cases import warm_of
+from shootout.testing.checks import warm_of
 from shootout.testing.fresh import run_fresh
 
 LAYERS = ("convolution", "batch", "group", "layer", "attention", "recurrent", "one hot", "mask")

@@ -22,8 +22,7 @@ from shootout.core.exported import fidelity
 from shootout.core.exported.client import Request
 from shootout.core.worker.verification import executed_fault
 from shootout.models.base import Model
-from shootout.testing.cases import ConformanceCase, case_of, exported_models, lacks, warm_of
-from shootout.testing.checks import call
+from shootout.testing.checks import ConformanceCase, call, case_of, exported_models, lacks, warm_of
 from shootout.testing.fresh import run_fresh
 
 pytestmark = pytest.mark.long  # quantizes with a vendor's tools, beyond the INT8 of the conformance suite

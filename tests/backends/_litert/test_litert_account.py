@@ -26,8 +26,7 @@ from shootout.core.exported.model import ExportedModel
 from shootout.core.schemes import shown_as
 from shootout.core.worker.verification import executed_fault
 from shootout.tell import cache_limit
-from shootout.testing.cases import exported_models, fixture, warm_of
-from shootout.testing.checks import call
+from shootout.testing.checks import call, exported_models, fixture, warm_of
 from shootout.testing.fresh import run_fresh
 
 FIXTURE = fixture("litert")

@@ -26,8 +26,7 @@ from shootout.core.exported import fidelity
 from shootout.core.exported.client import Request
 from shootout.core.exported.model import ExportedModel
 from shootout.core.worker.verification import executed_fault, probe_fault
-from shootout.testing.cases import OURS, exported_models, lacks
-from shootout.testing.checks import call
+from shootout.testing.checks import OURS, call, exported_models, lacks
 from shootout.testing.fresh import run_fresh
 
 SMALL = {"d_model": 64, "n_layers": 4}

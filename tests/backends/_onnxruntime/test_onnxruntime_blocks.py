@@ -21,8 +21,7 @@ from shootout.core.host.environment import saturates
 from shootout.core.schemes import shown_as
 from shootout.models.onnx import onnx_files
 from shootout.quantize import qdq
-from shootout.testing.cases import OURS, exported_models
-from shootout.testing.checks import call
+from shootout.testing.checks import OURS, call, exported_models
 from shootout.testing.fresh import run_fresh
 
 pytestmark = pytest.mark.long  # quantizes with a vendor's tools, beyond the INT8 of the conformance suite

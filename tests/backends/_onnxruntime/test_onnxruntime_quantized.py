@@ -25,7 +25,7 @@ from shootout.core.host import environment
 from shootout.core.schemes import parse, shown_as
 from shootout.core.worker.verification import executed_fault
 from shootout.quantize import qdq
-from shootout.testing.cases import OURS, exported_models
+from shootout.testing.checks import OURS, exported_models
 from shootout.testing.fresh import run_fresh
 
 pytestmark = pytest.mark.long  # quantizes with a vendor's tools, beyond the INT8 of the conformance suite

@@ -17,7 +17,7 @@ from shootout.core.contract import Artifact, Precision
 from shootout.core.exported.client import Request
 from shootout.core.exported.model import ExportedModel
 from shootout.models.onnx import onnx_files
-from shootout.testing.cases import exported_models
+from shootout.testing.checks import exported_models
 
 RESIDUAL = Request(model="residual_mlp", parameters={"d_model": 64, "n_layers": 4}, batch=2)
 

@@ -21,8 +21,7 @@ from shootout.core.exported import fidelity
 from shootout.core.exported.client import Request
 from shootout.core.exported.model import FILES, ExportedModel
 from shootout.core.install import install
-from shootout.testing.cases import OURS, exported_models, lacks
-from shootout.testing.checks import call
+from shootout.testing.checks import OURS, call, exported_models, lacks
 from shootout.testing.fresh import run_fresh
 
 TAKERS = [

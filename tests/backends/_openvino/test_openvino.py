@@ -25,8 +25,7 @@ from shootout.core.exported.model import ExportedModel
 from shootout.core.install import install
 from shootout.core.worker.verification import executed_fault, probe_fault
 from shootout.models import probes
-from shootout.testing.cases import OURS, exported_models, warm_of
-from shootout.testing.checks import call
+from shootout.testing.checks import OURS, call, exported_models, warm_of
 from shootout.testing.fresh import run_fresh
 from tests.support import onnx_made
 

@@ -24,8 +24,7 @@ from shootout.core.exported import fidelity
 from shootout.core.exported.client import Request
 from shootout.core.exported.model import ExportedModel
 from shootout.core.worker.verification import executed_fault
-from shootout.testing.cases import exported_models, lacks, warm_of
-from shootout.testing.checks import call
+from shootout.testing.checks import call, exported_models, lacks, warm_of
 from shootout.testing.fresh import run_fresh
 
 DIGITS = Request(model="digits", batch=1)

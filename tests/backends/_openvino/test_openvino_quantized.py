@@ -32,8 +32,7 @@ from shootout.core.exported.model import ExportedModel
 from shootout.core.host.environment import cpu_flags
 from shootout.core.schemes import parse, shown_as, unoffered
 from shootout.core.worker.verification import executed_fault
-from shootout.testing.cases import OURS, exported_models, lacks, warm_of
-from shootout.testing.checks import call
+from shootout.testing.checks import OURS, call, exported_models, lacks, warm_of
 from shootout.testing.fresh import run_fresh
 
 pytestmark = pytest.mark.long  # quantizes with a vendor's tools, beyond the INT8 of the conformance suite

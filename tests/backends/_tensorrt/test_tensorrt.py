@@ -19,7 +19,7 @@ from shootout.core import backends
 from shootout.core.contract import Arm, Artifact, Availability, Device, NotRunKind, Precision, Target, TensorSpec
 from shootout.core.exported import fidelity
 from shootout.core.exported.model import ExportedModel
-from shootout.testing.cases import OURS, case_of, has_gpu
+from shootout.testing.checks import OURS, case_of, has_gpu
 from shootout.testing.fresh import run_fresh
 
 LIBRARIES = (*FULL, *RTX)

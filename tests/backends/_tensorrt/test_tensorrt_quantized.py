@@ -25,7 +25,7 @@ from shootout.core.exported import fidelity
 from shootout.core.exported.client import Request
 from shootout.core.exported.model import ExportedModel
 from shootout.quantize import qdq
-from shootout.testing.cases import OURS, exported_models
+from shootout.testing.checks import OURS, exported_models
 from shootout.testing.fresh import run_fresh
 
 INT8, INT4, FP8, FP32 = Precision.INT8, Precision.INT4, Precision.FP8, Precision.FP32

@@ -25,8 +25,7 @@ from shootout.backends._tensorrt.session import Engine, Setup, TensorRtSession
 from shootout.core.contract import Arm, Device, Precision, Target, TensorSpec
 from shootout.core.errors import SkippedArm
 from shootout.testing import checks
-from shootout.testing.cases import ConformanceCase
-from shootout.testing.checks import CheckedTarget, call, executed_matches_request
+from shootout.testing.checks import CheckedTarget, ConformanceCase, call, executed_matches_request
 
 SHAPE = (2, 4)
 TENSOR_BYTES = 4 * 8

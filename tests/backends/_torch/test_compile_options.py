@@ -14,7 +14,7 @@ from shootout.backends._torch.compile import inductor_config
 from shootout.core import backends
 from shootout.core.contract import Arm, Device, Precision, Target
 from shootout.core.exported.fidelity import compare
-from shootout.testing.cases import ConformanceCase, case_of, warm_of
+from shootout.testing.checks import ConformanceCase, case_of, warm_of
 from shootout.testing.fresh import run_fresh
 
 PLAIN = Target(backend="torch-compile")

@@ -11,7 +11,7 @@ from shootout.backends._torch import inductor
 from shootout.backends._torch.account import float32_policy, kernel_recorder
 from shootout.backends._torch.session import configure
 from shootout.core.contract import Arm, Device, Precision, Target
-from shootout.testing.cases import warm_of
+from shootout.testing.checks import warm_of
 from shootout.testing.fresh import run_fresh
 
 INDUCTOR = warm_of(Target(backend="torch-compile"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shootout.core.contract import Target
-from shootout.testing.cases import warm_of
+from shootout.testing.checks import warm_of
 from shootout.testing.fresh import run_fresh
 
 MOST_OF_IT = 100_000

@@ -11,7 +11,7 @@ import pytest
 
 from shootout.core import backends
 from shootout.core.contract import Target
-from shootout.testing.cases import ConformanceCase, case_of, warm_of
+from shootout.testing.checks import ConformanceCase, case_of, warm_of
 from shootout.testing.fresh import run_fresh
 
 

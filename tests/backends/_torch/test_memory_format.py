@@ -11,7 +11,7 @@ from shootout.core import backends
 from shootout.core.contract import Arm, Precision, Target
 from shootout.core.exported.client import Request, obtain_all
 from shootout.core.exported.model import ExportedModel
-from shootout.testing.cases import case_of, warm_of
+from shootout.testing.checks import case_of, warm_of
 from shootout.testing.fresh import run_fresh
 
 EAGER = Target(backend="torch-eager")

@@ -14,8 +14,7 @@ from shootout.backends._torch.backend import FILE
 from shootout.core import backends
 from shootout.core.adapter import Built
 from shootout.core.contract import Arm, Availability, Device, Precision, Target
-from shootout.testing.cases import ConformanceCase, case_of, warm_of
-from shootout.testing.checks import build_in
+from shootout.testing.checks import ConformanceCase, build_in, case_of, warm_of
 from shootout.testing.fresh import run_fresh
 
 PLAIN = Target(backend="torch-compile")

@@ -26,8 +26,7 @@ from shootout.core.adapter import RATE, Built
 from shootout.core.contract import Arm, Availability, Device, Precision, Target, TensorSpec
 from shootout.core.errors import SkippedArm
 from shootout.core.study import feasibility
-from shootout.testing.cases import targets, warm_of
-from shootout.testing.checks import call
+from shootout.testing.checks import call, targets, warm_of
 from shootout.testing.fresh import run_fresh
 
 INDUCTOR = warm_of(Target(backend="torch-compile"))

@@ -23,8 +23,7 @@ from shootout.core.schemes import parse
 from shootout.models import probes
 from shootout.models.onnx.layers import Layer
 from shootout.models.probes import GRID_BATCH
-from shootout.testing.cases import exported_models, warm_of
-from shootout.testing.checks import call
+from shootout.testing.checks import call, exported_models, warm_of
 from shootout.testing.fresh import run_fresh
 
 pytestmark = pytest.mark.long  # quantizes with a vendor's tools, beyond the INT8 of the conformance suite

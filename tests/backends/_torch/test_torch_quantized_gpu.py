@@ -18,8 +18,7 @@ from shootout.backends._torch.quantize import replaced_integers, require_integer
 from shootout.core.contract import Arm, Device, Executed, Precision, Target
 from shootout.core.errors import SkippedArm
 from shootout.core.exported.model import ExportedModel
-from shootout.testing.cases import case_of, lacks, warm_of
-from shootout.testing.checks import run_checks
+from shootout.testing.checks import case_of, lacks, run_checks, warm_of
 from shootout.testing.fresh import run_fresh
 
 pytestmark = pytest.mark.long  # quantizes with a vendor's tools, beyond the INT8 of the conformance suite

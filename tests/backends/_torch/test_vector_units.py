@@ -13,7 +13,7 @@ import pytest
 from shootout.backends._torch.inductor import CHOSEN, PASSED, fewest_tests
 from shootout.core.contract import Target
 from shootout.core.host import store
-from shootout.testing.cases import warm_of
+from shootout.testing.checks import warm_of
 from shootout.testing.fresh import run_fresh
 
 INDUCTOR = warm_of(Target(backend="torch-compile"))

@@ -10,7 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from shootout.apps.ship import artifact
+from shootout.apps.ship import folder
 from shootout.apps.ship.folder import write_folder
 from shootout.backends.shipped import ShippedFolder
 from shootout.core import backends
@@ -19,8 +19,7 @@ from shootout.core.host import environment
 from shootout.core.results.run import Result
 from shootout.tell.page import page
 from shootout.tell.run_folder import RacedArm
-from shootout.testing.cases import ConformanceCase, case_of, warm_of
-from shootout.testing.checks import call
+from shootout.testing.checks import ConformanceCase, call, case_of, warm_of
 from shootout.testing.fresh import run_fresh
 from support.exports import obtain
 from support.races import cells, made
@@ -54,8 +53,8 @@ def let_numpy_ship(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a run that was written by hand be shipped at once: no probes, no drawing."""
     works = Availability(version="1")
     monkeypatch.setattr(page, "render", lambda reports: f"{len(reports)} reports")
-    monkeypatch.setattr(artifact.availability, "find_available", lambda pairs: dict.fromkeys(pairs, works))
-    monkeypatch.setattr(artifact, "probe_key", Mock(return_value=None))
+    monkeypatch.setattr(folder.availability, "find_available", lambda pairs: dict.fromkeys(pairs, works))
+    monkeypatch.setattr(folder, "probe_key", Mock(return_value=None))
 
 
 @dataclass(frozen=True)

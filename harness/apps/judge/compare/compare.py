@@ -13,15 +13,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+from pydantic import Field
 
 from shootout.apps.judge.analysis import Analysed, analyse_cells
-from shootout.apps.judge.compare.document import ComparedDocument, Moved, RunChange, SessionComparison
 from shootout.apps.judge.compare.merge import (
     THREADS,
     CellInPlace,
+    MergedDocument,
+    Place,
     find_sites,
     is_same,
     key_of,
@@ -43,9 +45,87 @@ from shootout.core.scenario import scenario_of
 from shootout.core.stats.group_evidence import GroupEvidence
 from shootout.core.stats.verdicts import judge, ratio_at
 from shootout.core.units import size
-from shootout.tell.document import Ratio, Row
+from shootout.tell.document import Answer, Part, Ratio, Row
 from shootout.tell.machines import is_same_machine, list_facts, machine_of
 from shootout.tell.reproduce import write_given
+
+SCHEMA = "shootout.compared/4"
+
+
+class RunChange(Part):
+    """One thing that is another in the second run; `-` where a run had none."""
+
+    what: str
+    a: str
+    b: str
+
+
+class Moved(Part):
+    """An arm that both sessions timed.
+
+    Attributes:
+        changes: of the arm itself; without any it is unchanged.
+        control: the unchanged arm that it is held against; null where there is none.
+        floor: how far the two move apart though nothing changed, in 95 of 100 cases; `sessions` that it was learned
+            from, 0: assumed.
+        ratio: its time ÷ the control's in the second run, ÷ the same in the first, with a 95 % interval for all arms
+            together, the floor in it.
+        reason: why there is no ratio, or no verdict.
+    """
+
+    arm: str
+    a_ns: float
+    b_ns: float
+    changes: tuple[RunChange, ...]
+    control: str | None = None
+    floor: float | None = None
+    sessions: int = 0
+    ratio: Ratio | None = None
+    reason: str | None = None
+
+
+class SessionComparison(Part):
+    """One question in two sessions on one machine.
+
+    Attributes:
+        answers: of either session, by `A` and `B`.
+        only_a, only_b: arms with a time in one of them.
+    """
+
+    group: str
+    answers: dict[str, Answer]
+    moved: tuple[Moved, ...]
+    only_a: tuple[str, ...] = ()
+    only_b: tuple[str, ...] = ()
+
+
+class ComparedDocument(Part):
+    """What may be said of two runs.
+
+    Attributes:
+        level: 1: one machine, two sessions; 2: two machines, of which no time is called slower.
+        sessions: at level 1, a question each.
+        merged: at level 2, both runs as one document.
+        settle: what would tell, where something isn't told at level 1; its PATH is an interpreter's.
+        only_a, only_b: groups that the other run doesn't have.
+    """
+
+    format: str = Field(default=SCHEMA, serialization_alias="schema")
+    level: Literal[1, 2]
+    a: Place
+    b: Place
+    changes: tuple[RunChange, ...]
+    sessions: tuple[SessionComparison, ...] = ()
+    merged: MergedDocument | None = None
+    settle: str | None = None
+    only_a: tuple[str, ...] = ()
+    only_b: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """Return which runs, and on what level."""
+        return f"<ComparedDocument {self.a.run!r}, {self.b.run!r}: level {self.level}>"
+
 
 MOVED = "one key, but two processors or GPUs: the machine moved or was changed, or these are two machines of one image"
 

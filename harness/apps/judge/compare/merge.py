@@ -12,29 +12,121 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations, product
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import Field
 
 from shootout.apps.judge.analysis import Analysed, analyse_cells
 from shootout.apps.judge.cell import Cell
-from shootout.apps.judge.compare.document import (
-    Everywhere,
-    Fate,
-    MergedCell,
-    MergedDocument,
-    Pair,
-    Place,
-    PlacedRow,
-)
 from shootout.apps.judge.compare.merged import expand_merged
 from shootout.apps.judge.leader import find_fault
 from shootout.core.errors import UsageError
 from shootout.core.exported.request import name_model
 from shootout.core.scenario import scenario_of
 from shootout.core.stats.verdicts import Verdict, judge
-from shootout.tell.document import Answer, Ratio, Row
+from shootout.core.units import counted
+from shootout.tell.document import Answer, Part, Ratio, Row
 from shootout.tell.machines import machine_of, name_machines
 from shootout.tell.ratios import inverse
 from shootout.tell.study_options import DEFAULT
+
+SCHEMA = "shootout.merged-document/4"
+Fate = Literal["flips", "holds", "unknown"]
+"""What becomes of the verdict on a pair from one place to another: faster here and slower there; the same verdict
+everywhere; or somewhere another verdict, none, or no time of both.
+"""
+
+
+class Place(Part):
+    """A run on a machine: a column.
+
+    Attributes:
+        name: of the machine; with its key, or the run's folder, where that tells it from another place.
+        complete: whether the run came to its end with every verdict.
+    """
+
+    name: str
+    machine: str
+    run: str
+    study: str
+    created: str
+    complete: bool
+    environment: dict[str, Any]
+
+
+class PlacedRow(Row):
+    """A row, and where it was measured."""
+
+    place: str
+    machine: str
+    run: str
+
+
+class Everywhere(Part):
+    """The one arm to ship in all places: its time ÷ that of what each place ships is least where it is highest.
+
+    Attributes:
+        place: where that is, as measured, and `ratio` how much; null where it is what every place ships.
+        unsettled: others that aren't known to cost more.
+        reason: why it is the best so far only: a place's own answer is.
+    """
+
+    arm: str
+    place: str | None = None
+    ratio: Ratio | None = None
+    unsettled: tuple[str, ...] = ()
+    reason: str | None = None
+
+
+class Pair(Part):
+    """How two arms compare in each place that has a time of both: the first one's time ÷ the other's."""
+
+    a: str
+    b: str
+    fate: Fate
+    ratios: dict[str, Ratio]
+
+
+class MergedCell(Part):
+    """One question: the same model with the same inputs at one size.
+
+    Attributes:
+        group: as the first place names it.
+        answers: of each place that asked it, by the place; its `group` is that of the place's rows.
+        reason: why there is no `everywhere`.
+        worst: of each arm that may be shipped everywhere, its time ÷ that of what a place ships, where that is
+            highest; each end is the highest of all places' ends, and `high` null where some place knows none.
+    """
+
+    group: str
+    answers: dict[str, Answer]
+    everywhere: Everywhere | None = None
+    reason: str | None = None
+    worst: dict[str, Ratio]
+    pairs: tuple[Pair, ...]
+
+
+class MergedDocument(Part):
+    """Runs of several machines; a row's `end_to_end.ship_ratio` is to what its place ships."""
+
+    format: str = Field(default=SCHEMA, serialization_alias="schema")
+    places: tuple[Place, ...]
+    cells: tuple[MergedCell, ...]
+    rows: tuple[PlacedRow, ...]
+    warnings: tuple[str, ...] = ()
+
+    def rows_of(self, cell: MergedCell) -> dict[str, dict[str, PlacedRow]]:
+        """Return the rows of a question by place and arm."""
+        found: dict[str, dict[str, PlacedRow]] = {place: {} for place in cell.answers}
+        for row in self.rows:
+            if row.place in found and row.group == cell.answers[row.place].group:
+                found[row.place][row.arm] = row
+        return found
+
+    def __repr__(self) -> str:
+        """Say how much is in it."""
+        return f"<MergedDocument: {counted(len(self.cells), 'cell')} in {counted(len(self.places), 'place')}>"
+
 
 ALONE = "only one machine"
 

@@ -10,19 +10,8 @@ from typing import get_args
 from rich.console import RenderableType
 from rich.text import Text
 
-from shootout.apps.judge.compare.compare import NONE
-from shootout.apps.judge.compare.document import (
-    ComparedDocument,
-    Fate,
-    MergedCell,
-    MergedDocument,
-    Moved,
-    Pair,
-    Place,
-    PlacedRow,
-    RunChange,
-    SessionComparison,
-)
+from shootout.apps.judge.compare.compare import NONE, ComparedDocument, Moved, RunChange, SessionComparison
+from shootout.apps.judge.compare.merge import Fate, MergedCell, MergedDocument, Pair, Place, PlacedRow
 from shootout.core.contract import short
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.units import counted, duration

@@ -19,8 +19,7 @@ from shootout import models
 from shootout.apps.judge.decide.limits import SPREAD, refuse_drop_of_all
 from shootout.apps.judge.decide.policy import Policy, as_policy
 from shootout.apps.judge.to_ship import find_arm_to_ship
-from shootout.apps.ship.artifact import find_built
-from shootout.apps.ship.folder import shipping, write_folder
+from shootout.apps.ship.folder import find_built, shipping, write_folder
 from shootout.backends.shipped import MANIFEST, ShippedFolder, open_shipped, read_row
 from shootout.core import backends
 from shootout.core.constants import BIAS_FLOOR, INDIFFERENT, SHIPPED
