@@ -59,7 +59,7 @@ def test_without_what_draws_the_extra_is_named(run: shootout.Run, monkeypatch: p
         ({"limits": {"sise": "20MB"}}, "unknown limit 'sise': did you mean 'size'?"),
         ({"limts": {}}, "unknown key 'limts': did you mean 'limits'?"),
         ({"limits": {"size": 20}}, "size is 20: write"),
-        ({"limits": ["size"]}, "limits is a dict"),
+        ({"limits": ["size"]}, "limits is a table"),
         ("nowhere.toml", "can't read the policy 'nowhere.toml'"),
         (20, "; received 20"),
     ],

@@ -378,14 +378,12 @@ class Row(Part):
         artifact_bytes: of what is loaded.
         peak_rss_bytes: all that the process ever had resident in the host's memory: runtime, all instances and what the
             harness needs in it; the most of any restart.
-        rss_loaded_bytes: resident after loading less before, the median.
         export_s: seconds to export the model.
         build_s: of the first, uncached build.
         build_cached: whether this run took it from the cache.
         load_s, first_call_s: medians; other arms load on other CPUs meanwhile.
         starts: how many restarts `ready_s` is the slowest of; a limit wants 4 at least.
         cpus: the CPUs that its threads may run on, read back from the kernel after the warm-up.
-        os_threads: how many threads it has, read back likewise.
         gpu: what the GPU tells of it; null for an arm on the CPU.
         why: from evidence, why it isn't faster than its own backend's FP32; null if it is, or without a verdict.
         install_bytes: of the packages that run it, with all that they require, as the installer recorded them: no
@@ -439,7 +437,6 @@ class Row(Part):
     install_bytes: int | None = None
     memory_bytes: int | None = None
     peak_rss_bytes: int | None = None
-    rss_loaded_bytes: int | None = None
     export_s: float | None = None
     build_s: float | None = None
     build_cached: bool | None = None
@@ -448,7 +445,6 @@ class Row(Part):
     ready_s: float | None = None
     starts: int | None = None
     cpus: tuple[int, ...] | None = None
-    os_threads: int | None = None
     gpu: Gpu | None = None
 
     @property

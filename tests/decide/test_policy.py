@@ -63,7 +63,6 @@ def test_an_option_stands_above_the_file(tmp_path: Path):
     [
         ('objectiv = "cost"', ("unknown key 'objectiv'", "did you mean 'objective'")),
         ("[limits]\nmemroy = '5MB'", ("unknown limit 'memroy'", "did you mean 'memory'")),
-        ("p99 = '5ms'", ("p99 is a limit: write it below [limits]",)),
         ("[limits]\np99 = 5", ("p99 is 5: write a time with its unit as 5ms",)),
         ("[limits]\nmemory = '500'", ("memory is '500'", "500" and "250MB")),
         ("[limits]\nmax-drop = '0.5 points'", ("as 0.005, 0.5pp or 1%",)),
@@ -97,7 +96,7 @@ def test_what_cannot_be_read_is_told_with_the_way_out(tmp_path: Path, text: str,
 def test_a_file_that_is_not_there(tmp_path: Path):
     with pytest.raises(UsageError, match="can't read the policy"):
         read_policy(tmp_path / "none.toml", {})
-    with pytest.raises(UsageError, match="not a regular file"):
+    with pytest.raises(UsageError, match="can't read the policy"):
         read_policy(tmp_path, {})
 
 

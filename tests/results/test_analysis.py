@@ -303,7 +303,7 @@ def test_the_document_has_the_keys_that_other_programs_read(tmp_path: Path):
         "crossovers",
     }
     assert found["schema"] == 3
-    assert set(measured) == ROW | {"group", "rss_loaded_bytes", "cpus", "os_threads", "built_nodes_by_precision", "gpu"}
+    assert set(measured) == ROW | {"group", "cpus", "built_nodes_by_precision", "gpu"}
     assert set(measured["end_to_end"]) == set(measured["compute"]) == TIMING | {"confidence", "ship_ratio"}
     assert set(measured["end_to_end"]["ratio"]) == set(found["control"]["ratio"]) == RATIO | {"sd", "reason"}
     assert set(measured["fidelity"]) == FIDELITY | {

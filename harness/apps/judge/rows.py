@@ -17,6 +17,7 @@ from shootout.core.messages import CPU, SCOPES, GpuCost, LoadTestResult, OnGpu, 
 from shootout.core.results.group import judged
 from shootout.core.results.run import SINGLE, Result, Run
 from shootout.core.scenario import LimitedTail, scenario_of
+from shootout.core.stats.group_evidence import Blocks
 from shootout.core.stats.readings import CONFIDENCE, LEAST_TAILS, largest_within, least_calls, own_calls
 from shootout.core.units import counted
 from shootout.tell.document import (
@@ -54,7 +55,9 @@ def make_row(run: Run, mine: Result, over_time: OverTime | None = None) -> Row:
         kept = {"export_s", "build_s", "build_cached", "artifact_bytes", "install_bytes"}
         facts |= prepared.model_dump(include=kept | {"built_nodes_by_precision", "notes", "work"})
     if known:
-        facts |= _describe_session(known, prepared.probe if prepared else None) | readiness(known)
+        executed = known[-1].executed
+        facts |= {"executed": asdict(executed), "artifact_bytes": executed.artifact_bytes}
+        facts |= {"fidelity": _worst_fidelity(known, prepared.probe if prepared else None)} | readiness(known)
     facts |= memory(lines)
     found = (*_note_error(arm, facts.get("fidelity")), *_note_kills(mine))
     facts["notes"] = (*facts.get("notes", ()), *found)
@@ -95,55 +98,33 @@ def _describe_arm(arm: Arm) -> dict[str, Any]:
     }
 
 
-def _describe_session(lines: Sequence[Played | Checked], probe: str | None) -> dict[str, Any]:
-    """Return what the runtime said it ran, and how wrong it was."""
-    executed = lines[-1].executed
-    return {
-        "executed": asdict(executed),
-        "artifact_bytes": executed.artifact_bytes,
-        "fidelity": _worst_fidelity(lines, probe),
-    }
-
-
 def _worst_fidelity(lines: Sequence[Played | Checked], probe: str | None) -> FidelityFigures:
     """Return the worst restart's error and agreement."""
     errors = [line.fidelity for line in lines]
     agreements = [error.top1_agreement for error in errors]
     least = None if None in agreements else min((one for one in agreements if one is not None), default=None)
-    line = max(errors, key=lambda error: math.inf if error.relative_l2 is None else error.relative_l2)
-    worst = {field.name: getattr(line, field.name) for field in fields(Fidelity)}
-    figures: dict[str, Any] = {
-        key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in worst.items()
-    }
-    by_output = tuple(
-        replace(one, relative_l2=None) if one.relative_l2 is not None and not math.isfinite(one.relative_l2) else one
-        for one in line.by_output
-    )
-    by_step = tuple(
-        replace(one, relative_l2=None) if one.relative_l2 is not None and not math.isfinite(one.relative_l2) else one
-        for one in line.by_step
-    )
-    figures |= {"top1_agreement": least, "by_output": by_output, "by_step": by_step}
-    return FidelityFigures(**figures, probe=probe)
+    worst = max(errors, key=lambda error: math.inf if error.relative_l2 is None else error.relative_l2)
+    finite = _make_finite(worst)
+    figures: dict[str, Any] = {field.name: getattr(finite, field.name) for field in fields(Fidelity)}
+    parts = {name: tuple(map(_make_finite, figures[name])) for name in ("by_output", "by_step")}
+    return FidelityFigures(**figures | parts | {"top1_agreement": least}, probe=probe)
+
+
+def _make_finite(errors: Any) -> Any:
+    """Return errors with None in place of each figure that is infinite or undefined."""
+    values = {field.name: getattr(errors, field.name) for field in fields(errors)}
+    odd = [name for name, value in values.items() if isinstance(value, float) and not math.isfinite(value)]
+    return replace(errors, **dict.fromkeys(odd))
 
 
 def _note_error(arm: Arm, fidelity: FidelityFigures | None) -> Iterator[str]:
     """List what a reader must know about an error that was let pass."""
-    if fidelity and fidelity.standing == "not judged" and (fidelity.relative_l2 or 0.0) > USEFUL_BOUND:
-        yield f"error {fidelity.relative_l2:.1e} is above {USEFUL_BOUND:g}: outputs of zeros alone would err by 1"
-    is_explained = fidelity and USEFUL_BOUND < (fidelity.relative_l2 or 0.0) <= (fidelity.error_bound or 0.0)
-    if fidelity and fidelity.standing == "tolerated" and is_explained:
-        told = f"{arm.target.precision} may cause {fidelity.error_bound:.2g} here"
-        yield f"error {fidelity.relative_l2:.1e} proves nothing, since {told}: the metric or --max-error let it pass"
+    error = (fidelity.relative_l2 if fidelity else None) or 0.0
+    if fidelity and fidelity.standing == "not judged" and error > USEFUL_BOUND:
+        yield f"error {error:.1e} is above {USEFUL_BOUND:g}: outputs of zeros alone would err by 1"
     elif fidelity and fidelity.standing == "tolerated":
-        bound = math.inf if fidelity.error_bound is None else min(fidelity.error_bound, USEFUL_BOUND)
-        error = (fidelity.shared_l2 if arm.file else None) or fidelity.relative_l2 or 0.0  # its own file
-        what = f"error {error:.1e}" if error > bound or bound == math.inf else "the error of one instance"
-        if bound == math.inf:
-            judges = "--max-error, the labels or the metric let it pass"
-            yield f"{what} has no error bound of {arm.target.precision} to be held against: {judges}"
-        else:
-            yield f"{what} is above the error bound of {arm.target.precision} ({bound:.1e}), within --max-error"
+        doubt = f"above the error bound of {arm.target.precision}, or there is none that proves anything"
+        yield f"error {error:.1e} is {doubt}: --max-error, the labels or the metric let it pass"
 
 
 def _note_kills(mine: Result) -> Iterator[str]:
@@ -157,8 +138,7 @@ def _time_scope(run: Run, mine: Result, scope: Scope) -> Timing | None:
     blocks = group.blocks_of(scope, label)
     if not blocks:
         return None
-    medians = np.array([float(np.median(values)) for values in blocks.values()])
-    middle = median_interval(medians)
+    middle = _find_middle(blocks)
     calls = run.samples(mine, scope)
     against_baseline = judged(group, scope, label, group.rules.baseline)
     against_own = judged(group, scope, label, group.record.references.get(label))
@@ -169,10 +149,15 @@ def _time_scope(run: Run, mine: Result, scope: Scope) -> Timing | None:
         confidence=middle.confidence,
         **_bound_percentiles([*single_calls(run, mine, scope, calls).values()]),
         samples=sum(values.size for values in calls.values()),
-        restarts=medians.size,
+        restarts=len(blocks),
         ratio=ratio_of(against_baseline) if against_baseline else None,
         own_fp32_ratio=ratio_of(against_own) if against_own else None,
     )
+
+
+def _find_middle(blocks: Blocks) -> MedianInterval:
+    """Return the median of restarts' medians."""
+    return median_interval(np.array([float(np.median(values)) for values in blocks.values()]))
 
 
 def _cpu_time(mine: Result) -> CpuTime | None:
@@ -180,7 +165,7 @@ def _cpu_time(mine: Result) -> CpuTime | None:
     blocks = mine.group.blocks_of(CPU, mine.label)
     if not blocks:
         return None
-    middle = median_interval(np.array([float(np.median(values)) for values in blocks.values()]))
+    middle = _find_middle(blocks)
     return CpuTime(median_ns=middle.median, low_ns=middle.low, high_ns=middle.high, restarts=len(blocks))
 
 
@@ -272,14 +257,11 @@ def memory(lines: Sequence[Played]) -> dict[str, Any]:
     """Return where an arm's threads ran, and what it took of the memory; nothing if it never played."""
     if not lines:
         return {}
-    before, after = ([getattr(line, key) for line in lines] for key in ("rss_before_bytes", "rss_after_bytes"))
     peak = max((peak for line in lines if (peak := line.peak_rss_bytes) is not None), default=None)
     return {
         "cpus": lines[-1].cpus,
-        "os_threads": lines[-1].os_threads,
         "memory_bytes": _device_bytes(lines) if any(line.gpu for line in lines) else peak,
         "peak_rss_bytes": peak,
-        "rss_loaded_bytes": int(median(after) - median(before)),
     }
 
 

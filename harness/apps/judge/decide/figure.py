@@ -50,39 +50,32 @@ def find_panels(decision: Decision) -> Iterator[DotPanel]:
             band=(1 / near, near),
         )
     limits = dict.fromkeys(finding.limit for each in candidates for finding in each.limits if not finding.implied)
-    yield from (_lay_out_limit(decision, candidates, limit) for limit in limits)
+    yield from (_lay_out_limit(candidates, limit) for limit in limits)
 
 
 def _place_objective(decision: Decision, judged: Judged, base: float) -> DotLine:
-    why, ratio = tell_why_not(decision, judged), judged.ratio
-    told = SHIPPED if judged.candidate == decision.chosen else compare_objective(decision, ratio) if ratio else ""
+    ratio, is_chosen = judged.ratio, judged.candidate == decision.chosen
+    told = SHIPPED if is_chosen else compare_objective(decision, ratio)
+    is_even = judged.candidate in {rival.arm for rival in (*decision.tied, *decision.unsettled)}
+    eligible = CHOSEN if is_chosen else EVEN if is_even else BEHIND
     return DotLine(
         name=judged.candidate,
         figure=tell_objective(decision, judged),
-        told=", ".join(filter(None, [told, why])),
-        color=_choose_color(decision, judged),
+        told=", ".join(filter(None, [told, tell_why_not(decision, judged)])),
+        color=eligible if judged.standing is Standing.MET else SOFT,
         value=ratio.value if ratio else judged.objective and judged.objective / base,
         ends=(ratio.low, ratio.high) if ratio else None,
     )
 
 
-def _choose_color(decision: Decision, judged: Judged) -> str:
-    if judged.candidate == decision.chosen:
-        return CHOSEN
-    if judged.candidate in {rival.arm for rival in (*decision.tied, *decision.unsettled)}:
-        return EVEN
-    return BEHIND if judged.standing is Standing.MET else SOFT
-
-
-def _lay_out_limit(decision: Decision, candidates: list[Judged], limit: Limit) -> DotPanel:
+def _lay_out_limit(candidates: list[Judged], limit: Limit) -> DotPanel:
     quantity = LIMITS[limit]
     scale, unit = SHOWN.get(quantity.unit.what, (1.0, ""))
     found = [(judged, finding) for judged in candidates for finding in judged.limits if finding.limit is limit]
     wanted = found[0][1].wanted
-    side = "at most" if quantity.side == "most" else "at least"
     return DotPanel(
-        title=f"Limit: {limit} {side} {quantity.unit.tell_limit(wanted)}",
-        lines=[_place_against_limit(decision, judged, finding, scale) for judged, finding in found],
+        title=f"Limit: {limit} at {quantity.side} {quantity.unit.tell_limit(wanted)}",
+        lines=[_place_finding(judged.candidate, finding, scale) for judged, finding in found],
         axis=unit or str(limit),
         at=wanted * scale,
         is_limit=True,
@@ -90,19 +83,14 @@ def _lay_out_limit(decision: Decision, candidates: list[Judged], limit: Limit) -
     )
 
 
-def _place_against_limit(decision: Decision, judged: Judged, finding: Finding, scale: float) -> DotLine:
-    told = {Standing.MET: "met", Standing.BROKEN: "broken", Standing.UNKNOWN: "unknown"}[finding.standing]
+def _place_finding(name: str, finding: Finding, scale: float) -> DotLine:
     words = tell_finding(finding).removeprefix(str(finding.limit)).strip(" :")
-    color = BEHIND if finding.standing is Standing.BROKEN else SOFT
-    if finding.standing is Standing.MET:
-        color = CHOSEN if judged.candidate == decision.chosen else EVEN
     most = LIMITS[finding.limit].unit.most
-    ends = (None if end is None else min(end, most) * scale for end in (finding.value, finding.low, finding.high))
-    value, low, high = ends
+    value, low, high = (end and min(end, most) * scale for end in (finding.value, finding.low, finding.high))
     return DotLine(
-        name=judged.candidate,
-        told=f"{told}: {words}",
-        color=color,
+        name=name,
+        told=f"{finding.standing}: {words}",
+        color={Standing.MET: EVEN, Standing.BROKEN: BEHIND, Standing.UNKNOWN: SOFT}[finding.standing],
         value=high if value is None else value,
         ends=None if value is None else (low, high),
     )

@@ -39,6 +39,7 @@ Except for limits that the run judged: each has 5 % of its own.
 """
 SPREAD = frozenset({Limit.P99, Limit.READY, Limit.RATE, Limit.COST})
 """Limits whose bound is the worst of several restarts."""
+NO_CLASSES = "its outputs are not classes"
 TRIES = 5
 """Limits of a sample share the chance of an error anew once one is looser, so that it may have to be looser yet."""
 WITH_POLICY: Options = (("--policy", "deploy.toml"), *MORE_RESTARTS)
@@ -269,36 +270,39 @@ def _told_metric_rows(metric: Metric, needed: int | None, asked: _Asked) -> str:
     return f"{rows}; {f'about {needed:,} would settle it' if needed else 'no number would settle it'}"
 
 
-def _exact_bounds(value: float | None, reason: str, needs: Options = ()) -> Bounds:
-    return Bounds(value=value, low=value, high=value) if value is not None else Bounds(reason=reason, needs=needs)
-
-
-def _bound_error(asked: _Asked) -> Bounds:
-    errors = [play.row.fidelity.relative_l2 for play in asked.candidate.plays if play.row.fidelity]
-    worst = None if None in errors else max((one for one in errors if one is not None), default=None)
-    return _exact_bounds(worst, "no error against the reference outputs are known")
+def _bound_exact(asked: _Asked) -> Bounds:
+    """Return a figure that has no interval: the worst of all runs of the candidate."""
+    rows = [play.row for play in asked.candidate.plays]
+    figures: dict[Limit, tuple[list[float | None], str]] = {
+        Limit.ERROR: ([row.fidelity.relative_l2 if row.fidelity else None for row in rows], "its error isn't known"),
+        Limit.MEMORY: ([row.memory_bytes for row in rows], "its memory isn't known"),
+        Limit.SIZE: ([row.artifact_bytes for row in rows], "its size isn't known"),
+        Limit.INSTALL: (
+            [row.install_bytes for row in rows],
+            "what its runtime takes on disk isn't known: a package has no record",
+        ),
+    }
+    values, reason = figures[asked.limit]
+    known = [value for value in values if value is not None]
+    return Bounds(value=max(known), low=max(known), high=max(known)) if known == values else Bounds(reason=reason)
 
 
 def _bound_agreement(asked: _Asked) -> Bounds:
-    metric = _metric_of(asked.candidate)
-    if metric and metric.against == "outputs":
-        return _bound_own_agreement(metric, asked)
-    shares = [play.row.fidelity.top1_agreement for play in asked.candidate.plays if play.row.fidelity]
-    worst = None if None in shares else min((one for one in shares if one is not None), default=None)
-    return _exact_bounds(worst, "its outputs are not classes")
-
-
-def _bound_own_agreement(metric: Metric, asked: _Asked) -> Bounds:
     """Return the agreement with FP32's own outputs; plain FP32 has all of it, and without a limit nothing else has."""
+    metric = _metric_of(asked.candidate)
+    if metric is None or metric.against != "outputs":
+        shares = [play.row.fidelity.top1_agreement for play in asked.candidate.plays if play.row.fidelity]
+        known = [share for share in shares if share is not None]
+        is_known = known and known == shares
+        return Bounds(value=min(known), low=min(known), high=min(known)) if is_known else Bounds(reason=NO_CLASSES)
     if is_plain(asked.row) and not metric.change:
         return Bounds(value=1.0, low=1.0, high=1.0)
     if metric.lower_is_better:
         reason = f"lower is better in {metric.name}: limit it with {Limit.DROP}"
         return Bounds(reason=reason, needs=(("--max-drop", "0.01"),))
     if Limit.AGREEMENT not in asked.policy.limits and metric.limit is None:
-        return Bounds(
-            value=metric.value, reason="how much agreement is enough isn't said", needs=(("--min-agreement", "99%"),)
-        )
+        needs: Options = (("--min-agreement", "99%"),)
+        return Bounds(value=metric.value, reason="how much agreement is enough isn't said", needs=needs)
     return _bound_mean_score(metric, asked)
 
 
@@ -394,21 +398,6 @@ def _widening(asked: _Asked) -> float:
     return quantile_of(1 - asked.alpha) / quantile_of(CONFIDENCE)
 
 
-def _bound_memory(asked: _Asked) -> Bounds:
-    """Return the most of all restarts of all its plays; its instances are in that process."""
-    found = [play.row.memory_bytes for play in asked.candidate.plays if play.row.memory_bytes is not None]
-    return _exact_bounds(max(found, default=None), "its memory isn't known")
-
-
-def _bound_size(asked: _Asked) -> Bounds:
-    return _exact_bounds(asked.row.artifact_bytes, "its size isn't known")
-
-
-def _bound_install(asked: _Asked) -> Bounds:
-    reason = "what its runtime takes on disk isn't known: a package has no record"
-    return _exact_bounds(asked.row.install_bytes, reason)
-
-
 def _bound_ready(asked: _Asked) -> Bounds:
     """Return the slowest of at least four starts."""
     rows = [play.row for play in asked.candidate.plays if play.row.ready_s is not None]
@@ -450,11 +439,11 @@ FIGURES: Mapping[Limit, Callable[[_Asked], Bounds]] = {
     Limit.METRIC: _bound_metric,
     Limit.MOST_METRIC: _bound_metric,
     Limit.DROP: _bound_drop,
-    Limit.ERROR: _bound_error,
+    Limit.ERROR: _bound_exact,
     Limit.AGREEMENT: _bound_agreement,
-    Limit.MEMORY: _bound_memory,
-    Limit.SIZE: _bound_size,
-    Limit.INSTALL: _bound_install,
+    Limit.MEMORY: _bound_exact,
+    Limit.SIZE: _bound_exact,
+    Limit.INSTALL: _bound_exact,
     Limit.READY: _bound_ready,
     Limit.RATE: _bound_rate,
     Limit.COST: _bound_cost,

@@ -86,16 +86,14 @@ def write_policy(policy: Policy) -> list[tuple[str, str]]:
 
 def _write_keys(policy: Policy) -> dict[str, str]:
     """Write what a policy has beside its limits and other than by default."""
-    usual, found = read_policy(None, {}), dict[str, str]()
-    if policy.objective is not usual.objective:
-        found["objective"] = str(policy.objective)
-    if policy.indifferent != usual.indifferent:
-        found["indifferent"] = f"{100 * policy.indifferent:.12g}%"
-    if policy.load is not None:
-        found["load"] = f"{policy.load:.12g}/s"
-    if policy.price is not None:
-        found["price"] = f"{policy.price:.12g}"
-    return found
+    usual = Policy()
+    found = {
+        "objective": str(policy.objective),
+        "indifferent": f"{100 * policy.indifferent:.12g}%",
+        "load": f"{policy.load or 0:.12g}/s",
+        "price": f"{policy.price or 0:.12g}",
+    }
+    return {key: value for key, value in found.items() if getattr(policy, key) != getattr(usual, key)}
 
 
 def _write_limits(policy: Policy) -> dict[str, str]:
@@ -128,13 +126,7 @@ def as_policy(given: PolicyLike) -> Policy:
         return read_policy(Path(given), {})
     if not isinstance(given, Mapping):
         raise UsageError(f"a policy is the path of a deploy.toml, or its keys as a dict; received {given!r}")
-    keys, limits = {name: value for name, value in given.items() if name != "limits"}, given.get("limits", {})
-    if not isinstance(limits, Mapping):
-        raise UsageError(f"limits is a dict such as {{'p99': '5ms'}}; received {limits!r}")
-    for name in limits:
-        if name not in {*Limit}:
-            raise unknown("limit", str(name), Limit)
-    return read_policy(None, {**keys, **limits})
+    return read_policy(None, given)
 
 
 def read_policy(path: Path | None, changes: Mapping[str, Any]) -> Policy:
@@ -146,51 +138,44 @@ def read_policy(path: Path | None, changes: Mapping[str, Any]) -> Policy:
     Raises:
         UsageError: the file can't be read, a key that there isn't, or a value without its unit; names the key.
     """
-    fields = dict(_read_file(path)) if path else {}
+    fields, limits = dict[str, Any](), dict[str, Any]()
     source = f"{path}: " if path else ""
-    if not isinstance(fields.get("limits", {}), dict):
-        raise UsageError(f"{source}limits is a table: write [limits]")
-    limits = {key: value for key, value in changes.items() if key in {*Limit}}
-    own = {key: value for key, value in changes.items() if key not in limits}
-    merged = {**fields, **own, "limits": {**fields.get("limits", {}), **limits}}
+    for given in (_read_file(path) if path else {}, changes):
+        if not isinstance(own := given.get("limits", {}), Mapping):
+            raise UsageError(f"{source}limits is a table: write [limits], or {{'p99': '5ms'}}; received {own!r}")
+        limits |= {**own, **{key: value for key, value in given.items() if key in {*Limit}}}
+        fields |= {key: value for key, value in given.items() if key not in {*Limit, "limits"}}
     try:
-        return _check_fields(merged)
+        return _check_fields(fields, limits)
     except UsageError as error:
         raise UsageError(f"{source}{error}") from None
 
 
 def _read_file(path: Path) -> dict[str, Any]:
     try:
-        if path.exists() and not path.is_file():  # a pipe would be waited for, a device has no end
-            raise UsageError(f"can't read the policy {str(path)!r}: it is not a regular file: name a deploy.toml")
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"can't read the policy {str(path)!r}: {tell_refusal(error)}") from None
-    except UnicodeDecodeError:
-        raise UsageError(f"can't read the policy {str(path)!r}: it is not a text file: save it as UTF-8") from None
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # no text, or no TOML
         raise UsageError(f"{path} is not valid TOML: {error}") from None
 
 
-def _check_fields(fields: Mapping[str, Any]) -> Policy:
+def _check_fields(fields: Mapping[str, Any], limits: Mapping[str, Any]) -> Policy:
     for key in fields:
-        if key in {*Limit}:
-            raise UsageError(f"{key} is a limit: write it below [limits]")
         if key not in KEYS:
             raise unknown("key", key, KEYS)
-    for key in fields["limits"]:
+    for key in limits:
         if key not in {*Limit}:
-            raise unknown("limit", key, map(str, Limit))
+            raise unknown("limit", str(key), map(str, Limit))
     objective = fields.get("objective", Objective.LATENCY)
     if not isinstance(objective, str) or objective not in {*Objective}:
         raise unknown("objective", str(objective), map(str, Objective))
+    units = {"indifferent": (SHARE, "5%"), "load": (PER_SECOND, ""), "price": (AN_HOUR, "")}
     policy = Policy(
         objective=Objective(objective),
-        indifferent=SHARE.read("indifferent", fields.get("indifferent", f"{100 * INDIFFERENT:g}%"), "5%"),
-        load=PER_SECOND.read("load", fields["load"]) if "load" in fields else None,
-        price=AN_HOUR.read("price", fields["price"]) if "price" in fields else None,
-        limits={Limit(key): read_limit(Limit(key), value) for key, value in fields["limits"].items()},
-        shares=frozenset(Limit(key) for key, value in fields["limits"].items() if _is_share(Limit(key), value)),
+        limits={Limit(key): read_limit(Limit(key), value) for key, value in limits.items()},
+        shares=frozenset(Limit(key) for key, value in limits.items() if _is_share(Limit(key), value)),
+        **{key: unit.read(key, fields[key], example) for key, (unit, example) in units.items() if key in fields},
     )
     if policy.asks_cost and policy.price is None:
         user = "objective cost" if policy.objective is Objective.COST else "a limit on cost"
