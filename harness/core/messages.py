@@ -144,7 +144,10 @@ class Scores:
         other_outputs: the scores of the other outputs that the truth has.
     """
 
-    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "ignore"}  # older journals hold scores by class too
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {  # older journals hold scores by class too
+        "extra": "ignore",
+        "revalidate_instances": "always",
+    }
     name: str
     against: Literal["truth", "outputs"] = "truth"
     rows: tuple[float, ...] = ()

@@ -3,14 +3,15 @@
 An error bound is the largest error of the ways in which a precision may round. Quantizers choose an activation's range
 so wide that nothing is clipped, or as the mean of the largest magnitudes; weights have one scale for each channel,
 tensor or group (see `torch_error_bounds`). FP8 rounds each number by its size, so that scales matter little: the
-coarsest are taken. NumPy only.
+coarsest are taken. Gradients of a training step are compared by sketches. NumPy only.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -28,6 +29,10 @@ MASKED = 2.0**99
 Such a number stays what it is and doesn't widen a range, since what it hides stays hidden in a model that is quantized
 well.
 """
+BUCKETS = 64
+"""So many numbers stand for one gradient; they show a wrong gradient's relative error to within about a fifth."""
+SMALLEST = 1e-3
+"""Judge a gradient that is smaller than this share of the largest one as if it were so large: zero is never exact."""
 E4M3_BITS = 3
 """The bits of the mantissa; the leading one is not stored."""
 E4M3_SMALLEST = -6
@@ -152,6 +157,40 @@ def by_group(weight: Array, axis: int) -> Array:
 def _round_symmetric(weight: Array, largest: Array, levels: int = INT8_LEVELS) -> Array:
     scale = np.where(largest > 0, largest / levels, 1)
     return np.asarray(np.round(weight / scale) * scale, dtype=weight.dtype)
+
+
+def sketch(tensors: Arrays) -> dict[str, Array]:
+    """Return BUCKETS float64 numbers for each tensor: sums of its elements with signs that its name seeds.
+
+    The sketch of a difference has the difference's own norm on average (Charikar, Chen and Farach-Colton, "Finding
+    frequent items in data streams", 2002), so sketches are compared as the tensors would be, and take no room.
+    """
+    return {name: _sum_buckets(name, array) for name, array in tensors.items()}
+
+
+def _sum_buckets(name: str, array: Array) -> Array:
+    flat = np.asarray(array, dtype=np.float64).ravel()
+    signs = np.unpackbits(
+        np.frombuffer(np.random.default_rng(zlib.crc32(name.encode())).bytes(flat.size // 8 + 1), "u1")
+    )
+    padded = np.zeros(-(-flat.size // BUCKETS) * BUCKETS)
+    np.copyto(padded[: flat.size], np.where(signs[: flat.size], flat, -flat))
+    return np.asarray(padded.reshape(-1, BUCKETS).sum(axis=0))
+
+
+def off(got: Arrays, wanted: Arrays) -> float | None:
+    """Return the largest relative L2 error of any tensor (see SMALLEST); None if one isn't finite."""
+    least = SMALLEST * max(float(np.linalg.norm(array)) for array in wanted.values())
+    found = [
+        float(np.linalg.norm(as_float64(got[name]) - as_float64(array))) / max(float(np.linalg.norm(array)), least)
+        for name, array in wanted.items()
+    ]
+    return max(found) if np.isfinite(found).all() else None
+
+
+def as_float64(array: Any) -> Array:
+    """Return a tensor of any kind in float64."""
+    return np.asarray(array, dtype=np.float64)
 
 
 Activations = Literal["static", "dynamic", "float8", "float"]

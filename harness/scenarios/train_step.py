@@ -108,7 +108,7 @@ def judged(
         exported: of the training step.
         buffers: its input buffers.
     """
-    from shootout.quantize.sketches import off, sketch  # reading a run loads scenarios, not this
+    from shootout.quantize.error_bounds import off, sketch  # reading a run loads scenarios, not this
 
     at_rest = {name: array for name, array in exported.weights().items() if name in exported.trained}
     errors = []
@@ -155,7 +155,7 @@ def _moved_at_rest(weights: Arrays, at_rest: Arrays) -> str | None:
 
 def _step_fault(session: TrainingSession, inputs: Arrays, slot: int, weights: Arrays, gradients: Arrays) -> str | None:
     """Take a second step, on the same inputs, which moves the weights: m is (1 + MOMENTUM) g, w moves by -rate m."""
-    from shootout.quantize.sketches import as_float64
+    from shootout.quantize.error_bounds import as_float64
 
     wanted = {name: (1 + MOMENTUM) * as_float64(gradient) for name, gradient in gradients.items()}
     size, length = _whole_norm(weights), _whole_norm(wanted)
@@ -170,7 +170,7 @@ def _step_fault(session: TrainingSession, inputs: Arrays, slot: int, weights: Ar
 
 
 def _is_near(got: Arrays, wanted: Arrays) -> bool:
-    from shootout.quantize.sketches import off
+    from shootout.quantize.error_bounds import off
 
     error = off(got, wanted) if _whole_norm(wanted) else 0.0
     return error is not None and error <= STEP_TOLERANCE

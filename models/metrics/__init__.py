@@ -9,18 +9,12 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from shootout.core.errors import UsageError, unknown
-from shootout.core.units import round_limit
 from shootout.models.data.data_files import HALF_ROWS
 from shootout.models.metrics.metrics import ROW_METRICS, TOP, Metric
 from shootout.models.metrics.set_metrics import SET_METRICS, WER
-
-if TYPE_CHECKING:
-    from shootout.core.exported.request import Request
 
 SIGNED = "cosine"
 """The metric of which more is better that reaches as far below 0 as above."""
@@ -167,23 +161,3 @@ def count_rows_for_rare(worst: float, limit: float, loss: float = 0.0) -> int:
     if room >= worst:
         return 1
     return math.ceil(math.log(UNSEEN) / math.log1p(-room / worst)) if room else MOST_ROWS + 1
-
-
-def find_few_rows(option: str, limit: float, rows: int, request: Request, place: Path | str) -> str:
-    """Return why rows so few can't show that a mean of shares lost less than the limit; "" if they can.
-
-    Args:
-        option: the name of the limit and its unit if that is `%` or `pp`, for people, such as `--max-drop {}%`.
-        limit: on the loss of the mean, a share.
-        place: the file of the rows, for people.
-    """
-    scored, needed = count_scored(rows, request.batch, scores_all=request.scores_all), count_rows_for_rare(1.0, limit)
-    if scored >= needed:
-        return ""
-    scale = 100 if option.endswith(("%", "pp")) else 1
-    give = needed if request.scores_all else 2 * needed
-    return (
-        f"{option.format(f'{scale * limit:g}')} takes {needed:,} scored rows, since fewer may hide a rare failure. "
-        f"Of the {rows:,} rows of {place} {scored:,} are scored: give {give:,} rows or more, or "
-        f"{option.format(round_limit(scale * bound_rare(scored)))}"
-    )

@@ -7,8 +7,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-import numpy as np
-
 from shootout.core.contract import Arm
 from shootout.core.errors import UsageError, unknown
 from shootout.core.exported.model import ExportedModel
@@ -19,11 +17,14 @@ from shootout.core.messages import Scores
 from shootout.core.schemes import is_exact
 from shootout.core.scoring import ACCURACY, MetricSpec, RowFiles
 from shootout.core.study.schema import Study
+from shootout.core.units import round_limit
 from shootout.models import source
 from shootout.models.data import data_files, truth_files
 from shootout.models.metrics import (
     DEFAULT_DROP,
-    find_few_rows,
+    bound_rare,
+    count_rows_for_rare,
+    count_scored,
     find_max_drop,
     find_metric,
     read_share,
@@ -109,24 +110,24 @@ def find_doubts(
         arms: those that will be measured.
     """
     scored, metric = [one for one in requests if one.source.may_be_scored(one)], study.metric or ACCURACY
-    is_own = MetricSpec(metric=metric).is_own
-    if not scored or not (study.max_drop or scored[0].scored == "truth" or not study.metric):
+    is_limited = scored and (study.max_drop or scored[0].scored == "truth" or not study.metric)
+    if not is_limited or len(counts) != 1 or study.stream or study.rows_by:
+        return
+    if ":" in metric or not find_metric(metric).is_share:  # of others only the scores tell how much a row may lose
         return
     if all(is_exact(arm.target.precision, arm.target.scheme, arm.file) for arm in arms):
         return
-    limit = (study.max_drop or DEFAULT_DROP).strip()
-    is_share, drop = unit_of_drop(limit) == "%", find_max_drop(limit, 1.0)
-    if is_own and not is_share and drop >= 1:
-        yield f"--max-drop {limit} is in the unit of {metric}: {limit}% is a share of FP32's score"
+    limit, (rows,), asked = (study.max_drop or DEFAULT_DROP).strip(), counts, max(scored, key=lambda one: one.batch)
+    count, drop = count_scored(rows, asked.batch, scores_all=asked.scores_all), find_max_drop(limit, 1.0)
+    if not drop or count >= (needed := count_rows_for_rare(1.0, drop)):
         return
-    if len(counts) != 1 or study.stream or study.rows_by or not (is_own or find_metric(metric).is_share):
-        return
-    (count,), asked = counts, max(scored, key=lambda one: one.batch)
-    option = f"--max-drop {{}}{unit_of_drop(limit)}"
-    if drop and (fault := find_few_rows(option, drop, count, asked, str(study.inputs))):
-        loses = f"one can lose all of its {metric} score" if is_share else f"a row's {metric} is from 0 to 1"
-        unknown = ", which isn't known before FP32 is scored" if is_own and not is_share else ""
-        yield f"too few rows to ship a lower precision, if {loses}{unknown}. {fault}"
+    unit, give = unit_of_drop(limit), needed if asked.scores_all else 2 * needed
+    shown = round_limit(bound_rare(count) * (100 if unit else 1))
+    yield (
+        f"too few rows to ship a lower precision: --max-drop {limit} takes {needed:,} scored rows, since fewer may "
+        f"hide a rare failure. Of the {rows:,} rows of {study.inputs} {count:,} are scored: give {give:,} rows or "
+        f"more, or --max-drop {shown}{unit}"
+    )
 
 
 def _check_truth(study: Study, rows: RowFiles, counts: Collection[int], models: Iterable[str]) -> list[str]:
@@ -186,33 +187,25 @@ def check_metric(metric: str, *, scores: str = "", min_agreement: str = "") -> s
 
 
 def check_truth(metric: str, scores: str, truth: truth_files.Truth, outputs: Collection[str]) -> None:
-    """Refuse truth that a metric by name can't score by, as far as names and types tell before the model runs.
+    """Refuse truth that a metric by name can't score by, as far as names tell before the model runs.
 
     Args:
         scores: the output that it goes by; "" if none is named.
         outputs: the model's, by name; none if only its export tells.
 
     Raises:
-        UsageError: no array of the truth belongs to an output, or it holds texts.
+        UsageError: no array of the truth belongs to an output.
     """
     if scores and outputs and scores not in outputs:
         raise unknown("output", scores, outputs)
     if ":" in metric:
         return
-    columns = truth if isinstance(truth, Mapping) else {"": truth}
-    named = [name for name in columns if name in outputs] or list(columns)
-    if outputs and len(named) > 1 and named[0] not in outputs:
+    named = list(truth) if isinstance(truth, Mapping) else []
+    if outputs and len(named) > 1 and not {*named} & {*outputs}:
         raise UsageError(
             f"no truth for {metric}: the truth has {', '.join(named)}; the outputs are {', '.join(outputs)}. Name the "
             "truth's array like the output"
         )
-    for name in named if len(named) == 1 or outputs else ():
-        column = columns[name]
-        first = column.flat[0] if isinstance(column, np.ndarray) else column[0]
-        if isinstance(first, str):
-            raise UsageError(
-                f"{metric} scores by numbers; the truth{f' {name!r}' * bool(name)} holds texts: {str(first)!r}"
-            )
 
 
 def score(spec: MetricSpec, folder: Path, exported: ExportedModel, timeout_s: float) -> Scores:

@@ -25,8 +25,7 @@ from shootout.core.exported.request import Request
 from shootout.models.base import Model, Parameters, buffer_notes, draw, get
 from shootout.models.sources import torch_files
 from shootout.models.sources.assembly import assemble, begin, require_telling
-from shootout.quantize.error_bounds import widened, with_floor
-from shootout.quantize.sketches import off, sketch
+from shootout.quantize.error_bounds import off, sketch, widened, with_floor
 from shootout.quantize.torch_error_bounds import Rounded, fp32_floor, to_dtype, to_tf32
 
 INPUT_SEED, TARGET_SEED = 1, 3

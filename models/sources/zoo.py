@@ -34,10 +34,10 @@ class Zoo(DataSource):
     places: ClassVar[Mapping[str, str]] = {
         name: f"{_ZOO}.{module}:{name.upper()}"
         for name, module in (
-            *(("residual_mlp", "mlps"), ("digits", "digits"), ("digits_cnn", "digits")),
+            *(("residual_mlp", "small"), ("digits", "digits"), ("digits_cnn", "digits")),
             *((name, name) for name in ("efficientnet", "resnet", "bert")),
             *((name, "operations") for name in ("linear", "matmul", "attention")),
-            *(("mlp", "mlps"), ("nested_sin", "operations"), ("recurrent", "recurrent"), ("detector", "detector")),
+            *(("mlp", "small"), ("nested_sin", "operations"), ("recurrent", "small"), ("detector", "detector")),
         )
     }
     names = tuple(places)

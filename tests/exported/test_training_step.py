@@ -15,8 +15,7 @@ from shootout.core.contract import Array, Arrays, Precision, Target
 from shootout.core.errors import ShootoutError, UsageError
 from shootout.core.exported.client import Request, obtain_all
 from shootout.core.exported.model import ExportedModel
-from shootout.quantize import sketches
-from shootout.quantize.sketches import off, sketch
+from shootout.quantize.error_bounds import BUCKETS, off, sketch
 from shootout.scenarios import train_step
 
 BATCH = 3
@@ -94,10 +93,10 @@ def test_a_sketch_keeps_sums_and_the_norm_of_a_difference():
     left, right = sketch(a), sketch(b)
     both = sketch({name: a[name] + b[name] for name in a})
     for name in a:
-        assert left[name].shape == (sketches.BUCKETS,)
+        assert left[name].shape == (BUCKETS,)
         np.testing.assert_allclose(both[name], left[name] + right[name], atol=1e-9)
         ratio = np.linalg.norm(left[name] - right[name]) / np.linalg.norm(a[name] - b[name])
-        assert ratio == pytest.approx(1, abs=0.5 if a[name].size > sketches.BUCKETS else 1e-9)
+        assert ratio == pytest.approx(1, abs=0.5 if a[name].size > BUCKETS else 1e-9)
 
 
 def test_two_rows_that_changed_places_show_in_a_sketch():

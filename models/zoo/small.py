@@ -1,9 +1,10 @@
-"""Build two multilayer perceptrons: `residual_mlp` and `mlp`.
+"""Build small networks: `residual_mlp`, `mlp` and `recurrent`.
 
 `residual_mlp`, the toy model, has many small layers in a row, where a runtime's overhead per layer shows most. Its init
 is scaled by depth: with torch's default each block grows the signal about 1.2 times, so that 128 layers overflow FP16
 and every error figure is meaningless. `mlp` has one hidden layer, as small control and reinforcement-learning policies
-do: is such a net too small for a GPU?
+do: is such a net too small for a GPU? `recurrent` is one RNN, GRU or LSTM: a chain of small products that no batch of
+steps can put together.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from shootout.core.contract import Array, Arrays
-from shootout.models.base import SEED, Call, Choice, IntRange, Model, Parameters, variance_kept
+from shootout.core.contract import Array, Arrays, TensorSpec
+from shootout.models.base import SEED, Call, Choice, IntRange, Model, Parameters, seeded, variance_kept
 from shootout.models.zoo.operations import vectors
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
 
 ACTIVATIONS: dict[str, Callable[[Any, Any], Any]] = {
@@ -43,7 +45,6 @@ def _add_layers(xp: Any, weights: Arrays, parameters: Parameters) -> Call:
 
 
 def _make_residual(parameters: Parameters) -> nn.Module:
-    import torch
     from torch import nn
 
     kinds = {"relu": nn.ReLU(), "gelu": nn.GELU(approximate="tanh"), "tanh": nn.Tanh(), "silu": nn.SiLU()}
@@ -131,4 +132,106 @@ MLP = Model(
     forward=_add_both,
     module=_make_mlp,
     trained=lambda parameters: variance_kept(_make_mlp, parameters),
+)
+
+
+State = tuple[Array, ...]
+"""The hidden state, and what else a cell hands on to the next step."""
+Cell = Callable[[Any, Array, Array, State], State]
+"""Takes (array library, W_ih x + b_ih, W_hh h + b_hh, the state) and returns the next state."""
+GATES = {"rnn": 1, "gru": 3, "lstm": 4}
+
+
+def _list_steps(parameters: Parameters, batch: int) -> tuple[TensorSpec, ...]:
+    """Return the one input `x`, (batch, steps, inputs)."""
+    shape = (batch, int(parameters["steps"]), int(parameters["inputs"]))
+    return (TensorSpec(name="x", shape=shape, dtype="float32"),)
+
+
+def _count_gates(parameters: Parameters) -> int:
+    """Count for each gate a matrix for the input, one for the hidden state, and a bias for each of them."""
+    wide, hidden = int(parameters["inputs"]), int(parameters["hidden"])
+    return GATES[str(parameters["kind"])] * hidden * (wide + hidden + 2)
+
+
+def _run_steps(xp: Any, weights: Arrays, parameters: Parameters) -> Call:
+    """Compute the last hidden state, (batch, hidden), by torch's documented equations of RNN, GRU and LSTM."""
+    cell, hidden, steps = CELLS[str(parameters["kind"])], int(parameters["hidden"]), int(parameters["steps"])
+    into, again = (weights[f"rnn.weight_{kind}_l0"].T for kind in ("ih", "hh"))
+    into_bias, again_bias = (weights[f"rnn.bias_{kind}_l0"] for kind in ("ih", "hh"))
+
+    def run(x: Arrays) -> dict[str, Array]:
+        inward = x["x"] @ into + into_bias
+        start = xp.zeros_like(inward[:, 0, :hidden])
+        state: State = (start, start)
+        for step in range(steps):
+            state = cell(xp, inward[:, step], state[0] @ again + again_bias, state)
+        return {"y": state[0]}
+
+    return run
+
+
+def _make_recurrent(parameters: Parameters) -> nn.Module:
+    import torch
+    from torch import nn
+
+    layer = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}[str(parameters["kind"])]
+    wide, hidden = int(parameters["inputs"]), int(parameters["hidden"])
+
+    class Recurrent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rnn = layer(wide, hidden, batch_first=True)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.as_tensor(self.rnn(x)[0][:, -1])
+
+    return Recurrent().eval()
+
+
+def _draw_recurrent(parameters: Parameters) -> nn.Module:
+    """Return the module with torch's own init, seeded."""
+    with seeded(parameters):
+        return _make_recurrent(parameters).requires_grad_(False)
+
+
+def _rnn_cell(xp: Any, inward: Array, around: Array, state: State) -> State:  # noqa: ARG001 - a `Cell`
+    return (xp.tanh(inward + around),)
+
+
+def _gru_cell(xp: Any, inward: Array, around: Array, state: State) -> State:
+    (reset_in, update_in, new_in), (reset, update, new) = (xp.split(part, 3, axis=1) for part in (inward, around))
+    update = _sigmoid(xp, update_in + update)
+    new = xp.tanh(new_in + _sigmoid(xp, reset_in + reset) * new)
+    return ((1 - update) * new + update * state[0],)
+
+
+def _lstm_cell(xp: Any, inward: Array, around: Array, state: State) -> State:
+    enter, forget, new, leave = xp.split(inward + around, 4, axis=1)
+    kept = _sigmoid(xp, forget) * state[1] + _sigmoid(xp, enter) * xp.tanh(new)
+    return _sigmoid(xp, leave) * xp.tanh(kept), kept
+
+
+def _sigmoid(xp: Any, x: Array) -> Array:
+    """Go through tanh, so that exp can't overflow."""
+    return 0.5 + 0.5 * xp.tanh(0.5 * x)  # type: ignore[no-any-return]
+
+
+CELLS: dict[str, Cell] = {"rnn": _rnn_cell, "gru": _gru_cell, "lstm": _lstm_cell}
+
+RECURRENT = Model(
+    name="recurrent",
+    description="one recurrent layer (rnn, gru or lstm) of 100 units over 16 steps; gives the last hidden state",
+    parameters={
+        "kind": Choice(default="lstm", choices=tuple(GATES)),
+        "inputs": IntRange(default=64, low=1, high=65_536),
+        "hidden": IntRange(default=100, low=1, high=65_536),
+        "steps": IntRange(default=16, low=1, high=4_096),
+        "seed": SEED,
+    },
+    parameter_count=_count_gates,
+    inputs=_list_steps,
+    forward=_run_steps,
+    module=_make_recurrent,
+    trained=_draw_recurrent,
 )
