@@ -60,8 +60,6 @@ NEEDED = (
 CONVERTER = "converter-"
 """The prefix of a folder of the cache that holds a converter; `KEY_DIGITS` hexadecimal digits follow."""
 KEY_DIGITS = 12
-RANGES = "ranges"
-"""The cache's folder of ranges that quantizers took on calibration sets."""
 RUNTIME_FORMS = "converted"
 """The cache's folder of models in the form that a runtime takes, made once for all precisions."""
 EXAMPLES = "numpy, openvino:cpu:int8, 'onnxruntime:cpu:*'"

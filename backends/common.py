@@ -9,16 +9,19 @@ from __future__ import annotations
 import math
 import platform
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shootout.core.adapter import GpuSide, check_inputs
 from shootout.core.contract import (
     Arm,
     Array,
+    Arrays,
     Availability,
     Device,
     NotRun,
@@ -87,6 +90,37 @@ def precision_of(dtype: str) -> str:
     return PRECISION_BY_DTYPE.get(dtype, dtype)
 
 
+@dataclass(slots=True, kw_only=True)
+class Tally:
+    """The nodes that one call runs, noted as they are seen.
+
+    Attributes:
+        products: nodes that multiply matrices or convolve, by precision.
+        others: all other nodes by precision.
+        conversions: those of the others that only change a tensor's type or layout.
+        layers: precision and the layer's name of each product, where the names are known.
+    """
+
+    products: Counter[str] = field(default_factory=Counter)
+    others: Counter[str] = field(default_factory=Counter)
+    conversions: int = 0
+    layers: list[tuple[str, str]] = field(default_factory=list)
+
+    def add_other(self, label: str, *, converts: bool) -> None:
+        """Note a node without a product."""
+        self.others[label] += 1
+        self.conversions += converts
+
+    def facts(self) -> dict[str, Any]:
+        """Return the counts by their names in `Executed`, as JSON values."""
+        return {
+            "compute_nodes_by_precision": dict(self.products),
+            "other_nodes_by_precision": dict(self.others),
+            "conversion_nodes": self.conversions,
+            **({"layers_in_float": name_floats(self.layers)} if self.layers else {}),
+        }
+
+
 def name_floats(products: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     """Return the names of those products that run in float, each once, if others run in integers.
 
@@ -146,6 +180,56 @@ def trial(extra: str, run: Callable[[], str], fix: str = "") -> Availability:
         reason = f"a tiny session failed: {explained(error)}"
         fix = own or f"{fix} --force-reinstall"
         return Availability(why=NotRun(NotRunKind.BROKEN, reason, fix))
+
+
+@dataclass(frozen=True, slots=True)
+class HostSlot:
+    """One call's memory on the host.
+
+    Attributes:
+        run: computes from the inputs into the outputs.
+        writes: for each input name, what copies an array into its memory, or puts the array itself in its place.
+        reads: for each output name, what gives it as an array of the caller's own.
+    """
+
+    run: Callable[[], object]
+    writes: tuple[tuple[str, Callable[[Array], object]], ...]
+    reads: tuple[tuple[str, Callable[[], Array]], ...]
+
+
+class HostSession:
+    """A session whose slots lie in the host's memory, and whose calls are done on return."""
+
+    gpu: GpuSide | None = None
+
+    def __init__(self, inputs: Sequence[TensorSpec]) -> None:
+        self._inputs = inputs
+        self._slots: dict[int, HostSlot] = {}
+
+    def stage(self, inputs: Arrays, slot: int) -> HostSlot:
+        """Copy the inputs into the slot's memory; large ones may be used as they are."""
+        check_inputs(self._inputs, inputs)
+        if slot not in self._slots:
+            self._slots[slot] = self._new_slot()
+        handle = self._slots[slot]
+        for name, write in handle.writes:
+            write(inputs[name])
+        return handle
+
+    def execute(self, staged: HostSlot) -> HostSlot:
+        """Run the model in the calling thread; return when done."""
+        staged.run()
+        return staged
+
+    def synchronize(self) -> None:
+        """Do nothing: no work is pending when `execute` has returned."""
+
+    def fetch(self, raw: HostSlot) -> Arrays:
+        """Copy the outputs, since the slot's next run overwrites its memory; large ones may be handed out."""
+        return {name: read() for name, read in raw.reads}
+
+    def _new_slot(self) -> HostSlot:
+        raise NotImplementedError
 
 
 def count_tasks() -> int | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,7 +16,6 @@ import numpy as np
 
 from shootout.backends.common import precision_of
 from shootout.core.contract import Array, Arrays
-from shootout.models.onnx.operations import product_flops
 
 BLAS_THREAD_SYMBOLS = (
     "scipy_openblas_get_num_threads64_",
@@ -27,43 +26,34 @@ BLAS_THREAD_SYMBOLS = (
 )
 PRODUCTS = frozenset({np.dot, np.inner, np.vdot, np.einsum, np.tensordot, np.convolve, np.correlate})
 """NumPy's matrix products that are functions; `np.matmul` and `@` are a ufunc."""
-LAST_AXIS = frozenset({np.dot, np.inner})
-"""PRODUCTS that sum over the first operand's last axis, as matmul does."""
-Product = tuple[str, float | None]
-"""A matrix product's precision, and its operations; None where they can't be told."""
 
 
 class CountingArray(np.ndarray[Any, Any]):
     """An array that reports each matrix product it takes part in; so do the arrays made from it."""
 
-    products: ClassVar[list[Product]] = []
+    products: ClassVar[Counter[str]] = Counter()
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: Any = None, **kwargs: Any) -> Any:
         if out is not None:
             kwargs["out"] = tuple(_as_plain(array) for array in out)
         result = getattr(ufunc, method)(*(_as_plain(value) for value in inputs), **kwargs)
         if ufunc is np.matmul:
-            self.products.append(_product_of(result, inputs))
+            self.products[precision_of(str(result.dtype))] += 1
         return _as_counting(result)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if func not in PRODUCTS:
             return super().__array_function__(func, types, args, kwargs)
         result = func(*(_as_plain(value) for value in args), **kwargs)
-        self.products.append(_product_of(np.asarray(result), args if func in LAST_AXIS else ()))
+        self.products[precision_of(str(np.asarray(result).dtype))] += 1
         return _as_counting(result)
 
 
-def products_of(run: Callable[[Arrays], Any], inputs: Arrays) -> list[Product]:
-    """Return the matrix products in one call of `run`, a function written with NumPy calls."""
+def products_of(run: Callable[[Arrays], Any], inputs: Arrays) -> dict[str, int]:
+    """Count by precision the matrix products in one call of `run`, a function written with NumPy calls."""
     CountingArray.products.clear()
     run({name: array.view(CountingArray) for name, array in inputs.items()})
-    return list(CountingArray.products)
-
-
-def counts(products: Sequence[Product]) -> Mapping[str, int]:
-    """Count products by precision."""
-    return dict(Counter(precision for precision, _ in products))
+    return dict(CountingArray.products)
 
 
 def blas_threads() -> int | None:
@@ -79,12 +69,6 @@ def blas_threads() -> int | None:
             if hasattr(library, symbol):
                 return int(getattr(library, symbol)())
     return None
-
-
-def _product_of(result: Array, operands: Sequence[Any]) -> Product:
-    """Return a product; its operands, if given, are multiplied along the first one's last axis."""
-    operations = product_flops(result.shape, np.shape(operands[0])[-1]) if operands else None
-    return precision_of(str(result.dtype)), operations
 
 
 def _as_counting(result: Any) -> Any:

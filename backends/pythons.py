@@ -102,33 +102,19 @@ def install_backend(interpreter: PythonInterpreter, row: Entry, fix: str = "") -
     is_command, there = fix.startswith(pip_install()), interpreter.libraries
     wanted = [word for word in shlex.split(fix) if "==" in word or ">=" in word] if is_command else []
     named = {re.split(r"[\[<>=~!]", word)[0] for word in wanted}
-    others = [package for package in packages_of(row) if package not in named]
-    lines = (re.match(r"([A-Za-z0-9._-]+)[^;]*>=([0-9.]+)", line) for line in _requirements_of(row))
-    oldest = {one[1]: one[2] for one in lines if one}
-    old = {one for one in others if _is_older(there.get(one, ""), oldest.get(one, ""))}
-    packages = [f"{one}>={oldest[one]}" if one in old else one for one in others]
-    return interpreter.install([*wanted, *(one for one in packages if not wanted or one not in there)])
+    others = [one for one in packages_of(row) if one not in named and not (wanted and one in there)]
+    return interpreter.install([*wanted, *others])
 
 
 def packages_of(row: Entry) -> list[str]:
     """List what to install for a backend: the packages of its extra, without versions, which the user chooses."""
-    return sorted(environment.required(_requirements_of(row))) or [row.package or row.extra or "numpy"]
-
-
-def _requirements_of(row: Entry) -> list[str]:
-    """Return the lines of a backend's extra."""
     extra = re.compile(rf"extra\s*==\s*['\"]{re.escape(row.extra)}['\"]")
     try:
         lines = metadata.requires("shootout") or ()
     except metadata.PackageNotFoundError:
         lines = ()
-    return [line for line in lines if row.extra and extra.search(line)]
-
-
-def _is_older(version: str, oldest: str) -> bool:
-    """Tell whether an installed version is older; not if one of the two isn't known."""
-    here, least = (tuple(map(int, re.findall(r"\d+", text)[:2])) for text in (version, oldest))
-    return bool(here and least) and here < least
+    own = [line for line in lines if row.extra and extra.search(line)]
+    return sorted(environment.required(own)) or [row.package or row.extra or "numpy"]
 
 
 def _ask_interpreter(what: str, path: Path, libraries: Collection[str], variables: Mapping[str, str]) -> dict[str, Any]:

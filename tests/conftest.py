@@ -86,7 +86,7 @@ LONGEST = (
     *("backends/test_conformance.py", "race/test_resume.py", "commands/test_cli_runs.py"),
     *("backends/_openvino/test_openvino_quantized.py", "tune/test_search.py", "fleet/test_on_a_host.py"),
     *("worker/test_availability.py", "export/test_foreign_onnx.py", "stats/test_error_rates.py"),
-    *("export/test_factory.py", "backends/_tensorrt/test_tensorrt_models.py", "worker/test_misbehaving.py"),
+    *("export/test_factory.py", "worker/test_misbehaving.py"),
     *("commands/test_cli.py", "quantize/test_error_bounds.py", "commands/test_tracing.py"),
     *("models/test_models.py", "models/test_vision_models.py", "stats/test_interval.py"),
     *("backends/_openvino/test_openvino.py", "backends/_onnxruntime/test_onnxruntime_quantized.py"),

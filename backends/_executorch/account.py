@@ -1,7 +1,6 @@
 """Account of what a .pte file computes: by the runtime's own record of a call, and by the steps in the file.
 
-The record names each operator that XNNPACK made, with the types that it computes in. Shapes, and so operations, are in
-the file alone.
+The record names each operator that XNNPACK made, with the types that it computes in; the file has all steps.
 
 ExecuTorch's runtime in this process, its record of what ran (ETDump), and its files as they lie on disk.
 
@@ -12,7 +11,6 @@ nothing of the compiler, which takes five seconds to import, is needed.
 from __future__ import annotations
 
 import json
-import math
 import re
 import struct
 import subprocess
@@ -24,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from shootout.core.contract import Precision
-from shootout.models.onnx.operations import convolution_flops, flops_by_precision, is_product, product_flops
+from shootout.models.onnx.operations import is_product
 
 PRODUCT = re.compile(
     r"(?:Dynamic )?(?:Fully Connected|Batch Matrix Multiply|Convolution|Deconvolution) \(\w+, (?P<types>[^)]*)\)"
@@ -61,15 +59,13 @@ def read_executed(path: Path, threads: int, inputs: Sequence[Any]) -> dict[str, 
         inputs: tensors, in the file's order.
     """
     steps = [*steps_of(path)]
-    (call,) = record_calls(path, threads, inputs, 1)
+    call = record_call(path, threads, inputs)
     outside = [step for step in steps if not step.is_delegated]
     labels = [*labels_of(call), *(_type_of(step.operands[0]) for step in outside if _is_product(step))]
-    products = [step for step in steps if _is_product(step)]
     others = [step for step in steps if step.operands and not _is_product(step)]
     return {
         "compute_nodes_by_precision": dict(Counter(labels)),
         "other_nodes_by_precision": dict(Counter(_type_of(step.operands[-1]) for step in others)),
-        "flops_by_precision": flops_by_precision((_label_in_file(step), _count_flops(step)) for step in products),
         "conversion_nodes": sum(re.search(CONVERSIONS, step.name) is not None for step in steps),
         "undelegated": dict(Counter(step.name.partition("::")[2] for step in outside)),
     }
@@ -97,41 +93,13 @@ def label_of(types: str) -> str:
     return "int8-weights" if bits[1] == "8" else f"int{bits[1]}"
 
 
-def _label_in_file(step: MethodStep) -> str:
-    """Return it by the file: weights in integers, beside inputs that are, or that were rounded just before."""
-    left, right = (step.operands[place].kind for place in (0, 1))
-    bits = re.match(r"q\D*int(\d)", right)
-    if not step.is_delegated or not bits:
-        return _type_of(step.operands[0])
-    return label_of(f"{'Q' if left.startswith('q') else ''}F32, QC{bits[1]}W")
-
-
 def _is_product(step: MethodStep) -> bool:
     return step.name in IN_FILE if step.is_delegated else is_product(step.name) and len(step.operands) > 1
 
 
-def _type_of(operand: Operand) -> str:
-    kind = operand.kind.lower()
+def _type_of(operand: str) -> str:
+    kind = operand.lower()
     return Precision.INT8.value if re.match(r"q\D*int8", kind) else TYPES.get(kind, kind)
-
-
-def _count_flops(step: MethodStep) -> float | None:
-    """Count two for each multiply-add; XNNPACK's filters are (out, *window, in), depthwise ones (1, *window, out)."""
-    left, right, output = step.operands[0].shape, step.operands[1].shape, step.operands[-1].shape
-    match step.name:
-        case "XNNFullyConnected" | "XNNBatchMatrixMultiply" | "aten::mm" | "aten::bmm" | "aten::linear":
-            return product_flops(output, left[-1])
-        case "aten::addmm":
-            return product_flops(output, right[-1])
-        case "aten::convolution":
-            return convolution_flops(output, right)
-        case "XNNConv2d":
-            return convolution_flops(output, right)
-        case "XNNDepthwiseConv2d":
-            return product_flops(output, math.prod(right[1:-1]))
-        case "XNNConvTranspose2d":  # each input element is multiplied by the weights of its channel
-            return product_flops(left, math.prod(right[:-1]))
-    return None
 
 
 ETDUMP = "devtools/etdump/etdump_schema_flatcc.fbs"
@@ -149,7 +117,6 @@ OUTPUTS = ("output_id", "output_value_id")
 
 
 FORWARD = "forward"
-WARM_UP = 3
 
 
 def import_runtime(threads: int) -> Any:
@@ -168,22 +135,20 @@ def import_runtime(threads: int) -> Any:
     return _C
 
 
-def record_calls(path: Path, threads: int, inputs: Sequence[Any], calls: int) -> list[list[Mapping[str, Any]]]:
-    """Record some warm calls with the runtime: by call, its parts with their times in nanoseconds.
+def record_call(path: Path, threads: int, inputs: Sequence[Any]) -> list[Mapping[str, Any]]:
+    """Record a call with the runtime: its parts, as ETDump has them.
 
     Args:
         inputs: tensors, in the file's order.
     """
     program = import_runtime(threads)._load_program(str(path), enable_etdump=True)
-    method = program.load_method(FORWARD)
-    for _ in range(WARM_UP + calls):
-        method.call(inputs)
+    program.load_method(FORWARD).call(inputs)
     with tempfile.TemporaryDirectory() as folder:
         dump = Path(folder) / "calls.etdp"
         program.write_etdump_result_to_file(str(dump), str(Path(folder) / "debug"))
         runs = read_flatbuffer(dump.read_bytes(), ETDUMP, "--size-prefixed")["run_data"]
-    recorded = [[one["profile_event"] for one in run["events"]] for run in runs if run["name"] == "Execute"]
-    return recorded[WARM_UP:]
+    (run,) = (one for one in runs if one["name"] == "Execute")
+    return [one["profile_event"] for one in run["events"]]
 
 
 def read_flatbuffer(content: bytes, schema: str, *options: str) -> Any:
@@ -202,29 +167,18 @@ def read_flatbuffer(content: bytes, schema: str, *options: str) -> Any:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Operand:
-    """A tensor of a step.
-
-    Attributes:
-        kind: its type by the file's own name: `FLOAT` outside XNNPACK, `qcint8` inside.
-    """
-
-    kind: str
-    shape: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class MethodStep:
     """One operation that each call runs.
 
     Attributes:
         name: `XNNFullyConnected` inside XNNPACK, `aten::mm` outside.
-        operands: its tensors in the file's order, the one that it writes last; none where it works on numbers alone.
+        operands: its tensors' types by the file's own names (`FLOAT` outside XNNPACK, `qcint8` inside), in the file's
+            order, the one that it writes last; none where it works on numbers alone.
         is_delegated: whether XNNPACK runs it.
     """
 
     name: str
-    operands: tuple[Operand, ...]
+    operands: tuple[str, ...]
     is_delegated: bool
 
 
@@ -247,9 +201,7 @@ def steps_of(path: Path) -> Iterator[MethodStep]:
                     tensors = [one["val"] for one in values if one["val_type"] == "Tensor"]
                     yield MethodStep(
                         name=plan["operators"][arguments["op_index"]]["name"],
-                        operands=tuple(
-                            Operand(kind=str(one["scalar_type"]), shape=_shape_of(one["sizes"])) for one in tensors
-                        ),
+                        operands=tuple(str(one["scalar_type"]) for one in tensors),
                         is_delegated=False,
                     )
                 case "DelegateCall":
@@ -264,17 +216,12 @@ def steps_of(path: Path) -> Iterator[MethodStep]:
 def _xnn_steps(content: bytes) -> Iterator[MethodStep]:
     _, _, begin, size, _, _ = XNN_HEADER.unpack_from(content)
     graph = read_flatbuffer(content[begin : begin + size], XNN_GRAPH)
-    values: dict[int, Operand] = {}
+    values: dict[int, str] = {}
     for one in graph["xvalues"]:
         found = one["xvalue_union"]
         found = found.get("tensor_value", found)
-        kind = found["datatype"].removeprefix("xnn_datatype_")
-        values[found["id_out"]] = Operand(kind=kind, shape=_shape_of(found["dims"]))
+        values[found["id_out"]] = found["datatype"].removeprefix("xnn_datatype_")
     for one in graph["xnodes"]:
         node: Mapping[str, Any] = one["xnode_union"]
         found = tuple(values[node[end]] for end in (*INPUTS, *OUTPUTS) if end in node)
         yield MethodStep(name=one["xnode_union_type"], operands=found, is_delegated=True)
-
-
-def _shape_of(sizes: list[int]) -> tuple[int, ...]:
-    return tuple(int(size) for size in sizes)

@@ -6,9 +6,6 @@ Quantized models for ExecuTorch by its vendor's own way: XNNPACK's quantizer in 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -60,8 +57,7 @@ def lower(module: torch.nn.Module, exported: ExportedModel, arm: Arm) -> bytes:
         program = write_out_gelu(torch.export.export(module, example_inputs(exported)))
     takers = [] if arm.options.get(KERNELS) == BUILTIN else [XnnpackPartitioner()]
     plan = MemoryPlanningPass(alloc_graph_input=arm.options.get(INPUTS) != NOT_PLANNED)
-    with fewer_patterns(program):
-        lowered = to_edge_transform_and_lower(program, partitioner=takers)
+    lowered = to_edge_transform_and_lower(program, partitioner=takers)
     return bytes(lowered.to_executorch(ExecutorchBackendConfig(memory_planning_pass=plan)).buffer)
 
 
@@ -86,28 +82,6 @@ def write_out_gelu(program: ExportedProgram) -> ExportedProgram:
     return rewritten
 
 
-@contextmanager
-def fewer_patterns(program: ExportedProgram) -> Iterator[None]:
-    """Let XNNPACK's passes look only for patterns that the program may hold: to make the others takes seconds.
-
-    They are attention and enlarged images, each exported and lowered as an example on first use.
-    """
-    import torch
-    from executorch.backends.xnnpack.partition.graphs import bilinear_2d, sdpa
-
-    parts = [part for part in program.graph_module.modules() if isinstance(part, torch.fx.GraphModule)]
-    operators = " ".join(str(node.target) for part in parts for node in part.graph.nodes)
-    attention, enlarging = sdpa.get_graphs, bilinear_2d.get_graphs_dict
-    if not re.search("softmax|attention", operators):
-        sdpa.get_graphs = list
-    if not re.search("upsample|interpolate", operators):
-        bilinear_2d.get_graphs_dict = dict
-    try:
-        yield
-    finally:
-        sdpa.get_graphs, bilinear_2d.get_graphs_dict = attention, enlarging
-
-
 SCHEMES = {
     Precision.INT8: frozenset({"per-channel", "per-tensor", "minmax", "samples-*"}),
     Precision.INT8_DYNAMIC: frozenset({"per-channel"}),
@@ -123,12 +97,13 @@ def quantize(module: torch.nn.Module, exported: ExportedModel, arm: Arm) -> torc
         ValueError: the calibration data can't be used.
     """
     import torch
+    from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import XNNPACKQuantizer
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
     scheme = parse(arm.target.scheme)
     with torch.no_grad():
         graph = torch.export.export(module, example_inputs(exported)).module()
-        prepared = prepare_pt2e(graph, quantizer_for(graph).set_global(_make_config(arm, scheme)))
+        prepared = prepare_pt2e(graph, XNNPACKQuantizer().set_global(_make_config(arm, scheme)))
         if arm.target.precision is Precision.INT8:
             for one in calibration_of(exported, scheme):
                 prepared(*(torch.from_numpy(one[spec.name]) for spec in exported.inputs))
@@ -136,19 +111,6 @@ def quantize(module: torch.nn.Module, exported: ExportedModel, arm: Arm) -> torc
             prepared(*example_inputs(exported))
         converted: torch.nn.Module = convert_pt2e(prepared)
     return converted
-
-
-def quantizer_for(graph: Any) -> Any:
-    """Return XNNPACK's quantizer, which looks only for what the graph module may hold.
-
-    By itself it exports all patterns with a batch norm again for each model, in seconds.
-    """
-    from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import XNNPACKQuantizer
-
-    quantizer = XNNPACKQuantizer()
-    if not any("batch_norm" in str(node.target) for node in graph.graph.nodes):
-        quantizer.SUPPORTED_PATTERNS = [one for one in quantizer.SUPPORTED_PATTERNS if "_bn" not in one.name]
-    return quantizer
 
 
 def _make_config(arm: Arm, scheme: Scheme) -> Any:

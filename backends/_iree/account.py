@@ -6,7 +6,6 @@ tensors, with the types of what is read. What else it knows of a dispatch is its
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -15,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from shootout.core.contract import Precision
-from shootout.models.onnx.operations import flops_by_precision
 
 LABELS = {
     "f64": "fp64",
@@ -27,7 +25,7 @@ LABELS = {
     "i4": Precision.INT4.value,
 }
 """Our names for the compiler's types."""
-COUNTS = ("compute_nodes_by_precision", "other_nodes_by_precision", "flops_by_precision", "conversion_nodes")
+COUNTS = ("compute_nodes_by_precision", "other_nodes_by_precision", "conversion_nodes")
 """Counts of a survey, by the names of `Executed`."""
 LOOPS = "counted once each: what runs inside loops and branches, as often as the numbers say"
 UNTOLD = "not counted: some of what runs, whose code the compiler doesn't tell"
@@ -47,13 +45,11 @@ class TensorOperation:
 
     Attributes:
         label: what a product multiplies; of any other node, the type of its floats, or of what it gives.
-        flops: of a product, where its loops tell.
         converts: whether it only changes types or moves.
     """
 
     label: str
     is_product: bool
-    flops: float | None
     converts: bool
 
 
@@ -76,13 +72,11 @@ def survey(folder: Path) -> dict[str, Any]:
     contents, every = _read_sources(folder / SOURCES), once + inside
     nodes = [node for entry, calls in every.items() for node in contents.get(entry, []) * calls]
     is_whole = every.keys() <= contents.keys()
-    is_known = is_whole and not any(node.is_product for entry in inside for node in contents[entry])
     products = [node for node in nodes if node.is_product]
     others = [node for node in nodes if not node.is_product]
     return {
         "compute_nodes_by_precision": dict(Counter(node.label for node in products)),
         "other_nodes_by_precision": dict(Counter(node.label for node in others if not node.converts)),
-        "flops_by_precision": flops_by_precision((node.label, node.flops if is_known else None) for node in products),
         "conversion_nodes": sum(node.converts for node in others),
         "fallbacks": [*([LOOPS] if inside else []), *([] if is_whole else [UNTOLD])],
     }
@@ -140,16 +134,14 @@ def _read_operation(operation: Any) -> TensorOperation:
     kinds = [_element_type(value) for value in operation.operands]
     inside = [one.operation for region in operation.regions for block in region for one in block.operations]
     if operation.name.endswith("attention"):
-        return TensorOperation(label=_label_of(kinds[0]), is_product=True, flops=None, converts=False)
+        return TensorOperation(label=_label_of(kinds[0]), is_product=True, converts=False)
     if factors := _find_factors(inside, len(kinds)):
         left, right = (max((kinds[place] for place in side), key=_type_bits) for side in factors)
-        return TensorOperation(
-            label=_product_label(left, right), is_product=True, flops=_count_flops(operation), converts=False
-        )
+        return TensorOperation(label=_product_label(left, right), is_product=True, converts=False)
     converts = bool(inside) and all(one.name in _CONVERTS for one in inside)
     floats = [kind for one in inside for kind in map(_element_type, one.results) if kind in LABELS and "f" in kind]
     label = max(floats, key=_type_bits) if floats else kinds[-1]
-    return TensorOperation(label=_label_of(label), is_product=False, flops=None, converts=converts)
+    return TensorOperation(label=_label_of(label), is_product=False, converts=converts)
 
 
 def _find_factors(inside: Sequence[Any], operands: int) -> tuple[set[int], set[int]] | None:
@@ -199,17 +191,3 @@ def _product_label(left: str, right: str) -> str:
     """Return what a product computes in; if one side is stored more narrowly than the other, what it unpacks."""
     narrow, wide = sorted((left, right), key=_type_bits)
     return _label_of(wide) if narrow == wide else f"{_label_of(narrow)}-weights"
-
-
-def _count_flops(operation: Any) -> float | None:
-    """Count two for each turn of the innermost loop; None if a loop's length isn't an axis of some operand."""
-    from iree.compiler import ir
-
-    lengths: dict[int, int] = {}
-    maps = [ir.AffineMapAttr(one).value for one in operation.attributes["indexing_maps"]]
-    for value, axes in zip(operation.operands, maps, strict=True):
-        shape = ir.ShapedType(value.type).shape if axes.results else ()
-        for length, axis in zip(shape, axes.results, strict=True):
-            if isinstance(axis, ir.AffineDimExpr) and length > 0:
-                lengths[axis.position] = length
-    return 2.0 * math.prod(lengths.values()) if len(lengths) == maps[0].n_dims else None

@@ -1,8 +1,7 @@
 """IREE: the ONNX file, compiled ahead of time to a module and a file of weights, for the CPU or any Vulkan GPU.
 
 The compiler takes a graph's types as they are, so FP16 and BF16 are built from a half graph. INT8 is built from the
-shared Q/DQ graph, whose products become integer products. The compiler writes code for the CPU that it runs on, unless
-an option names another.
+shared Q/DQ graph, whose products become integer products. The compiler writes code for the CPU that it runs on.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from shootout.backends._iree.compiler import (
     WEIGHTS,
     compile_graph,
     import_onnx,
-    why_elsewhere,
 )
 from shootout.backends._iree.session import (
     ELEMENTS,
@@ -77,13 +75,8 @@ ERROR_HINTS = (
         fix="other backends take the file as it is",
     ),
     ErrorHint(
-        said=r"(?:/version_converter/\S+:\d+: .*failed|^ConvertError): (?P<why>.{1,200})",
-        reason="IREE's importer can't take this model: ONNX's own converter can't lift it to a newer opset: {why}",
-        fix="other backends take the file as it is",
-    ),
-    ErrorHint(
-        said=r"exceeds maximum protobuf size",
-        reason="IREE's importer can't take this model: too large for ONNX's converter to lift it to a newer opset",
+        said=r"/version_converter/\S+:\d+: |^ConvertError: |exceeds maximum protobuf size",
+        reason="IREE's importer can't take this model: ONNX's own converter can't lift it to a newer opset",
         fix="other backends take the file as it is",
     ),
     ErrorHint(
@@ -150,9 +143,7 @@ class IreeAdapter:
             graph.unlink()
             facts = account.survey(scratch)
         size = sum((folder / name).stat().st_size for name in (MODULE, WEIGHTS) if (folder / name).exists())
-        facts |= {"artifact_bytes": size}
-        facts |= {"elsewhere": why} if (why := why_elsewhere(arm)) else {}
-        return Built(arm=arm, exported=exported, folder=folder, facts=facts)
+        return Built(arm=arm, exported=exported, folder=folder, facts={**facts, "artifact_bytes": size})
 
     def load(self, built: Built) -> IreeSession | IreeVulkanSession:
         """Map the module and its weights."""
@@ -168,7 +159,7 @@ def _require_half(arm: Arm) -> None:
     except SkippedArm:
         return
     if not card.has_half:
-        raise SkippedArm(f"{card.device} has no FP16 in Vulkan", "choose iree:vulkan:fp32")
+        raise SkippedArm(f"{card} has no FP16 in Vulkan", "choose iree:vulkan:fp32")
 
 
 def _graph_in_precision(exported: ExportedModel, arm: Arm, folder: Path) -> Path:
@@ -210,7 +201,7 @@ def _run_tiny(device: Device) -> str:
     context.invoke(function, list_of([]), results)
     if results.get_variant(0) != 2:
         raise ArithmeticError("1 + 1 came out wrong")
-    return f"{version_of(PACKAGE)} on {card.device}" if card else version_of(PACKAGE)
+    return f"{version_of(PACKAGE)} on {card}" if card else version_of(PACKAGE)
 
 
 def _build_tiny(device: Device) -> str:

@@ -30,7 +30,7 @@ _WORDS = 200
 _ELSEWHERE = "other backends take the file as it is"
 _UNKNOWN = re.compile(r"failed to legalize operation 'torch\.operator'.*?name = \"onnx\.(?P<operator>\w+)\"")
 _ERROR = re.compile(r"error: (.*)")
-CPU, TRIPLE = "llvmcpu-target-cpu", "llvmcpu-target-triple"
+CPU = "llvmcpu-target-cpu"
 HOST, GENERIC = "host", "generic"
 VULKAN, HALF = "vulkan-target", "vulkan-target-features"
 HALF_FEATURES = (
@@ -50,24 +50,9 @@ OPTIONS = (
         name="opt-level", help="how hard the compiler tries (O0)", values=("O0", "O1", "O2", "O3"), tries=("O2", "O3")
     ),
     Option(
-        name="llvmcpu-enable-ukernels",
-        help="whether products of tiles are hand-written code (default)",
-        values=("default", "none", "all"),
-        devices=_ON_CPU,
-        tries=("none", "all"),
-    ),
-    Option(
         name=CPU,
-        help=f"the CPU it is compiled for, by LLVM's name ({HOST}; {GENERIC} with a triple)",
-        form=r"[\w.+-]+",
-        takes="a CPU",
-        devices=_ON_CPU,
-    ),
-    Option(
-        name=TRIPLE,
-        help="the machine it is compiled for, by LLVM's name, such as aarch64-linux-gnu (this one)",
-        form=r"[\w.+-]+",
-        takes="a triple",
+        help=f"the CPU it is compiled for: this one ({HOST}), or any of its architecture",
+        values=(HOST, GENERIC),
         devices=_ON_CPU,
     ),
     Option(
@@ -140,18 +125,10 @@ def _flags_of(arm: Arm) -> dict[str, str]:
     own = {option.name for option in OPTIONS}
     chosen = {name: value for name, value in arm.options.items() if name in own}
     if arm.target.device is not Device.VULKAN:
-        return {CPU: GENERIC if TRIPLE in chosen else HOST} | chosen
+        return {CPU: HOST} | chosen
     if arm.target.precision is not Precision.FP16 or VULKAN in chosen:
         return chosen
     return {HALF: ",".join(HALF_FEATURES)} | chosen  # the compiler assumes that no GPU computes in FP16
-
-
-def why_elsewhere(arm: Arm) -> str:
-    """Return why an arm's module isn't run here; "" if it is for this machine. A named one may be any."""
-    cpu, triple = arm.options.get(CPU, ""), arm.options.get(TRIPLE, "")
-    if triple or cpu not in ("", HOST, GENERIC):
-        return f"it is compiled for {' on '.join(filter(None, (cpu, triple)))}, which isn't known to be this machine"
-    return ""
 
 
 def _target_flags(device: Device) -> list[str]:

@@ -48,12 +48,6 @@ OPTIONS = (
         tries=("50",),
         parallel=True,
     ),
-    Option(
-        name="task_topology_group_count",
-        help="threads of the pool",
-        devices=_ON_CPU,
-        settled="the target's threads decide",
-    ),
 )
 """The runtime's own, by its flags."""
 HALF_FEATURES = ("shaderFloat16", "storageBuffer16BitAccess")
@@ -91,17 +85,9 @@ class IreeSession:
     @cached_property
     def executed(self) -> Executed:
         """Return what the compiler put into the module, and the threads that are there."""
-        facts, threads = self._built.facts, self._built.arm.threads
-        return Executed(
-            library="iree",
-            version=version_of(PACKAGE),
-            device=f"cpu ({'local-sync' if threads == 1 else 'local-task'})",
-            threads=count_threads(threads),
-            artifact_bytes=facts["artifact_bytes"],
-            staged="fp32",
-            fallbacks=tuple(facts["fallbacks"]),
-            **{name: facts[name] for name in COUNTS},
-        )
+        threads = self._built.arm.threads
+        device = f"cpu ({'local-sync' if threads == 1 else 'local-task'})"
+        return _account_of(self._built, device, threads=count_threads(threads))
 
     def stage(self, inputs: Arrays, slot: int) -> IreeSlot:
         """Copy small inputs into buffers of IREE's own; large ones are read where they lie."""
@@ -168,17 +154,7 @@ class IreeVulkanSession:
     @cached_property
     def executed(self) -> Executed:
         """Return what the compiler put into the module, and the device's own name."""
-        return Executed(
-            library="iree",
-            version=version_of(PACKAGE),
-            device=f"vulkan: {self._card.device.name}",
-            software=self._card.device.software,
-            threads=None,
-            artifact_bytes=self._built.facts["artifact_bytes"],
-            staged="fp32",
-            fallbacks=tuple(self._built.facts["fallbacks"]),
-            **{name: self._built.facts[name] for name in COUNTS},
-        )
+        return _account_of(self._built, f"vulkan: {self._card.name}", software=self._card.software)
 
     def stage(self, inputs: Arrays, slot: int) -> IreeVulkanSlot:
         """Copy the inputs to memory that the device sees, and queue a copy to its own."""
@@ -245,6 +221,20 @@ class IreeVulkanSession:
         """Return the bytes of the device that the allocator holds, and the most that it held."""
         statistics = self._device.allocator.statistics
         return statistics["device_bytes_allocated"] - statistics["device_bytes_freed"], statistics["device_bytes_peak"]
+
+
+def _account_of(built: Built, device: str, *, threads: int | None = None, software: bool = False) -> Executed:
+    return Executed(
+        library="iree",
+        version=version_of(PACKAGE),
+        device=device,
+        software=software,
+        threads=threads,
+        artifact_bytes=built.facts["artifact_bytes"],
+        staged="fp32",
+        fallbacks=tuple(built.facts["fallbacks"]),
+        **{name: built.facts[name] for name in COUNTS},
+    )
 
 
 @dataclass(slots=True)
@@ -372,18 +362,6 @@ def _seen_by_device() -> int:
     return int(runtime.MemoryType.HOST_LOCAL) | int(runtime.MemoryType.DEVICE_VISIBLE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Card:
-    """A Vulkan device.
-
-    Attributes:
-        has_half: whether it computes in FP16.
-    """
-
-    device: VulkanDevice
-    has_half: bool
-
-
 def open_device(arm: Arm) -> Any:
     """Open the CPU as an arm has it: in its caller's thread if it has one, else with the process's pool of threads."""
     from iree.runtime import _binding as runtime
@@ -405,7 +383,7 @@ def flags_of(arm: Arm) -> list[str]:
     return [f"--task_topology_group_count={arm.threads}", *spin] if arm.threads > 1 else []
 
 
-def find_card() -> Card:
+def find_card() -> VulkanDevice:
     """Find the Vulkan device that `--gpu` names, or the first.
 
     Raises:
@@ -417,16 +395,18 @@ def find_card() -> Card:
     text = driver.dump_device_info(devices[index]["device_id"])
     facts = dict(line.partition(": ")[::2] for line in text.splitlines())
     features = dict(word.partition("=")[::2] for word in facts.get("features", "").split())
-    return Card(
-        device=VulkanDevice(index=index, name=facts["name"], software=facts.get("type") == "cpu"),
+    return VulkanDevice(
+        index=index,
+        name=facts["name"],
+        software=facts.get("type") == "cpu",
         has_half=all(features.get(name) == "yes" for name in HALF_FEATURES),
     )
 
 
-def open_card(card: Card) -> Any:
+def open_card(card: VulkanDevice) -> Any:
     """Open IREE's own device on a Vulkan device."""
     driver = _vulkan_driver()
-    return _keep_device(driver.create_device(driver.query_available_devices()[card.device.index]["device_id"], {}))
+    return _keep_device(driver.create_device(driver.query_available_devices()[card.index]["device_id"], {}))
 
 
 def _vulkan_driver() -> Any:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import math
 import re
 import tempfile
 from collections import Counter
@@ -20,7 +19,6 @@ from typing import Any
 from shootout.backends.common import precision_of
 from shootout.core.adapter import Event
 from shootout.core.contract import Device, Executed, Precision
-from shootout.models.onnx.operations import flops_by_precision, product_flops
 
 INSTRUCTION = re.compile(r"^\s*(?:ROOT )?%?([\w.-]+) = (\(.*?\)|\S+) ([\w-]+)\((.*)$", re.MULTILINE)
 """Name, type, operation, and the rest of the line: operands and attributes."""
@@ -28,10 +26,6 @@ COMPUTATION = re.compile(r"^(?:ENTRY )?%([\w.-]+) \(.*?\) -> .*? \{$(.*?)^\}", r
 """Name and body."""
 CALLEE = re.compile(r"calls=%([\w.-]+)")
 TYPE = re.compile(r"([a-z]+)(\d+)\w*\[([\d,]*)\]")
-SUMMED = re.compile(r'lhs_contracting_dim(?:ension)?s"?[=:][{\[]([^}\]]*)[}\]]')
-"""A product's summed axes, of its left operand: an attribute, or part of a library call's configuration."""
-LABELS = re.compile(r"dim_labels=\w+_(\w+)->")
-"""The axes of a convolution's weight: `o` is the output channels."""
 ALGORITHM = re.compile(r'\balgorithm"?\s*[=:]\s*"?(?:ALG_)?dot_(\w+)', re.IGNORECASE)
 """Pattern of how a product is to be computed, as `dot_tf32_tf32_f32_x3`: the operands' types, the sum's, and how many
 products stand for one.
@@ -99,7 +93,6 @@ def read_executed(run: Any, result: Any, device: Device, artifact_bytes: int) ->
         compute_nodes_by_precision=products,
         other_nodes_by_precision=others,
         artifact_bytes=artifact_bytes,
-        flops_by_precision=count_flops(hlo, device),
         conversion_nodes=count_conversions(hlo),
     )
 
@@ -119,17 +112,6 @@ def count_nodes(hlo: str, device: Device) -> tuple[Mapping[str, int], Mapping[st
         elif instruction.operation not in STRUCTURE and not instruction.operation.endswith(DONE):
             others[precision_of(_dtype_name(instruction.type))] += 1
     return dict(products), dict(others)
-
-
-def count_flops(hlo: str, device: Device) -> Mapping[str, float]:
-    """Count operations of the products in one call, by precision; empty if one can't be told, as in a loop's body."""
-    instructions = dict(_parse_instructions(hlo))
-    if any(one.operation == "while" for one in instructions.values()):
-        return {}
-    products = [one for one in instructions.values() if one.is_product]
-    return flops_by_precision(
-        (_product_precision(one, instructions, device), _count_product_flops(one, instructions)) for one in products
-    )
 
 
 def count_conversions(hlo: str) -> int:
@@ -176,26 +158,6 @@ def _read_algorithm(product: Instruction) -> str:
         return ""
     first, *_, last = match[1].lower().split("_")
     return ALGORITHMS[first] + (last if last.startswith("x") else "") if first in ALGORITHMS else ""
-
-
-def _count_product_flops(product: Instruction, instructions: Mapping[str, Instruction]) -> float | None:
-    """Count a product's operations by its shapes; None for a library call that doesn't tell its axes."""
-    if len(product.operands) < 2:
-        return None
-    left, right = (_parse_shape(instructions[name].type) for name in product.operands[:2])
-    if summed := SUMMED.search(product.rest):
-        return product_flops(
-            _parse_shape(product.type), math.prod(left[int(axis)] for axis in re.findall(r"\d+", summed[1]))
-        )
-    if labels := LABELS.search(product.rest):
-        channels = right[labels[1].index("o")]
-        return product_flops(_parse_shape(product.type), math.prod(right) // channels)
-    return None
-
-
-def _parse_shape(kind: str) -> list[int]:
-    match = TYPE.search(kind)
-    return [int(size) for size in match[3].split(",") if size] if match else []
 
 
 def _only_converts(operations: Set[str]) -> bool:

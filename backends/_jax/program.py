@@ -34,7 +34,6 @@ ASYNC_DISPATCH = "jax_cpu_enable_async_dispatch"
 XLA_OPTION = "xla_"
 ON_CPU, ON_CUDA = frozenset({Device.CPU}), frozenset({Device.CUDA})
 COMMAND_BUFFERS = "xla_gpu_enable_command_buffer"
-STAGING, PROGRAM, DEVICE_PUT = "staging", "program", "device_put"
 EXECUTABLE, BUFFERS = "executable.pickle", "buffers.safetensors"
 SWITCHES = {"true": True, "false": False}
 OPTIONS = (
@@ -61,13 +60,6 @@ OPTIONS = (
         help="what XLA puts into CUDA graphs by itself; empty: nothing",
         devices=ON_CUDA,
         tries=("",),
-    ),
-    Option(
-        name=STAGING,
-        help="inputs by a compiled program, which also converts them, or by `jax.device_put` alone",
-        values=(PROGRAM, DEVICE_PUT),
-        devices=ON_CUDA,
-        tries=(DEVICE_PUT,),
     ),
     Option(name=f"{XLA_OPTION}*", help="any other compile option of XLA's, which checks name and value itself"),
 )
@@ -107,23 +99,8 @@ def from_module(exported: ExportedModel, floats: str = "float32") -> Program:
 
     A user's module that makes a constant in forward can't mix it with traced arrays: its program holds it as a buffer.
     """
-    program = _translate(core_module(exported, floats), exported)
-    if not exported.source_sha256 or Artifact.PT2 not in exported.artifacts or _can_trace(program, exported):
-        return program
-    other = _translate(core_module(exported, floats, as_program=True), exported)
-    return other if _can_trace(other, exported) else program
-
-
-def _can_trace(program: Program, exported: ExportedModel) -> bool:
-    import jax
-
-    stored = {**exported.weights(), **program.buffers}
-    inputs = [exported.input_buffers()[0][spec.name] for spec in exported.inputs]
-    try:
-        jax.eval_shape(program.run, [stored[name] for name in program.names], inputs)
-    except Exception:  # of torchax, whatever the module does
-        return False
-    return True
+    as_program = bool(exported.source_sha256) and Artifact.PT2 in exported.artifacts
+    return _translate(core_module(exported, floats, as_program=as_program), exported)
 
 
 def _translate(module: Any, exported: ExportedModel) -> Program:
@@ -232,25 +209,6 @@ def read_weights(exported: ExportedModel, arm: Arm, names: Sequence[str], device
     host = tuple(stored[name].astype(_computed_dtype(stored[name], arm), copy=False) for name in names)
     weights: tuple[Any, ...] = jax.device_put(host, device)
     return weights
-
-
-def stager_of(
-    arm: Arm, exported: ExportedModel, device: Any, program: Any
-) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
-    """Return what brings the inputs to the device, as the arm's options say.
-
-    It is the compiled staging `program`, or `jax.device_put`, with the program behind it only if there is something to
-    convert.
-    """
-    if arm.options.get(STAGING, PROGRAM) == PROGRAM:
-        staged: Callable[[tuple[Any, ...]], tuple[Any, ...]] = program
-        return staged
-    import jax
-
-    put: Callable[[tuple[Any, ...]], tuple[Any, ...]] = partial(jax.device_put, device=device)
-    if all(is_read_as_is(arm, spec) for spec in exported.inputs):
-        return put
-    return lambda arrays: program(put(arrays))
 
 
 def notes_of(arm: Arm) -> list[str]:

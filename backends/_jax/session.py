@@ -25,7 +25,6 @@ from shootout.backends._jax.program import (
     program_of,
     read_program,
     read_weights,
-    stager_of,
 )
 from shootout.core.adapter import MOMENTUM, Built, Event, check_inputs
 from shootout.core.contract import Array, Arrays, Device, Executed
@@ -41,8 +40,7 @@ class JaxSession:
         arm, self._exported, self._folder = built.arm, built.exported, built.folder
         self._device = arm.target.device
         device = open_device(self._device, arm.threads, arm.options)
-        self._run, staging = read_program(built.folder, device)
-        self._stage = stager_of(arm, built.exported, device, staging)
+        self._run, self._stage = read_program(built.folder, device)
         # A flat tuple: JAX sorts a dict's keys at each call, 10 us for 128 weights.
         self._weights = read_weights(built.exported, arm, built.facts["weights"], device, built.folder)
         self._names = tuple(spec.name for spec in built.exported.inputs)
@@ -158,8 +156,7 @@ class JaxTrainingSession:
     def __init__(self, built: Built) -> None:
         arm, self._built, self._exported = built.arm, built, built.exported
         self._device = open_device(arm.target.device, arm.threads, arm.options)
-        self._run, staging = read_program(built.folder, self._device)
-        self._stage = stager_of(arm, built.exported, self._device, staging)
+        self._run, self._stage = read_program(built.folder, self._device)
         self._names = tuple(spec.name for spec in built.exported.inputs)
         self._output = built.exported.outputs[0].name
         self.gpu = gpu_side(arm, self._device)

@@ -12,7 +12,6 @@ keeps no names: the harness finds the layers by their values.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shootout.backends._litert.session import MODEL
+from shootout.backends.common import Tally
 from shootout.backends.optional import Inside
 from shootout.core.contract import Array, Arrays, Precision
-from shootout.models.onnx.operations import convolution_flops, flops_by_precision, product_flops
 
 if TYPE_CHECKING:
     from shootout.core.adapter import Built
@@ -65,7 +64,6 @@ class LiteRtNode:
         shapes: of the inputs, then of the first output.
         types: likewise, as the file has them; of weights that are unpacked first, the type that they are stored in.
         unpacked: whether the weights of a product are; they may stand on its left.
-        transposed: whether a product of two matrices reads its first one so.
         name: of its first output.
     """
 
@@ -75,7 +73,6 @@ class LiteRtNode:
     shapes: tuple[tuple[int, ...], ...]
     types: tuple[str, ...]
     unpacked: bool
-    transposed: bool
     name: str = ""
 
 
@@ -84,14 +81,15 @@ def survey(path: Path) -> dict[str, Any]:
 
     Beside it are the nodes that no delegate takes, and those with graphs of their own, in which nothing is counted.
     """
-    nodes = [*_read_nodes(path)]
-    products = [(_product_label(node), _count_flops(node)) for node in nodes if node.kind in PRODUCTS]
-    others = [LABELS.get(node.types[-1], node.types[-1].lower()) for node in nodes if node.kind not in PRODUCTS]
+    nodes, tally = [*_read_nodes(path)], Tally()
+    for node in nodes:
+        if node.kind in PRODUCTS:
+            tally.products[_product_label(node)] += 1
+        else:
+            label = LABELS.get(node.types[-1], node.types[-1].lower())
+            tally.add_other(label, converts=node.kind in CONVERSIONS)
     return {
-        "compute_nodes_by_precision": dict(Counter(label for label, _ in products)),
-        "other_nodes_by_precision": dict(Counter(others)),
-        "flops_by_precision": flops_by_precision(products),
-        "conversion_nodes": sum(node.kind in CONVERSIONS for node in nodes),
+        **tally.facts(),
         "undelegated": _count_undelegated(path, nodes),
         "branching": dict(Counter(node.kind for node in nodes if node.kind in BRANCHING)),
     }
@@ -128,7 +126,6 @@ def _read_nodes(path: Path) -> Iterator[LiteRtNode]:
             shapes=tuple(tuple(int(size) for size in (one.shape if one.shape is not None else ())) for one in shown),
             types=tuple(stored.get(one, types[graph.tensors[one].type]) for one in (*inputs, outputs[0])),
             unpacked=any(stored.get(inputs[place]) in UNPACKED for place in PRODUCTS.get(kind, ())),
-            transposed=bool(getattr(operator.builtinOptions, "adjX", False)),
             name=shown[-1].name.decode(),
         )
 
@@ -138,26 +135,6 @@ def _product_label(node: LiteRtNode) -> str:
     if node.unpacked:
         return UNPACKED.get(right) or UNPACKED[left]
     return ROUNDING.get(right) or LABELS.get(left, left.lower())
-
-
-def _count_flops(node: LiteRtNode) -> float:
-    """Count two for each multiply-add.
-
-    Filters are (out, *window, in), of CONV_3D (*window, in, out), of DEPTHWISE_CONV_2D (1, *window, out).
-    """
-    (left, right), output = (node.shapes[place] for place in PRODUCTS[node.kind]), node.shapes[-1]
-    match node.kind:
-        case "FULLY_CONNECTED":
-            return product_flops(output, right[-1])
-        case "BATCH_MATMUL":
-            return product_flops(output, left[-2 if node.transposed else -1])
-        case "CONV_3D":
-            return product_flops(output, math.prod(right[:-1]))
-        case "DEPTHWISE_CONV_2D":
-            return product_flops(output, math.prod(right[1:-1]))
-        case "TRANSPOSE_CONV":  # every input element is multiplied by each weight of its channel
-            return product_flops(left, math.prod(right[:-1]))
-    return convolution_flops(output, right)
 
 
 def _count_undelegated(path: Path, nodes: Sequence[LiteRtNode]) -> dict[str, int]:

@@ -15,7 +15,7 @@ import numpy as np
 from shootout.backends import common_onnx
 from shootout.backends._litert.account import look_inside, survey
 from shootout.backends._litert.converter import NETWORK, convert
-from shootout.backends._litert.quantize import OPTIONS, SCHEMES, notes_of, quantize
+from shootout.backends._litert.quantize import OPTIONS, SCHEMES, quantize
 from shootout.backends._litert.session import BUILTIN, KERNELS, MODEL, PACKAGE, LiteRtSession, compile_model
 from shootout.backends.common import require_device, trial
 from shootout.backends.optional import ErrorHint, Fixture, Inside, Shipment
@@ -59,6 +59,11 @@ ERROR_HINTS = (
         said="basic_string::_M_construct null not valid",
         reason="AI Edge Quantizer can't calibrate this model: it returns an input, or one value twice",
         fix="leave that output out of the model, or use litert:cpu:int8-dynamic",
+    ),
+    ErrorHint(
+        said=r"Ranks of scales .* must be the same as\s+the tensor rank",
+        reason="AI Edge Quantizer can't quantize a reshaped weight of this model",
+        fix="choose another backend for this precision",
     ),
     ErrorHint(
         said="Failed to allocate tensors",
@@ -112,7 +117,7 @@ class LiteRtAdapter:
             folder=folder,
             facts={
                 "account": account,
-                "notes": [*notes, *notes_of(arm, scheme), *common_onnx.notes_on_floats(exported, scheme)],
+                "notes": [*notes, *common_onnx.notes_on_floats(exported, scheme)],
             },
         )
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from shootout.backends import common_onnx
 from shootout.backends._litert.account import PRODUCTS, list_products
 from shootout.backends.common import calibration_of
 from shootout.core.contract import Arm, Array, Arrays, Artifact, Option, Precision
-from shootout.core.errors import SkippedArm, one_line
+from shootout.core.errors import SkippedArm
 from shootout.core.schemes import Scheme
 from shootout.models.onnx.layers import pick_layers
 
@@ -69,28 +68,7 @@ def quantize(source: Path, exported: ExportedModel, arm: Arm, scheme: Scheme) ->
         quantizing.add_weight_only_config(EVERYTHING, all_kinds, bits, granularity)
     for scope in _find_floats(source, exported, scheme):
         quantizing.update_quantization_recipe(scope, all_kinds, algorithm_key="no_quantize")
-    with _explaining_ranks():
-        return bytes(quantizing.quantize(ranges, enable_progress_report=False).quantized_model)
-
-
-@contextmanager
-def _explaining_ranks() -> Iterator[None]:
-    """Skip what the quantizer can't do: scales by channel for a product whose weights have another rank than stored.
-
-    Raises:
-        SkippedArm: it can't.
-    """
-    try:
-        yield
-    except (ValueError, RuntimeError) as error:
-        if not _RANKS.search(str(error)):
-            raise
-        reason = f"LiteRT's quantizer can't quantize a reshaped weight of this model: {error}"
-        fix = "choose another backend for this precision"
-        raise SkippedArm(one_line(reason), fix) from None
-
-
-_RANKS = re.compile(r"Ranks of scales .* must be the same as\s+the tensor rank")
+    return bytes(quantizing.quantize(ranges, enable_progress_report=False).quantized_model)
 
 
 def _find_floats(source: Path, exported: ExportedModel, scheme: Scheme) -> list[str]:
@@ -132,15 +110,6 @@ def _weight_shapes(exported: ExportedModel) -> dict[str, tuple[int, ...]]:
 def _without_ones(shape: Iterable[int]) -> list[int]:
     """Return a shape's axes in order of size: the converter moves them, and adds some of 1."""
     return sorted(size for size in shape if size > 1)
-
-
-def notes_of(arm: Arm, scheme: Scheme) -> list[str]:
-    """Tell of a static INT8 row whose scheme names no ranges which they are: they can cost most of its accuracy."""
-    if not _is_static(arm, scheme) or scheme.ranges:
-        return []
-    return [
-        "ranges are a moving average of the calibration sets' extremes, the quantizer's default; int8/minmax clips none"
-    ]
 
 
 def _observe_ranges(source: Path, sets: list[dict[str, Array]], arm: Arm, scheme: Scheme) -> dict[str, Any]:

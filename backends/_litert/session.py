@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shootout.backends.common import count_tasks
-from shootout.core.adapter import Built, check_inputs
-from shootout.core.contract import Arm, Array, Arrays, Executed, TensorSpec
+from shootout.backends.common import HostSession, HostSlot, count_tasks
+from shootout.core.adapter import Built
+from shootout.core.contract import Arm, Array, Executed, TensorSpec
 from shootout.core.host.environment import version_of
 
 if TYPE_CHECKING:
@@ -24,50 +24,20 @@ MODEL = "model.tflite"
 KERNELS, BUILTIN = "kernels", "builtin"
 
 
-@dataclass(frozen=True, slots=True)
-class LiteRtSlot:
-    """Buffers of one call.
-
-    Attributes:
-        writes: for each input name, what copies an array into its buffer.
-        reads: for each output name, what gives it as an array of the caller's own.
-        given, made: the buffers in the signature's order.
-    """
-
-    writes: tuple[tuple[str, Callable[[Array], object]], ...]
-    reads: tuple[tuple[str, Callable[[], Array]], ...]
-    given: list[Any]
-    made: list[Any]
-
-
-@dataclass(slots=True)
-class Layout:
-    """The shapes that a compiled model with open axes is laid out for, which all its sessions share.
-
-    Attributes:
-        shapes: of its inputs; none before the first call.
-    """
-
-    shapes: tuple[tuple[int, ...], ...] = ()
-
-
-class LiteRtSession:
+class LiteRtSession(HostSession):
     """LiteRT's compiled model, of one signature."""
-
-    gpu = None
 
     def __init__(self, built: Built, opened: LiteRtSession | None = None) -> None:
         """Compile the model, or share that of another size's session, with open axes."""
-        self._built, self._inputs, self._outputs = built, built.exported.inputs, built.exported.outputs
+        super().__init__(built.exported.inputs)
+        self._built, self._outputs = built, built.exported.outputs
         before = count_tasks()
         self._model: Any = opened._model if opened else compile_model(built.folder / MODEL, built.arm)
-        self._layout: Layout = opened._layout if opened else Layout()
+        # what the model is laid out for, which all its sessions share: the shapes of its inputs, none before a call
+        self._laid_out: list[tuple[tuple[int, ...], ...]] = opened._laid_out if opened else []
         self._shapes = tuple(spec.shape for spec in self._inputs)
-        if built.exported.varying:
-            self.execute = self._execute_open  # type: ignore[method-assign] # fixed sizes don't pay for it
         begins_later = KERNELS in built.arm.options  # LiteRT's own kernels begin their threads in calls
         self._threads = None if before is None or begins_later else 1 + (count_tasks() or before) - before
-        self._slots: dict[int, LiteRtSlot] = {}
 
     @cached_property
     def executed(self) -> Executed:
@@ -93,40 +63,15 @@ class LiteRtSession:
         model = replace(exported, varying=self._built.exported.varying)
         return LiteRtSession(replace(self._built, exported=model), opened=self)
 
-    def stage(self, inputs: Arrays, slot: int) -> LiteRtSlot:
-        """Copy the inputs into the slot's buffers."""
-        check_inputs(self._inputs, inputs)
-        handle = self._slots.get(slot) or self._new_slot(slot)
-        for name, write in handle.writes:
-            write(inputs[name])
-        return handle
-
-    def execute(self, staged: LiteRtSlot) -> LiteRtSlot:
-        """Run the only signature; return when done."""
-        self._model.run_by_index(0, staged.given, staged.made)
-        return staged
-
-    def _execute_open(self, staged: LiteRtSlot) -> LiteRtSlot:
-        """Lay the model out for this session's size if it isn't, and run it."""
-        self._lay_out()
-        self._model.run_by_index(0, staged.given, staged.made)
-        return staged
-
     def _lay_out(self) -> None:
-        if self._layout.shapes != self._shapes:
+        """Lay the model out for this session's size if it isn't."""
+        if self._laid_out != [self._shapes]:
             (signature,) = self._model.get_signature_list().values()
             for place, shape in enumerate(self._shapes):
                 if (name := f"args_{place}") in signature["inputs"]:
                     # The converter fails on open axes, so the file is of one size, and `strict` would hold it to that.
                     self._model.resize_input_tensor(signature["inputs"].index(name), shape, strict=False)
-            self._layout.shapes = self._shapes
-
-    def synchronize(self) -> None:
-        """Do nothing: no work is pending when `execute` has returned."""
-
-    def fetch(self, raw: LiteRtSlot) -> Arrays:
-        """Copy the outputs, since the slot's next run overwrites its buffers."""
-        return {name: read() for name, read in raw.reads}
+            self._laid_out[:] = [self._shapes]
 
     def close(self) -> None:
         """Drop the buffers, then the model that made them."""
@@ -134,9 +79,8 @@ class LiteRtSession:
         if self._model is not None:
             self._model.close()
         self._model = None
-        self.__dict__.pop("execute", None)
 
-    def _new_slot(self, slot: int) -> LiteRtSlot:
+    def _new_slot(self) -> HostSlot:
         """Make buffers by the converter's own names: its inputs and outputs are numbered in the module's order."""
         if self._built.exported.varying:
             self._lay_out()  # buffers are made for what the model is laid out for
@@ -157,8 +101,13 @@ class LiteRtSession:
         for place, spec in enumerate(self._outputs):
             name = own if (own := f"output_{place}") in gives else signature["outputs"][place]
             reads.append((spec.name, _reader_of(memory[gives[name]["index"]], gives[name]["dtype"], spec)))
-        self._slots[slot] = LiteRtSlot(tuple(writes), tuple(reads), list(given.values()), made)
-        return self._slots[slot]
+        run = partial(self._model.run_by_index, 0, list(given.values()), made)
+
+        def run_open() -> None:
+            self._lay_out()
+            run()
+
+        return HostSlot(run_open if self._built.exported.varying else run, tuple(writes), tuple(reads))
 
 
 def _writer_of(buffer: Any, dtype: str, spec: TensorSpec) -> Callable[[Array], object]:

@@ -8,18 +8,19 @@ FP16, float16 represents each of them exactly.
 from __future__ import annotations
 
 import itertools
-import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shootout.backends._ncnn.convert import End, NcnnLayer, read_param, read_storage
+from shootout.backends._ncnn.convert import End, NcnnLayer, holds_halves, read_param
 from shootout.backends._ncnn.session import BIN, PARAM, as_mat
 from shootout.core.contract import Array, Arrays
+
+if TYPE_CHECKING:
+    from shootout.core.exported.model import ExportedModel
 
 _FORMS = itertools.product(
     ("Convolution", "ConvolutionDepthWise", "Deconvolution", "DeconvolutionDepthWise"), ("", "1D", "3D")
@@ -33,41 +34,25 @@ RAW = 1
 """Asks for a blob as it is, not widened to float32."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerOutput:
-    """One layer's output, as the layer wrote it: bits of a number, and how many there are."""
-
-    bits: int
-    count: int
-
-
-def survey(net: Any, folder: Path, inputs: Arrays, takes: Sequence[End]) -> dict[str, Any]:
+def survey(net: Any, exported: ExportedModel, folder: Path, takes: Sequence[End]) -> dict[str, Any]:
     """Run the net once, and return the fields of `Executed` that this shows; JSON.
 
     Args:
         net: loaded from `folder`.
-        inputs: one input set.
         takes: the net's inputs.
     """
-    lines = read_param(folder / PARAM)
-    storage = read_storage(folder / BIN, lines)
-    outputs = dict(_run_layers(net, inputs, takes))
-    compute, others, flops = Counter[str](), Counter[str](), defaultdict[str, float](float)
-    known = True
-    for line, stored in zip(lines, storage, strict=True):
-        seen = outputs[line.name]
+    halves = holds_halves(folder / BIN)
+    bits = dict(_run_layers(net, exported.input_buffers()[0], takes))
+    compute, others = Counter[str](), Counter[str]()
+    for line in read_param(folder / PARAM):
+        floats = _float_precision(bits[line.name], net.opt)
         if line.kind in PRODUCTS:
-            label = _product_precision(stored, seen, net.opt)
-            compute[label] += 1
-            count = _count_flops(line, seen)
-            flops[label] += count or 0.0
-            known &= count is not None
+            compute["fp16-weights" if halves and floats == "fp32" and _stores_weights(line) else floats] += 1
         elif line.kind not in MOVES:
-            others[_float_precision(seen, net.opt)] += 1
+            others[floats] += 1
     return {
         "compute_nodes_by_precision": dict(compute),
         "other_nodes_by_precision": dict(others),
-        "flops_by_precision": dict(flops) if known else {},
         "fallbacks": [
             f"{layer.name} ({layer.type}) runs on the CPU"
             for layer in net.layers()
@@ -76,8 +61,8 @@ def survey(net: Any, folder: Path, inputs: Arrays, takes: Sequence[End]) -> dict
     }
 
 
-def _run_layers(net: Any, inputs: Arrays, takes: Sequence[End]) -> Iterator[tuple[str, LayerOutput]]:
-    """Yield each layer's name and first output."""
+def _run_layers(net: Any, inputs: Arrays, takes: Sequence[End]) -> Iterator[tuple[str, int]]:
+    """Yield each layer's name, and the bits of a number in its first output as the layer wrote it."""
     extractor = net.create_extractor()
     extractor.set_light_mode(False)  # which would forget what it gave out
     for blob, name, axis in takes:
@@ -86,9 +71,8 @@ def _run_layers(net: Any, inputs: Arrays, takes: Sequence[End]) -> Iterator[tupl
         failed, mat = extractor.extract(layer.tops[0], RAW)
         if failed:
             raise RuntimeError(f"ncnn can't run layer {layer.name} ({layer.type}): code {failed}")
-        shape = (mat.n, mat.c, mat.d, mat.h, mat.w)
         half = net.opt.use_vulkan_compute and net.opt.use_fp16_storage and _fits_half(mat.numpy())
-        yield layer.name, LayerOutput(bits=16 if half else mat.elembits(), count=math.prod(shape) * mat.elempack)
+        yield layer.name, 16 if half else mat.elembits()
 
 
 def _fits_half(numbers: Array) -> bool:
@@ -96,22 +80,16 @@ def _fits_half(numbers: Array) -> bool:
         return np.array_equal(numbers.astype(np.float16).astype(np.float32), numbers, equal_nan=True)
 
 
-def _product_precision(stored: set[str], seen: LayerOutput, options: Any) -> str:
-    floats = _float_precision(seen, options)
-    return "fp16-weights" if floats == "fp32" and "fp16" in stored else floats
-
-
-def _float_precision(seen: LayerOutput, options: Any) -> str:
-
-    if seen.bits == 16:
+def _float_precision(bits: int, options: Any) -> str:
+    if bits == 16:
         return "bf16" if options.use_bf16_storage else "fp16"
-    return {32: "fp32"}.get(seen.bits, f"{seen.bits} bits")
+    return {32: "fp32"}.get(bits, f"{bits} bits")
 
 
-def _count_flops(line: NcnnLayer, seen: LayerOutput) -> float | None:
-    """Count two for each multiply-add; None if the kind of layer isn't known here."""
-    if line.kind == "InnerProduct" or (line.kind.startswith("Convolution") and not line.number(19)):
-        return 2.0 * seen.count * (line.number(2 if line.kind == "InnerProduct" else 6) / line.number(0))
-    if line.kind == "Gemm" and line.number(9):
-        return 2.0 * seen.count * line.number(9)
-    return None
+def _stores_weights(line: NcnnLayer) -> bool:
+    """Return whether a product reads a matrix of the file, and not results alone."""
+    if line.kind == "Gemm":
+        return bool(line.number(4) or line.number(5))
+    if "onvolution" in line.kind:  # its weights may come as an input
+        return not line.number(19 if line.kind.startswith("Conv") else 28)
+    return line.kind not in ("MatMul", "Einsum", "SDPA")

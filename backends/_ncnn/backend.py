@@ -82,7 +82,7 @@ class NcnnAdapter:
         check_options(arm, self.capabilities.options)
         with tempfile.TemporaryDirectory() as place:
             ends = convert(exported, folder, Path(place), half=stores_half(arm))
-        facts = survey(load_net(folder, arm), folder, exported.input_buffers()[0], ends["takes"])
+        facts = survey(load_net(folder, arm), exported, folder, ends["takes"])
         _require_precision(arm.target, facts)
         return Built(arm=arm, exported=exported, folder=folder, facts={**facts, **ends})
 

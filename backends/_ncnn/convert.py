@@ -1,17 +1,15 @@
 """Convert ONNX to ncnn's two files by pnnx, its vendor's converter, and read what these files hold.
 
 pnnx is a program, found beside its Python module, which is never imported: that imports torch. The `.param` lists the
-layers as text. The `.bin` has their numbers one after the other, without an index: a layer's kind and parameters say
-which numbers it reads, and in which order. A tag in front of a matrix says in which precision it is stored.
+layers as text. The `.bin` has their numbers one after the other. A tag in front of a matrix says in which precision it
+is stored, for all of them the same.
 """
 
 from __future__ import annotations
 
-import math
-import os
 import re
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -40,10 +38,8 @@ _GIVES = re.compile(r"out\d+\.numpy\(batch_index=(\d+)\)")
 
 End = tuple[str, str, int]
 """One input or output: its blob, its name in the model, and the axis that ncnn takes as the batch's."""
-TAGS: Mapping[int, tuple[str, int]] = {0: ("fp32", 4), 0x01306B47: ("fp16", 2)}
-"""By a matrix's tag: the precision of its numbers, and bytes of one."""
-_WORD = 4
-"""Bytes of a tag and of any other number; everything is filled up to their multiple."""
+HALF_TAG = (0x01306B47).to_bytes(4, "little")
+"""Stands in front of each matrix that is stored in float16, and is no number that a weight has (3e-38 in float32)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,11 +55,6 @@ class NcnnLayer:
     def number(self, key: int, default: int = 0) -> int:
         """Return a parameter that is a whole number."""
         return int(float(self.parameters.get(key, default)))
-
-
-Part = tuple[int, bool]
-"""A layer's part of the `.bin`: its count of numbers, and whether a tag stands in front."""
-PartReader = Callable[[NcnnLayer], Iterator[Part]]
 
 
 def convert(exported: ExportedModel, folder: Path, place: Path, *, half: bool) -> dict[str, list[End]]:
@@ -183,115 +174,6 @@ def _parse_layer(words: Sequence[str]) -> NcnnLayer:
     )
 
 
-def read_storage(path: Path, lines: Sequence[NcnnLayer]) -> list[set[str]]:
-    """Return the precisions in which a `.bin` stores the matrices of each layer.
-
-    Raises:
-        SkippedArm: the file's size isn't what the layers read: one of them is of a kind that isn't known here.
-    """
-    found, size = [], path.stat().st_size
-    with path.open("rb") as file:
-        for line in lines:
-            stored = set()
-            parts = READS[line.kind](line) if line.kind in READS else ()
-            for count, tagged in ((count, tagged) for count, tagged in parts if count):
-                precision, width = TAGS.get(int.from_bytes(file.read(_WORD), "little") if tagged else 0, ("", _WORD))
-                stored.update([precision] if tagged else [])
-                file.seek(-(-count * width // _WORD) * _WORD, os.SEEK_CUR)
-            found.append(stored)
-        if file.tell() != size or any("" in stored for stored in found):
-            reason = f"nothing tells in what precision {path.name} holds its weights: a kind of layer isn't known here"
-            raise SkippedArm(reason, "other backends take the file as it is", NotRunKind.UNFIT)
-    return found
-
-
-def _read_convolution(line: NcnnLayer) -> Iterator[Part]:
-    if line.number(19):  # its weights come as inputs
-        return
-    yield line.number(6), True
-    yield line.number(0) * line.number(5), False
-
-
-def _read_deconvolution(line: NcnnLayer) -> Iterator[Part]:
-    if not line.number(28):
-        yield line.number(6), True
-        yield line.number(0) * line.number(5), False
-
-
-def _read_inner_product(line: NcnnLayer) -> Iterator[Part]:
-    yield line.number(2), True
-    yield line.number(0) * line.number(1), False
-
-
-def _read_gemm(line: NcnnLayer) -> Iterator[Part]:
-    rows, columns, inner = (line.number(key) for key in (7, 8, 9))
-    broadcast = {-1: 0, 0: 1, 1: rows, 2: rows, 3: rows * columns, 4: columns}
-    yield rows * inner * line.number(4), True
-    yield columns * inner * line.number(5), True
-    yield broadcast[line.number(10)] * line.number(6), True
-
-
-def _read_recurrent(gates: int, biases: int) -> PartReader:
-    def sizes(line: NcnnLayer) -> Iterator[Part]:
-        outputs, directions = line.number(0), 2 if line.number(2) == 2 else 1
-        hidden = line.number(3, outputs) or outputs
-        yield line.number(1), True
-        yield hidden * biases * directions, True
-        yield outputs * hidden * gates * directions, True
-        yield (hidden * outputs * directions if hidden != outputs else 0), True
-
-    return sizes
-
-
-def _read_attention(line: NcnnLayer) -> Iterator[Part]:
-    width, size = line.number(0), line.number(2)
-    queries = size // width
-    for inputs in (queries, line.number(3, width), line.number(4, width)):
-        yield inputs * width, True
-        yield width, False
-    yield size, True
-    yield queries, False
-
-
-def _read_embed(line: NcnnLayer) -> Iterator[Part]:
-    yield line.number(3), True
-    yield line.number(0) * line.number(2), False
-
-
-def _read_memory(line: NcnnLayer) -> Iterator[Part]:
-    yield math.prod(line.number(key) or 1 for key in (0, 1, 11, 2)), line.number(21, 1) == 0
-
-
-def _read_vectors(size: int, count: int, only_if: int | None = None) -> PartReader:
-    """Return a reader of `count` vectors whose length is the parameter `size`, if the parameter `only_if` isn't 0."""
-
-    def sizes(line: NcnnLayer) -> Iterator[Part]:
-        yield from [(line.number(size), False)] * (count if only_if is None or line.number(only_if, 1) else 0)
-
-    return sizes
-
-
-READS: Mapping[str, PartReader] = {
-    **dict.fromkeys(
-        ("Convolution", "Convolution1D", "Convolution3D", "ConvolutionDepthWise", "ConvolutionDepthWise1D",
-         "ConvolutionDepthWise3D", "DeformableConv2D"), _read_convolution),
-    **dict.fromkeys(
-        ("Deconvolution", "Deconvolution1D", "Deconvolution3D", "DeconvolutionDepthWise", "DeconvolutionDepthWise1D",
-         "DeconvolutionDepthWise3D"), _read_deconvolution),
-    "InnerProduct": _read_inner_product,
-    "Gemm": _read_gemm,
-    "RNN": _read_recurrent(1, 1),
-    "GRU": _read_recurrent(3, 4),
-    "LSTM": _read_recurrent(4, 4),
-    "MultiHeadAttention": _read_attention,
-    "Embed": _read_embed,
-    "MemoryData": _read_memory,
-    "BatchNorm": _read_vectors(0, 4),
-    "InstanceNorm": _read_vectors(0, 2, only_if=2),
-    "LayerNorm": _read_vectors(0, 2, only_if=2),
-    "GroupNorm": _read_vectors(1, 2, only_if=3),
-    "RMSNorm": _read_vectors(0, 1, only_if=2),
-    "PReLU": _read_vectors(0, 1),
-    "Bias": _read_vectors(0, 1),
-}  # fmt: skip
-"""By kind of layer: the parts that it reads from the `.bin`."""
+def holds_halves(path: Path) -> bool:
+    """Return whether a `.bin` stores matrices in float16."""
+    return HALF_TAG in path.read_bytes()

@@ -24,7 +24,7 @@ from shootout.core.adapter import Built, GpuSide, check_inputs
 from shootout.core.contract import Arm, Array, Arrays, Device, Executed, Option, Precision, TensorSpec
 from shootout.core.errors import SkippedArm
 
-COUNTS = ("compute_nodes_by_precision", "other_nodes_by_precision", "flops_by_precision")
+COUNTS = ("compute_nodes_by_precision", "other_nodes_by_precision")
 """Fields of `Executed` that a survey counts."""
 
 
@@ -168,18 +168,6 @@ OPTIONS = (
         name=FILE_HALF,
         help="pnnx's: whether the file stores weights in FP16 (0; its own default is 1)",
         values=SWITCHES,
-    ),
-    Option(
-        name="use_subgroup_ops",
-        help="whether threads of a group on the GPU exchange values (1)",
-        values=SWITCHES,
-        devices=frozenset({Device.VULKAN}),
-        tries=("0",),
-    ),
-    Option(name="num_threads", help="compute threads", settled="the target's threads decide"),
-    *(
-        Option(name=name, help="what is stored narrowly", settled="the target's precision decides")
-        for name in (*HALVES, *BFLOATS)
     ),
 )
 """ncnn's own that an arm may set, and pnnx's."""

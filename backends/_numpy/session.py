@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shootout.backends.common import precision_of, widen
-from shootout.backends.common_numpy import Product, blas_threads, counts, products_of
+from shootout.backends.common_numpy import blas_threads, products_of
 from shootout.core.adapter import Built, check_inputs
 from shootout.core.contract import (
     Array,
@@ -21,7 +22,7 @@ from shootout.core.contract import (
 from shootout.core.errors import NotRunKind, SkippedArm
 from shootout.core.exported.model import aligned
 from shootout.core.install import install
-from shootout.models.onnx.operations import flops_by_precision, is_product
+from shootout.models.onnx.operations import is_product
 
 if TYPE_CHECKING:
     from shootout.core.exported.model import ExportedModel
@@ -30,7 +31,7 @@ WEIGHTS = "weights.safetensors"
 MATRIX = 2
 """Axes of one."""
 Run = Callable[[Arrays], Mapping[str, Array]]
-Observe = Callable[[Arrays], list[Product]]
+Observe = Callable[[Arrays], Mapping[str, int]]
 
 
 class NumpySession:
@@ -44,15 +45,13 @@ class NumpySession:
     @cached_property
     def executed(self) -> Executed:
         """Count the products of one run on the first input buffer."""
-        products = self._observe(self._exported.input_buffers()[0])
         return Executed(
             library="numpy",
             version=np.__version__,
             device="cpu",
             threads=blas_threads(),
-            compute_nodes_by_precision=counts(products),
+            compute_nodes_by_precision=self._observe(self._exported.input_buffers()[0]),
             artifact_bytes=self._artifact_bytes,
-            flops_by_precision=flops_by_precision(products),
         )
 
     def stage(self, inputs: Arrays, slot: int) -> Arrays:  # noqa: ARG002 - host memory needs no slot
@@ -135,18 +134,11 @@ def open_onnx(exported: ExportedModel) -> tuple[Run, Observe, int]:
     return run, lambda inputs: nodes_of(evaluator, inputs), path.stat().st_size
 
 
-def nodes_of(evaluator: Any, inputs: Arrays) -> list[Product]:
-    """Return the products, by the dtype of their result, of one run of an `onnx.reference.ReferenceEvaluator`."""
+def nodes_of(evaluator: Any, inputs: Arrays) -> dict[str, int]:
+    """Count the products, by the dtype of their result, of one run of an `onnx.reference.ReferenceEvaluator`."""
     results = evaluator.run(None, dict(inputs), intermediate=True)
     nodes = [node for node in evaluator.proto_.graph.node if is_product(node.op_type)]
-    return [(precision_of(str(results[node.output[0]].dtype)), _node_flops(node, results)) for node in nodes]
-
-
-def _node_flops(node: Any, results: Mapping[str, Array]) -> float | None:
-    from shootout.models.onnx.onnx_graph import node_flops
-
-    shapes = [np.shape(results[name]) if name else () for name in node.input]
-    return node_flops(node, shapes, np.shape(results[node.output[0]]))
+    return dict(Counter(precision_of(str(results[node.output[0]].dtype)) for node in nodes))
 
 
 def corrected_operators() -> list[type]:

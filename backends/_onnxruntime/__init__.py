@@ -17,7 +17,6 @@ FACTS = Entry(
     makers=("onnx",),
     movable=True,
     loads={"": ("onnxruntime",)},
-    gemms="shootout.backends._onnxruntime.backend:gemms",
     ships="shootout.backends._onnxruntime.backend:ship",
     ready_s=0.4,
     build_s=1.0,

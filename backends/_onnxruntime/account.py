@@ -38,7 +38,7 @@ from shootout.core.adapter import Event
 from shootout.core.clock import Stopwatch
 from shootout.core.contract import Arm, Arrays, Device, Precision
 from shootout.models.onnx.layers import find_owner
-from shootout.models.onnx.operations import convolution_flops, flops_by_precision, is_product, product_flops
+from shootout.models.onnx.operations import is_product
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -189,7 +189,6 @@ def settings_of(arm: Arm, *, optimized: bool = False) -> dict[str, Any]:
         optimized: the graph is run as it is.
     """
     own = {name: value for name, value in arm.options.items() if not providers.is_provider_option(name)}
-    threads = {name: int(own.pop(name)) for name in providers.THREADS if name in own}
     own.pop(quantize.BLOCK_SIZE, None)
     return {
         "log_severity_level": QUIET,
@@ -197,7 +196,6 @@ def settings_of(arm: Arm, *, optimized: bool = False) -> dict[str, Any]:
         "graph_optimization_level": "ORT_DISABLE_ALL" if optimized else "ORT_ENABLE_ALL",
         "intra_op_num_threads": arm.threads,
         "inter_op_num_threads": 1,
-        **threads,
         "entries": own,
     }
 
@@ -254,16 +252,13 @@ class Kernel:
 
     Attributes:
         node: its name and place in the graph; the same in every call.
-        shapes: of its inputs; those that were prepacked are missing.
         types: of its inputs, as NumPy names them.
         us: whole microseconds.
     """
 
     op: str
     node: tuple[str, int]
-    shapes: Sequence[Sequence[int]]
     types: Sequence[str]
-    output: Sequence[int]
     us: int
 
 
@@ -294,9 +289,6 @@ def count_kernels(
             (label[kernel.node], graph.find_layer(kernel, owners)) for kernel in kernels if kernel.node in compute
         ),
         "conversion_nodes": len(conversions),
-        "flops_by_precision": flops_by_precision(
-            (label[kernel.node], _kernel_flops(kernel, graph)) for kernel in kernels if kernel.node in compute
-        ),
         "kernel_ns": _kernel_ns(calls, kinds, _time_alone_us(path, arm, inputs, profiled_us))
         if arm.target.device is Device.CPU
         else {},
@@ -351,12 +343,11 @@ def trace(path: Path, arm: Arm, inputs: Arrays, calls: int) -> list[Event]:
 
 
 class Graph:
-    """The optimized graph, for what a profile leaves out: attributes, and the shapes of prepacked weights."""
+    """The optimized graph, for what a profile leaves out: names and attributes."""
 
     def __init__(self, model: ModelProto) -> None:
         # ONNX Runtime takes no two nodes of one name, and calls those without one so in its profile.
         self._nodes = {node.name or f"{node.op_type}_{index}": node for index, node in enumerate(model.graph.node)}
-        self._weights = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
 
     def find_layer(self, kernel: Kernel, owners: Mapping[str, str]) -> str:
         """Return the name of the layer that a kernel computes; its own if none is known to be."""
@@ -373,12 +364,6 @@ class Graph:
         """Return an integer, or the default if the node doesn't have it or isn't in the main graph."""
         node = self._nodes.get(kernel.node[0])
         return next((one.i for one in node.attribute if one.name == name), default) if node is not None else default
-
-    def shape(self, kernel: Kernel, position: int) -> Sequence[int] | None:
-        """Return the shape of an input."""
-        node = self._nodes.get(kernel.node[0])
-        stored = self._weights.get(node.input[position]) if node is not None and position < len(node.input) else None
-        return stored or (kernel.shapes[position] if position < len(kernel.shapes) else None)
 
 
 def _profile_kernels(path: Path, arm: Arm, inputs: Arrays) -> tuple[list[list[Kernel]], bool]:
@@ -399,14 +384,10 @@ def _profile_kernels(path: Path, arm: Arm, inputs: Arrays) -> tuple[list[list[Ke
 
 def _read_kernel(event: Mapping[str, Any]) -> Kernel:
     facts = event["args"]
-    inputs = [(DTYPES.get(name, name), shape) for typed in facts["input_type_shape"] for name, shape in typed.items()]
-    outputs = [shape for typed in facts["output_type_shape"] for shape in typed.values()]
     return Kernel(
         op=facts["op_name"],
         node=(event["name"].removesuffix("_kernel_time"), int(facts["node_index"])),
-        shapes=[shape for _, shape in inputs],
-        types=[name for name, _ in inputs],
-        output=outputs[0] if outputs else (),
+        types=[DTYPES.get(name, name) for typed in facts["input_type_shape"] for name in typed],
         us=event["dur"],
     )
 
@@ -420,19 +401,6 @@ def _precision_label(kernel: Kernel, graph: Graph, tf32: bool) -> str:
         return Precision.INT8.value
     precision = precision_of(kernel.types[0]) if kernel.types else OTHER
     return Precision.TF32.value if tf32 and precision == Precision.FP32 else precision
-
-
-def _kernel_flops(kernel: Kernel, graph: Graph) -> float | None:
-    """Count operations as the kernel computes them: with the channels that a blocked layout (NCHWc) adds."""
-    if re.search(r"MatMul|Gemm", kernel.op) and kernel.shapes:
-        first = kernel.shapes[0]
-        turned = graph.attribute(kernel, "transA") and len(first) > 1
-        return product_flops(kernel.output, first[-2 if turned else -1])
-    if "Conv" in kernel.op and kernel.shapes:
-        weight = graph.shape(kernel, 3 if kernel.op.startswith("QLinear") else 1)
-        scattered = "Transpose" in kernel.op  # every input element is multiplied by each weight of its channel
-        return convolution_flops(kernel.shapes[0] if scattered else kernel.output, weight) if weight else None
-    return None
 
 
 def _time_alone_us(path: Path, arm: Arm, inputs: Arrays, profiled_us: float) -> float:

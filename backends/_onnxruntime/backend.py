@@ -14,7 +14,7 @@ from __future__ import annotations
 import platform
 import shutil
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,7 +45,7 @@ from shootout.backends._onnxruntime.quantize import (
 from shootout.backends._onnxruntime.session import OnnxRuntimeGpuSession, OnnxRuntimeSession
 from shootout.backends._onnxruntime.shared import ADDED, HARMFUL, recode
 from shootout.backends.common import is_handed_out, is_shared, require_device, trial
-from shootout.backends.optional import ErrorHint, Fixture, Gemm, Gemms, Inside, Shipment
+from shootout.backends.optional import ErrorHint, Fixture, Inside, Shipment
 from shootout.core import schemes
 from shootout.core.adapter import Built, check_options
 from shootout.core.contract import (
@@ -61,13 +61,10 @@ from shootout.core.contract import (
 )
 from shootout.core.errors import SkippedArm
 from shootout.core.host.environment import cpu_flags
-from shootout.core.units import size
 
 if TYPE_CHECKING:
     from shootout.core.exported.model import ExportedModel
 
-WIDENED = 1.2
-"""A copy with more than so many times the bytes of a 16-bit file holds its weights in FP32."""
 ON_CUDA = (Precision.FP32, Precision.TF32, *common_onnx.NARROWED, Precision.INT8)
 ERROR_HINTS = (
     ErrorHint(
@@ -79,11 +76,6 @@ ERROR_HINTS = (
         said=r"Quantization parameters are not specified for param (?P<tensor>\S+?)\.? ",
         reason="ONNX Runtime's quantizer saw no values of {tensor}, so it has no range for it",
         fix="it looks into no branch or loop: try int8-dynamic, or export the model without them",
-    ),
-    ErrorHint(
-        said="Only an existing tensor can be modified, (?P<tensor>'[^']+') is not",
-        reason="ONNX Runtime's quantizer stumbles over {tensor}, a softmax in another type than float32",
-        fix="try int8-dynamic, or export the model with that softmax in float32",
     ),
     ErrorHint(
         said=r"\[ShapeInferenceError\]",
@@ -194,26 +186,7 @@ def _write_graph(exported: ExportedModel, arm: Arm, folder: Path, place: Path) -
     source, without, notes = _write_source(exported, arm, folder, place)
     path = optimize(source, arm, folder, without)
     owners = common_onnx.name_owners(exported, arm.target.precision)
-    notes = [*notes, *_note_widened(exported, arm, path)]
     return {**count_kernels(path, arm, exported.input_buffers()[0], owners), "notes": notes}
-
-
-def _note_widened(exported: ExportedModel, arm: Arm, built: Path) -> Iterator[str]:
-    """Tell if a file's 16-bit weights were widened, so that what runs and ships is larger than the file."""
-    if arm.target.precision is not Precision.NATIVE:
-        return
-    from shootout.models.onnx import onnx_files
-
-    file = exported.path(Artifact.ONNX)
-    halves = [one for one in onnx_files.own_precisions(onnx_files.header(file)) if one in common_onnx.NARROWED]
-    copy, own = (
-        sum(one.stat().st_size for one in (path, *onnx_files.external_files(path).values())) for path in (built, file)
-    )
-    if halves and copy > WIDENED * own:
-        yield (
-            f"what runs and ships is a copy of the file, its {' and '.join(halves)} weights widened to fp32: "
-            f"{size(copy)}, and the file has {size(own)}"
-        )
 
 
 def _write_source(exported: ExportedModel, arm: Arm, folder: Path, place: Path) -> tuple[Path, str, list[str]]:
@@ -305,33 +278,6 @@ def _required_isa(graph: Path) -> tuple[str, ...]:
     if platform.machine().lower() not in {"x86_64", "amd64"}:
         return ("asimd",)
     return ("avx512f",) if "avx512f" in cpu_flags() else ("sse2", "!avx512f")
-
-
-def gemms(threads: int) -> Gemms:
-    """Make products of ONNX Runtime's own kernels (MLAS), unsigned by signed bytes among them."""
-    import onnxruntime as ort
-    from onnx import TensorProto, helper, numpy_helper
-
-    def product(operator: str, left: type[np.generic], right: type[np.generic], result: int) -> Callable[[int], Gemm]:
-        def make(size: int) -> Gemm:
-            kind = helper.np_dtype_to_tensor_dtype(np.dtype(left))
-            x = helper.make_tensor_value_info("x", kind, [size, size])
-            y = helper.make_tensor_value_info("y", result, [size, size])
-            weight = numpy_helper.from_array(np.ones((size, size), right), "w")
-            graph = helper.make_graph([helper.make_node(operator, ["x", "w"], ["y"])], "product", [x], [y], [weight])
-            model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-            options = ort.SessionOptions()
-            options.intra_op_num_threads = threads
-            session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-            fed = {"x": np.ones((size, size), left)}
-            return lambda: session.run(None, fed)
-
-        return make
-
-    return {
-        Precision.FP32: product("MatMul", np.float32, np.float32, TensorProto.FLOAT),
-        Precision.INT8: product("MatMulInteger", np.uint8, np.int8, TensorProto.INT32),
-    }
 
 
 def _try_device(device: Device) -> str:

@@ -20,7 +20,6 @@ import re
 from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +36,6 @@ CPU, CUDA, TENSORRT = "CPUExecutionProvider", "CUDAExecutionProvider", "Tensorrt
 MODE = "tensorrt"
 """The mode whose nodes all run in TensorRT."""
 GRAPH, OF_CUDA, OF_TENSORRT, TIMINGS = "cuda_graph", "cuda.", "trt_", "trt_timing_cache_path"
-THREADS = ("intra_op_num_threads", "inter_op_num_threads")
 _CPU, _CUDA, _PLAIN, _MODE = frozenset({Device.CPU}), frozenset({Device.CUDA}), frozenset({""}), frozenset({MODE})
 _SETTLED = (
     *("cuda.device_id", "cuda.use_tf32", "cuda.enable_cuda_graph", "cuda.user_compute_stream"),
@@ -67,28 +65,6 @@ OPTIONS = (
         parallel=True,
     ),
     Option(
-        name="session.dynamic_block_base",
-        help="blocks for each thread that work is split into at first; smaller ones later (0: never)",
-        devices=_CPU,
-        tries=("4",),
-        parallel=True,
-    ),
-    Option(name="session.set_denormal_as_zero", help="whether denormals count as zero (0)", devices=_CPU, tries=("1",)),
-    Option(
-        name="session.use_device_allocator_for_initializers",
-        help="whether weights stay out of the arena (0)",
-        devices=_CPU,
-        tries=("1",),
-    ),
-    Option(
-        name=GRAPH,
-        help="capture a CUDA graph for each input buffer and replay it",
-        values=("0", "1"),
-        devices=_CUDA,
-        modes=_PLAIN,
-        tries=("1",),
-    ),
-    Option(
         name="cuda.prefer_nhwc",
         help="convolutions with the channels last",
         devices=_CUDA,
@@ -112,8 +88,6 @@ OPTIONS = (
     Option(name=f"{OF_TENSORRT}*", help="any other option of the TensorRT provider", devices=_CUDA, modes=_MODE),
     replace(COPIES, modes=frozenset({"", MODE})),
     *PLUGIN_OPTIONS,
-    Option(name=THREADS[0], help="threads inside an operator (the target's)", form=r"\d+", takes="a whole number"),
-    Option(name=THREADS[1], help="operators at once (1)", form=r"\d+", takes="a whole number"),
     *(
         Option(name=f"{prefix}.*", help="any other configuration entry of ONNX Runtime's session")
         for prefix in ("session", "optimization", "ep", "mlas")
@@ -278,28 +252,8 @@ def _require_tensorrt() -> None:
             ctypes.CDLL(name.decode())
         except OSError as error:
             major = name.decode().rpartition(".")[2]
-            here = _tensorrt_version()
-            instead = f", and TensorRT {here} is installed: one environment holds one of them" if here else ""
-            raise SkippedArm(
-                f"ONNX Runtime needs TensorRT {major}: {error}{instead}", _fix_for_tensorrt(major, here)
-            ) from None
-
-
-def _fix_for_tensorrt(major: str, here: str | None) -> str:
-    """Tell how to get the TensorRT that ONNX Runtime was built for, and what that means for the one that is here."""
-    install = pip_install(f"tensorrt-cu13=={major}.*", options=NVIDIA_INDEX)
-    if not here:
-        return install
-    elsewhere = "in another environment, raced as onnxruntime+tensorrt@NAME with --python NAME=PATH"
-    return f"{install} (the backend tensorrt runs on it too), or the same {elsewhere}"
-
-
-def _tensorrt_version() -> str | None:
-    """Return the version of the full TensorRT that is installed; imports nothing."""
-    for name in ("tensorrt", "tensorrt-cu13", "tensorrt-cu12", "tensorrt-cu13-bindings", "tensorrt-cu12-bindings"):
-        with suppress(PackageNotFoundError):
-            return version(name)
-    return None
+            fix = pip_install(f"tensorrt-cu13=={major}.*", options=NVIDIA_INDEX)
+            raise SkippedArm(f"ONNX Runtime needs TensorRT {major}: {error}", fix) from None
 
 
 def _load_wheel() -> None:

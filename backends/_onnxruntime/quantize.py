@@ -16,21 +16,17 @@ each call.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shootout.backends import RANGES, common_onnx
+from shootout.backends import common_onnx
 from shootout.backends.common import calibration_of, prefers_signed
 from shootout.core.contract import Arm, Arrays, Device, Option, Precision
 from shootout.core.errors import SkippedArm
-from shootout.core.host.environment import SEVEN_BITS, machine_key, saturates, version_of
-from shootout.core.host.store import cache_folder, mark_used
+from shootout.core.host.environment import SEVEN_BITS, saturates
 from shootout.core.schemes import Scheme, parse
 from shootout.models.onnx.operations import is_product
 from shootout.quantize import ort
@@ -147,8 +143,7 @@ def quantize(source: Path, exported: ExportedModel, arm: Arm, scheme: Scheme, fo
         passed = _take_passed_on(prepared)
         if method is STATIC:
             _flatten_biases(prepared)
-            ranges = _ranges_path(exported, arm, scheme)
-            _quantize_static(prepared, target, sets, scheme, _name_floats(prepared, exported, scheme), ranges)
+            _quantize_static(prepared, target, sets, scheme, _name_floats(prepared, exported, scheme))
         else:
             _rewrite_gemm(prepared)
             floats = _name_floats(prepared, exported, scheme)
@@ -163,10 +158,8 @@ def quantize(source: Path, exported: ExportedModel, arm: Arm, scheme: Scheme, fo
 
 
 def notes_of(precision: Precision, scheme: Scheme) -> list[str]:
-    """Return the notes of a quantized model's row: what this CPU cost its weights, and what ambiguous words mean."""
-    bits = [SEVEN_BITS.format("weights")] if saturates() and _choose_method(precision, scheme) is not BLOCKS else []
-    percentile = ["percentile: ONNX Runtime's is 99.999 % of one histogram over all sets"]
-    return bits + percentile * (scheme.ranges == "percentile")
+    """Return the notes of a quantized model's row: what this CPU cost its weights."""
+    return [SEVEN_BITS.format("weights")] if saturates() and _choose_method(precision, scheme) is not BLOCKS else []
 
 
 def is_own_static(arm: Arm) -> bool:
@@ -252,29 +245,9 @@ def _release_reads(path: Path, floats: Collection[str]) -> None:
     onnx_files.save(model, path)
 
 
-def _ranges_path(exported: ExportedModel, arm: Arm, scheme: Scheme) -> Path:
-    """Return the file in the cache for the ranges that all mixes of a model share: layers in float don't change them.
-
-    Its name hashes all that they depend on: model, sets, method, libraries, machine and threads.
-    """
-    model = [exported.key, exported.variant, exported.batch, scheme.ranges, scheme.samples]
-    code = hashlib.sha256(b"".join(Path(one).read_bytes() for one in (__file__, ort.__file__))).hexdigest()
-    here = [*map(version_of, ("onnxruntime", "onnx")), machine_key(), arm.threads, code]
-    folder = cache_folder() / RANGES
-    folder.mkdir(exist_ok=True)
-    path = folder / f"{hashlib.sha256(repr([*model, *here]).encode()).hexdigest()}.json"
-    try:
-        json.loads(path.read_bytes())
-    except (OSError, ValueError):  # not there, or torn by a power cut
-        path.unlink(missing_ok=True)
-    mark_used(path)
-    return path
-
-
 def _quantize_static(
-    prepared: Path, target: Path, sets: Sequence[Arrays], scheme: Scheme, floats: Sequence[str], ranges: Path
+    prepared: Path, target: Path, sets: Sequence[Arrays], scheme: Scheme, floats: Sequence[str]
 ) -> None:
-    """Quantize with the ranges in that file, or write them there: an older ONNX Runtime takes them anew each time."""
     from onnxruntime.quantization import CalibrationMethod, QuantType, quantize_static
 
     from shootout.models.onnx import onnx_files
@@ -286,8 +259,6 @@ def _quantize_static(
     options: dict[str, Any] = {"ActivationSymmetric": scheme.symmetry == "symmetric", "QuantizeBias": bool(floats)}
     if scheme.ranges in methods:
         options["CalibStridedMinMax"] = 1  # in spite of its name, for every method
-    known = {"calibration_cache_path": ranges}
-    kept = {name: path for name, path in known.items() if name in signature(quantize_static).parameters}
     quantize_static(
         prepared,
         target,
@@ -300,7 +271,6 @@ def _quantize_static(
         nodes_to_exclude=[*floats],
         calibrate_method=methods.get(scheme.ranges, CalibrationMethod.MinMax),
         extra_options=options,
-        **kept,
     )
     if floats:
         _release_reads(target, floats)

@@ -22,7 +22,7 @@ from shootout.backends.common import precision_of
 from shootout.backends.common_onnx import rest_note
 from shootout.core.contract import Arm, Arrays, Device, Precision
 from shootout.core.schemes import rest_of
-from shootout.models.onnx.operations import flops_by_precision, is_product
+from shootout.models.onnx.operations import is_product
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -113,7 +113,6 @@ def count_asked_nodes(path: Path, elsewhere: Collection[str], *, tf32: bool) -> 
     return {
         "compute_nodes_by_precision": dict(Counter(labels)),
         "other_nodes_by_precision": dict(Counter(typed.precision(node.output[0]) for node in others)),
-        "flops_by_precision": flops_by_precision(zip(labels, map(typed.graph.flops, products), strict=True)),
     }
 
 

@@ -1,4 +1,4 @@
-"""Account of what a compiled OpenVINO model computes: products by precision, their operations, conversions, and times.
+"""Account of what a compiled OpenVINO model computes: products by precision, conversions, and times.
 
 The runtime's graph alone misleads twice. Small layers are folded into "Subgraph" nodes whose reported precision is that
 of their edges, not of the products inside. And if weights are compressed, a node's precision is its weights'. So
@@ -18,9 +18,8 @@ FakeQuantize, where a fused node hands on its result. The times are of the model
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -39,11 +38,11 @@ from shootout.backends._openvino.graph import (
     properties_of,
     rounding_products,
 )
-from shootout.backends.common import lost_names, name_floats
+from shootout.backends.common import Tally, lost_names
 from shootout.backends.optional import Inside, RanNode
 from shootout.core.contract import Arm, Arrays, Device, Precision
 from shootout.models.onnx.layers import find_owner
-from shootout.models.onnx.operations import COMPUTE_OPS, convolution_flops, product_flops
+from shootout.models.onnx.operations import COMPUTE_OPS
 
 if TYPE_CHECKING:
     from shootout.core.adapter import Built
@@ -78,44 +77,6 @@ WINDOWS = 5
 """The calls that are profiled are counted in so many windows."""
 FINEST_US = 10
 """Nodes must take this on the average: what is cut off is then a tenth at most."""
-
-
-@dataclass(slots=True, kw_only=True)
-class NodeCounts:
-    """The nodes that one call executes, added up one by one."""
-
-    compute: Counter[str] = field(default_factory=Counter)
-    others: Counter[str] = field(default_factory=Counter)
-    flops: dict[str, float] = field(default_factory=lambda: defaultdict(int))
-    kernel_ns: dict[str, float] = field(default_factory=lambda: defaultdict(int))
-    names: list[tuple[str, str]] = field(default_factory=list)
-    conversions: int = 0
-    flops_are_known: bool = True
-
-    def add_products(self, products: Sequence[tuple[str, float | None]], ns: float) -> None:
-        """Add a node by the products that it holds: label, and operations or None; its time counts as the first's."""
-        for label, operations in products:
-            self.compute[label] += 1
-            self.flops[label] += operations or 0
-            self.flops_are_known &= operations is not None
-        self.kernel_ns[products[0][0]] += ns
-
-    def add_other(self, label: str, ns: float, *, converts: bool) -> None:
-        """Add a node without a product."""
-        self.others[label] += 1
-        self.conversions += converts
-        self.kernel_ns["conversion" if converts else "other"] += ns
-
-    def facts(self) -> dict[str, Any]:
-        """Return the counts by their names in `Executed`."""
-        return {
-            "compute_nodes_by_precision": dict(self.compute),
-            "other_nodes_by_precision": dict(self.others),
-            "flops_by_precision": dict(self.flops) if self.flops_are_known else {},
-            "layers_in_float": name_floats(self.names),
-            "conversion_nodes": self.conversions,
-            "kernel_ns": dict(self.kernel_ns),
-        }
 
 
 def survey(path: Path, arm: Arm, inputs: Arrays, owners: Mapping[str, str]) -> dict[str, Any]:
@@ -161,23 +122,24 @@ def read_executed(compiled: Any, facts: Mapping[str, Any]) -> dict[str, Any]:
     """
     if any(KINDS.get(name.partition(".")[0]) is Device.NPU for name in devices_of(compiled)):
         return {"compute_nodes_by_precision": {}}
-    tally = NodeCounts()
+    tally, kernel_ns = Tally(), Counter[str]()
     for key, node in list_executed_nodes(compiled):
-        own, ns = _precision_label(node["runtimePrecision"]), facts["node_ns"].get(key, 0)
         if held := list_products(compiled, facts, key, node):
-            tally.add_products(held, ns)
+            kind = held[0]
+            tally.products.update(held)
             known = [facts["layers"].get(name) for name in node["originalLayersNames"].split(",")]
             names = dict.fromkeys(filter(None, known))
-            tally.names += [(label, name) for (label, _), name in zip(held, names, strict=False)]
+            tally.layers += zip(held, names, strict=False)
         else:
-            tally.add_other(own, ns, converts=only_converts(node, facts["conversions"]))
-    return tally.facts() if facts["node_ns"] else {**tally.facts(), "kernel_ns": {}}
+            converts = only_converts(node, facts["conversions"])
+            kind = "conversion" if converts else "other"
+            tally.add_other(_precision_label(node["runtimePrecision"]), converts=converts)
+        kernel_ns[kind] += facts["node_ns"].get(key, 0)
+    return {**tally.facts(), "kernel_ns": dict(kernel_ns) if facts["node_ns"] else {}}
 
 
-def list_products(
-    compiled: Any, facts: Mapping[str, Any], key: str, node: Mapping[str, str]
-) -> list[tuple[str, float | None]]:
-    """List the products that a node of the runtime's graph holds: precision, and operations or None; none if none.
+def list_products(compiled: Any, facts: Mapping[str, Any], key: str, node: Mapping[str, str]) -> list[str]:
+    """List the precisions of the products that a node of the runtime's graph holds; none if it holds none.
 
     Args:
         facts: of `survey`.
@@ -186,8 +148,7 @@ def list_products(
     hint = _precision_label(compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name())
     own, is_product = _precision_label(node["runtimePrecision"]), bool(re.search(PRODUCTS, node["layerType"]))
     floats = own if is_product or hint == UNSETTLED else hint
-    held = facts["products"].get(key, [["", None]] if is_product else [])
-    return [(label or floats, count) for label, count in held]
+    return [label or floats for label in facts["products"].get(key, [""] if is_product else [])]
 
 
 def node_ns(compiled: Any, inputs: Arrays) -> dict[str, float]:
@@ -239,46 +200,20 @@ def list_executed_nodes(compiled: Any) -> Iterator[tuple[str, dict[str, str]]]:
             yield f"{kind[1]}#{made_up[kind[1]]}" if kind else name, {"name": name, **facts}
 
 
-def _find_products(layer: ElementTree.Element, rounding: set[tuple[int, int]]) -> Iterator[tuple[str, float | None]]:
-    """Yield the products in a layer or its body: label, "" if the runtime's graph tells it, and operations."""
+def _find_products(layer: ElementTree.Element, rounding: set[tuple[int, int]]) -> Iterator[str]:
+    """Yield the labels of the products in a layer or its body; "" if the runtime's graph tells it."""
     inside = [one for one in layer.iterfind(".//body//layer") if _is_product(one)]
     for one in inside:
         operands = {_precision_label(str(port.get("precision"))) for port in list(one.iterfind("input/port"))[:2]}
-        yield Precision.INT8.value if operands == {Precision.INT8.value} else "", _count_flops(one)
+        yield Precision.INT8.value if operands == {Precision.INT8.value} else ""
     if not inside and _is_product(layer):
-        yield _compressed_label(layer, rounding) if _is_compressed(layer) else "", _count_flops(layer)
+        yield _compressed_label(layer, rounding) if _is_compressed(layer) else ""
 
 
 def _compressed_label(layer: ElementTree.Element, rounding: set[tuple[int, int]]) -> str:
     inputs, weights = list(layer.iterfind("input/port"))[:2]
     size = tuple(int(str(port.findall("dim")[-1].text)) for port in (inputs, *layer.findall("output/port")[:1]))
     return COMPRESSED[_precision_label(str(weights.get("precision")))][size in rounding]
-
-
-def _count_flops(layer: ElementTree.Element) -> float | None:
-    """Count two for each multiply-add; None for an unknown kind of layer, or if a shape depends on data."""
-    shapes = {side: [_shape_of(port) for port in layer.iterfind(f"{side}/port")] for side in ("input", "output")}
-    (left, right, *_), (output, *_) = shapes["input"], shapes["output"]
-    if any(size < 0 for shape in (left, right, output) for size in shape):
-        return None
-    match str(layer.get("type")):
-        case "Convolution":
-            return convolution_flops(output, right)
-        case "GroupConvolution":  # (groups, out ÷ groups, in ÷ groups, *window)
-            return convolution_flops(output, right[1:])
-        case "ConvolutionBackpropData":  # every input element is multiplied by each weight of its channel
-            return convolution_flops(left, right)
-        case "MatMul":
-            data = layer.find("data")
-            transposed = data is not None and data.get("transpose_a") == "true"
-            return product_flops(output, left[-2 if transposed else -1])
-        case kind if kind.startswith("FullyConnected"):
-            return product_flops(output, left[-1])
-    return None
-
-
-def _shape_of(port: ElementTree.Element) -> list[int]:
-    return [int(str(one.text)) for one in port.iterfind("dim")]
 
 
 def _is_compressed(layer: ElementTree.Element) -> bool:
@@ -408,7 +343,7 @@ def _list_nodes(built: Built, inputs: Arrays) -> Iterator[RanNode]:
     runtime = {node.get_friendly_name(): node for node in compiled.get_runtime_model().get_ordered_ops()}
     for key, node in list_executed_nodes(compiled):
         name, operation = node["name"], runtime[node["name"]]
-        labels = [label for label, _ in list_products(compiled, built.facts, key, node)]
+        labels = list_products(compiled, built.facts, key, node)
         yield RanNode(
             kind=f"{node['layerType']}{_tell_fused(node)}",
             ns=times.get(name, 0.0) if times else None,

@@ -57,8 +57,6 @@ from shootout.core.contract import (
 from shootout.core.errors import SkippedArm
 
 if TYPE_CHECKING:
-    from onnx import GraphProto
-
     from shootout.core.exported.model import ExportedModel
 
 STEP = 0.01
@@ -66,9 +64,6 @@ STEP = 0.01
 SMALL = 64
 """Rows and columns of a product that OpenVINO rounds the activations of, where it can."""
 PRECISIONS = (Precision.FP32, Precision.BF16, Precision.FP16, *INTEGERS)
-CONDITION_RANK = "if_condition_rank"
-"""Part of the check that refuses such a condition, as its error quotes it."""
-_OTHERS = "try onnxruntime:cpu:int8, which quantizes what stands outside the branches"
 ERROR_HINTS = (
     ErrorHint(
         said=r"Conversion is failed for: (?P<operators>[^\n]+)",
@@ -76,19 +71,19 @@ ERROR_HINTS = (
         fix="other backends take the file as it is; a model that branches by size may pass when exported for one size",
     ),
     ErrorHint(
+        said="if_condition_rank",
+        reason="OpenVINO takes a branch's condition with one axis at most, and one of this file has more",
+        fix="give the condition one axis, or take another backend, which reads the file as it is",
+    ),
+    ErrorHint(
         said=r"snippets/.*assign_registers",
         reason="OpenVINO can't compile this graph at this batch and thread count: a fused kernel has too few registers",
         fix=f"--option openvino.{SNIPPETS}=DISABLE leaves those nodes apart; other backends take the file as it is",
     ),
     ErrorHint(
-        said="Calibration dataset must not be empty",
-        reason="NNCF calibrates each branch of a model by itself, and no calibration data reach one of them",
-        fix=_OTHERS,
-    ),
-    ErrorHint(
-        said="Could not find a node .* in NNCFGraph",
-        reason="NNCF can't quantize this model: it loses a node that stands in a branch",
-        fix=_OTHERS,
+        said="Calibration dataset must not be empty|Could not find a node .* in NNCFGraph",
+        reason="NNCF can't quantize this model: calibration must reach each branch, and nodes in branches are lost",
+        fix="try onnxruntime:cpu:int8, which quantizes what stands outside the branches",
     ),
 )
 
@@ -158,10 +153,11 @@ class OpenVinoAdapter:
         require_precision(precision, arm.target.device)
         require_precision(floats_of(arm), arm.target.device)
         openvino = import_openvino()
+        core = openvino.Core()
         if scheme.is_dynamic:
-            model = read_file(exported.path(Artifact.OPEN), folder)
+            model = core.read_model(exported.path(Artifact.OPEN))
         else:
-            model = read_file(exported.path(Artifact.ONNX), folder)
+            model = core.read_model(exported.path(Artifact.ONNX))
             model.reshape({spec.name: openvino.PartialShape(list(spec.shape)) for spec in exported.inputs})
         notes = [*notes_of(arm, scheme), *common_onnx.notes_on_floats(exported, scheme)]
         if precision in INTEGERS and not scheme.is_quantized:
@@ -191,7 +187,7 @@ class OpenVinoAdapter:
 
 def _require_rounded(facts: Mapping[str, Any]) -> None:
     """Refuse a model of which no product rounds its activations: it would be weights-only under this label."""
-    labels = [label for products in facts["products"].values() for label, _ in products]
+    labels = [label for products in facts["products"].values() for label in products]
     if labels and not set(ROUNDED) & set(labels):
         reason = (
             f"OpenVINO keeps activations float here: oneDNN's log of this model names none of its {len(labels)} "
@@ -199,56 +195,6 @@ def _require_rounded(facts: Mapping[str, Any]) -> None:
         )
         fix = "a model with matrix products of at least 32 inputs (convolutions don't count), a CPU with VNNI"
         raise SkippedArm(reason, fix)
-
-
-def read_file(path: Path, place: Path) -> Any:
-    """Read an ONNX file, less one refusal that says nothing about the model.
-
-    ONNX asks of a branch's condition that it has one element, OpenVINO that it has one axis at most. PyTorch exports
-    `if probability > 0.5` with as many axes as the probability has.
-
-    Args:
-        place: for a file that is rewritten, while it is read.
-
-    Raises:
-        RuntimeError: OpenVINO can't read the file; in its words.
-    """
-    core = import_openvino().Core()
-    try:
-        return core.read_model(path)
-    except RuntimeError as error:
-        if CONDITION_RANK not in str(error):
-            raise
-    from shootout.models.onnx import onnx_files
-
-    model = onnx_files.load(path)
-    _flatten_conditions(model.graph)
-    rewritten = place / "flattened.onnx"
-    onnx_files.save(model, rewritten)
-    try:
-        return core.read_model(rewritten)
-    finally:
-        for file in place.glob(f"{rewritten.name}*"):
-            file.unlink()
-
-
-def _flatten_conditions(graph: GraphProto) -> None:
-    """Give the condition of each branch, in branches too, one axis."""
-    from onnx import helper, numpy_helper
-
-    nodes = []
-    for index, node in enumerate(graph.node):
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                _flatten_conditions(attribute.g)
-        if node.op_type == "If":
-            shape, flat = (f"{node.input[0]}_{index}_{what}" for what in ("shape", "flat"))
-            graph.initializer.append(numpy_helper.from_array(np.array([1]), shape))
-            nodes.append(helper.make_node("Reshape", [node.input[0], shape], [flat]))
-            node.input[0] = flat
-        nodes.append(node)
-    del graph.node[:]
-    graph.node.extend(nodes)
 
 
 def ship(built: Built, folder: Path) -> Shipment:

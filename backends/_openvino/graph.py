@@ -68,13 +68,6 @@ PROPERTIES = (
     Option(name="NUM_STREAMS", help="requests that run at once (1)", devices=ON_CPU, tries=("2",), parallel=True),
     Option(name="PERFORMANCE_HINT", help="what OpenVINO optimizes for (LATENCY)", tries=("THROUGHPUT",)),
     Option(name="ENABLE_CPU_PINNING", help="whether its threads stay on a core", devices=ON_CPU, tries=("NO",)),
-    Option(
-        name="SCHEDULING_CORE_TYPE",
-        help="which cores of a hybrid CPU it uses",
-        devices=ON_CPU,
-        tries=("PCORE_ONLY",),
-        parallel=True,
-    ),
     Option(name="CPU_DENORMALS_OPTIMIZATION", help="whether denormals count as zero", devices=ON_CPU, tries=("YES",)),
     Option(
         name=DYNAMIC_GROUP_SIZE,
@@ -87,8 +80,6 @@ PROPERTIES = (
         help="whether it fuses nodes into kernels that it generates (ENABLE); DISABLE mends some Q/DQ files",
         devices=ON_CPU,
     ),
-    Option(name="ENABLE_HYPER_THREADING", help="whether it uses both threads of a core", devices=ON_CPU),
-    Option(name="INFERENCE_NUM_THREADS", help="compute threads (the target's)", devices=ON_CPU),
     Option(name="INFERENCE_PRECISION_HINT", help="the precision of float nodes (the target's)", devices=HINTED),
 )
 """OpenVINO's own properties that an arm may set; OpenVINO checks their values itself."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 import logging
 import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, Any
@@ -106,17 +105,9 @@ def _is_static(scheme: Scheme) -> bool:
 
 
 def notes_of(arm: Arm, scheme: Scheme) -> list[str]:
-    """Tell of a static INT8 row what NNCF makes of words that others have too, and does beside them."""
-    if arm.target.precision is not Precision.INT8 or not _is_static(scheme):
-        return []
-    bits = [SEVEN_BITS.format("weights")] if saturates() else []
-    percentile = ["percentile: NNCF's is the mean over the sets of each one's 0.01 and 99.99 % quantiles"]
-    beside = [
-        "beside its words NNCF corrects biases, gives the first convolutions' weights half the range, and smooths "
-        "activations in transformers"
-    ]
-    named = scheme.granularity or scheme.symmetry or scheme.ranges
-    return percentile * (scheme.ranges == "percentile") + beside * bool(named) + bits
+    """Return the notes of a static INT8 row: what this CPU cost its weights."""
+    is_static = arm.target.precision is Precision.INT8 and _is_static(scheme)
+    return [SEVEN_BITS.format("weights")] if is_static and saturates() else []
 
 
 def quantize(model: Any, exported: ExportedModel, arm: Arm, scheme: Scheme) -> tuple[Any, list[str]]:
@@ -133,39 +124,9 @@ def quantize(model: Any, exported: ExportedModel, arm: Arm, scheme: Scheme) -> t
     if not any(re.search(PRODUCTS, op.get_type_name()) for op in model.get_ops()):
         raise ValueError("nothing to quantize: the model has no matrix product and no convolution")
 
-    def quantized() -> tuple[Any, list[str]]:
-        if arm.target.precision is Precision.INT8 and _is_static(scheme):
-            return _quantize_static(model, exported, scheme, arm.options), []
-        return _compress_weights(model, exported, arm, scheme)
-
-    with without_torch():
-        try:
-            return quantized()
-        except (ImportError, SkippedArm) as error:
-            if "torch" not in f"{error}":
-                raise
-    _forget_imports("nncf")  # an NNCF that needs torch: half of it is imported, without
-    return quantized()
-
-
-@contextmanager
-def without_torch() -> Iterator[None]:
-    """Let NNCF find no torch inside, which it would import for 2 s: an OpenVINO model's numbers are NumPy's."""
-    if "torch" in sys.modules:
-        yield
-        return
-    hidden: dict[str, Any] = sys.modules
-    hidden["torch"] = None
-    try:
-        yield
-    finally:
-        del hidden["torch"]
-
-
-def _forget_imports(package: str) -> None:
-    """Let a package be imported again."""
-    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
-        del sys.modules[name]
+    if arm.target.precision is Precision.INT8 and _is_static(scheme):
+        return _quantize_static(model, exported, scheme, arm.options), []
+    return _compress_weights(model, exported, arm, scheme)
 
 
 def _quantize_static(model: Any, exported: ExportedModel, scheme: Scheme, options: Mapping[str, str]) -> Any:

@@ -8,7 +8,7 @@ don't, so that all are copied; what a call then moves to a discrete GPU and back
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,39 +16,24 @@ import numpy as np
 
 from shootout.backends._openvino.account import read_executed
 from shootout.backends._openvino.graph import IR, compile_model, describe_devices, version
-from shootout.backends.common import is_handed_out, is_shared, precision_of, widen
-from shootout.core.adapter import Built, GpuSide, check_inputs
-from shootout.core.contract import Array, Arrays, Device, Executed, TensorSpec
+from shootout.backends.common import HostSession, HostSlot, is_handed_out, is_shared, precision_of, widen
+from shootout.core.adapter import Built, GpuSide
+from shootout.core.contract import Array, Device, Executed, TensorSpec
 
 if TYPE_CHECKING:
     from shootout.core.exported.model import ExportedModel
 
 
-@dataclass(frozen=True, slots=True)
-class OpenVinoSlot:
-    """One request with tensors of its own.
-
-    Attributes:
-        run: infers from the input tensors into the output tensors.
-        inputs: for each input name, what copies an array into its tensor, or puts the array itself in its place.
-        reads: for each output name, what gives it as an array of the caller's own.
-    """
-
-    run: Callable[[], Any]
-    inputs: tuple[tuple[str, Callable[[Array], object]], ...]
-    reads: tuple[tuple[str, Callable[[], Array]], ...]
-
-
-class OpenVinoSession:
+class OpenVinoSession(HostSession):
     """A compiled model and one request per slot."""
 
     def __init__(self, built: Built, compiled: Any = None) -> None:
         """Compile the model, or take one with open axes that was compiled for another size."""
+        super().__init__(built.exported.inputs)
         self._on_cpu = built.arm.target.device is Device.CPU
         self.gpu = None if self._on_cpu else GpuSide(copies="staged")
-        self._built, self._inputs, self._outputs = built, built.exported.inputs, built.exported.outputs
+        self._built, self._outputs = built, built.exported.outputs
         self._compiled: Any = compiled or compile_model(built.folder / IR, built.arm)
-        self._slots: dict[int, OpenVinoSlot] = {}
 
     @cached_property
     def executed(self) -> Executed:
@@ -67,40 +52,18 @@ class OpenVinoSession:
         """Return a session of the same compiled model for the inputs of another size."""
         return OpenVinoSession(replace(self._built, exported=exported), self._compiled)
 
-    def stage(self, inputs: Arrays, slot: int) -> OpenVinoSlot:
-        """Copy the inputs into the slot's tensors; large ones are used as they are."""
-        check_inputs(self._inputs, inputs)
-        handle = self._slots.get(slot) or self._new_slot(slot)
-        for name, put in handle.inputs:
-            put(inputs[name])
-        return handle
-
-    def execute(self, staged: OpenVinoSlot) -> OpenVinoSlot:
-        """Infer in the calling thread (`start_async` would hand over to another one); return when done."""
-        staged.run()
-        return staged
-
-    def synchronize(self) -> None:
-        """Do nothing: no work is pending when `execute` has returned."""
-
-    def fetch(self, raw: OpenVinoSlot) -> Arrays:
-        """Copy the outputs, since the slot's next run overwrites its tensors; large ones are handed out as they are."""
-        return {name: read() for name, read in raw.reads}
-
     def close(self) -> None:
         """Drop the model and its requests."""
         self._slots.clear()
         self.__dict__.pop("_compiled", None)
 
-    def _new_slot(self, slot: int) -> OpenVinoSlot:
+    def _new_slot(self) -> HostSlot:
         request = self._compiled.create_infer_request()
         takes, gives = (_share_input, _hand_out_output) if self._on_cpu else (_copy_input, _copy_output)
         inputs = [(spec.name, takes(request, self._compiled.input(spec.name), spec)) for spec in self._inputs]
         reads = [(spec.name, gives(request, self._compiled.output(spec.name), spec)) for spec in self._outputs]
         # Unshared, each call would also copy all outputs, which `fetch` does.
-        run = partial(request.infer, share_outputs=True)
-        self._slots[slot] = OpenVinoSlot(run, tuple(inputs), tuple(reads))
-        return self._slots[slot]
+        return HostSlot(partial(request.infer, share_outputs=True), tuple(inputs), tuple(reads))
 
 
 def _copy_input(request: Any, port: Any, spec: TensorSpec) -> Callable[[Array], object]:

@@ -13,17 +13,14 @@ their names are what they do, one after the other (`MulMinMaxRounCast` quantizes
 from __future__ import annotations
 
 import json
-import math
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from shootout.core.contract import Precision
-from shootout.models.onnx.operations import convolution_flops, product_flops
 
 PRECISIONS = {"FLOAT": "fp32", "HALF": "fp16", "BF16": "bf16", "FP8": "fp8", "FP4": "fp4"}
 """TensorRT's names of types, where they aren't their own in lower case."""
@@ -53,13 +50,11 @@ class Product:
     Attributes:
         origin: the ONNX node it was parsed from, as the engine's layers name it too.
         precision: of its operands and results as one word where they agree, else all of them.
-        flops: of one call; None where a size is not known.
     """
 
     name: str
     origin: str
     precision: str
-    flops: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,17 +76,15 @@ def load_network(folder: Path) -> Network:
     return Network(products=products, converters=tuple(stored["converters"]))
 
 
-def read_network(trt: ModuleType, parsed: Any) -> Network:
+def read_network(parsed: Any) -> Network:
     """Read a parsed network."""
     layers = [parsed.get_layer(index) for index in range(parsed.num_layers)]
     makers = {tensor.name: layer for layer in layers for tensor in _outputs_of(layer)}
-    times = _count_repeats(layers)
     products = [
         Product(
             name=layer.name,
             origin=layer.metadata,
             precision=_network_precision(layer, makers),
-            flops=_count_flops(trt, layer, times),
         )
         for layer in layers
         if PRODUCTS.search(layer.type.name)
@@ -152,54 +145,6 @@ def _type_name(tensor: Any) -> str:
     return PRECISIONS.get(name, name.lower())
 
 
-def _count_repeats(layers: Sequence[Any]) -> dict[str, int]:
-    """Count how often a call makes each tensor of a loop's body: once for each slice of what the loop goes through.
-
-    The count is 0 if nothing tells it.
-    """
-    repeats: dict[str, int] = {}
-    for layer in (*layers, *layers):  # a recurrence reads what comes after it
-        kind = layer.type.name
-        read = [repeats[tensor.name] for tensor in _inputs_of(layer) if tensor.name in repeats]
-        if kind == "ITERATOR":
-            whole, part = (math.prod(tensor.shape) for tensor in (layer.get_input(0), layer.get_output(0)))
-            read = [max(whole // part if part else 0, 0)]
-        if kind == "RECURRENCE":
-            read.append(0)
-        if read and kind != "LOOP_OUTPUT":
-            repeats |= {tensor.name: max(read) for tensor in _outputs_of(layer)}
-    return repeats
-
-
-def _count_flops(trt: ModuleType, layer: Any, times: Mapping[str, int]) -> float | None:
-    """Count operations of one call; None if a size or a number of repeats isn't known."""
-    once, repeats = _flops_once(trt, layer), times.get(layer.get_output(0).name, 1)
-    return once * repeats if once is not None and repeats else None
-
-
-def _flops_once(trt: ModuleType, layer: Any) -> float | None:
-    shapes = [tuple(tensor.shape) for tensor in _inputs_of(layer)]
-    output, kind = tuple(layer.get_output(0).shape), layer.type.name
-    if any(size < 0 for shape in (*shapes, output) for size in shape):
-        return None
-    if kind == "MATRIX_MULTIPLY":
-        vector = next((other for one, other in (shapes, reversed(shapes)) if len(one) == 1), None)
-        return product_flops(vector, 1) if vector else product_flops(output, math.prod(shapes[0][-2:]) // output[-2])
-    if "CONVOLUTION" not in kind:
-        return None
-    # Each result of a convolution, and each input of a transposed one, meets all weights of its channel.
-    each = output if kind == "CONVOLUTION" else shapes[0]
-    return convolution_flops(each, (each[1], _count_weights(trt, layer, shapes) // each[1]))
-
-
-def _count_weights(trt: ModuleType, layer: Any, shapes: list[tuple[int, ...]]) -> int:
-    """Count a convolution's weights; those that aren't a tensor are the layer's own, which only its class shows."""
-    if len(shapes) > 1:
-        return math.prod(shapes[1])
-    layer.__class__ = trt.IConvolutionLayer if layer.type.name == "CONVOLUTION" else trt.IDeconvolutionLayer
-    return int(layer.kernel.size)
-
-
 def _inputs_of(layer: Any) -> Iterator[Any]:
     tensors = (layer.get_input(index) for index in range(layer.num_inputs))
     return (tensor for tensor in tensors if tensor is not None)
@@ -247,22 +192,14 @@ def count_layers(layers: Sequence[EngineLayer], network: Network) -> dict[str, A
     """Count these layers of the engine by the names of `Executed`.
 
     Args:
-        network: what the engine was built from. Several of its products may be one of the engine's (attention, say),
-            and operations are counted on the network's.
+        network: what the engine was built from; several of its products may be one of the engine's (attention, say).
     """
     converting = [layer for layer in layers if _only_converts(layer, network)]
     rest = [layer for layer in layers if layer not in converting]
-    ran = {product.origin: _ran_in(product.origin, rest) for product in network.products}
-    named = [layer for layer in ran.values() if layer is not None]
+    named = [_ran_in(product.origin, rest) for product in network.products]
     products = [layer for layer in rest if is_product(layer) or layer in named]
-    flops: defaultdict[str, float] = defaultdict(float)
-    for product in network.products:
-        layer = ran[product.origin]
-        flops[UNKNOWN if layer is None else precision_of(layer)] += product.flops or 0
-    known = bool(named) and all(product.flops is not None for product in network.products)
     return {
         "compute_nodes_by_precision": dict(Counter(map(precision_of, products))),
-        "flops_by_precision": dict(flops) if known else {},
         "conversion_nodes": len(converting),
     }
 

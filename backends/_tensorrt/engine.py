@@ -12,7 +12,6 @@ answer None or False and leave the reason in the log.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -100,7 +99,7 @@ def compile_engine(library: Library, source: Path, plan: EnginePlan, folder: Pat
             for error in errors
         ]
         raise RuntimeError(f"{library.name} can't parse the model: {'; '.join(faults) or library.errors_text()}")
-    network = read_network(trt, parsed)
+    network = read_network(parsed)
     asked = require_precision(network, plan.precision, plan.rest)
     config = _make_config(library, builder, parsed, plan)
     engine = builder.build_serialized_network(parsed, config)
@@ -122,18 +121,9 @@ def compile_engine(library: Library, source: Path, plan: EnginePlan, folder: Pat
         "network_layers": parsed.num_layers,
         "compute_capabilities": _targets_of(library, config),
         "builder_optimization_level": config.builder_optimization_level,
-        "notes": _notes_of(library, plan, engine.nbytes),
+        "notes": [rest_note(plan.rest)] if plan.precision is Precision.INT8 else [],
         "warnings": list(dict.fromkeys(library.log.warnings)),
     }
-
-
-def _notes_of(library: Library, plan: EnginePlan, total: int) -> list[str]:
-    """Note what INT8's rest is, and why an engine with 8-bit weights may be larger than the float one."""
-    weights, notes = library.log.weight_bytes, [rest_note(plan.rest)] if plan.precision is Precision.INT8 else []
-    if plan.precision not in SCALED or weights is None or not library.is_rtx:
-        return notes
-    code = f"{weights:,} of the engine's {total:,} bytes are weights; most of the rest is code TensorRT-RTX generated"
-    return [*notes, code]
 
 
 def _require_scaled(library: Library, precision: Precision, counts: Mapping[str, int]) -> None:
@@ -217,7 +207,6 @@ def _strongly_typed(trt: ModuleType) -> int:
 
 FULL = ("tensorrt", "tensorrt_bindings")
 RTX = ("tensorrt_rtx", "tensorrt_rtx_bindings")
-WEIGHTS = re.compile(r"Total Weights Memory: (\d+) bytes")
 NO_CUDA = "cudaError 35"
 INSTALL_RTX = install("tensorrt-rtx")
 INSTALL_FULL = install("tensorrt", options=NVIDIA_INDEX)
@@ -309,7 +298,6 @@ def _make_logger(trt: Any) -> Any:
             self.errors: list[str] = []
             self.warnings: list[str] = []
             self._list = ""
-            self.weight_bytes: int | None = None
 
         def log(self, severity: Any, message: str) -> None:
             """Keep a line; TensorRT calls this from any of its threads."""
@@ -319,8 +307,6 @@ def _make_logger(trt: Any) -> Any:
                 self.warnings.append(message)
             elif message.startswith(HEADING):
                 self._list = message
-            elif match := WEIGHTS.fullmatch(message):
-                self.weight_bytes = int(match[1])
 
         def layers(self) -> list[EngineLayer]:
             """Return the layers of the engine that was built last, as TensorRT lists them at the end of a build."""

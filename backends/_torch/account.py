@@ -10,30 +10,25 @@ decomposed into a generated loop. There it shows as a multiplication of two tens
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from shootout.backends.common import precision_of
+from shootout.backends.common import Tally, precision_of
 from shootout.core.contract import Device, Precision
-from shootout.models.onnx.operations import COMPUTE_OPS, convolution_flops, product_flops
+from shootout.models.onnx.operations import COMPUTE_OPS
 
 if TYPE_CHECKING:
     import torch
 
-Shape = Sequence[int]
 INT4_OPS = r"int4\w*mm"
 """Products whose weights hold two INT4 in a byte, and whose activations are float: no dtype shows it."""
 PRODUCTS = rf"{COMPUTE_OPS}|{INT4_OPS}|linear_pointwise|conv_pointwise"
 CONVERSIONS = r"^(_to_copy|clone|copy_|contiguous|_?(de)?quantize.*)$"
 """Operations that only change a tensor's type or layout."""
 UUID = "shootout-kernel-recorder-2"
-Product = tuple[str, float | None]
-"""Precision, and operations; None if the sizes are open, so that each call has its own."""
 CONVERTING = r"^(quantize|dequantize|convert_element_type|clone|copy|permute|view|_to_copy)"
 """Operations that only change a tensor's type or layout."""
 ROUNDING = (
@@ -41,32 +36,6 @@ ROUNDING = (
 )
 """Operations that torchao's quantize is decomposed into; a loop of nothing else that ends in 8 bits is one."""
 EIGHT_BITS = ("torch.int8", "torch.uint8", "torch.float8_e4m3fn")
-
-
-@dataclass(slots=True, kw_only=True)
-class OperationCounts:
-    """The operations of one call, counted as they are seen."""
-
-    products: Counter[str] = field(default_factory=Counter)
-    flops: dict[str, float] = field(default_factory=dict)
-    others: Counter[str] = field(default_factory=Counter)
-    conversions: int = 0
-    flops_are_known: bool = True
-
-    def add_product(self, precision: str, flops: float | None) -> None:
-        """Add one product or convolution."""
-        self.products[precision] += 1
-        self.flops[precision] = self.flops.get(precision, 0.0) + (flops or 0.0)
-        self.flops_are_known &= flops is not None
-
-    def facts(self) -> dict[str, Any]:
-        """Return the counts by their names in `Executed`, as JSON values."""
-        return {
-            "compute_nodes_by_precision": dict(self.products),
-            "other_nodes_by_precision": dict(self.others),
-            "flops_by_precision": dict(self.flops) if self.flops_are_known else {},
-            "conversion_nodes": self.conversions,
-        }
 
 
 def float32_flags(device: Device) -> Mapping[str, Any]:
@@ -79,7 +48,7 @@ def float32_flags(device: Device) -> Mapping[str, Any]:
     return {"conv": backends.mkldnn.conv, "rnn": backends.mkldnn.rnn, "matmul": backends.mkldnn.matmul}
 
 
-def count_operations(module: Callable[..., Any], staged: list[torch.Tensor], device: Device) -> OperationCounts:
+def count_operations(module: Callable[..., Any], staged: list[torch.Tensor], device: Device) -> Tally:
     """Count what torch dispatches in one call, without views, which compute nothing.
 
     It is traced under `no_grad`: inference mode hides what composite operations are made of.
@@ -87,7 +56,7 @@ def count_operations(module: Callable[..., Any], staged: list[torch.Tensor], dev
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    tally, policy = OperationCounts(), float32_policy(device)
+    tally, policy = Tally(), float32_policy(device)
 
     class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
         @classmethod
@@ -105,7 +74,7 @@ def count_operations(module: Callable[..., Any], staged: list[torch.Tensor], dev
             result = func(*args, **(kwargs or {}))
             operands = [arg for arg in args if isinstance(arg, torch.Tensor)]
             if operands and not func.is_view:
-                _add_operation(tally, func.overloadpacket.__name__, operands, result, policy)
+                _add_operation(tally, func.overloadpacket.__name__, operands, policy)
             return result
 
     with torch.no_grad(), Trace():  # type: ignore[no-untyped-call]
@@ -113,21 +82,16 @@ def count_operations(module: Callable[..., Any], staged: list[torch.Tensor], dev
     return tally
 
 
-def _add_operation(
-    tally: OperationCounts, name: str, operands: list[torch.Tensor], result: Any, policy: Mapping[str, str]
-) -> None:
+def _add_operation(tally: Tally, name: str, operands: list[torch.Tensor], policy: Mapping[str, str]) -> None:
     dtype = str(operands[0].dtype)
     if re.search(PRODUCTS, name):
-        results = result if isinstance(result, tuple) else (result,)
-        shapes = [None if one is None else one.shape for one in results]
-        flops = flops_of(name, [one.shape for one in operands], *shapes)
-        tally.add_product(product_precision(name, dtype, policy), flops)
+        tally.products[product_precision(name, dtype, policy)] += 1
         return
-    tally.others[precision_of(dtype.removeprefix("torch."))] += 1
-    tally.conversions += bool(re.search(CONVERSIONS, name))
+    converts = re.search(CONVERSIONS, name) is not None
+    tally.add_other(precision_of(dtype.removeprefix("torch.")), converts=converts)
 
 
-def kernel_recorder(device: Device) -> tuple[Any, OperationCounts, Counter[str]]:
+def kernel_recorder(device: Device) -> tuple[Any, Tally, Counter[str]]:
     """Make a pass for `_post_fusion_custom_pass`, and the counts that it fills.
 
     The pass carries a fixed uuid, so that Inductor's cache finds with it what was compiled with it.
@@ -138,7 +102,7 @@ def kernel_recorder(device: Device) -> tuple[Any, OperationCounts, Counter[str]]
     from torch._inductor import custom_graph_pass as passes
     from torch._inductor.virtualized import V
 
-    tally, kernels, policy = OperationCounts(), Counter[str](), float32_policy(device)
+    tally, kernels, policy = Tally(), Counter[str](), float32_policy(device)
     counted = WeakSet[Any]()
     kind: Any = getattr(passes, "CustomSchedulerPass", passes.CustomGraphPass)  # the former is there from 2.13 on
 
@@ -163,26 +127,22 @@ def kernel_recorder(device: Device) -> tuple[Any, OperationCounts, Counter[str]]
     return KernelRecorder(), tally, kernels
 
 
-def _add_kernel(tally: OperationCounts, node: Any, policy: Mapping[str, str], seen: set[Any]) -> None:
+def _add_kernel(tally: Tally, node: Any, policy: Mapping[str, str], seen: set[Any]) -> None:
     """Count a kernel's products, or the kernel itself among the others."""
     parts = [part for part in node.get_nodes() if type(part.node).__name__ != "MultiOutput"]  # a call's result, no call
     products = [product for part in parts for product in _find_products(part, policy, seen)]
-    for precision, flops in products:
-        tally.add_product(precision, flops)
+    tally.products.update(products)
     if parts and not products:
-        tally.others[precision_of(_result_dtype(parts[-1].node).removeprefix("torch."))] += 1
-        tally.conversions += _only_converts(parts)
+        dtype = _result_dtype(parts[-1].node).removeprefix("torch.")
+        tally.add_other(precision_of(dtype), converts=_only_converts(parts))
 
 
-def _find_products(part: Any, policy: Mapping[str, str], seen: set[Any]) -> Iterator[Product]:
-    """Yield each product that this scheduled operation computes; a loop's multiplications only once."""
+def _find_products(part: Any, policy: Mapping[str, str], seen: set[Any]) -> Iterator[str]:
+    """Yield the precision of each product that an operation computes; a loop's multiplications only once."""
     if part.is_extern() or part.is_template():
         name, operands = _kernel_name(part.node), [one for one in part.node.inputs if hasattr(one, "get_dtype")]
         if name and operands:
-            shapes, results = _operand_shapes(name, operands), _result_shapes(part.node)
-            sizes = [size for shape in (*shapes, *results) for size in shape or ()]
-            flops = flops_of(name, shapes, *results) if all(map(_is_fixed, sizes)) else None
-            yield product_precision(name, str(operands[0].get_dtype()), policy), flops
+            yield product_precision(name, str(operands[0].get_dtype()), policy)
         return
     for origin in part.node.get_origins():
         operands = [arg for arg in origin.args if hasattr(arg, "meta")]
@@ -191,8 +151,7 @@ def _find_products(part: Any, policy: Mapping[str, str], seen: set[Any]) -> Iter
             seen.add(origin)
             dtypes = [str(_stored_operand(one).meta["val"].dtype) for one in operands[:2]]
             wide = next((one for one in dtypes if one not in EIGHT_BITS), dtypes[0])  # one in 8 bits alone is widened
-            shape = origin.meta["val"].shape
-            yield product_precision(name, wide, policy), 2.0 * math.prod(shape) if all(map(_is_fixed, shape)) else None
+            yield product_precision(name, wide, policy)
 
 
 def _only_converts(parts: list[Any]) -> bool:
@@ -204,39 +163,10 @@ def _only_converts(parts: list[Any]) -> bool:
     return all(re.search(CONVERTING, name) or (eight_bits and re.search(ROUNDING, name)) for name in names)
 
 
-def _is_fixed(size: Any) -> bool:
-    """Return whether a size is a number, for all calls; to ask a symbol for its value would fix it."""
-    return isinstance(size, int)
-
-
-def _size_of(node: Any) -> list[int]:
-    return [int(size) if getattr(size, "is_Integer", True) else size for size in node.get_size()]
-
-
-def _operand_shapes(name: str, operands: list[Any]) -> list[list[int]]:
-    """Return the operands' shapes, without the scales and zero points of oneDNN's `qlinear` and `qconv`."""
-    shapes = [_size_of(one) for one in operands]
-    return [shape for shape in shapes if len(shape) > 1] if name.startswith("q") else shapes
-
-
 def _result_dtype(node: Any) -> str:
     """Return the result's dtype; for several results, that of the first operand."""
     several = type(node.layout).__name__ == "MultiOutputLayout"
     return str((node.inputs[0] if several else node).get_dtype())
-
-
-def _result_shapes(node: Any) -> list[list[int] | None]:
-    """Return the results' shapes, read from the origins of a kernel with several; None for one left out."""
-    if type(node.layout).__name__ != "MultiOutputLayout":
-        return [_size_of(node)]
-    origins = [one for one in node.get_origins() if "val" in one.meta]
-    named = [one for one in origins if _product_in(_qualified_name(one))]
-    # What Inductor put in place of a product has no name that tells of one: then the last call among the origins, which
-    # weights and inputs are not.
-    calls = [one for one in origins if getattr(one, "op", "") == "call_function"]
-    made = (named[:1] or calls[-1:] or origins[-1:])[0].meta["val"]
-    results = made if isinstance(made, tuple | list) else (made,)
-    return [None if one is None else list(one.shape) for one in results]
 
 
 def _name_of(origin: Any) -> str:
@@ -284,38 +214,6 @@ def product_precision(name: str, dtype: str, policy: Mapping[str, str]) -> str:
     rounded = policy[_operation_kind(name)]
     lowered = dtype == "torch.float32" and rounded in ("tf32", "bf16")
     return rounded if lowered else precision_of(dtype.removeprefix("torch."))
-
-
-def flops_of(name: str, operands: Sequence[Shape], *results: Shape | None) -> float:
-    """Count operations of the product `name`; 0 for recurrent layers, whose steps their operands don't show.
-
-    Args:
-        operands: shapes in the operation's own order: a bias comes first in `addmm` and its like.
-        results: shapes likewise; of a backward operation, None for a gradient that isn't asked for.
-    """
-    if "backward" in name:
-        return _backward_flops(name, operands, results)
-    output = next(shape for shape in results if shape is not None)
-    if "attention" in name:
-        query, key, value = operands[:3]
-        return product_flops((*query[:-1], key[-2]), query[-1]) + product_flops((*query[:-1], value[-1]), key[-2])
-    if _operation_kind(name) == "rnn":
-        return 0.0
-    if _operation_kind(name) == "conv":
-        return convolution_flops(output, operands[1])
-    return product_flops(output, operands[1 if name.startswith(("add", "badd")) else 0][-1])
-
-
-def _backward_flops(name: str, operands: Sequence[Shape], results: Sequence[Shape | None]) -> float:
-    """Count operations of a product's gradients.
-
-    Each gradient of a convolution takes what its forward takes. Those of an attention take four products, and the
-    scores once more (Dao et al., arXiv:2205.14135, appendix B).
-    """
-    if "attention" in name:
-        return 2.5 * flops_of(name.replace("backward", ""), operands[1:4], operands[0])
-    gradients = sum(shape is not None for shape in results[:2])  # of the input and of the weight; a bias only sums
-    return gradients * convolution_flops(operands[0], operands[2]) if "conv" in name else 0.0
 
 
 def _operation_kind(name: str) -> str:

@@ -79,7 +79,7 @@ COMPILE_FIXTURE = Fixture(
     lacks=lambda one: (
         quantize.is_missing_here(one) or (one.mode == AOTI and one.device is Device.CUDA and not _has_toolkit())
     ),
-    warm={"": ("shootout.backends._torch.first_compile", quantize.IMPORTED)},
+    warm={"": ("torch._inductor.compile_fx", quantize.IMPORTED)},
 )
 SCRIPT_FIXTURE = Fixture(warm={"": ("torch", "torch")})
 
@@ -117,8 +117,8 @@ class TorchEagerAdapter:
         if arm.target.precision in SCALED:
             module = quantize.quantize_module(exported, arm)
             if arm.target.device is Device.CUDA:
-                counts = count_operations(module, list(example_of(exported, arm)), Device.CUDA).products
-                quantize.require_integers(counts, arm)
+                tally = count_operations(module, list(example_of(exported, arm)), Device.CUDA)
+                quantize.require_integers(tally.facts()["compute_nodes_by_precision"], arm)
             quantize.save_module(module, folder)
         return Built(
             arm=arm,
@@ -139,11 +139,13 @@ class TorchEagerAdapter:
 
         def account(staged: list[torch.Tensor]) -> Facts:
             """Count the ATen operations of one run by the dtype of their operands and torch's own flags."""
-            tally = count_operations(module, staged, arm.target.device)
-            facts = {**tally.facts(), "fallbacks": quantize.replaced_integers(tally.products, arm)}
+            facts = count_operations(module, staged, arm.target.device).facts()
             stored = built.folder / quantize.WEIGHTS
-            artifact = stored.stat().st_size if quantized else held_bytes(module)
-            return {**facts, "artifact_bytes": artifact}
+            return {
+                **facts,
+                "fallbacks": quantize.replaced_integers(facts["compute_nodes_by_precision"], arm),
+                "artifact_bytes": stored.stat().st_size if quantized else held_bytes(module),
+            }
 
         return session_on(module, arm, built.exported, account)
 

@@ -25,14 +25,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shootout.backends._torch import quantize
-from shootout.backends._torch.account import OperationCounts, kernel_recorder
+from shootout.backends._torch.account import kernel_recorder
 from shootout.backends._torch.inductor import (
     breaks,
     captured_graphs,
     graph_bypassed,
     graph_parts,
-    import_inductor,
-    import_package_loader,
     inductor_with,
     keep,
     outside_graphs,
@@ -52,7 +50,7 @@ from shootout.backends._torch.session import (
     shipped_settings,
 )
 from shootout.backends._torch.training import STEP_GRAPHS, TorchTrainingSession, compile_student
-from shootout.backends.common import native_flags
+from shootout.backends.common import Tally, native_flags
 from shootout.backends.cuda_memory import COPIES
 from shootout.backends.optional import Shipment
 from shootout.core.adapter import Built
@@ -73,7 +71,7 @@ if TYPE_CHECKING:
 
 AOTI, GRAPHS = "aoti", "cudagraphs"
 """The modes beside the plain one."""
-FREEZING, AUTOTUNE, UNGUARDED = "freezing", "max_autotune", "skip_guard_eval_unsafe"
+FREEZING, AUTOTUNE = "freezing", "max_autotune"
 ON, ON_CPU = "1", frozenset({Device.CPU})
 OPTIONS = (
     Option(
@@ -92,13 +90,6 @@ OPTIONS = (
         tries=("1",),
     ),
     Option(
-        name=UNGUARDED,
-        help="calls don't check that inputs and settings are those it was compiled for (AOTInductor never does)",
-        values=("0", "1"),
-        modes=frozenset({"", GRAPHS}),
-        tries=("1",),
-    ),
-    Option(
         name="cpp_wrapper",
         help="call the kernels from C++ (AOTInductor always does; of a C++ wrapper Inductor captures no CUDA graph)",
         values=("0", "1"),
@@ -108,8 +99,6 @@ OPTIONS = (
     COPIES,
 )
 """Freezing is no float model's default: it is torch's own to leave it off, and it gains on some and costs on others."""
-OURS = frozenset({COPIES.name, UNGUARDED})
-"""Options that are no part of Inductor's configuration."""
 CACHE, PACKAGE = "inductor", "model.pt2"
 CALLS_TO_CAPTURE = 3
 """Inductor runs a model once as it is, captures its CUDA graph in the second call, and replays it from the third on."""
@@ -131,7 +120,6 @@ def build(exported: ExportedModel, arm: Arm, folder: Path) -> dict[str, Any]:
     _refuse_request(exported, arm)
     require_toolchain()
     configure(arm)
-    import_inductor()
     recorder, tally, kernels = kernel_recorder(arm.target.device)
     with inductor_with(folder / CACHE, {**config, "_post_fusion_custom_pass": recorder}):
         if arm.target.mode == AOTI:
@@ -154,7 +142,7 @@ def ship_package(built: Built, folder: Path) -> Shipment:
 
 def inductor_config(arm: Arm) -> dict[str, Any]:
     """Return Inductor's configuration for this arm."""
-    switches = {name: value == ON for name, value in arm.options.items() if name not in OURS}
+    switches = {name: value == ON for name, value in arm.options.items() if name != COPIES.name}
     if arm.target.mode == GRAPHS:
         switches["triton.cudagraphs"] = True
     # The C++ template that a CPU's kernels are tuned with takes constant weights only; AOTInductor's always are.
@@ -218,13 +206,11 @@ def load_cache(built: Built) -> TorchSession:
         RuntimeError: CUDA graphs were asked for, and Inductor captured none.
         SkippedArm: CUDA graphs of several sessions were asked for.
     """
-    import torch
 
     arm, graphs = built.arm, built.arm.target.mode == GRAPHS
     if graphs and arm.instances > 1:  # the next call writes over the others' outputs
         reason = "the CUDA graphs of all sessions in a process share one pool of memory, so two can't run at once"
         raise SkippedArm(reason, "--instances 1, or torch-compile without +cudagraphs")
-    torch.compiler.set_stance("default")  # it is the process's, and a session before may have asked for another
 
     def compile_again() -> tuple[torch.nn.Module, Any, int]:
         module = stored_module(built.folder, built.exported, arm)
@@ -233,8 +219,6 @@ def load_cache(built: Built) -> TorchSession:
 
     (module, run, before), facts_with, cache = _with_cache(built, compile_again)
     keep(run)
-    if arm.options.get(UNGUARDED) == ON:
-        torch.compiler.set_stance(skip_guard_eval_unsafe=True)
     captured = _captured_since(before) if graphs else 0
 
     def account(staged: list[Any]) -> Facts:  # noqa: ARG001 - the compiler has already told
@@ -265,7 +249,6 @@ def load_step(built: Built) -> TorchTrainingSession:
 
 def load_package(built: Built) -> TorchSession:
     """Load AOTInductor's package as it is."""
-    import_package_loader()
     from torch._inductor import aoti_load_package
 
     cache = _cache_aside(built)
@@ -282,7 +265,6 @@ def _with_cache(built: Built, compile_again: Callable[[], Made]) -> tuple[Made, 
     Returns:
         What was made; by what else fell back, Inductor's account of it; the copy.
     """
-    import_inductor()
     cache = _cache_aside(built)
     recorder, tally, kernels = kernel_recorder(built.arm.target.device)
     with inductor_with(cache, {**inductor_config(built.arm), "_post_fusion_custom_pass": recorder}):
@@ -307,7 +289,7 @@ def _cache_aside(built: Built) -> Path:
 
 def _built_facts(built: Built) -> dict[str, Any]:
     """Return what was counted during the build."""
-    return {name: built.facts[name] for name in OperationCounts().facts()}
+    return {name: built.facts[name] for name in Tally().facts()}
 
 
 def _captured_since(before: int) -> int:
@@ -337,8 +319,8 @@ def _refuse_request(exported: ExportedModel, arm: Arm) -> None:
     frozen = arm.options.get(FREEZING) != "0" and not exported.trained
     if arm.options.get(AUTOTUNE) == ON and arm.target.device is Device.CPU and not (mode or frozen):
         raise ValueError(f"option {AUTOTUNE!r}: the kernels that are tuned for a CPU take frozen weights only")
-    if exported.trained and (asked := {FREEZING, UNGUARDED} & arm.options.keys()):
-        raise ValueError(f"option {min(asked)!r} is for inference, not for a training step")
+    if exported.trained and FREEZING in arm.options:
+        raise ValueError(f"option {FREEZING!r} is for inference, not for a training step")
     if mode == AOTI and arm.target.device is Device.CUDA:
         require_cuda_headers()
 

@@ -6,25 +6,19 @@ itself: importing it takes 2 s and compiling one ReLU 8 s, too long before every
 
 from __future__ import annotations
 
-import hashlib
 import os
 import subprocess
 import sysconfig
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from functools import cache, cached_property, partial
-from importlib import import_module
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
 from importlib.util import find_spec
-from itertools import islice
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
-from shootout.core import clock
-from shootout.core.errors import NotRunKind, SkippedArm, UsageError
-from shootout.core.host import store
-from shootout.core.host.environment import machine_key
+from shootout.core.errors import NotRunKind, SkippedArm
 from shootout.core.install import pip_install
 
 SOURCE = '#include <Python.h>\n#include <cmath>\nextern "C" double probe(double x) { return std::sqrt(x); }\n'
@@ -33,18 +27,14 @@ SETTINGS: dict[str, Any] = {
     "cpp_cache_precompile_headers": False,
     "aot_inductor.precompile_headers": False,
     "compile_threads": 1,
+    "cpp.vec_isa_ok": True,
 }
 """Precompiled headers lie outside the cache that we keep: each load would compile them again, 6 s, and each of
 AOTInductor's builds 16 s, to save 3 s. More than one thread would mean helper processes that live on beside the timed
-calls.
+calls. Vector units are taken as the processor has them: Inductor would compile a test for each, up to ten in a process,
+and a compiler that lacks one fails loudly.
 """
 CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
-PASSED = "vector-units.json"
-"""Beside the exported models: hashes of the tests that were passed."""
-NEEDED = ("VecISA", "valid_vec_isa_list", "x86_isa_checker", "supported_vec_isa_list")
-"""Names that `fewest_tests` needs in Inductor's module of the vector units."""
-CHOSEN = "ATEN_CPU_CAPABILITY"
-"""The variable by which users tell torch which unit to take."""
 _IN_USE = WeakSet[Any]()
 """Compiled models that sessions hold."""
 
@@ -70,11 +60,7 @@ def _working_toolchain(compiler: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         command = [
             compiler,
-            "-shared",
-            "-fPIC",
-            "-x",
-            "c++",
-            "-",
+            *["-shared", "-fPIC", "-x", "c++", "-"],
             "-I",
             str(headers.parent),
             "-o",
@@ -126,60 +112,6 @@ def require_cuda_headers() -> None:
         raise SkippedArm(reason, "install the toolkit of torch's CUDA version, or set CUDA_HOME to it")
 
 
-@cache
-def import_inductor() -> None:
-    """Import what `torch.compile` imports in its first call, without three things that cost each process 1 s.
-
-    None of them changes what is compiled. All three are torch's internals: a version that has them otherwise starts as
-    slowly as ever.
-    """
-    with clock.never_collected():
-        with suppress(ImportError, AttributeError):
-            # Inductor parses the templates of all its GPU kernels, to use few of them or none.
-            from torch._inductor.codegen.common import KernelTemplate
-
-            kernels: Any = KernelTemplate
-            parse = kernels._template_from_string
-            kernels._template_from_string = staticmethod(lambda source: LaterTemplate(partial(parse, source)))
-        with suppress(ImportError):
-            import_module("torch._inductor.compile_fx")
-    with suppress(ImportError, AttributeError, TypeError, RuntimeError):  # it may have its key by now
-        # It hashes all of torch's sources for its cache's keys: ours holds one build, whose key tells the versions.
-        import torch
-        from torch._inductor import codecache
-
-        key: Any = codecache.torch_key
-        key.set(hashlib.sha256(f"{torch.__version__} {torch.version.git_version}".encode()).digest())
-    with suppress(ImportError, AttributeError):
-        # It looks for garbage in all that was imported, behind each graph.
-        from torch._dynamo import config
-
-        config.run_gc_after_compile = False
-
-
-@cache
-def import_package_loader() -> None:
-    """Import what loads a package of AOTInductor's, which brings Dynamo along."""
-    with clock.never_collected():
-        import_module("torch._inductor.package")
-
-
-class LaterTemplate:
-    """A kernel's template that is parsed when it is first used."""
-
-    def __init__(self, parse: Callable[[], Any]) -> None:
-        self._parse = parse
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return getattr(self._parsed_template, name)
-
-    @cached_property
-    def _parsed_template(self) -> Any:
-        return self._parse()
-
-
 @contextmanager
 def inductor_with(cache: Path, config: dict[str, Any]) -> Iterator[None]:
     """Configure Inductor, with its cache in `cache` and nothing left from an earlier compilation.
@@ -196,7 +128,7 @@ def inductor_with(cache: Path, config: dict[str, Any]) -> Iterator[None]:
     before = os.environ.get(CACHE_VARIABLE)
     os.environ[CACHE_VARIABLE] = str(cache)
     try:
-        with config_of.patch({**SETTINGS, **config}), fewest_tests():
+        with config_of.patch({**SETTINGS, **config}):
             yield
     finally:
         os.environ.pop(CACHE_VARIABLE)
@@ -207,62 +139,6 @@ def inductor_with(cache: Path, config: dict[str, Any]) -> Iterator[None]:
 def keep(compiled: Any) -> None:
     """Let no later compilation of this process forget this compiled model, as long as it is referenced."""
     _IN_USE.add(compiled)
-
-
-@contextmanager
-def fewest_tests() -> Iterator[None]:
-    """Let Inductor test only the vector units up to the first that works, and none that passed here before.
-
-    Before it writes a kernel, Inductor compiles a few lines for each instruction set of the processor and loads the
-    result. That is ten tests and 12 CPU seconds for a build on a processor with AMX. Each load takes 1 s, since it
-    repeats the loading even if the compiled file is there. Then it takes the first that works, so those behind it
-    aren't tested.
-
-    Whether a compiler and a torch can do it changes with neither model nor process, so a passed test is remembered. A
-    failed one is made again, and a wrong memory can only end in a kernel that doesn't compile or load, which is loud.
-    """
-    from torch._inductor import config, cpu_vec_isa
-
-    inner: Any = cpu_vec_isa
-    if not all(hasattr(inner, name) for name in NEEDED):  # torch's own affair: another version tests as it likes
-        yield
-        return
-    units, listed = inner.VecISA, inner.valid_vec_isa_list
-    made = units.check_build
-
-    def check_build(unit: Any, code: str) -> bool:
-        key = _unit_test_key(unit, code)
-        with suppress(UsageError):  # a folder that can't be used remembers nothing
-            if key in store.read_facts(PASSED):  # read each time: another build may be at the same tests
-                return True
-        if not made(unit, code):
-            return False
-        with suppress(UsageError):
-            store.write_facts(PASSED, {key: True})
-        return True
-
-    def valid_units() -> list[Any]:
-        names = inner.x86_isa_checker()  # none on other processors, which have one unit only
-        if not names or CHOSEN in os.environ or config.cpp.simdlen is not None:
-            return list(listed())
-        had = (unit for unit in inner.supported_vec_isa_list if set(str(unit).split()) <= set(names))
-        return [*islice(filter(None, had), 1)]
-
-    units.check_build, inner.valid_vec_isa_list = check_build, cache(valid_units)
-    try:
-        yield
-    finally:
-        units.check_build, inner.valid_vec_isa_list = made, listed
-
-
-def _unit_test_key(unit: Any, code: str) -> str:
-    """Return a hash of all that the test depends on: machine, torch, compiler, flags, what is compiled."""
-    import torch
-    from torch._inductor.cpp_builder import get_compiler_version_info, get_cpp_compiler
-
-    compiler = get_cpp_compiler()
-    content = (machine_key(), torch.__version__, compiler, get_compiler_version_info(compiler))
-    return hashlib.sha256(repr((*content, unit.build_arch_flags(), code)).encode()).hexdigest()
 
 
 def breaks(of: str = "model", graphs: int = 1) -> tuple[str, ...]:

@@ -12,11 +12,8 @@ turns these into oneDNN's INT8 kernels when it freezes the graph.
 
 from __future__ import annotations
 
-import logging
-import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -79,30 +76,9 @@ SIZES = {
 """Inputs and outputs of the layers that are taken come in these; on a CPU INT8 takes all."""
 EPSILON = 2**-12
 """The smallest scale of static INT8, as in the x86 quantizer's own configuration."""
-NOISY = ("torchao", "torch.utils._pytree")
-"""Importing torchao warns, through these loggers, of CUDA libraries in its wheel that a CPU doesn't need."""
 
-IMPORTED = (
-    "shootout.backends._torch.first_compile,torchao.quantization,"
-    "torchao.quantization.pt2e.quantizer.x86_inductor_quantizer"
-)
+IMPORTED = "torch._inductor.compile_fx,torchao.quantization,torchao.quantization.pt2e.quantizer.x86_inductor_quantizer"
 """Modules that quantizing imports, beside torch; freezing compiles."""
-
-
-@contextmanager
-def torchao_quietly() -> Iterator[None]:
-    """Keep what torchao says about itself while it is imported out of a worker's log."""
-    loggers = [logging.getLogger(name) for name in NOISY]
-    levels = [logger.level for logger in loggers]
-    try:
-        for logger in loggers:
-            logger.setLevel(logging.ERROR)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
 
 
 def is_missing_here(target: Target) -> bool:
@@ -166,10 +142,10 @@ def save_module(module: torch.nn.Module, folder: Path) -> None:
 
 def load_module(exported: ExportedModel, folder: Path) -> torch.nn.Module:
     """Load the module with the weights that `save_module` wrote; the exported model's float ones stay on disk."""
-    with torchao_quietly():  # registers its classes with the unpickler, which takes no others
-        import torchao.prototype.quantization.int4
-        import torchao.quantization  # noqa: F401
+    # registers its classes with the unpickler, which takes no others
     import torch
+    import torchao.prototype.quantization.int4
+    import torchao.quantization  # noqa: F401
 
     with torch.device("meta"):
         module = architecture(exported)
@@ -187,9 +163,9 @@ def _quantize_int8_dynamic(module: torch.nn.Module, arm: Arm, layers: Mapping[st
 
     If products of 8 bits saturate, both get 7.
     """
-    with torchao_quietly():
-        from torchao.quantization import Int8DynamicActivationInt8WeightConfig, PerRow, PerTensor, quantize_
-        from torchao.quantization.quant_primitives import MappingType
+    from torchao.quantization import Int8DynamicActivationInt8WeightConfig, PerRow, PerTensor, quantize_
+    from torchao.quantization.quant_primitives import MappingType
+
     scheme, on_gpu = schemes.parse(arm.target.scheme), arm.target.device is Device.CUDA
     fitting = {name for name, layer in layers.items() if not on_gpu or _is_multiple(layer, INT8_MULTIPLE)}
     config = Int8DynamicActivationInt8WeightConfig(
@@ -209,10 +185,9 @@ def _quantize_fp8(module: torch.nn.Module, arm: Arm, layers: Mapping[str, Any]) 
     MSLK is installed.
     """
     import torch
+    from torchao.quantization import Float8DynamicActivationFloat8WeightConfig, PerRow, PerTensor, quantize_
+    from torchao.quantization.quantize_.common import KernelPreference
 
-    with torchao_quietly():
-        from torchao.quantization import Float8DynamicActivationFloat8WeightConfig, PerRow, PerTensor, quantize_
-        from torchao.quantization.quantize_.common import KernelPreference
     require_float8("SM{}{}".format(*torch.cuda.get_device_capability()), "bf16 or int8-dynamic")
     fitting = {name for name, layer in layers.items() if _is_multiple(layer, MULTIPLE)}
     config = Float8DynamicActivationFloat8WeightConfig(
@@ -231,10 +206,10 @@ def _is_multiple(layer: Any, of: int) -> bool:
 
 def _quantize_int4(module: torch.nn.Module, arm: Arm, layers: Mapping[str, Any]) -> int:
     """Quantize each layer in the widest groups that it can have; the kernels take float activations as they are."""
-    with torchao_quietly():
-        from torchao.prototype.quantization.int4 import PrototypeInt4WeightOnlyConfig
-        from torchao.quantization import Int4WeightOnlyConfig, quantize_
-        from torchao.quantization.quantize_.workflows.int4.int4_packing_format import Int4PackingFormat
+    from torchao.prototype.quantization.int4 import PrototypeInt4WeightOnlyConfig
+    from torchao.quantization import Int4WeightOnlyConfig, quantize_
+    from torchao.quantization.quantize_.workflows.int4.int4_packing_format import Int4PackingFormat
+
     on_gpu = arm.target.device is Device.CUDA
     fitting = {name: group for name, layer in layers.items() if (group := _group_size(layer, padded=on_gpu))}
     for group in set(fitting.values()):
@@ -308,9 +283,8 @@ def quantize_program(exported: ExportedModel, arm: Arm) -> torch.export.Exported
         ValueError: the quantizer found no layer, or the calibration data can't be used.
     """
     import torch
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
-    with torchao_quietly():
-        from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
     scheme, example = schemes.parse(arm.target.scheme), example_of(exported, arm)
     sets = calibration_of(exported, scheme)
     with torch.no_grad():
@@ -351,8 +325,9 @@ def load_program(folder: Path) -> torch.nn.Module:
     """Read what `save_program` wrote; its folder is our own, checked by hash (`torch.export.load` may unpickle)."""
     import torch
 
-    with torchao_quietly():  # registers the rewriting that makes INT8 kernels of what is loaded
-        import torchao.quantization.pt2e.quantizer.x86_inductor_quantizer  # noqa: F401
+    # registers the rewriting that makes INT8 kernels of what is loaded
+    import torchao.quantization.pt2e.quantizer.x86_inductor_quantizer  # noqa: F401
+
     return torch.export.load(folder / PROGRAM).module()
 
 
@@ -362,10 +337,9 @@ def _make_quantizer(scheme: Scheme) -> Any:
     If products of 8 bits saturate, activations (not weights, as with others) get 7.
     """
     import torch
+    from torchao.quantization.pt2e import MinMaxObserver
+    from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86
 
-    with torchao_quietly():
-        from torchao.quantization.pt2e import MinMaxObserver
-        from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86
     config = x86.get_default_x86_inductor_quantization_config(reduce_range=saturates())
     changes: dict[str, Any] = {}
     if scheme.symmetry == "symmetric":

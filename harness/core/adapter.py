@@ -120,8 +120,7 @@ class Built:
         exported: the model it was built from.
         folder: where `build` put its files; read-only from then on.
         facts: what `build` wants to tell `load` or the record (JSON values). `compute_nodes_by_precision` and
-            `artifact_bytes`, where they are among them, go into the row of an arm that is built here but can't run;
-            `elsewhere` is why, where its options and not the device make it so: a row that is built only.
+            `artifact_bytes`, where they are among them, go into the row of an arm that is built here but can't run.
         build_s: seconds of the first, uncached build; like all below it is filled in by what calls `build`.
         cached: whether it came from the cache.
         probe: the permutation probe's finding, or for integers the grid probe's; None if neither applies (spin).

@@ -341,7 +341,8 @@ class Executed:
         staged: the precision of float inputs as `stage` hands them over, and of outputs; "": the label's, or FP32.
     """
 
-    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "ignore"}  # older journals count recompiles, too
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "ignore", "revalidate_instances": "always"}
+    """Older journals count recompilations, too; what a worker sends is looked into."""
     library: str
     version: str
     device: str

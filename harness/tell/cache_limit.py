@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from shootout.backends import CONVERTER, KEY_DIGITS, RANGES, RUNTIME_FORMS
+from shootout.backends import CONVERTER, KEY_DIGITS, RUNTIME_FORMS
 from shootout.core.errors import UsageError
 from shootout.core.host.folders import Scratch
 from shootout.core.host.store import READ_ROWS, cache_folder, unwritable
@@ -27,7 +27,6 @@ KINDS = {
     "modules given in Python": "exported/program-*",
     "rows read by functions of yours": f"exported/{READ_ROWS}*",
     "converted models": f"exported/{RUNTIME_FORMS}/*",
-    "ranges of activations": f"exported/{RANGES}/*.json",
     "what tasks for other machines were sent": "fleet/" + "[0-9a-f]" * 32 + "*",
     "tasks with results to fetch": "fleet/task-*",
     "converters": CONVERTER + "[0-9a-f]" * KEY_DIGITS,

@@ -12,14 +12,11 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper, save
 
 from shootout.backends._numpy.session import nodes_of
 from shootout.backends._onnxruntime import account as onnxruntime_account
-from shootout.backends.common_numpy import blas_threads, counts, products_of
+from shootout.backends.common_numpy import blas_threads, products_of
 from shootout.core import backends
 from shootout.core.contract import Arm, Arrays, Device, Target
-from shootout.core.exported.model import ExportedModel
-from shootout.models import probes
-from shootout.models.onnx import onnx_files
 from shootout.models.onnx.operations import COMPUTE_OPS
-from shootout.testing.checks import ConformanceCase, call, case_of, warm_of
+from shootout.testing.checks import ConformanceCase, case_of, warm_of
 from shootout.testing.fresh import run_fresh
 
 TORCH = warm_of(Target(backend="torch-eager"))
@@ -75,14 +72,14 @@ def test_numpy_counts_a_product_that_slipped_into_float64():
         wide = np.dot(hidden, np.eye(4))
         return np.einsum("ij,jk->ik", wide.astype(np.float32), MATRIX) + np.add(wide, 1, out=wide)
 
-    assert counts(products_of(forward, {"x": MATRIX})) == {"fp32": 2, "fp64": 1}
-    assert counts(products_of(lambda inputs: inputs["x"] + 1, {"x": MATRIX})) == {}
+    assert products_of(forward, {"x": MATRIX}) == {"fp32": 2, "fp64": 1}
+    assert products_of(lambda inputs: inputs["x"] + 1, {"x": MATRIX}) == {}
 
 
 def test_numpy_counts_onnx_nodes_by_the_dtype_they_had():
     from onnx.reference import ReferenceEvaluator
 
-    assert counts(nodes_of(ReferenceEvaluator(slipping_model()), {"x": MATRIX})) == {"fp32": 1, "fp64": 1}
+    assert nodes_of(ReferenceEvaluator(slipping_model()), {"x": MATRIX}) == {"fp32": 1, "fp64": 1}
 
 
 def test_blas_threads_are_the_library_s_own():
@@ -115,27 +112,6 @@ def test_onnxruntime_lists_the_nodes_that_another_provider_runs():
     elsewhere = onnxruntime_account.fallbacks(session, "CUDAExecutionProvider")
     assert len(elsewhere) == 4
     assert all("CPUExecutionProvider" in line for line in elsewhere)
-
-
-def test_onnxruntime_keeps_big_weights_beside_the_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(onnx_files, "INLINE_BYTES", 0)
-    exported = case_of(ORT.target).probe_exported
-    assert exported is not None
-    adapter, arm = backends.get("onnxruntime"), Arm(target=ORT.target, model=exported.model, batch=exported.batch)
-    session = adapter.load(adapter.build(exported, arm, tmp_path))
-    assert {path.name for path in tmp_path.iterdir()} == {"model.onnx", "model.onnx.data"}
-    assert session.executed.artifact_bytes > 4 * 256 * 256
-    inputs = exported.input_buffers()[0]
-    assert probes.read_permutation(call(session, inputs)) == "fp32"
-
-
-def threads_with(options: dict[str, str], exported: ExportedModel, folder: Path) -> int | None:
-    adapter, arm = backends.get("onnxruntime"), Arm(target=ORT.target, model=exported.model, options=options)
-    return adapter.load(adapter.build(exported, arm, folder)).executed.threads
-
-
-def test_onnxruntime_s_own_thread_option_wins_and_is_read_back(tmp_path: Path):
-    assert threads_with({"intra_op_num_threads": "2"}, case_of(ORT.target).exported, tmp_path) == 2
 
 
 def torch_counts(settings: list[tuple[str, bool]]) -> list[dict[str, int]]:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shootout.backends import common
 from shootout.core.contract import Arm, Target
 
 
@@ -50,12 +49,3 @@ def test_scikit_learn_has_its_own_number_of_jobs(tmp_path: Path):
     joblib.dump(fitted, tmp_path / "forest.joblib")
     for threads, said in ((0, None), (2, 2)):
         assert open_native(Artifact.SKLEARN, tmp_path / "forest.joblib", threads).model.n_jobs == said
-
-
-def test_threads_are_counted_where_the_system_lists_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    (tmp_path / "12").mkdir()
-    (tmp_path / "13").mkdir()
-    monkeypatch.setattr(common, "TASKS", tmp_path)
-    assert common.count_tasks() == 2
-    monkeypatch.setattr(common, "TASKS", tmp_path / "missing")
-    assert common.count_tasks() is None

@@ -4,40 +4,37 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
-from onnx import TensorProto, helper
 
-from shootout.backends._openvino.backend import read_file
 from shootout.core import backends
 from shootout.core.contract import NotRun, NotRunKind
 from shootout.core.worker.worker import Worker, answer
-from tests.support.onnx_made import branching, value, write
+from tests.support.onnx_made import branching
 
 
 @pytest.mark.parametrize(
     ("backend", "said", "meant"),
     [
-        ("openvino", "Calibration dataset must not be empty. Please provide calibration dataset", "each branch"),
-        ("openvino", "Could not find a node /decoder/Squeeze_output_0 in NNCFGraph!", "in a branch"),
+        ("openvino", "Calibration dataset must not be empty. Please provide calibration dataset", "branch"),
+        ("openvino", "Could not find a node /decoder/Squeeze_output_0 in NNCFGraph!", "in branches"),
         (
             "openvino",
             "failed at src/common/snippets/src/lowered/pass/assign_registers.cpp:50: Not",
             "too few registers",
         ),
         ("onnxruntime", "invalid model. Error: two nodes with same node name (conv_DequantizeLinear).", "already"),
-        ("onnxruntime", "Only an existing tensor can be modified, 'v452' is not.", "'v452', a softmax"),
         ("litert", "Lowering not found: aten._linalg_svd.default\n\nWhile executing %svd", "aten._linalg_svd.default"),
         ("litert", "basic_string::_M_construct null not valid", "returns an input, or one value twice"),
+        ("litert", "Ranks of scales (3) and zps (3) must be the same as\nthe tensor rank (2).", "a reshaped weight"),
         ("executorch", "Operator torch._ops.aten._linalg_det.default is not in Core ATen opset", "aten._linalg_det"),
         ("executorch", "Missing out variants: {'aten::fft'}", "'aten::fft'"),
         ("executorch", "method->execute() failed with error 0x12", "(error 0x12;"),
         (
             "iree",
             "/onnx/version_converter/BaseConverter.h:60: find: Assertion `false` failed: No Adapter",
-            "No Adapter",
+            "newer opset",
         ),
-        ("iree", "message onnx.ModelProto exceeds maximum protobuf size of 2GB: 2500000000", "too large"),
+        ("iree", "message onnx.ModelProto exceeds maximum protobuf size of 2GB: 2500000000", "newer opset"),
         ("onnxruntime", "Could not find an implementation for Trilu(14) node", "no kernel for Trilu"),
         ("onnxruntime", "Op (Concat) [ShapeInferenceError] All inputs to Concat must have same rank", "sizes"),
         ("jax-jit", "ConcretizationTypeError: Abstract tracer value encountered where", "fixed shapes"),
@@ -66,8 +63,10 @@ def test_a_model_without_layers_to_quantize_is_no_failure(backend: str):
 
 
 def test_openvino_s_own_refusal_of_a_file_is_known(tmp_path: Path):
+    from openvino import Core
+
     with pytest.raises(RuntimeError) as caught:
-        read_file(branching(tmp_path / "model.onnx"), tmp_path)
+        Core().read_model(branching(tmp_path / "model.onnx"))
     why = backends.explain("openvino", caught.value)
     assert why is not None
     assert why.kind is NotRunKind.UNFIT
@@ -85,24 +84,3 @@ def test_a_worker_tells_what_is_known_and_leaves_the_library_s_words_to_its_log(
     assert isinstance(told, NotRun)
     assert "NNCFGraph" not in told.reason
     assert "Could not find a node 7 in NNCFGraph!" in capfd.readouterr().err
-
-
-def test_a_branch_s_condition_may_have_any_number_of_axes(tmp_path: Path):
-    """As PyTorch exports `if probability > 0.5`."""
-    from openvino import Core
-
-    branches = {
-        f"{name}_branch": helper.make_graph(
-            [helper.make_node(operator, ["x"], [name])], name, [], [value(name, (1, 1))]
-        )
-        for name, operator in (("then", "Neg"), ("else", "Exp"))
-    }
-    nodes = [
-        helper.make_node("Cast", ["x"], ["is_any"], to=TensorProto.BOOL),
-        helper.make_node("If", ["is_any"], ["y"], **branches),
-    ]
-    path = write(tmp_path / "model.onnx", nodes, [value("x", (1, 1))], [value("y", (1, 1))])
-    compiled = Core().compile_model(read_file(path, tmp_path), "CPU")
-    for x, y in ((2.0, -2.0), (0.0, 1.0)):
-        assert compiled([np.array([[x]], np.float32)])[0].item() == y
-    assert [file.name for file in tmp_path.iterdir()] == ["model.onnx"]

@@ -18,7 +18,7 @@ from shootout.core.host.environment import libraries
 from shootout.core.worker.blocks import Blocks
 from shootout.tell import registered
 
-BACKENDS = ("numpy", "onnxruntime", "openvino", "torch-eager", "jax-jit", "litert", "ncnn", "iree", "executorch")
+BACKENDS = ("numpy", "onnxruntime", "openvino", "torch-eager", "executorch", "jax-jit", "litert", "ncnn", "iree")
 
 
 @pytest.fixture(scope="module")

@@ -181,7 +181,6 @@ def test_the_account_counts_the_backward_pass_too(trained: tuple[str, dict[str, 
     executed: Executed = verdicts["residual_mlp"].executed
     products = 4 + 3 + 4  # forward, gradients of the inputs of all layers but the first, gradients of the weights
     assert executed.compute_nodes_by_precision == {"fp32": products}
-    assert executed.flops_by_precision == {"fp32": products * 2 * 2 * 64 * 64}
     breaks = [line for line in executed.fallbacks if not line.startswith("graph break: Call to `torch._dynamo.graph")]
     assert breaks == []
     assert len(executed.fallbacks) == (backend == "torch-compile")  # torch's own, at the start of optimizer.step
@@ -248,19 +247,9 @@ def test_jax_has_no_mixed_step(tmp_path: Path, precision: Precision):
         )
 
 
-def test_a_package_without_a_backward_is_a_skip(tmp_path: Path):
-    target = Target(backend="torch-compile", mode="aoti")
-    with pytest.raises(SkippedArm, match="no backward"):
-        built_by(backends.get("torch-compile"), exported_models()["residual_mlp"], target, tmp_path / "aoti")
-
-
 def detached(session: Any) -> None:
     layers = session._student.module.layers
     layers[2].register_forward_pre_hook(lambda _, given: (given[0].detach(),))
-
-
-def frozen(session: Any) -> None:
-    session._student.weights["layers.1.weight"].register_hook(lambda gradient: gradient * 0)
 
 
 def doubled(session: Any) -> None:
@@ -271,11 +260,6 @@ def doubled(session: Any) -> None:
 def drifting(session: Any) -> None:
     run = session._step
     session._step = lambda *inputs: run(*inputs[:-1], 1e-4)
-
-
-def standing(session: Any) -> None:
-    run = session._step
-    session._step = lambda *inputs: run(*inputs[:-1], 0.0)
 
 
 def forgetful(session: Any) -> None:
@@ -289,11 +273,6 @@ def forgetful(session: Any) -> None:
     session._step = step
 
 
-def rounding(session: Any) -> None:
-    for weight in session._student.weights.values():
-        weight.register_hook(lambda gradient: gradient.bfloat16().float())
-
-
 def honest(_: Any) -> None:
     pass
 
@@ -301,11 +280,8 @@ def honest(_: Any) -> None:
 LIES: dict[str, tuple[Callable[[Any], None], str]] = {
     "honest": (honest, ""),
     "detached": (detached, "above the"),
-    "frozen": (frozen, "above the"),
     "doubled": (doubled, "above the"),
-    "rounding": (rounding, "above the"),
     "drifting": (drifting, "a learning rate of 0 changed the weight"),
-    "standing": (standing, "doesn't move the weights"),
     "forgetful": (forgetful, "a second step"),
 }
 

@@ -61,12 +61,6 @@ def test_a_build_is_taken_again_only_as_it_was(tmp_path: Path):
     assert maker.builds == 3
 
 
-def test_what_is_built_for_another_machine_is_not_probed_on_this_one(tmp_path: Path):
-    found = prepare(tmp_path, Maker(probed="nothing", facts={"elsewhere": "it is for a phone"}))
-    assert found.probe is None
-    assert found.facts == prepare(tmp_path, None).facts == {"elsewhere": "it is for a phone"}
-
-
 @pytest.mark.parametrize("change", ["probe", "facts", "files", "build_s", "torn", "list"])
 def test_what_is_noted_of_a_build_is_believed_only_as_it_was_written(tmp_path: Path, change: str):
     maker, said = Maker(probed="bf16"), list[str]()

@@ -74,7 +74,6 @@ class Shop:
         self.kept: set[str] = set()
         self.slow = ""
         self.broken = ""
-        self.foreign = ""
         self.hangs = ""
         self.waited_s: list[float] = []
         self.late = False
@@ -104,8 +103,7 @@ class Shop:
         if arm.target.backend == "numpy":
             self.late = True
             raise SkippedArm("no such build", "none")
-        facts = {"elsewhere": "it is for a phone"} if arm.label == self.foreign else {}
-        return Built(arm=arm, exported=model, folder=Path(), facts=facts)
+        return Built(arm=arm, exported=model, folder=Path())
 
 
 def hanging(shop: Shop) -> Any:
@@ -357,14 +355,6 @@ def test_a_build_that_fails_for_a_target_that_can_t_run_here_is_a_skip_with_both
     _, ledger = prepared(monkeypatch)
     assert ledger.out[COMPILE].failed
     assert ledger.out[COMPILE].during == "build"
-
-
-def test_what_was_built_for_another_machine_is_told_and_never_raced(shop, monkeypatch):
-    shop.foreign = COMPILE
-    ready, ledger = prepared(monkeypatch)
-    assert COMPILE not in ready
-    assert COMPILE in ledger.made
-    assert ledger.out[COMPILE] == NotRun(NotRunKind.BUILT_ONLY, "it is for a phone")
 
 
 def test_a_build_that_overruns_is_ended_and_what_is_ready_goes_on(shop, monkeypatch):

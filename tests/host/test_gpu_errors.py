@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from support.gpus.fake_nvidia import FakeDriver, FakeNvml, install
 
-from shootout.backends.devices import cuda
 from shootout.backends.devices.cuda import explain_error
 
 
@@ -26,28 +25,26 @@ TRT_FULL = "no execution context: Requested amount of GPU memory (28579323904 by
 
 
 @pytest.mark.parametrize(
-    ("said", "meaning"),
+    "said",
     [
-        (TORCH_FULL, "needs 20.0 GiB of device memory, has 5.1 GiB free"),
-        ("CUDA out of memory. Tried to allocate 20.00 MiB. GPU", "needs 20.0 MiB of device memory, has 140.0 GiB free"),
-        ("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 17179869184 bytes.", "needs 16.0 GiB of device"),
-        ("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 16.00GiB.", "needs 16.0 GiB of device memory, "),
-        ("RESOURCE_EXHAUSTED: Out of memory allocating 536870912 bytes.", "needs 512.0 MiB of device memory, has 140"),
-        (ORT_FULL, "needs 1.0 GiB of device memory, has 140.0 GiB free"),
-        (ORT_LIMIT, "needs 1.0 GiB of device memory, has 512.0 MiB free"),
-        (TRT_FULL, "needs 26.6 GiB of device memory, has 140.0 GiB free"),
-        ("cudaMalloc failed: out of memory", "needs more device memory than there is, has 140.0 GiB free"),
-        ("CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", "needs more device memory than there is"),
+        TORCH_FULL,
+        "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 17179869184 bytes.",
+        ORT_FULL,
+        ORT_LIMIT,
+        TRT_FULL,
+        "cudaMalloc failed: out of memory",
+        "CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
     ],
 )
-def test_a_full_device_says_what_was_needed_and_what_there_is(monkeypatch: pytest.MonkeyPatch, said: str, meaning: str):
+def test_a_full_device_says_what_there_is(monkeypatch: pytest.MonkeyPatch, said: str):
     install(monkeypatch, FakeDriver(), FakeNvml())
-    assert (explain_error(RuntimeError(said)) or "").startswith(meaning)
-
-
-def test_a_full_device_without_nvml_still_says_what_was_needed(monkeypatch: pytest.MonkeyPatch):
+    assert explain_error(RuntimeError(said)) == "needs more device memory than there is, has 140.0 GiB free"
     install(monkeypatch, FakeDriver(), None)
-    assert explain_error(RuntimeError(ORT_FULL)) == "needs 1.0 GiB of device memory"
+    assert explain_error(RuntimeError(said)) == "needs more device memory than there is"
+
+
+def test_torch_s_own_kind_of_error_is_known_without_words(monkeypatch: pytest.MonkeyPatch):
+    install(monkeypatch, FakeDriver(), None)
     assert explain_error(OutOfMemoryError("")) == "needs more device memory than there is"
 
 
@@ -77,8 +74,7 @@ OLD = [
 @pytest.mark.parametrize("said", OLD)
 def test_a_driver_older_than_the_library_names_both_versions_and_the_fix(monkeypatch: pytest.MonkeyPatch, said: str):
     install(monkeypatch, FakeDriver(version=12_040), None)
-    monkeypatch.setattr(cuda, "built_for", lambda: "13.0")
     assert explain_error(RuntimeError(said)) == (
-        "the NVIDIA driver knows CUDA 12.4 at most, the library needs CUDA 13.0: update the NVIDIA driver"
+        "the NVIDIA driver knows CUDA 12.4 at most, the library needs a newer one: update the NVIDIA driver"
         " (nvidia.com/drivers), or install the library's build for CUDA 12"
     )

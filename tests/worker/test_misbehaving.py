@@ -87,7 +87,7 @@ def test_a_model_that_fills_the_gpu_fails_by_how_much_and_the_others_are_measure
     assert ended.code == 4
     assert [row["outcome"] for row in ended.data["rows"]] == ["measured", "failed", "measured"]
     reason = ended.data["rows"][1]["reason"]
-    assert reason == "build raised OutOfMemoryError: needs 20.0 GiB of device memory, has 5.0 GiB free"
+    assert reason.startswith("build raised OutOfMemoryError: needs more device memory than there is")
 
 
 def test_when_all_fail_nothing_was_measured_and_the_run_ends(folder: Path):

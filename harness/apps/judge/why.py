@@ -76,7 +76,8 @@ def _explain_fallback(case: PrecisionPair) -> str | None:
 
 def _explain_float_layers(case: PrecisionPair) -> str | None:
     """Name the layers that were left in float, if they are a large part of the operations or of the time."""
-    products, flops, times = _products(case.row), _account(case.row, "flops_by_precision") or {}, _profile(case.row)
+    products, times = _products(case.row), _profile(case.row)
+    flops, what = _operations(case.row)
     if products and products == _products(case.own):
         return f"its products run in {' and '.join(products)}, as FP32's do"
     if not is_integer(case.row):
@@ -87,7 +88,7 @@ def _explain_float_layers(case: PrecisionPair) -> str | None:
     if max(share, took / whole if whole else 0.0) <= REMAINDER:
         return None
     layers = _list_first(_account(case.row, "layers_in_float") or ())
-    told = f"{share:.0%} of the operations are left in float" + (f" ({layers})" if layers else "")
+    told = f"{share:.0%} of the {what} are left in float" + (f" ({layers})" if layers else "")
     return told + (f" and take {duration(took)} of {duration(whole)}" if took else "")
 
 
@@ -189,6 +190,12 @@ def _products(row: Row) -> dict[str, int]:
     return _account(row, "compute_nodes_by_precision") or {}
 
 
+def _operations(row: Row) -> tuple[Mapping[str, float], str]:
+    """Return the operations by precision where a runtime tells them, else its products; and the word for them."""
+    flops = _account(row, "flops_by_precision")
+    return (flops, "operations") if flops else (_products(row), "products")
+
+
 def _profile(row: Row) -> dict[str, float]:
     """Return a call's time by the runtime's profiler, in ns: products by precision, conversions, others; or nothing.
 
@@ -227,10 +234,8 @@ def _tell_products(case: PrecisionPair) -> str:
 
 def gigaflops(row: Row) -> float | None:
     """Return the GFLOP/s of a whole call; operations on integers count alike. None where a figure is missing."""
-    flops, time = (
-        sum((_account(row, "flops_by_precision") or {}).values()),
-        (row.compute.median_ns if row.compute else None),
-    )
+    told = sum((_account(row, "flops_by_precision") or {}).values())
+    flops, time = told or (row.work.flops if row.work else None), (row.compute.median_ns if row.compute else None)
     return flops / time if flops and time else None
 
 

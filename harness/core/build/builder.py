@@ -407,7 +407,7 @@ class Builder:
         with Scratch(self.cache) as fresh:
             with place as worker:
                 facts, build_s = self._make(worker, arm, model, fresh, limit)
-                probe = self._run_probe(worker, arm, limit) if runs and not facts.get("elsewhere") else None
+                probe = self._run_probe(worker, arm, limit) if runs else None
             record = {"facts": facts, "build_s": build_s, "probe": probe}
             record["files"] = {str(p.relative_to(fresh)): sha256(p) for p in fresh.rglob("*") if p.is_file()}
             (fresh / _RECORD).write_text(sealed(record), encoding="utf-8")

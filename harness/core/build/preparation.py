@@ -444,12 +444,10 @@ class Preparation:
                     why = replace(job.skip, kind=NotRunKind.UNAVAILABLE, reason=reason)
                 self.recorder.note(job.key[0], job.arm, why)
             return None  # called off otherwise: its model can't be had, as the recorder knows
-        other = build.facts.get("elsewhere")
-        cant_run = job.skip or (NotRun(NotRunKind.BUILT_ONLY, other) if other else None)
-        self.recorder.built(job.key[0], job.arm, build, runs=cant_run is None)
-        if cant_run:
-            self.recorder.note(job.key[0], job.arm, cant_run)
-        return None if cant_run else build
+        self.recorder.built(job.key[0], job.arm, build, runs=job.skip is None)
+        if job.skip:
+            self.recorder.note(job.key[0], job.arm, job.skip)
+        return None if job.skip else build
 
     def _show_progress(self, waiting: Sequence[BuildJob], count: int) -> None:
         """Show what is being built: the first jobs that wait, since the order is first come, first served."""

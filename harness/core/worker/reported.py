@@ -123,7 +123,6 @@ def check_facts(said: Mapping[str, Any]) -> Mapping[str, Any]:
         "artifact_bytes": int,
         "compute_nodes_by_precision": dict[str, int],
         "notes": tuple[str, ...],
-        "elsewhere": str,
     }
     place = "what it says of its build: "
     check_answer(dict[str, JsonValue], said, place)

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from shootout.backends._iree import account, session
+from shootout.backends._iree import account
 from shootout.core import backends
 from shootout.core.contract import Arm, Executed, Precision, Target
 from shootout.core.exported import fidelity
@@ -97,7 +97,6 @@ def test_convolutions_are_counted_by_the_types_and_loops_of_their_code(name: str
     assert exported.work is not None
     found = ran(IMAGE, TILED)[name]
     assert found.executed.compute_nodes_by_precision == {label: 4}
-    assert found.executed.flops_by_precision == {label: exported.work.flops}
     assert found.executed.threads in (1, None)
     assert not found.is_read_in_place
     assert not found.is_handed_out
@@ -115,18 +114,6 @@ def test_a_model_without_weights_reads_large_inputs_and_runs_on_a_pool_of_thread
     assert found.follows
     assert found.error is not None
     assert found.error < 1e-5
-
-
-def test_threads_are_counted_while_others_end_and_the_pool_s_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    for number, name in enumerate(("python", "iree-worker-0")):
-        (tmp_path / str(number)).mkdir()
-        (tmp_path / str(number) / "comm").write_text(name)
-    (tmp_path / "ended").mkdir()
-    monkeypatch.setattr(session, "TASKS", tmp_path)
-    monkeypatch.setattr(session, "NAMED_S", 60.0)
-    monkeypatch.setattr(session.clock, "sleep", lambda _: (tmp_path / "0" / "comm").write_text("iree-worker-1"))
-    assert session.count_threads(2) == 2
-    assert session.count_threads(1) is None
 
 
 TOLD = """; builtin.module > util.initializer > stream.cmd.execute

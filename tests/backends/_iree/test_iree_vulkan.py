@@ -8,16 +8,14 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
-from unittest.mock import Mock
 
 import pytest
 
 from shootout.backends import chosen_gpu
-from shootout.backends._iree import backend, compiler
-from shootout.backends._iree import session as iree_session
-from shootout.backends._iree.session import IreeVulkanSession, find_card
+from shootout.backends._iree import backend
+from shootout.backends._iree.session import find_card
 from shootout.core import backends
-from shootout.core.contract import Arm, Availability, Device, Executed, NotRun, NotRunKind, Precision, Target
+from shootout.core.contract import Arm, Availability, Device, Executed, NotRun, NotRunKind, Target
 from shootout.core.errors import SkippedArm
 from shootout.core.exported import fidelity
 from shootout.core.exported.client import Request
@@ -91,40 +89,6 @@ def test_without_a_device_modules_can_be_built_and_the_probe_says_so(monkeypatch
     found = backends.get("iree").probe(Device.VULKAN)
     assert found == Availability(version="3", why=NotRun(NotRunKind.BUILT_ONLY, "no Vulkan driver", "get one"))
     assert not backends.get("iree").probe(Device.CPU).builds
-
-
-def test_nobody_waits_for_a_call_that_could_not_be_queued(monkeypatch: pytest.MonkeyPatch):
-    """Its fence would never come: the device's own error is what is told, and closing ends."""
-    monkeypatch.setattr(iree_session, "list_of", list)
-    session, line = object.__new__(IreeVulkanSession), Mock()
-    session._runtime, session._line, session._queued = Mock(), line, 4
-    session._outputs, session._function, session._new_list, session._slots = (), Mock(), Mock(), {}
-    session._context = Mock(invoke=Mock(side_effect=RuntimeError("RESOURCE_EXHAUSTED")))
-    session._device = Mock(queue_copy=Mock(side_effect=RuntimeError("RESOURCE_EXHAUSTED")))
-    with pytest.raises(RuntimeError, match="RESOURCE_EXHAUSTED"):
-        session.execute(iree_session.IreeVulkanSlot())
-    with pytest.raises(RuntimeError, match="RESOURCE_EXHAUSTED"):
-        session._queue_copy(Mock(), Mock())
-    session.close()
-    line.wait.assert_called_once_with(4)
-
-
-@pytest.mark.parametrize(
-    ("precision", "options", "said"),
-    [
-        (Precision.FP32, {}, set()),
-        (Precision.FP16, {}, {"vulkan-target-features"}),
-        (Precision.FP16, {"vulkan-target": "rdna3"}, {"vulkan-target"}),
-    ],
-)
-def test_the_compiler_is_told_of_fp16_unless_a_gpu_is_named(
-    precision: Precision, options: dict[str, str], said: set[str]
-):
-    """For any GPU it would make code that emulates FP16, and on Mesa's gives wrong results."""
-    arm = replace(ARM, target=replace(ARM.target, precision=precision), options=options)
-    flags = compiler._flags_of(arm)
-    assert set(flags) == said
-    assert "cap:Float16" in flags.get("vulkan-target-features", "cap:Float16")
 
 
 @pytest.mark.parametrize("kind", [ValueError, RuntimeError])

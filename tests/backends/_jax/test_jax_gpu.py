@@ -6,17 +6,14 @@ The modules below are written by hand in the form that XLA prints for NVIDIA GPU
 from __future__ import annotations
 
 import re
-import sys
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from shootout.backends._jax import program as jax_program
-from shootout.backends._jax.account import count_conversions, count_flops, count_nodes
-from shootout.backends._jax.program import PRODUCTS, allocated_bytes, gpu_side
+from shootout.backends._jax.account import count_conversions, count_nodes
+from shootout.backends._jax.program import PRODUCTS, gpu_side
 from shootout.backends._jax.session import JaxSession, JaxTrainingSession
 from shootout.core.contract import Arm, Device, Precision, Target, TensorSpec
 from shootout.testing.checks import warm_of
@@ -69,11 +66,6 @@ def test_a_library_product_says_what_it_makes_of_its_operands(module: str, count
     products, others = count_nodes(module, Device.CUDA)
     assert products == {counted: 1}
     assert others == {}
-    assert count_flops(module, Device.CUDA) == {counted: 2 * 32 * 64 * 128}
-
-
-def test_on_the_cpu_a_float32_product_is_what_its_operands_are():
-    assert count_nodes(gemm(algorithm="ALG_DOT_TF32_TF32_F32"), Device.CPU)[0] == {"fp32": 1}
 
 
 CONVOLUTION = """
@@ -99,7 +91,6 @@ backend_config={"cudnn_conv_backend_config":{"activation_mode":"kNone","algorith
 def test_a_convolution_of_cudnn_is_ieee_only_where_it_asks_for_it(precision: str, counted: str):
     module = CONVOLUTION.replace("PRECISION", precision)
     assert count_nodes(module, Device.CUDA)[0] == {counted: 1}
-    assert count_flops(module, Device.CUDA) == {counted: 2 * (2 * 8 * 8 * 32) * (3 * 3 * 16)}
 
 
 FUSED = """
@@ -139,7 +130,6 @@ def test_a_triton_fusion_in_a_command_buffer_counts_once_and_waiting_is_no_node(
     products, others = count_nodes(FUSED, Device.CUDA)
     assert products == {"tf32": 1}
     assert others == {"fp32": 3}, "a convert, a broadcast and a maximum"
-    assert count_flops(FUSED, Device.CUDA) == {"tf32": 2 * 32 * 64 * 128}
     assert count_conversions(FUSED) == 0
 
 
@@ -197,70 +187,6 @@ def test_to_synchronize_is_to_wait_for_what_came_last_staged_inputs_too(kind: ty
     session.synchronize()
     assert "result" in waited[1:]
     assert "staged" not in waited[1:]
-
-
-def test_the_allocator_s_account_is_jax_s_or_a_reason():
-    told: Any = {"bytes_in_use": 5, "peak_bytes_in_use": 9, "num_allocs": 2}
-    device = SimpleNamespace(memory_stats=lambda: told)
-    assert allocated_bytes(device) == (5, 9)
-    told = None
-    with pytest.raises(RuntimeError, match="JAX keeps no account of memory"):
-        allocated_bytes(device)
-
-
-@pytest.mark.parametrize(
-    ("asked", "taken", "steps"),
-    [
-        ({}, True, ["program"]),
-        ({"staging": "program"}, False, ["program"]),
-        ({"staging": "device_put"}, True, ["put on gpu"]),
-        ({"staging": "device_put"}, False, ["put on gpu", "program"]),
-    ],
-)
-def test_inputs_come_by_a_program_or_by_device_put_which_converts_nothing(
-    asked: dict[str, str], taken: bool, steps: list[str], monkeypatch: pytest.MonkeyPatch
-):
-    found: list[str] = []
-
-    def step(name: str, arrays: Any) -> Any:
-        found.append(name)
-        return arrays
-
-    jax = SimpleNamespace(device_put=lambda arrays, device: step(f"put on {device}", arrays))
-    monkeypatch.setitem(sys.modules, "jax", jax)  # type: ignore[arg-type]
-    monkeypatch.setattr(jax_program, "is_read_as_is", lambda arm, spec: taken)
-    arm = Arm(target=Target(backend="jax-jit", device=Device.CUDA), model="m", options=asked)
-    exported: Any = SimpleNamespace(inputs=("x",))
-    stage = jax_program.stager_of(arm, exported, "gpu", lambda arrays: step("program", arrays))
-    assert stage((1,)) == (1,)
-    assert found == steps
-
-
-def test_a_row_on_a_gpu_says_that_xla_replays_graphs_unless_it_was_told_not_to():
-    on_gpu = Arm(target=Target(backend="jax-jit", device=Device.CUDA), model="m")
-    (note,) = jax_program.notes_of(on_gpu)
-    assert "XLA replays CUDA graphs by itself" in note
-    assert jax_program.notes_of(replace(on_gpu, options={"xla_gpu_enable_command_buffer": ""})) == []
-    assert jax_program.notes_of(replace(on_gpu, target=Target(backend="jax-jit"))) == []
-
-
-def compiled_with(value: str) -> str:
-    """What XLA, which parses a GPU's options on a CPU too, says to this list of command buffers."""
-    import jax
-
-    target = Target(backend="jax-jit", device=Device.CUDA)
-    arm = Arm(target=target, model="m", options={jax_program.COMMAND_BUFFERS: value})
-    lowered = jax.jit(lambda x: x + x).lower(np.ones(4, np.float32))
-    try:
-        jax_program._compile_lowered(lowered, arm)
-    except ValueError as error:
-        return str(error)
-    return ""
-
-
-def test_xla_takes_an_empty_list_of_command_buffers_and_checks_what_is_in_one():
-    assert run_fresh(compiled_with, "", warm=JAX) == ""
-    assert "not a valid enum value" in run_fresh(compiled_with, "no_such_command", warm=JAX)
 
 
 def test_only_a_gpu_s_session_tells_of_a_gpu():

@@ -13,16 +13,12 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from shootout.backends import CONVERTER, common_onnx
-from shootout.backends._litert import backend, converter, quantize
+from shootout.backends import common_onnx
+from shootout.backends._litert import converter, quantize
 from shootout.backends._litert.account import LiteRtNode
-from shootout.core import backends
-from shootout.core.backends import code_of
-from shootout.core.contract import Arm, Precision, Target
 from shootout.core.errors import NotRunKind, SkippedArm
 from shootout.core.host import store
 from shootout.core.host.folders import NAME
-from shootout.core.host.placement import passed_on
 from shootout.core.schemes import parse
 from shootout.models.onnx.layers import layers_of
 from shootout.tell import cache_limit
@@ -60,30 +56,6 @@ def test_the_converter_is_installed_once_and_says_so(missing: Path, monkeypatch:
     assert list((missing / "exported").iterdir()) == []
 
 
-def test_what_conversions_are_forked_from_installs_no_converter(missing: Path) -> None:
-    assert not converter.find_converter()
-    assert not list(missing.glob(f"{CONVERTER}*"))
-    folder = missing / f"{CONVERTER}{converter._hash_pins()}"
-    folder.mkdir()
-    assert converter.find_converter()
-    assert sys.path[-1] == str(folder)
-
-
-def test_a_converter_that_is_used_is_not_the_first_to_go(missing: Path) -> None:
-    folder = missing / f"{CONVERTER}{converter._hash_pins()}"
-    folder.mkdir()
-    os.utime(folder, (1, 1))
-    converter.require_converter()
-    assert folder.stat().st_mtime > 1
-
-
-def test_pip_is_told_how_to_reach_an_index_and_whether_it_may() -> None:
-    told = ("PIP_NO_INDEX", "PIP_INDEX_URL", "HTTPS_PROXY", "no_proxy", "REQUESTS_CA_BUNDLE")
-    own = dict.fromkeys((*told, "AWS_PROFILE"), "1")
-    assert set(passed_on(own, backends.capabilities("litert").variables)) == {*told}
-    assert not passed_on(own, backends.capabilities("numpy").variables)
-
-
 def test_without_a_network_the_arm_is_a_skip_with_the_command(missing: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(command: list[str], **_: Any) -> None:
         raise subprocess.CalledProcessError(1, command, stderr="WARNING: trying again\nERROR: no network\n")
@@ -96,22 +68,6 @@ def test_without_a_network_the_arm_is_a_skip_with_the_command(missing: Path, mon
     assert caught.value.fix == f"pip install --no-deps {' '.join(converter.pins())}"
     assert [path for path in missing.iterdir() if path.is_dir() and path.name != "exported"] == []
     assert cache_limit.kept() == []
-
-
-def test_another_converter_makes_another_build() -> None:
-    assert converter.PINS.resolve() in {path.resolve() for path in code_of(backends.get("litert"))}
-
-
-def test_a_quantizer_that_takes_no_product_is_refused_with_what_runs_instead(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "float").write_bytes(b"a file")
-    monkeypatch.setattr(backend, "convert", lambda _: (tmp_path / "float", []))
-    monkeypatch.setattr(backend, "quantize", lambda *_: b"another")
-    monkeypatch.setattr(backend, "survey", lambda _: {"compute_nodes_by_precision": {"fp32": 3}})
-    arm = Arm(target=Target(backend="litert", precision=Precision.INT8), model="m")
-    with pytest.raises(ValueError, match=r"nothing to quantize: AI Edge Quantizer takes .* products \(3 in fp32\)"):
-        backends.get("litert").build(Mock(), arm, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +93,7 @@ def test_a_layer_has_the_weights_of_its_place_or_none_is_left_in_float(
     file = helper.make_model(helper.make_graph(nodes, "net", ends[:1], ends[1:], stored))
     onnx.save(file, tmp_path / "model.onnx")
     products = [
-        LiteRtNode("FULLY_CONNECTED", (), (), ((2, 4), (width, 4), (2, width)), (), False, False, name=f"of {width}")
+        LiteRtNode("FULLY_CONNECTED", (), (), ((2, 4), (width, 4), (2, width)), (), False, name=f"of {width}")
         for width in widths
     ]
     monkeypatch.setattr(quantize, "list_products", lambda _: products)
@@ -149,11 +105,3 @@ def test_a_layer_has_the_weights_of_its_place_or_none_is_left_in_float(
     with pytest.raises(SkippedArm) as caught:
         quantize._find_floats(tmp_path, exported, parse("float-1"))
     assert caught.value.reason.startswith(told)
-
-
-def test_a_weight_whose_scales_have_another_rank_is_skipped_in_one_line():
-    with pytest.raises(SkippedArm, match="can't quantize a reshaped weight of this model: Ranks of scales"):  # noqa: SIM117
-        with quantize._explaining_ranks():
-            raise ValueError("Ranks of scales (3) and zps (3) must be the same as\nthe tensor rank (2).")
-    with pytest.raises(ValueError, match="another fault"), quantize._explaining_ranks():
-        raise ValueError("another fault")

@@ -1,4 +1,4 @@
-"""ncnn's files: what a `.bin` stores is read by its `.param`; one that does not fit it proves nothing."""
+"""ncnn's files: what a `.param` lists, and whether a `.bin` stores matrices in float16."""
 
 from __future__ import annotations
 
@@ -7,38 +7,32 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shootout.backends._ncnn.convert import read_param, read_storage
-from shootout.core.errors import SkippedArm
+from shootout.backends._ncnn.account import _stores_weights
+from shootout.backends._ncnn.convert import HALF_TAG, holds_halves, read_param
 
 PARAM = """7767517
 4 4
 Input        in0  0 1 in0
 InnerProduct fc   1 1 in0 1 0=3 1=1 2=15 -23310=1,2.0
 PReLU        act  1 1 1 2 0=1
-GRU          gru  1 1 2 out0 0=1 1=9
+Convolution  conv 2 1 2 w out0 0=1 19=1
 """
-HALF, WHOLE = (0x01306B47).to_bytes(4, "little"), bytes(4)
 
 
-def numbers(count: int, dtype: type = np.float32) -> bytes:
-    return np.ones(count, dtype).tobytes()
+def test_layers_have_their_parameters_by_number(tmp_path: Path):
+    (tmp_path / "model.param").write_text(PARAM)
+    layers = read_param(tmp_path / "model.param")
+    assert [(one.kind, one.number(0)) for one in layers] == [
+        ("Input", 0),
+        ("InnerProduct", 3),
+        ("PReLU", 1),
+        ("Convolution", 1),
+    ]
+    assert layers[3].bottoms == ("2", "w")
+    assert [_stores_weights(layers[place]) for place in (1, 3)] == [True, False]
 
 
-def written(folder: Path, whole: bytes) -> list[set[str]]:
-    (folder / "model.param").write_text(PARAM)
-    (folder / "model.bin").write_bytes(whole)
-    return read_storage(folder / "model.bin", read_param(folder / "model.param"))
-
-
-DENSE = HALF + numbers(15, np.float16) + bytes(2) + numbers(3) + numbers(1)
-GRU = WHOLE + numbers(9) + WHOLE + numbers(4) + WHOLE + numbers(3)
-
-
-def test_each_layer_s_matrices_are_told_by_their_tags(tmp_path: Path):
-    assert written(tmp_path, DENSE + GRU) == [set(), {"fp16"}, set(), {"fp32"}]
-
-
-@pytest.mark.parametrize("whole", [DENSE, DENSE + GRU + numbers(1), b"what" + DENSE[4:] + GRU], ids=len)
-def test_a_file_that_holds_something_else_is_a_skip(tmp_path: Path, whole: bytes):
-    with pytest.raises(SkippedArm, match=r"nothing tells in what precision model\.bin holds its weights"):
-        written(tmp_path, whole)
+@pytest.mark.parametrize(("tag", "dtype"), [(HALF_TAG, np.float16), (bytes(4), np.float32)])
+def test_a_file_of_halves_is_known_by_its_tag(tag: bytes, dtype: type, tmp_path: Path):
+    (tmp_path / "model.bin").write_bytes(np.ones(3, np.float32).tobytes() + tag + np.ones(16, dtype).tobytes())
+    assert holds_halves(tmp_path / "model.bin") is (dtype is np.float16)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,27 +12,7 @@ import pytest
 import torch
 from onnx import TensorProto, helper
 
-from shootout import models
 from shootout.backends._numpy import session
-from shootout.core.contract import Array
-
-
-class Counted(Mapping[str, Array]):
-    """Weights of ones that count how often one is looked up by its name."""
-
-    def __init__(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        self._weights = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
-        self.found = 0
-
-    def __getitem__(self, name: str) -> Array:
-        self.found += 1
-        return self._weights[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._weights)
-
-    def __len__(self) -> int:
-        return len(self._weights)
 
 
 def test_matrices_are_stored_in_out_and_seen_as_torch_names_them(tmp_path: Path):
@@ -47,26 +26,6 @@ def test_matrices_are_stored_in_out_and_seen_as_torch_names_them(tmp_path: Path)
 
 def test_a_model_without_weights_has_no_file(tmp_path: Path):
     assert session._read_weights(tmp_path) == {}
-
-
-@pytest.mark.parametrize(
-    ("model", "shapes"),
-    [
-        ("residual_mlp", {f"layers.{index}.weight": (4, 4) for index in range(3)}),
-        ("mlp", {"0.weight": (4, 4), "0.bias": (4,), "2.weight": (4, 4), "2.bias": (4,)}),
-        ("linear", {"weight": (4, 4)}),
-    ],
-)
-def test_weights_are_looked_up_once_not_in_each_call(model: str, shapes: dict[str, tuple[int, ...]]):
-    made, weights = models.get(model), Counted(shapes)
-    sizes = {"d_model": 4, "n_layers": 3, "inputs": 4, "hidden": 4, "outputs": 4}
-    asked = {name: size for name, size in sizes.items() if name in made.parameters}
-    assert made.forward
-    run = made.forward(np, weights, made.check(asked))
-    assert weights.found == len(shapes)
-    for _ in range(3):
-        run({"x": np.ones((1, 4), np.float32)})
-    assert weights.found == len(shapes)
 
 
 @pytest.mark.parametrize("groups", [1, 2, 4])

@@ -45,7 +45,6 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         monkeypatch.setattr(quantize, name, lambda: False)
     for name in ("_take_passed_on", "_name_read_inside"):
         monkeypatch.setattr(quantize, name, lambda _: [])
-    monkeypatch.setattr(quantize, "_ranges_path", lambda *_: Path("ranges.json"))
     monkeypatch.setattr(quantize, "_release_reads", lambda *_: None)
     monkeypatch.setattr(quantize, "_name_floats", lambda _, __, scheme: [*map(str, scheme.floats)])
     monkeypatch.setattr(quantize, "calibration_of", lambda _, scheme: [{}] * (scheme.samples or 0))

@@ -12,16 +12,12 @@ import numpy as np
 import onnxruntime
 import pytest
 from made_product import SIZE, product_file
-from onnx import TensorProto, helper, numpy_helper, save
 
-from shootout.apps.tune.settings import list_changes
 from shootout.backends._onnxruntime import account, providers
 from shootout.backends._onnxruntime.providers import CPU
 from shootout.core import backends
-from shootout.core.contract import Arm, Capabilities, Device, Precision, Target, TensorSpec
-from shootout.core.errors import SkippedArm, UsageError
-from shootout.core.study.target import parse_targets
-from shootout.tell.option_values import read_options
+from shootout.core.contract import Arm, Device, Precision, Target, TensorSpec
+from shootout.core.errors import SkippedArm
 from shootout.testing.checks import call
 
 X, Y = (TensorSpec(name=name, shape=(SIZE, SIZE), dtype="float32") for name in "xy")
@@ -78,24 +74,6 @@ def test_a_library_is_a_path_or_a_package_that_knows_it_and_registered_once(monk
     assert len(registered) == 2
 
 
-@pytest.mark.parametrize(("device", "taken"), [(Device.CPU, ["CPU"]), (Device.CUDA, ["GPU"])])
-def test_its_devices_are_of_the_kind_that_was_asked_for(
-    device: Device, taken: list[str], monkeypatch: pytest.MonkeyPatch
-):
-    others = [device_of(CPU, "CPU"), device_of(NAME, "NPU"), device_of(NAME, "GPU", vendor_id=0x8086)]
-    own = [device_of(NAME, "CPU"), device_of(NAME, "GPU", vendor_id=providers.NVIDIA)]
-    monkeypatch.setattr(onnxruntime, "get_ep_devices", lambda: [*others, *own])
-    found: list[Any] = []
-    options = SimpleNamespace(add_provider_for_devices=lambda devices, given: found.append((devices, given)))
-    providers.attach_plugin(options, NAME, device, {"a": "b"})
-    ((devices, given),) = found
-    assert [one.device.type.name for one in devices] == taken
-    assert given == {"a": "b"}
-    monkeypatch.setattr(onnxruntime, "get_ep_devices", lambda: others)
-    with pytest.raises(SkippedArm, match=rf"no device of the kind {device} here \(it has GPU, NPU\)"):
-        providers.attach_plugin(options, NAME, device, {})
-
-
 def test_a_product_that_it_leaves_to_the_cpu_fails_the_arm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(
         account, "_open_on_provider", lambda model, *others: onnxruntime.InferenceSession(str(model), others[1])
@@ -119,42 +97,3 @@ def test_int8_of_a_provider_that_doesn_t_tell_is_refused(name: str, device: Devi
     with pytest.raises(SkippedArm, match=f"{name} doesn't tell what its kernels compute in") as caught:
         backends.get("onnxruntime").build(Any, arm, Path())
     assert caught.value.why.fix == f"use a float, such as onnxruntime+ep={name}:{device}:fp32"
-
-
-def test_a_convolution_between_pairs_that_runs_in_float_is_not_int8(tmp_path: Path):
-    """ONNX Runtime's CPU kernels need a pair behind it too."""
-    shape = (1, 2, SIZE, SIZE)
-    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "xy")
-    pair = [("QuantizeLinear", ["x", "scale", "zero"], "q"), ("DequantizeLinear", ["q", "scale", "zero"], "a")]
-    convolution = [("DequantizeLinear", ["w", "scale"], "b"), ("Conv", ["a", "b"], "y")]
-    nodes = [helper.make_node(op, read, [made]) for op, read, made in (*pair, *convolution)]
-    arrays = {"scale": np.float32(0.1), "zero": np.uint8(128), "w": np.ones((2, 2, 1, 1), np.int8)}
-    weights = [numpy_helper.from_array(np.asarray(array), name) for name, array in arrays.items()]
-    graph = helper.make_graph(nodes, "made", [x], [y], weights)
-    source = tmp_path / "source.onnx"
-    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), source)
-    exported: Any = SimpleNamespace(path=lambda artifact: source, input_buffers=lambda: [{"x": np.ones(shape, "f4")}])
-    arm = arm_of(CPU, precision=Precision.INT8)
-    arm = replace(arm, target=replace(arm.target, scheme="shared"))
-    found = backends.get("onnxruntime").build(exported, arm, tmp_path).facts
-    assert found["compute_nodes_by_precision"] == {"fp32": 1}
-    assert found["flops_by_precision"] == {"fp32": 2 * 2 * 2 * SIZE * SIZE}
-
-
-def test_only_a_gpu_s_account_is_on_cuda():
-    assert providers.on_device(NAME, Device.CUDA) == f"{NAME} on CUDA"
-    assert providers.on_device(NAME, Device.CPU) == NAME
-    assert providers.on_device(CPU, Device.CUDA) == CPU, "which is no GPU's"
-
-
-def test_the_mode_is_any_name_s_and_none_that_the_tuner_tries():
-    def describe(name: str) -> tuple[Capabilities, Target]:
-        return backends.get(name).capabilities, Target(backend=name)
-
-    (target,) = parse_targets(f"onnxruntime+ep={NAME}", describe)
-    assert target.mode == f"ep={NAME}"
-    with pytest.raises(UsageError, match="mode"):
-        parse_targets(f"onnxruntime+dp={NAME}", describe)
-    assert not [one for one in list_changes(Arm(target=Target(backend="onnxruntime"), model="m"), 1) if one.mode]
-    read = read_options("--option", [f"onnxruntime+ep={NAME}.ep_library=/a=b.so"])
-    assert read == {f"onnxruntime+ep={NAME}": {"ep_library": "/a=b.so"}}

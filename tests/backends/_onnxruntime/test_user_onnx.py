@@ -11,15 +11,13 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper, save
 from support import onnx_made
-from support.exports import bare_exported
 
-from shootout.backends._onnxruntime import account, backend
 from shootout.core import backends
 from shootout.core.contract import Arm, Artifact, Device, Precision, Target
 from shootout.core.errors import SkippedArm
 from shootout.core.exported import fidelity
 from shootout.core.exported.client import Request
-from shootout.core.exported.model import FILES, ExportedModel
+from shootout.core.exported.model import ExportedModel
 from shootout.core.install import install
 from shootout.testing.checks import OURS, call, exported_models, lacks
 from shootout.testing.fresh import run_fresh
@@ -161,27 +159,3 @@ def test_without_the_onnx_package_numpy_skips_a_users_file(tmp_path: Path):
     reason, fix = run_fresh(load_without_onnx, exported, tmp_path)
     assert "onnx package, which is not installed" in reason
     assert fix == install("onnxruntime")
-
-
-@pytest.mark.parametrize(("dtype", "widens"), [(np.float16, True), (np.float32, False)])
-def test_a_copy_whose_weights_were_widened_is_told_as_such(tmp_path: Path, dtype: type, widens: bool):
-    """ONNX Runtime's CPU has no products in FP16, so it folds the conversions into the weights that it stores."""
-    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
-    weights = {"w": np.random.default_rng(0).standard_normal((64, 200)).astype(dtype)}
-    path = onnx_made.write(
-        tmp_path / "m.onnx",
-        [helper.make_node("MatMul", ["x", "w"], ["y"])],
-        [helper.make_tensor_value_info("x", kind, (1, 64))],
-        [helper.make_tensor_value_info("y", kind, (1, 200))],
-        weights,
-    )
-    precision = Precision.NATIVE if widens else Precision.FP32
-    arm = Arm(target=Target(backend="onnxruntime", precision=precision), model="m.onnx")
-    exported = bare_exported({}, folder=tmp_path, artifacts=(Artifact.ONNX,))
-    path.rename(tmp_path / FILES[Artifact.ONNX])
-    (tmp_path / "built").mkdir()
-    source = exported.path(Artifact.ONNX)
-    copy = account.optimize(source, arm, tmp_path / "built")
-    (note,) = [*backend._note_widened(exported, arm, copy)] if widens else [""]
-    assert ("its fp16 weights widened to fp32: 5" in note) is widens
-    assert [*backend._note_widened(exported, arm, source)] == []

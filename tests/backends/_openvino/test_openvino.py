@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,7 +27,6 @@ from shootout.core.worker.verification import executed_fault, probe_fault
 from shootout.models import probes
 from shootout.testing.checks import OURS, call, exported_models, warm_of
 from shootout.testing.fresh import run_fresh
-from tests.support import onnx_made
 
 PROBE = probe_request("permutation_probe", "")
 DIGITS = Request(model="digits", batch=1)
@@ -169,7 +168,6 @@ REFUSED_OPTIONS = [
     (Precision.INT4, {"model_type": "transformer"}, "ValueError", "not for int4"),
     (Precision.INT8, {"group_size": "32"}, "ValueError", "'group_size' is for int4, not for int8"),
     (Precision.INT8, {"preset": "mixed"}, "ValueError", "unknown option 'preset'"),
-    (Precision.FP32, {"INFERENCE_NUM_THREADS": "many"}, "RuntimeError", "Wrong value for property key INFERENCE_NUM"),
     (Precision.FP32, {"NUM_STREAMS": "2"}, "RuntimeError", "did not honor NUM_STREAMS=2: it runs with 1"),
     (Precision.INT8, {"model_type": "cnn"}, "ValueError", "'model_type': expected transformer, got 'cnn'"),
 ]
@@ -201,43 +199,6 @@ def test_options_are_honored_or_refused(told: list[tuple[str, str, str]]):
 
 def test_honored_options_run():
     assert error_of(everything()["with options"], DIGITS) < 1e-6
-
-
-def test_a_quantized_file_is_right_without_generated_kernels(tmp_path: Path):
-    """With one thread, the kernels that OpenVINO generates of such a file are wrong (docs/evidence/upstream.md)."""
-    request = Request(model=str(two_quantized_layers(tmp_path / "mlp.onnx")), batch=1)
-    (exported,) = exported_models(request)
-    arm = replace(arm_of(exported, Precision.NATIVE, SNIPPETS_MODE="DISABLE"), threads=1)
-    (found,) = run_fresh(run_all, [(exported, arm)], warm=OURS)
-    assert error_of(found, request) < 0.05
-
-
-def two_quantized_layers(path: Path) -> Path:
-    """An MLP as ONNX Runtime's quantizer writes it: pairs around all but the Relu, activations with a zero point."""
-    rng, nodes, last = np.random.default_rng(0), list[Any](), "x"
-    weights: dict[str, Any] = {"zw": np.int8(0)}
-
-    def add_pair(value: str, low: float, high: float) -> str:
-        step = (high - low) / 255
-        weights[f"s{value}"], weights[f"z{value}"] = np.float32(step), np.int8(round(-128 - low / step))
-        pair = [f"s{value}", f"z{value}"]
-        nodes.append(helper.make_node("QuantizeLinear", [value, *pair], [f"q{value}"]))
-        nodes.append(helper.make_node("DequantizeLinear", [f"q{value}", *pair], [f"d{value}"]))
-        return f"d{value}"
-
-    for number, (rows, columns) in enumerate([(64, 32), (32, 10)]):
-        weight = rng.standard_normal((rows, columns)).astype(np.float32) / rows**0.5
-        weights[f"sw{number}"] = np.float32(np.abs(weight).max() / 127)
-        weights[f"w{number}"] = np.rint(weight / weights[f"sw{number}"]).astype(np.int8)
-        nodes.append(helper.make_node("DequantizeLinear", [f"w{number}", f"sw{number}", "zw"], [f"dw{number}"]))
-        read = add_pair(last, -3.0 if last == "x" else 0.0, 3.0)
-        nodes.append(helper.make_node("MatMul", [read, f"dw{number}"], [f"m{number}"]))
-        last = f"m{number}"
-        if number == 0:
-            nodes.append(helper.make_node("Relu", [last], ["r"]))
-            last = "r"
-    last = add_pair(last, -3.0, 3.0)
-    return onnx_made.write(path, nodes, [onnx_made.value("x", (1, 64))], [onnx_made.value(last, (1, 10))], weights)
 
 
 def test_without_products_there_is_nothing_to_quantize(tmp_path: Path):
@@ -353,17 +314,3 @@ def write_file(path: Path) -> Path:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
     save(model, path, save_as_external_data=True, location="weights.bin", size_threshold=16)
     return path
-
-
-def test_a_users_file_keeps_its_names_order_and_types(tmp_path: Path):
-    request = Request(model=str(write_file(tmp_path / "users_own.onnx")), batch=3)
-    (tmp_path / "built").mkdir()
-    (exported,) = exported_models(request)
-    found: Ran = run_fresh(build_and_run, exported, arm_of(exported), tmp_path / "built", warm=OURS)
-    named = {name: array.dtype.name for name, array in found.outputs[0].items()}
-    assert list(named) == [spec.name for spec in exported.outputs]
-    assert named == {"half": "float32", "best": "int64", "same": "float32", "score": "float32"}
-    assert fidelity.compare(found.outputs, exported.reference_outputs()).mismatches == 0
-    for got, wanted in zip(found.outputs, exported.reference_outputs(), strict=True):
-        np.testing.assert_allclose(got["score"], wanted["score"], rtol=1e-5, atol=1e-5)
-        np.testing.assert_array_equal(got["same"], got["score"])

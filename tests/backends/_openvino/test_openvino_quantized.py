@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
-import logging
 import os
-import sys
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import ModuleType, SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 
 from shootout.backends._openvino import quantize
-from shootout.backends._openvino.account import node_ns
 from shootout.backends._openvino.graph import listed_precisions, properties_of, scheme_of
-from shootout.backends._openvino.quantize import notes_of, refuse_options, without_torch
+from shootout.backends._openvino.quantize import refuse_options
 from shootout.core import backends
 from shootout.core.contract import INTEGERS, Arm, Executed, Precision, Target
 from shootout.core.errors import SkippedArm
@@ -30,7 +22,7 @@ from shootout.core.exported import fidelity
 from shootout.core.exported.client import Request
 from shootout.core.exported.model import ExportedModel
 from shootout.core.host.environment import cpu_flags
-from shootout.core.schemes import parse, shown_as, unoffered
+from shootout.core.schemes import shown_as
 from shootout.core.worker.verification import executed_fault
 from shootout.testing.checks import OURS, call, exported_models, lacks, warm_of
 from shootout.testing.fresh import run_fresh
@@ -150,7 +142,6 @@ def test_every_scheme_computes_in_its_precision(label: str) -> None:
     found, target = executed(label), target_of(label)
     name = shown_as(target.precision, target.scheme)
     assert found.compute_nodes_by_precision == {name: len(PRODUCTS)}
-    assert found.flops_by_precision == {name: 2.0 * sum(PRODUCTS)}
     assert executed_fault(found, everything()[f"digits {label}"].arm) is None
 
 
@@ -173,11 +164,6 @@ def test_words_make_a_difference() -> None:
         assert error("int4/activations-8") not in (error("int4"), error("int4/symmetric"))
         assert error("int8/weights-only") != error("int8-dynamic")
     assert error(WORDED[0]) < error("int8"), "NNCF's default clips"
-
-
-def test_asymmetric_activations_differ_where_they_are_signed() -> None:
-    labels = ("int8/symmetric+samples-20", "int8/asymmetric+samples-20")
-    assert len({error(label, "residual") for label in labels}) == len(labels)
 
 
 def test_conversions_are_counted_apart() -> None:
@@ -234,29 +220,6 @@ def test_the_rest_of_int8_may_be_bf16_where_the_cpu_has_it() -> None:
         assert ran.executed.compute_nodes_by_precision == {"int8": len(PRODUCTS)}
 
 
-@pytest.mark.parametrize(
-    ("label", "starts"),
-    [
-        ("int8", []),
-        ("int8/shared", []),
-        ("int8/weights-only+symmetric", []),
-        ("int8/minmax", ["beside its words NNCF corrects biases"]),
-        ("int8/percentile+samples-20", ["percentile: NNCF's is the mean", "beside its words NNCF"]),
-    ],
-)
-@pytest.mark.parametrize("saturates", [False, True])
-def test_a_row_says_where_its_words_are_not_all(
-    label: str, starts: list[str], saturates: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(quantize, "saturates", lambda: saturates)
-    if saturates and label not in ("int8/shared", "int8/weights-only+symmetric"):
-        starts = [*starts, "7-bit weights: this CPU has no VNNI"]
-    arm = Arm(target=target_of(label), model="")
-    notes = notes_of(arm, scheme_of(arm))
-    assert len(notes) == len(starts)
-    assert all(note.startswith(start) for note, start in zip(notes, starts, strict=True))
-
-
 def largest_weights(exported: ExportedModel, folder: Path) -> list[list[int]]:
     """The largest 8-bit weight of each product, on a CPU with VNNI and on one without."""
     from shootout.backends._openvino.graph import IR, import_openvino
@@ -306,13 +269,6 @@ def test_methods_are_nncf_s_own() -> None:
     assert counts["int4/ratio-0.5"] == {"int4": 1, "int8-weights": 3}
 
 
-def test_only_words_that_nncf_has_are_offered() -> None:
-    offered = backends.get("openvino").capabilities.schemes
-    for target in map(target_of, [*LABELS, *METHODS, "fp32/default", "int8/shared+float-1"]):
-        assert unoffered(parse(target.scheme, own=["default"]), offered.get(target.precision, ())) is None, target
-    assert unoffered(parse("entropy"), offered[Precision.INT8]) == "entropy"
-
-
 def profile(exported: ExportedModel, arm: Arm, folder: Path) -> tuple[Executed, dict[str, float]]:
     adapter = backends.get("openvino")
     built = adapter.build(exported, arm, folder)
@@ -324,131 +280,3 @@ def test_times_are_given_where_the_counters_are_fine_enough(tmp_path: Path) -> N
     found, nodes = run_fresh(profile, exported, Arm(target=target_of("fp32"), model="residual_mlp", batch=64), tmp_path)
     assert set(found.kernel_ns) == {"fp32", "other"}
     assert np.isclose(sum(found.kernel_ns.values()), sum(nodes.values()))
-
-
-@pytest.mark.parametrize(("us", "given"), [(3, False), (40, True)])
-def test_counters_of_whole_microseconds_are_not_believed_for_short_nodes(us: int, given: bool) -> None:
-    class Request:
-        """One node: its first call takes a second longer."""
-
-        calls = 0
-
-        def infer(self, _: object = None) -> None:
-            self.calls += 1
-
-        @property
-        def profiling_info(self) -> list[SimpleNamespace]:
-            mean = timedelta(microseconds=(1_000_000 + us * self.calls) // self.calls)
-            return [SimpleNamespace(node_name="product", real_time=mean)]
-
-    found = node_ns(SimpleNamespace(create_infer_request=Request), {})
-    assert set(found) == ({"product"} if given else set())
-    assert all(abs(ns - us * 1e3) < 3e3 for ns in found.values())
-
-
-@pytest.mark.parametrize("paused_at", [(12,), (40,), (90,), (30, 80)])
-def test_a_pause_of_the_process_is_no_time_of_a_node(paused_at: tuple[int, ...]) -> None:
-    class Request:
-        """Two nodes of 20 and 40 us; one is stopped for 30 ms now and then."""
-
-        calls = 0
-
-        def infer(self, _: object = None) -> None:
-            self.calls += 1
-
-        @property
-        def profiling_info(self) -> list[SimpleNamespace]:
-            paused = 30_000 * sum(self.calls >= at for at in paused_at)
-            totals = {"first": 20 * self.calls + paused, "second": 40 * self.calls}
-            return [
-                SimpleNamespace(node_name=name, real_time=timedelta(microseconds=us // self.calls))
-                for name, us in totals.items()
-            ]
-
-    found = node_ns(SimpleNamespace(create_infer_request=Request), {})
-    assert found["first"] == pytest.approx(20e3, abs=3e3)
-    assert found["second"] == pytest.approx(40e3, abs=3e3)
-
-
-def test_nncf_finds_no_torch_that_nobody_has_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "torch", raising=False)
-    with without_torch():
-        assert find_spec("torch") is None
-        with pytest.raises(ImportError):
-            importlib.import_module("torch")
-    assert "torch" not in sys.modules
-
-
-@pytest.mark.parametrize("skipped", [True, False])
-def test_a_row_says_where_awq_had_nothing_to_scale(skipped: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    logger = logging.getLogger("nncf")
-    level = logger.level
-
-    def compress_weights(model: Any, **_: Any) -> Any:
-        logger.info("No matching patterns were found for applying AWQ algorithm, it will be skipped." * skipped)
-        return model
-
-    parameters: Any = ModuleType("nncf.quantization.advanced_parameters")
-    parameters.AdvancedCompressionParameters = SimpleNamespace
-    parameters.GroupSizeFallbackMode = SimpleNamespace(ADJUST="")
-    for name in ("nncf", "nncf.quantization"):
-        monkeypatch.setitem(sys.modules, name, ModuleType(name))
-    monkeypatch.setitem(sys.modules, parameters.__name__, parameters)
-    nncf = SimpleNamespace(
-        compress_weights=compress_weights, CompressWeightsMode=SimpleNamespace(INT4_ASYM=""), Dataset=list
-    )
-    monkeypatch.setattr(quantize, "_import_nncf", lambda: nncf)
-    monkeypatch.setattr(quantize, "calibration_of", lambda *_: [])
-    exported: Any = None
-    arm = Arm(target=target_of("int4/awq"), model="m")
-    assert quantize._compress_weights("model", exported, arm, scheme_of(arm)) == (
-        "model",
-        [quantize.UNSCALED] * skipped,
-    )
-    assert logger.level == level
-
-
-def test_an_nncf_that_needs_torch_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    forgotten: list[str] = []
-    exported: Any = None
-    model: Any = SimpleNamespace(get_ops=lambda: [SimpleNamespace(get_type_name=lambda: "MatMul")])
-    arm = Arm(target=target_of("int4"), model="m")
-
-    def compressed(*_: object) -> tuple[str, list[str]]:
-        if find_spec("torch") is None:
-            raise SkippedArm("torch is not installed, and NNCF quantizes for OpenVINO", "")
-        return "quantized", []
-
-    monkeypatch.delitem(sys.modules, "torch", raising=False)
-    monkeypatch.setattr(quantize, "_compress_weights", compressed)
-    monkeypatch.setattr(quantize, "_forget_imports", forgotten.append)
-    assert quantize.quantize(model, exported, arm, parse("")) == ("quantized", [])
-    assert forgotten == ["nncf"]
-
-
-def test_a_torch_that_is_there_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    there = ModuleType("torch")
-    monkeypatch.setitem(sys.modules, "torch", there)
-    with without_torch():
-        assert sys.modules["torch"] is there
-    assert sys.modules["torch"] is there
-
-
-def int8_file(exported: ExportedModel, folder: Path, with_torch: bool) -> tuple[bool, bytes]:
-    """Whether torch was there after the build, and the weights that NNCF made."""
-    if with_torch:
-        importlib.import_module("torch")
-    arm = Arm(target=target_of("int8"), model="residual_mlp", parameters=exported.parameters, batch=2)
-    backends.get("openvino").build(exported, arm, folder)
-    return "torch" in sys.modules, (folder / "model.bin").read_bytes()
-
-
-@pytest.mark.slow
-def test_nncf_makes_the_same_file_with_torch_and_without(tmp_path: Path) -> None:
-    (exported,), made = exported_models(RESIDUAL), {}
-    for with_torch in (False, True):
-        place = tmp_path / str(with_torch)
-        place.mkdir()
-        there, made[with_torch] = run_fresh(int8_file, exported, place, with_torch)
-        assert there == with_torch
-    assert made[False] == made[True]

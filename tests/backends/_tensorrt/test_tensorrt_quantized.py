@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,9 +29,7 @@ from shootout.testing.fresh import run_fresh
 
 INT8, INT4, FP8, FP32 = Precision.INT8, Precision.INT4, Precision.FP8, Precision.FP32
 BOTH = {"LayerType": "gemm", "Inputs": [{"Datatype": "FP8"}], "Constants": [{"Datatype": "FP8"}]}
-TOY_FLOPS = 4 * 2 * 2 * 64 * 64
 SCALES = {"sx": np.float32(0.05), "sw": np.full(32, 0.02, np.float32)}
-WIDE = TensorSpec(name="x", shape=(4, 32), dtype="float32")
 
 
 def shared_toy() -> ExportedModel:
@@ -81,13 +78,10 @@ def test_the_shared_model_is_int8_in_the_network_and_in_the_engine(tmp_path: Pat
     facts, engine = run_fresh(build, exported, shared_arm(), tmp_path, warm=OURS)
     assert facts["network_nodes_by_precision"] == {"int8": 4}
     assert facts["compute_nodes_by_precision"] == {"int8": 4}
-    assert facts["flops_by_precision"] == {"int8": TOY_FLOPS}
     assert facts["conversion_nodes"] == 1, "the input's; the others are fused"
     assert facts["artifact_bytes"] == len(engine)
-    rest, note = facts["notes"]
+    (rest,) = facts["notes"]
     assert rest.startswith("what isn't quantized computes in fp16")
-    weights = int(note.split()[0].replace(",", ""))
-    assert 4 * 64 * 64 < weights < 2 * 4 * 64 * 64, "those of 8 bits and their scales; the rest of the engine is code"
     stored = [numpy_helper.to_array(one) for one in load(exported.path(Artifact.ONNX)).graph.initializer]
     weights = [array for array in stored if array.dtype == np.int8 and array.ndim == 2]
     assert len(weights) == 4
@@ -100,10 +94,8 @@ def test_the_shared_model_is_int8_in_the_network_and_in_the_engine(tmp_path: Pat
 def test_the_toy_has_narrow_products_and_no_wide_weights(precision: Precision, tmp_path: Path):
     facts, engine = run_fresh(build, toy(), shared_arm(precision, ""), tmp_path, warm=OURS)
     assert facts["network_nodes_by_precision"] == facts["compute_nodes_by_precision"] == {precision.value: 4}
-    assert facts["flops_by_precision"] == {precision.value: TOY_FLOPS}
     wide = toy().weights().values()
     assert not any(one.astype(kind).tobytes() in engine for one in wide for kind in (np.float32, np.float16))
-    assert "are weights" in facts["notes"][-1]
     if precision is FP8:
         assert facts["compute_capabilities"] == ["SM89", "SM120"], "TensorRT-RTX's portable targets have two without"
 
@@ -132,14 +124,12 @@ def test_a_convolution_model_is_quantized(precision: Precision, tmp_path: Path):
     facts = compiled(quantized, precision, tmp_path, (TensorSpec(name="x", shape=shape, dtype="float32"),))
     found = facts["compute_nodes_by_precision"]
     assert found == facts["network_nodes_by_precision"] == {precision.value: 2}
-    assert facts["flops_by_precision"] == {precision.value: 2 * 36 * (32 * 16 * 9 + 16 * 32)}
 
 
 @without_gpu
 def test_a_mixed_model_is_told_by_both_its_precisions(tmp_path: Path):
     facts = compiled(sandwich(tmp_path / "mixed.onnx", second=True), INT8, tmp_path)
     assert facts["compute_nodes_by_precision"] == facts["network_nodes_by_precision"] == {"int8": 1, "fp32": 1}
-    assert facts["flops_by_precision"] == {"int8": 2 * 4 * 32 * 32, "fp32": 2 * 4 * 32 * 32}
 
 
 @without_gpu
@@ -153,35 +143,6 @@ def test_what_int8_leaves_is_half_or_float_and_no_mixture(tmp_path: Path):
         compiled(half, INT8, tmp_path)
     with pytest.raises(RuntimeError, match=r"labeled int8.*'second' is fp32"):
         compiled(source, INT8, tmp_path, rest=Precision.FP16)
-
-
-def test_the_shared_model_with_a_half_rest_computes_the_same_within_its_error_bound(tmp_path: Path):
-    from onnx.reference import ReferenceEvaluator
-
-    exported = shared_toy()
-    path = common_onnx.write_half(exported.path(Artifact.ONNX), Precision.FP16, tmp_path)
-    model = load(path)
-    assert model.opset_import[0].version == 21
-    widened = {node.output[0] for node in model.graph.node if node.op_type == "DequantizeLinear"}
-    assert {info.type.tensor_type.elem_type for info in model.graph.value_info if info.name in widened} <= {10}
-    scales = [one for one in model.graph.initializer if one.name.endswith("_scale")]
-    assert {one.data_type for one in scales} == {TensorProto.FLOAT16}
-    outputs = [ReferenceEvaluator(model).run(None, inputs) for inputs in exported.input_buffers()]
-    found = fidelity.compare([dict(zip("y", one, strict=True)) for one in outputs], exported.reference_outputs())
-    assert fidelity.gate(found, *exported.error_bound(shared_arm().target)) is None
-
-
-def test_a_half_rest_errs_by_as_much_as_half_precision_beside_int8():
-    exported = replace(toy(), error_bounds={"fp32": 1e-5, "fp16": 0.01, "int8": 0.2})
-    assert set(backends.get("tensorrt").capabilities.rest.values()) == {Precision.FP16}, "FP8's and INT4's"
-    half, full = shared_arm().target, shared_arm(scheme="shared+rest-fp32").target
-    assert (exported.error_bound(half)[0], exported.error_bound(full)[0]) == (pytest.approx(0.21), 0.2)
-    assert replace(exported, error_bounds={**exported.error_bounds, "int8": 0.495}).error_bound(half)[
-        0
-    ] == pytest.approx(0.505)
-    assert replace(exported, error_bounds={**exported.error_bounds, "fp16": None}).error_bound(half)[0] is None, (
-        "it overflows"
-    )
 
 
 def float8_weights(path: Path) -> Path:
@@ -247,16 +208,6 @@ def test_tensorrt_quantizes_nothing_itself_and_says_what_to_ask_for(tmp_path: Pa
     assert list(tmp_path.iterdir()) == []
 
 
-@without_gpu
-def test_an_asymmetric_graph_fails_in_tensorrt_s_words(tmp_path: Path):
-    model = load(sandwich(tmp_path / "whole.onnx"))
-    zero = next(one for one in model.graph.initializer if one.name == "zx")
-    zero.CopyFrom(numpy_helper.from_array(np.asarray(3, np.int8), "zx"))
-    (tmp_path / "shifted.onnx").write_bytes(model.SerializeToString())
-    with pytest.raises(RuntimeError, match=r"can't parse the model: .*zero"):
-        compiled(tmp_path / "shifted.onnx", INT8, tmp_path)
-
-
 def test_the_int4_graph_computes_the_model_with_weights_of_15_levels(tmp_path: Path):
     from onnx.reference import ReferenceEvaluator
 
@@ -306,10 +257,3 @@ def test_it_is_for_ada_and_later_and_says_so(tmp_path: Path, monkeypatch: pytest
     assert "SM89 or later" in caught.value.reason
     assert caught.value.reason.endswith("this is SM86")
     assert "int8/shared" in caught.value.fix
-
-
-@without_gpu
-def test_an_older_gpu_is_no_target_of_its_build(tmp_path: Path):
-    arm = replace(shared_arm(FP8, ""), options={"compute_capability": "SM120,SM86"})
-    with pytest.raises(ValueError, match="'SM86' multiplies no FP8: SM89 and later do"):
-        backends.get("tensorrt").build(toy(), arm, tmp_path)

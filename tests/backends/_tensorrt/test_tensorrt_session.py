@@ -6,7 +6,6 @@ It shows what TensorRT is asked and how a refusal reads; that it does as it is a
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,14 +16,11 @@ from support.gpus import fake_cuda
 from support.gpus.fake_cuda import FAILED, FakeCuda
 from support.gpus.fake_tensorrt import ACTIVATION_BYTES, WEIGHT_BYTES, FakeTensorRt
 
-from shootout.backends import cuda_memory
-from shootout.backends._tensorrt import backend as tensorrt_backend
 from shootout.backends._tensorrt.account import Network, Product
 from shootout.backends._tensorrt.engine import EnginePlan, Library, compile_engine
-from shootout.backends._tensorrt.session import Engine, Setup, TensorRtSession
+from shootout.backends._tensorrt.session import Setup, TensorRtSession
 from shootout.core.contract import Arm, Device, Precision, Target, TensorSpec
 from shootout.core.errors import SkippedArm
-from shootout.testing import checks
 from shootout.testing.checks import CheckedTarget, ConformanceCase, call, executed_matches_request
 
 SHAPE = (2, 4)
@@ -33,7 +29,7 @@ X, Y = (TensorSpec(name=name, shape=SHAPE, dtype="float32") for name in "xy")
 FP32, TF32, INT8 = Precision.FP32, Precision.TF32, Precision.INT8
 GEMM = {"LayerType": "gemm", "Name": "a", "Metadata": "[ONNX Layer: a]"}
 CAST = {"LayerType": "kgen", "Name": "__myl_Cast_myl0_0", "Metadata": "[ONNX Layer: narrow]"}
-PRODUCT = Product(name="a", origin="[ONNX Layer: a]", precision="fp16", flops=32.0)
+PRODUCT = Product(name="a", origin="[ONNX Layer: a]", precision="fp16")
 NETWORK = Network(products=(PRODUCT,), converters=("[ONNX Layer: narrow]",))
 OLD_DRIVER = "CUDA initialization failure with error: 35"
 BOTH = pytest.mark.parametrize("name", ["tensorrt", "tensorrt_rtx"])
@@ -55,7 +51,7 @@ def rtx(gpu: FakeCuda) -> FakeTensorRt:
 
 
 def library_of(trt: FakeTensorRt, *errors: str) -> Library:
-    log = SimpleNamespace(errors=list(errors), warnings=[OLD_DRIVER], layers=list, weight_bytes=None)
+    log = SimpleNamespace(errors=list(errors), warnings=[OLD_DRIVER], layers=list)
     return Library(trt, log)  # type: ignore[arg-type]
 
 
@@ -85,14 +81,6 @@ def test_contexts_share_one_block_of_memory_and_the_account_has_it_once(name: st
     assert session.gpu.allocator() == (held, held)
     assert len(trt.contexts) == 2
     assert len({context.lent for context in trt.contexts}) == 1
-
-
-def test_an_engine_that_needs_no_memory_and_one_that_tells_of_no_weights_run_all_the_same(full: FakeTensorRt):
-    full.activation_bytes = 0
-    del full.EngineStat
-    session: Any = session_on(full)
-    np.testing.assert_array_equal(call(session, inputs(1))["y"], 2)
-    assert session.gpu.allocator() == (2 * TENSOR_BYTES, 2 * TENSOR_BYTES)
 
 
 def test_a_graph_is_captured_once_per_slot_and_then_replayed(gpu: FakeCuda, full: FakeTensorRt):
@@ -139,7 +127,6 @@ def test_the_account_is_the_inspector_s(rtx: FakeTensorRt):
     rtx.layers = layers("Half", "Half")
     executed = session_on(rtx).executed
     assert executed.compute_nodes_by_precision == {"fp16": 1}
-    assert executed.flops_by_precision == {"fp16": 32.0}
     assert executed.conversion_nodes == 1
     assert (executed.library, executed.version, executed.threads) == ("tensorrt_rtx", "0.0", None)
     assert executed.device == "cuda:0 (Fake RTX)"
@@ -180,14 +167,6 @@ def test_the_suite_takes_an_engine_as_asked_and_no_other(
             checked(full, precision)
 
 
-def test_where_the_runtime_tells_of_the_rest_it_has_to(full: FakeTensorRt, monkeypatch: pytest.MonkeyPatch):
-    told = checks.fixture("onnxruntime")
-    monkeypatch.setattr(checks, "fixture", lambda name: told)
-    full.layers = json.dumps({"Layers": [{**GEMM, "Inputs": [{"Format/Datatype": "Int8"}] * 2}]})
-    with pytest.raises(AssertionError, match="what does the float remainder run in"):
-        checked(full, INT8)
-
-
 def test_a_run_that_fails_is_an_error_in_the_library_s_words(gpu: FakeCuda, full: FakeTensorRt):
     session = session_on(full, "no memory for layer 3")
     handle = session.stage(inputs(1), 0)
@@ -216,38 +195,6 @@ def test_a_full_device_is_named_with_what_was_asked_for(gpu: FakeCuda, full: Fak
     assert not +gpu.held
 
 
-def test_the_build_keeps_what_one_run_compiled(
-    gpu: FakeCuda, rtx: FakeTensorRt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    """On a GPU that TensorRT-RTX knows; the engine itself is compiled elsewhere in these tests."""
-
-    def compile_engine(library: Any, source: Path, plan: Any, folder: Path) -> dict[str, Any]:
-        assert plan.current, "built for this GPU"
-        (folder / "engine.plan").write_bytes(b"engine")
-        NETWORK.save(folder)
-        return {"library": library.name}
-
-    library = library_of(rtx)
-    monkeypatch.setattr(tensorrt_backend, "compile_engine", compile_engine)
-    monkeypatch.setattr(tensorrt_backend, "open_library", lambda gpu: library)
-    monkeypatch.setattr(tensorrt_backend, "reopen", lambda name: library)
-    exported: Any = SimpleNamespace(
-        inputs=(X,), outputs=(Y,), path=lambda artifact: tmp_path, input_buffers=lambda: [inputs(1)]
-    )
-    adapter = tensorrt_backend.TensorRtAdapter()
-    arm = Arm(target=Target(backend="tensorrt", device=Device.CUDA), model="made", options={"copies": "pageable"})
-    built = adapter.build(exported, arm, tmp_path)
-    assert (tmp_path / "runtime.cache").read_bytes() == b"compiled"
-    assert built.facts["gpu"] == "Fake RTX (SM89)"
-    assert cuda_memory.capability() == "SM89"
-    assert not +gpu.held, "the build's own session is closed"
-    session: Any = adapter.load(built)
-    assert session.gpu.copies == "pageable"
-    assert adapter.load(replace(built, arm=replace(arm, options={}))).gpu.copies == "pinned"  # type: ignore[union-attr]
-    np.testing.assert_array_equal(call(session, inputs(4))["y"], 8)
-    assert rtx.kernels[-1] == b"compiled", "a load starts from them"
-
-
 def compiled(trt: FakeTensorRt, folder: Path, precision: Precision = FP32, **options: str) -> dict[str, Any]:
     plan = EnginePlan(precision=precision, inputs=(X,), current=True, options=options)
     return compile_engine(library_of(trt), folder / "model.onnx", plan, folder)
@@ -263,68 +210,9 @@ def test_timings_are_kept_with_the_engine_and_given_to_the_next_build(full: Fake
     assert facts["compute_capabilities"] == ["CURRENT"]
 
 
-def test_timings_of_another_gpu_are_refused_by_name(full: FakeTensorRt, tmp_path: Path):
-    old = tmp_path / "old.cache"
-    old.write_bytes(b"another GPU's")
-    full.takes = False
-    with pytest.raises(ValueError, match=rf"timing_cache '{old}' is another GPU's or version's"):
-        compiled(full, tmp_path, timing_cache=str(old))
-    with pytest.raises(RuntimeError, match=f"tensorrt takes no timing cache: {OLD_DRIVER}"):
-        compiled(full, tmp_path)
-
-
-def test_the_full_one_has_no_targets_but_its_own_gpu(full: FakeTensorRt, tmp_path: Path):
-    with pytest.raises(ValueError, match="'compute_capability': tensorrt has no such thing"):
-        compiled(full, tmp_path, compute_capability="SM90")
-
-
-@pytest.mark.parametrize("precision", [FP32, TF32, Precision.FP16, Precision.BF16])
-def test_rounding_to_tf32_is_allowed_under_its_own_label_alone(
-    precision: Precision, full: FakeTensorRt, tmp_path: Path
-):
-    compiled(full, tmp_path, precision)
-    assert full.asked["tf32"] is (precision is TF32)
-
-
 @pytest.mark.parametrize(("graph", "lent"), [("0", None), ("1", True)])
 def test_an_rtx_engine_that_is_to_be_captured_may_allocate_nothing_while_it_runs(
     graph: str, lent: bool | None, rtx: FakeTensorRt, tmp_path: Path
 ):
     compiled(rtx, tmp_path, cuda_graph=graph)
     assert rtx.asked.get("lent") is lent
-
-
-@pytest.mark.parametrize(("strong", "flags"), [(1, 2), (0, 1), (None, 0)])
-def test_networks_are_strongly_typed_in_each_version_and_of_one_size(
-    strong: int | None, flags: int, gpu: FakeCuda, tmp_path: Path
-):
-    trt = FakeTensorRt(gpu, strong=strong)
-    compiled(trt, tmp_path)
-    assert trt.asked["flags"] == flags
-    assert trt.asked["profile"] == ("x", SHAPE, SHAPE, SHAPE)
-    assert trt.asked["profiles"] == 1
-
-
-@pytest.mark.parametrize(
-    ("lines", "told"),
-    [
-        (["no such layer", "(cudaError 35: old driver)", "no such layer"], "no such layer"),
-        (["(cudaError 35: old driver)"], "(cudaError 35: old driver)"),
-        ([], "it gave no reason"),
-    ],
-)
-def test_a_missing_cuda_hides_no_other_reason(lines: list[str], told: str, full: FakeTensorRt):
-    library = library_of(full, *lines)
-    library.log.warnings = []
-    assert library.errors_text() == told
-
-
-def test_no_engine_and_no_cuda_are_errors_in_its_words(full: FakeTensorRt, tmp_path: Path):
-    full.engine = None
-    with pytest.raises(RuntimeError, match=f"tensorrt built no engine: {OLD_DRIVER}"):
-        compiled(full, tmp_path)
-    full.starts = False
-    for start in (lambda: compiled(full, tmp_path), lambda: Engine(library_of(full), b"engine")):
-        with pytest.raises(RuntimeError, match=f"tensorrt can't start here: {OLD_DRIVER}"):
-            start()  # type: ignore[no-untyped-call]
-    assert not (tmp_path / "engine.plan").exists()

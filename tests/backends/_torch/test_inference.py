@@ -102,21 +102,3 @@ def accounted_in_place() -> list[float]:
 
 def test_a_model_that_works_in_place_is_accounted():
     assert run_fresh(accounted_in_place, warm=warm_of(Target(backend="torch-eager"))) == [2.0, 2.0]
-
-
-def test_the_bytes_of_a_module_are_those_of_its_constants_too_each_tensor_once():
-    import torch
-
-    from shootout.backends._torch.session import held_bytes
-
-    class Tables(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first = torch.nn.Linear(10, 10)
-            self.tied = self.first
-            self.register_buffer("steps", torch.zeros(5), persistent=False)
-            self.table = torch.zeros(100, 260)
-            self.several = [torch.zeros(3), {"inner": (torch.zeros(2), self.table)}]
-
-    assert held_bytes(Tables()) == 4 * (110 + 5 + 26_000 + 3 + 2)
-    assert held_bytes(torch.nn.Sequential(torch.nn.LSTM(4, 4))) == 4 * 160, "its list of weights holds the same ones"

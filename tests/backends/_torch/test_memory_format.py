@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from shootout.core import backends
-from shootout.core.contract import Arm, Precision, Target
+from shootout.core.contract import Arm, Target
 from shootout.core.exported.client import Request, obtain_all
 from shootout.core.exported.model import ExportedModel
-from shootout.testing.checks import case_of, warm_of
+from shootout.testing.checks import warm_of
 from shootout.testing.fresh import run_fresh
 
 EAGER = Target(backend="torch-eager")
@@ -38,19 +37,3 @@ def test_filters_lie_with_their_channels_last(tmp_path: Path):
     laid, error = run_fresh(filters_and_error, exported, tmp_path, warm=warm_of(EAGER))
     assert laid
     assert error < 1e-5
-
-
-def refusal(exported: ExportedModel, arm: Arm, folder: Path) -> str:
-    adapter = backends.get("torch-eager")
-    with pytest.raises(ValueError, match="memory_format") as refused:
-        adapter.load(adapter.build(exported, arm, folder))
-    return str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("precision", "words"), [(Precision.FP32, "has no Conv2d layer"), (Precision.INT8_DYNAMIC, "not for int8-dynamic")]
-)
-def test_an_order_that_changes_nothing_is_refused(precision: Precision, words: str, tmp_path: Path):
-    target = Target(backend="torch-eager", precision=precision)
-    arm = Arm(target=target, model="residual_mlp", options=OPTION)
-    assert words in run_fresh(refusal, case_of(EAGER).exported, arm, tmp_path, warm=warm_of(EAGER))

@@ -13,7 +13,7 @@ import pytest
 from shootout.backends._torch.backend import FILE
 from shootout.core import backends
 from shootout.core.adapter import Built
-from shootout.core.contract import Arm, Availability, Device, Precision, Target
+from shootout.core.contract import Availability, Device, Precision, Target
 from shootout.testing.checks import ConformanceCase, build_in, case_of, warm_of
 from shootout.testing.fresh import run_fresh
 
@@ -34,7 +34,6 @@ class Loaded:
     """
 
     fallbacks: tuple[str, ...]
-    flops: dict[str, float]
     caches: dict[str, int]
     compiled_later: dict[str, int]
 
@@ -51,7 +50,7 @@ def loaded_from(built: Built) -> Loaded:
     caches = {name: count for name, count in counted.items() if name.endswith(("_hit", "_miss"))}
     for session in (first, second):
         session.fetch(session.execute(session.stage(inputs, 0)))
-    return Loaded(executed.fallbacks, dict(executed.flops_by_precision), caches, dict(counters["stats"]))
+    return Loaded(executed.fallbacks, caches, dict(counters["stats"]))
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +97,6 @@ def recorded(dtype_name: str, folder: Path) -> tuple[dict[str, Any], dict[str, i
 def test_products_that_became_loops_are_counted_too(dtype: str, precision: str, tmp_path: Path):
     told, kernels = run_fresh(recorded, dtype, tmp_path, warm=warm_of(PLAIN))
     assert told["compute_nodes_by_precision"] == {precision: 2}
-    assert told["flops_by_precision"] == {precision: 2 * 16 * 16 + 2 * 16}
     assert "library" not in kernels
 
 
@@ -141,31 +139,6 @@ def test_a_missing_compiler_is_named():
     assert "g++" in found.fix
 
 
-def without_headers() -> tuple[str, str]:
-    import sysconfig
-
-    sysconfig.get_path = lambda *_, **__: "/nowhere"  # type: ignore[assignment]
-    found = backends.get("torch-compile").probe(Device.CPU)
-    return found.reason, found.fix
-
-
-def test_missing_headers_are_named():
-    reason, fix = run_fresh(without_headers, warm=warm_of(PLAIN))
-    assert "Python.h" in reason
-    assert "python3-dev" in fix
-
-
-@pytest.mark.parametrize(
-    ("mode", "options"),
-    [("", {"max_autotune": "yes"}), ("aoti", {"cpp_wrapper": "1"})],
-)
-def test_an_option_s_value_and_mode_are_checked(mode: str, options: dict[str, str], tmp_path: Path):
-    case = case_of(PLAIN)
-    arm: Arm = replace(case.arm, target=replace(PLAIN, mode=mode), options=options)
-    with pytest.raises(ValueError, match=next(iter(options))):
-        backends.get("torch-compile").build(case.exported, arm, tmp_path)
-
-
 def captured_by(case: ConformanceCase, folder: Path, scriptable: bool) -> tuple[Any, dict[str, int]]:
     import torch
 
@@ -186,31 +159,3 @@ def test_torchscript_says_how_it_captured_the_module(scriptable: bool, how: str,
     case = case_of(Target(backend="torchscript", precision=Precision.BF16))
     told = run_fresh(captured_by, case, tmp_path, scriptable, warm=warm_of(case.arm.target))
     assert told == (how, {"bf16": 4})
-
-
-FLOPS = {
-    "linear": ("addmm", [(8,), (2, 4), (4, 8)], (2, 8), 2 * 2 * 8 * 4),
-    "batched": ("bmm", [(3, 2, 4), (3, 4, 8)], (3, 2, 8), 3 * 2 * 2 * 8 * 4),
-    "convolution": ("convolution", [(1, 4, 9, 9), (6, 2, 3, 3)], (1, 6, 7, 7), 2 * 6 * 49 * 2 * 9),
-    "attention": ("_scaled_dot_product_flash_attention_for_cpu", [(1, 2, 5, 4)] * 3, (1, 2, 5, 4), 2 * 2 * 2 * 25 * 4),
-}
-
-
-@pytest.mark.parametrize("case", FLOPS)
-def test_operations_are_counted_from_shapes(case: str):
-    from shootout.backends._torch.account import flops_of
-
-    name, operands, output, expected = FLOPS[case]
-    assert flops_of(name, operands, output) == expected
-
-
-@pytest.mark.parametrize("runtime", ["torch-eager", "torchscript"])
-def test_every_runtime_of_the_family_counts_the_same_operations(runtime: str, loaded: Loaded, tmp_path: Path):
-    case = case_of(Target(backend=runtime))
-    found = run_fresh(flops_told, case, tmp_path, warm=warm_of(case.arm.target))
-    assert found == loaded.flops == {"fp32": 4 * 2 * case.arm.batch * 64 * 64}
-
-
-def flops_told(case: ConformanceCase, folder: Path) -> dict[str, float]:
-    session = backends.get(case.arm.target.backend).load(build_in(case, folder))
-    return dict(session.executed.flops_by_precision)

@@ -6,27 +6,20 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from support.gpus import fake_torch
-from support.gpus.fake_cuda import LAUNCH_MS
-from support.gpus.fake_torch import KERNEL_MS, FakeTorch
+from support.gpus.fake_torch import FakeTorch
 
-from shootout.apps.tune.settings import list_changes
-from shootout.backends import _spin as spin
-from shootout.backends._spin import STEP_CYCLES
-from shootout.backends._torch import compile as compile_adapter
-from shootout.backends._torch import inductor, training
+from shootout.backends._torch import inductor
 from shootout.backends._torch import session as torch_session
 from shootout.backends._torch.compile import _captured_since, inductor_config, load_cache
-from shootout.core import backends
-from shootout.core.adapter import RATE, Built
+from shootout.core.adapter import Built
 from shootout.core.contract import Arm, Availability, Device, Precision, Target, TensorSpec
 from shootout.core.errors import SkippedArm
 from shootout.core.study import feasibility
-from shootout.testing.checks import call, targets, warm_of
+from shootout.testing.checks import call, warm_of
 from shootout.testing.fresh import run_fresh
 
 INDUCTOR = warm_of(Target(backend="torch-compile"))
@@ -67,13 +60,6 @@ def test_floats_are_converted_on_the_device_and_come_back_as_float32(torch: Fake
     np.testing.assert_array_equal(outputs["y"], 6)
 
 
-def test_the_account_of_memory_is_torch_s(torch: FakeTorch):
-    session = session_on(torch)
-    session.stage(inputs(1), 0)
-    torch.peak = 10_000
-    assert session.gpu.allocator() == (4 * SIZE, 10_000)
-
-
 def test_several_sessions_have_a_stream_each_in_whichever_thread_they_are_called(torch: FakeTorch):
     sessions = [session_on(torch, instances=2) for _ in range(2)]
     streams = torch.streams[1:]
@@ -102,71 +88,8 @@ def test_the_account_names_the_device_of_a_real_output(torch: FakeTorch):
     assert (executed.device, executed.compute_nodes_by_precision) == ("cuda", {"fp32": 1})
 
 
-def test_a_training_step_uses_the_slot_s_tensors_too(torch: FakeTorch):
-    target = TensorSpec(name="target", shape=(SIZE,), dtype="float32")
-    rate = TensorSpec(name=RATE, shape=(), dtype="float32")
-    loss = TensorSpec(name="loss", shape=(), dtype="float32")
-    exported: Any = SimpleNamespace(inputs=(X, target, rate), outputs=(loss,))
-    given = {**inputs(1), "target": np.zeros(SIZE, np.float32), RATE: np.asarray(np.float32(0.5))}
-    seen: list[float] = []
-
-    def step(x: Any, target: Any, rate: float) -> Any:
-        seen.append(rate)
-        return torch.double(x)
-
-    on_gpu = Target(backend="torch-eager", device=Device.CUDA)
-    arm = Arm(target=on_gpu, model="made", scenario="train-step", options={"copies": "pinned"})
-    built = Built(arm=arm, exported=exported, folder=Path())
-    student: Any = SimpleNamespace(step=step)
-    session: Any = training.TorchTrainingSession(student, built, Mock())
-    first = session.stage(given, 0)
-    assert [one is other for one, other in zip(first, session.stage(given, 0), strict=True)] == [True, True, False]
-    np.testing.assert_array_equal(session.fetch(session.execute(first))["loss"], 2)
-    assert seen == [0.5]
-    assert session.gpu.copies == "pinned"
-    assert session.gpu.event_ns(first, 1) == [1e6 * (KERNEL_MS + LAUNCH_MS)]
-    session.close()
-    assert session.gpu is None
-
-
-BAD_OPTIONS = {
-    "a value": (Device.CUDA, {"copies": "mapped"}, "expected pinned or pageable, got 'mapped'"),
-    "the CPU": (Device.CPU, {"copies": "pinned"}, "is for cuda"),
-    "a name": (Device.CUDA, {"copy": "pinned"}, "unknown option 'copy'"),
-}
-
-
-@pytest.mark.parametrize("runtime", ["torch-eager", "torchscript", "torch-compile"])
-@pytest.mark.parametrize("why", BAD_OPTIONS)
-def test_copies_are_for_a_gpu_and_one_of_two(runtime: str, why: str, tmp_path: Path):
-    device, options, words = BAD_OPTIONS[why]
-    arm = Arm(target=Target(backend=runtime, device=device), model="made", options=options)
-    with pytest.raises(ValueError, match=words):
-        backends.get(runtime).build(SHIPPED, arm, tmp_path)
-
-
-def test_spin_has_the_gpu_sleep_so_many_cycles_and_waits(torch: FakeTorch):
-    arm = Arm(target=Target(backend="spin", device=Device.CUDA), model="identity", options={"work": "51"})
-    adapter = spin.SpinAdapter()
-    session = adapter.load(adapter.build(SHIPPED, arm, Path()))
-    np.testing.assert_array_equal(call(session, inputs(3))["y"], 3)
-    assert torch.slept == [51 * STEP_CYCLES], "and it was waited for"
-    assert session.executed.device == "cuda:0"
-
-
-def test_spin_has_no_duration_on_a_gpu(tmp_path: Path):
-    arm = Arm(target=Target(backend="spin", device=Device.CUDA), model="identity", options={"duration_us": "5"})
-    with pytest.raises(ValueError, match=r"'duration_us' is for cpu, not for cuda: .*a GPU is given steps"):
-        spin.SpinAdapter().build(SHIPPED, arm, tmp_path)
-
-
 def node(*, graph: bool = True, **children: list[Any]) -> Any:
     return SimpleNamespace(graph=object() if graph else None, children=children)
-
-
-def test_captured_graphs_are_counted_wherever_they_hang():
-    roots = {"f": [node(), node(graph=False)], "g": [node(h=[node(), node(k=[node()])])]}
-    assert inductor._count_recorded(roots) == 5
 
 
 @pytest.mark.parametrize(
@@ -196,55 +119,11 @@ def test_a_label_of_graphs_without_any_is_a_failure(tmp_path: Path):
     assert "captured no CUDA graph" in run_fresh(uncaptured, tmp_path, warm=INDUCTOR)
 
 
-def loaded_after_the_build(folder: Path) -> tuple[int, int]:
-    """Load in the process that built, whose own graph Inductor drops; return the graphs there before and after."""
-    import torch
-    from torch._inductor import cudagraph_trees
-
-    torch.cuda.is_available = lambda: True  # else Dynamo's reset leaves the graphs alone
-
-    def capture(*_: Any) -> str:
-        root = SimpleNamespace(graph=object(), children={})
-        manager = SimpleNamespace(roots={"f": [root]}, shutdown=lambda: None)
-        container = SimpleNamespace(tree_manager=manager)
-        cudagraph_trees.get_obj(cudagraph_trees.local, "tree_manager_locks")[0]  # makes the device's lock
-        cudagraph_trees.get_obj(cudagraph_trees.local, "tree_manager_containers")[0] = container
-        return "model"
-
-    capture()
-    before = inductor.captured_graphs()
-    target = Target(backend="torch-compile", mode="cudagraphs", device=Device.CUDA)
-    built = Built(arm=Arm(target=target, model="made"), exported=SHIPPED, folder=folder)
-    (folder / compile_adapter.CACHE).mkdir()
-    accounts: list[Any] = []
-    replaced = {"stored_module": Mock(), "keep": Mock(), "compile_module": capture}
-    replaced["session_on"] = lambda *given: accounts.append(given) or Mock()
-    for name, fake in replaced.items():
-        setattr(compile_adapter, name, fake)
-    load_cache(built)
-    return before, inductor.captured_graphs()
-
-
-def test_a_graph_is_found_where_the_same_process_captured_one_before(tmp_path: Path):
-    """On the first real GPU, every build of +cudagraphs failed so: its probe runs where it was built."""
-    assert run_fresh(loaded_after_the_build, tmp_path, warm=INDUCTOR) == (1, 1)
-
-
 def test_graphs_of_several_sessions_in_a_process_are_refused(tmp_path: Path):
     target = Target(backend="torch-compile", mode="cudagraphs", device=Device.CUDA)
     arm = Arm(target=target, model="made", scenario="throughput", instances=2)
     with pytest.raises(SkippedArm, match="one pool"):
         load_cache(Built(arm=arm, exported=SHIPPED, folder=tmp_path))
-
-
-def test_graphs_are_no_target_and_no_knob_of_a_cpu():
-    found = {target.device for target in targets(["torch-compile"]) if target.mode == "cudagraphs"}
-    assert found == {Device.CUDA}
-    for device in (Device.CPU, Device.CUDA):
-        arm = Arm(target=Target(backend="torch-compile", device=device), model="residual_mlp")
-        tried = [change.mode for change in list_changes(arm, 1)]
-        assert ("cudagraphs" in tried) is (device is Device.CUDA)
-        assert "aoti" in tried
 
 
 def test_a_mode_for_cuda_is_skipped_on_a_cpu_with_the_target_to_ask_for():

@@ -123,6 +123,9 @@ class Nvml:
     def used_bytes(self) -> int | None:
         return self.device.used_bytes
 
+    def free_bytes(self) -> int | None:
+        return None
+
     def power_w(self) -> float | None:
         return self.device.power_w
 
