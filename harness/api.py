@@ -34,13 +34,13 @@ from shootout.core.errors import ArmFailed, NothingMeasured, UsageError
 from shootout.core.install import install
 from shootout.core.units import counted
 from shootout.models.sources import own
-from shootout.tell import screen, table
+from shootout.tell import report, table
 from shootout.tell.answer import qualify
 from shootout.tell.document import Answer, Document, Ratio, Row
 from shootout.tell.formats.files import write_files
 from shootout.tell.formats.frame import arrow_table, flatten_rows
 from shootout.tell.page import contents
-from shootout.tell.screen import WIDEST
+from shootout.tell.report import WIDEST
 from shootout.tell.study_options import RunOptions, TuneOptions, check_keywords
 
 if TYPE_CHECKING:
@@ -196,11 +196,11 @@ class Decided:
 
     def __str__(self) -> str:
         """Return the whole screen, as lines."""
-        return screen.render_plain(*render_decision(self.decision, self.question, WIDEST))
+        return report.render_plain(*render_decision(self.decision, self.question, WIDEST))
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
-        return screen.render_pre(*render_decision(self.decision, self.question, WIDEST))
+        return report.render_pre(*render_decision(self.decision, self.question, WIDEST))
 
     def plot(self) -> Chart:
         """Draw the objective and each limit of the policy, a line a candidate, as `Run.plot`.
@@ -227,11 +227,11 @@ class Compared:
 
     def __str__(self) -> str:
         """Return the whole screen."""
-        return screen.render_plain(*compared.render_compared(self.document, WIDEST, full=False))
+        return report.render_plain(*compared.render_compared(self.document, WIDEST, full=False))
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
-        return screen.render_pre(*compared.render_compared(self.document, WIDEST, full=False))
+        return report.render_pre(*compared.render_compared(self.document, WIDEST, full=False))
 
     def __repr__(self) -> str:
         """Return the names of its runs in one line."""
@@ -263,11 +263,11 @@ class Merged:
 
     def __str__(self) -> str:
         """Return the whole screen."""
-        return screen.render_plain(*compared.render_merged(self.document, WIDEST, full=False))
+        return report.render_plain(*compared.render_merged(self.document, WIDEST, full=False))
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
-        return screen.render_pre(*compared.render_merged(self.document, WIDEST, full=False))
+        return report.render_pre(*compared.render_merged(self.document, WIDEST, full=False))
 
     def __repr__(self) -> str:
         """Return the number of its runs and places in one line."""

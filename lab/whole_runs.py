@@ -27,7 +27,7 @@ from shootout.core.results.group import Group, group_of, withheld
 from shootout.core.stats.verdicts import Verdict
 from shootout.tell.answer import tell_answer
 from shootout.tell.document import Document, Ratio, Row, ratio_of
-from shootout.tell.screen import write_lines
+from shootout.tell.report import write_lines
 
 COMMAND = "from shootout.cli import main; main()"
 LOOP = "import os\nbegan = os.getppid()\nwhile os.getppid() == began: [None for _ in range(100_000)]"

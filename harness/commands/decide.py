@@ -24,7 +24,7 @@ from shootout.commands.output import print_answer, width
 from shootout.core.errors import UsageError
 from shootout.tell.document import Document
 from shootout.tell.formats.files import check_files, write_files
-from shootout.tell.screen import WIDEST
+from shootout.tell.report import WIDEST
 from shootout.tell.table import render_tables
 
 

@@ -32,8 +32,7 @@ from shootout.tell.document import (
 )
 from shootout.tell.limits import Standing
 from shootout.tell.ratios import NEVER_TOGETHER, SPEED, WIDE, Words, inverse, tell_direction, tell_ratio
-from shootout.tell.report import Command, Line
-from shootout.tell.screen import NAMED, fold
+from shootout.tell.report import NAMED, Command, Line, fold
 from shootout.tell.wording import (
     BUSY,
     BUSY_SHARE,

@@ -75,7 +75,8 @@ def expand_range(text: str) -> tuple[int | float | str, ...]:
         raise UsageError(f"range {text!r} is not of the form 1..2048 x2 or 128..3840 +128")
     first, last, step = (Decimal(match[part]) for part in (1, 2, 4))
     times = match[3] == "x"
-    _check_range(text, first, last, step, times=times)
+    if last < first or (first <= 0 or step <= 1 if times else step <= 0):
+        raise UsageError(f"range {text!r} leads nowhere: up by x above 1, from above 0, or by + above 0")
     steps = (last / first).ln() / step.ln() + _SLACK if times else (last - first) / step
     if steps >= MAX_CELLS:
         raise UsageError(
@@ -86,15 +87,6 @@ def expand_range(text: str) -> tuple[int | float | str, ...]:
     if all(_WHOLE.fullmatch(match[part]) for part in ((1, 2) if times else (1, 2, 4))):
         return tuple(dict.fromkeys(round(value) for value in values))
     return tuple(float(value) for value in values)
-
-
-def _check_range(text: str, first: Decimal, last: Decimal, step: Decimal, *, times: bool) -> None:
-    if last < first:
-        raise UsageError(f"range {text!r} must go up: write {last}..{first}")
-    if times and (first <= 0 or step <= 1):
-        raise UsageError(f"range {text!r} leads nowhere: x multiplies, from above 0 and by more than 1")
-    if not times and step <= 0:
-        raise UsageError(f"range {text!r} leads nowhere: + adds more than 0")
 
 
 def read_shape(given: Any) -> Any:

@@ -165,6 +165,7 @@ class Column:
         return write_time(value, unit) if kind == "ns" else _UNITS[kind](value)
 
 
+_APART = Text(NEVER_TOGETHER, style="dim")
 COLUMNS = (
     Column(name="arm", header="target", show=str, left=True),
     Column(name="over_time.first_ns", header="at first"),
@@ -173,20 +174,9 @@ COLUMNS = (
     Column(name="serve.rate_per_s.value", header="requests/s", show=number),
     Column(name="serve", header="p99", show=_tell_p99),
     Column(name="serve", header="limit", show=_tell_limit),
+    Column(name="end_to_end.ship_ratio", header=SHIP, show=against, missing=_APART, left=True),
     Column(
-        name="end_to_end.ship_ratio",
-        header=SHIP,
-        show=against,
-        missing=Text(NEVER_TOGETHER, style="dim"),
-        left=True,
-    ),
-    Column(
-        name="end_to_end.ratio",
-        header=BASELINE,
-        show=against,
-        missing=Text(NEVER_TOGETHER, style="dim"),
-        baseline=Text("baseline"),
-        left=True,
+        name="end_to_end.ratio", header=BASELINE, show=against, missing=_APART, baseline=Text("baseline"), left=True
     ),
     Column(name="end_to_end.own_fp32_ratio", header=OWN, show=against, left=True),
     Column(name="end_to_end", header=RESTARTS),

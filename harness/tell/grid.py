@@ -32,8 +32,7 @@ from shootout.tell.answer import (
 from shootout.tell.columns import Cell, choose_unit, draw_table, fits, write_time
 from shootout.tell.document import Answer, Crossover, Document, Rival, Row, WouldChange
 from shootout.tell.ratios import inverse, tell_ratio
-from shootout.tell.report import Command, Line, Table
-from shootout.tell.screen import NAMED, NARROWEST, WIDEST, fold, write_lines
+from shootout.tell.report import NAMED, NARROWEST, WIDEST, Command, Line, Table, fold, write_lines
 from shootout.tell.wording import BUSY, BUSY_SHARE, describe_noise, tell_controls
 
 SHOWN_GROUPS = 24

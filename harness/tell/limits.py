@@ -169,19 +169,19 @@ class Limit(StrEnum):
     COST = "cost"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Quantity:
-    """One key: its unit, whether a value may be at `most` or must be at `least` this, an example, and its words.
+    """One key: its unit, an example, its words, and whether a value may be at `most` or must be at `least` this.
 
     Attributes:
         read_as: how it is written, if also in another unit than it is told in.
     """
 
     unit: Unit
-    read_as: Unit | None = None
-    side: Literal["most", "least"] = "most"
     example: str
     words: str
+    side: Literal["most", "least"] = "most"
+    read_as: Unit | None = None
 
     @property
     def help(self) -> str:
@@ -189,45 +189,30 @@ class Quantity:
         return f"{self.words}, at {self.side}."
 
 
+_DROP = replace(
+    BARE,
+    what="a drop in the metric's own unit, or a share of FP32's mean,",
+    worth={"": 1.0, "pp": 0.01, "%": 0.01},
+    examples="0.005, 0.5pp or 1%",
+)
+_P99 = "99th percentile of latency, under `load` if that is given"
+_METRIC = "Mean of a metric of which higher is better, such as accuracy"
+_LOSS = "Loss of the metric against plain FP32 on the same rows: 0.5pp, 0.005, or 1% of FP32's mean"
+_ERROR = "Relative error against the FP64 reference outputs: 0.1% or 1e-3"
+_AGREEMENT = "Metric against FP32's own outputs, or else the share of inputs with the reference's first class"
 LIMITS: Mapping[Limit, Quantity] = {
-    Limit.P99: Quantity(
-        unit=NANOSECONDS, example="5ms", words="99th percentile of latency, under `load` if that is given"
-    ),
-    Limit.METRIC: Quantity(
-        unit=BARE, side="least", example="0.9", words="Mean of a metric of which higher is better, such as accuracy"
-    ),
-    Limit.MOST_METRIC: Quantity(unit=BARE, example="0.1", words="Mean of a metric of which lower is better"),
-    Limit.DROP: Quantity(
-        unit=BARE,
-        read_as=replace(
-            BARE,
-            what="a drop in the metric's own unit, or a share of FP32's mean,",
-            worth={"": 1.0, "pp": 0.01, "%": 0.01},
-            examples="0.005, 0.5pp or 1%",
-        ),
-        example="0.005",
-        words="Loss of the metric against plain FP32 on the same rows: 0.5pp, 0.005, or 1% of FP32's mean",
-    ),
-    Limit.ERROR: Quantity(
-        unit=replace(BARE, told=_tell_error),
-        read_as=RELATIVE,
-        example="0.1%",
-        words="Relative error against the FP64 reference outputs: 0.1% or 1e-3",
-    ),
-    Limit.AGREEMENT: Quantity(
-        unit=SCORE,
-        side="least",
-        example="99%",
-        words="Metric against FP32's own outputs, or else the share of inputs with the reference's first class",
-    ),
-    Limit.MEMORY: Quantity(unit=BYTES, example="500MB", words="Peak memory of all its processes"),
-    Limit.SIZE: Quantity(unit=BYTES, example="50MB", words="Size of the model's files"),
-    Limit.INSTALL: Quantity(unit=BYTES, example="250MB", words="Disk space of the runtime and all that it needs"),
-    Limit.READY: Quantity(unit=NANOSECONDS, example="2s", words="Slowest start: time to load and answer a call"),
-    Limit.RATE: Quantity(unit=PER_SECOND, side="least", example="200/s", words="Items or requests a second"),
-    Limit.COST: Quantity(
-        unit=PER_MILLION, example="0.05/million", words="Cost of a million items or requests, by `price` and the rate"
-    ),
+    Limit.P99: Quantity(NANOSECONDS, "5ms", _P99),
+    Limit.METRIC: Quantity(BARE, "0.9", _METRIC, "least"),
+    Limit.MOST_METRIC: Quantity(BARE, "0.1", "Mean of a metric of which lower is better"),
+    Limit.DROP: Quantity(BARE, "0.005", _LOSS, read_as=_DROP),
+    Limit.ERROR: Quantity(replace(BARE, told=_tell_error), "0.1%", _ERROR, read_as=RELATIVE),
+    Limit.AGREEMENT: Quantity(SCORE, "99%", _AGREEMENT, "least"),
+    Limit.MEMORY: Quantity(BYTES, "500MB", "Peak memory of all its processes"),
+    Limit.SIZE: Quantity(BYTES, "50MB", "Size of the model's files"),
+    Limit.INSTALL: Quantity(BYTES, "250MB", "Disk space of the runtime and all that it needs"),
+    Limit.READY: Quantity(NANOSECONDS, "2s", "Slowest start: time to load and answer a call"),
+    Limit.RATE: Quantity(PER_SECOND, "200/s", "Items or requests a second", "least"),
+    Limit.COST: Quantity(PER_MILLION, "0.05/million", "Cost of a million items or requests, by `price` and the rate"),
 }
 
 

@@ -25,8 +25,7 @@ from shootout.tell import registered
 from shootout.tell.answer import REPEAT
 from shootout.tell.document import Answer, Document, Gpu, GroupSummary, NearestOpen, NotRaced, Row
 from shootout.tell.machines import ceilings_of_run, rate_of, threads_of
-from shootout.tell.report import Command, Line
-from shootout.tell.screen import ANY_WIDTH, NAMED, fold, name_targets, write_lines
+from shootout.tell.report import ANY_WIDTH, NAMED, Command, Line, fold, name_targets, write_lines
 from shootout.tell.wording import tell_controls, tell_gain
 
 STEPS = {

@@ -18,8 +18,8 @@ from shootout.core.study.group import GroupRecord
 from shootout.core.study.plan import Plan
 from shootout.tell.document import Document, Row
 from shootout.tell.machines import bias_floor
+from shootout.tell.report import fold
 from shootout.tell.reproduce import find_typed
-from shootout.tell.screen import fold
 
 MOST_DAMAGED = 5
 """So many damaged lines of a journal are named; of the others there is a count."""

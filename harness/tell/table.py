@@ -39,7 +39,7 @@ from shootout.tell.columns import (
 )
 from shootout.tell.document import Answer, Document, GroupSummary, Ratio, Row
 from shootout.tell.grid import render_answers, tell_group_details
-from shootout.tell.screen import NOTEBOOK_WIDTH, WIDEST, render_pre, write_lines
+from shootout.tell.report import NOTEBOOK_WIDTH, WIDEST, render_pre, write_lines
 
 LONGEST_NOTE = 40
 """Letters; a longer reason stands in the answer only."""

@@ -102,15 +102,6 @@ def test_no_text_begins_another_command():
     assert "\n" not in line
 
 
-def test_the_summary_keeps_below_what_github_takes(tmp_path: Path):
-    checks = tuple(Check(name=f"check {n}", reason="x" * 1_000) for n in range(10))
-    rows = [row(f"arm{n}", 1e6, notes=("y" * 100_000,)) for n in range(12)]
-    tell_github(gate("fail", checks), document(cell(*rows)), StringIO(), {SUMMARY: str(tmp_path / "s.md")})
-    text = (tmp_path / "s.md").read_text()
-    assert len(text.encode()) <= 900 * 1024
-    assert "check 9" in text
-
-
 @pytest.mark.parametrize(
     ("outcome", "kinds"), [("fail", ["failure", "failure", None]), ("pass", [None, "failure", None])]
 )

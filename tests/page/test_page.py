@@ -7,7 +7,6 @@ import os
 import re
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support import reference_runs
@@ -20,7 +19,7 @@ from shootout.tell.document import Document
 from shootout.tell.page import contents, figures
 from shootout.tell.page.contents import MeasuredRun
 from shootout.tell.ratios import inverse, tell_ends
-from shootout.tell.screen import clean_text
+from shootout.tell.report import clean_text
 
 REFERENCE = Path(__file__).resolve().parents[2] / "results" / "reference"
 
@@ -164,14 +163,3 @@ def test_no_interval_on_the_page_has_a_confidence_other_than_95_percent(name: st
     bars = [one for values in data for one in values if "low" in one]
     sure = {timing.median_ns / 1e6 for timing in timings if timing.confidence >= 0.95}
     assert all(one["low"] == one["high"] == one["y"] for one in bars if one["y"] not in sure)
-
-
-def test_markdown_stays_below_what_a_summary_may_hold(monkeypatch: pytest.MonkeyPatch):
-    from shootout.tell.page import markdown
-
-    monkeypatch.setattr(markdown, "MOST_BYTES", 2_000)
-    rows: list[Any] = [row(f"arm{index}", 1e6 + index) for index in range(60)]
-    told = render([MeasuredRun(document(cell(*rows)))], ".md").decode()
-    assert len(told.encode()) <= 2_000
-    assert told.endswith(markdown.CUT)
-    assert told.startswith("## Ship ")

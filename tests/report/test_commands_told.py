@@ -20,8 +20,7 @@ from shootout.apps.judge.decide.question import read_question
 from shootout.apps.judge.decide.screen import tell_decision
 from shootout.cli import app
 from shootout.tell.document import Document
-from shootout.tell.report import Command, Line
-from shootout.tell.screen import write_lines
+from shootout.tell.report import Command, Line, write_lines
 
 ROOT = Path(__file__).parents[2]
 RUN = ROOT / "results" / "reference" / "decide-digits"

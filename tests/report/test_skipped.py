@@ -17,7 +17,7 @@ from shootout.core.install import install
 from shootout.core.journal import samples
 from shootout.tell.document import Document, Row
 from shootout.tell.notes import tell_missing
-from shootout.tell.screen import NAMED
+from shootout.tell.report import NAMED
 
 SLOW, FAST = row("slow", 2e6), row("fast", 5e5)
 

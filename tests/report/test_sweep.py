@@ -14,7 +14,7 @@ from support.reference_runs import read
 
 from shootout.apps.judge.cell import Cell
 from shootout.tell.document import Crossover, Document, Row
-from shootout.tell.screen import WIDEST
+from shootout.tell.report import WIDEST
 from shootout.tell.table import render, render_tables
 
 MINE: dict[str, Any] = {"model": "net.onnx"}

@@ -57,11 +57,11 @@ def test_a_range_is_written_out(text: str, values: tuple[object, ...]):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("5..1 x2", "range '5..1 x2' must go up: write 1..5"),
-        ("1..9 x1", "range '1..9 x1' leads nowhere: x multiplies, from above 0 and by more than 1"),
+        ("5..1 x2", "range '5..1 x2' leads nowhere: up by x above 1, from above 0, or by + above 0"),
+        ("1..9 x1", "leads nowhere"),
         ("0..9 x2", "leads nowhere"),
         ("-8..9 x2", "leads nowhere"),
-        ("1..9 +0", "range '1..9 +0' leads nowhere: + adds more than 0"),
+        ("1..9 +0", "leads nowhere"),
         ("1..9 +-1", "leads nowhere"),
         ("1..9", "range '1..9' is not of the form 1..2048 x2 or 128..3840 +128"),
         ("1..9 2", "is not of the form"),

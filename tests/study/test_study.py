@@ -71,7 +71,7 @@ def test_a_file_is_a_study_named_after_it(tmp_path: Path):
         (GOOD + "batch = [0]\n", r"batch must be from 1 to 1048576, got 0"),
         (GOOD + "batch = [\n 1,\n 1.5\n]\n", r"batch\.1 is 1\.5: .*valid integer"),
         (GOOD + "batch = [\n 1,\n 2,\n 1,\n]\n", r"batch 1 is asked for 2 times"),
-        (GOOD + 'batch = "8..1 x2"\n', r"batch is '8\.\.1 x2': range '8\.\.1 x2' must go up"),
+        (GOOD + 'batch = "8..1 x2"\n', r"batch is '8\.\.1 x2': range '8\.\.1 x2' leads nowhere"),
         (GOOD + 'precision = "fp33"\n', r"unknown precision 'fp33': did you mean 'fp32'\?"),
         (GOOD + 'goal = "bset"\n', r"unknown goal 'bset': did you mean 'best'\?"),
         (GOOD + 'goal = "resolve 3"\n', r"doesn't say how closely: write 'resolve 3%'"),

@@ -13,8 +13,7 @@ from shootout.core.contract import short
 from shootout.core.schemes import write_floats
 from shootout.core.units import counted, duration
 from shootout.tell.columns import Cell, make_table
-from shootout.tell.report import Command, Line
-from shootout.tell.screen import write_lines
+from shootout.tell.report import Command, Line, write_lines
 
 SHOWN = 8
 """So many blocks are shown; `--full` shows the layers of all."""

@@ -18,7 +18,7 @@ from shootout.core.race.race import Purpose, Race
 from shootout.core.results.run import Run
 from shootout.core.stats.leaders import copy_strays, is_unopposed, time_ns
 from shootout.tell.notes import tell_nearest
-from shootout.tell.screen import NAMED, fold
+from shootout.tell.report import NAMED, fold
 
 Trace = Callable[[Mapping[str, Mapping[str, Built]]], None]
 CONTENDERS_SHARE = 0.4

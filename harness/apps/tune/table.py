@@ -20,8 +20,7 @@ from shootout.tell.document import SCHEMA, Finding, Row, as_json, stand
 from shootout.tell.limits import FIDELITY, Standing
 from shootout.tell.notes import Reason, fold_reasons
 from shootout.tell.ratios import tell_ratio
-from shootout.tell.report import Command, Line
-from shootout.tell.screen import write_lines
+from shootout.tell.report import Command, Line, write_lines
 
 _STYLES = {
     TuneOutcome.BETTER: "green",

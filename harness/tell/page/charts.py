@@ -17,8 +17,7 @@ from rich.cells import cell_len, set_cell_size
 
 from shootout.core.errors import printable
 from shootout.core.units import counted
-from shootout.tell.report import Figure
-from shootout.tell.screen import clean_text
+from shootout.tell.report import Figure, clean_text
 
 Chart = alt.LayerChart | alt.VConcatChart
 PAPER, INK, SOFT, RULE, SHADE = "#ffffff", "#1b1f24", "#6a737d", "#d5dae0", "#e8eef6"

@@ -4,33 +4,17 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from shootout.tell.report import Line, Report, Table
-from shootout.tell.screen import WIDEST, clean_text, write_lines
+from shootout.tell.report import WIDEST, Line, Report, Table, clean_text, write_lines
 
-MOST_BYTES = 900 * 1024
-"""The longest summary; GitHub refuses more than 1 MiB."""
-CUT = "\n\nThe rest is left out: a summary may be no longer. `shootout report` with `-o page.html` has all.\n"
 _STEERING = re.compile(r"([\\`*_{}\[\]#|~$@])")
 
 
 def render(reports: Sequence[Report]) -> str:
     """Render reports below each other, in the given order."""
-    return join_parts(part for report in reports for part in _write_report(report))
-
-
-def join_parts(parts: Iterable[str]) -> str:
-    """Join parts of a summary, each cleaned; what exceeds `MOST_BYTES` is left out."""
-    room = MOST_BYTES - len(CUT.encode())
-    kept: list[str] = []
-    for part in parts:
-        text = clean_text(part)
-        room -= len(text.encode()) + 2
-        if room < 0:
-            return "\n\n".join(kept) + CUT
-        kept.append(text)
-    return "\n\n".join(kept) + "\n"
+    parts = (part for report in reports for part in _write_report(report))
+    return clean_text("\n\n".join(parts)) + "\n"
 
 
 def _write_report(report: Report) -> Iterator[str]:

@@ -13,8 +13,7 @@ from rich.text import Text
 from shootout.backends import BASELINE_OF_FILES
 from shootout.tell.columns import Cell
 from shootout.tell.page.charts import to_svg
-from shootout.tell.report import MEASURED, MORE, Report
-from shootout.tell.screen import clean_text, glue_parts
+from shootout.tell.report import MEASURED, MORE, Report, clean_text, glue_parts
 
 LEGEND = (
     ("target", f"What is measured: backend, device and precision, such as {BASELINE_OF_FILES}:cpu:fp32."),

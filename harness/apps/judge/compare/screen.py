@@ -19,8 +19,7 @@ from shootout.tell.answer import qualify, tell_machine
 from shootout.tell.columns import Cell, against, choose_unit, stack_tables, write_time
 from shootout.tell.document import Answer, Ratio
 from shootout.tell.ratios import WIDE, tell_direction, tell_ratio
-from shootout.tell.report import Command, Line
-from shootout.tell.screen import NARROWEST, WIDEST, fold, write_lines
+from shootout.tell.report import NARROWEST, WIDEST, Command, Line, fold, write_lines
 
 SHOWN, MANY, LONGEST = 8, 20, 24
 """The number of names and of changes that are shown, and of letters of a changed value; --json has all."""

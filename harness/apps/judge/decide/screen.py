@@ -30,8 +30,7 @@ from shootout.tell.document import Answer, Ratio, Rival, Row, Sure, WouldChange,
 from shootout.tell.limits import LIMITS, Limit, Standing
 from shootout.tell.notes import tell_missing
 from shootout.tell.ratios import NEVER_TOGETHER, PRICE, SMALLNESS, SPEED, tell_factor, tell_ratio
-from shootout.tell.report import Command, Line, Table
-from shootout.tell.screen import NAMED, fold, write_lines
+from shootout.tell.report import NAMED, Command, Line, Table, fold, write_lines
 from shootout.tell.table import SHIPPED
 
 STABLE = 0.995

@@ -22,8 +22,7 @@ from shootout.tell.formats import junit
 from shootout.tell.formats.files import check_files, write_file, write_files
 from shootout.tell.limits import SHARE, Standing
 from shootout.tell.page import contents, markdown
-from shootout.tell.report import Command, Line, Report, Table
-from shootout.tell.screen import write_lines
+from shootout.tell.report import Command, Line, Report, Table, write_lines
 from shootout.tell.wording import describe_noise
 
 SUMMARY, ACTIONS = "GITHUB_STEP_SUMMARY", "GITHUB_ACTIONS"
