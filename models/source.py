@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -50,7 +49,7 @@ class FactorySource:
 
     Attributes:
         file: the file that defines it.
-        module: its dotted name, "" for a file on its own.
+        module: its dotted name in a package, "" for a file on its own.
         root: the folder that its imports start from.
         tree: the folder whose .py files are its source: a change of one of those makes another model.
     """
@@ -63,13 +62,13 @@ class FactorySource:
 
     @property
     def name(self) -> str:
-        """Return the place for any process with the same current folder: an absolute path, or the dotted name."""
-        return f"{self.module or self.file}:{self.function}"
+        """Return the place for any process."""
+        return f"{self.file}:{self.function}"
 
     @property
     def short(self) -> str:
         """Return the name for people."""
-        return f"{self.module or self.file.name}:{self.function}"
+        return f"{self.file.name}:{self.function}"
 
     def digest(self) -> str:
         """Hash of the .py files in its tree; what is read at run time isn't in it.
@@ -116,51 +115,25 @@ def is_meant(model: str) -> bool:
 
 
 def find(model: str) -> FactorySource:
-    """Find `file.py:function` or `package.module:function` (the function may be missing).
+    """Find `file.py:function` (the function may be missing).
 
-    A module may also be in the current folder, as for `python -m`.
+    A file of a package, whose folder has an `__init__.py`, is imported as its module.
 
     Raises:
-        UsageError: there is no such file or module.
+        UsageError: there is no such file.
     """
     where, _, function = (model, "", "") if model.endswith(SUFFIX) else model.rpartition(":")
-    return _find_file(where, function) if where.endswith(SUFFIX) else _find_module(where, function)
-
-
-def _find_file(text: str, function: str) -> FactorySource:
-    file = Path(text).expanduser().absolute()
+    if not where.endswith(SUFFIX):
+        raise UsageError(f"{model!r} names no function of a file: give file.py:function")
+    file = Path(where).expanduser().absolute()
     if not file.is_file():
-        raise UsageError(f"can't find the file {text!r}: looked for {file}")
-    return FactorySource(file=file, module="", root=file.parent, tree=file.parent, function=function)
-
-
-def _find_module(name: str, function: str) -> FactorySource:
-    importlib.invalidate_caches()
-    parts, top, spec = name.split("."), None, None
-    search: list[str] | None = [str(Path.cwd()), *sys.path]
-    for count in range(1, len(parts) + 1):
-        spec = _find_spec(".".join(parts[:count]), search)
-        if spec is None:
-            where = "the current folder or this environment" if count == 1 else ".".join(parts[: count - 1])
-            raise UsageError(
-                f"no module {'.'.join(parts[:count])!r} in {where}: give module:function or file.py:function"
-            )
-        top, search = top or spec, list(spec.submodule_search_locations or [])
-    if top is None or spec is None or not str(spec.origin).endswith(SUFFIX):
-        raise UsageError(f"{name!r} has no Python source: give module:function or file.py:function")
-    file, package = Path(str(spec.origin)).absolute(), list(top.submodule_search_locations or [])
-    tree = Path(package[0]).absolute() if package else file.parent
-    return FactorySource(file=file, module=name, root=tree.parent if package else tree, tree=tree, function=function)
-
-
-def _find_spec(name: str, search: list[str] | None) -> ModuleSpec | None:
-    """Return a module's spec without importing its parents, which `importlib.util.find_spec` would do."""
-    if not all(part.isidentifier() for part in name.split(".")):
-        return None
-    try:
-        return PathFinder.find_spec(name, search) or (None if "." in name else importlib.util.find_spec(name))
-    except ValueError:  # a module that was made without a spec, as __main__ is
-        return None
+        raise UsageError(f"can't find the file {where!r}: looked for {file}")
+    root = file.parent
+    while (root / "__init__.py").is_file():
+        root = root.parent
+    inside = file.relative_to(root).with_suffix("").parts
+    module, tree = (".".join(inside), root / inside[0]) if len(inside) > 1 else ("", root)
+    return FactorySource(file=file, module=module, root=root, tree=tree, function=function)
 
 
 def signature(source: FactorySource) -> FactorySignature:

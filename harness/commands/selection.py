@@ -23,7 +23,7 @@ from shootout.tell.study_options import DEFAULT, RunOptions, read_models
 WEIGHTS = (".pt", ".pth", ".ckpt", ".safetensors", ".bin")
 """The endings of files of weights that people take for models."""
 _FORMS = (
-    "a study is a NAME or file.toml; a model is a NAME, file.onnx, file.py:function, module:function, config.json "
+    "a study is a NAME or file.toml; a model is a NAME, file.onnx, file.py:function, config.json "
     f"or its folder, or a file of trees ({', '.join(trees.KINDS)}, .json of XGBoost)"
 )
 

@@ -39,7 +39,7 @@ class MetricSpec:
     """Say what rows are scored by.
 
     Attributes:
-        metric: a name, `file.py:score` or `package.module:score`.
+        metric: a name, or `file.py:score`.
         truth: the path of the user's truth; "" for the labels, or without these the model's own FP32 outputs.
         scores: the output that a named metric goes by; "" for the first that fits.
         rows_by: the path of what each row of the user's inputs belongs to; "" if each is a unit by itself.

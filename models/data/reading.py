@@ -50,7 +50,7 @@ def read_rows(given: Path, reader: str, progress: Progress | None = None) -> Row
 
     Args:
         given: a file, or a folder of them, which are read in the order of their names.
-        reader: `file.py:load` or `package.module:load`.
+        reader: `file.py:load`.
 
     Raises:
         UsageError: there is no such file or function; or it raises or gives no rows; says the file and the row.

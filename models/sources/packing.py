@@ -66,12 +66,9 @@ def _add_model(name: str, packed: dict[str, Path | bytes], *, weights: bool) -> 
 
 
 def _add_source(name: str, packed: dict[str, Path | bytes]) -> str:
-    """Add a function's file and its folder's .py files; nodes must have a module that is installed here."""
+    """Add a function's file and its folder's or package's .py files."""
     place = source.find(name)
-    if place.module and place.root != Path.cwd():
-        return name
-    given = _add_files(place.file, place.files(), packed)
-    return name if place.module else f"{given}:{place.function}"
+    return f"{_add_files(place.file, place.files(), packed)}:{place.function}"
 
 
 def _add_files(path: Path, files: Iterable[Path], packed: dict[str, Path | bytes]) -> str:

@@ -170,11 +170,10 @@ def test_a_decoders_mask_follows_from_its_past_and_the_suggested_sizes_run(tmp_p
     nodes = [helper.make_node(kind, [name], [out]) for kind, name, out in (("Abs", "mask", "y"), ("Abs", "kv", "z"))]
     onnx_written(tmp_path / "m.onnx", nodes, inputs, [value("y", None, I64), value("z", None)])
     words = ("run", "m.onnx", "--backends", "onnxruntime", "--dry-run")
-    for given in ("past=32", "past + 1=33"):
-        done = here(*words, "--set", given, cwd=tmp_path)
-        assert (done.code, done.err) == (0, "")
-        assert "as [1, 33]" in done.out
-        assert "as [1, 32, 8]" in done.out
+    done = here(*words, "--set", "past=32", cwd=tmp_path)
+    assert (done.code, done.err) == (0, "")
+    assert "as [1, 33]" in done.out
+    assert "as [1, 32, 8]" in done.out
     refused = here(*words, cwd=tmp_path)
     assert refused.code == 2
     options = shlex.split(refused.err.strip().splitlines()[-1])

@@ -112,7 +112,7 @@ class Study(BaseModel):
         labels: the right class of each row of these inputs, for accuracy, where it doesn't lie among them.
         truth: what is right for each row of these inputs, of any type and shape, for `metric`
             (`models.data.truth_files`).
-        metric: what scores each row: a name (`models.metrics`), `file.py:score` or `package.module:score`.
+        metric: what scores each row: a name (`models.metrics`) or `file.py:score`.
         scores: the output that labels and named metrics go by; None: the first that fits.
         rows_by: what each row of these inputs belongs to (`models.data.truth_files`): rows of one count as one.
         max_drop: what the mean score of a target may lose against plain FP32's, in its unit, or `1%` of FP32's.

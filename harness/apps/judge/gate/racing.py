@@ -41,7 +41,7 @@ MOST_RESTARTS = 1_000
 """It is the time that ends a gate."""
 
 _DEVICE = re.compile(rf"(?<!\.py):({'|'.join(Device)})(:|$)")
-"""A target's device, behind its backend; `module:function` is a model."""
+"""A target's device, behind its backend; `file.py:function` is a model."""
 
 RUN = "run"
 
