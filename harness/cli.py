@@ -358,15 +358,14 @@ def pack(
     as_json: Json = False,
 ) -> None:
     """Pack runs into one archive, to keep or to send, which shows the same once it is unpacked; the runs stay."""
-    from shootout.apps.judge.compare.merged import name_folders, write_archive
+    from shootout.apps.judge.compare.merged import write_archive
     from shootout.commands.output import print_written
     from shootout.core.units import size
 
-    runs = name_folders(folders)
-    write_archive(runs, out, raw=raw)
+    runs = write_archive(folders, out, raw=raw)
     size_bytes = out.stat().st_size
     sys.stderr.write(f"{out}: {size(size_bytes)}; open it with: tar -xf {out}\n")
-    written = {"file": str(out), "size_bytes": size_bytes, "runs": list(runs)}
+    written = {"file": str(out), "size_bytes": size_bytes, "runs": runs}
     raise typer.Exit(print_written(written, as_json=as_json))
 
 

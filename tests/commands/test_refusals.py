@@ -100,9 +100,9 @@ def test_what_packs_and_merges_on_a_full_disk_names_its_target(tmp_path: Path, m
     with pytest.raises(UsageError, match=rf"both' can't be written: {FULL}, or choose another --out"):
         merged.write_merged([run, run], tmp_path / "both")
     monkeypatch.undo()
-    monkeypatch.setattr(merged, "_write", lambda *_: (_ for _ in ()).throw(refused(errno.ENOSPC, "run", "x")))
+    monkeypatch.setattr(merged.tarfile, "open", lambda *_: (_ for _ in ()).throw(refused(errno.ENOSPC, "run", "x")))
     with pytest.raises(UsageError, match=rf"x\.tar\.gz' can't be written: {FULL}, or choose another -o"):
-        merged.write_archive({"run": run}, tmp_path / "x.tar.gz", raw=True)
+        merged.write_archive([run], tmp_path / "x.tar.gz", raw=True)
 
 
 def test_a_run_of_another_user_names_its_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -10,7 +10,7 @@ import pytest
 from support.console import here
 from support.races.made import A, B, ended, played, rounds, write
 
-from shootout.apps.judge.compare.merged import name_folders, write_archive
+from shootout.apps.judge.compare.merged import write_archive
 from shootout.core.journal import journal, samples
 
 REFERENCE = Path(__file__).parents[2] / "results" / "reference"
@@ -49,24 +49,17 @@ def test_runs_of_one_name_have_a_folder_each_which_show_and_merge_and_decide_rea
 
 
 def test_samples_come_with_raw_alone(tmp_path: Path):
-    write_archive(name_folders([REFERENCE / "shootout"]), tmp_path / "a.tar.gz", raw=False)
-    write_archive(name_folders([REFERENCE / "shootout"]), tmp_path / "b.tar.gz", raw=True)
+    write_archive([REFERENCE / "shootout"], tmp_path / "a.tar.gz", raw=False)
+    write_archive([REFERENCE / "shootout"], tmp_path / "b.tar.gz", raw=True)
     assert files(opened(tmp_path / "a.tar.gz", tmp_path / "a")) == [f"shootout/{journal.PACKED}"]
     whole = opened(tmp_path / "b.tar.gz", tmp_path / "b") / "shootout"
     for name in (journal.PACKED, samples.PACKED):
         assert (whole / name).read_bytes() == (REFERENCE / "shootout" / name).read_bytes()
 
 
-def test_files_may_lie_beside_the_runs_and_no_owner_is_named(tmp_path: Path):
-    (tmp_path / "report.xml").write_text("<xml/>")
-    write_archive(
-        name_folders([run(tmp_path / "one")]),
-        tmp_path / "a.tar.gz",
-        raw=True,
-        beside={"all/report.xml": tmp_path / "report.xml"},
-    )
+def test_no_owner_is_named(tmp_path: Path):
+    write_archive([run(tmp_path / "one")], tmp_path / "a.tar.gz", raw=True)
     with tarfile.open(tmp_path / "a.tar.gz") as archive:
-        assert {"all/report.xml", f"one/{journal.PACKED}"} <= {*archive.getnames()}
         assert {(entry.uid, entry.gid, entry.uname, entry.gname) for entry in archive} == {(0, 0, "", "")}
 
 

@@ -99,7 +99,7 @@ def test_nothing_that_is_sent_comes_from_behind_a_link(tmp_path: Path, theirs: P
     with zipfile.ZipFile(io.BytesIO(zip_folder(out))) as archive:
         assert archive.namelist() == [journal.NAME]
     (out / merged.NAME).symlink_to(theirs / "notes.txt")
-    write_archive({"run": out}, tmp_path / "run.tar.gz", raw=True)
+    write_archive([out], tmp_path / "run.tar.gz", raw=True)
     assert not merged.is_merged(out)
 
 

@@ -45,7 +45,7 @@ from shootout.core.scenario import scenario_of
 from shootout.core.stats.group_evidence import GroupEvidence
 from shootout.core.stats.verdicts import judge, ratio_at
 from shootout.core.units import size
-from shootout.tell.document import Answer, Part, Ratio, Row
+from shootout.tell.document import Part, Ratio, Row
 from shootout.tell.machines import is_same_machine, list_facts, machine_of
 from shootout.tell.reproduce import write_given
 
@@ -85,18 +85,10 @@ class Moved(Part):
 
 
 class SessionComparison(Part):
-    """One question in two sessions on one machine.
-
-    Attributes:
-        answers: of either session, by `A` and `B`.
-        only_a, only_b: arms with a time in one of them.
-    """
+    """One question in two sessions on one machine, by arm that has a time in both."""
 
     group: str
-    answers: dict[str, Answer]
     moved: tuple[Moved, ...]
-    only_a: tuple[str, ...] = ()
-    only_b: tuple[str, ...] = ()
 
 
 class ComparedDocument(Part):
@@ -242,13 +234,7 @@ def _compare_sessions(
         ratio = find_change(pair, arm, control, means, len(both) * questions)
         floor = math.expm1(find_floor(means, ALPHA))
         moved.append(Moved(arm=arm, **times, control=control, floor=floor, sessions=means.size, ratio=ratio))
-    return SessionComparison(
-        group=a.cell.group,
-        answers={"A": a.answer, "B": b.answer},
-        moved=tuple(moved),
-        only_a=tuple(arm for arm in timed[0] if arm not in timed[1]),
-        only_b=tuple(arm for arm in timed[1] if arm not in timed[0]),
-    )
+    return SessionComparison(group=a.cell.group, moved=tuple(moved))
 
 
 def evidence_of(site: CellInPlace) -> GroupEvidence:
@@ -344,9 +330,6 @@ def _write_race(pairs: Sequence[tuple[CellInPlace, CellInPlace]], sessions: Sequ
 
 NONE = "-"
 
-_FIRST = ("libraries", "gpus", "cuda_driver", "os", "cpu", "variables", "python", "option")
-"""The facts that people look for first; all others follow, and last those that one of the two doesn't tell of."""
-
 _APART = frozenset({"date_utc", "machine", "ceilings", "interpreters"})
 """Another at each run, or told elsewhere."""
 
@@ -365,7 +348,7 @@ def find_changes(one: Analysed, other: Analysed) -> tuple[RunChange, ...]:
         for name in dict.fromkeys([*before, *after])
         if before.get(name, NONE) != after.get(name, NONE)
     ]
-    ordered = sorted(found, key=lambda one: (NONE in (one.a, one.b), _rank_change(one.what), one.what))
+    ordered = sorted(found, key=lambda one: (NONE in (one.a, one.b), not one.what.startswith("libraries."), one.what))
     return tuple(one.model_copy(update={"what": one.what.removeprefix("libraries.")}) for one in ordered)
 
 
@@ -394,11 +377,6 @@ def find_arm_changes(one: Row, other: Row) -> tuple[RunChange, ...]:
     if min(sizes) and max(sizes) > min(sizes) * (1 + _GREW):
         own.append(("artifact", size(sizes[0]), size(sizes[1])))
     return tuple(RunChange(what=name, a=_show_value(a), b=_show_value(b)) for name, a, b in own if a != b)
-
-
-def _rank_change(name: str) -> int:
-    part = name.replace(" ", ".").partition(".")[0]
-    return _FIRST.index(part) if part in _FIRST else len(_FIRST)
 
 
 def _show_value(value: Any) -> str:

@@ -16,6 +16,7 @@ import shutil
 import tarfile
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain, count
 from pathlib import Path
 
@@ -112,19 +113,15 @@ def write_merged(runs: Sequence[Path], into: Path) -> None:
         if into.exists() and (not into.is_dir() or any(into.iterdir())):
             raise UsageError(f"{str(into)!r} already exists; choose a new folder")
         try:
-            _copy_runs(runs, into)
+            places = [into / RUNS / f"{number}-{run.resolve().name}" for number, run in enumerate(runs, start=1)]
+            for run, place in zip(runs, places, strict=True):
+                pack(run, place)
+            write_index(into, places)
         finally:
             if not is_merged(into):
                 shutil.rmtree(into / RUNS, ignore_errors=True)
     except OSError as error:
         raise UsageError(f"{str(into)!r} can't be written: {tell_refusal(error, 'choose another --out')}") from None
-
-
-def _copy_runs(runs: Sequence[Path], into: Path) -> None:
-    places = [into / RUNS / f"{number}-{run.resolve().name}" for number, run in enumerate(runs, start=1)]
-    for run, place in zip(runs, places, strict=True):
-        pack(run, place)
-    write_index(into, places)
 
 
 def pack(run: Path, into: Path, *, raw: bool = True) -> None:
@@ -207,56 +204,48 @@ def readings_of(folder: Path, history: History) -> dict[Key, Array]:
     return {key: np.sort(np.concatenate(arrays)) for key, arrays in sorted(readings.items())}
 
 
-def write_archive(runs: Mapping[str, Path], file: Path, *, raw: bool, beside: Mapping[str, Path] | None = None) -> None:
+def write_archive(runs: Sequence[Path], file: Path, *, raw: bool) -> list[str]:
     """Write an archive of runs; an older file of that name is replaced.
 
     The archive names no owner of a file, and holds nothing of a run but its journal, its samples and the index of
     merged runs: no logs.
 
     Args:
-        runs: by the folder's path in the archive: run folders, merged ones, or folders with runs below them.
+        runs: run folders, merged ones, or folders with runs below them.
         file: its name ends in `ENDING`.
         raw: with the samples, which percentiles need.
-        beside: further files, by their path in the archive.
+
+    Returns:
+        The name of each run's folder in the archive: its own, with a number if another one has that name.
 
     Raises:
         UsageError: the name has another ending, the file can't be written, or a folder holds no run that can be read.
     """
     if not file.name.endswith(ENDING):
         raise UsageError(f"{str(file)!r} is no name for an archive; choose one that ends in {ENDING}")
+    names = list[str]()
     with tempfile.TemporaryDirectory() as place:
-        packed = {name: Path(place, str(number)) for number, name in enumerate(runs)}
-        for name, run in runs.items():
-            pack(run, packed[name], raw=raw)
+        for run in runs:
+            own = run.resolve().name
+            numbered = (f"{own}-{number}" for number in count(2))
+            names.append(next(name for name in chain([own], numbered) if name not in names))
+            packed = Path(place, names[-1])
+            pack(run, packed, raw=raw)
             if is_merged(run):
-                shutil.copyfile(run / NAME, packed[name] / NAME)
+                shutil.copyfile(run / NAME, packed / NAME)
+        part = file.with_name(f"{file.name}.part")  # one which is cut short replaces none
         try:
-            _write({**(beside or {}), **packed}, file)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with tarfile.open(part, "w:gz") as archive:
+                for name in names:
+                    archive.add(Path(place, name), name, filter=_without_owner)
+            part.replace(file)
         except OSError as error:
             raise UsageError(f"{str(file)!r} can't be written: {tell_refusal(error, 'choose another -o')}") from None
-
-
-def name_folders(runs: Iterable[Path]) -> dict[str, Path]:
-    """Name each run's folder in an archive by its own, with a number if another one has that name."""
-    names: dict[str, Path] = {}
-    for run in runs:
-        own = run.resolve().name
-        numbered = (f"{own}-{number}" for number in count(2))
-        names[next(name for name in chain([own], numbered) if name not in names)] = run
+        finally:
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
     return names
-
-
-def _write(contents: Mapping[str, Path], file: Path) -> None:
-    """Write the archive under another name first, so that one which is cut short replaces none."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_name(f"{file.name}.part")
-    try:
-        with tarfile.open(part, "w:gz") as archive:
-            for name, path in contents.items():
-                archive.add(path, name, filter=_without_owner)
-        part.replace(file)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _without_owner(entry: tarfile.TarInfo) -> tarfile.TarInfo:

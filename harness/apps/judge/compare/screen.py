@@ -47,7 +47,7 @@ def render_merged(document: MergedDocument, width: int, *, full: bool) -> list[R
         parts += [*stack_tables([*lines[0]], lines, width, left=set(lines[0])), Text()]
     for cell in document.cells if full or len(document.cells) == 1 else ():
         rows = document.rows_of(cell)
-        parts += [*write_lines(tell_cell(cell, rows), narrow), *_tabulate_cell(cell, rows, width)]
+        parts += [*write_lines(tell_cell(cell), narrow), *_tabulate_cell(cell, rows, width)]
         if full:
             letters = letter_places(rows)
             parts += [Text(f"  {pair.fate}: {tell_pair(pair, letters)}") for pair in cell.pairs]
@@ -70,12 +70,8 @@ def _tabulate_group(cell: MergedCell, places: Sequence[Place]) -> dict[str, Cell
     return {"group": cell.group, "everywhere": everywhere, "at worst": worst, **mine}
 
 
-def tell_cell(cell: MergedCell, rows: Mapping[str, Mapping[str, PlacedRow]]) -> Iterator[Line]:
-    """Tell one question in all its places.
-
-    Args:
-        rows: by place and arm.
-    """
+def tell_cell(cell: MergedCell) -> Iterator[Line]:
+    """Tell one question in all its places."""
     found, letters = cell.everywhere, letter_places(cell.answers)
     if found:
         told = ["what every place ships by itself"]
@@ -93,7 +89,6 @@ def tell_cell(cell: MergedCell, rows: Mapping[str, Mapping[str, PlacedRow]]) -> 
     fates = Counter(pair.fate for pair in cell.pairs)
     words = {"flips": "flip", "holds": "hold", "unknown": "unknown"}
     yield Line("Pairs", [f"{fates[fate]} {words[fate]}" for fate in get_args(Fate) if fates[fate]])
-    yield Line("Missing", list(_tell_missing(cell, rows)))
 
 
 def tell_best(answer: Answer) -> str:
@@ -110,15 +105,6 @@ def tell_pair(pair: Pair, letters: Mapping[str, str]) -> str:
     """Compare a pair in each place: `a against b: 1.3x faster (1.1 to 1.4) on A, 1.3x slower (1.1 to 1.5) on B`."""
     told = ", ".join(f"{tell_ratio(ratio)} on {letters[place]}" for place, ratio in pair.ratios.items())
     return f"{short(pair.a)} against {short(pair.b)}: {told}"
-
-
-def _tell_missing(cell: MergedCell, rows: Mapping[str, Mapping[str, PlacedRow]]) -> Iterator[str]:
-    """Name arms that are the best of one place and have no time in another."""
-    for arm in dict.fromkeys(answer.ship.arm for answer in cell.answers.values() if answer.ship):
-        for place, mine in rows.items():
-            row = mine.get(arm)
-            if row is None or row.end_to_end is None:
-                yield f"{short(arm)} on {place} ({row.reason if row else 'not asked for'})"
 
 
 def _tabulate_cell(
@@ -177,7 +163,7 @@ def render_compared(document: ComparedDocument, width: int, *, full: bool) -> li
     parts += render_merged(document.merged, width, full=full) if document.merged else []
     parts += [*write_lines(tell_compared(document, full=full), narrow), Text()]
     for session in document.sessions:
-        parts += [*_render_session(session, width, narrow), Text()]
+        parts += [*_render_session(session, width), Text()]
     if any(move.ratio for session in document.sessions for move in session.moved):
         parts.append(Text(MOVED, style="dim"))
     return [*parts, *_warn(document.warnings)]
@@ -248,7 +234,7 @@ def tell_change(change: RunChange) -> str:
     return f"{change.what} {a} → {b}"
 
 
-def _render_session(session: SessionComparison, width: int, narrow: int) -> Iterator[RenderableType]:
+def _render_session(session: SessionComparison, width: int) -> Iterator[RenderableType]:
     yield Text(session.group, style="bold")
     unit = choose_unit(min((min(move.a_ns, move.b_ns) for move in session.moved), default=0.0))
     lines = [_tabulate_move(move, unit) for move in session.moved]
@@ -256,10 +242,6 @@ def _render_session(session: SessionComparison, width: int, narrow: int) -> Iter
         headers = [name for name in lines[0] if any(str(line[name]) for line in lines)]
         flush = {"target", "B against A", "relative to", "changed"}
         yield from stack_tables(headers, lines, width, left=flush)
-    told = [Line("Ships", [f"{name}: {tell_best(answer)}" for name, answer in session.answers.items()])]
-    for name, arms in (("A", session.only_a), ("B", session.only_b)):
-        told.append(Line(f"Only {name}", fold(map(short, arms), SHOWN)))
-    yield from write_lines(told, narrow)
 
 
 def _tabulate_move(move: Moved, unit: str) -> dict[str, Cell]:
