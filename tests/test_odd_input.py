@@ -136,7 +136,7 @@ def test_a_study_file(data: bytes):
 def runs() -> tuple[list[Any], ...]:
     """A run with every kind of line, and one that serves, as lines of JSON values."""
     step = TriedRate(rate_per_s=9.0, requests=99, bound_ns=1e6, held=True)
-    served = LoadTestResult(limit_ns=5e6, unloaded_ns=1e5, start_late_ns=9.0, steps=(step,))
+    served = LoadTestResult(limit_ns=5e6, unloaded_ns=1e5, steps=(step,))
     restarts = [
         line
         for g in range(3)

@@ -228,14 +228,12 @@ class LoadTestResult:
         limit_ns: what p99 must keep to.
         steps: each rate that was offered.
         unloaded_ns: the median of its calls without load.
-        start_late_ns: how much later than it arrived the harness began a request that found a free instance.
     """
 
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "ignore"}  # older journals name a rate that is enough
     given_per_s: float | None = None
     limit_ns: float
     unloaded_ns: float
-    start_late_ns: float
     steps: tuple[TriedRate, ...]
 
 
@@ -270,8 +268,6 @@ class Turn:
 
     Attributes:
         ask: what the arm was asked, as the race notes; the latencies of requests count from each one's arrival.
-        start_late_ns: of requests, how much later than its arrival one was begun that found a free server (the lower
-            decile of all): what the harness itself adds.
         read_ns: what all calls took that were read, where sizes vary and latencies are weighted means; else None.
         cpu_ns: CPU time of a call end to end, of all the process's threads and of the processes that it started and saw
             end: the mean over the block of calls one after another. None in other scenarios, and where
@@ -284,7 +280,6 @@ class Turn:
 
     latency_ns: Mapping[Scope, Array]
     ask: Ask = Ask()
-    start_late_ns: float = 0.0
     read_ns: float | None = None
     cpu_ns: float | None = None
     bins: tuple[TimeBin, ...] = ()

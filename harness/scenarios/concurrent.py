@@ -198,16 +198,10 @@ class Instances:
         """Play what is asked in one turn: windows, or requests."""
         if not isinstance(ask, RateStep):
             return Turn(latency_ns=self.play(ask.scopes))
-        latency_ns, late_ns = self.serve(ask)
-        return Turn(latency_ns={"end_to_end": latency_ns}, start_late_ns=late_ns)
+        return Turn(latency_ns={"end_to_end": self.serve(ask)})
 
-    def serve(self, offer: RateStep) -> tuple[Array, float]:
-        """Serve requests as they arrive.
-
-        Returns:
-            Nanoseconds from each request's arrival to its result, those served that count; and how late the harness
-            begins a request that finds a free session, see `Turn`.
-        """
+    def serve(self, offer: RateStep) -> Array:
+        """Serve requests as they arrive; return nanoseconds from the arrival of each that counts to its result."""
         clock.quiet_collector()
         due_ns = schedule_ns(offer.rate_per_s, offer.lead_in + offer.requests, offer.seed)
         queue = Service.beginning(
@@ -217,9 +211,9 @@ class Instances:
             most_late=math.inf if offer.most_late is None else offer.most_late,
         )
         self._run_on_all(lambda mine: serve_stream(self._get_call(mine, "end_to_end"), self._buffer_count, queue))
-        due, begun, ended = np.array([queue.due_ns, queue.begun_ns, queue.ended_ns])[:, offer.lead_in :]
-        served = ended > 0
-        return (ended - due)[served], float(np.quantile((begun - due)[served], 0.1))
+        due, ended = np.array([queue.due_ns, queue.ended_ns])[:, offer.lead_in :]
+        latency_ns: Array = (ended - due)[ended > 0]
+        return latency_ns
 
     @property
     def _buffer_count(self) -> int:

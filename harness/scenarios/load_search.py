@@ -167,7 +167,6 @@ class LoadTest(Terms):
             given_per_s=self.rate_per_s,
             limit_ns=self.limit_ns,
             unloaded_ns=live.call_ns,
-            start_late_ns=_start_late_ns(live.turns),
             steps=steps,
         )
 
@@ -270,12 +269,6 @@ def outcome_ns(turns: Sequence[Turn]) -> tuple[float, ...]:
     tried = [(turn.ask.rate_per_s, is_held(turn)) for turn in turns if isinstance(turn.ask, RateStep)]
     best = max((rate for rate, ok in tried if ok), default=min((rate for rate, _ in tried), default=None))
     return (1e9 / best,) if best else ()
-
-
-def _start_late_ns(turns: Sequence[Turn]) -> float:
-    """Return the median over the steps that held: in an overloaded one, no instance was ever free."""
-    lates = [turn.start_late_ns for turn in turns if is_held(turn)]
-    return float(np.median(lates)) if lates else 0.0
 
 
 def tail_bound(values: Array, p: float) -> float | None:

@@ -9,7 +9,7 @@ from shootout.core.adapter import Built, Session
 from shootout.core.contract import Arm
 from shootout.core.messages import Turn
 from shootout.core.scenario import LimitedTail, Scenario, StudyOption
-from shootout.core.units import duration, measured, number
+from shootout.core.units import measured, number
 from shootout.core.worker.blocks import Caller
 from shootout.scenarios.concurrent import (
     INSTANCES,
@@ -66,18 +66,14 @@ class Serve(Scenario):
         return f"{number(row.serve.rate_per_s.value)} requests/s with a p99 of {measured(row.serve.p99_ns)}"
 
     def explain_times(self, rows: Sequence[Any]) -> str:
-        """Explain what the time of requests is, and how late the harness itself was."""
+        """Explain what the time of requests is."""
         served = [row.serve for row in rows if row.serve]
         if not served:
             return ""
         what = "the time per request at the highest rate that held the limit" if served[0].searched else "p99"
         if any(one.searched and one.may_do_more for one in served):
             what += ", above which none was tried, or some failed in disturbed rounds alone"
-        late = duration(max(one.start_late_ns for one in served))
-        return (
-            f"time is {what}; latencies count from a request's arrival, p99 is its 99 % upper bound; "
-            f"a free instance began up to {late} after the arrival."
-        )
+        return f"time is {what}; latencies count from a request's arrival, p99 is its 99 % upper bound."
 
     def items(self, arm: Arm) -> int:
         """Return the items of a request, since its time is of one; a given rate is told as it is."""

@@ -188,7 +188,6 @@ class Serving(Part):
         p99_highest_ns: the highest of these bounds, without restarts that failed in disturbed rounds alone; null of
             fewer than 4 restarts, and where one gave up.
         unloaded_ns: the median call without load.
-        start_late_ns: how much later than it arrived the harness began a request that found a free instance.
     """
 
     rate_per_s: Rate
@@ -199,7 +198,6 @@ class Serving(Part):
     p99_highest_ns: float | None = None
     limit_ns: float
     unloaded_ns: float
-    start_late_ns: float
 
 
 class OverTime(Part):

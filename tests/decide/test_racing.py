@@ -204,7 +204,7 @@ def test_a_race_goes_on_for_who_may_yet_be_shown_to_meet_a_limit(
         for arm, is_late, rate in ((arms["a"], restart < failed, 800.0), (arms["b"], False, 400.0), (copy, False, 800)):
             bound_ns = None if is_late else 1e6
             tried = TriedRate(rate_per_s=rate, requests=1_000, bound_ns=bound_ns, held=not is_late, counts=False)
-            served = LoadTestResult(limit_ns=5e6, unloaded_ns=1e5, start_late_ns=0.0, steps=(tried,))
+            served = LoadTestResult(limit_ns=5e6, unloaded_ns=1e5, steps=(tried,))
             facts = {"executed": replace(made.EXECUTED, artifact_bytes=1_000), "served": served}
             lines.append(made.played(arm, restart, 1e9 / rate, block_median_ns={"end_to_end": (1e9 / rate,)}, **facts))
         lines.append(made.rounds(restart, voided=3))

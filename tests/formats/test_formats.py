@@ -77,7 +77,7 @@ def test_bencher_gets_figures_of_what_was_measured_and_names_that_it_takes():
 
 def test_a_rates_inverse_is_no_latency():
     rate = Rate(value=1_000.0, low=900.0, high=1_100.0)
-    facts: dict[str, Any] = {"limit_ns": 5e6, "unloaded_ns": 1e5, "start_late_ns": 0.0, "holds": True, "p99_ns": 4e6}
+    facts: dict[str, Any] = {"limit_ns": 5e6, "unloaded_ns": 1e5, "holds": True, "p99_ns": 4e6}
     serves = [Serving(rate_per_s=rate, searched=searched, **facts) for searched in (True, False)]
     rows = (
         cells.row("items", 1e6, scenario="throughput", items_per_s=rate),

@@ -47,13 +47,13 @@ def holding(figure: Figure | None, key: str) -> list[dict[str, Any]]:
 def served(arm: str, rate: float, **changes: Any) -> Row:
     facts: dict[str, Any] = {
         "rate_per_s": Rate(value=rate, low=rate, high=rate), "searched": True, "holds": True, "p99_ns": 4e6,
-        "limit_ns": 5e6, "unloaded_ns": 1e6, "start_late_ns": 0.0,
+        "limit_ns": 5e6, "unloaded_ns": 1e6,
     }  # fmt: skip
     return row(arm, 1e9 / rate, scenario="serve", serve=Serving(**{**facts, **changes}))
 
 
 def play(found: Row, *steps: TriedRate) -> Played:
-    served = LoadTestResult(limit_ns=5e6, unloaded_ns=1e6, start_late_ns=0.0, steps=steps)
+    served = LoadTestResult(limit_ns=5e6, unloaded_ns=1e6, steps=steps)
     return Played.model_construct(group=found.group, arm=found.arm, served=served)
 
 

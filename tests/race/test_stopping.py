@@ -155,7 +155,6 @@ def test_an_arm_that_breaks_its_limit_beats_nobody(*, given_per_s: float | None,
             given_per_s=given_per_s,
             limit_ns=1e6,
             unloaded_ns=1.0,
-            start_late_ns=0.0,
             steps=(TriedRate(rate_per_s=500.0, requests=1_000, bound_ns=9e5, held=ok),),
         )
         for ok in held
@@ -171,7 +170,7 @@ def test_an_arm_that_breaks_its_limit_beats_nobody(*, given_per_s: float | None,
 def test_at_a_given_rate_an_arm_whose_p99_is_over_the_limit_beats_nobody():
     for limit_ns, out in ((101.0, set()), (99.0, {"odd"})):
         step = TriedRate(rate_per_s=500.0, requests=1_000, bound_ns=100.0, held=True)
-        done = LoadTestResult(given_per_s=500.0, limit_ns=limit_ns, unloaded_ns=1.0, start_late_ns=0.0, steps=(step,))
+        done = LoadTestResult(given_per_s=500.0, limit_ns=limit_ns, unloaded_ns=1.0, steps=(step,))
         lines = {"served": {"odd": [done] * 3}}
         found = race(BEST, {"odd": 100.0, "a": 500.0, "b": 505.0}, spread=20.0, lines=lines)
         assert found.evidence.unsound == out

@@ -101,6 +101,6 @@ def test_a_table_has_one_unit_of_time_but_for_rows_that_are_far_off(
 def test_a_p99_has_the_unit_of_its_limit():
     rate = Rate(value=200.0, low=190.0, high=210.0)
     facts: dict[str, Any] = {"rate_per_s": rate, "searched": True, "holds": True, "limit_ns": 5e6}
-    served = Serving(p99_ns=880_000, unloaded_ns=1.0, start_late_ns=0.0, **facts)
+    served = Serving(p99_ns=880_000, unloaded_ns=1.0, **facts)
     row = cells.row("a", 1e5, serve=served)
     assert [BY_HEADER[header].of(row, "us") for header in ("p99", "limit")] == ["0.880 ms", "holds 5 ms"]

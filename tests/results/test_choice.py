@@ -258,7 +258,7 @@ def test_no_answer_stands_where_all_verdicts_are_withheld():
 
 def serving(*, searched: bool = False, holds: bool | None) -> dict[str, Any]:
     rate, late = Rate(value=1.0, low=1.0, high=1.0), {"p99_ns": 9e6, "limit_ns": 5e6}
-    served = Serving(rate_per_s=rate, searched=searched, holds=holds, unloaded_ns=1.0, start_late_ns=0.0, **late)
+    served = Serving(rate_per_s=rate, searched=searched, holds=holds, unloaded_ns=1.0, **late)
     return {"serve": served}
 
 

@@ -215,7 +215,6 @@ def test_who_breaks_a_limit_in_one_restart_or_on_a_busy_machine_is_unknown(
         given_per_s=100.0,
         limit_ns=5e6,
         unloaded_ns=1e6,
-        start_late_ns=0.0,
         steps=(TriedRate(rate_per_s=100.0, requests=1_000, bound_ns=9e6, held=False),),
     )
     lines: list[Line] = []

@@ -26,7 +26,7 @@ def serves(backend: str, **how: bool) -> Arm:
 @pytest.mark.parametrize(("steps", "never"), [((False, False), True), ((False, True), False), ((), False)])
 def test_an_arm_has_a_rate_only_if_one_held_in_some_restart(steps: tuple[bool, ...], never: bool):
     tried = [TriedRate(rate_per_s=500.0, requests=1_000, bound_ns=2e6, held=held) for held in steps]
-    done = [LoadTestResult(limit_ns=5e6, unloaded_ns=1e6, start_late_ns=0.0, steps=(one,)) for one in tried]
+    done = [LoadTestResult(limit_ns=5e6, unloaded_ns=1e6, steps=(one,)) for one in tried]
     assert p99_limit.never_held(done) is never
 
 
@@ -37,14 +37,14 @@ def test_a_rate_ends_at_a_failure_in_a_round_that_counts(counts: tuple[bool, boo
         TriedRate(rate_per_s=rate, requests=1_000, bound_ns=None, held=False, counts=one)
         for rate, one in zip((900.0, 700.0), counts, strict=True)
     ]
-    done = LoadTestResult(limit_ns=5e6, unloaded_ns=1e6, start_late_ns=0.0, steps=(held, *failed))
+    done = LoadTestResult(limit_ns=5e6, unloaded_ns=1e6, steps=(held, *failed))
     assert p99_limit.bounding_rate([done]) == upper
 
 
 @pytest.mark.parametrize("held", [True, False])
 def test_a_given_rate_does_not_hold_where_the_queue_grew(*, held: bool) -> None:
     step = TriedRate(rate_per_s=500.0, requests=1_000, bound_ns=2e6, held=held)
-    done = LoadTestResult(given_per_s=500.0, limit_ns=5e6, unloaded_ns=1e6, start_late_ns=0.0, steps=(step,) * 3)
+    done = LoadTestResult(given_per_s=500.0, limit_ns=5e6, unloaded_ns=1e6, steps=(step,) * 3)
     figures = dict.fromkeys(("p99_ns", "ratio"))
     timing = Timing(median_ns=2e6, low_ns=1e6, high_ns=3e6, confidence=0.9, samples=1, restarts=1, **figures)
     found = rows.serving([done] * 2, timing, p99_limit.hold([done] * 2, timing.median_ns, 0.0))
@@ -67,7 +67,7 @@ def test_a_search_holds_its_limit_only_if_some_rate_did_in_most_restarts(
     for ok in held:
         step = TriedRate(rate_per_s=500.0, requests=1_000, bound_ns=2e6 if ok else late_ns, held=ok)
         worse = TriedRate(rate_per_s=900.0, requests=1_000, bound_ns=8e6, held=False)
-        served.append(LoadTestResult(limit_ns=5e6, unloaded_ns=1e6, start_late_ns=0.0, steps=(worse, step)))
+        served.append(LoadTestResult(limit_ns=5e6, unloaded_ns=1e6, steps=(worse, step)))
     figures = dict.fromkeys(("p99_ns", "ratio"))
     timing = Timing(median_ns=2e6, low_ns=1e6, high_ns=3e6, confidence=0.9, samples=1, restarts=1, **figures)
     found = rows.serving(served, timing, p99_limit.hold(served, timing.median_ns, 0.0))
@@ -76,7 +76,7 @@ def test_a_search_holds_its_limit_only_if_some_rate_did_in_most_restarts(
 
 def restart(*, held: bool, disturbed: bool, given: float | None = None, rate: float = 500.0) -> LoadTestResult:
     one = TriedRate(rate_per_s=rate, requests=1_000, bound_ns=2e6 if held else 9e6, held=held, counts=not disturbed)
-    return LoadTestResult(given_per_s=given, limit_ns=5e6, unloaded_ns=1e6, start_late_ns=0.0, steps=(one,) * 3)
+    return LoadTestResult(given_per_s=given, limit_ns=5e6, unloaded_ns=1e6, steps=(one,) * 3)
 
 
 @pytest.mark.parametrize("given", [None, 500.0])
@@ -131,7 +131,7 @@ def test_a_limit_under_load_goes_by_the_worst_of_four_restarts(
     given: float | None, bounds: tuple[float | None, ...], highest: float | None
 ) -> None:
     steps = [TriedRate(rate_per_s=500.0, requests=1_000, bound_ns=ns, held=ns is not None) for ns in bounds]
-    facts = {"given_per_s": given, "limit_ns": 5e6, "unloaded_ns": 1e6, "start_late_ns": 0.0}
+    facts = {"given_per_s": given, "limit_ns": 5e6, "unloaded_ns": 1e6}
     done = [LoadTestResult(**facts, steps=(one,)) for one in steps]
     assert p99_limit.highest_p99_ns(done) == highest
 
@@ -160,7 +160,7 @@ def test_a_step_that_held_beside_a_neighbor_shows_that_the_given_rate_holds(dist
         TriedRate(rate_per_s=500.0, requests=1_000, bound_ns=ns, held=ns < 5e6, counts=not disturbed)
         for ns in (9e6, 3e6, 9e6)
     ]
-    one = LoadTestResult(given_per_s=500.0, limit_ns=5e6, unloaded_ns=1e6, start_late_ns=0.0, steps=tuple(steps))
+    one = LoadTestResult(given_per_s=500.0, limit_ns=5e6, unloaded_ns=1e6, steps=tuple(steps))
     assert p99_limit.highest_p99_ns([one] * 4) == highest
     assert p99_limit.known_to_hold([one] * 4, 9e6, 0.0) is disturbed
 
@@ -185,7 +185,7 @@ def test_a_race_that_goes_on_remembers_who_broke_the_limit(tmp_path: Path) -> No
     for g in range(4):
         for arm, ns, ok in zip(arms, (9e6, 2e6, 2e6 * 1.1 ** (g % 2), 9e6), (True, False, True, True), strict=True):
             tried = TriedRate(rate_per_s=500.0, requests=1_000, bound_ns=2e6 if ok else 9e6, held=ok)
-            done = LoadTestResult(limit_ns=5e6, unloaded_ns=1e6, start_late_ns=0.0, steps=(tried,))
+            done = LoadTestResult(limit_ns=5e6, unloaded_ns=1e6, steps=(tried,))
             lines.append(played(arm, g, ns, served=done))
         lines.append(rounds(g))
     (found,) = read_run(write(tmp_path, header(arms), *lines)).groups.values()

@@ -84,6 +84,6 @@ def test_a_packed_run_keeps_them(tmp_path: Path):
 def test_requests_at_a_given_rate_have_percentiles_of_their_own(tmp_path: Path, given: float | None):
     """A search offers many rates, whose requests are of no one kind."""
     step = TriedRate(rate_per_s=500.0, requests=1_000, bound_ns=1e3, held=True)
-    served = LoadTestResult(given_per_s=given, limit_ns=5e6, unloaded_ns=1e3, start_late_ns=0.0, steps=(step,))
+    served = LoadTestResult(given_per_s=given, limit_ns=5e6, unloaded_ns=1e3, steps=(step,))
     end_to_end, _ = timings(run(tmp_path / "run", *[SHARED] * 4, served=served))
     assert end_to_end.p99_low_ns == (1_000 if given else None)

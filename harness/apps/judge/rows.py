@@ -229,7 +229,6 @@ def serving(served: Sequence[LoadTestResult], timing: Timing, tail: LimitedTail)
         p99_highest_ns=tail.highest_ns,
         limit_ns=served[-1].limit_ns,
         unloaded_ns=float(np.median([one.unloaded_ns for one in served])),
-        start_late_ns=float(np.median([one.start_late_ns for one in served])),
     )
 
 

@@ -110,7 +110,6 @@ def served(
         p99_highest_ns=p99_ms and 1.1e6 * p99_ms,
         limit_ns=5e6,
         unloaded_ns=1e5,
-        start_late_ns=0.0,
     )
     return row(arm, (p99_ms or 9.0) * 1e6, scenario="serve", serve=found, **changes)
 
@@ -133,7 +132,7 @@ def searched(
                 )
                 for rate, held in tried
             )
-            served = LoadTestResult(limit_ns=5e6, unloaded_ns=1e5, start_late_ns=0.0, steps=done)
+            served = LoadTestResult(limit_ns=5e6, unloaded_ns=1e5, steps=done)
             best = max((rate for rate, held in tried if held), default=min(rate for rate, _ in tried))
             facts = {"executed": replace(made.EXECUTED, artifact_bytes=1_000), "served": served}
             lines.append(made.played(arm, restart, 1e9 / best, block_median_ns={"end_to_end": (1e9 / best,)}, **facts))
