@@ -37,8 +37,7 @@ from shootout.models.sources import own
 from shootout.tell import report, table
 from shootout.tell.answer import qualify
 from shootout.tell.document import Answer, Document, Ratio, Row
-from shootout.tell.formats.files import write_files
-from shootout.tell.formats.frame import arrow_table, flatten_rows
+from shootout.tell.formats import arrow_table, flatten_rows, write_files
 from shootout.tell.page import contents
 from shootout.tell.report import WIDEST
 from shootout.tell.study_options import RunOptions, TuneOptions, check_keywords

@@ -177,7 +177,7 @@ def decide(
 
     Exit codes: 0 decided, 3 no candidate meets the limits, 7 not enough evidence.
     """
-    from shootout.commands.decide import decide
+    from shootout.commands.read import decide
 
     keys = {name.replace("_", "-"): value for name, value in options.items()}
     raise typer.Exit(decide(folders, policy, keys, group=group, as_json=as_json))
@@ -198,7 +198,7 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare two runs, on one machine or on two: what changed, and what that shows; measures nothing."""
-    from shootout.commands.decide import compare
+    from shootout.commands.read import compare
 
     raise typer.Exit(compare(a, b, history or (), full=full, as_json=as_json))
 
@@ -217,7 +217,7 @@ def merge(
     to: To = None,
 ) -> None:
     """Merge runs of several machines: what to ship everywhere, which rankings hold or flip; measures nothing."""
-    from shootout.commands.decide import merge
+    from shootout.commands.read import merge
 
     raise typer.Exit(merge(folders, out, full=full, as_json=as_json, to=to or ()))
 
@@ -298,7 +298,7 @@ def show(
     to: To = None,
 ) -> None:
     """Show a run again; measures nothing."""
-    from shootout.commands.show import show
+    from shootout.commands.read import show
 
     raise typer.Exit(show(folder, full=full, as_json=as_json, to=to or ()))
 
@@ -341,7 +341,7 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """Show two targets layer by layer: the first that errs beyond its precision, and where the time goes."""
-    from shootout.commands.explain import explain
+    from shootout.commands.layers import explain
 
     raise typer.Exit(explain(folder, targets or (), group=group, full=full, as_json=as_json))
 
@@ -384,7 +384,7 @@ def sensitivity(
     **options: Unpack[SensitivityOptions],
 ) -> None:
     """Measure what a precision does to a model, layer by layer: the error with that layer alone rounded."""
-    from shootout.commands.sensitivity import sensitivity
+    from shootout.commands.layers import sensitivity
 
     raise typer.Exit(sensitivity(model, options, as_json=as_json))
 
@@ -413,7 +413,7 @@ def list_(
     as_json: Json = False,
 ) -> None:
     """List the studies, models, scenarios and backends, with their modes, schemes and options."""
-    from shootout.commands.list import catalog
+    from shootout.commands.catalog import catalog
 
     raise typer.Exit(catalog(kind, as_json=as_json))
 
@@ -439,7 +439,7 @@ def cache(
     as_json: Json = False,
 ) -> None:
     """Show or clear the cache of exported models and builds."""
-    from shootout.commands.cache import cache
+    from shootout.commands.catalog import cache
 
     raise typer.Exit(cache(clear=clear, as_json=as_json))
 

@@ -144,7 +144,7 @@ def _look_at_net(bench: Bench, name: str, net: Net) -> Table:
 def _look_at(folder: Path, plain: Row, row: Row, plant: Plant | None) -> dict[str, Any]:
     """Hold a row's file beside the float one, and return what was named and whether that is the plant."""
     from shootout.apps.explain.measure import explain, sum_block
-    from shootout.commands.explain import find_sides
+    from shootout.commands.layers import find_sides
 
     with show_progress() as progress:
         found = explain(find_sides(folder, [plain.arm, row.arm]), progress)

@@ -59,9 +59,8 @@ from shootout.core.worker import reported
 from shootout.models.data import data_files
 from shootout.models.onnx import onnx_files
 from shootout.models.sources.preview import preview
-from shootout.tell import table
-from shootout.tell.formats import junit
-from shootout.tell.formats.data import as_bencher, as_csv, as_parquet, document_text
+from shootout.tell import junit, table
+from shootout.tell.formats import as_bencher, as_csv, as_parquet, document_text
 from shootout.tell.machines import BIAS_FLOORS, bias_floor
 from shootout.tell.page import contents, figures, markdown
 

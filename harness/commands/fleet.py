@@ -37,8 +37,8 @@ from shootout.apps.ship.folder import is_there, new_folder
 from shootout.backends import chosen_gpu
 from shootout.commands import selection
 from shootout.commands.output import print_answer, print_written, show_progress
+from shootout.commands.read import show
 from shootout.commands.run import exit_code, measure
-from shootout.commands.show import show
 from shootout.core.build.builder import needs_of
 from shootout.core.clock import Deadline
 from shootout.core.contract import NotRun, NotRunKind
@@ -58,8 +58,7 @@ from shootout.core.study.schema import Study, checked
 from shootout.core.units import counted, size, span
 from shootout.tell import machines
 from shootout.tell.delivery import Contents, contents, read_delivery, to_json
-from shootout.tell.formats.data import json_text
-from shootout.tell.formats.files import check_files
+from shootout.tell.formats import check_files, json_text
 from shootout.tell.progress import ProgressDisplay
 from shootout.tell.run_folder import make_header
 from shootout.tell.run_folder import new_folder as new_run_folder

@@ -23,7 +23,7 @@ from shootout.core.errors import NothingMeasured, UsageError
 from shootout.core.journal.folder import CANDIDATE, START_OVER, refuse_foreign
 from shootout.core.results.run import begun, read_run
 from shootout.core.scoring import ACCURACY
-from shootout.tell.formats.files import check_files
+from shootout.tell.formats import check_files
 from shootout.tell.progress import ProgressDisplay
 from shootout.tell.run_folder import new_folder
 from shootout.tell.study_options import GateOptions

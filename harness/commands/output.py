@@ -13,7 +13,7 @@ from rich.segment import Segment
 from shootout.core.errors import ExitCode, printable
 from shootout.tell import table
 from shootout.tell.document import Document
-from shootout.tell.formats.data import json_text
+from shootout.tell.formats import json_text
 from shootout.tell.progress import ProgressDisplay
 
 

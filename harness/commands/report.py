@@ -16,7 +16,7 @@ from shootout.commands.output import print_written
 from shootout.core.errors import UsageError
 from shootout.core.install import install
 from shootout.core.units import size
-from shootout.tell.formats.files import check_file, write_file
+from shootout.tell.formats import check_file, write_file
 from shootout.tell.page import markdown
 from shootout.tell.page.contents import MeasuredRun, lay_out, read, without_answer
 from shootout.tell.report import Report

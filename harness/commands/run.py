@@ -22,12 +22,12 @@ from shootout.apps.judge.decide.racing import (
     refuse_unshown,
 )
 from shootout.apps.judge.racing import AnswerPurpose
+from shootout.apps.trace import trace_arms
 from shootout.backends import chosen_gpu
 from shootout.commands import selection
-from shootout.commands.decide import print_decision
 from shootout.commands.machine_lock import machine_lock
 from shootout.commands.output import print_answer, print_document, show_progress
-from shootout.commands.trace import trace_arms
+from shootout.commands.read import print_decision
 from shootout.core import run as core
 from shootout.core.adapter import Built
 from shootout.core.clock import Deadline
@@ -42,7 +42,7 @@ from shootout.core.study.target import parse_targets, with_twins
 from shootout.tell import machines, reproduce
 from shootout.tell.cache_limit import in_use
 from shootout.tell.document import Document
-from shootout.tell.formats.files import check_files, write_files
+from shootout.tell.formats import check_files, write_files
 from shootout.tell.limits import Limit
 from shootout.tell.progress import ProgressDisplay
 from shootout.tell.run_folder import choose_folder, make_header

@@ -19,7 +19,7 @@ from shootout.core.host.placement import passed_on
 from shootout.core.units import size
 from shootout.tell.answer import tell_undecided
 from shootout.tell.cache_limit import in_use
-from shootout.tell.formats.data import json_text
+from shootout.tell.formats import json_text
 from shootout.tell.page.contents import read
 
 CHECK_TIMEOUT_S = 600.0

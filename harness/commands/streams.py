@@ -1,4 +1,4 @@
-"""Standard output as a command needs it: open, in any locale, and with a sentence when it can't be written to.
+"""Standard output as a command needs it: in any locale, and with a sentence when it can't be written to.
 
 If a pipe's reader has gone, the command ends without a sentence: `| head` has what it wanted.
 """
@@ -46,14 +46,11 @@ def _report_write_errors(output: _Output) -> Iterator[None]:
 
 @contextmanager
 def standard_streams() -> Iterator[None]:
-    """Open the streams that were closed, and flush standard output at the end.
-
-    Without this, a file that a command opens could become its standard output, and libraries would write into it.
+    """Make standard output fail with an error of ours, and flush it at the end.
 
     Raises:
         ShootoutError: standard output can't be written to.
     """
-    _open_closed()
     if (real := sys.__stdout__) is not None and sys.stdout is real:
         sys.stdout = _Output(real.buffer, real.encoding, is_terminal=real.isatty())
     try:
@@ -67,19 +64,3 @@ def tell(text: str) -> None:
     with suppress(OSError):
         sys.stderr.write(f"shootout: {printable(text)}\n")
         sys.stderr.flush()
-
-
-def _open_closed() -> None:
-    """Put the null device in place of closed streams: nothing can be written to standard output then."""
-    if sys.stdin is None:
-        sys.stdin = open(_open_null(os.O_RDONLY), encoding="utf-8")  # noqa: SIM115
-    if sys.stdout is None:
-        sys.stdout = _Output(open(_open_null(os.O_RDONLY), "wb"), "utf-8", is_terminal=False)  # noqa: SIM115
-    if sys.stderr is None:
-        sys.stderr = open(_open_null(os.O_WRONLY), "w", encoding="utf-8")  # noqa: SIM115
-
-
-def _open_null(access: int) -> int:
-    descriptor = os.open(os.devnull, access)
-    os.set_inheritable(descriptor, True)  # or child processes would have a closed stream again
-    return descriptor

@@ -21,7 +21,7 @@ from support.onnx_made import write as onnx_written
 from support.races.made import A, B, ended, header, played, prepared, rounds, write
 
 from shootout import cli
-from shootout.commands.list import KINDS
+from shootout.commands.catalog import KINDS
 from shootout.core.errors import UsageError
 from shootout.core.study import plan
 from shootout.testing.checks import has_gpu
@@ -130,7 +130,7 @@ def test_colors_are_for_terminals_and_for_those_who_want_them(finished: Path):
 
 EACH_TO_A_CLOSED_PIPE = """
 import os, sys
-import shootout.commands.list, shootout.commands.show
+import shootout.commands.catalog, shootout.commands.read
 from shootout.cli import main
 
 ours, theirs = os.pipe()

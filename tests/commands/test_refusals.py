@@ -19,14 +19,14 @@ from shootout.apps.judge.gate import output
 from shootout.apps.judge.gate.verdict import Gate
 from shootout.apps.ship.folder import new_folder
 from shootout.cli import tell_system_error
-from shootout.commands import cache
+from shootout.commands import catalog as cache
 from shootout.core.errors import ShootoutError, UsageError, tell_refusal
 from shootout.core.journal import journal, samples
 from shootout.core.journal.records import SCHEMA
 from shootout.core.worker import availability
 from shootout.scenarios import mix
 from shootout.tell import document
-from shootout.tell.formats.files import write_file
+from shootout.tell.formats import write_file
 
 DOCS = Path(__file__).parents[2] / "docs"
 FULL = "No space left on device; make room there"

@@ -14,7 +14,7 @@ from support.console import here
 
 from shootout.apps.sensitivity.measure import LayerSensitivity, PrecisionSensitivity
 from shootout.apps.sensitivity.screen import MOST_LINES, render
-from shootout.commands.sensitivity import as_data
+from shootout.commands.layers import as_data
 from shootout.core.contract import Precision
 from shootout.models.onnx.layers import Layer
 

@@ -13,10 +13,10 @@ import pytest
 from support.console import deaf_here, environment, spin_study
 from support.exports import obtain
 
+from shootout.apps import trace
 from shootout.apps import trace as trace_events
 from shootout.apps.trace import PROFILED, Looked, read_profile
 from shootout.backends._jax.account import profile_calls
-from shootout.commands import trace
 from shootout.core import clock
 from shootout.core.adapter import Built, Event
 from shootout.core.clock import Deadline

@@ -16,8 +16,8 @@ from support.races.shipping import let_numpy_ship
 
 from shootout.apps.explain.measure import write_mix
 from shootout.backends.common_onnx import layers_in
-from shootout.commands import explain as command
-from shootout.commands.explain import explain, find_sides
+from shootout.commands import layers as command
+from shootout.commands.layers import explain, find_sides
 from shootout.core.contract import Arm, Precision, Target
 from shootout.core.errors import NotRun, NotRunKind, SkippedArm, UsageError
 from shootout.core.journal.records import not_run

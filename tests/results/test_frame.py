@@ -9,7 +9,7 @@ from support.races.made import COPY, A, B, ended, header, played, rounds, write
 
 import shootout
 from shootout.tell.document import Row
-from shootout.tell.formats.frame import flatten_rows
+from shootout.tell.formats import flatten_rows
 
 
 def race(folder: Path, restarts: int) -> shootout.Run:

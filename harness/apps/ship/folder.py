@@ -65,7 +65,7 @@ from shootout.core.worker import availability
 from shootout.tell import registered
 from shootout.tell.delivery import read_delivery
 from shootout.tell.document import FidelityFigures
-from shootout.tell.formats.data import json_text
+from shootout.tell.formats import json_text
 from shootout.tell.machines import machine_of
 from shootout.tell.reproduce import words
 from shootout.tell.run_folder import RacedArm

@@ -17,9 +17,9 @@ from rich.text import Text
 from shootout.apps.judge.gate.verdict import TIME, Check, Gate, Outcome, list_reasons, tell_check, tell_slowdown
 from shootout.core.errors import UsageError, printable, tell_refusal
 from shootout.core.units import counted, span
+from shootout.tell import junit
 from shootout.tell.document import Document
-from shootout.tell.formats import junit
-from shootout.tell.formats.files import check_files, write_file, write_files
+from shootout.tell.formats import check_files, write_file, write_files
 from shootout.tell.limits import SHARE, Standing
 from shootout.tell.page import contents, markdown
 from shootout.tell.report import Command, Line, Report, Table, write_lines

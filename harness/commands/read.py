@@ -1,4 +1,4 @@
-"""`shootout decide`, `compare`, `merge`: judge runs by a policy, two runs by each other, several machines as one.
+"""Run `shootout show`, `decide`, `compare` and `merge`: read runs, and judge them by a policy or by each other.
 
 None of them measures.
 """
@@ -12,18 +12,21 @@ from typing import Any
 
 from rich.console import Group
 
+from shootout.apps.judge.analysis import analyse
 from shootout.apps.judge.compare.compare import compare_folders
 from shootout.apps.judge.compare.merge import MergedDocument, merge_runs
 from shootout.apps.judge.compare.merged import expand_merged, expand_several, is_merged, write_merged
 from shootout.apps.judge.compare.screen import render_compared, render_merged
 from shootout.apps.judge.decide.decision import decide as find_decision
 from shootout.apps.judge.decide.policy import Policy, read_policy
-from shootout.apps.judge.decide.question import read_question
+from shootout.apps.judge.decide.question import judge_stage, read_question
 from shootout.apps.judge.decide.screen import render as render_decision
-from shootout.commands.output import print_answer, width
+from shootout.apps.tune import table
+from shootout.apps.tune.results import is_tuning, read_tuning
+from shootout.commands.output import print_answer, print_document, width
 from shootout.core.errors import UsageError
 from shootout.tell.document import Document
-from shootout.tell.formats.files import check_files, write_files
+from shootout.tell.formats import check_files, write_files
 from shootout.tell.report import WIDEST
 from shootout.tell.table import render_tables
 
@@ -112,3 +115,27 @@ def print_merged(document: MergedDocument, *, full: bool, as_json: bool) -> int:
     """Print a merged document as text or JSON."""
     data = document.model_dump(mode="json", by_alias=True)
     return print_answer(Group(*render_merged(document, width(), full=full)), data, as_json=as_json)
+
+
+def show(folder: Path, *, full: bool = False, as_json: bool, to: Sequence[Path] = ()) -> int:
+    """Print what is in a folder; `full`: all columns, and a table for each size of a sweep.
+
+    Args:
+        to: files to write the run into as well.
+
+    Raises:
+        UsageError: there is nothing to show, or it can't be written into these files.
+    """
+    check_files(to)
+    if is_tuning(folder):
+        if to:
+            raise UsageError(f"--to needs a run, and {str(folder)!r} is a tuning run: use --json")
+        tuning = read_tuning(folder, judge_stage)
+        return print_answer(table.render(tuning, width()), table.as_data(tuning), as_json=as_json)
+    if is_merged(folder):
+        merged = merge_runs([folder])
+        write_files(merged, to)
+        return print_merged(merged, full=full, as_json=as_json)
+    document = analyse(folder)
+    write_files(document, to)
+    return print_document(document, full=full, as_json=as_json)

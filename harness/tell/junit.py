@@ -11,10 +11,7 @@ from typing import Literal
 from xml.etree import ElementTree as Xml
 
 from shootout.core.errors import printable
-from shootout.core.units import duration
-from shootout.tell.columns import error
 from shootout.tell.document import Document, Row
-from shootout.tell.ratios import tell_ratio
 
 Kind = Literal["failure", "error"]
 
@@ -48,9 +45,6 @@ def as_xml(document: Document | None, others: Sequence[tuple[str, Sequence[JUnit
         rows = [row for row in every if row.group == group]
         skipped = sum(_is_skipped(row) for row in rows)
         suite = _add_element(root, "testsuite", name=group, **_count_outcomes(rows), skipped=str(skipped))
-        properties = _add_element(suite, "properties")
-        for name, value in (_list_properties(document, group) if document else {}).items():
-            _add_element(properties, "property", name=name, value=value)
         for row in rows:
             _add_case(suite, row)
     Xml.indent(root)
@@ -68,23 +62,6 @@ def _is_skipped(row: Row) -> bool:
     return row.outcome in ("skipped", "not timed")
 
 
-def _list_properties(document: Document, group: str) -> dict[str, str]:
-    """List what the answer says of the whole group, by name."""
-    properties = {"run": document.run, "study": document.study}
-    for answer in document.answer:
-        if answer.group == group:
-            holds = answer.sure.control_holds
-            properties |= {
-                "ship": answer.ship.arm if answer.ship else "",
-                "no verdict because": answer.reason or "",
-                "tied": ", ".join(rival.arm for rival in answer.tied),
-                "not distinguished": ", ".join(rival.arm for rival in answer.unsettled),
-                "restarts": str(answer.sure.restarts),
-                "control": "" if holds is None else "equal" if holds else "different",
-            }
-    return {name: value for name, value in properties.items() if value}
-
-
 def _add_case(suite: Xml.Element, row: Row) -> None:
     timing = row.end_to_end
     seconds = {"time": f"{timing.median_ns / 1e9:.9f}"} if timing else {}
@@ -93,22 +70,6 @@ def _add_case(suite: Xml.Element, row: Row) -> None:
         kind, reason = "failure" if row.outcome == "failed" else "skipped", row.reason or row.outcome
         why = _add_element(case, kind, type=str(row.cause or row.outcome), message=reason)
         why.text = printable(f"{reason}. Fix: {row.fix}" if row.fix else reason)
-    if figures := "\n".join(_list_figures(row)):
-        _add_element(case, "system-out").text = printable(figures)
-
-
-def _list_figures(row: Row) -> list[str]:
-    """List the figures of a row for a CI's log."""
-    lines = []
-    if timing := row.end_to_end:
-        lines.append(f"time {duration(timing.median_ns)}")
-        if timing.ship_ratio:
-            lines.append(f"against what is shipped: {tell_ratio(timing.ship_ratio)}")
-        if timing.ratio:
-            lines.append(f"against the baseline: {tell_ratio(timing.ratio)}")
-    if row.fidelity and row.fidelity.relative_l2 is not None:
-        lines.append(f"error {error(row.fidelity.relative_l2)}")
-    return [*lines, *row.notes]
 
 
 def _add_element(parent: Xml.Element | None, tag: str, **attributes: str) -> Xml.Element:
