@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from shootout.core.contract import Precision
-from shootout.models.onnx.operations import is_product
+from shootout.models.onnx.layers import is_product
 
 PRODUCT = re.compile(
     r"(?:Dynamic )?(?:Fully Connected|Batch Matrix Multiply|Convolution|Deconvolution) \(\w+, (?P<types>[^)]*)\)"

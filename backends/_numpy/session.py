@@ -22,7 +22,7 @@ from shootout.core.contract import (
 from shootout.core.errors import NotRunKind, SkippedArm
 from shootout.core.exported.model import aligned
 from shootout.core.install import install
-from shootout.models.onnx.operations import is_product
+from shootout.models.onnx.layers import is_product
 
 if TYPE_CHECKING:
     from shootout.core.exported.model import ExportedModel

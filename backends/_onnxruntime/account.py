@@ -37,8 +37,7 @@ from shootout.backends.optional import Inside, RanNode
 from shootout.core.adapter import Event
 from shootout.core.clock import Stopwatch
 from shootout.core.contract import Arm, Arrays, Device, Precision
-from shootout.models.onnx.layers import find_owner
-from shootout.models.onnx.operations import is_product
+from shootout.models.onnx.layers import find_owner, is_product
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto

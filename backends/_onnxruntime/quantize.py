@@ -28,7 +28,7 @@ from shootout.core.contract import Arm, Arrays, Device, Option, Precision
 from shootout.core.errors import SkippedArm
 from shootout.core.host.environment import SEVEN_BITS, saturates
 from shootout.core.schemes import Scheme, parse
-from shootout.models.onnx.operations import is_product
+from shootout.models.onnx.layers import is_product
 from shootout.quantize import ort
 from shootout.quantize.ort import CalibrationReader, quietly
 

@@ -22,7 +22,7 @@ from shootout.backends.common import precision_of
 from shootout.backends.common_onnx import rest_note
 from shootout.core.contract import Arm, Arrays, Device, Precision
 from shootout.core.schemes import rest_of
-from shootout.models.onnx.operations import is_product
+from shootout.models.onnx.layers import is_product
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto

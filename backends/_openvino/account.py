@@ -41,8 +41,7 @@ from shootout.backends._openvino.graph import (
 from shootout.backends.common import Tally, lost_names
 from shootout.backends.optional import Inside, RanNode
 from shootout.core.contract import Arm, Arrays, Device, Precision
-from shootout.models.onnx.layers import find_owner
-from shootout.models.onnx.operations import COMPUTE_OPS
+from shootout.models.onnx.layers import COMPUTE_OPS, find_owner
 
 if TYPE_CHECKING:
     from shootout.core.adapter import Built

@@ -18,7 +18,7 @@ from weakref import WeakSet
 
 from shootout.backends.common import Tally, precision_of
 from shootout.core.contract import Device, Precision
-from shootout.models.onnx.operations import COMPUTE_OPS
+from shootout.models.onnx.layers import COMPUTE_OPS
 
 if TYPE_CHECKING:
     import torch

@@ -25,9 +25,8 @@ from shootout.core.constants import FIDELITY_MARGIN, FP32_BOUND_FLOOR
 from shootout.core.contract import Array, Arrays, Artifact, Precision
 from shootout.core.exported.fidelity import worst_error
 from shootout.models.onnx import onnx_files
-from shootout.models.onnx.layers import Layer, find_owners, innermost_module, layers_of
+from shootout.models.onnx.layers import Layer, find_owners, innermost_module, is_product, layers_of
 from shootout.models.onnx.onnx_graph import MOVES, read_graph
-from shootout.models.onnx.operations import is_product
 from shootout.quantize import INT8_LEVELS
 from shootout.quantize import onnx_error_bounds as bounds
 

@@ -14,9 +14,8 @@ from shootout.core.contract import Array, Arrays, Artifact, Precision
 from shootout.core.errors import ModelError
 from shootout.core.exported.model import ExportedModel
 from shootout.models.onnx import onnx_files
-from shootout.models.onnx.layers import Layer, layers_of
+from shootout.models.onnx.layers import Layer, is_product, layers_of
 from shootout.models.onnx.onnx_graph import OnnxGraph, read_graph
-from shootout.models.onnx.operations import is_product
 from shootout.quantize import error_bounds, onnx_error_bounds
 from shootout.quantize.error_bounds import Weights, by_channel, by_group
 from shootout.quantize.onnx_error_bounds import (

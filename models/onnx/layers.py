@@ -1,4 +1,5 @@
-"""Number and name a model's layers: the matrix products and convolutions of its ONNX graph, in the graph's order.
+"""Number and name a model's layers: the matrix products and convolutions of its ONNX graph, in the graph's order. Count
+what such operations compute: two for each multiply-add; bias and activation don't count.
 
 A runtime renames nodes, fuses and reorders them, so a layer is known by all that may survive of it: its node's name,
 the value that it makes, and its stored weight. People read the module's name, where the file tells it.
@@ -7,6 +8,7 @@ the value that it makes, and its stored weight. People read the module's name, w
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +17,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 from shootout.core.errors import ModelError, UsageError
 from shootout.core.units import counted
-from shootout.models.onnx.operations import is_product
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -40,6 +41,10 @@ _ADDED = re.compile(
     r"|_output_\d+)$"
 )
 """What quantizers and optimizers add to a name, at its end."""
+
+
+COMPUTE_OPS = r"(?i)mm$|matmul|gemm|conv(?!ert)|einsum|(?<!quantize)linear$|attention|rnn|lstm|gru|dot$|mv$"
+"""Matches the names, in ATen and in ONNX, of operations that multiply matrices or convolve; QuantizeLinear doesn't."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,3 +229,28 @@ def _block_of(module: str) -> str:
     parts = module.split(".")
     at = next((place for place, part in enumerate(parts) if part.isdecimal()), None)
     return ".".join(parts[: at + 1] if at is not None else parts[:-1]) or module
+
+
+def is_product(operation: str) -> bool:
+    """Return whether an operation of this name, in ATen or in ONNX, multiplies matrices or convolves."""
+    return re.search(COMPUTE_OPS, operation) is not None
+
+
+def product_flops(output: Sequence[int], inner: int) -> float:
+    """Count a (batched) matrix product with the output shape `output`, summing over `inner` terms."""
+    return 2.0 * math.prod(output) * inner
+
+
+def convolution_flops(output: Sequence[int], weight: Sequence[int]) -> float:
+    """Count a convolution; `output` is its shape, `weight` is (out channels, in channels ÷ groups, *window)."""
+    return 2.0 * math.prod(output) * math.prod(weight[1:])
+
+
+def flops_by_precision(products: Iterable[tuple[str, float | None]]) -> dict[str, float]:
+    """Sum (precision, operations) pairs by precision; empty as soon as one pair's operations are unknown."""
+    found: dict[str, float] = {}
+    for precision, operations in products:
+        if operations is None:
+            return {}
+        found[precision] = found.get(precision, 0.0) + operations
+    return found

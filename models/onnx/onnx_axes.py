@@ -271,13 +271,6 @@ def input_texts(model: ModelProto) -> dict[str, str]:
     return {info.name: _input_text(info) for info in true_inputs(model)}
 
 
-def free_axes(model: ModelProto) -> dict[str, tuple[int, ...]]:
-    """Return the positions of the free axes in each input's shape."""
-    return {
-        info.name: tuple(at for at, (axis, _) in enumerate(_list_axes(info)) if axis) for info in true_inputs(model)
-    }
-
-
 def open_axes(model: ModelProto) -> list[str]:
     """Return the names of the axes that the file leaves open, each once."""
     return list(dict.fromkeys(axis for info in true_inputs(model) for axis, _ in _list_axes(info) if axis))

@@ -13,8 +13,8 @@ from typing import Any
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, inliner, shape_inference
 
 from shootout.core.exported.calls import Work
+from shootout.models.onnx.layers import convolution_flops, is_product, product_flops
 from shootout.models.onnx.onnx_files import graphs_inside, parse
-from shootout.models.onnx.operations import convolution_flops, is_product, product_flops
 
 Shape = tuple[int, ...]
 Count = Callable[[NodeProto, Sequence[Shape], Shape], float]

@@ -15,7 +15,7 @@ from shootout.backends._onnxruntime import account as onnxruntime_account
 from shootout.backends.common_numpy import blas_threads, products_of
 from shootout.core import backends
 from shootout.core.contract import Arm, Arrays, Device, Target
-from shootout.models.onnx.operations import COMPUTE_OPS
+from shootout.models.onnx.layers import COMPUTE_OPS
 from shootout.testing.checks import ConformanceCase, case_of, warm_of
 from shootout.testing.fresh import run_fresh
 

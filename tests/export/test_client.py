@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,10 +16,9 @@ from onnx import helper, numpy_helper
 from support.exports import obtain
 from support.onnx_made import linear
 
-from shootout.core import messages
 from shootout.core.clock import Deadline
 from shootout.core.contract import Precision, Target
-from shootout.core.errors import ModelError, NotRunKind, SkippedArm, UsageError
+from shootout.core.errors import ModelError, NotRunKind, UsageError
 from shootout.core.exported import client
 from shootout.core.exported.client import Request, obtain_all
 from shootout.core.exported.model import MANIFEST, ExportedModel
@@ -232,41 +229,6 @@ def test_an_export_in_a_hurry_is_kept_under_a_key_of_its_own(tmp_path: Path, mon
     assert (whole.key, again) == (job.key, made), "a run that was begun on it goes on with it"
 
 
-def test_an_export_that_overruns_is_ended_and_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    told: list[str] = []
-    progress: Any = SimpleNamespace(say=told.append, detail=told.append)
-    (tmp_path / messages.PROGRESS).write_text(
-        json.dumps({"model": "m.onnx", "doing": "the reference outputs", "whole_s": 635.0})
-    )
-    (tmp_path / "job").mkdir()
-    job = Request(model="m.onnx", folder=tmp_path / "job")
-    alone = client.WatchedExport(progress, Left(30.0), is_needed=True)
-    assert alone.goes_on(tmp_path, [job])
-    assert told == [
-        "exporting m.onnx takes about 11 min in all, and --max-time has 18 s for it: what doesn't fit is left out",
-        "m.onnx: the reference outputs, 0 s of the 18 s that --max-time has for it",
-    ]
-    late = client.WatchedExport(None, Left(0.0), is_needed=False)
-    late.share = Left(-1.0)
-    assert not late.goes_on(tmp_path, [job])
-    past = client.WatchedExport(progress, Left(20.0), is_needed=True)
-    past.share.seconds = -1.0
-    past.report(tmp_path)
-    assert told[-1] == "m.onnx: the reference outputs, 0 s past the 0 s that --max-time has for it"
-    needed = client.WatchedExport(None, Left(0.0), is_needed=True)
-    needed.share = Left(-1.0)
-    assert needed.goes_on(tmp_path, [job]), "nothing else could be measured"
-    (tmp_path / "job" / MANIFEST).touch()
-    assert not needed.goes_on(tmp_path, [job])
-    (tmp_path / "job" / MANIFEST).unlink()
-    ended = Ending(code=None, said="", how="killed")
-    error = client._collect_result(job, ended, late.report(tmp_path), is_late=True)
-    assert isinstance(error, SkippedArm)
-    assert (error.why.kind, "about 11 min for all of it" in error.reason) == (NotRunKind.NOT_REACHED, True)
-    other = client._collect_result(replace(job, model="probe"), ended, late.report(tmp_path), is_late=True)
-    assert "11 min" not in str(other), "that is what m.onnx takes"
-
-
 def loop_without_end(file: Path) -> Path:
     """Write a file of some 250 bytes, a call of which adds 2**62 times."""
     scalar, row = onnx.TensorProto.BOOL, onnx.TensorProto.FLOAT
@@ -299,18 +261,6 @@ def test_a_loop_without_end_ends_the_export(tmp_path: Path, monkeypatch: pytest.
     (found,) = obtain_all([Request(model=str(loop_without_end(tmp_path / "loop.onnx")))])
     assert isinstance(found, ModelError)
     assert str(found) == "a call of loop.onnx takes longer than 0 s, so a loop in it may have no end"
-
-
-@pytest.mark.parametrize(("code", "kind"), [(-9, ModelError), (None, SkippedArm)])
-def test_an_export_that_dies_late_has_failed_and_one_that_is_ended_had_no_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int | None, kind: type
-):
-    monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path))
-    monkeypatch.setattr(client, "run", lambda *_: Ending(code=code, said="", how="killed"))
-    job = Request(model="m.onnx", key="k")
-    watched = client.WatchedExport(None, Left(9.0), is_needed=True)
-    watched.share = Left(-1.0)
-    assert type(client._make_missing([job], {}, watched, ())["k"]) is kind
 
 
 @pytest.mark.parametrize(("kills", "kind"), [(1, None), (2, NotRunKind.KILLED)])

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from onnx import TensorProto, helper
-from support.exports import bare_exported, obtain
+from support.exports import obtain
 from support.onnx_made import value, write
 
 from shootout.core.contract import Precision, Target
@@ -78,14 +78,6 @@ def test_a_module_s_whole_numbers_are_predicted_too():
     _, flips = torch_error_bounds.error_bounds(picture, sets, right, by_rows=True)
     assert 0 < flips[Precision.FP32]["y"] < 0.1 < flips[Precision.BF16]["y"]
     assert flips[Precision.INT8]["y"] > flips[Precision.FP32]["y"]
-
-
-def test_the_layers_that_stay_in_another_precision_flip_their_own():
-    known = {"fp32": {"y": 0.001}, "bf16": {"y": 0.02}, "int8": {"y": 0.1}, "int8/weights-only": {"y": 0.05}}
-    made = bare_exported({"int8/weights-only": 0.1}, flips=known)
-    assert made.flips_of(FP32) == {"y": 0.001}
-    assert made.flips_of(INT8) == {"y": 0.1}
-    assert made.flips_of(Target(backend="any", precision=Precision.FP16)) == {}
 
 
 def test_masked_scores_are_the_reference_as_they_are(tmp_path: Path):

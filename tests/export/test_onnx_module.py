@@ -27,7 +27,6 @@ from shootout.core.study import feasibility
 from shootout.models.onnx import onnx_module
 from shootout.models.onnx.effort import Effort
 from shootout.models.sources import user_onnx
-from shootout.quantize.error_bounds import Errors
 from shootout.quantize.retyping import retyped
 
 EAGER = Arm(target=Target(backend="torch-eager"), model="m.onnx")
@@ -127,18 +126,6 @@ def test_another_model_is_not_taken_for_the_file(tmp_path: Path, monkeypatch: py
     others = ("torch-compile", "torchscript", "jax-jit", "litert", "executorch")
     arms = [replace(EAGER, target=Target(backend=name)) for name in others]
     assert {feasibility.check_export(arm, exported) for arm in arms} == {skip}, "one line and one fix for all"
-
-
-def test_a_wide_error_bound_proves_no_conversion_and_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(
-        user_onnx.onnx_error_bounds, "float32_error_bounds", lambda *args, **named: Errors(by_mark=(0.1,))
-    )
-    off = torch.nn.Linear(4, 3, bias=False).eval()
-    off.weight.data = torch.from_numpy(1.02 * WEIGHT.T)
-    monkeypatch.setattr(onnx_module, "module_of", lambda path, example: off)
-    exported = taken(linear(tmp_path / "m.onnx"), tmp_path)
-    assert "relative L2 error 0.041 is in the file's error bound of 0.1, but proves no conversion" in exported.unmade
-    assert any("errors up to 0.1 pass, so they may not tell FP32 from BF16" in note for note in exported.notes)
 
 
 def test_without_the_converter_the_fix_is_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

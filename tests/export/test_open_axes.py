@@ -98,16 +98,6 @@ def test_sizes_of_a_zoo_model_share_one_export():
     assert Artifact.OPEN not in alone.artifacts
 
 
-def test_a_size_more_takes_no_other_export(own_cache: Path):
-    requests = ask("residual_mlp", "batch", (1, 4, 7), parameters={"d_model": 64, "n_layers": 2})
-    first = export(requests)
-    folders = {*(own_cache / "exported").iterdir()}
-    later = export([replace(requests[0], batch=5)])
-    assert len({*(own_cache / "exported").iterdir()} - folders) == 1
-    assert len(places([*first, *later], Artifact.MODULE)) == 1
-    require_right(later[0])
-
-
 def test_lengths_of_a_users_module_share_one_export(tmp_path: Path):
     made = write(tmp_path / "encoder.py", ENCODER)
     found = export(ask(f"{made}:make", "tokens", (5, 8, 16)))

@@ -136,26 +136,6 @@ def test_on_a_gpu_the_error_bound_has_bf16_s_on_top(exported_models: ExportedByN
     assert [exported.error_bound(target)[0] for target in targets] == [own, own + rest]
 
 
-def test_error_bounds_hold_torchs_own_reduced_precision(exported_models: ExportedByName):
-
-    exported = exported_models["residual_mlp"]
-    module = models.get("residual_mlp").module(exported.parameters)
-    module.load_state_dict({name: torch.from_numpy(array) for name, array in exported.weights().items()})
-    errors = {}
-    for label, dtype in ((Precision.FP16, torch.float16), (Precision.BF16, torch.bfloat16)):
-        half = module.to(dtype)
-        with torch.no_grad():
-            got = [
-                {"y": half(torch.from_numpy(one["x"]).to(dtype)).float().numpy()} for one in exported.input_buffers()
-            ]
-        errors[label] = found = compare(got, exported.reference_outputs())
-        assert gate(found, exported.error_bounds[label]) is None
-    assert gate(errors[Precision.BF16], exported.error_bounds[Precision.FP32])
-    quantized = Target(backend="any", device=Device.CUDA, precision=Precision.INT8)
-    assert "nothing was rounded" in (gate(errors[Precision.FP16], *exported.error_bound(quantized)) or "")
-    assert gate(errors[Precision.BF16], exported.error_bounds[Precision.TF32])
-
-
 def test_what_errs_as_fp32_rounded_nothing_to_tf32(exported_models: ExportedByName):
     """At batch 1 cuBLAS takes a kernel that multiplies in FP32, whatever TF32's switch says: seen on an H200."""
     exported = exported_models["residual_mlp"]

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from shootout import models
 from shootout.models.onnx import onnx_graph
 from shootout.models.onnx.onnx_graph import work_of
 
@@ -102,36 +101,3 @@ def test_what_can_not_be_counted_is_named_and_nothing_is_made_up():
 def test_a_file_that_is_no_model_has_no_work(tmp_path: Path):
     (tmp_path / "model.onnx").write_bytes(b"nonsense")
     assert onnx_graph.count(tmp_path / "model.onnx") is None
-
-
-@pytest.mark.parametrize(
-    ("name", "given", "batch"),
-    [
-        ("residual_mlp", {"d_model": 16, "n_layers": 3}, 8),
-        ("digits_cnn", {}, 4),
-        ("bert", {"layers": 2, "hidden": 128, "vocabulary": 100}, 2),
-        pytest.param("efficientnet", {}, 1, marks=pytest.mark.slow),
-    ],
-)
-def test_operations_are_those_that_torch_counts(name: str, given: dict[str, Any], batch: int, tmp_path: Path):
-    """On the graph as it is exported; torch's counter doesn't know the CPU's own attention, hence the plain one."""
-    import torch
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-    from torch.utils.flop_counter import FlopCounterMode
-
-    registered = models.get(name)
-    parameters = registered.check(given)
-    module = registered.module(parameters).eval()
-    specs = registered.inputs(parameters, batch)
-    inputs = tuple(torch.zeros(spec.shape, dtype=getattr(torch, spec.dtype)) for spec in specs)
-    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-        module(*inputs)
-    program = torch.onnx.export(module, inputs, dynamo=True, verbose=False)
-    assert program is not None
-    program.save(tmp_path / "model.onnx")
-    work = onnx_graph.count(tmp_path / "model.onnx")
-    assert work is not None
-    assert work.flops == counter.get_total_flops() > 0
-    if name == "bert":
-        products = given["layers"] * 2 * 2 * batch * parameters["tokens"] ** 2 * given["hidden"]
-        assert work.weight_flops == work.flops - products, "but for attention's two products"

@@ -17,7 +17,7 @@ from shootout.backends.common import require_device, trial
 from shootout.core.adapter import Built, check_inputs, check_options
 from shootout.core.contract import Arm, Arrays, Artifact, Availability, Capabilities, Device, Executed, Precision
 from shootout.core.errors import NotRunKind, SkippedArm, one_line
-from shootout.models.onnx.operations import flops_by_precision, is_product
+from shootout.models.onnx.layers import flops_by_precision, is_product
 
 if TYPE_CHECKING:
     from shootout.core.exported.model import ExportedModel
