@@ -230,14 +230,10 @@ def _fill_table(found: Compared, headers: Sequence[str]) -> tuple[list[str], lis
 
 
 def choose_headers(found: Compared, *, full: bool) -> list[str]:
-    """Return the headers of all columns, or of the first ones, with no comparison that this group doesn't have."""
-    baseline = found.summary.baseline
-    if not full:
-        compared = [SHIP] if found.ship else [BASELINE] if baseline else []
-        return [name for header in FIRST for name in (compared if header == SHIP else [header])]
-    missing = {name for name, to in ((SHIP, found.ship), (BASELINE, baseline)) if not to}
-    missing |= {BASELINE} if found.ship == baseline else set()
-    return [name for name in ALL if name not in missing]
+    """Return the headers of all columns, or of the first ones; one compares with what ships, or the baseline."""
+    compared = [SHIP] if found.ship else [BASELINE] if found.summary.baseline else []
+    names = [name for name in (ALL if full else FIRST) if name != BASELINE]
+    return [name for header in names for name in (compared if header == SHIP else [header])]
 
 
 def _title_columns(found: Compared) -> dict[str, str]:
@@ -292,24 +288,19 @@ def title(summary: GroupSummary, rows: Sequence[Row]) -> str:
     return ", ".join([summary.name, *tell_threads_beside(summary.name.split(", "), rows)])
 
 
-def tell_legend(shown: Sequence[Compared], headers: Collection[str], *, marked: bool = True) -> Iterator[str]:
-    """Explain what the tables show, once: what brackets, marks, errors and times are; nothing that isn't there.
-
-    Args:
-        marked: a mark stands before what isn't shipped.
-    """
+def tell_legend(shown: Sequence[Compared], headers: Collection[str]) -> Iterator[str]:
+    """Explain what the tables show, once: what brackets, marks, errors and times are; nothing that isn't there."""
     rows = [(found, row) for found in shown for row in found.rows]
     ratios = [ratio for found, row in rows if (ratio := found.ratio(row))]
     if any(ratio.verdict is not Verdict.CANT_TELL for ratio in ratios):
         yield INTERVAL
-    if ratios and marked:
+    if ratios:
         yield RESTARTS
-    if ratios and marked and "time" in headers and any(found.ship for found in shown):
+    if ratios and any(found.ship for found in shown):
         yield TIMES
-    if marked:
-        words = {MARKS[choose_label(found.answer)] for found in shown if found.ship and found.answer}
-        yield from [f"{SHIPS}: {' or '.join(sorted(words))}."] if words else []
-        yield from [MARKED] if any(found.is_refused(row) for found, row in rows) else []
+    words = {MARKS[choose_label(found.answer)] for found in shown if found.ship and found.answer}
+    yield from [f"{SHIPS}: {' or '.join(sorted(words))}."] if words else []
+    yield from [MARKED] if any(found.is_refused(row) for found, row in rows) else []
     if "error" in headers and any(row.fidelity for _, row in rows):
         library = name_reference(row for _, row in rows)
         yield ERRORS_OF_LIBRARY.format(library=library) if library else ERRORS

@@ -15,7 +15,7 @@ from support.plain import as_plain
 from support.races.cells import cell, comparison, document, fidelity, row
 
 from shootout.core.contract import NotRunKind
-from shootout.tell.answer import choose_label, leads, qualify
+from shootout.tell.answer import choose_label, qualify
 from shootout.tell.document import Document, Why, ratio_of
 from shootout.tell.grid import render_answers
 from shootout.tell.reproduce import name_free
@@ -175,15 +175,6 @@ def test_an_answer_has_at_most_ten_lines_and_one_next_command_at_any_width(name:
         long = max(map(len, shlex.split(answer.next or "")), default=0)
         assert max(map(len, text.splitlines())) <= max(width, len("        ") + long + len(" \\"))
         assert (answer.next or "") in " ".join(text.replace("\\\n", " ").split())
-
-
-@pytest.mark.parametrize(
-    ("state", "does"),
-    [("sure", False), ("a tie", False), ("one target", False), ("leads, with a tie", True), ("no control yet", True)],
-)
-def test_a_rival_that_is_open_beyond_the_tie_keeps_the_fastest_from_being_shipped(state: str, *, does: bool):
-    (answer,) = STATES[state]().answer
-    assert leads(answer) is does
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,6 @@ def test_no_console_is_so_narrow_that_an_interval_is_cut_or_left_out(width: int,
     assert all(figure in found for figure in ("2.25 ms", "2.25x slower (2.21 to 2.29)", "not"))
     assert "±" not in found
     assert ("0.960 ms to 1.04 ms" in found) is full
-    assert ("2.25x faster (2.21 to 2." in found) is full, "the baseline's comparison isn't withheld"
 
 
 def test_a_time_is_that_of_what_ships_times_the_ratio():
