@@ -14,14 +14,14 @@ from shootout.apps import dry_run as preview
 from shootout.apps.ceilings.measure import known_ceilings
 from shootout.apps.judge.analysis import analyse
 from shootout.apps.judge.decide.policy import Policy, as_policy
-from shootout.apps.judge.decide.racing import (
+from shootout.apps.judge.racing import (
+    AnswerPurpose,
     PolicyPurpose,
     brings,
     fit_study,
     refuse_several,
     refuse_unshown,
 )
-from shootout.apps.judge.racing import AnswerPurpose
 from shootout.apps.trace import trace_arms
 from shootout.backends import chosen_gpu
 from shootout.commands import selection

@@ -14,8 +14,8 @@ from shootout.apps.judge.cell import Question
 from shootout.apps.judge.decide.decision import Decision, decide
 from shootout.apps.judge.decide.objective import find_rate
 from shootout.apps.judge.decide.policy import read_policy
-from shootout.apps.judge.decide.racing import PolicyPurpose
 from shootout.apps.judge.decide.screen import tell_decision
+from shootout.apps.judge.racing import PolicyPurpose
 from shootout.core.errors import UsageError
 from shootout.core.journal import samples
 from shootout.tell.limits import Limit, Standing

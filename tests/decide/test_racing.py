@@ -17,8 +17,7 @@ from shootout.apps.judge.analysis import analyse, list_open
 from shootout.apps.judge.decide.limits import judge_limits
 from shootout.apps.judge.decide.policy import Policy, read_policy
 from shootout.apps.judge.decide.question import read_question
-from shootout.apps.judge.decide.racing import PolicyPurpose, fit_study, refuse_several, refuse_unshown
-from shootout.apps.judge.racing import AnswerPurpose
+from shootout.apps.judge.racing import AnswerPurpose, PolicyPurpose, fit_study, refuse_several, refuse_unshown
 from shootout.commands import selection
 from shootout.commands.run import choose_study_for
 from shootout.core.contract import Fidelity, NotRun, NotRunKind, Precision

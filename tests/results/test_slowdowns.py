@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from support.races.made import header, played, rounds
 
-from shootout.apps.judge.turns import describe_arms
+from shootout.apps.judge.analysis import describe_arms
 from shootout.core.contract import Arm, Target
 from shootout.core.messages import TimeBin
 from shootout.core.results.group import Group, rules_of

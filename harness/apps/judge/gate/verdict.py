@@ -18,9 +18,8 @@ from shootout.apps.judge.analysis import Analysed, analyse_cells
 from shootout.apps.judge.cell import candidate_of, is_plain
 from shootout.apps.judge.decide.limits import judge_limits
 from shootout.apps.judge.decide.policy import Policy
-from shootout.apps.judge.decide.racing import PolicyPurpose
 from shootout.apps.judge.gate.racing import Contest, Limits
-from shootout.apps.judge.racing import AnswerPurpose
+from shootout.apps.judge.racing import BY_RATE_LIMITS, AnswerPurpose, PolicyPurpose
 from shootout.core.constants import ALPHA, FIDELITY_MARGIN, FP32_BOUND_FLOOR, SHIPPED, USEFUL_BOUND
 from shootout.core.contract import NotRun, NotRunKind, Precision
 from shootout.core.errors import ExitCode, Unavailable, UsageError
@@ -43,8 +42,6 @@ EXIT_CODES: Mapping[Outcome, ExitCode] = {
 SCHEMA = 4
 TIME = "time"
 """The check that is the race."""
-NOT_RACED = frozenset({Limit.RATE, Limit.COST})
-"""Limits that a race of single calls says nothing on."""
 UNRACED = "a gate doesn't measure it: use `shootout decide`, or a policy without it"
 _UNTOLD = "none told"
 
@@ -269,7 +266,7 @@ def _tell_finding(found: Finding, policy: Policy, outputs: Sequence[Metric]) -> 
         outputs: the metric of each as it changed against the reference's.
     """
     unit, standing, reason = LIMITS[found.limit].unit, found.standing, found.reason
-    if found.limit in NOT_RACED or (found.limit is Limit.P99 and policy.load is not None):
+    if found.limit in BY_RATE_LIMITS or (found.limit is Limit.P99 and policy.load is not None):
         standing, reason = Standing.UNKNOWN, UNRACED
     elif found.limit is Limit.DROP and (same := next((one for one in outputs if not one.change), None)):
         standing, reason = Standing.UNKNOWN, f"all {counted(same.rows, same.unit)} have the same score"
