@@ -26,7 +26,6 @@ from shootout.commands.options import (
     GroupedCommand,
     GroupedCommands,
     Json,
-    MaxTime,
     On,
     Policy,
     To,
@@ -458,16 +457,12 @@ def selftest(
             rich_help_panel=HelpGroup.TARGETS,
         ),
     ] = "cpu",
-    out: Annotated[
-        Path | None, typer.Option(help="Keep the races in this folder, or continue them there.", metavar="FOLDER")
-    ] = None,
-    max_time: MaxTime = None,
     as_json: Json = False,
 ) -> None:
     """Test the harness on this machine: known times, a target against itself, planted differences."""
     from shootout.commands.selftest import selftest
 
-    raise typer.Exit(selftest(quick=quick, device=device, out=out, max_time_s=max_time, as_json=as_json))
+    raise typer.Exit(selftest(quick=quick, device=device, as_json=as_json))
 
 
 @app.callback(invoke_without_command=True)

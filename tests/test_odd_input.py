@@ -39,7 +39,7 @@ from shootout import cli, models, studies
 from shootout.apps import trace
 from shootout.apps.judge.analysis import analyse
 from shootout.backends.devices.readings import check_amounts
-from shootout.commands import doctor, run, selftest, sensitivity, tune  # noqa: F401 - patched below
+from shootout.commands import doctor, layers, run, selftest, tune  # noqa: F401 - patched below
 from shootout.commands.output import PlainConsole
 from shootout.core import backends
 from shootout.core.backends import get
@@ -474,7 +474,7 @@ def nothing_runs(folder: Path) -> Iterator[None]:
         raise WouldMeasure("this would be measured")
 
     ends = ("run.measure", "tune._measure_stages", "selftest.run", "doctor.examine", "doctor.obtain_ceilings")
-    ends += ("sensitivity.measure_sensitivity",)
+    ends += ("layers.measure_sensitivity",)
     with ExitStack() as stack:
         stack.enter_context(patch.dict(os.environ, {"HOME": str(folder), "SHOOTOUT_CACHE": str(folder / "cache")}))
         stack.enter_context(chdir(folder))

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from shootout.core.clock import Deadline, sleep
-from shootout.core.errors import NothingMeasured, UsageError
+from shootout.core.errors import NothingMeasured
 from shootout.core.host import folders
 from shootout.core.units import span
 
@@ -63,21 +63,6 @@ def machine_lock(
             yield waiting.elapsed_s
     finally:
         _held.discard(mine)
-        os.close(descriptor)
-
-
-def machine_lock_holder(path: Path | None = None) -> str | None:
-    """Return the process that measures on this machine now; None if there is none, or the lock file can't be used."""
-    path = path or machine_lock_path()
-    try:
-        descriptor = os.open(path, folders.FLAGS)
-    except OSError:
-        return None
-    try:
-        return None if folders.try_lock(descriptor, fcntl.LOCK_SH, path) else folders.read_holder(descriptor)
-    except UsageError:
-        return None
-    finally:
         os.close(descriptor)
 
 

@@ -8,11 +8,9 @@ the same ratios are planted; there are no times to know there, and its bias floo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -23,7 +21,7 @@ from shootout.core import backends
 from shootout.core.clock import Deadline
 from shootout.core.constants import BIAS_FLOOR, MAX_RESTARTS, SAME_WITHIN
 from shootout.core.contract import Arm, Device, Target
-from shootout.core.errors import ExitCode, NothingMeasured, ShootoutError, Unavailable, unknown
+from shootout.core.errors import ExitCode, ShootoutError, Unavailable, unknown
 from shootout.core.exported.request import Request
 from shootout.core.host.environment import machine_key
 from shootout.core.host.folders import Scratch
@@ -33,7 +31,7 @@ from shootout.core.study.group import GroupRecord, with_control
 from shootout.core.study.plan import PlannedGroup, make_plan
 from shootout.core.study.schema import Study
 from shootout.core.study.target import canonical, provider
-from shootout.core.units import duration, span
+from shootout.core.units import duration
 from shootout.tell.document import Document, Ratio, Row
 from shootout.tell.machines import BIAS_FLOORS
 from shootout.tell.progress import ProgressDisplay
@@ -43,8 +41,6 @@ STEPS = 200
 """The steps of a call that lasts about 0.2 ms; 1 % of it is 2 steps."""
 GPU_STEPS = 2_000
 """About 2 ms: starting a kernel and waiting for it takes some 10 us, which is not planted."""
-KNOWN_SHARE = 0.25
-"""The known times get so much of a limited time."""
 QUICK_RESTARTS = 5
 """Enough for a quick look, and for the known times."""
 PLANTED = (0.01, -0.02, 0.05)
@@ -106,73 +102,35 @@ def selftest(
     *,
     quick: bool,
     device: str = "cpu",
-    out: Path | None = None,
-    max_time_s: float | None = None,
     as_json: bool,
 ) -> int:
-    """Test the harness live and print what it can tell on this machine; return the exit code.
-
-    Args:
-        out: keeps the races, to go on with them.
-        max_time_s: stop after so long; None: measure all.
-    """
+    """Test the harness live and print what it can tell on this machine; return the exit code."""
     if (on := canonical(device)) not in (known := backends.capabilities("spin").devices):
         raise unknown("device", device, map(str, sorted(known)))
     with show_progress() as progress:
-        limit = Deadline(max_time_s)
-        report = run(quick=quick, progress=progress, device=Device(on), out=out, limit=limit)
-    print_answer(render(report), as_data(report), as_json=as_json)
+        report = run(quick=quick, progress=progress, device=Device(on))
+    print_answer(render(report), asdict(report), as_json=as_json)
     return ExitCode.ERROR if any(ratio.wrong for ratio in report.planted) else ExitCode.OK
 
 
-def run(
-    *,
-    quick: bool,
-    progress: ProgressDisplay,
-    device: Device = Device.CPU,
-    out: Path | None = None,
-    limit: Deadline | None = None,
-) -> SelfTestReport:
+def run(*, quick: bool, progress: ProgressDisplay, device: Device = Device.CPU) -> SelfTestReport:
     """Measure; store the CPU's bias floor unless `quick`, or where it isn't known to lie below `SAME_WITHIN`.
 
     As wide a floor would be noise stored as bias, and no two arms could be called the same ever after.
 
-    Args:
-        out: a folder that keeps the races; what is unfinished there goes on, what is finished isn't measured again.
-            None: a temporary one.
-        limit: when to stop, with what was measured so far, of which nothing is stored; None: measure all.
-
     Raises:
-        NothingMeasured: nothing was measured in time.
         Unavailable: nothing runs on this device here.
-        UsageError: `out` can't be used, or holds a self-test with other options or of another machine.
     """
     target = Target(backend="spin", device=device)
     restarts = QUICK_RESTARTS if quick else MAX_RESTARTS
-    limit = limit or Deadline(None)
-    with _work_folder(out) as folder:
+    with Scratch() as folder:
         known = None
         if device is Device.CPU:
             durations = [{"duration_us": str(duration)} for duration in DURATIONS_US]
-            known = _race_spins(folder / "known", target, durations, QUICK_RESTARTS, progress, limit, KNOWN_SHARE)
+            known = _race_spins(folder / "known", target, durations, QUICK_RESTARTS, progress)
         steps = GPU_STEPS if device is Device.CUDA else STEPS
-        raced = _race_spins(folder / "raced", target, _spin_steps(steps), restarts, progress, limit)
-    is_cut = limit.seconds is not None and not (raced.complete and (known is None or known.complete))
-    report = _make_report(known, raced, device, store=device is Device.CPU and not quick, is_cut=is_cut)
-    if not (report.known or report.planted):
-        raise NothingMeasured(
-            f"--max-time {span(limit.seconds or 0.0)} was over before anything was measured: give more"
-        )
-    return report
-
-
-@contextmanager
-def _work_folder(out: Path | None) -> Iterator[Path]:
-    if out is not None:
-        yield out
-        return
-    with Scratch() as folder:
-        yield folder
+        raced = _race_spins(folder / "raced", target, _spin_steps(steps), restarts, progress)
+    return _make_report(known, raced, device, store=device is Device.CPU and not quick)
 
 
 def _spin_steps(steps: int) -> list[dict[str, str]]:
@@ -187,10 +145,8 @@ def _race_spins(
     options: Sequence[Mapping[str, str]],
     restarts: int,
     progress: ProgressDisplay,
-    limit: Deadline,
-    share: float = 1.0,
 ) -> Document:
-    """Race spin arms with these options, the first one as the baseline, for a share of the time."""
+    """Race spin arms with these options, the first one as the baseline."""
     study = Study(name="selftest", model=("identity",), targets=(str(target),), max_restarts=restarts)
     planned = make_plan(study)
     found = planned.here.available[provider(target)]
@@ -205,18 +161,13 @@ def _race_spins(
     record = GroupRecord(name="selftest", baseline=arms[0].label, comparisons=len(arms) - 1, arms=racing)
     group = PlannedGroup(record=record, request=Request(model="identity"), skips={})
     own = replace(planned, groups=[group], identity=f"{target}, {restarts} restarts, {options}")
-    part = limit.part(share)
-    document = measure(own, out, fresh=False, limit=part, progress=progress)
-    limit.put_off(part.waited_s)
-    return document
+    return measure(own, out, fresh=False, limit=Deadline(None), progress=progress)
 
 
-def _make_report(
-    known: Document | None, raced: Document, device: Device, *, store: bool, is_cut: bool
-) -> SelfTestReport:
-    """Judge what was measured; of races that were cut short, leave out what wasn't, and store nothing."""
+def _make_report(known: Document | None, raced: Document, device: Device, *, store: bool) -> SelfTestReport:
+    """Judge what was measured."""
     planted = zip([1.0, 1.0, *(1 + share for share in PLANTED)], raced.rows[1:], strict=True)
-    verdicts = [_planted_ratio(truth, row) for truth, row in planted if not is_cut or _has_ratio(row)]
+    verdicts = [_planted_ratio(truth, row) for truth, row in planted]
     times = zip(DURATIONS_US, known.rows if known else (), strict=known is not None)
     against_itself = [timing.ratio for row in raced.rows[1:3] if (timing := row.end_to_end) and timing.ratio]
     if raced.control.ratio:
@@ -224,9 +175,9 @@ def _make_report(
     bias = max([BIAS_FLOOR, *map(_not_excluded, against_itself)]) if against_itself else math.inf
     sd = max((ratio.sd for ratio in against_itself if ratio.sd is not None), default=None)
     trustworthy = raced.control.holds is True and math.isfinite(bias)
-    is_floor = store and not is_cut and trustworthy and bias < SAME_WITHIN
+    is_floor = store and trustworthy and bias < SAME_WITHIN
     return SelfTestReport(
-        known=tuple(_known_time(us, row) for us, row in times if not is_cut or row.compute),
+        known=tuple(_known_time(us, row) for us, row in times),
         planted=tuple(verdicts),
         bias_floor=bias if math.isfinite(bias) else None,
         sd=sd,
@@ -269,17 +220,8 @@ def _planted_ratio(truth: float, row: Row) -> PlantedRatio:
     )
 
 
-def _has_ratio(row: Row) -> bool:
-    return row.end_to_end is not None and row.end_to_end.ratio is not None
-
-
 def _not_measured(row: Row) -> ShootoutError:
     return ShootoutError(f"{row.arm} was not measured: {row.reason}; run it again when the machine is quieter")
-
-
-def as_data(report: SelfTestReport) -> dict[str, Any]:
-    """Return the report as JSON values."""
-    return asdict(report)
 
 
 def render(report: SelfTestReport) -> RenderableType:
@@ -308,7 +250,7 @@ def _planted_line(one: PlantedRatio) -> str:
 
 def _write_conclusion(report: SelfTestReport) -> str:
     if report.bias_floor is None:
-        return "So few restarts can't bound a bias: nothing is stored. Run it again, without --quick and --max-time."
+        return "So few restarts can't bound a bias: nothing is stored. Run it again, without --quick."
     if not report.trustworthy:
         return "A target came out different from its own copy: nothing is stored. Stop other work and run it again."
     if report.bias_floor >= SAME_WITHIN and report.device is Device.CPU:
@@ -319,7 +261,7 @@ def _write_conclusion(report: SelfTestReport) -> str:
     if report.device is not Device.CPU:
         return f"Verdicts on {report.device} use the stored bias floor of the CPU: this one is only shown."
     if report.stored is None:
-        return "A quick look, or one that --max-time ended: the bias floor isn't stored."
+        return "A quick look: the bias floor isn't stored."
     return f"The bias floor is stored in {report.stored}; later verdicts use it."
 
 

@@ -13,10 +13,8 @@ import pytest
 from rich.console import Console
 
 from shootout.commands import selftest
-from shootout.core.clock import Deadline
 from shootout.core.contract import Availability, Device, NotRun, NotRunKind, Target
-from shootout.core.errors import NothingMeasured, Unavailable, UsageError
-from shootout.core.study.plan import Plan
+from shootout.core.errors import Unavailable, UsageError
 from shootout.tell.progress import ProgressDisplay
 
 
@@ -25,11 +23,9 @@ class Races:
     """Stands in for the races; what was asked, and arms that take as long as they were told to."""
 
     asked: list[tuple[str, list[dict[str, str]]]] = field(default_factory=list)
-    folders: list[Path] = field(default_factory=list)
     copy: Any = field(default_factory=lambda: ratio(1.0))
 
     def race(self, out: Path, target: Target, options: Sequence[Mapping[str, str]], *_: Any) -> Any:
-        self.folders.append(out)
         self.asked.append((str(target), [dict(one) for one in options]))
         amounts = [float(next(iter(one.values()))) for one in options]
         rows = [row(amount, amount / amounts[0]) for amount in amounts]
@@ -103,79 +99,6 @@ def test_on_a_gpu_the_same_ratios_are_planted_and_nothing_is_stored(races: Races
     assert (report.known, report.stored) == ((), None)
     assert "Known times" not in words(report)
     assert "only shown" in words(report)
-    assert selftest.as_data(report)["device"] == "cuda"
-
-
-def test_the_races_are_kept_where_a_folder_is_named(races: Races, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    assert selftest.selftest(quick=True, out=tmp_path / "kept", as_json=True) == 0
-    assert races.folders == [tmp_path / "kept" / "known", tmp_path / "kept" / "raced"]
-    races.folders.clear()
-    assert selftest.selftest(quick=True, as_json=True) == 0
-    assert not any(folder.parent.exists() for folder in races.folders)
-
-
-def test_a_race_goes_on_only_with_the_same_question(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    ran: list[tuple[str, Path, bool]] = []
-
-    def run(planned: Plan, out: Path, *, fresh: bool, **_: Any) -> None:
-        ran.append((planned.identity, out, fresh))
-
-    monkeypatch.setattr(selftest, "measure", run)
-    progress = ProgressDisplay(Console(file=StringIO()))
-    target, options = Target(backend="spin"), [{"work": "10"}, {"work": "20"}]
-    for restarts in (5, 5, 20):
-        selftest._race_spins(tmp_path, target, options, restarts, progress, Deadline(None))
-    identities = [identity for identity, _, _ in ran]
-    assert identities[0] == identities[1] != identities[2]
-    assert {(out, fresh) for _, out, fresh in ran} == {(tmp_path, False)}
-
-
-@dataclass
-class CutRaces(Races):
-    """Stands in for races whose time ends: the first `known` and the first `raced` arms have figures."""
-
-    known: int = 4
-    raced: int = 6
-    limits: list[Deadline] = field(default_factory=list)
-
-    def race(self, out: Path, target: Target, options: Sequence[Mapping[str, str]], *more: Any) -> Any:
-        found = super().race(out, target, options)
-        self.limits.append(more[2])
-        count = self.known if out.name == "known" else self.raced
-        for one in found.rows[count:]:
-            one.compute = one.end_to_end = None
-        found.complete = count >= len(options)
-        found.control = SimpleNamespace(ratio=self.copy if count > 1 else None, holds=True if count > 1 else None)
-        return found
-
-
-@pytest.mark.parametrize(
-    ("known", "raced", "told", "untold"),
-    [
-        (4, 4, "A target against itself, and", "true 0.98"),
-        (2, 0, "So few restarts can't bound a bias", "A target against itself, and"),
-        (0, 6, "A target against itself, and", "Known times"),
-    ],
-)
-def test_what_was_measured_in_time_is_shown_and_nothing_is_stored(
-    monkeypatch: pytest.MonkeyPatch, known: int, raced: int, told: str, untold: str
-):
-    races = CutRaces(known=known, raced=raced)
-    monkeypatch.setattr(selftest, "_race_spins", races.race)
-    monkeypatch.setattr(selftest, "write_facts", lambda *_: pytest.fail("stored"))
-    limit, progress = Deadline(60.0), ProgressDisplay(Console(file=StringIO()))
-    report = selftest.run(quick=False, progress=progress, limit=limit)
-    assert (len(report.known), len(report.planted), report.stored) == (known, max(raced - 1, 0), None)
-    assert races.limits == [limit, limit]
-    assert untold not in words(report)
-    assert told in words(report)
-
-
-def test_a_selftest_without_time_for_anything_says_so(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(selftest, "_race_spins", CutRaces(known=0, raced=0).race)
-    with pytest.raises(NothingMeasured, match="--max-time 30 s was over before anything was measured"):
-        selftest.selftest(max_time_s=30.0, quick=True, as_json=False)
-    assert NothingMeasured.exit_code == 3
 
 
 def test_without_a_gpu_it_says_what_to_do_and_ends_as_unavailable(monkeypatch: pytest.MonkeyPatch):
