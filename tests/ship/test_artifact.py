@@ -43,9 +43,26 @@ def raced(arm: Arm, facts: dict[str, Any], key: str = "0") -> RacedArm:
     return replace(found, run=run, document=document, mine=mine, prepared=made)
 
 
-def test_another_machine_is_refused(here: dict[str, Any]):
-    with pytest.raises(UsageError, match=r"on another machine.*shootout run --model mlp"):
-        folder.find_built(raced(ARM, here | {"machine": "other"}), Mock())
+DIFFERENT: list[tuple[Arm, dict[str, Any], str]] = [
+    (ARM, {"machine": "other"}, r"on another machine.*shootout run --model mlp"),
+    (ARM, {"libraries": {"numpy": "0.1"}}, r"with numpy 0\.1 \(.* here\): ship it there"),
+    (ARM, {"python": {"version": "3.1.4"}}, r"with Python 3\.1\.4 \(.* here\): ship it there"),
+    (ARM, {"cpu": {"model": "another"}}, "with another model of the CPU, another flags of the CPU: ship it there"),
+    (
+        replace(ARM, target=Target(backend="onnxruntime")),
+        {"libraries": {"onnxruntime-gpu": "0.1"}},
+        r"with onnxruntime-gpu 0\.1 \(not installed here\)",
+    ),
+    (replace(ARM, target=Target(backend="numpy", python="new")), {}, "under another interpreter"),
+]
+
+
+@pytest.mark.parametrize(("arm", "changed", "told"), DIFFERENT)
+def test_what_differs_is_named(arm: Arm, changed: dict[str, Any], told: str, here: dict[str, Any]):
+    if "libraries" in changed:
+        changed = {"libraries": here["libraries"] | changed["libraries"]}
+    with pytest.raises(UsageError, match=told):
+        folder.find_built(raced(arm, here | changed), Mock())
 
 
 def test_a_number_of_threads_that_was_not_set_is_refused_with_the_one_that_was_taken(here: dict[str, Any]):
@@ -53,24 +70,6 @@ def test_a_number_of_threads_that_was_not_set_is_refused_with_the_one_that_was_t
     source = replace(source, row=source.row.model_copy(update={"executed": {"threads": 2}}))
     with pytest.raises(UsageError, match=r"its library's own number of threads, .* race it with --threads 2"):
         folder.find_built(source, Mock())
-
-
-def test_another_version_is_named(here: dict[str, Any]):
-    libraries = here["libraries"] | {"numpy": "0.1"}
-    with pytest.raises(UsageError, match=r"was measured with numpy 0\.1 \(.* here\): ship it there"):
-        folder.find_built(raced(ARM, here | {"libraries": libraries}), Mock())
-
-
-@pytest.mark.parametrize(
-    ("changed", "told"),
-    [
-        ({"python": {"version": "3.1.4"}}, r"Python 3\.1\.4 \(.* here\)"),
-        ({"cpu": {"model": "another"}}, "another model of the CPU, another flags of the CPU"),
-    ],
-)
-def test_what_differs_is_named(changed: dict[str, Any], told: str, here: dict[str, Any]):
-    with pytest.raises(UsageError, match=f"was measured with {told}: ship it there"):
-        folder.find_built(raced(ARM, here | changed), Mock())
 
 
 def test_what_the_arm_does_not_rest_on_is_no_matter(here: dict[str, Any], monkeypatch: pytest.MonkeyPatch):
@@ -81,12 +80,6 @@ def test_what_the_arm_does_not_rest_on_is_no_matter(here: dict[str, Any], monkey
         folder.find_built(
             raced(ARM, here | {"libraries": here["libraries"] | {"rich": "0"}, "cpu": cpu, "os": system}), Mock()
         )
-
-
-def test_a_package_that_went_is_named(here: dict[str, Any]):
-    ours = replace(ARM, target=Target(backend="onnxruntime"))
-    with pytest.raises(UsageError, match=r"was measured with onnxruntime-gpu 0\.1 \(not installed here\)"):
-        folder.find_built(raced(ours, here | {"libraries": here["libraries"] | {"onnxruntime-gpu": "0.1"}}), Mock())
 
 
 def test_what_is_built_is_shipped_under_other_variables_and_what_is_gone_is_not(
@@ -102,12 +95,6 @@ def test_what_is_built_is_shipped_under_other_variables_and_what_is_gone_is_not(
     builder.holds.return_value = False
     with pytest.raises(UsageError, match=r"gone from the cache, and it was measured with .*OMP_WAIT_POLICY=active"):
         folder.find_built(source, Mock())
-
-
-def test_another_interpreter_is_refused(here: dict[str, Any]):
-    other = replace(ARM, target=replace(ARM.target, python="new"))
-    with pytest.raises(UsageError, match="under another interpreter"):
-        folder.find_built(raced(other, here), Mock())
 
 
 def test_another_export_is_refused(here: dict[str, Any], monkeypatch: pytest.MonkeyPatch):

@@ -37,21 +37,8 @@ def run(folder: Path, first_ns: float, second_ns: float, arms=(A, B, made.COPY),
     return made.write(folder / "run", header(arms), *map(prepared, arms), *lines, ended())
 
 
-def test_the_answer_is_shipped(tmp_path: Path):
-    source = find_arm_to_ship(run(tmp_path, 1e6, 2e6))
-    assert (source.arm, source.row.arm, source.prepared.arm) == (A, A.label, A.label)
-    assert source.decided is None
-
-
 def test_a_named_arm_is_shipped_by_its_short_name(tmp_path: Path):
     assert find_arm_to_ship(run(tmp_path, 1e6, 2e6), "b").arm == B
-
-
-def test_a_policy_s_choice_is_shipped_with_its_decision(tmp_path: Path):
-    source = find_arm_to_ship(run(tmp_path, 1e6, 2e6), policy=read_policy(None, {"memory": "1GB"}))
-    assert source.arm == A
-    assert source.decided
-    assert source.decided.decision.chosen == A.label
 
 
 def test_a_policy_s_choice_is_shipped_out_of_its_own_cell(tmp_path: Path):

@@ -84,35 +84,33 @@ def test_a_closed_output_is_no_error(shipped: Path):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_changed_byte_is_named(copy: Path):
-    path = copy / "model" / "model.onnx"
-    path.write_bytes(path.read_bytes()[:-1] + b"\0")
-    with pytest.raises(UsageError, match=r"model\.onnx.*was changed"):
+def name_outside(folder: Path) -> None:
+    edit(folder, files=json.loads((folder / MANIFEST).read_text())["files"] | {"../other": "0"})
+
+
+SPOIL: dict[str, tuple[Callable[[Path], object], str, str]] = {
+    "a changed byte": (
+        lambda folder: (folder / "model/model.onnx").write_bytes(b"x"),
+        r"model\.onnx.*was changed",
+        "model/model.onnx was changed",
+    ),
+    "a missing file": (lambda folder: (folder / LOAD).unlink(), r"load.py.*can't be read", "load.py: No such file"),
+    "a name outside": (name_outside, "outside of the folder", "../other lies outside of this folder"),
+    "an older form": (
+        lambda folder: edit(folder, schema="shootout.shipped/0", made_with="shootout 0.0.1"),
+        r"shootout 0.0.1.*ship it again",
+        "shootout.shipped/0",
+    ),
+}
+
+
+@pytest.mark.parametrize(("spoil", "says", "told"), SPOIL.values(), ids=SPOIL)
+def test_what_was_changed_is_named(copy: Path, spoil: Callable[[Path], object], says: str, told: str):
+    spoil(copy)
+    with pytest.raises(UsageError, match=says):
         open_shipped(copy)
     done = check(copy)
-    assert done.returncode == 2
-    assert "model/model.onnx was changed" in done.stderr
-
-
-def test_a_missing_file_is_named(copy: Path):
-    (copy / "load.py").unlink()
-    with pytest.raises(UsageError, match=r"load.py.*can't be read"):
-        open_shipped(copy)
-
-
-def test_a_name_outside_of_the_folder_is_refused(copy: Path):
-    edit(copy, files=json.loads((copy / MANIFEST).read_text())["files"] | {"../other": "0"})
-    with pytest.raises(UsageError, match="outside of the folder"):
-        open_shipped(copy)
-
-
-def test_an_older_form_is_refused(copy: Path):
-    edit(copy, schema="shootout.shipped/0", made_with="shootout 0.0.1")
-    with pytest.raises(UsageError, match=r"shootout 0.0.1.*ship it again"):
-        open_shipped(copy)
-    done = check(copy)
-    assert done.returncode == 2
-    assert "shootout.shipped/0" in done.stderr
+    assert (done.returncode, told in done.stderr) == (2, True)
 
 
 def test_a_manifest_of_something_else_is_refused(tmp_path: Path):
@@ -123,18 +121,17 @@ def test_a_manifest_of_something_else_is_refused(tmp_path: Path):
         open_shipped(tmp_path / "nowhere")
 
 
-def test_a_cpu_without_the_instructions_is_refused(copy: Path):
-    edit(copy, needs={"isa": ["fma|asimd", "avx4096|sve9"], "gpu": None})
+@pytest.mark.parametrize(
+    ("facts", "code", "told"),
+    [
+        ({"needs": {"isa": ["fma|asimd", "avx4096|sve9"], "gpu": None}}, 3, "this CPU must have avx4096|sve9"),
+        ({"error_limit": 0.0}, 1, "too far off"),
+    ],
+)
+def test_another_cpu_and_wrong_answers_are_refused(copy: Path, facts: dict[str, Any], code: int, told: str):
+    edit(copy, **facts)
     done = check(copy)
-    assert done.returncode == 3
-    assert "this CPU must have avx4096|sve9" in done.stderr
-
-
-def test_answers_out_of_the_error_bound_are_refused(copy: Path):
-    edit(copy, error_limit=0.0)
-    done = check(copy)
-    assert done.returncode == 1
-    assert "too far off" in done.stderr
+    assert (done.returncode, told in done.stderr) == (code, True)
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
-
 import pytest
 
 from shootout.core import backends
-from shootout.core.contract import Availability, Device, NotRun, NotRunKind, Target
+from shootout.core.contract import Device, NotRun, NotRunKind, Target
 from shootout.core.errors import SkippedArm, UsageError
-from shootout.core.host import store
 from shootout.testing import checks
 from shootout.testing import test_conformance as suite
 from shootout.testing.test_conformance import cache_in_use  # noqa: F401 - a fixture
@@ -73,27 +70,3 @@ def test_no_fork_is_asked_where_there_is_a_gpu(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(suite, "run_fresh", lambda *_, warm: asked.append(warm) or {})
     suite.answers.__wrapped__("torch-eager")
     assert asked == [warm]
-
-
-@pytest.mark.usefixtures("cache_in_use")
-def test_nobody_takes_anything_out_of_the_cache_while_the_suite_runs():
-    with (store.cache_folder() / ".lock").open("r+b") as file, pytest.raises(BlockingIOError):
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-ON_VULKAN = Target(backend="ncnn", device=Device.VULKAN)
-
-
-def test_whether_a_vulkan_device_is_here_is_found_out_by_the_test(
-    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> None:
-    monkeypatch.setattr(suite, "answers", lambda _: pytest.fail("a probe decides what is collected"))
-    assert suite._is_tested(ON_VULKAN, must=False)
-    gone = Availability(why=NotRun(NotRunKind.UNAVAILABLE, "no device", "get one"))
-    monkeypatch.setattr(suite, "answers", lambda _: {Device.VULKAN: gone})
-    assert suite.lacking(ON_VULKAN) == "nothing to run on: no device; get one"
-    assert suite.lacking(Target(backend="ncnn")) == ""
-    with pytest.raises(pytest.skip.Exception, match="nothing to run on: no device; get one"):
-        suite.test_conforms(ON_VULKAN, "any", request)
-    monkeypatch.setattr(suite, "answers", lambda _: {Device.VULKAN: Availability(version="1")})
-    assert suite.lacking(ON_VULKAN) == ""

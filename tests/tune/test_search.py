@@ -70,13 +70,6 @@ def test_a_value_that_keeps_the_limits_comes_before_one_that_may_and_one_that_do
     assert best_of_each([found[0], (broken, ratio(0.3), Standing.BROKEN)]) == [fast]
 
 
-def test_precisions_are_read_and_unknown_ones_refused():
-    assert search.read_precisions(("bf16", "int8")) == (Precision.BF16, Precision.INT8)
-    assert search.read_precisions(()) == ()
-    with pytest.raises(UsageError, match="did you mean 'bf16'"):
-        search.read_precisions(["bf61"])
-
-
 def test_one_model_at_a_time():
     study = Study(name="s", model=("identity",), targets=("spin",), options={"spin": {"work": "20"}}, batch=(1, 2))
     with pytest.raises(UsageError, match="one model at a time"):
@@ -187,7 +180,7 @@ def times(stage: str, arm: Arm) -> float:
     name, setting = arm.target.backend, arm.setting
     if name == "openvino":
         return 1e6 * (0.5 if arm.threads == 1 else 1) * (0.9 if "THROUGHPUT" in setting else 1)
-    if name == "onnxruntime" and "denormal" in setting:
+    if name == "onnxruntime" and "spinning" in setting:
         return 0.95e6 if stage == ALONE else 1e6
     return 1e6 if arm.settings == "closed" else 1.1e6
 
@@ -269,10 +262,9 @@ def test_the_gain_is_that_of_a_fresh_race_and_what_held_is_raced_last(whole: tup
     assert openvino.conclusion.outcome is TuneOutcome.BETTER
     assert openvino.best is not None
     assert openvino.best.setting == "threads=1, PERFORMANCE_HINT=THROUGHPUT"
-    assert openvino.gain is not None
-    assert openvino.gain.low is not None
-    assert openvino.gain.high is not None
-    assert openvino.gain.low < 0.45 < openvino.gain.high
+    assert openvino.gain
+    low, high = openvino.gain.ends
+    assert (low or 1) < 0.45 < (high or 0)
     assert onnxruntime.conclusion.outcome is TuneOutcome.NONE_BETTER  # the winner's curse, met
     assert onnxruntime.best is not None
     assert onnxruntime.conclusion.reason == "what led the search did not hold"
