@@ -156,18 +156,6 @@ def test_the_other_machine_builds_nothing_and_says_where_it_was_built(monkeypatc
     assert prepared(tmp_path / "there", maker, made).cached
 
 
-def test_why_a_build_could_not_be_delivered_is_the_reason_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    made = delivered(monkeypatch, Maker(breaks=True))
-    why = NotRun(NotRunKind.FAILED, "the converter broke", during="build")
-    assert made.builds == dict.fromkeys(BOTH, why)
-    assert folders_of(made) == []
-    maker = Maker()
-    with pytest.raises(SkippedArm) as out:
-        prepared(tmp_path / "there", maker, made)
-    assert replace(out.value.why, during="build") == why
-    assert maker.built == []
-
-
 @pytest.mark.parametrize("damage", ["changed", "gone", "no record"])
 @pytest.mark.parametrize("name", [OWN, OF_PROBE], ids=["the model's", "the probe's"])
 def test_a_delivered_build_that_is_damaged_is_refused_with_what_to_do(

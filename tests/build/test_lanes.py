@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from shootout.core.build import preparation
 from shootout.core.build.preparation import run_on_lanes
-from shootout.core.host import devices, placement
-from shootout.core.host.placement import lanes, lanes_near, place
+from shootout.core.host import devices
+from shootout.core.host.placement import lanes, place
 
 
 @pytest.mark.parametrize(
@@ -28,14 +27,6 @@ from shootout.core.host.placement import lanes, lanes_near, place
 )
 def test_lanes_are_disjoint_and_each_as_big_as_an_arm_s(threads, allowed, expected):
     assert [set(lane) for lane in lanes(place(threads, allowed), allowed)] == expected
-
-
-def test_lanes_for_loading_stay_on_the_nodes_of_the_arms(monkeypatch):
-    monkeypatch.setattr(placement, "node_of", lambda cpu: f"node{cpu // 4}")
-    found = lanes_near(place(2, range(8)), range(8))
-    assert [set(lane) for lane in found] == [{1, 2}, {0, 3}]
-    monkeypatch.setattr(placement, "node_of", lambda cpu: "")
-    assert len(lanes_near(place(2, range(8)), range(8))) == 4
 
 
 @pytest.mark.parametrize(
@@ -93,19 +84,3 @@ def test_an_interrupt_stops_what_runs_and_starts_nothing_more():
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert begun == [0, 1]
-
-
-def test_the_limit_holds_while_one_job_after_the_other_ends(monkeypatch):
-    monkeypatch.setattr(preparation, "LOOKING_S", 30.0)
-    begun, stopped = threading.Event(), threading.Event()
-
-    def job(number: int, _: frozenset[int]) -> bool:
-        if number == 0:
-            return True
-        begun.set()
-        return stopped.wait(20)
-
-    found = list(run(4, 1, job, spared=3, stop=stopped.set, look=lambda: not begun.wait(20)))
-    ended = {job.number: None if future.cancelled() else future.result() for job, future, _ in found}
-    assert ended == {0: True, 1: True, 2: None, 3: True}, "the last one was spared"
-    assert {job.number for job, _, was_stopped in found if was_stopped} == {1, 2, 3}

@@ -23,7 +23,7 @@ from shootout.core.errors import ArmFailed, ModelError, SkippedArm, UsageError
 from shootout.core.exported.model import ExportedModel
 from shootout.core.host.placement import place
 from shootout.core.stats.goals import Aim, Goal
-from shootout.core.study.group import GroupRecord, copy_of
+from shootout.core.study.group import GroupRecord
 from shootout.core.study.plan import PlannedGroup
 from shootout.core.study.schema import Study
 from shootout.core.study.target import provider
@@ -318,19 +318,6 @@ def test_a_group_with_another_goal_holds_back_only_what_seems_not_to_end_in_time
         assert going.count_held("g") == (0 if aim == "settings" else len(waits | late)), "a setting can't join later"
 
 
-@pytest.mark.parametrize("baseline", [ORT, COMPILE])
-def test_a_gate_s_build_that_seems_too_long_is_begun_all_the_same(shop, monkeypatch, baseline):
-    """A build guessed at 15 s that takes 2 once was left out with the time unused."""
-    arms = [ARMS[1], ARMS[2]]
-    copy = copy_of(next(arm for arm in arms if arm.label == baseline))
-    going, group, ledger = planned(
-        monkeypatch, arms=[*arms, copy], baseline=baseline, goal=GATE, deadline=Left(26.0), has_labels=False
-    )
-    found = [[*going.run([group])["g"]], [*build_next(going)["g"]]]
-    assert found == [[*some, *([copy.label] if baseline in some else [])] for some in ([ORT], [COMPILE])]
-    assert not ledger.out
-
-
 def test_what_no_time_is_left_for_is_not_reached_with_what_to_do(shop, monkeypatch):
     no_gpu = NotRun(NotRunKind.BUILT_ONLY, "no GPU", "get one")
     going, group, ledger = planned(monkeypatch, deadline=Left(26.0), skips={AOTI: no_gpu})
@@ -377,14 +364,6 @@ def test_a_build_that_hangs_is_ended_with_its_part_and_the_others_are_built(shop
     assert why.hung
     assert why.reason == "--max-time left it no more time: its 'build' was stopped after 15 s"
     assert sorted(ready) == sorted([COMPILE, INT8])
-
-
-def test_what_is_kept_is_loaded_however_late_it_is(shop, monkeypatch):
-    shop.kept = set(LABELS)
-    over = Left(200.0, lambda: bool(shop.begun))
-    ready, ledger = prepared(monkeypatch, deadline=over)
-    assert sorted(ready) == sorted(LABELS[1:])
-    assert set(ledger.out) == {NUMPY}
 
 
 def test_a_shipped_folder_of_other_weights_ends_the_run(tmp_path):

@@ -169,22 +169,6 @@ def test_last_words_are_the_last_lines_of_its_own_part(tmp_path: Path):
         assert last_words(log, len("of another\none\n\n two\n")) == "three | four"
 
 
-def test_a_log_is_never_much_longer_than_it_may_be(odd: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("shootout.core.host.child.MOST_LOG_BYTES", 5_000)
-    monkeypatch.setattr("shootout.core.host.child._KEPT_LOG_BYTES", 1_000)
-    log = tmp_path / "log"
-    log.write_text("of another\n" * 1_000)
-    add(odd, "for line in range(100): print(line, 'x' * 99, flush=True)\nprint('at last')")
-    with Child("odd", log=log) as child:
-        assert log.stat().st_size < 5_000, "others' words count too"
-        child._process.wait(60)  # nothing is taken out while it writes
-        assert child.told("it ended").endswith("; its last words: 98 " + "x" * 99 + " | 99 " + "x" * 99 + " | at last")
-        child.wait(0.0)
-        assert log.stat().st_size < 1_100
-        assert log.read_text().startswith("(what was said before is left out)\n")
-        assert child.told("it ended").endswith(" | at last")
-
-
 def test_a_file_in_the_current_folder_cannot_pose_as_a_module(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, odd: Path
 ):

@@ -191,15 +191,6 @@ def test_a_pipe_or_folder_in_its_place_is_refused_at_once(path: Path):
         pass
 
 
-def test_a_missing_folder_is_an_error_that_names_it(tmp_path: Path):
-    lost = tmp_path / "lost"
-    with pytest.raises(UsageError, match=f"make {lost} a folder that you can write"):  # noqa: SIM117
-        with machine_lock("a", never, lost / "x.lock"):
-            pass
-    with pytest.raises(UsageError, match="can't use the lock file"), folder_lock(lost):
-        pass
-
-
 @pytest.mark.parametrize(
     "said", [b"", b"\xff\xfe", b"[]", b"{}", b'{"pid": "x", "owner": 1}', b'{"pid": 3', b"9" * 9_999]
 )

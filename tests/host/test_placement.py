@@ -30,10 +30,6 @@ def test_by_default_the_parent_has_one_cpu_and_the_arms_the_rest():
     assert place(None, (2, 3, 5, 6)) == expected
 
 
-def test_fewer_threads_get_as_few_cpus():
-    assert place(2, (0, 1, 2, 3)) == Placement(parent=frozenset({0}), arms=frozenset({1, 2}), threads=2)
-
-
 def test_one_cpu_is_shared_and_said():
     shared = place(None, (4,))
     assert (shared.parent, shared.arms, shared.threads) == (frozenset({4}), frozenset({4}), 1)
@@ -132,10 +128,6 @@ def test_the_widest_of_several_counts_that_can_be_holds_all_others():
 
 
 GIVEN = ProcessBounds(cpus=frozenset({1}), os_threads=1, variables={"OMP_NUM_THREADS": "1"})
-
-
-def test_staying_inside_is_no_fault():
-    assert GIVEN.left(ProcessBounds(cpus=frozenset({1}), os_threads=9, variables={"OMP_NUM_THREADS": "1"})) is None
 
 
 def test_a_thread_elsewhere_is_named():

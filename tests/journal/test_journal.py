@@ -111,11 +111,6 @@ def test_a_torn_header_is_no_journal_yet(tmp_path: Path):
     assert not journal.begun(tmp_path), "as a power cut leaves it"
 
 
-def test_someone_elses_file_is_not_taken_for_a_torn_header(tmp_path: Path):
-    (tmp_path / NAME).write_text("my diary")
-    assert journal.begun(tmp_path)
-
-
 @pytest.mark.parametrize("foreign", [b"garbage\n", b"\n", b'{"kind":"rounds"}\n', b"\xff\x00\n", b'{"kind":"new"}\n'])
 def test_a_foreign_line_in_the_middle_is_left_out_and_told(tmp_path: Path, foreign: bytes):
     path = small(tmp_path) / NAME

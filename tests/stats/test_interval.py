@@ -10,12 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import special, stats
 
-from shootout.commands.selftest import smallest_visible
 from shootout.core.stats.verdicts import (
     LEAST_REACH_OF_TWO,
     LEAST_SD,
     Comparison,
-    PairEvidence,
     Verdict,
     compare,
     count_open,
@@ -153,11 +151,3 @@ def test_the_restarts_that_it_needs_are_those_at_which_the_interval_would_tell()
 )
 def test_a_verdict_is_where_the_interval_lies(low: float, high: float, floor: float, verdict: Verdict):
     assert judge(low, high, bias_floor=floor) is verdict
-
-
-def test_the_smallest_visible_difference_is_the_reach_beyond_the_floor():
-    seen = [smallest_visible(0.003, n, comparisons=9, bias_floor=0.005) for n in (2, 5, 10, 20)]
-    assert seen[0] >= 1.0, "two restarts never tell less than a doubling"
-    assert seen == sorted(seen, reverse=True)
-    pair = PairEvidence(mean=math.log1p(seen[1]), n=5, own=0.003**2, typical=0.003**2, others=8)
-    assert pair.mean - pair.reach(9) == pytest.approx(math.log1p(0.005))

@@ -40,12 +40,6 @@ def test_what_changes_late_is_not_steady(kind: str, calls: int):
     assert share(index is None for index in found) >= (0.95 if "step" in kind else 0.7)
 
 
-@pytest.mark.parametrize("kind", ["20 % drift", "random walk", "5 % step at 3/4"])
-def test_what_never_settles_is_not_steady(kind: str):
-    found = [steady_from(latencies(kind, calls=1_000, seed=seed)) for seed in range(10)]
-    assert found == [None] * 10
-
-
 @pytest.mark.parametrize("calls", SIZES)
 def test_a_cold_first_call_is_warm_up(calls: int):
     found = [steady_from(latencies("cold first call", calls=calls, seed=seed)) for seed in range(40)]
