@@ -16,14 +16,12 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from shootout.apps import dry_run
 from shootout.apps.judge.analysis import analyse, compare_arms
-from shootout.apps.judge.cell import Question
 from shootout.apps.judge.compare import screen as compared
 from shootout.apps.judge.compare.compare import ComparedDocument, compare_folders
 from shootout.apps.judge.compare.merge import MergedDocument, PlacedRow, merge_runs
 from shootout.apps.judge.compare.merged import expand_several
-from shootout.apps.judge.decide.decision import Decision, decide
 from shootout.apps.judge.decide.policy import PolicyLike, as_policy
-from shootout.apps.judge.decide.question import read_question
+from shootout.apps.judge.decide.question import PolicyAnswer
 from shootout.apps.judge.decide.screen import render as render_decision
 from shootout.apps.tune.results import Tuning
 from shootout.commands.output import show_progress
@@ -108,8 +106,7 @@ class Run:
             UsageError: an unknown key, a value without its unit, or runs that can't be put together; says which.
         """
         wanted = as_policy(policy)
-        question = read_question([one._absolute_folder for one in (self, *others)], group)
-        return Decided(decide(wanted, question), question)
+        return Decided.of_runs([one._absolute_folder for one in (self, *others)], wanted, group)
 
     def compare(self, other: Run, *, history: Iterable[Run] = ()) -> Compared:
         """Compare another run with this one, as `shootout compare`: see docs/comparing.md.
@@ -177,11 +174,8 @@ def _summarize_answer(answer: Answer) -> str:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Decided:
+class Decided(PolicyAnswer):
     """Hold a decision and the runs behind it; printed, it is what `shootout decide` prints."""
-
-    decision: Decision
-    question: Question
 
     @property
     def outcome(self) -> str:

@@ -41,11 +41,6 @@ def test_the_fastest_is_shipped_with_its_ratio_to_the_baseline_and_what_it_takes
     ]
 
 
-def test_the_baseline_may_be_the_answer():
-    found = choose(cell(FAST, SLOW))
-    assert (shipped(found).arm, shipped(found).ratio) == (FAST.arm, None)
-
-
 MB = 1_000_000
 
 
@@ -74,22 +69,6 @@ def test_ties_go_to_the_smaller_then_to_the_shorter_start_then_to_the_lower_time
     assert [one.ratio and one.ratio.verdict for one in found.tied] == [Verdict.CANT_TELL]
 
 
-def test_of_two_known_to_be_no_further_apart_than_matters_the_smaller_is_shipped():
-    """Though it is known to be slower; the race ends by the same rule."""
-    near = row("near", 515, artifact_bytes=500_000)
-    found = choose(cell(SLOW, FAST, near, within=0.01))
-    assert (names([shipped(found)]), names(found.tied), found.chosen_by) == (["near"], ["fast"], ("smaller artifact",))
-    found = choose(cell(SLOW, FAST, near, within=0.02))  # 1.03 [1.01, 1.051]: it may lie further apart
-    assert (names([shipped(found)]), found.tied) == (["fast"], ())
-
-
-def test_size_decides_only_among_arms_that_measured_within_the_indifference():
-    far = row("far", 600, artifact_bytes=10)
-    found = choose(cell(SLOW, FAST, far, within=0.3))
-    assert names([shipped(found)]) == ["fast"]
-    assert (found.tied, names(found.unsettled), found.chosen_by) == ((), ["far"], ())
-
-
 def test_an_arm_that_lost_to_another_leader_is_not_tied_with_the_shipped_one():
     small, beaten = row("small", 510, artifact_bytes=10), row("beaten", 520)
     pair = {frozenset((FAST.arm, beaten.arm)): 0.02}
@@ -115,18 +94,6 @@ def test_what_would_settle_all_that_is_open_beyond_the_tie_is_told_with_the_comm
     assert tied.next == "shootout ship RUN -o model-1"
 
 
-@pytest.mark.parametrize("complete", [True, False])
-def test_the_hardest_of_the_open_ones_sets_the_time(complete: bool):
-    far, farther = row("far", 27_500), row("farther", 30_000)
-    needed = {far.arm: 40, farther.arm: 3, SLOW.arm: 7}
-    facts: dict[str, Any] = {"within": 60.0, "restarts_needed": lambda one, _: needed[one], "complete": complete}
-    found = choose(cell(SLOW, FAST, far, farther, command="shootout run toy", **facts))
-    assert (found.sure.nearest, found.sure.restarts_needed) == (SLOW.arm, 40)
-    facts["restarts_needed"] = lambda one, _: {**needed, far.arm: None}[one]
-    found = choose(cell(SLOW, FAST, far, farther, **facts))
-    assert (found.sure.restarts_needed, found.sure.seconds_needed, found.sure.command) == (None, None, None)
-
-
 def test_an_unfinished_race_goes_on_for_that():
     facts: dict[str, Any] = {"within": 0.2, "complete": False, "restart_s": 3.0}
     begun = {"command": "shootout run toy", "run": "results/toy/now"}
@@ -150,18 +117,6 @@ def test_a_part_that_a_host_measured_goes_on_in_the_folder_of_the_whole_run(run:
 def test_no_command_is_given_that_ends_before_it_could_tell():
     sure = choose(cell(SLOW, FAST, row("near", 515), within=0.2, restarts_needed=lambda *_: 61)).sure
     assert (sure.restarts_needed, sure.command) == (61, None)
-
-
-def test_an_arm_that_never_met_the_baseline_does_not_count_as_fast_as_it():
-    rows = cell(SLOW, FAST).rows[1], row("alone", 400)  # the baseline itself has no time
-    found = choose(cell(*rows, rows=rows, baseline=SLOW.arm, within=0.3))
-    assert names([shipped(found)]) == ["alone"]
-
-
-def test_nothing_is_left_to_settle_between_arms_that_are_as_fast():
-    found = choose(cell(SLOW, FAST, row("near", 505), within=0.02))
-    assert names(found.tied) == ["near"]
-    assert (found.sure.nearest, found.sure.command) == (None, None)
 
 
 def test_a_lower_precision_is_never_shipped_silently_but_named():
@@ -315,23 +270,12 @@ def test_an_arm_near_the_fastest_of_which_nothing_is_known_is_not_shipped_for_it
     assert (shipped(found).arm, found.reason) == (FAST.arm, None)
 
 
-def test_what_an_arm_measured_before_the_time_was_over_counts():
-    late = FAST.model_copy(update={"reason": "no time left", "cause": NotRunKind.NOT_REACHED})
-    assert shipped(choose(cell(SLOW, late))).arm == FAST.arm
-
-
 def test_a_setting_that_was_skipped_counts_only_where_its_target_has_no_time():
     mine = row("a", 500).model_copy(update={"arm": "a:cpu:fp32{x=1}", "setting": "x=1"})
     other = {"arm": "a:cpu:fp32{x=2}", "setting": "x=2", "group": "toy, chosen"}
     lost = row("b", None).model_copy(update={"arm": "b:cpu:fp32{x=1}", "setting": "x=1", "group": "toy, chosen"})
     found = choose(cell(mine, row("a", None).model_copy(update=other), lost))
     assert [one.arms for one in found.not_raced] == [("b:cpu:fp32{x=1}",)]
-
-
-def test_failures_are_told_apart_from_skips():
-    broken = {"outcome": "failed", "reason": "no GPU", "fix": None, "cause": NotRunKind.FAILED}
-    found = choose(cell(SLOW, row("a:cuda:fp32", None), row("b:cuda:fp32", None, **broken)))
-    assert [one.cause for one in found.not_raced] == [NotRunKind.UNAVAILABLE, NotRunKind.FAILED]
 
 
 def test_it_is_compared_with_what_an_expert_would_take_otherwise():

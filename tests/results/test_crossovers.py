@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shootout.apps.judge.analysis import analyse
-from shootout.apps.judge.crossovers import list_between
+from shootout.apps.judge.analysis import analyse, list_between
 from shootout.tell import reproduce
 
 REFERENCE = Path(__file__).parents[2] / "results" / "reference"

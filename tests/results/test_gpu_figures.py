@@ -7,16 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from support.races.fakes import live_arm
-from support.races.made import EXACT, EXECUTED, A, ended, header, played, prepared, rounds, write
+from support.races.made import A, ended, header, played, prepared, rounds, write
 
 from shootout.apps.judge.analysis import analyse
 from shootout.core.contract import Arm, Device, Target
-from shootout.core.host.placement import ProcessBounds
 from shootout.core.journal.records import PlayedOnGpu
-from shootout.core.messages import SCOPES, Energy, GpuCost, GpuState, Loaded, OnGpu, Tuned, Turn, Verified
-from shootout.core.race.live_arm import LiveArm
-from shootout.core.race.restart import played_on_gpu
+from shootout.core.messages import Energy, GpuCost, OnGpu
 from shootout.tell import table
 from shootout.tell.document import Document, Gpu
 
@@ -104,29 +100,3 @@ def test_below_the_table_stands_a_line_for_each_arm_on_a_gpu(tmp_path: Path):
         "g:cuda:fp32 on the GPU: computes 21 us, copies in 9 us, out 7 us, context 480 MB, "
         "loaded 31 MB, 1,980 MHz, 2.5 mJ a call above idle (152 in all, measured)."
     ]
-
-
-def test_what_an_unsynchronized_timer_shows_is_called_no_latency(tmp_path: Path):
-    found = document(tmp_path, look(dispatch_ns=8_000.0))
-    assert "8 us by a timer that doesn't wait for the GPU, which is no latency" in lines_of(found)[0]
-    assert found.rows[1].end_to_end is not None
-    assert found.rows[1].end_to_end.median_ns == 5e4, "nor does it become one"
-
-
-def performance(arm: Arm, *clocks: int | None) -> LiveArm:
-    found = live_arm(
-        arm,
-        loaded=Loaded(load_s=1.0, first_call_s=1.0, rss_before_bytes=1, rss_after_bytes=2, gpu=COST),
-        verified=Verified(executed=EXECUTED, fidelity=EXACT, fault=None),
-        warm_up_calls=1,
-        steady_from=0,
-        tuned=Tuned(per_reading=dict.fromkeys(SCOPES, 1), call_ns=dict.fromkeys(SCOPES, 1.0)),
-        placed=ProcessBounds(cpus=frozenset(), os_threads=0, variables={}),
-    )
-    found.turns = [Turn(latency_ns={}, gpu=GpuState(sm_clock_mhz=mhz)) for mhz in clocks]
-    found.on_gpu = LOOK
-    return found
-
-
-def test_an_arm_on_the_cpu_has_nothing_to_sum_up():
-    assert played_on_gpu(performance(A, 1_900)) is None

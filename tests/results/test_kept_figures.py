@@ -29,18 +29,15 @@ from support.races.made import write as written
 from shootout.apps.judge.analysis import analyse
 from shootout.apps.judge.leader import UNCHECKED
 from shootout.commands.report import render
-from shootout.core.contract import NotRunKind, StepError, short
+from shootout.core.contract import NotRunKind, short
 from shootout.core.errors import NotRun
 from shootout.core.exported.fidelity import NOTHING
-from shootout.core.journal.journal import Journal, read
-from shootout.core.journal.records import Checked, Line, Played, not_run
-from shootout.core.messages import Loaded, LoadTestResult, TriedRate, Verified
-from shootout.core.race.recording import Recorder
+from shootout.core.journal.records import Line, Played, not_run
+from shootout.core.messages import LoadTestResult, TriedRate
 from shootout.core.stats.verdicts import Verdict
 from shootout.tell import table
-from shootout.tell.document import Document, Row, as_json
+from shootout.tell.document import Document, Row
 from shootout.tell.page.contents import MeasuredRun
-from shootout.tell.progress import ProgressDisplay
 from shootout.tell.table import compare_rows
 
 HEAVY = replace(EXECUTED, artifact_bytes=3_000_000)
@@ -86,17 +83,6 @@ def test_an_overflow_in_one_restart_is_the_worst_error(tmp_path: Path):
     figures = row(document(tmp_path, *lines, ended())).fidelity
     assert figures is not None
     assert figures.relative_l2 is None
-
-
-def test_errors_of_a_stream_are_kept_step_by_step(tmp_path: Path):
-    steps = (
-        StepError(step=1, relative_l2=2e-7, error_bound=1e-5),
-        StepError(step=60, relative_l2=None, error_bound=None),
-    )
-    stored = as_json(row(document(tmp_path, *race(fidelity=replace(EXACT, by_step=steps)), ended())))["fidelity"]
-    assert stored["by_step"] == [
-        {"step": e.step, "relative_l2": e.relative_l2, "error_bound": e.error_bound} for e in steps
-    ]
 
 
 def test_the_real_time_factor_is_that_of_the_chunk_that_was_given(tmp_path: Path):
@@ -224,16 +210,3 @@ def test_who_breaks_a_limit_in_one_restart_or_on_a_busy_machine_is_unknown(
     assert found.serve
     assert found.serve.holds is holds
     assert ("BREAKS 5 ms" if holds is False else "unknown: 5 ms") in printed(document_)
-
-
-def test_the_first_check_of_an_arm_is_written_once_and_the_copys_never(tmp_path: Path):
-    written(tmp_path / "run", header(), checked(A))
-    history = read(tmp_path / "run")
-    file = Journal(tmp_path / "run", history.sound_bytes)
-    recorder = Recorder(out=tmp_path, file=file, history=history, progress=ProgressDisplay(Console()))
-    loaded = Loaded(load_s=1.0, first_call_s=0.1, rss_before_bytes=1, rss_after_bytes=2)
-    for arm in (A, B, B, COPY):
-        recorder.checked(GROUP, arm, loaded, Verified(executed=EXECUTED, fidelity=EXACT, fault="off"))
-    file.close()
-    lines = [line.arm for line in read(tmp_path / "run").lines if isinstance(line, Checked)]
-    assert lines == [A.label, B.label]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from support.races.made import ARMS, COPY, EXECUTED, A, B, ended, header, played, prepared, rounds, write
+from support.races.made import ARMS, EXECUTED, ended, header, played, prepared, rounds, write
 
 from shootout.apps.judge.analysis import analyse
 from shootout.apps.judge.roofline import ceiling, precisions, staged, traffic
@@ -144,12 +144,6 @@ def test_the_level_holds_weights_and_the_widest_activations(weight_bytes: int, w
     assert found.level == level
 
 
-def test_main_memory_counts_with_its_faster_figure():
-    found = ceiling(replace(WORK, weight_bytes=100_000_000), 1e9, FP32, CEILINGS)
-    assert found is not None
-    assert found.bandwidth_ns == 100_000_000 / 10 + 20_000 / 100
-
-
 def test_nothing_is_said_where_the_bound_is_not_known():
     assert ceiling(replace(WORK, flops=None), 1e6, FP32, CEILINGS) is None
     assert ceiling(WORK, 1e6, {"bf16": 1.0}, CEILINGS) is None
@@ -209,14 +203,3 @@ def test_without_ceilings_no_row_has_a_share(tmp_path: Path):
     found = run(tmp_path, known=False)
     assert [row.ceiling for row in found.rows] == [None, None]
     assert "of peak" not in shown(found)
-
-
-def test_ceilings_of_another_thread_count_say_nothing(tmp_path: Path):
-    arms = tuple(replace(arm, threads=2) for arm in (A, B, COPY))
-    found = run(tmp_path, arms=arms)
-    assert {row.ceiling for row in found.rows} == {None}
-
-
-def test_only_calls_one_after_the_other_have_a_share(tmp_path: Path):
-    arms = tuple(replace(arm, scenario="train-step") for arm in THREADED)
-    assert {row.ceiling for row in run(tmp_path, arms=arms).rows} == {None}

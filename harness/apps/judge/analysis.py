@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -14,26 +14,26 @@ import numpy as np
 from shootout.apps.judge.accuracy import add_scores, find_front
 from shootout.apps.judge.cell import Cell, make_cells
 from shootout.apps.judge.choice import add_ship_ratios, choose
-from shootout.apps.judge.crossovers import find_crossovers
-from shootout.apps.judge.next_steps import more_time
+from shootout.apps.judge.next_steps import more_time, race_at_sizes
 from shootout.apps.judge.roofline import with_ceilings
 from shootout.apps.judge.rows import make_row
-from shootout.core.contract import short
+from shootout.core.contract import Arm, Value, short
 from shootout.core.journal.records import Ended, Header, Played
-from shootout.core.messages import TimeBin
-from shootout.core.results.group import LONGEST_NS, SHORTEST_NS, Group, against, copy_holds, withheld
+from shootout.core.messages import Scope, TimeBin
+from shootout.core.results.group import LONGEST_NS, SHORTEST_NS, Group, against, copy_holds, judged, withheld
 from shootout.core.results.run import Run, read_run
 from shootout.core.scenario import find_scenario, scenario_of
 from shootout.core.stats.group_evidence import Blocks, GroupEvidence, Pair, log_ratios
 from shootout.core.stats.leaders import time_ns
 from shootout.core.stats.verdicts import Comparison, Verdict, compare
-from shootout.core.study.group import confirming_name
+from shootout.core.study.group import GroupRecord, confirming_name
 from shootout.tell import reproduce
 from shootout.tell.document import (
     SCHEMA,
     Answer,
     Change,
     Control,
+    Crossover,
     Document,
     GroupSummary,
     NearestOpen,
@@ -204,6 +204,117 @@ def pooled_sd(group: Group) -> float | None:
     degrees = sum(one.size - 1 for one in x if one.size)
     squares = sum(float(np.sum((one - one.mean()) ** 2)) for one in x if one.size)
     return math.sqrt(squares / degrees) if degrees else None
+
+
+Key = tuple[str, str, tuple[tuple[str, Value], ...]]
+"""The facts that separate one line of groups along an axis from another."""
+LARGEST = 1 << 53
+"""From this size on no float tells neighbors apart; only a damaged journal has such a size."""
+PROPOSED = 3
+"""So many sizes between two are proposed."""
+
+
+def axes_of(arm: Arm) -> dict[str, int]:
+    """Return the arm's place on each of its ordered axes: batch, threads, whole-number parameters."""
+    whole = {
+        name: value
+        for name, value in arm.parameters.items()
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    }
+    return {"batch": arm.batch, "threads": arm.threads, **whole}
+
+
+def key_of(record: GroupRecord, axis: str) -> Key:
+    """Return the line that a group lies on."""
+    first = record.arms[0]
+    return first.model, first.scenario, tuple(sorted(fixed_of(first, axis).items()))
+
+
+def find_crossovers(
+    groups: Mapping[str, Group], cells: Mapping[str, Cell], answers: Iterable[Answer]
+) -> tuple[Crossover, ...]:
+    """Find where the lead changes between what is shipped at two sizes, and beside a baseline that all are held to.
+
+    Args:
+        groups: by name, all.
+        cells: by name, those whose figures count.
+        answers: one for each of these.
+    """
+    ships = {answer.group: answer.ship.arm for answer in answers if answer.ship}
+    return tuple(
+        Crossover(
+            model=model,
+            axis=axis,
+            fixed=dict(fixed),
+            scenario=scenario,
+            scope=scope,
+            below=below,
+            low=low,
+            above=above,
+            high=high,
+            ships=(ships.get(line[low]), ships.get(line[high])) == (below, above) and scope == "end_to_end",
+            between=race_at_sizes(cells[line[low]], pair, axis, list_between(low, high)),
+        )
+        for (axis, (model, scenario, fixed)), line in _find_lines(groups, cells).items()
+        for pair, scope in _list_pairs(line.values(), groups, ships)
+        for (low, below), (high, above) in pairwise(_list_leads(line, groups, pair, scope))
+        if below != above
+    )
+
+
+def _find_lines(groups: Mapping[str, Group], names: Iterable[str]) -> dict[tuple[str, Key], dict[int, str]]:
+    """Return groups that differ in one size alone: by axis and key, their names by size, rising."""
+    lines: dict[tuple[str, Key], dict[int, str]] = {}
+    for name in names:
+        record = groups[name].record
+        scenario = scenario_of(record.arms[0])
+        if scenario.selects or scenario.varies:  # which has no one size
+            continue
+        for axis, size in axes_of(record.arms[0]).items():
+            if 0 < size < LARGEST:  # 0 threads are each library's own number
+                lines.setdefault((axis, key_of(record, axis)), {})[size] = name
+    return {place: dict(sorted(line.items())) for place, line in lines.items() if len(line) > 1}
+
+
+def _list_pairs(
+    names: Collection[str], groups: Mapping[str, Group], ships: Mapping[str, str]
+) -> Iterator[tuple[Pair, Scope]]:
+    """Yield the pairs of a line whose verdicts its races were for, and in which scope."""
+    shipped = [ships[name] for name in names if name in ships]
+    pairs: list[tuple[Pair, Scope]] = [(pair, "end_to_end") for pair in pairwise(shipped) if pair[0] != pair[1]]
+    for record in (groups[name].record for name in names):
+        if record.baseline and record.goal.aim == "baseline":
+            others = [arm for arm in record.arms if not arm.control and arm.label != record.baseline]
+            pairs += [((record.baseline, arm.label), scope) for arm in others for scope in scenario_of(arm).scopes]
+    yield from {(frozenset(pair), scope): (pair, scope) for pair, scope in pairs}.values()
+
+
+def _list_leads(
+    line: Mapping[int, str], groups: Mapping[str, Group], pair: Pair, scope: Scope
+) -> Iterator[tuple[int, str]]:
+    """Yield the sizes at which one of the two is known to be faster, and which one, by rising size."""
+    for size, name in line.items():
+        found = judged(groups[name], scope, *pair)
+        if found and found.verdict in (Verdict.FASTER, Verdict.SLOWER):
+            yield size, pair[found.verdict is Verdict.SLOWER]
+
+
+def list_between(low: int, high: int) -> list[int]:
+    """List up to three sizes between two, which part the range evenly by their ratios.
+
+    They are round (8, 10, 12, 14, 16, 20 …) if there are round ones: kernels are made for multiples of 8.
+    """
+    targets = [low * (high / low) ** (part / (PROPOSED + 1)) for part in range(1, PROPOSED + 1)]
+    steps = [2 ** max(int(math.log2(target)) - 2, 0) for target in targets]
+    rounded = {step * round(target / step) for target, step in zip(targets, steps, strict=True)}
+    found = {size for size in rounded if low < size < high} or {round(target) for target in targets}
+    return sorted(size for size in found if low < size < high)
+
+
+def fixed_of(arm: Arm, axis: str) -> dict[str, Value]:
+    """Return all that stays the same while the axis changes: the other parameters, batch and threads."""
+    everything: Mapping[str, Value] = {**arm.parameters, "batch": arm.batch, "threads": arm.threads}
+    return {name: value for name, value in everything.items() if name != axis}
 
 
 # How the time per call changes over long turns. Each figure rests on turns as its replicates, one in each restart: an

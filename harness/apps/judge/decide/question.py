@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from shootout.apps.judge.analysis import Analysed, analyse_cells
 from shootout.apps.judge.cell import Candidate, Play, Question, candidate_of, foremost_play
@@ -97,7 +98,7 @@ class PolicyAnswer:
     question: Question
 
     @classmethod
-    def of_runs(cls, folders: Sequence[Path], policy: Policy, group: str | None = None) -> PolicyAnswer:
+    def of_runs(cls, folders: Sequence[Path], policy: Policy, group: str | None = None) -> Self:
         """Decide on these runs by a policy.
 
         Args:

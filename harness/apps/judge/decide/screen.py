@@ -35,21 +35,14 @@ from shootout.tell.table import SHIPPED
 
 STABLE = 0.995
 """From this share on, a choice counts as the same in all resamples."""
-WORDS = {
-    Objective.LATENCY: SPEED,
-    Objective.RATE: SPEED,
-    Objective.COST: PRICE,
-    Objective.SIZE: SMALLNESS,
-    Objective.INSTALL: SMALLNESS,
+OBJECTIVES = {
+    Objective.LATENCY: ("time", SPEED),
+    Objective.RATE: ("rate", SPEED),
+    Objective.COST: ("per million", PRICE),
+    Objective.SIZE: ("file", SMALLNESS),
+    Objective.INSTALL: ("runtime", SMALLNESS),
 }
-"""The words for the two directions of an objective."""
-_QUANTITIES = {
-    Objective.LATENCY: "time",
-    Objective.RATE: "rate",
-    Objective.COST: "per million",
-    Objective.SIZE: "file",
-    Objective.INSTALL: "runtime",
-}
+"""By objective, what the screen calls it, and the words for its two directions."""
 WHY_NOT, LEADS = "why not", "leads so far"
 READING = "(a to b): holds for all comparisons together at 95 %"
 """Explains the brackets."""
@@ -89,7 +82,7 @@ def _write_candidates(decision: Decision, width: int) -> Iterator[RenderableType
 
 def tell_decision(decision: Decision, question: Question) -> Iterator[Line]:
     """Tell a decision in at most ten lines; the second is what it is of."""
-    words, names = WORDS[decision.policy.objective], {answer.group for answer in question.answers}
+    words, names = OBJECTIVES[decision.policy.objective][1], {answer.group for answer in question.answers}
     rows = [one.row.model_copy(update={"arm": one.label}) for one in question.candidates]
     groups = [group for document in question.documents for group in document.groups if group.name in names]
     answer, asks_time = as_answer(decision, question, rows), decision.policy.asks_time
@@ -223,7 +216,7 @@ def _tell_objective_of_leader(decision: Decision, question: Question) -> Iterato
 def name_objective(policy: Policy) -> str:
     """Name what a policy makes best, as the first line calls it."""
     is_served = policy.objective is Objective.LATENCY and policy.load is not None
-    return "p99 under the load" if is_served else _QUANTITIES[policy.objective]
+    return "p99 under the load" if is_served else OBJECTIVES[policy.objective][0]
 
 
 def tell_objective(decision: Decision, judged: Judged) -> str:
@@ -327,7 +320,7 @@ def tell_why_not(decision: Decision, judged: Judged, unscored: str = "", *, brie
 
 def compare_objective(decision: Decision, ratio: Ratio | None) -> str:
     """Compare a candidate with the one that leads, with a mark if the two were not measured together."""
-    told = tell_ratio(ratio, words=WORDS[decision.policy.objective]) if ratio else ""
+    told = tell_ratio(ratio, words=OBJECTIVES[decision.policy.objective][1]) if ratio else ""
     return f"{told} {APART}" if ratio and _is_apart(decision, ratio) else told
 
 
