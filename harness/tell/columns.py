@@ -52,16 +52,8 @@ def choose_unit(shown_ns: float) -> str:
 
 def write_time(ns: float, unit: str) -> str:
     """Write a time in a table's unit with three digits; one that is far off keeps a unit of its own."""
-    figure = write_figure(ns, unit)
-    return f"{figure} {unit}" if figure else duration(ns)
-
-
-def write_figure(ns: float, unit: str) -> str:
-    """Write a time in a unit that a header names; "" if it is too far off."""
     figure = ns / SCALES[unit]
-    if not LEAST <= figure < MOST:
-        return ""
-    return three_digits(figure)
+    return f"{three_digits(figure)} {unit}" if LEAST <= figure < MOST else duration(ns)
 
 
 def against(ratio: Ratio) -> Text:

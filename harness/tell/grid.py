@@ -77,7 +77,7 @@ def render_answers(document: Document, width: int, *, full: bool = False) -> lis
     if len(document.answer) == 1:
         (answer,) = document.answer
         lines = [*tell_answer(answer, document.rows_of(answer.group), document)]
-        return [*write_lines([*lines, *(tell_details(answer) if full else ())], narrow), Text()]
+        return [*write_lines([*lines, *([tell_details(answer)] if full else [])], narrow), Text()]
     if not document.answer:
         return []
     lines = [*tell_answers(document), *([tell_between(document)] if full else [])]
@@ -223,7 +223,7 @@ def tell_between(document: Document) -> Line:
 
 def tell_group_details(answer: Answer) -> Iterator[Line]:
     """Tell with `--full` what stands behind the answer of one group of several, and its own next command."""
-    yield from tell_details(answer)
+    yield tell_details(answer)
     yield Line("Next", tell_no_folder(answer), [Command(text=answer.next)] if answer.next else ())
 
 

@@ -230,8 +230,3 @@ def ceilings_of_run(facts: Mapping[str, Any]) -> dict[int, Ceilings]:
 def rate_of(precision: str, giga_ops: float) -> str:
     """Write a rate with its unit: operations on integers are no floating-point operations."""
     return f"{giga_ops:,.0f} {'GOP/s' if precision.startswith('int') else 'GFLOP/s'}"
-
-
-def threads_of(count: int) -> str:
-    """Write `1 thread` or `2 threads`."""
-    return f"{count} thread{'s' * (count != 1)}"

@@ -24,7 +24,7 @@ from shootout.core.units import counted, duration, size, span
 from shootout.tell import registered
 from shootout.tell.answer import REPEAT
 from shootout.tell.document import Answer, Document, Gpu, GroupSummary, NearestOpen, NotRaced, Row
-from shootout.tell.machines import ceilings_of_run, rate_of, threads_of
+from shootout.tell.machines import ceilings_of_run, rate_of
 from shootout.tell.report import ANY_WIDTH, NAMED, Command, Line, fold, name_targets, write_lines
 from shootout.tell.wording import tell_controls, tell_gain
 
@@ -142,10 +142,9 @@ def tell_group(summary: GroupSummary, document: Document) -> list[Text]:
     """Write the notes on one group: why not faster, what runtimes tell, what is out and why, how it was raced."""
     rows = document.rows_of(summary.name)
     timed = [row for row in rows if row.end_to_end]
-    gains_nothing = {no.arm for one in document.answer if one.group == summary.name for no in one.no_gain}
     setbacks = (reason_of(row, row.arm) for row in rows if row.reason)
     lines = (
-        *_tell_whys([row for row in timed if row.arm not in gains_nothing]),
+        *_tell_whys(timed),
         *tell_gpu(timed),
         *(_tell_race(summary, timed) if timed else ()),
         *_of_rows(timed),
@@ -187,7 +186,7 @@ def tell_ceilings(document: Document) -> Iterator[str]:
         found = ceilings[threads]
         rates = [f"{name} {rate_of(name, peak.giga_ops)} ({peak.source})" for name, peak in found.peaks.items()]
         memory = [f"{level.level} {level.best_gbs:.3g} GB/s" for level in found.bandwidth]
-        yield f"Ceilings at {threads_of(threads)}: {', '.join(rates)}; {', '.join(memory)}."
+        yield f"Ceilings at {counted(threads, 'thread')}: {', '.join(rates)}; {', '.join(memory)}."
 
 
 def _tell_whys(rows: Sequence[Row]) -> Iterator[str]:

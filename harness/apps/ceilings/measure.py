@@ -22,11 +22,11 @@ from shootout.core.host import environment
 from shootout.core.host.folders import Scratch
 from shootout.core.host.placement import Placement, child_environment
 from shootout.core.host.store import read_facts, write_facts
-from shootout.core.units import size
+from shootout.core.units import counted, size
 from shootout.core.worker import reported
 from shootout.core.worker.process import WorkerProcess
 from shootout.tell.columns import make_table
-from shootout.tell.machines import Bandwidth, Ceilings, Peak, ceilings_of_run, rate_of, threads_of
+from shootout.tell.machines import Bandwidth, Ceilings, Peak, ceilings_of_run, rate_of
 
 TIMEOUT_S = 120.0
 RATES, MEMORY = ("precision", "peak", "reached by"), ("memory", "holds", "read", "copy")
@@ -229,7 +229,7 @@ def render_ceilings(ceilings: Ceilings) -> RenderableType:
         for level in ceilings.bandwidth
     ]
     cpus = ", ".join(map(str, ceilings.cpus))
-    title = f"ceilings at {threads_of(ceilings.threads)}, on CPU {cpus}, measured {ceilings.measured}"
+    title = f"ceilings at {counted(ceilings.threads, 'thread')}, on CPU {cpus}, measured {ceilings.measured}"
     words = "The best of several blocks each; a copy counts bytes read and written. See docs/explain.md."
     return Group(
         Text(title, style="bold"),

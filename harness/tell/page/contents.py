@@ -106,7 +106,7 @@ def _tell_more(document: Document) -> list[Line]:
     """Tell what stands behind the answers, that of several groups below the group's name."""
     answers, lines = document.answer, [tell_between(document)]
     for answer in answers:
-        told = [*(tell_group_details if len(answers) > 1 else tell_details)(answer)]
+        told = [*tell_group_details(answer)] if len(answers) > 1 else [tell_details(answer)]
         lines += [Line("", subject=answer.group), *told] if len(answers) > 1 and any(map(_is_told, told)) else told
     return [line for line in (*lines, *notes.tell_end(document)) if _is_told(line)]
 
