@@ -11,7 +11,7 @@ from array import array
 
 import pytest
 
-from shootout.core.clock import RARE_OBJECTS, Deadline, cpu_ns, lead_in, rare_collector, read_block, seconds_to_call
+from shootout.core.clock import RARE_OBJECTS, Deadline, cpu_ns, lead_in, rare_collector, read_block
 
 
 class FakeClock:
@@ -74,10 +74,6 @@ def test_k_calls_share_a_reading_and_go_on_through_all_buffers(clock: FakeClock)
     assert clock.buffers == [0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2]
 
 
-def test_the_fewest_calls_are_rounded_up_to_whole_readings(clock: FakeClock):
-    assert len(read(clock, k=4, calls=5)) == 2
-
-
 def test_a_lead_in_ends_at_its_calls_or_its_time(clock: FakeClock):
     lead_in(clock.call, 2, calls=3, ns=10**9)
     assert clock.buffers == [0, 1, 0]
@@ -98,10 +94,6 @@ def test_a_deadline_counts_the_work_still_to_do(clock: FakeClock):
     assert Deadline(None).allows(1e9)
 
 
-def test_a_stopwatch_gives_seconds(clock: FakeClock):
-    assert seconds_to_call(clock.call, 0) == pytest.approx(100e-9)
-
-
 def test_the_collector_goes_on_but_rarely():
     before = gc.get_threshold()
     try:
@@ -110,16 +102,6 @@ def test_the_collector_goes_on_but_rarely():
         assert gc.get_threshold() == (RARE_OBJECTS, *before[1:])
     finally:
         gc.set_threshold(*before)
-
-
-def test_the_collector_rests_from_then_on():
-    """In a process of its own: it is never switched on again."""
-    code = (
-        "import gc; from shootout.core import clock; clock.quiet_collector();"
-        "print(gc.isenabled(), gc.get_freeze_count() > 0)"
-    )
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert said.split() == ["False", "True"]
 
 
 def test_garbage_is_collected_once_and_then_as_before():

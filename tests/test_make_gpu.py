@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from pathlib import Path
 
@@ -35,19 +34,6 @@ def test_a_race_is_a_command_that_can_be_parsed_and_has_a_gpu_in_it(command: lis
     assert words[1] in studies.names()
     targets = [one for text in words[words.index("--backends") + 1].split(",") for one in parse_targets(text, describe)]
     assert "cuda" in {str(target.device) for target in targets}
-
-
-def test_a_dry_run_deals_out_all_of_the_time_and_measures_nothing(monkeypatch, tmp_path, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DRY", "1")
-    monkeypatch.setenv("GPU_MINUTES", "7")
-    gpu.main()
-    commands = [shlex.split(line) for line in capsys.readouterr().out.splitlines()]
-    assert len(commands) == gpu.RACES.count(": ")
-    seconds = [int(words[words.index("--max-time") + 1].removesuffix("s")) for words in commands]
-    assert sum(seconds) == pytest.approx(420 - gpu.GRACE_S, abs=len(seconds))
-    assert seconds[0] > seconds[-1]
-    assert not [*tmp_path.iterdir()]
 
 
 def test_a_race_that_breaks_or_hangs_costs_no_other_and_all_is_packed(monkeypatch, tmp_path):

@@ -43,21 +43,6 @@ def test_only_what_all_backends_need_stops_the_set_up(refused: str, stops: bool,
     assert bool(warned) is not (stops or is_asked_for_again)
 
 
-def test_the_site_has_a_small_environment_of_its_own(tmp_path: Path):
-    done = subprocess.run(
-        ["make", "-n", "site", f"VENV={tmp_path / 'whole'}", f"PYTHON={sys.executable}"],
-        cwd=ROOT,
-        env={name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert "whole-site/bin/python -m mkdocs build" in done.stdout
-    assert "set_up.sh" in done.stdout
-    assert "whole-site site" in done.stdout
-    assert " dev" not in done.stdout
-
-
 def test_an_environment_is_made_without_ensurepip_first(tmp_path: Path):
     """Where a system has Python's ensurepip in a package of its own, PYTHON's pip can fill the environment."""
     python, calls = tmp_path / "python", tmp_path / "calls"

@@ -56,12 +56,6 @@ def test_help_answers_before_anything_is_imported(tmp_path: Path, words: str, he
     assert "shootout" in done.out
 
 
-def test_show_needs_no_framework(finished: Path):
-    frameworks = "torch onnx onnxruntime sklearn safetensors"
-    done = call([sys.executable, "-c", IMPORTED % frameworks, "show", str(finished)], finished)
-    assert done.err.strip() == "0 []"
-
-
 def test_list_names_what_there_is(tmp_path: Path):
     done = here("list", "--json", cwd=tmp_path)
     assert (done.code, done.err) == (0, "")
@@ -75,30 +69,12 @@ def test_list_names_what_there_is(tmp_path: Path):
     assert here("list", "models", cwd=tmp_path).out.startswith("models\n  residual_mlp ")
 
 
-def test_show_prints_the_table_or_the_document(finished: Path):
-    text = here("show", "run", cwd=finished.parent)
-    assert (text.code, text.err) == (0, "")
-    assert B.label in text.out
-    assert text.out.startswith("Leads   ")
-    full = here("show", "run", "--full", cwd=finished.parent)
-    assert ["--full adds columns" in one.out for one in (text, full)] == [True, False]
-    data = here("show", "run", "--json", cwd=finished.parent)
-    assert (data.code, data.err) == (0, "")
-    assert [row["arm"] for row in data.data["rows"]] == [A.label, B.label]
-
-
 def test_what_was_written_is_told_for_people_or_as_json(finished: Path):
     for words, file in (("report run -o new.md", "new.md"), ("pack run -o new.tar.gz", "new.tar.gz")):
         for_people = here(*words.split(), cwd=finished.parent)
         assert (for_people.code, for_people.out, for_people.err.partition(":")[0]) == (0, "", file)
         told = here(*words.split(), "--json", cwd=finished.parent).data
         assert told == {"file": file, "size_bytes": (finished.parent / file).stat().st_size, "runs": ["run"]}
-
-
-def test_show_of_nothing_is_a_usage_error(tmp_path: Path):
-    done = here("show", "gone", cwd=tmp_path)
-    assert (done.code, done.out) == (2, "")
-    assert done.err.startswith("shootout: no run in 'gone': No such file")
 
 
 def on_a_terminal(folder: Path, **changes: str) -> str:

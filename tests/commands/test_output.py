@@ -17,7 +17,6 @@ from shootout import cli
 from shootout.commands import output
 from shootout.commands.output import PlainConsole, print_answer
 from shootout.commands.streams import _Output
-from shootout.core.errors import printable
 
 EVIL = "a\x1b]52;c;eA==\x07\x1b[2J\x9b2J\u202eb\x00 [link=http://x]y[/link] [/] :smile: é\xa0µ"
 SHOWN = "a]52;c;eA==[2J2Jb [link=http://x]y[/link] [/] :smile: é\xa0µ"
@@ -30,16 +29,6 @@ def test_no_letter_of_a_text_steers_the_terminal_and_none_is_markup():
         file = io.StringIO()
         PlainConsole(file=file, width=200).print(thing)
         assert SHOWN in file.getvalue()
-
-
-def test_our_own_styles_stay():
-    file = io.StringIO()
-    PlainConsole(file=file, width=80, force_terminal=True, color_system="standard").print(Text("good", style="bold"))
-    assert file.getvalue() == "\x1b[1mgood\x1b[0m\n"
-
-
-def test_lines_of_an_error_stay_lines():
-    assert printable("one\ntwo\x1b[31m\r") == "one\ntwo[31m"
 
 
 def test_json_stays_json_whatever_was_measured(capsys: pytest.CaptureFixture[str]):
@@ -56,12 +45,6 @@ def test_a_pipe_is_as_wide_as_columns_says(tmp_path: Path, monkeypatch: pytest.M
     for command in (("show", REFERENCE / "trees"), ("list", "metrics")):
         lines = here(*command, cwd=tmp_path).out.splitlines()
         assert columns / 2 < max(map(len, lines)) <= columns
-
-
-@pytest.mark.parametrize("columns", ["", "0", "-5", "wide"])
-def test_columns_that_are_no_number_count_for_nothing(monkeypatch: pytest.MonkeyPatch, columns: str):
-    monkeypatch.setenv("COLUMNS", columns)
-    assert output.width() == 200
 
 
 def test_a_pipe_is_wide_where_nothing_says_otherwise(monkeypatch: pytest.MonkeyPatch):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,11 +16,10 @@ from support.races.made import header, write
 from shootout.apps.judge.compare import merged
 from shootout.apps.judge.gate import output
 from shootout.apps.judge.gate.verdict import Gate
-from shootout.apps.ship.folder import new_folder
 from shootout.cli import tell_system_error
 from shootout.commands import catalog as cache
 from shootout.core.errors import ShootoutError, UsageError, tell_refusal
-from shootout.core.journal import journal, samples
+from shootout.core.journal import samples
 from shootout.core.journal.records import SCHEMA
 from shootout.core.worker import availability
 from shootout.scenarios import mix
@@ -74,17 +72,6 @@ def test_a_copy_that_fills_a_disk_names_its_target():
     assert tell_system_error(refused(errno.ENOSPC)).startswith("No space left on device; make room for the output, the")
 
 
-def test_a_shipped_folder_on_a_full_disk_is_named_and_gone(tmp_path: Path):
-    with (
-        pytest.raises(UsageError, match=rf"new' can't be written: {FULL}, or choose another folder"),
-        new_folder(tmp_path / "new"),
-    ):
-        raise refused(errno.ENOSPC, "cache/model.onnx", "new/model.onnx")
-    assert not (tmp_path / "new").exists()
-    with pytest.raises(FileNotFoundError), new_folder(tmp_path / "other"):
-        raise refused(errno.ENOENT, "cache/model.onnx")  # that is no fault of the folder
-
-
 def test_no_half_file_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     study = tmp_path / "study.toml"
     with monkeypatch.context() as patch:
@@ -103,13 +90,6 @@ def test_what_packs_and_merges_on_a_full_disk_names_its_target(tmp_path: Path, m
     monkeypatch.setattr(merged.tarfile, "open", lambda *_: (_ for _ in ()).throw(refused(errno.ENOSPC, "run", "x")))
     with pytest.raises(UsageError, match=rf"x\.tar\.gz' can't be written: {FULL}, or choose another -o"):
         merged.write_archive([run], tmp_path / "x.tar.gz", raw=True)
-
-
-def test_a_run_of_another_user_names_its_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    write(tmp_path, header())
-    monkeypatch.setattr(journal, "_read_lines", lambda _: (_ for _ in ()).throw(refused(errno.EACCES)))
-    with pytest.raises(UsageError, match=re.escape(f"{journal.NAME}': Permission denied; give this user the right to")):
-        journal.read(tmp_path)
 
 
 def test_the_documents_tell_today_s_versions():

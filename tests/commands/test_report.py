@@ -35,11 +35,6 @@ def test_without_the_extra_the_command_to_install_it_is_told(tmp_path: Path, mon
     assert report([RUN], tmp_path / "page.md") == 0
 
 
-def test_a_tuning_run_is_refused_with_the_run_in_it(tmp_path: Path):
-    with pytest.raises(UsageError, match="tune/confirmed"):
-        report([RUN.parent / "tune"], tmp_path / "page.html")
-
-
 def test_where_it_is_written_is_looked_at_before_and_made_where_it_is_not_there(tmp_path: Path):
     (tmp_path / "file").touch()
     for name, said in (("file/page.md", "can't be written: see"), (f"{'x' * 300}.md", "can't be written: File name")):
@@ -47,8 +42,3 @@ def test_where_it_is_written_is_looked_at_before_and_made_where_it_is_not_there(
             report([tmp_path / "no run"], tmp_path / name)
     assert report([RUN], tmp_path / "new" / "page.md") == 0
     assert (tmp_path / "new" / "page.md").exists()
-
-
-def test_a_group_is_asked_of_a_policy_alone(tmp_path: Path):
-    with pytest.raises(UsageError, match="--group 'toy' chooses the group that a policy decides on: add --policy FILE"):
-        report([RUN], tmp_path / "page.md", group="toy")

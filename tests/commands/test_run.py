@@ -13,14 +13,11 @@ from rich.console import Console
 from support.races.made import write
 from support.races.planted import header, here, study
 
-from shootout.apps.judge import racing
 from shootout.commands import run
 from shootout.core import run as core
 from shootout.core.clock import Deadline
 from shootout.core.constants import RACING_S
 from shootout.core.host.placement import place
-from shootout.core.journal import journal
-from shootout.core.journal.folder import open_folder
 from shootout.core.journal.records import Ended
 from shootout.core.study.plan import Plan, plan_groups
 from shootout.core.study.schema import Study
@@ -99,16 +96,6 @@ def test_a_run_that_ended_while_it_waited_leaves_no_folder_behind(
     assert [*tmp_path.rglob("*")] == ([out.parent.parent, out.parent] if before else [])
 
 
-def test_a_folder_that_holds_something_stays(tmp_path: Path):
-    out = tmp_path / "out"
-    with open_folder(out, "0", fresh=False):
-        journal.Journal(out).append(header(study(1)))
-    assert journal.begun(out)
-    with open_folder(tmp_path / "other", "0", fresh=False):
-        (tmp_path / "other" / "mine.txt").touch()
-    assert [one.name for one in (tmp_path / "other").iterdir()] == ["mine.txt"]
-
-
 @pytest.mark.parametrize(
     ("fields", "max_time_s", "racing_s"),
     [({}, None, RACING_S), ({}, 300.0, None), ({"goal": "baseline"}, None, None)],
@@ -171,20 +158,3 @@ def test_how_a_run_ended_is_written_down(
     )
     core._end(runner, Deadline(max_time_s), played=played)
     assert [(end.complete, end.why, end.budget_s) for end in made] == [(complete, why, budget_s)]
-
-
-def test_a_finished_run_says_what_it_never_answers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    plan: Any = SimpleNamespace(identity="0")
-    document: Any = SimpleNamespace(open_questions=("g: the copy of the baseline failed",))
-    finished: Any = SimpleNamespace(complete=True, header=header(study(1)))
-    monkeypatch.setattr(core, "open_folder", lambda *_, **__: nullcontext(finished))
-    monkeypatch.setattr(core, "read_run", lambda out: SimpleNamespace(folder=out, history=finished))
-    for module in (run, racing):
-        monkeypatch.setattr(module, "analyse", lambda _: document)
-    with ProgressDisplay(Console(stderr=True, width=200)) as progress:
-        assert run.measure(plan, tmp_path, fresh=False, limit=Deadline(None), progress=progress) is document
-    told = capsys.readouterr().err
-    assert "finished; --fresh measures again" in told.replace("\n", "")
-    assert "won't settle it: g: the copy of the baseline failed" in told

@@ -49,16 +49,6 @@ def test_an_outer_span_keeps_what_its_inner_ones_leave():
     ]
 
 
-def test_spans_of_another_thread_are_not_inside():
-    found = {share.name: share.us for share in trace_events.shares([span("outer", 0, 10), span("other", 2, 3, tid=1)])}
-    assert found == {"outer": 10.0, "other": 3.0}
-
-
-def test_what_did_not_last_has_no_share():
-    marks = [{"name": "mark", "ph": "i", "ts": 0}, {"name": "process_name", "ph": "M"}]
-    assert trace_events.shares(marks) == []
-
-
 def test_a_file_has_one_process_a_track_and_numbers_for_threads():
     tracks = {"steps": [span("a", 5, 2)], "profiler": [{**span("b", 900, 4), "pid": "x", "tid": "y"}]}
     found = trace_events.document("arm", tracks)["traceEvents"]
@@ -139,11 +129,6 @@ def test_a_profiler_that_breaks_leaves_the_steps():
     assert session.calls == [PROFILED]
 
 
-def test_a_session_may_have_no_profiler():
-    session: Any = Plain()
-    assert read_profile(session, [{}], 1).fault == ""
-
-
 def test_a_run_writes_a_trace_for_each_arm_and_a_text(tmp_path: Path):
     study = spin_study(tmp_path, restarts=1)
     ended = deaf_here("run", study, "--out", "out", "--trace", "--json", cwd=tmp_path)
@@ -154,16 +139,6 @@ def test_a_run_writes_a_trace_for_each_arm_and_a_text(tmp_path: Path):
     text = (folder / "summary.txt").read_text()
     assert "identity, batch 1, spin:cpu:fp32: a call takes " in text
     assert "it has no profiler of its own" in text
-
-
-def test_a_finished_run_can_still_be_traced(tmp_path: Path):
-    study = spin_study(tmp_path, restarts=1)
-    assert deaf_here("run", study, "--out", "out", cwd=tmp_path).code == 0
-    journal = (tmp_path / "out" / "journal.jsonl").read_text()
-    again = deaf_here("run", study, "--out", "out", "--trace", cwd=tmp_path)
-    assert again.code == 0
-    assert (tmp_path / "out" / "traces" / "summary.txt").exists()
-    assert (tmp_path / "out" / "journal.jsonl").read_text().startswith(journal)
 
 
 def test_no_trace_goes_on_when_the_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -18,7 +18,6 @@ import pytest
 from shootout.apps.fleet import node_side
 from shootout.apps.fleet.node_side import run_sent, run_task, zip_folder
 from shootout.apps.fleet.parcel import write_tar
-from shootout.tell import cache_limit
 
 PACKAGE, FILES = f"fleet/{'a' * 32}", f"fleet/{'b' * 32}"
 
@@ -52,14 +51,6 @@ def test_files_of_before_1980_are_zipped_since_a_board_may_have_no_clock(tmp_pat
     assert files(zip_folder(tmp_path)) == {"journal.jsonl": b"one"}
 
 
-def test_what_was_sent_and_a_task_s_folder_count_as_cache(cache: Path):
-    ran("")
-    ran("")
-    kinds = sorted(each.kind for each in cache_limit.kept())
-    assert kinds == ["tasks with results to fetch", *2 * ["what tasks for other machines were sent"]]
-    assert len(kinds) == len([*cache.iterdir()])
-
-
 def test_the_answer_comes_with_all_files_and_the_journal_last(cache: Path):
     job = """
 import pathlib, sys
@@ -89,19 +80,6 @@ def test_a_task_starts_in_the_folder_of_the_files_with_the_whole_node(cache: Pat
     assert "CUDA_VISIBLE_DEVICES" in seen
     assert here == "mine"
     assert str(cache) in me
-
-
-def test_a_task_goes_on_behind_what_was_there(cache: Path, tmp_path: Path):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "journal.jsonl").write_bytes(b"one\n")
-    job = """
-import pathlib, sys
-with (pathlib.Path(sys.argv[1]) / "journal.jsonl").open("ab") as file:
-    file.write(b"more\\n")
-"""
-    data = zip_folder(tmp_path / "run")
-    assert files(ran(job, folder=data)["folder"]) == {"journal.jsonl": b"one\nmore\n"}
-    assert files(ran(job, folder=data)["folder"]) == {"journal.jsonl": b"one\nmore\nmore\n"}, "it stays there"
 
 
 def test_a_task_goes_on_with_what_is_sent_where_that_has_measured_more(cache: Path, tmp_path: Path):

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from importlib.metadata import PathDistribution
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 from onnx import helper
 from support.onnx_made import linear, value, write
@@ -78,23 +76,6 @@ def test_the_package_is_whole_and_known_by_its_contents():
     assert not any(name.endswith(".pyc") for name in held)
 
 
-@pytest.mark.parametrize("file", ["shootout-0.1.0.dist-info/METADATA", "shootout.egg-info/PKG-INFO"])
-def test_what_a_node_reads_of_the_distribution_is_there_whatever_form_it_has_here(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
-):
-    told = tmp_path / file
-    told.parent.mkdir()
-    told.write_text("Name: shootout\nVersion: 0.1.0\n")
-    monkeypatch.setattr(parcel.metadata, "distribution", lambda _: PathDistribution(told.parent))
-    sent = packed(model="identity").package["shootout-0.1.0.dist-info/METADATA"]
-    assert isinstance(sent, bytes)
-    assert sent.startswith(b"Name: shootout")
-
-
-def test_a_named_model_needs_no_files(here: Path):
-    assert names(packed(model="identity")) == []
-
-
 def test_a_file_whose_weights_come_with_its_export_goes_without_them(here: Path):
     weight = np.ones((64, 64), np.float32)
     node = helper.make_node("MatMul", ["x", "w"], ["y"])
@@ -109,19 +90,6 @@ def test_a_file_whose_weights_come_with_its_export_goes_without_them(here: Path)
     assert replace(job.content, file="", files={}) == replace(real.content, file="", files={})
     write(file, [node], [value("x", ("n", 64))], [value("y", ("n", 64))], {"w": 2 * weight})
     assert pack(study("m.onnx"), weights=False).files != sent.files, "a node goes on with the same weights alone"
-
-
-def test_weights_beside_a_file_are_left_out_with_it(here: Path):
-    weight = np.ones((64, 64), np.float32)
-    node = helper.make_node("MatMul", ["x", "w"], ["y"])
-    file = write(here / "m.onnx", [node], [value("x", ("n", 64))], [value("y", ("n", 64))], {"w": weight})
-    onnx.save(onnx.load(file), file, save_as_external_data=True, location="m.data")
-    assert names(packed(model="m.onnx")) == ["m.data", "m.onnx"]
-    sent = pack(study("m.onnx"), weights=False)
-    assert names(sent) == ["m.onnx"]
-    job = checked_request(Request(model=str(write_files(sent, here / "there") / "m.onnx")))
-    assert isinstance(job, Request)
-    assert job.content.bytes == file.stat().st_size + (here / "m.data").stat().st_size
 
 
 def test_a_users_source_goes_with_the_python_of_its_folder_and_nothing_else(here: Path):
@@ -170,12 +138,6 @@ def test_what_lies_elsewhere_keeps_its_name_and_not_its_path(here: Path, tmp_pat
     assert model.endswith("/net.py:make")
     assert [name.rpartition("/")[2] for name in names(sent)] == ["net.py", "own.py"]
     assert "alice" not in "".join(names(sent))
-
-
-def test_an_onnx_file_goes_by_its_name(here: Path):
-    linear(here / "net.onnx")
-    sent = packed(model=str(here / "net.onnx"))
-    assert (sent.fields["model"], names(sent)) == (["net.onnx"], ["net.onnx"])
 
 
 def test_other_contents_are_another_place(here: Path):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from contextlib import nullcontext
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -45,12 +44,6 @@ def test_an_option_that_no_target_of_its_backend_takes_is_refused(options: dict[
 def test_an_option_that_some_target_takes_is_left_to_each_arm():
     found = group("onnxruntime", "onnxruntime:cuda:fp32", options={"onnxruntime": {"cuda.prefer_nhwc": "1"}})
     assert all(arm.options for arm in found.record.arms)
-
-
-def test_the_same_target_twice_is_two_arms():
-    found = group("numpy", "numpy", "numpy:cpu:fp32")
-    assert labels(found)[:3] == ["numpy:cpu:fp32", "numpy:cpu:fp32#2", "numpy:cpu:fp32#3"]
-    assert labels(found)[3] == "numpy:cpu:fp32#control"
 
 
 @pytest.mark.parametrize(
@@ -137,18 +130,6 @@ def test_every_combination_is_a_group_with_a_name_of_its_own():
     assert all(arm.parameters["activation"] for one in found for arm in one.record.arms), "defaults are filled in"
 
 
-def test_each_thread_count_is_a_group_whose_arms_have_so_many():
-    found = groups(study(threads=(1, "all", 2), batch=(1, 8)))
-    assert [one.record.name for one in found[:3]] == [
-        "residual_mlp, batch 1, threads 1",
-        "residual_mlp, batch 1, threads all",
-        "residual_mlp, batch 1, threads 2",
-    ]
-    assert [{arm.threads for arm in one.record.arms} for one in found] == [{1}, {4}, {2}] * 2
-    (only,) = groups(study(threads=2))
-    assert {arm.threads for arm in only.record.arms} == {2}
-
-
 def test_each_library_may_take_its_own_number_of_threads():
     own, one = groups(study(threads=("default", 1)))
     assert own.record.name == "residual_mlp, batch 1, threads default"
@@ -166,16 +147,6 @@ def test_one_cell_that_is_too_big_does_not_cost_a_grid_its_named_baseline():
 def test_the_same_group_twice_is_refused(fields: dict[str, Any]):
     with pytest.raises(UsageError, match="is asked for 2 times: name each value once"):
         groups(study(**fields))
-
-
-def test_axes_of_a_file_are_whole_numbers(tmp_path: Path):
-    (found,) = groups(study("numpy", model=str(tmp_path / "m.onnx"), parameters={"seq": (16,)}))
-    assert found.request.parameters == {"seq": 16}
-    for wrong in (1.5, True, "x"):
-        with pytest.raises(
-            UsageError, match=f"the size of axis 'seq' must be a whole number from 1 to 1048576, got {wrong!r}"
-        ):
-            groups(study("numpy", model=str(tmp_path / "m.onnx"), parameters={"seq": (wrong,)}))
 
 
 @pytest.mark.parametrize(
@@ -197,11 +168,6 @@ def test_axes_of_a_file_are_whole_numbers(tmp_path: Path):
 def test_unknown_names_are_answered_with_the_nearest(fields: dict[str, Any], says: str):
     with pytest.raises(UsageError, match=says):
         groups(study(**fields))
-
-
-def test_options_reach_their_backend_only():
-    found = group("numpy", "spin", options={"spin": {"work": "3"}})
-    assert [dict(arm.options) for arm in found.record.arms] == [{}, {"work": "3"}, {}]
 
 
 def test_an_option_can_be_for_one_target_of_a_backend_only():
@@ -244,11 +210,6 @@ def named(asked: Study, files: tuple[str, ...] = (), missing: tuple[str, ...] = 
 def test_what_matters_changes_the_identity(changed: dict[str, Any]):
     assert named(study()) == named(study())
     assert named(study(**changed)) != named(study())
-
-
-def test_the_default_goal_is_the_same_run_whether_it_is_told_or_not():
-    assert named(study(goal="best")) == named(study())
-    assert named(study(goal="baseline")) != named(study())
 
 
 def test_so_do_the_users_files_and_what_can_run_but_not_words():

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import planning
 import pytest
 
 from shootout import studies
@@ -36,10 +35,6 @@ def test_several_files_race_first_on_what_runs_a_file_itself(option: str) -> Non
     assert {target.backend for target in points.targets_of(asked)} <= {"numpy", "torch-eager"}, "as the user says"
     assert selection.choose("a.onnx", {}).targets == studies.load("shootout").targets
     assert selection.choose("linear,digits", {}).targets == studies.load("shootout").targets, "each races by itself"
-
-
-def test_a_study_comes_before_a_model_of_its_name() -> None:
-    assert selection.choose("digits", {}).name == "digits"
 
 
 def test_a_gpu_is_cuda_wherever_a_target_is_named() -> None:
@@ -99,8 +94,3 @@ def test_a_studys_own_baseline_goes_with_the_target_that_it_names(tmp_path: Path
     (tmp_path / "s.toml").write_text(own)
     assert selection.choose(str(tmp_path / "s.toml"), {"backends": ["spin"]}).baseline is None
     assert selection.choose("batch-sweep", {"batch": (2, 4)}) == change(studies.load("batch-sweep"), batch=(2, 4))
-
-
-def test_a_sweep_of_other_targets_can_be_planned() -> None:
-    (first, *_) = planning.groups(selection.choose("width-sweep", {"backends": ["numpy", "openvino"]}))
-    assert first.record.baseline == "numpy:cpu:fp32"

@@ -14,7 +14,7 @@ from shootout.core.contract import Arm, NotRunKind, Precision, Target, TensorSpe
 from shootout.core.errors import UsageError
 from shootout.core.study.feasibility import check_export
 from shootout.core.study.points import describe, names_of, targets_of
-from shootout.core.study.target import parse_targets, provider, refuse_other_models, shipped_hashes
+from shootout.core.study.target import parse_targets, provider, refuse_other_models
 from shootout.tell import reproduce
 
 X, Y = TensorSpec(name="x", shape=(1, 128), dtype="float32"), TensorSpec(name="y", shape=(1, 128), dtype="float32")
@@ -122,14 +122,6 @@ def test_a_model_of_the_user_s_own_is_known_by_its_content_and_not_by_its_path(t
     for raced in ("digits", "net.onnx"):
         with pytest.raises(UsageError, match=rf"made of {made}, .* this race is of {raced}: .* run {made} --backends"):
             refuse_other_models([target], [raced])
-
-
-def test_a_run_goes_on_with_the_same_folder_only(out: Path):
-    target = only(f"shipped:{out}")
-    before = shipped_hashes([target, Target(backend="numpy")])
-    (out / "manifest.json").write_text((out / "manifest.json").read_text() + " ")
-    assert len(before) == 1
-    assert shipped_hashes([target]) != before
 
 
 def test_the_words_that_give_the_arm_again_name_the_folder(out: Path):

@@ -178,25 +178,10 @@ def test_the_command_line_changes_only_what_it_names(tmp_path: Path):
     assert (found.batch, found.targets) == ((2, 4), ("spin",))
 
 
-def test_what_is_looked_at_on_a_gpu_is_the_studys_unless_the_command_line_says_more(tmp_path: Path):
-    plain = chosen(file(tmp_path, GOOD))
-    assert (plain.energy, plain.unsynchronized) == (False, False)
-    name = file(tmp_path, GOOD + "energy = true\nunsynchronized = true\n")
-    kept = chosen(name)
-    assert (kept.energy, kept.unsynchronized) == (True, True)
-    asked = chosen(file(tmp_path, GOOD), energy=True, backends="onnxruntime:cuda")
-    assert (asked.energy, asked.unsynchronized) == (True, False)
-
-
 @pytest.mark.parametrize("name", ["matmul-transfers", "nested-sin"])
 def test_only_the_studies_about_the_trap_set_it(name: str):
     assert studies.load(name).unsynchronized
     assert not studies.load("shootout").unsynchronized
-
-
-def test_another_model_starts_without_the_old_ones_parameters(tmp_path: Path):
-    name = file(tmp_path, TOY + "[parameters]\nd_model = [1]\n")
-    assert chosen(name, model="digits", parameters=["c=1"]).parameters == {"c": (1,)}
 
 
 @pytest.mark.parametrize(

@@ -34,14 +34,6 @@ def test_all_sizes_are_one_group_in_a_drawn_order():
     assert varying("onnxruntime", seed=1).arrivals != found.arrivals
 
 
-def test_a_batch_may_vary():
-    found = varying("onnxruntime", model="residual_mlp", mix="batch=1:3,8:1")
-    asked = found.requests_of(found.record.arms[0])
-    assert {size: one.batch for size, one in asked.items()} == {1: 1, 8: 8}
-    assert found.request.sweep == {"batch": (1, 8)}
-    assert found.record.name == "residual_mlp, batch 1 to 8, varying"
-
-
 def test_the_sizes_of_a_mix_are_in_a_groups_name_also_at_the_models_default():
     default = models.get("bert").defaults["tokens"]
     assert varying("onnxruntime", mix=f"tokens=16:1,{default}:1").record.name == (
