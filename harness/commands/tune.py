@@ -28,7 +28,6 @@ from shootout.core.journal.records import Played
 from shootout.core.race.race import Race
 from shootout.core.study import points
 from shootout.core.study.plan import Plan
-from shootout.core.units import span
 from shootout.tell.cache_limit import in_use
 from shootout.tell.document import Document
 from shootout.tell.limits import Limit
@@ -64,8 +63,7 @@ def tune(options: TuneOptions, *, as_json: bool) -> int:
     """Tune and print; return the exit code."""
     code, limit = 0, Deadline(options.get("max_time_s"))
     with show_progress() as progress:
-        wanted = _make_search(options)
-        out = _choose_folder(wanted, options)
+        wanted, out = _make_search(options)
         try:
             _measure_stages(wanted, out, options, progress, limit)
         except Interrupted as interrupted:
@@ -80,8 +78,7 @@ def tune(options: TuneOptions, *, as_json: bool) -> int:
 def measure_settings(options: TuneOptions, progress: ProgressDisplay) -> Tuning:
     """Tune without a word on stdout, for Python."""
     limit = Deadline(options.get("max_time_s"))
-    wanted = _make_search(options)
-    out = _choose_folder(wanted, options)
+    wanted, out = _make_search(options)
     _measure_stages(wanted, out, options, progress, limit)
     return read_tuning(out, judge_stage)
 
@@ -94,25 +91,19 @@ def exit_code(tuning: Tuning, *, named: bool) -> int:
     return worst or (0 if outcomes - set(ended) else ExitCode.NOTHING)
 
 
-def _make_search(options: TuneOptions) -> TuningSearch:
-    limits = read_limits(options)
-    chosen = selection.choose(DEFAULT, _without_limits(options, limits or {}))
+def _make_search(options: TuneOptions) -> tuple[TuningSearch, Path]:
+    """Return what to search, and the folder to search in."""
+    limits, given = read_limits(options), dict[str, Any](options)
+    if Limit.ERROR in (limits or {}):
+        given["max_error"] = (limits or {})[Limit.ERROR]  # an error under its limit is tolerated
+    chosen = selection.choose(DEFAULT, given)
     chosen_gpu.choose_gpu(options.get("gpu"), {target.device for target in points.targets_of(chosen)})
     if not options.get("backends"):
         chosen = search.of_every_backend(chosen)
-    return search.make_search(chosen, search.read_precisions(options.get("precision", ())), limits)
-
-
-def _without_limits(options: TuneOptions, limits: Mapping[Limit, float]) -> dict[str, Any]:
-    """Return the options as a study has them: a drop is its own, an error under its limit is tolerated."""
-    given: dict[str, Any] = {**options}
-    if Limit.ERROR in limits:
-        given["max_error"] = limits[Limit.ERROR]
-    return given
-
-
-def _choose_folder(wanted: TuningSearch, options: TuneOptions) -> Path:
-    return Path(options.get("out") or search.choose_folder(wanted, judge_stage, fresh=options.get("fresh", False)))
+    wanted = search.make_search(chosen, search.read_precisions(options.get("precision", ())), limits)
+    return wanted, Path(
+        options.get("out") or search.choose_folder(wanted, judge_stage, fresh=options.get("fresh", False))
+    )
 
 
 def _measure_stages(
@@ -153,18 +144,12 @@ def _rank_mixes(wanted: TuningSearch, *, limit: Deadline, progress: ProgressDisp
         if isinstance(exported, ShootoutError):
             raise exported
         time = limit.part(search.RANKING_SHARE)
-        told = "" if time.seconds is None else f", in {span(time.seconds)} of --max-time at most"
-        progress.stage(f"ranking the layers of {request.model}, each quantized alone{told}")
+        progress.stage(f"ranking the layers of {request.model}, each quantized alone")
         try:
             found = rank_layers(exported, time, progress)
         except ModelError as error:
-            over = f"their ranking took its {span(time.seconds)}" if time.seconds and time.left_s <= 0 else ""
-            fix = "; --fresh and more time rank them" if over else ""
-            progress.say(f"no layers are left in float: {over or error}{fix}")
+            progress.say(f"no layers are left in float: {error}")
             return []
     if found.unmeasured:
-        progress.say(
-            f"ranked {len(found.parts)} layers in {span(time.elapsed_s)}; --max-time left {found.unmeasured} unranked, "
-            "which are never left in float: --fresh and more time rank them"
-        )
+        progress.say(f"--max-time left {found.unmeasured} layers unranked: --fresh and more time rank them")
     return list_mixes([part.layer for part in found.parts])

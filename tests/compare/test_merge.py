@@ -264,14 +264,9 @@ def test_an_index_of_a_stranger_is_refused(runs: list[Path], tmp_path: Path):
     write_merged(runs, tmp_path / "both")
     index = tmp_path / "both" / NAME
     data = json.loads(index.read_text())
-    for changed, told in (
-        ({**data, "runs": ["../elsewhere"]}, "lies elsewhere"),
-        ({**data, "format": "shootout.merged/9"}, "this version reads"),
-        ({**data, "more": 1}, "damaged"),
-        ({**data, "runs": []}, "names no run"),
-    ):
-        index.write_text(json.dumps(changed))
-        with pytest.raises(UsageError, match=told):
+    for changed in ({"runs": ["../elsewhere"]}, {"format": "shootout.merged/9"}, {"more": 1}, {"runs": []}):
+        index.write_text(json.dumps(data | changed))
+        with pytest.raises(UsageError, match="is damaged, of another version, or names no run in its folder"):
             expand_merged([tmp_path / "both"])
     shutil.rmtree(tmp_path / "both" / "runs")
     index.write_text(json.dumps(data))

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shootout.apps.explain.look import choose_sets, differ_by
+from shootout.apps.explain.look import choose_sets
 from shootout.apps.explain.measure import Explanation, LayerPair, LayerSide, SideSummary
 from shootout.apps.explain.screen import tell_answer
 from shootout.core.contract import Array
+from shootout.core.exported.fidelity import worst_error
 
 IDS = np.array([[1, 2, 3, 4]])
 NAN = np.array([1.0, np.nan, 2.0], np.float32)
@@ -27,7 +28,7 @@ NAN = np.array([1.0, np.nan, 2.0], np.float32)
     ],
 )
 def test_what_is_not_finite_in_both_is_no_difference(shown: Array, raced: Array, apart: float | None) -> None:
-    found = differ_by([{"y": shown}], [{"y": raced}])
+    found = worst_error([{"y": shown}], [{"y": raced}])
     assert found == (apart if apart is None else pytest.approx(apart, rel=1e-5))
 
 

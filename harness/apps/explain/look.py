@@ -7,12 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
-
 from shootout.backends.optional import Inside, TransparentAdapter
 from shootout.core import backends
 from shootout.core.adapter import Built
-from shootout.core.contract import Array, Arrays, Artifact
+from shootout.core.contract import Artifact
 from shootout.core.errors import SkippedArm
 from shootout.core.exported.fidelity import worst_error
 from shootout.core.exported.model import ExportedModel
@@ -64,7 +62,7 @@ def look_inside(
     inside = cast("TransparentAdapter", adapter).look_inside(built, sets, values)
     with on_cpus(cpus):
         errors = measure_errors(reference.path(Artifact.ONNX), sets, inside, name_precision(built))
-    told = {"read_error": worst_error(inside.outputs, right), "instrumented": differ_by(inside.outputs, raced)}
+    told = {"read_error": worst_error(inside.outputs, right), "instrumented": worst_error(inside.outputs, raced)}
     return replace(inside, tensors={}, outputs=()), errors, told
 
 
@@ -73,20 +71,3 @@ def choose_sets(reference: ExportedModel, rows: Sequence[int], count: int) -> li
     numbers = [reference.number_row(at) for at in range(count * reference.batch)]
     holding = [numbers.index(row) // reference.batch for row in rows if row in numbers]
     return sorted([*dict.fromkeys([*holding, *range(count)])][:SETS])
-
-
-def differ_by(outputs: Sequence[Arrays], raced: Sequence[Arrays]) -> float | None:
-    """Return how far float outputs are from the raced ones, relative L2.
-
-    What isn't finite in both is alike. What isn't in one alone has no distance: None.
-    """
-    pairs = [_hide_unfit(one, other) for one, other in zip(outputs, raced, strict=True)]
-    return worst_error([one for one, _ in pairs], [other for _, other in pairs])
-
-
-def _hide_unfit(one: Arrays, other: Arrays) -> tuple[dict[str, Array], dict[str, Array]]:
-    """Return the float outputs of both, with zeros where neither is finite."""
-    names = [name for name, array in other.items() if array.dtype.kind == "f"]
-    unfit = {name: ~(np.isfinite(one[name]) | np.isfinite(other[name])) for name in names}
-    first, second = ({name: np.where(unfit[name], 0, some[name]) for name in names} for some in (one, other))
-    return first, second

@@ -77,22 +77,16 @@ def expand_several(folders: Iterable[Path]) -> tuple[Path, ...]:
 
 
 def _list_runs(folder: Path) -> Sequence[Path]:
-    path = folder / NAME
     try:
         index = Index.model_validate_json(read_inside(folder, NAME, MOST_BYTES))
+        runs = [folder / name for name in index.runs]
+        if index.format == SCHEMA and runs and all(run.resolve().is_relative_to(folder.resolve()) for run in runs):
+            return runs
     except (OSError, ValidationError):
-        raise UsageError(f"{path} is damaged, or of another program; make it again: shootout merge") from None
-    if index.format != SCHEMA:
-        raise UsageError(
-            f"{path} says {index.format!r}, this version reads {SCHEMA!r}: upgrade, or merge the runs again"
-        )
-    if not index.runs:
-        raise UsageError(f"{path} names no run, since nothing was measured: merge runs that measured something")
-    runs = [folder / name for name in index.runs]
-    inside = folder.resolve()
-    if strange := next((run for run in runs if not run.resolve().is_relative_to(inside)), None):
-        raise UsageError(f"{path} names {str(strange)!r}, which lies elsewhere: merge the runs again")
-    return runs
+        pass
+    raise UsageError(
+        f"{folder / NAME} is damaged, of another version, or names no run in its folder; make it again: shootout merge"
+    )
 
 
 def write_index(folder: Path, runs: Sequence[Path]) -> None:
