@@ -23,6 +23,7 @@ import numpy as np
 from shootout.core.constants import BATCH
 from shootout.core.contract import Array
 from shootout.core.errors import UsageError, explained, tell_refusal
+from shootout.core.exported.model import sha256
 from shootout.core.exported.request import Request
 from shootout.models.base import SEED, WEIGHTS_PARAMETER, Called, Choice, IntRange, Model, Parameters, seeded
 from shootout.models.sources.own import OwnModel, describe_own
@@ -166,8 +167,9 @@ def _load_weights(path: Path, kind: Any, config: Any, place: Path) -> tuple[Any,
     Raises:
         UsageError: some of its weights aren't there, or have another shape; names them.
     """
+    stored = {name: tensor for file in weight_files(place) for name, tensor in read_tensors(file).items()}
     module, found = kind.from_pretrained(
-        None, config=config, state_dict=read_weights(place), output_loading_info=True, ignore_mismatched_sizes=True
+        None, config=config, state_dict=stored, output_loading_info=True, ignore_mismatched_sizes=True
     )
     odd = {str(one[0]): list(one[1]) for one in found["mismatched_keys"]}
     lost = sorted(set(found["missing_keys"]) - odd.keys())
@@ -261,34 +263,12 @@ def tell_exports(files: Sequence[Path]) -> str:
 
 
 def weights_digest(path: Path) -> str:
-    """Hash of all these files' contents.
-
-    Raises:
-        UsageError: they can't be read, or as `weight_files`.
-    """
-    whole = hashlib.sha256()
-    for file in weight_files(path):
-        try:
-            with file.open("rb") as stored:
-                whole.update(hashlib.file_digest(stored, "sha256").digest())
-        except OSError as error:
-            raise UsageError(f"can't read {file}: {tell_refusal(error)}") from error
-    return whole.hexdigest()
+    """Hash of all these files' contents; a UsageError as of `weight_files`."""
+    return hashlib.sha256("".join(map(sha256, weight_files(path))).encode()).hexdigest()
 
 
-def read_weights(path: Path) -> dict[str, Tensor]:
-    """Read the weights by name.
-
-    Raises:
-        UsageError: a file can't be read, or holds anything but tensors; or as `weight_files`.
-    """
-    found: dict[str, Tensor] = {}
-    for file in weight_files(path):
-        found |= _read_tensors(file)
-    return found
-
-
-def _read_tensors(file: Path) -> dict[str, Tensor]:
+def read_tensors(file: Path) -> dict[str, Tensor]:
+    """Read the weights of a file by name; a UsageError if it holds anything but tensors."""
     import torch
 
     try:

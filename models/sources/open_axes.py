@@ -140,7 +140,7 @@ def _write_module(request: Request, folder: Path) -> str:
         if odd := _find_other_weight(folder / WEIGHTS, small.module):
             return f"the weights depend on the size ({odd})"
         program = torch_files.write_program(large.module, large.inputs, folder, open_dims)
-        torch_files.write_open_onnx(program, large.inputs, folder, large.outputs)
+        torch_files.write_onnx(program, large.inputs, folder, large.outputs, Artifact.OPEN)
     except UsageError:
         raise
     except Exception as error:

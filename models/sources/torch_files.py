@@ -39,7 +39,7 @@ def write_module(module: nn.Module, example: Arrays, folder: Path, names: Sequen
         names: of its outputs in order.
     """
     write_weights(module, folder)
-    write_onnx(module, write_program(module, example, folder), example, folder, names)
+    write_onnx(write_program(module, example, folder), example, folder, names)
 
 
 def write_weights(module: nn.Module, folder: Path) -> None:
@@ -82,24 +82,17 @@ def _stand_in(weight: torch.Tensor) -> torch.Tensor:
 
 
 def write_onnx(
-    module: nn.Module,
     program: torch.export.ExportedProgram,
     example: Arrays,
     folder: Path,
     names: Sequence[str] = ("y",),
+    artifact: Artifact = Artifact.ONNX,
 ) -> None:
-    """Write the module's program as `model.onnx`, its outputs called `names`."""
+    """Write a program as an ONNX file, its outputs called `names`; many weights, and those of open axes, beside it."""
     onnx = torch.onnx.export(program, input_names=list(example), output_names=list(names), dynamo=True, verbose=False)
     assert onnx is not None
-    weight_bytes = sum(tensor.nbytes for tensor in module.state_dict().values())
-    onnx.save(folder / FILES[Artifact.ONNX], external_data=weight_bytes > INLINE_BYTES)
-
-
-def write_open_onnx(program: torch.export.ExportedProgram, example: Arrays, folder: Path, names: Sequence[str]) -> None:
-    """Write a program with open axes as a graph and, beside it, its weights."""
-    onnx = torch.onnx.export(program, input_names=list(example), output_names=list(names), dynamo=True, verbose=False)
-    assert onnx is not None
-    onnx.save(folder / FILES[Artifact.OPEN], external_data=True)
+    is_big = sum(tensor.nbytes for tensor in program.state_dict.values()) > INLINE_BYTES
+    onnx.save(folder / FILES[artifact], external_data=is_big or artifact is Artifact.OPEN)
 
 
 def reference_and_error_bounds(

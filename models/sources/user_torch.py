@@ -161,7 +161,7 @@ def _write_artifacts(called: Called, example: Arrays, folder: Path) -> tuple[tup
     try:
         program = torch_files.write_program(called.module, example, folder)
         made.append(Artifact.PT2)
-        torch_files.write_onnx(called.module, program, example, folder, called.outputs)
+        torch_files.write_onnx(program, example, folder, called.outputs)
         made.append(Artifact.ONNX)
     except Exception as error:
         traceback.print_exc()

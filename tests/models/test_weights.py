@@ -123,7 +123,7 @@ def test_a_file_that_would_run_code_is_not_opened(tmp_path: Path):
     torch = pytest.importorskip("torch")
     torch.save(torch.nn.Linear(2, 2), tmp_path / "whole.pt")
     with pytest.raises(UsageError, match=r"whole\.pt isn't read: it must hold tensors alone"):
-        hfconfig.read_weights(tmp_path / "whole.pt")
+        hfconfig.read_tensors(tmp_path / "whole.pt")
     torch.save([torch.zeros(1)], tmp_path / "list.pt")
     with pytest.raises(UsageError, match=r"list\.pt holds a list"):
-        hfconfig.read_weights(tmp_path / "list.pt")
+        hfconfig.read_tensors(tmp_path / "list.pt")
