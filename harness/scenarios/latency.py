@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 
 from shootout.core.constants import (
@@ -15,17 +13,7 @@ from shootout.core.constants import (
     TAIL_S,
 )
 from shootout.core.contract import Array
-from shootout.core.scenario import Player, Scenario, StudyOption
-
-CHUNK = StudyOption(
-    help="how long the input of one call lasts, for the real-time factor.",
-    above=0.0,
-    most=1e9,
-    unit="ms",
-    flag="--chunk",
-    use="is compared with the time of one call",
-    is_dropped=False,
-)
+from shootout.core.scenario import Player, Scenario
 
 
 class Latency(Scenario):
@@ -33,7 +21,6 @@ class Latency(Scenario):
 
     name = "latency"
     measures = "the time of a call, end to end and of its computing alone"
-    options: ClassVar = {"chunk_ms": CHUNK}
 
     def read_after(self, live: Player, left_s: float, tail: tuple[int, int]) -> Array:
         """Read some calls one by one if a reading of the rounds holds several, else what a p99 lacks."""

@@ -23,7 +23,6 @@ from shootout.core.messages import Ask, Scope, TimeBin, Turn
 from shootout.core.scenario import Scenario, StudyOption, Terms
 from shootout.core.units import span
 from shootout.core.worker.blocks import Blocks
-from shootout.scenarios.latency import CHUNK
 
 if TYPE_CHECKING:
     from shootout.core.study.schema import Study
@@ -51,7 +50,6 @@ class Sustained(Scenario):
     name = "sustained"
     measures = "the time of a call at the beginning and at the end of long turns"
     options: ClassVar = {
-        "chunk_ms": CHUNK,
         "sustained_s": StudyOption(
             help="time that the turns of all targets share, in seconds; by default (0) half an hour.",
             default=0.0,

@@ -133,8 +133,6 @@ def tell_ship(answer: Answer, rows: Sequence[Row], figures: Sequence[str] = (), 
         return Line("Ship", [answer.reason or "", *lowest], subject="no answer")
     row = next(row for row in rows if row.arm == ship.arm)
     parts = [*figures] or [find_scenario(row.scenario).tell_time(row)]
-    if row.real_time_factor is not None:
-        parts.append(f"real-time factor {row.real_time_factor:.2g}")
     if leads(answer):
         parts.append(f"not decided: {tell_undecided(answer, ship.arm)}")
     elif is_unproven(answer):

@@ -358,7 +358,6 @@ class Row(Part):
         fix: what can be done about that.
         compute: the time on the device alone. α doesn't count its verdicts.
         end_to_end: the time from host to host, the one that verdicts and the answer go by.
-        real_time_factor: the end-to-end time ÷ how long the input of a call lasts (`--chunk`): below 1 it keeps up.
             Null without that, and if a time isn't that of a call.
         cpu: of one call after another, null in other scenarios; null too where the system doesn't tell it, where the
             target's process starts others.
@@ -418,7 +417,6 @@ class Row(Part):
     cause: NotRunKind | None = Field(default=None, exclude=True)
     compute: Timing | None = None
     end_to_end: Timing | None = None
-    real_time_factor: float | None = None
     cpu: CpuTime | None = None
     items_per_s: Rate | None = None
     serve: Serving | None = None

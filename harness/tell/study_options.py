@@ -264,7 +264,6 @@ class RaceOptions(DataOptions, total=False):
             read=read_models,
         ),
     ]
-    chunk_ms: Annotated[float, Flag(SCENARIO, "32ms", name="--chunk", read=read_milliseconds)]
     pythons: Annotated[Mapping[str, File], PYTHONS]
     gpu: Annotated[int, GPU]
     max_drop: Annotated[str, DROP]

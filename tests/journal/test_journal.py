@@ -194,7 +194,7 @@ def test_a_full_disk_is_told_and_what_was_written_stays(tmp_path: Path, monkeypa
 
 @pytest.mark.parametrize(
     "given",
-    [("--inputs",), {"chunk_ms": "fast"}, {"inputs": 7}, {"nothing": "known"}, 5, None, [1, 2], ["--chunk", "x"]],
+    [("--inputs",), {"rate": "fast"}, {"inputs": 7}, {"nothing": "known"}, 5, None, [1, 2], ["--chunk", "x"]],
 )
 def test_a_header_whose_study_could_not_be_is_none(given: object):
     with pytest.raises(ValidationError):

@@ -145,7 +145,6 @@ STATES: dict[str, Callable[[], Document]] = {
         *(one.model_copy(update={"threads": 0, "executed": {"threads": 2}}) for one in (SLOW, FAST))
     ),
     "a GPU wins": lambda: of(SLOW, row("fast:cuda:fp32", 5e5, **MINE)),
-    "a stream": lambda: of(SLOW, FAST.model_copy(update={"real_time_factor": 0.031})),
     "varying sizes": of_sizes,
     "a library's own call": of_a_library,
     "outputs that were refused": of_refused_outputs,

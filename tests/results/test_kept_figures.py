@@ -85,14 +85,6 @@ def test_an_overflow_in_one_restart_is_the_worst_error(tmp_path: Path):
     assert figures.relative_l2 is None
 
 
-def test_the_real_time_factor_is_that_of_the_chunk_that_was_given(tmp_path: Path):
-    given = header(given={"chunk_ms": 2.0})
-    found = row(analyse(written(tmp_path / "chunk", given, prepared(A), prepared(B), *race(), ended())))
-    assert found.end_to_end
-    assert found.real_time_factor == pytest.approx(found.end_to_end.median_ns / 2e6)
-    assert row(document(tmp_path, *race(), ended())).real_time_factor is None
-
-
 def test_the_agreement_is_the_least_of_all_restarts_and_not_that_of_the_worst_error(tmp_path: Path):
     lines = race()
     mine = [at for at, line in enumerate(lines) if isinstance(line, Played) and line.arm == B.label]

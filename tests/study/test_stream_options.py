@@ -1,4 +1,4 @@
-"""--state, --stream and --chunk: how they are read, what they are refused with, and what a run gives again."""
+"""--state and --stream: how they are read, what they are refused with, and what a run gives again."""
 
 from __future__ import annotations
 
@@ -51,7 +51,6 @@ def test_what_is_no_state_is_refused(texts: list[str], says: str):
         ({"stream": "0"}, "--stream 0: a clip has one call at least"),
         ({"stream": "-3"}, "--stream -3: a clip has"),
         ({"stream": "ten"}, "--stream takes whole numbers, got 'ten'"),
-        ({"chunk_ms": "32"}, "write a time with its unit as 5ms"),
     ],
 )
 def test_what_makes_no_clip_is_refused(words: dict[str, str], says: str):
@@ -60,21 +59,20 @@ def test_what_makes_no_clip_is_refused(words: dict[str, str], says: str):
 
 
 def test_a_study_file_says_the_same():
-    assert made(state={"h": "hn"}, stream=50, chunk_ms=32).stream == 50
+    assert made(state={"h": "hn"}, stream=50).stream == 50
     with pytest.raises(UsageError, match="stream is 0"):
         made(stream=0)
 
 
 def test_what_was_asked_for_is_exported_and_given_again(tmp_path: Path):
-    study = made(state={"h": "hn", "c": "cn"}, stream=50, chunk_ms=32)
+    study = made(state={"h": "hn", "c": "cn"}, stream=50)
     (point,) = points.points(study)
     asked = points.request(study, point)
     assert (asked.state, asked.steps) == ({"h": "hn", "c": "cn"}, 50)
-    assert study.given == {"state": {"h": "hn", "c": "cn"}, "stream": 50, "chunk_ms": 32.0}
-    assert reproduce.write_given(study.given) == [("--state", "h=hn,c=cn"), ("--stream", "50"), ("--chunk", "32ms")]
+    assert study.given == {"state": {"h": "hn", "c": "cn"}, "stream": 50}
+    assert reproduce.write_given(study.given) == [("--state", "h=hn,c=cn"), ("--stream", "50")]
     assert made().given == {}
 
 
 def test_a_stream_is_another_run_and_none_is_the_one_before():
     assert len({identity(made(**fields), [], []) for fields in ({}, {"stream": 50}, {"state": {}})}) == 3
-    assert "chunk_ms" not in made().model_dump(exclude_unset=True)

@@ -90,7 +90,6 @@ def test_one_size_leaves_nothing_open(word: str):
         ({}, r"scenario varying calls with many sizes: say which, with a mix \(--mix sequence=16:50,64:30,256:20\)"),
         ({"mix": MIX, "stream": 10}, r"stream \(--stream\) is for one size at a time"),
         ({"mix": MIX, "state": {"h": "hn"}}, r"state \(--state\) is for one size at a time"),
-        ({"mix": MIX, "chunk_ms": 32.0}, r"chunk_ms \(--chunk\) is compared with the time of one call"),
         ({"mix": MIX, "inputs": "x.npz"}, r"inputs \(--inputs\) is for one size .* one size with --set tokens=100"),
     ],
 )

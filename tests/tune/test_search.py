@@ -102,10 +102,10 @@ def test_axes_choose_the_targets_to_tune(sets: tuple[str, ...], wanted: set[str]
 def test_every_stage_hands_on_the_state_that_was_named(monkeypatch: pytest.MonkeyPatch):
     def stop(study: Study, *_: object) -> TuningSearch:
         request = points.request(study, points.points(study)[0])
-        assert (request.state, request.steps, study.value_of("chunk_ms")) == ({"h": "hn"}, 20, 32.0)
+        assert (request.state, request.steps) == ({"h": "hn"}, 20)
         raise UsageError("seen")
 
-    words = read_words(TuneOptions, {"state": ["h=hn"], "stream": "20", "chunk_ms": "32ms", "backends": "numpy"})
+    words = read_words(TuneOptions, {"state": ["h=hn"], "stream": "20", "backends": "numpy"})
     monkeypatch.setattr(search, "make_search", stop)
     with pytest.raises(UsageError, match="seen"):
         tune_command.tune(cast("TuneOptions", words), as_json=True)

@@ -18,11 +18,11 @@ from shootout.apps.judge.next_steps import more_time, race_at_sizes
 from shootout.apps.judge.roofline import with_ceilings
 from shootout.apps.judge.rows import make_row
 from shootout.core.contract import Arm, Value, short
-from shootout.core.journal.records import Ended, Header, Played
+from shootout.core.journal.records import Ended, Played
 from shootout.core.messages import Scope, TimeBin
 from shootout.core.results.group import LONGEST_NS, SHORTEST_NS, Group, against, copy_holds, judged, withheld
 from shootout.core.results.run import Run, read_run
-from shootout.core.scenario import find_scenario, scenario_of
+from shootout.core.scenario import scenario_of
 from shootout.core.stats.group_evidence import Blocks, GroupEvidence, Pair, log_ratios
 from shootout.core.stats.leaders import time_ns
 from shootout.core.stats.verdicts import Comparison, Verdict, compare
@@ -114,16 +114,7 @@ def analyse_cells(folder: Path) -> Analysed:
 def _make_rows(run: Run, group: Group) -> list[Row]:
     changes = describe_arms(group)
     rows = [make_row(run, one, changes.get(one.label)) for one in run.rows if one.group is group]
-    rows = [_with_real_time(row, run.facts) for row in with_ceilings(rows, run.facts.environment)]
-    return add_scores(rows, group, run.facts)
-
-
-def _with_real_time(row: Row, header: Header) -> Row:
-    """Add how long a call takes relative to what its input lasts, if the run was told."""
-    chunk_ms = header.given.get("chunk_ms")
-    if chunk_ms is None or row.end_to_end is None or "chunk_ms" not in find_scenario(row.scenario).options:
-        return row
-    return row.model_copy(update={"real_time_factor": row.end_to_end.median_ns / (1e6 * chunk_ms)})
+    return add_scores([*with_ceilings(rows, run.facts.environment)], group, run.facts)
 
 
 def _summarize_group(group: Group, confirms: str | None) -> GroupSummary:
