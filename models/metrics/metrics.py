@@ -400,11 +400,15 @@ def _score_iou(name: str, output: Array, truth: Any) -> Array:
     return np.array(shares)
 
 
-def read_count(text: str) -> int:
-    """Return a whole number from 1."""
-    if (value := int(text)) < 1:
-        raise ValueError(text)
-    return value
+def reads(kind: type[int] | type[float], least: float, most: float = math.inf) -> Callable[[str], float]:
+    """Return what makes a number of this type, within both ends, of a parameter's text."""
+
+    def read(text: str) -> float:
+        if not least <= (value := kind(text)) <= most:
+            raise ValueError(text)
+        return value
+
+    return read
 
 
 COUNTS = "K a whole number from 1"
@@ -419,7 +423,7 @@ ROW_METRICS = (
         help="Give the share of rows whose true class is among the K with the highest scores: `top-5`.",
         row_scores=partial(_average_places, _find_near),
         form=TOP,
-        read=read_count,
+        read=reads(int, 1),
         takes=COUNTS,
     ),
     Metric(

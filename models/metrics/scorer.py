@@ -95,7 +95,10 @@ def check(
             refuse_drop_of_all("--max-drop", find_max_drop(drop, 1.0), spec.metric)
     clips = {count // study.stream for count in counts} if study.stream else set[int]()
     files += _check_truth(study, rows, {*counts, *clips}, requests)
-    files += _check_units(Path(study.rows_by), counts) if study.rows_by else []
+    if study.rows_by:
+        truth_files.check(Path(study.rows_by), counts)
+        truth_files.read_ids(Path(study.rows_by))
+        files.append(data_files.digest(Path(study.rows_by)))
     return files
 
 
@@ -146,17 +149,6 @@ def _check_truth(study: Study, rows: RowFiles, counts: Collection[int], models: 
         outputs = find_source(model).outputs(model)
         check_truth(study.metric or ACCURACY, study.scores or "", truth, outputs)
     return [data_files.digest(rows.truth)]
-
-
-def _check_units(rows_by: Path, counts: Collection[int]) -> list[str]:
-    """Return the hash of what rows belong to, once it is known to fit them as far as files tell.
-
-    Raises:
-        UsageError: it doesn't.
-    """
-    truth_files.check(rows_by, counts)
-    truth_files.read_ids(rows_by)
-    return [data_files.digest(rows_by)]
 
 
 def check_metric(metric: str, *, scores: str = "", min_agreement: str = "") -> str:

@@ -18,7 +18,7 @@ import numpy as np
 from shootout.core.contract import Array
 from shootout.core.errors import UsageError
 from shootout.models.metrics import metrics
-from shootout.models.metrics.metrics import COUNTS, SCIKIT_LEARN, Metric, WholeSet, read_count
+from shootout.models.metrics.metrics import COUNTS, SCIKIT_LEARN, Metric, WholeSet, reads
 
 MOST_LEFT_OUT = 1_000
 """The metric is computed so many times at most: of more units, several are left out at a time."""
@@ -333,18 +333,6 @@ def _average_precision(judge: Any, matches: Array) -> float | None:
     return float(precision.mean()) if (precision > -1).all() else None
 
 
-def _read_overlap(text: str) -> float:
-    if not 0 < (value := float(text)) <= 1:
-        raise ValueError(text)
-    return value
-
-
-def _read_class(text: str) -> int:
-    if (value := int(text)) < 0:
-        raise ValueError(text)
-    return value
-
-
 SET_METRICS = (
     Metric(
         name="f1",
@@ -367,7 +355,7 @@ SET_METRICS = (
         row_scores=_read_boxes,
         open_set=_open_map,
         form="map[@IOU]",
-        read=_read_overlap,
+        read=reads(float, math.ulp(0.0), 1),
         takes="IOU a number above 0 and up to 1",
     ),
     Metric(
@@ -379,7 +367,7 @@ SET_METRICS = (
         row_scores=_count_word_edits,
         open_set=lambda statistics, *_: _open_wer(statistics),
         form="wer[@SPACE]",
-        read=_read_class,
+        read=reads(int, 0),
         takes="SPACE a class id",
     ),
     Metric(
@@ -390,7 +378,7 @@ SET_METRICS = (
         row_scores=_keep_embeddings,
         open_set=_open_recall,
         form="recall@K",
-        read=read_count,
+        read=reads(int, 1),
         takes=COUNTS,
     ),
 )

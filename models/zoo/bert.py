@@ -134,15 +134,6 @@ def _draw_sets(parameters: Parameters, batch: int, count: int, purpose: int) -> 
     return [{"input_ids": ids[index], "attention_mask": mask[index]} for index in range(count)]
 
 
-def _draw_buffers(parameters: Parameters, batch: int) -> list[dict[str, Array]]:
-    return _draw_sets(parameters, batch, buffer_count(inputs(parameters, batch)), BUFFERS)
-
-
-def _draw_calibration(parameters: Parameters, batch: int) -> list[dict[str, Array]]:
-    count = set_count(CALIBRATION_ROWS, batch, inputs(parameters, batch))
-    return _draw_sets(parameters, batch, count, CALIBRATION)
-
-
 BERT = Model(
     name="bert",
     description="a BERT encoder with seeded weights: fidelity only",
@@ -158,7 +149,9 @@ BERT = Model(
     forward=None,
     module=module,
     trained=trained,
-    draw=_draw_buffers,
-    calibration=_draw_calibration,
+    draw=lambda given, batch: _draw_sets(given, batch, buffer_count(inputs(given, batch)), BUFFERS),
+    calibration=lambda given, batch: _draw_sets(
+        given, batch, set_count(CALIBRATION_ROWS, batch, inputs(given, batch)), CALIBRATION
+    ),
     artifacts=(Artifact.MODULE, Artifact.ONNX, Artifact.PT2),
 )

@@ -115,3 +115,64 @@ def test_large_inputs_get_fewer_buffers(elements: int, wanted: int):
     assert buffer_count(specs) == wanted
     assert set_count(1, 1, specs) == wanted
     assert bool(buffer_notes(specs)) is (wanted < INPUT_BUFFERS)
+
+
+ATTENTION: dict[str, Any] = {"tokens": 24, "heads": 3}
+
+
+@pytest.mark.parametrize("form", ["fused", "written"])
+def test_each_form_is_softmax_of_scores_times_values(form: str):
+    import torch
+
+    model = models.get("attention")
+    parameters = model.check({**ATTENTION, "form": form})
+    (given,) = draw(model.inputs(parameters, 2), 1, seed=0)
+    query, keys, values = (array.astype(np.float64) for array in given.values())
+    scores = query @ keys.transpose(0, 1, 3, 2) / 8.0
+    shares = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
+    got = model.module(parameters).double()(*(torch.from_numpy(array).double() for array in given.values()))
+    np.testing.assert_allclose(got.numpy(), shares @ values, rtol=1e-12, atol=1e-14)
+
+
+def test_only_the_fused_form_is_one_operation():
+    import torch
+
+    model = models.get("attention")
+    for form, count in (("fused", 1), ("written", 0)):
+        parameters = model.check({**ATTENTION, "form": form})
+        (given,) = draw(model.inputs(parameters, 1), 1, seed=0)
+        program = torch.export.export(model.module(parameters), tuple(map(torch.from_numpy, given.values())))
+        called = [str(node.target) for node in program.graph.nodes if node.op == "call_function"]
+        assert sum("scaled_dot_product_attention" in name for name in called) == count
+
+
+BOXES = {"yolo": 3 * (8**2 + 4**2 + 2**2), "ssd": 3 * (4**2 + 2**2 + 1 + 1)}
+"""Of 64 pixels a side: three for each place of the feature maps."""
+
+
+def detected(kind: str, seed: int = 0) -> list[Any]:
+    import torch
+
+    model = models.get("detector")
+    parameters = model.check({"kind": kind, "image_size": 64, "classes": 7, "seed": seed})
+    module = model.trained(parameters)
+    assert model.draw
+    with torch.no_grad():
+        return [module(torch.from_numpy(one["x"])).numpy() for one in model.draw(parameters, 2)]
+
+
+@pytest.mark.parametrize("kind", BOXES)
+def test_each_box_has_a_place_a_score_and_its_classes_and_they_follow_image_and_seed(kind: str):
+    first, second, *_ = detected(kind)
+    assert first.shape == (2, BOXES[kind], 4 + 1 + 7)
+    assert 0.05 < first.std() < 20
+    assert np.linalg.norm(first - second) > 0.2 * np.linalg.norm(first)
+    assert (detected(kind)[0] == first).all()
+    assert np.linalg.norm(detected(kind, seed=1)[0] - first) > 0.2 * np.linalg.norm(first)
+
+
+def test_a_size_at_which_features_can_not_be_joined_is_refused():
+    model = models.get("detector")
+    with pytest.raises(UsageError, match="image_size must be a multiple of 32 for yolo, got 100"):
+        model.inputs(model.check({"image_size": 100}), 1)
+    assert model.inputs(model.check({"image_size": 100, "kind": "ssd"}), 1)
