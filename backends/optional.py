@@ -171,12 +171,12 @@ class ErrorHint:
     Attributes:
         said: a regular expression; found in what it raises, its type's name in front.
         reason: what that means, in one line; `{name}` is what the expression's group of that name found.
-        fix: what the user can do, or "".
+        fix: what the user can do.
     """
 
     said: str
     reason: str
-    fix: str = ""
+    fix: str = "take another backend, or a model without that operation"
 
 
 NOTHING_TO_QUANTIZE = ErrorHint(

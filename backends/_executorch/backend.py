@@ -29,22 +29,18 @@ WARM = "executorch.exir"
 FIXTURE = Fixture(parameters={"d_model": 64, "n_layers": 1}, warm={"": (WARM, WARM)})
 
 
-_FIX = "another backend, or a model without that operation"
 ERROR_HINTS = (
     ErrorHint(
         said=r"Operator torch\._ops\.(?P<operator>[\w.]+) is not in Core ATen opset",
         reason="ExecuTorch takes torch's core operators only, and {operator} isn't one",
-        fix=_FIX,
     ),
     ErrorHint(
         said=r"Missing out variants: \{(?P<operators>[^}]*)\}",
         reason="ExecuTorch has no kernel for what XNNPACK leaves of this model: {operators}",
-        fix=_FIX,
     ),
     ErrorHint(
         said=r"method->(?:init|load|execute)\(\) failed with error (?P<number>0x1[0-4])\b",
         reason="ExecuTorch's runtime refuses an operation of this model (error {number}; the worker's log names it)",
-        fix=_FIX,
     ),
 )
 

@@ -72,17 +72,14 @@ ERROR_HINTS = (
     ErrorHint(
         said=r"ValidationError: No Op registered for (?P<operator>\w+)",
         reason="IREE's importer can't take this model: {operator} isn't one of ONNX's own operators",
-        fix="other backends take the file as it is",
     ),
     ErrorHint(
         said=r"/version_converter/\S+:\d+: |^ConvertError: |exceeds maximum protobuf size",
         reason="IREE's importer can't take this model: ONNX's own converter can't lift it to a newer opset",
-        fix="other backends take the file as it is",
     ),
     ErrorHint(
         said=r"OnnxImportError: (?P<why>.{1,200})",
         reason="IREE's importer can't take this model: {why}",
-        fix="other backends take the file as it is",
     ),
 )
 

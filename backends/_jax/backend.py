@@ -67,12 +67,10 @@ ERROR_HINTS = (
     ErrorHint(
         said=r"OperatorNotFound: Operator with name (?P<operator>\S+) has no lowering",
         reason="torchax, which translates the model for JAX, has no {operator}",
-        fix="take another backend, or a model without that operation",
     ),
     ErrorHint(
         said="TracerArrayConversionError: The numpy.ndarray conversion method",
         reason="an operation, or torchax's translation of it, needs numbers that only a compiled call computes",
-        fix="take another backend, or a model without that operation",
     ),
 )
 SHIPPED_WEIGHTS = "weights.npz"

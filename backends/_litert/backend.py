@@ -53,7 +53,6 @@ ERROR_HINTS = (
     ErrorHint(
         said=r"Lowering not found: (?P<operator>[\w.:]+)",
         reason="LiteRT's converter can't take this model: it has no way to write torch's {operator}",
-        fix="another backend, or a model without that operation",
     ),
     ErrorHint(
         said="basic_string::_M_construct null not valid",

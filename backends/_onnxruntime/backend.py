@@ -85,7 +85,6 @@ ERROR_HINTS = (
     ErrorHint(
         said=r"Could not find an implementation for (?P<operator>\w+)",
         reason="ONNX Runtime has no kernel for {operator} with the types that it has in this file",
-        fix="export the model with other types, or take another backend",
     ),
 )
 BLOCKED = b"\x3a\x13com.microsoft.nchwc"

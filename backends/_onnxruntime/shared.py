@@ -37,7 +37,7 @@ run in INT8, and fails on a file that it has already been applied to (ONNX Runti
 """
 ADDED = "values rounded beside those of the shared file, since ONNX Runtime's INT8 kernels need it: {}"
 """The note of a row whose model isn't quite the one that other runtimes run."""
-ZERO_POINTS = AROUND, FROM_0 = "activations_zero_point", "positive_activations_zero_point"
+AROUND, FROM_0 = "activations_zero_point", "positive_activations_zero_point"
 PRODUCTS, SUMS, CUTS = ("Conv", "Gemm", "MatMul"), ("Add", "Mul"), ("Relu", "Clip")
 MOVES = ("MaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Identity")
 """Operators behind which a value is as positive as before."""

@@ -69,11 +69,11 @@ REPLACING = (Precision.FP32.value, "int32")
 INT8_MULTIPLE = 8
 """Inputs and outputs of cuBLAS' integer product are multiples of this."""
 SIZES = {
-    Precision.INT8_DYNAMIC: (INT8_MULTIPLE, INT8_MULTIPLE),
-    Precision.FP8: (MULTIPLE, MULTIPLE),
-    Precision.INT4: (GROUPS[-1], MULTIPLE),
+    Precision.INT8_DYNAMIC: f"int8-dynamic takes (on a GPU multiples of {INT8_MULTIPLE})",
+    Precision.FP8: f"fp8 takes (multiples of {MULTIPLE})",
+    Precision.INT4: f"int4 takes (inputs in {GROUPS[-1]}s, outputs in {MULTIPLE}s)",
 }
-"""Inputs and outputs of the layers that are taken come in these; on a CPU INT8 takes all."""
+"""The layers that a precision takes, for people."""
 EPSILON = 2**-12
 """The smallest scale of static INT8, as in the x86 quantizer's own configuration."""
 
@@ -103,8 +103,9 @@ def quantize_module(exported: ExportedModel, arm: Arm) -> torch.nn.Module:
     }
     floats = _find_floats(exported, schemes.parse(arm.target.scheme), module)
     layers = {name: layer for name, layer in _linear_layers(module).items() if name not in floats}
-    if not swap[arm.target.precision](module, arm, layers):
-        raise ValueError(f"nothing to quantize: {_unfit_error(module, arm.target.precision)}")
+    precision = arm.target.precision
+    if not swap[precision](module, arm, layers):
+        raise ValueError(f"nothing to quantize: the model has no linear layer of a size that {SIZES[precision]}")
     return module
 
 
@@ -267,13 +268,6 @@ def _linear_layers(module: torch.nn.Module) -> dict[str, Any]:
     from torch import nn
 
     return {name: layer for name, layer in module.named_modules() if isinstance(layer, nn.Linear)}
-
-
-def _unfit_error(module: torch.nn.Module, precision: Precision) -> str:
-    if not _linear_layers(module):
-        return f"torchao's {precision} is for linear layers, and the model has none"
-    inputs, outputs = SIZES[precision]
-    return f"{precision} takes linear layers with inputs in {inputs}s and outputs in {outputs}s; the model has none"
 
 
 def quantize_program(exported: ExportedModel, arm: Arm) -> torch.export.ExportedProgram:

@@ -11,7 +11,7 @@ from shootout.backends import TABLE
 from shootout.backends.optional import install_bytes
 from shootout.core import backends
 from shootout.core.adapter import Entry
-from shootout.core.contract import Device, Precision, Target
+from shootout.core.contract import Device, Target
 
 ROW = Entry(path="made:Made", installs={"": ("gpu-runtime|runtime",), "old": None, "cuda": ("runtime[cuda]",)})
 
@@ -46,10 +46,6 @@ def test_a_package_that_several_need_counts_once_and_the_harness_never(site: Pat
     assert of(site) == 1_230
 
 
-def test_what_another_python_does_not_need_does_not_count(site: Path):
-    assert of(site, python="3.12.0") == 1_030
-
-
 def test_the_first_choice_that_is_installed_counts(site: Path):
     package(site, "gpu-runtime", 5_000)
     assert of(site) == 5_000
@@ -81,17 +77,6 @@ def test_a_damaged_record_is_unknown_and_ends_no_run(site: Path, name: str, text
 
 def test_a_mode_that_nobody_knows_the_packages_of_is_unknown(site: Path):
     assert of(site, Target(backend="made", mode="old")) is None
-
-
-def test_a_third_partys_package_is_what_its_adapter_came_in():
-    assert Entry(path="x:X", package="theirs").installed(Target(backend="x")) == ("theirs",)
-
-
-def test_a_quantized_module_is_loaded_with_torchaos_classes():
-    found = [backends.entry("torch-eager").installed(Target(backend="torch-eager", precision=one)) for one in Precision]
-    assert [one for one, some in zip(Precision, found, strict=True) if "torchao" in some] == [
-        *(Precision.FP8, Precision.INT8, Precision.INT8_DYNAMIC, Precision.INT4)
-    ]
 
 
 @pytest.mark.parametrize("name", TABLE)

@@ -9,11 +9,10 @@ import pytest
 from support.factories import HEAD, write
 
 from shootout.core import backends
-from shootout.core.contract import Arm, Arrays, Artifact, Target
+from shootout.core.contract import Arm, Arrays, Target
 from shootout.core.errors import ShootoutError
 from shootout.core.exported.client import Request, obtain_all
 from shootout.core.exported.model import ExportedModel
-from shootout.core.study.target import own_words
 from shootout.scenarios import varying
 from shootout.scenarios.varying import Arrivals
 
@@ -104,12 +103,3 @@ def test_litert_takes_all_sizes_of_a_file_without_shapes_as_constants(tmp_path: 
 @pytest.mark.parametrize("name", ["onnxruntime", "openvino", "torch-eager"])
 def test_any_backend_pads_to_buckets(name: str, models: dict[int, ExportedModel], tmp_path: Path):
     require_right(name, "bucket-4", models, tmp_path / "built")
-
-
-def test_what_takes_open_shapes_is_declared():
-    opens = {name for name in backends.names() if backends.capabilities(name).opens}
-    assert opens == {"onnxruntime", "openvino", "litert", "torch-eager", "torch-compile"}
-    for name in opens:
-        can = backends.capabilities(name)
-        assert {Artifact.ONNX, Artifact.MODULE} & {*can.consumes}
-        assert "dynamic" not in own_words(can)

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from shootout.apps.trace import check_events
 from shootout.core.contract import Executed
 from shootout.core.errors import MOST_LETTERS, ArmFailed, explained
 from shootout.core.worker import reported
@@ -92,22 +91,3 @@ def test_a_build_that_says_what_cannot_be_kept_fails_its_arm(wrong: Mapping[str,
     with pytest.raises(ArmFailed, match=f"^what it says of its build: {says}") as error:
         reported.check_facts(wrong)
     assert str(error.value).encode()
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"ph": "X", "ts": 1.0, "dur": 2.0},
-        {"name": 5},
-        {"name": "a", "ph": "X", "ts": "soon", "dur": 2.0},
-        {"name": "a", "ph": "X", "ts": None, "dur": 2.0},
-        {"name": "a", "ph": "X", "ts": math.nan, "dur": 2.0},
-        {"name": "a", "args": object()},
-        {"name": "\ud800"},
-    ],
-)
-def test_an_event_that_cannot_be_drawn_is_none(wrong: Mapping[str, Any]):
-    fine = {"name": "a", "ph": "X", "ts": 1, "dur": 2.5, "args": {"x": [1]}}
-    assert check_events([fine]) == (fine,)
-    with pytest.raises((ArmFailed, TypeError, ValueError)):
-        check_events([fine, wrong])

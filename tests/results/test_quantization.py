@@ -346,5 +346,5 @@ def test_the_table_is_about_costs_then(tmp_path: Path):
     also = [checked(arm, Scores(name="accuracy", rows=rows[kept])) for arm, kept in ((B32, 19), (B8, 17))]
     few, text = (shown(document(tmp_path / str(full), 400, also=also), full=full) for full in (False, True))
     assert all(word in few for word in ("size", "error", "metric change", "-0.1 ("))
-    assert not any(word in few for word in ("against own FP32", "int ops", "over restarts"))
-    assert all(word in text for word in ("against own FP32", "int ops", "90%", "-0.1 ("))
+    assert not any(word in few for word in ("against own FP32", "int layers", "over restarts"))
+    assert all(word in text for word in ("against own FP32", "int layers", "75%", "-0.1 ("))

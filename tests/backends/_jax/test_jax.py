@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shootout import models
-from shootout.backends import common_torch
 from shootout.backends._jax import program as jax_program
 from shootout.backends._jax.account import count_conversions, count_nodes
 from shootout.core import backends
@@ -227,56 +224,8 @@ def test_options_are_xla_s_own_and_wrong_ones_are_named(tmp_path: Path):
         assert next(iter(options)) in words
 
 
-def with_forward(case: ConformanceCase, forward: Callable[..., Any], folder: Path) -> tuple[Built, Any]:
-    """The fixture's module with another `forward` and one more buffer, built; and what torch makes of it."""
-    import torch
-
-    def module(parameters: Any) -> Any:
-        made = original.module(parameters)
-        made.register_buffer("shift", torch.full((1,), 3.0), persistent=False)
-        made.__class__ = type("Other", (type(made),), {"forward": forward})
-        return made
-
-    original = models.get(case.exported.model)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(common_torch, "find_model", lambda name: replace(original, module=module))
-        built = backends.get("jax-jit").build(case.exported, case.arm, folder)
-    eager = module(case.exported.parameters)
-    eager.load_state_dict({name: torch.from_numpy(array) for name, array in case.exported.weights().items()})
-    return built, eager(torch.from_numpy(case.exported.input_buffers()[0]["x"])).detach().numpy()
-
-
-def shifted(self: Any, x: Any) -> Any:
-    return self.layers[0](x) + self.shift
-
-
 def branching(self: Any, x: Any) -> Any:
     return x if x.sum() > 0 else -x
-
-
-def torchax_road(case: ConformanceCase, folder: Path) -> tuple[Built, Any, str]:
-    """A module that torchax takes (what was built, and torch's own output), and its words on one that it can't."""
-    built, wanted = with_forward(case, shifted, folder)
-    try:
-        with_forward(case, branching, folder)
-    except Exception as error:
-        return built, wanted, f"{type(error).__name__}: {error}"
-    return built, wanted, ""
-
-
-def load_and_call(case: ConformanceCase, built: Built) -> tuple[Any, Seen]:
-    session = backends.get("jax-jit").load(built)
-    return call(session, case.exported.input_buffers()[0])["y"], observe(case, built.folder, built)
-
-
-def test_any_module_goes_through_torchax_or_fails_in_jax_s_own_words(tmp_path: Path):
-    case = case_of(TORCHAX)
-    built, wanted, words = run_fresh(torchax_road, case, tmp_path, warm=warm_of(TORCHAX))
-    got, seen = run_fresh(load_and_call, case, built, warm=warm_of(PLAIN))
-    np.testing.assert_allclose(got, wanted, rtol=1e-5, err_msg="the buffer outside the state dict is missing")
-    assert (seen.compilations, seen.torch) == (0, False)
-    assert seen.executed.compute_nodes_by_precision == {"fp32": 1}
-    assert "tracer" in words.lower(), f"a branch on data can't be compiled: {words}"
 
 
 def platforms(folder: Path) -> tuple[str, str]:

@@ -6,14 +6,12 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, save
 
-from shootout.backends._ncnn import backend
 from shootout.core import backends
 from shootout.core.contract import Arm, Artifact, Executed, Precision, Target, TensorSpec
 from shootout.core.errors import SkippedArm
@@ -100,19 +98,6 @@ def ran(name: str) -> Ran:
         pytest.skip(f"{found}")
     assert isinstance(found, Ran), found
     return found
-
-
-@pytest.mark.parametrize("has_half", [0, 1])
-def test_fp16_is_arithmetic_or_storage_as_the_cpu_has_it(has_half: int, monkeypatch: pytest.MonkeyPatch):
-    """On ARM's CPUs with such arithmetic ncnn computes in FP16 where it keeps weights so; on others it can't."""
-    half = replace(WEIGHTS, scheme="")
-    monkeypatch.setattr(backend, "import_ncnn", lambda: SimpleNamespace(cpu_support_arm_asimdhp=lambda: has_half))
-    assert [lacks(one) for one in (half, WEIGHTS, FP32)] == [not has_half, False, False]
-    facts = {"compute_nodes_by_precision": {"fp16" if has_half else "fp16-weights": 4}}
-    right, wrong = (half, WEIGHTS) if has_half else (WEIGHTS, half)
-    backend._require_precision(right, facts)
-    with pytest.raises(SkippedArm, match="computes in FP16 here" if has_half else "no FP16 arithmetic for this CPU"):
-        backend._require_precision(wrong, facts)
 
 
 def fault_of(name: str, target: Target) -> str | None:

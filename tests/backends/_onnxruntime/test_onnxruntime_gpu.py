@@ -195,17 +195,6 @@ def test_a_session_that_fails_says_why_its_provider_is_missing_or_what_onnxrunti
         open_session(b"model", arm_of())
 
 
-def test_a_session_without_its_provider_is_refused_with_the_reason(
-    machine: FakeOnnxRuntime, monkeypatch: pytest.MonkeyPatch
-):
-    machine.loads = [CPU]
-    with pytest.raises(RuntimeError, match=f"runs on {CPU} instead of {CUDA}: ONNX Runtime gives no reason"):
-        open_session(b"model", arm_of())
-    monkeypatch.setattr(providers, "load_fault", lambda provider: "libcudnn.so.9: no such file")
-    with pytest.raises(RuntimeError, match=r"instead of .*: libcudnn\.so\.9: no such file"):
-        open_session(b"model", arm_of())
-
-
 @pytest.mark.parametrize(
     ("arm", "named"),
     [

@@ -190,24 +190,6 @@ def test_a_float32_network_is_refused_under_a_half_label(tmp_path: Path):
     assert not (tmp_path / "engine.plan").exists()
 
 
-def test_convolutions_count(tmp_path: Path):
-    nodes = [helper.make_node("Conv", ["x", "w"], ["y"], kernel_shape=[1, 1])]
-    kernel = np.ones((2, 2, 1, 1), np.float32)
-    source = onnx_file(tmp_path / "conv.onnx", nodes, (1, 2, 4, 4), w=kernel)
-    assert compiled(source, FP32, tmp_path)["compute_nodes_by_precision"] == {"fp32": 1}
-    with pytest.raises(RuntimeError, match="labeled fp16"):
-        compiled(source, FP16, tmp_path)
-
-
-def test_the_adapter_refuses_what_a_converter_that_does_nothing_gives_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(common_onnx, "write_half", lambda source, precision, folder: source)
-    with pytest.raises(RuntimeError, match="labeled fp16, but the parsed network is not"):
-        backends.get("tensorrt").build(toy(), arm_of(FP16), tmp_path)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_an_unknown_operator_fails_in_tensorrt_s_words(tmp_path: Path):
     source = onnx_file(tmp_path / "odd.onnx", [helper.make_node("NoSuchOperator", ["x"], ["y"])])
     with pytest.raises(RuntimeError, match=r"can't parse the model: .*NoSuchOperator"):

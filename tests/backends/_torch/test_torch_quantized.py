@@ -14,13 +14,10 @@ from shootout.backends._torch import quantize
 from shootout.core import backends
 from shootout.core.adapter import Built
 from shootout.core.contract import Arm, Executed, Precision, Target
-from shootout.core.errors import SkippedArm
 from shootout.core.exported import fidelity
 from shootout.core.exported.client import Request
 from shootout.core.exported.model import ExportedModel
-from shootout.core.schemes import parse
 from shootout.models import probes
-from shootout.models.onnx.layers import Layer
 from shootout.models.probes import GRID_BATCH
 from shootout.testing.checks import call, exported_models, warm_of
 from shootout.testing.fresh import run_fresh
@@ -171,40 +168,3 @@ def test_a_model_with_nothing_to_quantize_is_refused(asked: Target, layer: str, 
     said = run_fresh(refusal, exported_of("digits"), asked, layer, tmp_path, warm=warm_of(asked))
     assert "nothing to quantize" in said
     assert words in said
-
-
-def float_modules() -> dict[int, object]:
-    """Find the modules that are left in float for each layer of a small attention, and of one that is called twice."""
-    import torch
-    from torch import nn
-
-    class Attention(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.query, self.shared = nn.Linear(4, 4), nn.Linear(4, 4)
-
-    module: Any = nn.ModuleDict({"attention": Attention()})
-    assert isinstance(module, torch.nn.Module)
-    names = ("attention.query", "attention", "attention.shared", "attention.shared#2")
-    quantize.common_onnx.layers_in = lambda _: tuple(  # type: ignore[assignment]
-        Layer(number=at, name=name, operator="MatMul", node="", output="", weight="", block="")
-        for at, name in enumerate(names)
-    )
-    exported: Any = None
-    found: dict[int, object] = {}
-    for at in range(len(names)):
-        try:
-            found[at] = quantize._find_floats(exported, parse(f"float-{at}"), module)
-        except SkippedArm as skipped:
-            found[at] = skipped.reason
-    return found
-
-
-def test_only_a_module_that_is_one_layer_is_left_in_float() -> None:
-    found = run_fresh(float_modules, warm=warm_of(FLOAT))
-    assert found[0] == {"attention.query"}
-    assert found[1] == "layer 1 attention is no module with a weight of its own that is called once"
-    assert [str(found[at]).partition(" is ")[0] for at in (2, 3)] == [
-        "layer 2 attention.shared",
-        "layer 3 attention.shared#2",
-    ]
