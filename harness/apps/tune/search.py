@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from shootout import models
@@ -35,7 +34,7 @@ from shootout.apps.tune.settings import Change, apply_changes, combine, list_cha
 from shootout.core import backends
 from shootout.core.clock import Deadline, Stopwatch
 from shootout.core.constants import MAX_RESTARTS
-from shootout.core.contract import SCALED, Arm, NotRun, Precision, Target
+from shootout.core.contract import SCALED, Arm, NotRun, Precision
 from shootout.core.errors import UsageError, tell_refusal, unknown
 from shootout.core.exported.request import Request, is_file
 from shootout.core.host import environment
@@ -45,9 +44,10 @@ from shootout.core.journal.folder import refuse_links
 from shootout.core.results.run import begun, read_run
 from shootout.core.scenario import find_scenario
 from shootout.core.schemes import is_exact
+from shootout.core.stats.goals import Goal
 from shootout.core.stats.verdicts import LEAST_RESTARTS
 from shootout.core.study.feasibility import find_obstacles, needed_bytes
-from shootout.core.study.group import GroupRecord, with_control
+from shootout.core.study.group import GroupRecord, count_comparisons, own_fp32, with_control
 from shootout.core.study.plan import Plan, PlannedGroup, make_plan
 from shootout.core.study.points import group_name, points, request, rows_of, targets_of
 from shootout.core.study.schema import Study
@@ -164,35 +164,21 @@ class TuningSearch:
         if len(ready) < 2:
             return []
         rounded = [one for one in ready if one.ship.target.precision is not one.default.target.precision]
-        pairs = {one.ship.label: one.default.label for one in rounded}
-        arms = list(
-            {arm.label: arm for arm in (*(one.ship for one in ready), *(one.default for one in rounded))}.values()
-        )
-        arms.sort(
-            key=lambda arm: replace(arm.target, python="") != Target(backend=backends.baselines(loads_quickly=True)[0])
-        )
-        return [self._make_group(", tuned", arms, None, pairs)]
+        arms = {arm.label: arm for arm in (*(one.ship for one in ready), *(one.default for one in rounded))}
+        return [self._make_group(", tuned", [*arms.values()], None)]
 
-    def _make_group(
-        self, apart: str, arms: Sequence[Arm], skip: NotRun | None, references: Mapping[str, str] = MappingProxyType({})
-    ) -> PlannedGroup:
-        """Group arms that race the first one, and its hidden copy; a target that can't run here is alone in its group.
-
-        Args:
-            references: arm → the plain FP32 arm that its accuracy is compared with, by label.
-        """
-        baseline, here = arms[0], self.plan.here
-        skips = {baseline.label: skip} if skip else find_obstacles(arms, here)
+    def _make_group(self, apart: str, arms: Sequence[Arm], skip: NotRun | None) -> PlannedGroup:
+        """Group arms that race the first one and its hidden copy; a target that can't run here is alone."""
+        here, label = self.plan.here, None if skip else arms[0].label
+        skips = {arms[0].label: skip} if skip else find_obstacles(arms, here)
         playing = [arm for arm in arms if arm.label not in skips]
-        there = {arm.label for arm in playing}
-        known = {arm: plain for arm, plain in references.items() if {arm, plain} <= there}
-        apart_from_baseline = [plain for arm, plain in known.items() if baseline.label not in (arm, plain)]
+        references = {arm.label: own.label for arm in playing if (own := own_fp32(playing, arm))}
         record = GroupRecord(
             name=f"{group_name(points(self.plan.study)[0])}{apart}",
-            baseline=None if skip else baseline.label,
-            comparisons=max(len(playing) - 1, 0) + len(apart_from_baseline),
-            arms=tuple(arms) if skip else with_control(baseline, arms),
-            references=known,
+            baseline=label,
+            comparisons=count_comparisons(label, playing, references, Goal()),
+            arms=tuple(arms) if skip else with_control(arms[0], arms),
+            references=references,
         )
         # a search chooses by one half of the rows, and is confirmed by the other
         request = replace(self.plan.groups[0].request, scores_all=False)
