@@ -8,7 +8,6 @@ from typing import Any
 
 from shootout.backends import USUAL
 from shootout.core.contract import NotRunKind, Precision, short
-from shootout.core.errors import FAILURES
 from shootout.core.scenario import find_scenario
 from shootout.core.schemes import FULL
 from shootout.core.stats.verdicts import LEAST_RESTARTS, MAX_ESTIMATE, Verdict
@@ -486,12 +485,3 @@ def tell_no_gain(one: NoGain) -> str:
     """Tell why a lower precision isn't faster than the FP32 of its own backend."""
     own = "its own FP32" if one.why.against.endswith(f":{Precision.FP32}") else short(one.why.against)
     return f"{short(one.arm)} is {tell_ratio(one.why.ratio, own)}: {one.why.text}"
-
-
-EXPLAIN = "layer by layer:"
-
-
-def tell_details(answer: Answer) -> Line:
-    """Tell with `--full` the command that finds the layer of the first target whose outputs were refused."""
-    refused = (group.fix for group in answer.not_raced if group.cause in FAILURES and group.fix)
-    return Line("", commands=[Command(label=EXPLAIN, text=fix) for fix in [*refused][:1]])

@@ -10,6 +10,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from shootout.core.contract import short
+from shootout.core.errors import FAILURES
 from shootout.core.exported.request import name_model
 from shootout.core.scenario import find_scenario
 from shootout.core.units import counted, duration
@@ -23,10 +24,8 @@ from shootout.tell.answer import (
     name_precision,
     next_ships,
     tell_answer,
-    tell_details,
     tell_machine,
     tell_next,
-    tell_no_folder,
     tell_threads_beside,
 )
 from shootout.tell.columns import Cell, choose_unit, draw_table, fits, write_time
@@ -37,6 +36,7 @@ from shootout.tell.wording import BUSY, BUSY_SHARE, describe_noise, tell_control
 
 SHOWN_GROUPS = 24
 TIME = "time"
+EXPLAIN = "layer by layer:"
 GROUP = "group"
 """Stands in place of axes if these don't distinguish the groups."""
 
@@ -77,10 +77,10 @@ def render_answers(document: Document, width: int, *, full: bool = False) -> lis
     if len(document.answer) == 1:
         (answer,) = document.answer
         lines = [*tell_answer(answer, document.rows_of(answer.group), document)]
-        return [*write_lines([*lines, *([tell_details(answer)] if full else [])], narrow), Text()]
+        return [*write_lines([*lines, *(tell_more(document) if full else ())], narrow), Text()]
     if not document.answer:
         return []
-    lines = [*tell_answers(document), *([tell_between(document)] if full else [])]
+    lines = [*tell_answers(document), *(tell_more(document) if full else ())]
     return [*write_lines(lines[:2], narrow), *_render_grid(document, width), *write_lines(lines[2:], narrow), Text()]
 
 
@@ -211,20 +211,18 @@ def _tell_next(document: Document, where: Mapping[str, Mapping[str, str]]) -> Li
     if first.goes_on or not line.commands:
         return line
     does = ": ".join(filter(None, [f"for {name_cell(where[first.group])}", line.commands[0].remark]))
+    does += "; --group names another" if choose_label(first) == "Ship" else ""
     return replace(line, commands=[replace(line.commands[0], remark=does)])
 
 
-def tell_between(document: Document) -> Line:
-    """Tell with `--full` what races two targets at the sizes between which their lead changes."""
+def tell_more(document: Document) -> Iterator[Line]:
+    """Tell with `--full` what races two targets where their lead changes, and what finds a refused layer."""
     first = sorted(document.crossovers, key=lambda one: not one.ships)
     commands = [Command(text=text) for text in dict.fromkeys(one.between for one in first if one.between)]
-    return Line("Between", ["the sizes between which the lead changes"] if commands else (), commands[:NAMED])
-
-
-def tell_group_details(answer: Answer) -> Iterator[Line]:
-    """Tell with `--full` what stands behind the answer of one group of several, and its own next command."""
-    yield tell_details(answer)
-    yield Line("Next", tell_no_folder(answer), [Command(text=answer.next)] if answer.next else ())
+    yield Line("Between", ["the sizes between which the lead changes"] if commands else (), commands[:NAMED])
+    causes = [group for answer in document.answer for group in answer.not_raced if group.cause in FAILURES]
+    fixes = dict.fromkeys(group.fix for group in causes if group.fix)
+    yield Line("", commands=[Command(label=EXPLAIN, text=fix) for fix in [*fixes][:1]])
 
 
 def _locate_answers(document: Document) -> dict[str, dict[str, str]]:

@@ -22,7 +22,7 @@ from shootout.core.journal.records import Line as JournalLine
 from shootout.core.scenario import find_scenario
 from shootout.core.units import counted, duration, size, span
 from shootout.tell import registered
-from shootout.tell.answer import REPEAT
+from shootout.tell.answer import REPEAT, tell_ranking
 from shootout.tell.document import Answer, Document, Gpu, GroupSummary, NearestOpen, NotRaced, Row
 from shootout.tell.machines import ceilings_of_run, rate_of
 from shootout.tell.report import ANY_WIDTH, NAMED, Command, Line, fold, name_targets, write_lines
@@ -145,11 +145,18 @@ def tell_group(summary: GroupSummary, document: Document) -> list[Text]:
     setbacks = (reason_of(row, row.arm) for row in rows if row.reason)
     lines = (
         *_tell_whys(timed),
+        *(f"{line}." for line in _tell_ranking(summary, document)),
         *tell_gpu(timed),
         *(_tell_race(summary, timed) if timed else ()),
         *_of_rows(timed),
     )
     return [*map(Text, lines), *(Text(line, style=STYLES[outcome]) for outcome, line in fold_reasons(setbacks))]
+
+
+def _tell_ranking(summary: GroupSummary, document: Document) -> Iterator[str]:
+    """Tell whether a ranking changes under sustained load; the answer of a single group does."""
+    if summary.ranking and len(document.answer) > 1:
+        yield from tell_ranking(summary.ranking, document.rows_of(summary.name))
 
 
 def tell_run(document: Document, *, full: bool, width: int = ANY_WIDTH) -> list[Text]:

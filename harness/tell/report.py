@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     Chart = alt.LayerChart | alt.VConcatChart
 
-MORE, MEASURED = "What is held back, and other choices", "How it was measured"
-"""Titles of the lines behind an answer, and of notes."""
+MEASURED = "How it was measured"
+"""The title of notes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +103,6 @@ class Report:
         name: of the run, in a list of several.
         lines: what to ship, the question, and what supports the answer.
         answers: what to ship in each group, of several.
-        more: lines that open with a click: what is held back, and other choices.
         warnings: what of the run is lost.
         tables: those of the first groups.
         missing: lines below the tables: what was skipped or not tried.
@@ -114,7 +113,6 @@ class Report:
     name: str
     lines: Sequence[Line]
     answers: Table | None = None
-    more: Sequence[Line] = ()
     warnings: Sequence[str] = ()
     figures: Sequence[Figure] = ()
     tables: Sequence[Table] = ()

@@ -38,8 +38,8 @@ from shootout.tell.columns import (
     write_time,
 )
 from shootout.tell.document import Answer, Document, GroupSummary, Ratio, Row
-from shootout.tell.grid import render_answers, tell_group_details
-from shootout.tell.report import NOTEBOOK_WIDTH, WIDEST, render_pre, write_lines
+from shootout.tell.grid import render_answers
+from shootout.tell.report import NOTEBOOK_WIDTH, render_pre
 
 LONGEST_NOTE = 40
 """Letters; a longer reason stands in the answer only."""
@@ -202,8 +202,6 @@ def _render_whole_group(found: Compared, document: Document, width: int) -> Iter
     if lines:
         first = [name for name in ("target", "time", SHIP if found.ship else BASELINE) if name in headers]
         yield from stack_tables(headers, lines, width, first=first, left=[NOTE], titles=_title_columns(found))
-    if found.answer and len(document.answer) > 1:
-        yield from write_lines(tell_group_details(found.answer), min(width, WIDEST))
     yield from notes.tell_group(found.summary, document)
 
 

@@ -83,36 +83,10 @@ def of_none() -> Document:
     return of(*(at(batch, *rows, within=math.inf, complete=False) for batch in (1, 2)), complete=False)
 
 
-def of_default_threads() -> Document:
-    """A folder can be written of the second group only; the machine was busy."""
-    cells = []
-    for threads, name in ((0, "default"), (2, "2")):
-        group = f"net.onnx, batch 1, threads {name}"
-        facts = {"group": group, "threads": threads}
-        rows = [one.model_copy(update=facts) for one in (row("slow", 2e6, **MINE), row("fast", 5e5, **MINE))]
-        cells.append(cell(*rows, group=group, named=("--group", group), **COMMAND))
-    found = of(*cells)
-    return found.model_copy(
-        update={"groups": tuple(one.model_copy(update={"void_share": 0.8}) for one in found.groups)}
-    )
-
-
 def of_one_default() -> Document:
     """No group has a folder: the next command sets the threads first."""
     rows = [row(name, ns, threads=0, **MINE) for name, ns in (("slow", 2e6), ("fast", 5e5))]
     return of(*(at(batch, *rows) for batch in (1, 2)))
-
-
-def of_lower_precisions() -> Document:
-    """Nothing but lower precisions at sizes of an axis that is called as a figure is."""
-    cells = []
-    for time in (10, 200):
-        name = f"net.onnx (time={time}), batch 1"
-        facts = {"group": name, "parameters": {"time": time}, "fidelity": fidelity(2e-3)}
-        lower = row("openvino:cpu:bf16", 2e6, **MINE), row("openvino:cpu:int8", 5e5, **MINE)
-        rows = [one.model_copy(update=facts) for one in lower]
-        cells.append(cell(*rows, group=name, named=("--group", name), **COMMAND))
-    return of(*cells)
 
 
 def of_one_decided() -> Document:
@@ -133,9 +107,7 @@ STATES: dict[str, Callable[[], Document]] = {
     "nothing decided": of_none,
     "one of three decided": of_one_decided,
     "no answer": of_biased_controls,
-    "threads that aren't set in one group": of_default_threads,
     "threads that aren't set": of_one_default,
-    "lower precisions alone": of_lower_precisions,
 }
 LINES = 30
 """The most lines of a sweep's screen."""

@@ -12,10 +12,9 @@ from shootout.core.journal.records import Played
 from shootout.core.results.run import read_run
 from shootout.tell import answer as screen
 from shootout.tell import notes, table
-from shootout.tell.answer import tell_details
 from shootout.tell.columns import BY_HEADER, Cell, error_of
 from shootout.tell.document import Document, Row
-from shootout.tell.grid import tabulate_answers, tell_answers, tell_between, tell_group_details
+from shootout.tell.grid import tabulate_answers, tell_answers, tell_more
 from shootout.tell.machines import list_facts
 from shootout.tell.notes import tell_missing
 from shootout.tell.report import Figure, Line, Report, Table
@@ -74,11 +73,10 @@ def lay_out(run: MeasuredRun, figures: Sequence[Figure] = ()) -> Report:
         name=f"{document.study} ({PurePath(document.run).name})" if document.study else PurePath(document.run).name,
         lines=_tell_answer(document),
         answers=tabulate_answers(document) if len(document.answer) > 1 else None,
-        more=_tell_more(document),
         warnings=document.warnings,
         figures=figures,
         tables=tables[:few],
-        missing=[line for line in tell_missing(document.answer, [document]) if line.parts],
+        missing=[line for line in _tell_below(document) if line.parts or line.commands],
         notes={name: some for name, some in told.items() if some},
         evidence={title: some for title, some in evidence.items() if some},
     )
@@ -102,17 +100,11 @@ def _tell_answer(document: Document) -> list[Line]:
     return [*screen.tell_answer(answers[0], document.rows_of(answers[0].group), document)]
 
 
-def _tell_more(document: Document) -> list[Line]:
-    """Tell what stands behind the answers, that of several groups below the group's name."""
-    answers, lines = document.answer, [tell_between(document)]
-    for answer in answers:
-        told = [*tell_group_details(answer)] if len(answers) > 1 else [tell_details(answer)]
-        lines += [Line("", subject=answer.group), *told] if len(answers) > 1 and any(map(_is_told, told)) else told
-    return [line for line in (*lines, *notes.tell_end(document)) if _is_told(line)]
-
-
-def _is_told(line: Line) -> bool:
-    return bool(line.parts or line.commands or line.subject)
+def _tell_below(document: Document) -> Iterator[Line]:
+    """Tell what stands below the tables: what was skipped, what leads further, and how the run goes on."""
+    yield from tell_missing(document.answer, [document])
+    yield from tell_more(document)
+    yield from notes.tell_end(document)
 
 
 PROOF = ("target", "library", "device", "threads", "compute layers", "proven", "error", "fallbacks")

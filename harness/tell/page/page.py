@@ -13,7 +13,7 @@ from rich.text import Text
 from shootout.backends import BASELINE_OF_FILES
 from shootout.tell.columns import Cell
 from shootout.tell.page.charts import to_svg
-from shootout.tell.report import MEASURED, MORE, Report, clean_text, glue_parts
+from shootout.tell.report import MEASURED, Report, clean_text, glue_parts
 
 LEGEND = (
     ("target", f"What is measured: backend, device and precision, such as {BASELINE_OF_FILES}:cpu:fp32."),
@@ -52,7 +52,7 @@ def load_template() -> jinja2.Template:
         loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=_clean_value
     )
     environment.filters.update(mark=mark, svg=to_svg, clean=clean_text)
-    environment.globals.update(reports=(), legend=LEGEND, more=MORE, measured=MEASURED)
+    environment.globals.update(reports=(), legend=LEGEND, measured=MEASURED)
     return environment.get_template("page.html")
 
 
