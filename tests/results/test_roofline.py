@@ -12,7 +12,7 @@ from rich.console import Console
 from support.races.made import ARMS, EXECUTED, ended, header, played, prepared, rounds, write
 
 from shootout.apps.judge.analysis import analyse
-from shootout.apps.judge.roofline import ceiling, precisions, staged, traffic
+from shootout.apps.judge.rows import ceiling, precisions, staged, traffic
 from shootout.core.contract import Arm
 from shootout.core.exported.calls import Work
 from shootout.tell import table

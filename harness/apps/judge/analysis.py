@@ -15,9 +15,8 @@ from shootout.apps.judge.accuracy import add_scores, find_front
 from shootout.apps.judge.cell import Cell, make_cells
 from shootout.apps.judge.choice import add_ship_ratios, choose
 from shootout.apps.judge.next_steps import more_time, race_at_sizes
-from shootout.apps.judge.roofline import with_ceilings
-from shootout.apps.judge.rows import make_row
-from shootout.core.contract import Arm, Value, short
+from shootout.apps.judge.rows import make_row, with_ceilings
+from shootout.core.contract import Value, short
 from shootout.core.journal.records import Ended, Played
 from shootout.core.messages import Scope, TimeBin
 from shootout.core.results.group import LONGEST_NS, SHORTEST_NS, Group, against, copy_holds, judged, withheld
@@ -26,7 +25,7 @@ from shootout.core.scenario import scenario_of
 from shootout.core.stats.group_evidence import Blocks, GroupEvidence, Pair, log_ratios
 from shootout.core.stats.leaders import time_ns
 from shootout.core.stats.verdicts import Comparison, Verdict, compare
-from shootout.core.study.group import GroupRecord, confirming_name
+from shootout.core.study.group import confirming_name
 from shootout.tell import reproduce
 from shootout.tell.document import (
     SCHEMA,
@@ -205,22 +204,6 @@ PROPOSED = 3
 """So many sizes between two are proposed."""
 
 
-def axes_of(arm: Arm) -> dict[str, int]:
-    """Return the arm's place on each of its ordered axes: batch, threads, whole-number parameters."""
-    whole = {
-        name: value
-        for name, value in arm.parameters.items()
-        if isinstance(value, int) and not isinstance(value, bool) and value >= 1
-    }
-    return {"batch": arm.batch, "threads": arm.threads, **whole}
-
-
-def key_of(record: GroupRecord, axis: str) -> Key:
-    """Return the line that a group lies on."""
-    first = record.arms[0]
-    return first.model, first.scenario, tuple(sorted(fixed_of(first, axis).items()))
-
-
 def find_crossovers(
     groups: Mapping[str, Group], cells: Mapping[str, Cell], answers: Iterable[Answer]
 ) -> tuple[Crossover, ...]:
@@ -257,13 +240,15 @@ def _find_lines(groups: Mapping[str, Group], names: Iterable[str]) -> dict[tuple
     """Return groups that differ in one size alone: by axis and key, their names by size, rising."""
     lines: dict[tuple[str, Key], dict[int, str]] = {}
     for name in names:
-        record = groups[name].record
-        scenario = scenario_of(record.arms[0])
-        if scenario.selects or scenario.varies:  # which has no one size
+        first = groups[name].record.arms[0]
+        if scenario_of(first).selects or scenario_of(first).varies:  # which has no one size
             continue
-        for axis, size in axes_of(record.arms[0]).items():
-            if 0 < size < LARGEST:  # 0 threads are each library's own number
-                lines.setdefault((axis, key_of(record, axis)), {})[size] = name
+        places: dict[str, Value] = {**first.parameters, "batch": first.batch, "threads": first.threads}
+        for axis, size in places.items():
+            # 0 threads are each library's own number
+            if isinstance(size, int) and not isinstance(size, bool) and 0 < size < LARGEST:
+                fixed = tuple(sorted((other, value) for other, value in places.items() if other != axis))
+                lines.setdefault((axis, (first.model, first.scenario, fixed)), {})[size] = name
     return {place: dict(sorted(line.items())) for place, line in lines.items() if len(line) > 1}
 
 
@@ -300,12 +285,6 @@ def list_between(low: int, high: int) -> list[int]:
     rounded = {step * round(target / step) for target, step in zip(targets, steps, strict=True)}
     found = {size for size in rounded if low < size < high} or {round(target) for target in targets}
     return sorted(size for size in found if low < size < high)
-
-
-def fixed_of(arm: Arm, axis: str) -> dict[str, Value]:
-    """Return all that stays the same while the axis changes: the other parameters, batch and threads."""
-    everything: Mapping[str, Value] = {**arm.parameters, "batch": arm.batch, "threads": arm.threads}
-    return {name: value for name, value in everything.items() if name != axis}
 
 
 # How the time per call changes over long turns. Each figure rests on turns as its replicates, one in each restart: an

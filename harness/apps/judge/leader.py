@@ -217,11 +217,8 @@ def _find_early_end(policy: Policy, row: Row) -> str | None:
 def _find_broken_p99(row: Row) -> str | None:
     if row.serve is None or row.serve.holds:
         return None
-    if row.serve.holds is None:
-        return "whether its p99 holds the limit isn't known: too few restarts, or too busy a machine"
-    if row.serve.searched:
-        return "in half of the restarts or more, no rate that was tried held the limit on p99"
-    return "its p99 breaks the limit"
+    is_known = row.serve.holds is not None
+    return "its p99 breaks the limit" if is_known else "whether its p99 holds the limit isn't known"
 
 
 def why_unknown(cell: Cell, row: Row) -> str | None:

@@ -10,7 +10,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
-from itertools import combinations
 from typing import Any, Literal
 
 import numpy as np
@@ -241,21 +240,15 @@ def find_stability(
     values = np.array([_draw_objectives(measures[one.label], seeds) for one in candidates])
     sizes = np.array(find_sizes([one.row for one in candidates])[1], dtype=np.float64)
     starts = np.array([usual_start_s(one.row) for one in candidates])
-    beaten = _find_beaten([one.label for one in candidates], compared)
+    labels = [one.label for one in candidates]
+    beaten = np.array(
+        [[one != other and compared(one, other).verdict is Verdict.SLOWER for other in labels] for one in labels]
+    )
     near = (values <= values.min(axis=0) * (1 + policy.indifferent)) & ~beaten[:, values.argmin(axis=0)]
     _, soon = narrow_tie(near, sizes[:, None], starts[:, None])
     chosen = np.where(soon, values, np.inf).argmin(axis=0)
     counts = Counter(candidates[index].label for index in chosen.tolist())
     return {label: count / DRAWS for label, count in counts.most_common()}
-
-
-def _find_beaten(labels: Sequence[str], compared: Callable[[str, str], Comparison]) -> Array:
-    """Return a matrix: whether the arm of a row is known to be worse than that of a column."""
-    found = np.zeros((len(labels), len(labels)), dtype=np.bool_)
-    for one, other in combinations(range(len(labels)), 2):
-        verdict = compared(labels[one], labels[other]).verdict
-        found[one, other], found[other, one] = verdict is Verdict.SLOWER, verdict is Verdict.FASTER
-    return found
 
 
 def _draw_objectives(found: ObjectiveValue, seeds: Mapping[int, int]) -> Array:

@@ -181,13 +181,10 @@ def judge_figure(limit: Limit, wanted: float, figure: Bounds, *, implied: bool =
 
 def _explain_between(limit: Limit, figure: Bounds) -> str:
     """Return why bounds that are known don't tell."""
-    told = LIMITS[limit].unit.tell
-    if (figure.low is None) is not (figure.high is None):
-        side, bound = ("upper", figure.high) if figure.low is None else ("lower", figure.low)
-        return f"only {'an' if side == 'upper' else 'a'} {side} bound is known, {told(bound or 0.0)}"
     if figure.low is None or figure.high is None:
         return "the value isn't known closely enough to compare it with the limit"
-    return f"the limit lies between its bounds, {told(figure.low)} and {told(figure.high)}"
+    low, high = map(LIMITS[limit].unit.tell, (figure.low, figure.high))
+    return f"the limit lies between its bounds, {low} and {high}"
 
 
 def _bound_p99(asked: _Asked) -> Bounds:
