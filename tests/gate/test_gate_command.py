@@ -15,14 +15,12 @@ from shootout.apps.judge.gate import verdict
 from shootout.apps.judge.gate.output import render
 from shootout.apps.judge.gate.racing import Contest, Limits, Reference
 from shootout.apps.judge.gate.verdict import Gate, judge_gate
-from shootout.apps.judge.racing import AnswerPurpose
 from shootout.commands import gate as command
-from shootout.commands import run
 from shootout.core.clock import Deadline
 from shootout.core.errors import NothingMeasured, NotRun, NotRunKind, Unavailable, Undecided, UsageError
 from shootout.core.journal import journal
 from shootout.core.journal.records import Line, not_run
-from shootout.core.results.run import Run, read_run
+from shootout.core.results.run import read_run
 
 NAMES = made.A.label, made.B.label
 RECORDED = Reference(place="made", again=NAMES[0], given={"model": "identity"})
@@ -111,35 +109,6 @@ def test_a_finished_gate_is_none_of_another_machine_s_or_other_versions(
 ):
     with pytest.raises(UsageError, match="begun on another machine or with other versions: add --fresh"):
         race(written(tmp_path / "told", 90.0), monkeypatch, is_from_here=False)
-
-
-class GoingOn(AnswerPurpose):
-    """A purpose that takes each finished run up again."""
-
-    def goes_on(self, run: Run) -> bool:
-        return True
-
-
-@pytest.mark.parametrize("goes_on", [True, False])
-def test_a_finished_run_is_taken_up_again_where_that_is_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, goes_on: bool
-):
-    out = written(tmp_path / "run", 90.0)
-    monkeypatch.setattr("shootout.core.journal.folder.find_obstacle", lambda *_: "")
-
-    def busy(*_: object, **__: object) -> None:
-        raise NothingMeasured("this machine is in use")
-
-    monkeypatch.setattr(run, "machine_lock", busy)
-    said: list[str] = []
-    progress = cast(Any, SimpleNamespace(say=said.append, wait=None))
-    how: dict[str, Any] = {"fresh": False, "limit": Deadline(None), "progress": progress}
-    if goes_on:
-        with pytest.raises(NothingMeasured):
-            run.measure(CONTEST.plan, out, **how, purpose=GoingOn())
-    else:
-        assert run.measure(CONTEST.plan, out, **how).complete
-        assert "already holds this run, finished" in said[0]
 
 
 @pytest.mark.parametrize(

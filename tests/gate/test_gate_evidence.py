@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
 from support.races import made
 
 from shootout.apps.judge.analysis import analyse_cells
-from shootout.apps.judge.gate.racing import Contest, Limits, Reference, read_limits
-from shootout.apps.judge.gate.verdict import Check, _check_outputs, find_evidence, judge_gate
+from shootout.apps.judge.gate.racing import Limits, read_limits
+from shootout.apps.judge.gate.verdict import Check, _check_outputs, find_evidence
 from shootout.core.contract import Arm, Executed, NotRunKind, Precision, Target
 from shootout.core.errors import NotRun, UsageError
 from shootout.core.journal.records import Checked, Line, not_run
@@ -144,15 +144,6 @@ def test_a_proof_that_nobody_told_here_is_never_met(tmp_path: Path):
         assert {found[name].reason for name in PROOF} == {"of the reference and the candidate as it was recorded"}
 
 
-def test_the_record_of_a_folder_that_the_gate_itself_made_is_a_proof(tmp_path: Path):
-    packed = Arm(target=Target(backend="b", folder="new"), model="identity")
-    for executed, wanted in ({}, Standing.MET), ({"device": "GPU"}, Standing.BROKEN):
-        (tmp_path / wanted).mkdir()
-        limits = Limits(same_proof=True)
-        found = evidence(tmp_path / wanted, limits, other=packed, packed=True, executed=executed)
-        assert (found["device"].standing, found["device"].reason) == (wanted, "of the reference as it was recorded")
-
-
 @pytest.mark.parametrize(
     ("arm", "cause", "standing"),
     [
@@ -278,25 +269,6 @@ def test_few_rows_do_for_a_candidate_that_computes_the_same_function(
     assert found.standing is standing
     told = found.reason or ""
     assert ("no row changed, and both compute the same function: errors " in told) is (standing is Standing.MET)
-
-
-@pytest.mark.parametrize(
-    ("slowdown", "restarts", "standing"),
-    [(1.0, 12, Standing.MET), (1.1, 12, Standing.BROKEN), (1.05, 12, Standing.UNKNOWN), (1.1, 1, Standing.UNKNOWN)],
-)
-def test_a_slowdown_is_held_to_its_limit_as_the_race_holds_it(
-    tmp_path: Path, slowdown: float, restarts: int, standing: Standing
-):
-    rng, lines = np.random.default_rng(2), list[Line]()
-    for restart in range(restarts):
-        for arm, ns in ((made.A, 1e3), (made.B, 1e3 * slowdown), (made.COPY, 1e3)):
-            lines.append(made.played(arm, restart, ns * np.exp(rng.normal(0.0, 0.003))))
-        lines.append(made.rounds(restart))
-    recorded = Reference(place="made", again=made.A.label, given={})
-    names = made.A.label, made.B.label
-    asked = Contest(plan=cast(Any, None), recorded=recorded, limits=Limits(slower=0.05), names=names)
-    found = judge_gate(made.write(tmp_path / "run", made.header(), *lines), asked)
-    assert [one.standing for one in found.checks if one.name == "time"] == [standing]
 
 
 @pytest.mark.parametrize(

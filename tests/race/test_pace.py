@@ -88,14 +88,6 @@ def test_a_rival_that_rounds_leaves_before_the_last_that_does_not(left_s: float,
     assert leavers([rounds, BASE, A, COPY, B], needs_s, left_s) == out
 
 
-def test_a_fast_rival_that_rounds_does_not_take_the_place_of_one_that_does_not():
-    rounds = replace(fakes.arm("q"), target=Target(backend="q", precision=Precision.INT8))
-    needs_s = {BASE.label: 2.0, COPY.label: 2.0, A.label: 3.0, rounds.label: 0.5}
-    arms = [rounds, BASE, A, COPY]
-    assert leavers(arms, needs_s, 7.2) == [rounds.label]
-    assert leavers(arms, needs_s, 5.5) == [rounds.label, COPY.label]
-
-
 def test_where_nothing_vouches_all_play_that_fit():
     alone = [BASE, A, B]
     assert leavers(alone, NEEDS, 7.0, is_first=True) == []

@@ -10,14 +10,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 from support.races import fakes
-from support.races.fakes import World
 from support.races.groups import group_of_rules
 from support.races.planted import TRUTH, Budget, ByBatch, on_stage, run, study
 
 from shootout.apps.judge.analysis import analyse
-from shootout.apps.judge.racing import FORESEEING, AnswerPurpose
+from shootout.apps.judge.racing import FORESEEING
 from shootout.core.clock import Deadline
-from shootout.core.errors import NotRun, NotRunKind
 from shootout.core.journal import journal
 from shootout.core.journal.records import Rounds
 from shootout.core.race import pace
@@ -166,15 +164,6 @@ def test_every_group_plays_once_before_any_plays_twice():
 
 def test_the_fewest_restarts_come_group_by_group_before_any_further_one():
     assert chosen(entrant(0, played=2, nearest=[1.0]), entrant(1, played=1), entrant(2, played=1)) == 1
-
-
-def test_the_standing_is_who_leads_and_how_many_still_play():
-    raced = fakes.race(World({"a": 2e5, "b": 1e5}), ["a", "b"])
-    raced.players = [fakes.arm("a"), fakes.arm("b"), fakes.arm("a", control=True)]
-    assert AnswerPurpose().tell_standing(raced) == "b leads, 2 targets open"
-    raced.group.setbacks["b:cpu:fp32"] = NotRun(NotRunKind.FAILED, "")
-    assert AnswerPurpose().tell_standing(raced) == "a leads, 2 targets open"
-    assert AnswerPurpose().tell_standing(entrant(0, played=0)) == ""
 
 
 @pytest.mark.parametrize(

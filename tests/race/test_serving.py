@@ -401,14 +401,6 @@ def test_a_restart_in_which_no_rate_holds_counts_as_badly_as_it_went():
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_limit_that_is_wide_beside_a_step_finds_the_capacity() -> None:
-    race = raced(Serving({"a": 1e6, "b": 1.25e6}), LoadTest(limit_ns=1e9))
-    for label, capacity_per_s in (("a:cpu:fp32", 1_000), ("b:cpu:fp32", 800)):
-        found = [1e9 / float(blocks[0]) for blocks in race.blocks[label].values()]
-        assert 0.9 * capacity_per_s < np.median(found) < 1.05 * capacity_per_s
-
-
-@pytest.mark.usefixtures("quick")
 def test_at_a_given_rate_it_is_p99_that_is_compared() -> None:
     race = raced(Serving({"a": 1e6, "b": 1.25e6}), LoadTest(rate_per_s=500.0, limit_ns=5e6))
     p99 = np.median([np.median(blocks) for blocks in race.blocks["a:cpu:fp32"].values()])

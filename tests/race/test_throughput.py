@@ -22,7 +22,7 @@ from shootout.apps.judge import rows
 from shootout.commands import run
 from shootout.core import clock
 from shootout.core.clock import Deadline
-from shootout.core.contract import Arm, Availability, Device, Target, family
+from shootout.core.contract import Arm, Availability, Device, Target
 from shootout.core.host import noise
 from shootout.core.race import live_arm, pace, restart
 from shootout.core.race.race import Race
@@ -73,11 +73,6 @@ def test_without_words_a_few_batches_and_all_powers_of_two_are_tried() -> None:
     arms = planned(3).playing
     assert {arm.batch for arm in arms} == set(BATCHES)
     assert {arm.instances for arm in arms} == {1, 2, 3}
-
-
-@pytest.mark.parametrize("given", [{}, {"batch": [1]}])
-def test_a_model_that_has_one_batch_is_tried_with_that(given: dict[str, list[int]]) -> None:
-    assert [arm.batch for arm in planned(1, model="matmul", **given).playing if not arm.control] == [1]
 
 
 def test_a_factory_that_is_not_told_the_batch_is_tried_with_its_own(tmp_path: Path) -> None:
@@ -203,11 +198,6 @@ def test_the_luck_of_the_draw_is_not_in_the_confirmed_figure(monkeypatch: pytest
         fresh.append(np.median([np.median(values) for values in confirmed.blocks[best].values()]) / 1e5)
     assert np.mean(lucky) < 0.97, "nothing was gained by luck: this test sees nothing"
     assert np.mean(fresh) == pytest.approx(1.0, abs=0.03)
-
-
-def test_a_target_given_twice_has_settings_of_its_own() -> None:
-    assert family("a:cpu:fp32{batch=8, instances=2}#2") == "a:cpu:fp32#2"
-    assert family("a:cpu:fp32/x#2") == "a:cpu:fp32/x#2"
 
 
 class Crowd:

@@ -30,17 +30,6 @@ def test_an_arm_has_a_rate_only_if_one_held_in_some_restart(steps: tuple[bool, .
     assert p99_limit.never_held(done) is never
 
 
-@pytest.mark.parametrize(("counts", "upper"), [((True, True), 700.0), ((True, False), 900.0), ((False, False), None)])
-def test_a_rate_ends_at_a_failure_in_a_round_that_counts(counts: tuple[bool, bool], upper: float | None):
-    held = TriedRate(rate_per_s=500.0, requests=1_000, bound_ns=2e6, held=True)
-    failed = [
-        TriedRate(rate_per_s=rate, requests=1_000, bound_ns=None, held=False, counts=one)
-        for rate, one in zip((900.0, 700.0), counts, strict=True)
-    ]
-    done = LoadTestResult(limit_ns=5e6, unloaded_ns=1e6, steps=(held, *failed))
-    assert p99_limit.bounding_rate([done]) == upper
-
-
 @pytest.mark.parametrize("held", [True, False])
 def test_a_given_rate_does_not_hold_where_the_queue_grew(*, held: bool) -> None:
     step = TriedRate(rate_per_s=500.0, requests=1_000, bound_ns=2e6, held=held)
