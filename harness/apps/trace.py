@@ -1,4 +1,4 @@
-"""Show where the time of a call goes (`--trace`): a Chrome/Perfetto file for each arm and a short text.
+"""Show where the time of a call goes (`--trace`): a Chrome/Perfetto file for each arm.
 
 They are made after the race, in workers that have loaded the arms: there a session is looked at, and here what was seen
 is checked. Events are written as Chrome and Perfetto read them (Google's "Trace Event Format").
@@ -7,14 +7,11 @@ is checked. Events are written as Chrome and Perfetto read them (Google's "Trace
 from __future__ import annotations
 
 import json
-import re
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from shootout.core import backends, clock
 from shootout.core.adapter import Built, Event, Session
@@ -24,7 +21,6 @@ from shootout.core.contract import Arrays
 from shootout.core.errors import ArmFailed, SkippedArm, explained
 from shootout.core.host.placement import Placement, child_environment, on_cpus
 from shootout.core.journal.folder import LOGS, TRACES
-from shootout.core.units import duration
 from shootout.core.worker import reported
 from shootout.core.worker.availability import PythonInterpreter
 from shootout.core.worker.process import WorkerProcess, log_name
@@ -127,47 +123,10 @@ def check_profile(found: Any, calls: int) -> Looked:
         raise ArmFailed(f"what its profiler tells: {explained(error)}") from None
 
 
-_NUMBER = re.compile(r"\.\d+$")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperationShare:
-    """Hold the time that all events of one name took by themselves, without those nested in them."""
-
-    name: str
-    count: int
-    us: float
-
-
 def spans(events: Iterable[Event]) -> list[Event]:
     """Return the events with a duration, in the order of their starts; the outer one first."""
     lasting = [event for event in events if event.get("ph") == "X" and event.get("dur") is not None]
     return sorted(lasting, key=lambda event: (event["ts"], -event["dur"]))
-
-
-def shares(events: Iterable[Event]) -> list[OperationShare]:
-    """Sum up events by name (`fusion.7` is a `fusion`), the one with the most time of its own first.
-
-    Nesting counts within a thread only.
-    """
-    counts: dict[str, int] = {}
-    own_us: dict[str, float] = {}
-    open_spans: dict[tuple[Any, Any], list[Event]] = {}
-    for event in spans(events):
-        name, outer = _kind_of(event), open_spans.setdefault((event.get("pid"), event.get("tid")), [])
-        while outer and outer[-1]["ts"] + outer[-1]["dur"] <= event["ts"]:
-            outer.pop()
-        if outer:
-            own_us[_kind_of(outer[-1])] -= event["dur"]
-        counts[name] = counts.get(name, 0) + 1
-        own_us[name] = own_us.get(name, 0.0) + event["dur"]
-        outer.append(event)
-    found = [OperationShare(name=name, count=count, us=max(0.0, own_us[name])) for name, count in counts.items()]
-    return sorted(found, key=lambda share: -share.us)
-
-
-def _kind_of(event: Event) -> str:
-    return _NUMBER.sub("", str(event["name"]))
 
 
 def document(label: str, tracks: Mapping[str, Sequence[Event]]) -> dict[str, Any]:
@@ -190,13 +149,8 @@ def _number_threads(events: Sequence[Event]) -> list[int]:
     return [seen.setdefault((event.get("pid"), event.get("tid")), len(seen)) for event in events]
 
 
-SUMMARY = "summary.txt"
-CALLS = 50
-SHOWN = 3
-"""So many calls without a profiler are drawn; the text rests on all of them."""
-TELLING = 0.01
-MOST_LINES = 8
-"""The text names at most so many operations, each at least `TELLING` of the time under the profiler."""
+CALLS, SHOWN = 50, 3
+"""So many calls go without a profiler, and so many of them are drawn, when the session is warm."""
 
 
 def trace_arms(
@@ -213,13 +167,12 @@ def trace_arms(
         groups: by group name and label, as `Preparation.run` returns them.
         out: the run folder.
         others: the interpreters that targets name.
-        progress: hears what each trace says, a few lines each; all of it is in `traces/summary.txt` too.
+        progress: hears of each trace in a line.
         limit: when it ends: no arm is begun then, and one that is under way is given up.
     """
     folder = out / TRACES
     folder.mkdir(exist_ok=True)
     progress.stage("tracing")
-    texts = []
     with on_cpus(placement.parent):
         for index, (group, arms) in enumerate(groups.items()):
             for built in [made for made in arms.values() if not made.arm.control and made.arm.ordinal == 1]:
@@ -227,9 +180,7 @@ def trace_arms(
                     progress.say(f"--max-time left no time to trace {built.arm.label} and those after it")
                     return
                 path = folder / f"g{index}-{Path(log_name(built.arm.label)).stem}.json"
-                texts.append(f"{group}, {_trace_arm(built, placement, path, out / LOGS, others, limit)}")
-                (folder / SUMMARY).write_text("\n\n".join(texts) + "\n", encoding="utf-8")
-                progress.say(texts[-1])
+                progress.say(f"{group}, {_trace_arm(built, placement, path, out / LOGS, others, limit)}")
 
 
 def _trace_arm(
@@ -250,7 +201,8 @@ def _trace_arm(
         return f"{built.arm.label}: no trace: {error}"
     tracks = {"the harness's steps": _draw_calls(looked), "its own profiler": looked.events}
     path.write_text(json.dumps(document(built.arm.label, {k: v for k, v in tracks.items() if v})), encoding="utf-8")
-    return "\n".join([f"{built.arm.label}: {_steps_text(looked)}", *_profile_text(looked), f"  {TRACES}/{path.name}"])
+    broke = f"; its profiler broke: {looked.fault}" if looked.fault else ""
+    return f"{built.arm.label}: {TRACES}/{path.name}{broke}"
 
 
 def _draw_calls(looked: Looked) -> list[Event]:
@@ -264,27 +216,3 @@ def _draw_calls(looked: Looked) -> list[Event]:
 
 def _make_event(name: str, began_ns: int, ended_ns: int) -> Event:
     return {"name": name, "ph": "X", "ts": began_ns / 1e3, "dur": (ended_ns - began_ns) / 1e3, "pid": 0, "tid": 0}
-
-
-def _steps_text(looked: Looked) -> str:
-    """Return `one call takes 190 us: stage 3 us (2%), execute …`: medians of all calls but the first."""
-    calls = looked.steps[1:] or looked.steps
-    took = np.array([[ended - began for _, began, ended in steps] for steps in calls], dtype=np.float64)
-    medians, whole = np.median(took, axis=0), float(np.median(took.sum(axis=1)))
-    names = [name for name, _, _ in calls[0]]
-    parts = [f"{name} {duration(ns)} ({ns / whole:.0%})" for name, ns in zip(names, medians, strict=True) if ns]
-    return f"a call takes {duration(whole)}: {', '.join(parts)}"
-
-
-def _profile_text(looked: Looked) -> list[str]:
-    """Return what the backend's own profiler adds, by name."""
-    if looked.fault:
-        return [f"  its profiler broke: {looked.fault}"]
-    operations = shares(looked.events)
-    if not (total := sum(share.us for share in operations)):
-        return ["  it has no profiler of its own that tells more"]
-    worth = [share for share in operations if share.us >= TELLING * total][:MOST_LINES]
-    rest = total - sum(share.us for share in worth)
-    lines = [f"    {share.us / total:4.0%} {share.name} ({share.count} times)" for share in worth]
-    other = [f"    {rest / total:4.0%} all else"] if rest > TELLING * total else []
-    return ["  by its own profiler, which slows it down:", *lines, *other]

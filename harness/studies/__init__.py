@@ -8,7 +8,7 @@ from pathlib import Path
 
 from shootout.core.errors import UsageError, tell_refusal, unknown
 from shootout.core.study.schema import Study, checked
-from shootout.tell.axes import read_axes
+from shootout.tell.option_values import read_axes
 
 SUFFIX = ".toml"
 """The ending of study files' names."""

@@ -9,7 +9,7 @@ from shootout.core.contract import Value
 from shootout.core.errors import UsageError
 from shootout.core.scenario import StudyOption, find_scenario, scenario_names
 from shootout.core.study.schema import AXES, Study, as_axis, checked, study_options
-from shootout.tell.axes import read_axes
+from shootout.tell.option_values import read_axes
 
 
 def change(

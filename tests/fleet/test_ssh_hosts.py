@@ -345,12 +345,6 @@ def test_what_a_host_s_shell_prints_is_no_answer(board: Board, greeting: str):
         board.connect()
 
 
-@pytest.mark.parametrize("place", ["fleet/../../x", "/etc", "exported/short", f"exported/{'a' * 64}/../../x", "fleet"])
-def test_nothing_is_sent_outside_of_the_cache(board: Board, place: str):
-    with pytest.raises(NodeLost, match="nothing may be sent to"):
-        run(board.connect(), sent={place: {"file": b"x"}})
-
-
 def test_a_cache_that_cannot_be_written_is_said_with_what_to_do(
     board: Board, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

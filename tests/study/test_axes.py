@@ -14,12 +14,14 @@ from shootout.core.errors import UsageError
 from shootout.core.exported.request import find_model
 from shootout.core.study import points
 from shootout.core.study.schema import Study, checked
-from shootout.tell import axes, option_values
+from shootout.tell import option_values
 from shootout.tell.study_changes import change
 
 
 def made(**fields: Any) -> Study:
-    return checked(axes.read_axes({"name": "s", "model": "residual_mlp", "targets": ("numpy",), **fields}), "a test")
+    return checked(
+        option_values.read_axes({"name": "s", "model": "residual_mlp", "targets": ("numpy",), **fields}), "a test"
+    )
 
 
 def asked(*sets: str, **words: Any) -> Study:
@@ -49,7 +51,7 @@ def targets(chosen: Study) -> list[str]:
     ],
 )
 def test_a_range_is_written_out(text: str, values: tuple[object, ...]):
-    found = axes.expand_range(text)
+    found = option_values.expand_range(text)
     assert found == values
     assert [type(value) for value in found] == [type(value) for value in values]
 
@@ -72,7 +74,7 @@ def test_a_range_is_written_out(text: str, values: tuple[object, ...]):
 )
 def test_a_range_that_makes_no_sense_is_refused(text: str, says: str):
     with pytest.raises(UsageError, match=re.escape(says)):
-        axes.expand_range(text)
+        option_values.expand_range(text)
     with pytest.raises(UsageError, match=re.escape(says)):
         asked(f"d_model={text}")
 

@@ -34,8 +34,8 @@ from shootout.core.study.plan import Plan, make_plan
 from shootout.core.study.points import describe, metric_of, points, request
 from shootout.core.study.schema import Study, checked, study_options
 from shootout.core.study.target import parse_targets
-from shootout.tell.axes import read_axes
 from shootout.tell.limits import SHARE, Limit, Standing
+from shootout.tell.option_values import read_axes
 
 MOST_RESTARTS = 1_000
 """It is the time that ends a gate."""
