@@ -26,7 +26,7 @@ import numpy as np
 
 from shootout.backends.common import widen
 from shootout.core import backends
-from shootout.core.adapter import Built, GpuSide, check_inputs
+from shootout.core.adapter import Built, check_inputs
 from shootout.core.contract import Arm, Arrays, Device, Executed, NotRun, NotRunKind, Precision, Target, TensorSpec
 from shootout.core.errors import SkippedArm, UsageError, tell_refusal
 from shootout.core.exported.model import ExportedModel, sha256
@@ -372,7 +372,7 @@ class ShippedSession:
     """A loaded folder: a call is `predict`, from the caller's arrays to arrays that are the caller's own."""
 
     def __init__(self, built: Built, predict: Callable[[Arrays], Arrays]) -> None:
-        self.gpu = GpuSide() if built.arm.target.device.is_gpu else None
+        self.gpu = None  # none that runs on one can be shipped
         self._facts, self._inputs, self._target = built.facts, built.exported.inputs, built.arm.target
         self._wanted = [(spec.name, spec.shape, np.dtype(spec.dtype)) for spec in self._inputs]
         self.execute = predict  # a method of ours would be timed too

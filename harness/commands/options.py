@@ -18,7 +18,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from shootout.core.errors import Interrupted
-from shootout.tell.study_options import MAX_TIME, Flag, HelpGroup, flags_of, read_words
+from shootout.tell.study_options import Flag, HelpGroup, flags_of, read_words
 
 WIDEST = 20
 """Letters that the first column may take; a longer name has a line of its own."""
@@ -213,14 +213,6 @@ Policy = Annotated[
 Group = Annotated[
     str | None,
     typer.Option(help="Group of the runs, if they have several.", metavar="NAME", rich_help_panel=HelpGroup.TARGETS),
-]
-MaxTime = Annotated[
-    float | None,
-    as_option(
-        MAX_TIME,
-        "Stop after 90s, 2m or 1h with the figures so far, which aren't stored; a wait for another run isn't counted. "
-        "Default: measure all.",
-    ),
 ]
 
 
