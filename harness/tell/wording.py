@@ -172,11 +172,7 @@ def tell_metric_limit(metric: Metric) -> str:
     verdict = "broken" if metric.standing is Standing.BROKEN else "can't tell"
     if metric.standing is Standing.UNKNOWN and metric.rows_needed and metric.rows_needed > metric.rows:
         more = float(f"{metric.rows_needed - metric.rows:.2g}")
-        verdict = f"needs about {more:,.0f} more scored {metric.unit}s to {_name_end(metric)} it"
-        if metric.unit != "row":
-            verdict = f"{counted(metric.rows, metric.unit)}, too few; {verdict}"
-        else:
-            verdict += " (half of the rows given are scored)"
+        verdict = f"needs about {more:,.0f} more scored {metric.unit}s"
     return f"{told}, limit {_tell_limit(metric)}: {verdict}"
 
 
@@ -190,14 +186,6 @@ def tell_limit_doubt(metric: Metric, limit: float) -> str:
         return ALL_ZERO
     share = f"{limit:g}%" if metric.before < limit < 100 else "1%"
     return f"FP32's whole score is {metric.before:.3g}; give a lower limit, or did you mean --max-drop {share}?"
-
-
-def _name_end(metric: Metric) -> str:
-    """Name what more rows like these would do, by the side of the limit on which these lie."""
-    if metric.limits == "agreement" or metric.change is None:
-        return "admit" if metric.value >= (metric.limit or 0.0) else "refuse"
-    lost = metric.change.value if metric.lower_is_better else -metric.change.value
-    return "admit" if lost <= (metric.limit or 0.0) else "refuse"
 
 
 def tell_gain(why: Why) -> str:

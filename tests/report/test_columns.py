@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import types
-import typing
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,32 +12,11 @@ from rich.console import Console
 from support.races import cells
 
 from shootout.tell import table
-from shootout.tell.columns import BY_HEADER, COLUMNS, Column, choose_unit, write_time
+from shootout.tell.columns import BY_HEADER, COLUMNS, choose_unit, write_time
 from shootout.tell.document import Rate, Row, Serving
 from shootout.tell.table import ALL, FIRST
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def parts_of(kind: Any) -> dict[str, Any]:
-    """The type of each of a part's keys."""
-    return typing.get_type_hints(kind)
-
-
-def inner(annotation: Any) -> Any:
-    """`Timing | None` → `Timing`."""
-    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
-        return next(one for one in typing.get_args(annotation) if one is not type(None))
-    return annotation
-
-
-@pytest.mark.parametrize("figure", [figure for figure in COLUMNS if figure.name], ids=lambda figure: figure.header)
-def test_a_figure_is_in_the_document_and_explained(figure: Column):
-    kind: Any = Row
-    for part in figure.name.split("."):
-        assert part in parts_of(kind), figure.name
-        kind = inner(parts_of(kind)[part])
-    assert f"`{figure.name.rpartition('.')[2]}`" in (ROOT / "docs" / "reference" / "keys.md").read_text()
 
 
 def test_every_header_is_one_figure():
