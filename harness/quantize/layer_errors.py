@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import permutations, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -48,6 +49,8 @@ ALIKE = 0.5
 """A tensor without a name is taken for a layer's if its error is below this."""
 SAMPLED = 4096
 """So many elements tell whether two tensors can be alike."""
+Run = Callable[..., list[dict[str, Array]]]
+"""Takes a model made of the reference's, and its further inputs; returns its outputs for each input set."""
 Order = tuple[int, ...] | None
 """The axes of a tensor as another has them; None: as they are."""
 
@@ -111,7 +114,7 @@ def measure_errors(graph: Path, sets: Sequence[Arrays], inside: Inside, precisio
     model = onnx_files.load(graph)
     outline = read_outline(model)
     with TemporaryDirectory() as place:
-        run = _Runner(Path(place), graph.name, sets)
+        run = partial(_run_rewritten, Path(place), graph.name, sets)
         found = _match_by_name(outline, inside)
         wanted = [
             name
@@ -160,18 +163,13 @@ def _worst_error(value: str, outputs: Sequence[Arrays], right: Sequence[Arrays])
     return worst_error(outputs, [{value: one[value]} for one in right])
 
 
-class _Runner:
-    """Run models made of the reference's on its input sets."""
-
-    def __init__(self, place: Path, name: str, sets: Sequence[Arrays]) -> None:
-        self._place, self._name, self._sets = place, name, sets
-
-    def __call__(self, model: ModelProto, more: Sequence[Arrays] = ()) -> list[dict[str, Array]]:
-        """Return all outputs for each set; `more` are a model's further inputs."""
-        path = self._place / "rewritten.onnx"
-        onnx_files.save(model, path)
-        sets = [{**one, **other} for one, other in zip(self._sets, more, strict=True)] if more else self._sets
-        return onnx_files.run(path, sets, self._name)
+def _run_rewritten(
+    place: Path, name: str, sets: Sequence[Arrays], model: ModelProto, more: Sequence[Arrays] = ()
+) -> list[dict[str, Array]]:
+    """Return all outputs of a model made of the reference's for each set; `more` are its further inputs."""
+    onnx_files.save(model, place / "rewritten.onnx")
+    whole = [{**one, **other} for one, other in zip(sets, more, strict=True)] if more else sets
+    return onnx_files.run(place / "rewritten.onnx", whole, name)
 
 
 def _match_by_name(outline: Outline, inside: Inside) -> dict[int, tuple[str, str]]:
@@ -307,7 +305,7 @@ def _cut(model: ModelProto, given: Mapping[str, Sequence[Array]]) -> tuple[Model
 
 
 def _explain(
-    cut: ModelProto, run: _Runner, inputs: Sequence[Arrays], local: Sequence[Arrays], precision: str
+    cut: ModelProto, run: Run, inputs: Sequence[Arrays], local: Sequence[Arrays], precision: str
 ) -> dict[str, float | None]:
     """Return the largest own error that the precision explains, by value; empty if the graph can't be rounded."""
     worst, finish = dict[str, float | None](), _rounding_of_results(precision)
@@ -326,7 +324,7 @@ def _explain(
     }
 
 
-def _round(cut: ModelProto, run: _Runner, inputs: Sequence[Arrays], precision: str) -> Iterator[ModelProto]:
+def _round(cut: ModelProto, run: Run, inputs: Sequence[Arrays], precision: str) -> Iterator[ModelProto]:
     """Yield the cut graph as float32 runtimes compute it, and in each way that the precision may round."""
     yield bounds.coarsened(_copy(cut))
     if precision == Precision.FP32:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -234,14 +233,3 @@ def test_the_reasons_have_the_real_package_s_numbers():
     real = {bit: name.partition("Reason")[2].lower() for bit, name in names.items()}
     assert real.pop(0x4) == "swpowercap"
     assert real == {bit: name.replace("_", "") for bit, name in cuda.HARMFUL.items()}
-
-
-def test_a_gpu_is_shared_where_mps_has_its_pipes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    monkeypatch.delenv(cuda_driver.MPS_PIPES, raising=False)
-    monkeypatch.setattr(cuda_driver, "MPS_FOLDER", str(tmp_path))
-    assert not cuda_driver.is_shared()
-    (tmp_path / "control").touch()
-    assert cuda_driver.is_shared()
-    (tmp_path / "control").unlink()
-    monkeypatch.setenv(cuda_driver.MPS_PIPES, "/var/run/pipes")
-    assert cuda_driver.is_shared()

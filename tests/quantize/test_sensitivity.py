@@ -1,58 +1,20 @@
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from shootout.apps.sensitivity.measure import LayerSensitivity, Wanted, measure, measure_sensitivity, rank_layers
-from shootout.core.clock import Deadline
+from shootout.apps.sensitivity.measure import Wanted, measure, measure_sensitivity
 from shootout.core.contract import Artifact
 from shootout.core.errors import NothingMeasured, UsageError
 from shootout.core.exported.client import Request, obtain
 from shootout.core.exported.fidelity import compare
-from shootout.core.host import environment
 from shootout.models.onnx import onnx_files
 from shootout.quantize import qdq
 from shootout.testing.checks import exported_models
 
 DIGITS = Request(model="digits", batch=9)
-
-
-@cache
-def of_digits() -> list[LayerSensitivity]:
-    return [*rank_layers(obtain(DIGITS), Deadline(None)).parts]
-
-
-def test_a_layers_figure_is_what_its_own_weight_and_input_cost():
-    """Worked out beside the quantizer, in NumPy."""
-    most = 64 if environment.saturates() else 127
-    (exported,) = exported_models(DIGITS)
-    weights, sets = exported.weights(), [one["x"] for one in exported.calibration()]
-
-    def forward(x: np.ndarray, only: int) -> tuple[np.ndarray, float]:
-        largest = 0.0
-        for layer in range(3):
-            weight = weights[f"layers.{layer}.weight"].astype(np.float64)
-            if layer == only:
-                scale = np.abs(weight).max(axis=1, keepdims=True) / most
-                weight = np.round(weight / scale) * scale
-                largest = float(np.abs(x).max())
-                if only in ranges:
-                    step = ranges[only] / 127
-                    x = np.clip(np.round(x / step), -127, 127) * step
-            x = x @ weight.T + weights[f"layers.{layer}.bias"]
-            x = np.maximum(x, 0) if layer < 2 else x
-        return x, largest
-
-    for only in range(3):
-        ranges: dict[int, float] = {}
-        ranges[only] = max(forward(x.astype(np.float64), only)[1] for x in sets)
-        got = [{"y": forward(one["x"].astype(np.float64), only)[0]} for one in exported.input_buffers()]
-        right = compare(got, exported.reference_outputs()).sqnr_db
-        (found,) = (one for one in of_digits() if one.layer.weight == f"layers.{only}.weight")
-        assert found.sqnr_db == pytest.approx(right, abs=0.2)
 
 
 def test_sensitivity_is_asked_of_a_float_model():
