@@ -143,15 +143,9 @@ def race(contest: Contest, out: Path, *, limit: Deadline, progress: ProgressDisp
         command=command_of(sys.argv[1:]),
     )
     found = judge_gate(out, contest)
-    folder = shorten(contest.rival.target.folder)
+    folder = os.path.relpath(contest.rival.target.folder) if contest.rival.target.folder else ""
     next_ = racing.tell_adoption(contest, folder) if found.outcome == "pass" else None if is_ci() else found.next
     return found.model_copy(update={"folder": folder or None, "next": next_})
-
-
-def shorten(folder: str) -> str:
-    """Return a folder's path from here if it lies below the current one."""
-    path = Path(folder)
-    return str(path.relative_to(Path.cwd()) if path.is_absolute() and path.is_relative_to(Path.cwd()) else folder)
 
 
 def is_ci(environment: Mapping[str, str] = os.environ) -> bool:

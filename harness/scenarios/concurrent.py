@@ -230,7 +230,7 @@ class Instances:
         assert self._tuned is not None, "tune comes first"
         call_ns = self._tuned.call_ns[scope]
         window_ns, calls = (0, 1) if call_ns > LONG_CALL_NS else (WINDOW_NS, BLOCK_CALLS)
-        meeting = Meeting.of(len(self._sessions))
+        meeting = Meeting(len(self._sessions))
 
         def stream(mine: int) -> tuple[int, int]:
             return read_stream(
@@ -288,17 +288,11 @@ def schedule_ns(rate_per_s: float, requests: int, seed: int) -> list[int]:
     return due
 
 
-@dataclass(slots=True, kw_only=True)
 class Meeting:
     """Where streams wait for each other; one for each window, with a place for each stream."""
 
-    ready: list[bool]
-    done: list[bool]
-
-    @classmethod
-    def of(cls, streams: int) -> Meeting:
-        """Make a meeting that no stream has come to yet."""
-        return cls(ready=[False] * streams, done=[False] * streams)
+    def __init__(self, streams: int) -> None:
+        self.ready, self.done = [False] * streams, [False] * streams
 
 
 def read_stream(

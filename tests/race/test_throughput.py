@@ -298,7 +298,7 @@ def test_a_stream_that_breaks_lets_the_others_end(two: tuple[Instances, list[Fak
 
 def test_no_stream_rests_while_another_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fast one has had its window before the slow one's first call ends. Time is the count of fast calls."""
-    ready, calls, called = Meeting.of(2), [0], threading.Condition()
+    ready, calls, called = Meeting(2), [0], threading.Condition()
 
     def fast_call(_buffer: int) -> None:
         with called:

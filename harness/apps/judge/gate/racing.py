@@ -19,7 +19,7 @@ from shootout import models
 from shootout.apps.judge.decide.limits import SPREAD, refuse_drop_of_all
 from shootout.apps.judge.decide.policy import Policy, as_policy
 from shootout.apps.judge.to_ship import find_arm_to_ship
-from shootout.apps.ship.folder import find_built, shipping, write_folder
+from shootout.apps.ship.folder import find_built, write_folder
 from shootout.backends.shipped import MANIFEST, ShippedFolder, open_shipped, read_row
 from shootout.core import backends
 from shootout.core.constants import BIAS_FLOOR, INDIFFERENT, SHIPPED
@@ -34,6 +34,7 @@ from shootout.core.study.plan import Plan, make_plan
 from shootout.core.study.points import describe, metric_of, points, request
 from shootout.core.study.schema import Study, checked, study_options
 from shootout.core.study.target import parse_targets
+from shootout.tell import registered
 from shootout.tell.limits import SHARE, Limit, Standing
 from shootout.tell.option_values import read_axes
 
@@ -314,11 +315,7 @@ def why_unshippable(contest: Contest) -> str:
     target = contest.rival.target
     if target.python:
         return f"{target} runs under another interpreter, whose packages are its own"
-    try:
-        shipping(target)
-    except SkippedArm as error:
-        return str(error)
-    return ""
+    return registered.why_unshippable(target)
 
 
 def plan_alone(contest: Contest) -> Plan:
