@@ -12,15 +12,15 @@ from shootout.apps.explain.measure import Side, choose_sides
 from shootout.apps.explain.measure import explain as explain_sides
 from shootout.apps.explain.screen import render as render_sides
 from shootout.apps.judge.analysis import analyse_cells
-from shootout.apps.sensitivity.measure import (
+from shootout.apps.sensitivity import (
     PRECISIONS,
     By,
     LayerSensitivity,
     PrecisionSensitivity,
     Wanted,
     measure_sensitivity,
+    render,
 )
-from shootout.apps.sensitivity.screen import render
 from shootout.commands import selection
 from shootout.commands.machine_lock import machine_lock
 from shootout.commands.output import print_answer, show_progress, width

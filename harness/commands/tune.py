@@ -10,7 +10,7 @@ from typing import Any
 
 from shootout.apps.judge.decide.question import find_over_limits, judge_stage, policy_of, read_limits
 from shootout.apps.judge.racing import AnswerPurpose, PolicyPurpose
-from shootout.apps.sensitivity.measure import rank_layers
+from shootout.apps.sensitivity import rank_layers
 from shootout.apps.tune import search, table
 from shootout.apps.tune.results import ALONE, TuneOutcome, Tuning, is_tuning, read_tuning
 from shootout.apps.tune.search import TuningSearch

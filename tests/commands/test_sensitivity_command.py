@@ -12,8 +12,7 @@ import pytest
 from rich.console import Console
 from support.console import here
 
-from shootout.apps.sensitivity.measure import LayerSensitivity, PrecisionSensitivity
-from shootout.apps.sensitivity.screen import MOST_LINES, render
+from shootout.apps.sensitivity import MOST_LINES, LayerSensitivity, PrecisionSensitivity, render
 from shootout.commands.layers import as_data
 from shootout.core.contract import Precision
 from shootout.models.onnx.layers import Layer

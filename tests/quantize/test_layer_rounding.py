@@ -12,8 +12,7 @@ import pytest
 from onnx import helper, numpy_helper
 from support.onnx_made import value, write
 
-from shootout.apps.sensitivity.measure import PrecisionSensitivity, Wanted, measure
-from shootout.apps.sensitivity.screen import tell_answer
+from shootout.apps.sensitivity import PrecisionSensitivity, Wanted, measure, tell_answer
 from shootout.core.contract import Array, Artifact, Precision
 from shootout.core.errors import ModelError
 from shootout.core.exported.client import Request, obtain

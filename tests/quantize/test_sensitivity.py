@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shootout.apps.sensitivity.measure import Wanted, measure, measure_sensitivity
+from shootout.apps.sensitivity import Wanted, measure, measure_sensitivity
 from shootout.core.contract import Artifact
 from shootout.core.errors import NothingMeasured, UsageError
 from shootout.core.exported.client import Request, obtain
