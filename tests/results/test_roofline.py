@@ -12,7 +12,7 @@ from rich.console import Console
 from support.races.made import ARMS, EXECUTED, ended, header, played, prepared, rounds, write
 
 from shootout.apps.judge.analysis import analyse
-from shootout.apps.judge.rows import ceiling, precisions, staged, traffic
+from shootout.apps.judge.rows import ceiling, staged, traffic
 from shootout.core.contract import Arm
 from shootout.core.exported.calls import Work
 from shootout.tell import table
@@ -186,17 +186,6 @@ def test_a_row_has_its_work_and_its_share_of_the_ceiling(tmp_path: Path):
     assert "of peak" in text
     assert "50% bandwidth" in text
     assert "Ceilings at 1 thread: fp32 100 GFLOP/s (made), int8 400 GOP/s (made); L1 100 GB/s" in text
-
-
-def test_the_operations_decide_before_the_nodes(tmp_path: Path):
-    nodes = {"int8": 1, "fp32": 1}
-    by_nodes = run(tmp_path / "nodes", compute_nodes_by_precision=nodes).rows[0]
-    by_operations = run(
-        tmp_path / "operations", compute_nodes_by_precision=nodes, flops_by_precision={"int8": 30.0, "fp32": 10.0}
-    ).rows[0]
-    assert precisions(by_nodes) == {"int8": 0.5, "fp32": 0.5}
-    assert precisions(by_operations) == {"int8": 0.75, "fp32": 0.25}
-    assert precisions(run(tmp_path / "none", compute_nodes_by_precision={}).rows[0]) == {"fp32": 1.0}
 
 
 def test_without_ceilings_no_row_has_a_share(tmp_path: Path):

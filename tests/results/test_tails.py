@@ -12,7 +12,7 @@ from support.races.made import A, B, ended, header, played, rounds, write
 from shootout.apps.judge.analysis import analyse
 from shootout.apps.judge.compare.merged import pack
 from shootout.core.journal import samples
-from shootout.core.messages import SCOPES, LoadTestResult, TimeBin, TriedRate, Turn
+from shootout.core.messages import SCOPES, LoadTestResult, TriedRate, Turn
 from shootout.tell.document import Timing
 
 SHARED = {"end_to_end": 4, "compute": 4}
@@ -54,24 +54,11 @@ def test_a_restart_whose_readings_hold_one_call_counts_beside(tmp_path: Path):
     assert timings(run(tmp_path / "shared", one, SHARED, SHARED, SHARED))[0].p99_ns is None
 
 
-def test_means_of_bins_under_sustained_load_have_no_tail(tmp_path: Path):
-    one = {"end_to_end": 1, "compute": 1}
-    bins = (TimeBin(at_s=0.0, seconds=1.0, calls=1_000),)
-    assert timings(run(tmp_path / "calls", *[one] * 4))[0].p99_ns == 1_000
-    assert timings(run(tmp_path / "bins", *[one] * 4, bins=bins))[0].p99_ns is None
-
-
 def test_calls_read_after_the_rounds_of_long_ones_count_with_these(tmp_path: Path):
     """A restart is one, however its calls were read: a p99 of 200 calls at 1,000 ns and 4 from 2,000 ns on."""
     long = {"end_to_end": 1, "compute": 1, samples.SINGLE: 1}
     end_to_end, _ = timings(run(tmp_path / "run", *[long] * 4, single=4))
     assert (end_to_end.p99_low_ns, end_to_end.p99_highest_ns) == (2_001, 2_004)
-
-
-def test_the_highest_restart_is_told_where_the_middle_ones_bound_is_lower(tmp_path: Path):
-    end_to_end, _ = timings(run(tmp_path / "run", *[SINGLY] * 12))
-    assert end_to_end.p99_ns
-    assert end_to_end.p99_ns < end_to_end.p99_highest_ns == 3_000.5
 
 
 def test_a_packed_run_keeps_them(tmp_path: Path):

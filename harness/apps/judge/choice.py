@@ -106,7 +106,7 @@ def _name_inputs(cell: Cell) -> str:
 
 
 def _list_unsound(unsound: Mapping[str, str]) -> list[Passed]:
-    return [Passed(arm=arm, because="unsound", against=None, ratio=None, reason=why) for arm, why in unsound.items()]
+    return [Passed(arm=arm, because="unsound", reason=why) for arm, why in unsound.items()]
 
 
 def _describe_choice(cell: Cell, led: Led, sound: Sequence[Row], unsound: Mapping[str, str]) -> Answer:
@@ -120,7 +120,13 @@ def _describe_choice(cell: Cell, led: Led, sound: Sequence[Row], unsound: Mappin
     rivals = {row.arm: cell.ratio(row.arm, led.first) for row in sound if row is not shipped}
     slower = [Rival(arm=arm, ratio=rivals[arm]) for arm in led.beaten if arm != led.first and _is_slower(rivals[arm])]
     others = [row for row in sound if row is not shipped and row.arm not in led.open]
-    passed = [_describe_passed(cell, row, led.first, rivals[row.arm], led.beaten.get(row.arm)) for row in others]
+    others.sort(key=lambda row: _ratio_value(Rival(arm=row.arm, ratio=rivals[row.arm])))
+    passed = [
+        Passed(arm=row.arm, because="slower")
+        if row.arm in led.beaten or _is_slower(rivals[row.arm])
+        else Passed(arm=row.arm, because="accuracy", reason=why_unknown(cell, row))
+        for row in others
+    ]
     choice = led.choice
     sure = tell_sure(cell, led.first, sorted(slower, key=_ratio_value), choice.unsettled or choice.tied)
     is_over = choice.reason is None and not choice.unsettled and (bool(rivals) or cell.complete)
@@ -135,13 +141,13 @@ def _describe_choice(cell: Cell, led: Led, sound: Sequence[Row], unsound: Mappin
         command = go_on(cell) if goes_on else measure_again(cell)
     return Answer(
         group=cell.group,
-        ship=describe_shipped(shipped, cell),
+        ship=describe_shipped(shipped),
         alone=not rivals and not unsound,
         otherwise=Rival(arm=usual.arm, ratio=rivals[usual.arm]) if usual else None,
         eligible=tuple(row.arm for row in eligible),
         **vars(choice),
         sure=sure,
-        passed=(*sorted(passed, key=_ratio_value), *_list_unsound(unsound)),
+        passed=(*passed, *_list_unsound(unsound)),
         not_raced=_group_not_raced(cell),
         would_change=tuple(_list_held_back(cell, shipped, sound, rivals)),
         no_gain=tuple(_list_no_gains(sound)),
@@ -195,29 +201,11 @@ def find_usual(rows: Iterable[Row], shipped: Row, baseline: str | None) -> Row |
     return min(usual, key=lambda row: _timing_of(row).median_ns, default=None)
 
 
-def describe_shipped(row: Row, cell: Cell) -> Shipped:
+def describe_shipped(row: Row) -> Shipped:
     """Return what an answer says of the row that it ships."""
-    fidelity, timing = row.fidelity, _timing_of(row)
-    return Shipped(
-        arm=row.arm,
-        admitted=admits(row) or "alone",
-        median_ns=timing.median_ns,
-        ratio=None if row.arm == cell.baseline else timing.ratio,
-        artifact_bytes=row.artifact_bytes,
-        ready_s=row.ready_s,
-        relative_l2=fidelity.relative_l2 if fidelity else None,
-        metric=fidelity.metric if fidelity else None,
-    )
-
-
-def _describe_passed(cell: Cell, row: Row, shipped: str, ratio: Ratio | None, lost_to: str | None) -> Passed:
-    """Return why a sound row is not to be shipped: it is slower, or not known to keep the model."""
-    if _is_slower(ratio):
-        return Passed(arm=row.arm, because="slower", against=shipped, ratio=ratio, **quality_of(row))
-    if lost_to:
-        return Passed(arm=row.arm, because="slower", against=lost_to, ratio=cell.ratio(row.arm, lost_to))
-    why = why_unknown(cell, row)
-    return Passed(arm=row.arm, because="accuracy", against=shipped, ratio=ratio, reason=why, **quality_of(row))
+    time_ns = _timing_of(row).median_ns
+    quality = quality_of(row)
+    return Shipped(arm=row.arm, admitted=admits(row) or "alone", median_ns=time_ns, ready_s=row.ready_s, **quality)
 
 
 def tell_sure(cell: Cell, shipped: str, beaten: Sequence[Rival], open_: Sequence[Rival]) -> Sure:
@@ -302,5 +290,5 @@ def _is_slower(ratio: Ratio | None) -> bool:
     return ratio is not None and ratio.verdict is Verdict.SLOWER
 
 
-def _ratio_value(one: Rival | Passed) -> float:
+def _ratio_value(one: Rival) -> float:
     return one.ratio.value if one.ratio else float("inf")

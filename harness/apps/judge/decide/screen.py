@@ -124,7 +124,7 @@ def as_answer(decision: Decision, question: Question, rows: Sequence[Row]) -> An
         return _add_next(answer, decision, question, [decision.settle])
     play = question.of(leader).play
     known = {
-        "ship": describe_shipped(play.row, play.cell).model_copy(update={"arm": leader, "admitted": "policy"}),
+        "ship": describe_shipped(play.row).model_copy(update={"arm": leader, "admitted": "policy"}),
         "eligible": (leader, *(one.arm for one in rivals)),
         "otherwise": _find_usual(decision, leader, rows),
         "would_change": tuple(_list_held_back(decision, question)),
