@@ -28,8 +28,8 @@ from rich.text import Text
 from shootout.apps import dry_run as preview
 from shootout.apps.fleet import ray_cluster, ssh_hosts
 from shootout.apps.fleet.node_side import zip_folder
-from shootout.apps.fleet.parcel import NodeLost, Parcel, Place, Task, deliver, pack
-from shootout.apps.fleet.ssh_hosts import read_addresses, run_on_hosts
+from shootout.apps.fleet.parcel import Answer, NodeLost, Parcel, Place, Task, deliver, pack, pack_package
+from shootout.apps.fleet.ssh_hosts import read_addresses
 from shootout.apps.judge.compare import merged
 from shootout.apps.judge.decide.policy import Policy, write_policy
 from shootout.apps.judge.to_ship import find_arm_to_ship
@@ -58,7 +58,7 @@ from shootout.core.study.schema import Study, checked
 from shootout.core.units import counted, size, span
 from shootout.tell import machines
 from shootout.tell.delivery import Contents, contents, read_delivery, to_json
-from shootout.tell.formats import check_files, json_text
+from shootout.tell.formats import check_files
 from shootout.tell.progress import ProgressDisplay
 from shootout.tell.run_folder import make_header
 from shootout.tell.run_folder import new_folder as new_run_folder
@@ -438,22 +438,33 @@ def render_plans(plans: Mapping[Place, Planned], parcel: Parcel) -> Text:
 
 
 def doctor_there(address: str, *, as_json: bool) -> int:
-    """Look at each host that `--on` names, and print what was found; return the exit code.
+    """Look at the host that `--on` names, and print what was found; return the exit code.
 
     Raises:
-        UsageError: a host can't be used; says what to do.
+        UsageError: it can't be used; says what to do.
     """
     with show_progress() as progress:
-        asked = ["shootout.cli", "doctor", *(["--json"] if as_json else [])]
-        answers = run_on_hosts(address, asked, progress.say)
-    several = len(answers) > 1
-    if as_json and several:
-        data = {place.name: json.loads(answer.printed or "null") for place, answer in answers.items()}
-        sys.stdout.write(json_text(data))
-    else:
-        told = [f"{place.name}\n" * several + printable(answer.printed) for place, answer in answers.items()]
-        sys.stdout.write("".join(told))
-    return max((answer.code for answer in answers.values()), default=ExitCode.OK)
+        answer = _run_there(address, ["shootout.cli", "doctor", *(["--json"] if as_json else [])], progress)
+    sys.stdout.write(printable(answer.printed))
+    return answer.code
+
+
+def _run_there(address: str, words: Sequence[str], progress: ProgressDisplay, folder: bytes = b"") -> Answer:
+    """Run a command on a host.
+
+    Args:
+        words: what `python -m` takes, and a zip of the run folder that they name.
+
+    Raises:
+        UsageError: it can't be used, was lost, or isn't alone; says why.
+    """
+    if len(read_addresses(address)) > 1:
+        raise UsageError(f"--on {address!r}: this command is for one host: name it alone")
+    with ssh_hosts.connect(address, pack_package(), progress.say) as hosts:
+        try:
+            return hosts.run(hosts.places[0], Task(words=words, folder=folder))
+        except NodeLost as lost:
+            raise UsageError(f"--on {address}: {lost}") from None
 
 
 def ship_there(
@@ -477,8 +488,6 @@ def ship_there(
     """
     if out.exists():
         raise is_there(out)
-    if len(read_addresses(address)) > 1:
-        raise UsageError(f"--on {address!r}: a run is shipped on the host that measured it; name that one alone")
     source = find_arm_to_ship(run, target, policy, group)
     words = ["shootout.cli", "ship", "{run}", "-o", f"{{run}}/{SHIPPED}", *(["--json"] if as_json else [])]
     if policy:
@@ -489,7 +498,7 @@ def ship_there(
         words += ["--target", source.arm.label, "--group", source.row.group]
     with show_progress() as progress:
         progress.stage(f"shipping {source.arm.label} on {address}")
-        (answer,) = run_on_hosts(address, words, progress.say, folder=zip_folder(run)).values()
+        answer = _run_there(address, words, progress, zip_folder(run))
     if answer.code != ExitCode.OK:
         return answer.code
     with new_folder(out), zipfile.ZipFile(io.BytesIO(answer.folder)) as archive:

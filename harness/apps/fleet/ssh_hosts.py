@@ -12,7 +12,7 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from importlib import metadata
@@ -23,7 +23,7 @@ from typing import Any
 from packaging.requirements import Requirement
 
 from shootout.apps.fleet import node_side
-from shootout.apps.fleet.parcel import Answer, NodeLost, Parcel, Place, Task, pack_package, write_tar
+from shootout.apps.fleet.parcel import Answer, NodeLost, Parcel, Place, Task, write_tar
 from shootout.core.errors import UsageError, one_line
 from shootout.core.units import size
 from shootout.tell.delivery import Contents
@@ -311,26 +311,3 @@ def _require_packages(found: Mapping[str, Any], needed: Mapping[str, Requirement
             f"{found['path']} lacks {', '.join(unmet.values())}; run there: {found['path']} -m pip install "
             f"{shlex.join(unmet)}, and the runtimes to measure"
         )
-
-
-def run_on_hosts(
-    address: str, words: Sequence[str], say: Callable[[str], None], *, folder: bytes = b""
-) -> dict[Place, Answer]:
-    """Run a command on each host, one after another; return the answers by host.
-
-    Args:
-        words: what `python -m` takes, as `Task.words`.
-        say: hears what hosts tell.
-        folder: as a `Task` has it.
-
-    Raises:
-        UsageError: a host can't be used, or was lost; says why.
-    """
-    with connect(address, pack_package(), say) as hosts:
-        answers = dict[Place, Answer]()
-        for place in hosts.places:
-            try:
-                answers[place] = hosts.run(place, Task(words=words, folder=folder))
-            except NodeLost as lost:
-                raise UsageError(f"{place.name}: {lost}") from None
-    return answers
