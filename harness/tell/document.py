@@ -49,17 +49,6 @@ def ratio_of(found: Comparison, withheld: str | None = None) -> Ratio:
     return Ratio(**asdict(found))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricChange(MeanChange):
-    """Compare the mean score with that of another arm, row by row.
-
-    Attributes:
-        against: the arm that it is compared with.
-    """
-
-    against: str
-
-
 class Metric(Part):
     """Give a metric of the report split (a mean over rows, or of the whole set), and whether the target may be shipped.
 
@@ -89,7 +78,7 @@ class Metric(Part):
     unit: str = "row"
     lower_is_better: bool
     against: Literal["truth", "outputs"] = "truth"
-    change: MetricChange | None = None
+    change: MeanChange | None = None
     worst: float | None = None
     limits: Literal["drop", "agreement"] | None = None
     limit: float | None = None

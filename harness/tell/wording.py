@@ -9,9 +9,9 @@ from typing import Any
 from shootout.core.contract import short
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.units import counted, number
-from shootout.tell.document import Control, GroupSummary, Metric, MetricChange, Why
+from shootout.tell.document import Control, GroupSummary, Metric, Why
 from shootout.tell.limits import Standing, limit_digits
-from shootout.tell.paired import admits_any_loss
+from shootout.tell.paired import MeanChange, admits_any_loss
 from shootout.tell.ratios import tell_ratio
 
 BUSY_SHARE = 0.5
@@ -151,7 +151,7 @@ def _tell_limit(metric: Metric) -> str:
     return f"{sign}{limit:.{limit_digits(limit, 2)}g}"
 
 
-def _tell_metric_change(change: MetricChange) -> str:
+def _tell_metric_change(change: MeanChange) -> str:
     return f"{change.value:+.2g} ({change.low:+.2g} to {change.high:+.2g})"
 
 

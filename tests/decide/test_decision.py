@@ -17,8 +17,9 @@ from shootout.apps.judge.decide.policy import read_policy
 from shootout.core.contract import NotRunKind
 from shootout.core.errors import UsageError
 from shootout.core.stats.verdicts import Verdict
-from shootout.tell.document import Metric, MetricChange, Row, tell_finding
+from shootout.tell.document import Metric, Row, tell_finding
 from shootout.tell.limits import Limit, Standing
+from shootout.tell.paired import MeanChange
 
 BOTH = ("slow", 2_000), ("fast", 500)
 SLOW, FAST = (row(name, ns) for name, ns in BOTH)
@@ -55,7 +56,7 @@ def scored(**fields: Any) -> Metric:
 
 def lost(low: float, high: float, **fields: Any) -> Metric:
     """A metric that changed so, with an interval of 95 %."""
-    change = MetricChange(against="a", value=(low + high) / 2, low=low, high=high, sd=0.1, rows=900)
+    change = MeanChange(value=(low + high) / 2, low=low, high=high, sd=0.1, rows=900)
     return scored(change=change, **fields)
 
 

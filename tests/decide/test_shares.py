@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from shootout.apps.judge.decide.limits import ALPHA, judge_limits
 from shootout.apps.judge.decide.policy import read_policy
 from shootout.core.contract import Array
 from shootout.core.messages import Scores
-from shootout.tell.document import Finding, Metric, MetricChange, Row
+from shootout.tell.document import Finding, Metric, Row
 from shootout.tell.limits import Limit, Standing
 from shootout.tell.paired import compare_means, reach_at
 
@@ -38,7 +37,7 @@ def losing(arm: Row, right: Array, limit: float = 0.01) -> Row:
     told, needed = judge_drop(change, before, after, limit)
     metric = Metric(
         name="accuracy", value=float(right.mean()), rows=len(right), lower_is_better=False, against="truth",
-        change=MetricChange(against=PLAIN.arm, **asdict(change)), worst=1.0, limits="drop", limit=limit,
+        change=change, worst=1.0, limits="drop", limit=limit,
         standing=told, rows_needed=needed,
     )  # fmt: skip
     return arm.model_copy(update={"fidelity": fidelity(6e-2, metric=metric)})

@@ -7,14 +7,15 @@ from typing import Any
 import pytest
 from support.kept_screen import hold
 
-from shootout.tell.document import Metric, MetricChange
+from shootout.tell.document import Metric
 from shootout.tell.limits import Standing
+from shootout.tell.paired import MeanChange
 from shootout.tell.wording import bound_metric, tell_metric, tell_metric_change, tell_metric_limit
 
 
 def scored(value: float, reach: float, *, mean: float = 0.9, **more: Any) -> Metric:
     """A metric whose mean changed against plain FP32's, known within ±`reach`."""
-    found = MetricChange(value=value, low=value - reach, high=value + reach, sd=0.1, rows=400, against="slow:cpu:fp32")
+    found = MeanChange(value=value, low=value - reach, high=value + reach, sd=0.1, rows=400)
     facts = {"name": "iou", "value": mean, "rows": 400, "lower_is_better": False, "limits": "drop", "limit": 0.009}
     return Metric(**{**facts, "change": found, **more})
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shootout.apps.judge.cell import is_plain
@@ -24,7 +24,7 @@ from shootout.core.stats.verdicts import Verdict
 from shootout.core.study.group import GroupRecord, own_fp32
 from shootout.core.units import duration, size
 from shootout.models.metrics import CONFIDENCE, DEFAULT_DROP, count_rows_for_rare, find_max_drop, read_share
-from shootout.tell.document import Cause, FrontRow, Metric, MetricChange, Quantized, Ratio, Row, Timing, Why, ratio_of
+from shootout.tell.document import Cause, FrontRow, Metric, Quantized, Ratio, Row, Timing, Why, ratio_of
 from shootout.tell.limits import Standing, judge_limit
 from shootout.tell.paired import (
     MeanChange,
@@ -123,15 +123,15 @@ def _measure_metric(
     alike = {arm for arm, one in scores.items() if len(one.rows) == len(mine.rows) and not one.fault}
     against = _reference_of(row, record, alike)
     before = scores[against] if against else None
-    metric = measure_metric(mine, before, against)
+    metric = measure_metric(mine, before)
     return metric if is_exact(row.precision, row.scheme, row.file) else judge_metric(metric, mine, before, given)
 
 
-def measure_metric(mine: Scores, before: Scores | None, against: str | None, confidence: float = CONFIDENCE) -> Metric:
+def measure_metric(mine: Scores, before: Scores | None, confidence: float = CONFIDENCE) -> Metric:
     """Return the mean score of one output, and how it changed against what scored `before`.
 
     Args:
-        before: the scores of another arm, `against`, on the same rows; None if it has none.
+        before: the scores of another arm on the same rows; None if it has none.
         confidence: of both intervals.
     """
     lower, change, worst = mine.lower_is_better, None, None
@@ -148,7 +148,7 @@ def measure_metric(mine: Scores, before: Scores | None, against: str | None, con
         unit=mine.unit,
         lower_is_better=lower,
         against=mine.against,
-        change=MetricChange(against=against, **asdict(change)) if against and change else None,
+        change=change,
         worst=worst,
         output=mine.output,
     )

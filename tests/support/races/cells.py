@@ -23,7 +23,6 @@ from shootout.tell.document import (
     FidelityFigures,
     GroupSummary,
     Metric,
-    MetricChange,
     Ratio,
     Row,
     Timing,
@@ -31,6 +30,7 @@ from shootout.tell.document import (
 )
 from shootout.tell.limits import judge_limit
 from shootout.tell.machines import Machine
+from shootout.tell.paired import MeanChange
 from shootout.tell.reproduce import Begun
 
 GROUP = "toy, batch 1"
@@ -58,7 +58,7 @@ def fidelity(error: float = 1e-7, change: tuple[float, float, str] | None = None
     """`change`: by how much the accuracy changed, how far the interval goes to either side, and against whom."""
     found = None
     if change:
-        value, reach, against = change
+        value, reach, _ = change
         low, high = value - reach, value + reach
         found = Metric(
             name="accuracy",
@@ -66,7 +66,7 @@ def fidelity(error: float = 1e-7, change: tuple[float, float, str] | None = None
             rows=1_000,
             lower_is_better=False,
             against="truth",
-            change=MetricChange(value=value, low=low, high=high, sd=0.1, rows=1_000, against=against),
+            change=MeanChange(value=value, low=low, high=high, sd=0.1, rows=1_000),
             limits="drop",
             limit=0.01,
             standing=judge_limit((-high, -low), 0.01),

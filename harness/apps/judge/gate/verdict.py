@@ -190,7 +190,7 @@ def _measure_outputs(run: Analysed, rows: tuple[Row, Row], limits: Limits) -> tu
         return [], why or f"no scores: give --inputs, --truth and --metric {limits.metric}"
     given, confidence = {"max_drop": DEFAULT_DROP, **run.facts.given}, 1 - ALPHA / limits.shares
     pairs = [*zip(before, after, strict=True)]
-    found = [measure_metric(another, one, rows[0].arm, confidence) for one, another in pairs]
+    found = [measure_metric(another, one, confidence) for one, another in pairs]
     return [judge_metric(metric, another, one, given) for metric, (one, another) in zip(found, pairs, strict=True)], ""
 
 
