@@ -11,6 +11,7 @@ import platform
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -235,6 +236,17 @@ class HostSession:
 def count_tasks() -> int | None:
     """Count this process's threads; None if the system doesn't list them."""
     return sum(1 for _ in TASKS.iterdir()) if TASKS.is_dir() else None
+
+
+def count_named_tasks(beginning: str) -> int | None:
+    """Count this process's threads whose names begin so; None if the system doesn't list them."""
+    if not TASKS.is_dir():
+        return None
+    count = 0
+    for task in TASKS.iterdir():
+        with suppress(OSError):  # it has ended since it was listed
+            count += (task / "comm").read_text(encoding="utf-8", errors="replace").startswith(beginning)
+    return count
 
 
 def require_own_threads(arm: Arm, library: str) -> None:

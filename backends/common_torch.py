@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from shootout.core.contract import Artifact
+from shootout.core.errors import one_line
 from shootout.core.exported.model import ExportedModel
 from shootout.core.exported.request import find_model, source_now
 
@@ -22,9 +22,11 @@ def float32_module(exported: ExportedModel) -> torch.nn.Module:
     if exported.is_file:  # its program brings its weights
         return module
     state = {name: torch.from_numpy(array) for name, array in exported.weights().items()}
-    if exported.source_sha256 and (odd := _odd_weights(module.state_dict(), state)):
-        raise ValueError(f"{exported.model} makes another architecture each time it is called: {odd} differs")
-    module.load_state_dict(state)
+    try:
+        module.load_state_dict(state)
+    except RuntimeError as error:  # what differs is in its words
+        said = one_line(str(error))
+        raise ValueError(f"{exported.model} makes another architecture each time it is called: {said}") from error
     return module.eval()
 
 
@@ -80,9 +82,3 @@ def _as_module(program: ExportedProgram) -> torch.nn.Module:
     for part in module.modules():
         part.training = False
     return module
-
-
-def _odd_weights(made: Mapping[str, torch.Tensor], stored: Mapping[str, torch.Tensor]) -> str:
-    """Return the first weight that only one of two modules has, or in another shape; "" if there is none."""
-    shapes = [{name: tensor.shape for name, tensor in one.items()} for one in (made, stored)]
-    return next((name for name in {**made, **stored} if shapes[0].get(name) != shapes[1].get(name)), "")

@@ -25,7 +25,7 @@ from shootout.backends import chosen_gpu
 from shootout.backends._iree.account import COUNTS
 from shootout.backends._iree.compiler import MODULE, SCOPE, WEIGHTS
 from shootout.backends.chosen_gpu import VulkanDevice
-from shootout.backends.common import TASKS, is_handed_out, is_shared, widen
+from shootout.backends.common import count_named_tasks, is_handed_out, is_shared, widen
 from shootout.core import clock
 from shootout.core.adapter import Built, GpuSide, check_inputs
 from shootout.core.contract import Arm, Array, Arrays, Device, Executed, Option, TensorSpec
@@ -434,23 +434,9 @@ def count_threads(threads: int) -> int | None:
     Args:
         threads: that the arm asked for, which are waited for; 0: none.
     """
-    if threads == 1:
-        return 1 if not TASKS.is_dir() or not _count_workers() else None
-    if not TASKS.is_dir():
-        return None
     limit = clock.Deadline(NAMED_S)
-    while (workers := _count_workers()) < threads and limit.allows(0.0):
+    while (workers := count_named_tasks(WORKER)) is not None and threads > max(workers, 1) and limit.allows(0.0):
         clock.sleep(LOOK_S)
+    if threads == 1:
+        return 1 if not workers else None
     return workers
-
-
-def _count_workers() -> int:
-    return sum(_thread_name(task).startswith(WORKER) for task in TASKS.iterdir())
-
-
-def _thread_name(task: Path) -> str:
-    """Return a thread's name; "" if it has ended since it was listed."""
-    try:
-        return (task / "comm").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shootout.backends.common import precision_of
+from shootout.backends.common import count_named_tasks, precision_of
 from shootout.core.adapter import Event
 from shootout.core.contract import Device, Executed, Precision
 
@@ -89,7 +89,7 @@ def read_executed(run: Any, result: Any, device: Device, artifact_bytes: int) ->
         library="jax",
         version=jax.__version__,
         device=" ".join(map(str, result.devices())),
-        threads=pool_threads() if device is Device.CPU else None,
+        threads=count_named_tasks(POOL) if device is Device.CPU else None,
         compute_nodes_by_precision=products,
         other_nodes_by_precision=others,
         artifact_bytes=artifact_bytes,
@@ -123,15 +123,6 @@ def count_conversions(hlo: str) -> int:
     fused = {one.fused for body in computations.values() for one in body}
     nodes = [one for name, body in computations.items() if name not in fused for one in body]
     return sum(_only_converts({one.operation for one in computations.get(node.fused, [node])}) for node in nodes)
-
-
-def pool_threads() -> int | None:
-    """Count the threads in XLA's CPU pool by their name in /proc; None without /proc."""
-    try:
-        names = [path.read_text("utf-8", "replace").strip() for path in Path("/proc/self/task").glob("*/comm")]
-    except OSError:
-        return None
-    return names.count(POOL)
 
 
 def _parse_instructions(hlo: str) -> Iterator[tuple[str, Instruction]]:
