@@ -205,15 +205,6 @@ def test_two_nodes_that_begin_in_the_same_second_are_two_runs():
         assert len(merge([one, replace(other, history=one.history)]).places) == 2
 
 
-def test_parts_of_one_study_were_given_the_same_files():
-    mine, others = (
-        analysed(name, row("a", 1), machine=name, facts={"study": "grid"}, given=given)
-        for name, given in (("one", {}), ("two", {"inputs": "other.npz"}))
-    )
-    with pytest.raises(UsageError, match=r"inputs differs: None and other\.npz"):
-        merge([mine, others])
-
-
 def test_other_threads_are_told():
     """What flips may be due to them."""
     many = analysed("many", row("a", 1, threads=8), row("b", 2, threads=8), machine="8")
