@@ -14,8 +14,7 @@ from onnx import ModelProto
 from shootout.core.contract import Array, TensorSpec
 from shootout.models import drawing
 from shootout.models.drawing import InputWay
-from shootout.models.onnx.onnx_files import every_node
-from shootout.models.onnx.onnx_versions import inline_functions
+from shootout.models.onnx.onnx_files import every_node, inline_functions
 
 MOVES = frozenset(("Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Expand", "Slice", "Concat"))
 """Operators that may stand between an input and the table that it is an index of."""

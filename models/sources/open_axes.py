@@ -56,11 +56,11 @@ def take(request: Request) -> ExportedModel:
     folder = request.folder
     why = ""
     if request.content.file:
-        from shootout.models.onnx import onnx_files, onnx_versions
+        from shootout.models.onnx import onnx_files
 
         model = onnx_files.load(Path(request.content.file))
-        onnx_versions.lower_versions(model, Path(request.content.file).name)
-        onnx_versions.inline_functions(model)
+        onnx_files.lower_versions(model, Path(request.content.file).name)
+        onnx_files.inline_functions(model)
         onnx_files.save_apart(model, folder / FILES[Artifact.OPEN], OPEN_WEIGHTS)
     else:
         why = _write_module(request, folder)

@@ -40,7 +40,7 @@ from shootout.core.messages import FIRST_CALL
 from shootout.models.base import CALIBRATION_ROWS, buffer_notes, draw
 from shootout.models.data import data_files
 from shootout.models.drawing import InputWay
-from shootout.models.onnx import onnx_axes, onnx_files, onnx_versions
+from shootout.models.onnx import onnx_axes, onnx_files
 from shootout.models.onnx.effort import SHORT_CALL_S, Effort, ModelSize, beside, module_s
 from shootout.models.onnx.onnx_axes import RACE_ALONE
 from shootout.models.onnx.onnx_files import FLOAT_BYTES, header
@@ -145,8 +145,8 @@ class FileExport:
         onnx_axes.require_tensor_outputs(self.model)
         self.axes = onnx_axes.axis_sizes(self.model, batch, axis_sizes(self.asked.parameters), name)
         onnx_axes.fix_axes(self.model, self.axes.sizes)
-        onnx_versions.lower_versions(self.model, name)
-        onnx_versions.inline_functions(self.model)
+        onnx_files.lower_versions(self.model, name)
+        onnx_files.inline_functions(self.model)
         specs = onnx_axes.input_specs(self.model)
         self.found = replace(self.found, parameters=self.axes.sizes, batch=self.axes.batch, inputs=specs)
 

@@ -10,7 +10,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from shootout.core.errors import ModelError
 from shootout.models.onnx import CLASSICAL_DOMAIN
-from shootout.models.onnx.onnx_versions import LEAST_IR, inline_functions, lower_versions
+from shootout.models.onnx.onnx_files import LEAST_IR, inline_functions, lower_versions
 
 NEWEST = onnx.defs.onnx_opset_version()
 CHANGED = {"Cast": {"to": TensorProto.FLOAT}, "Celu": {}, "DepthToSpace": {"blocksize": 1}}
