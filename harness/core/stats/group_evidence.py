@@ -68,8 +68,13 @@ def control_limit(rules: Rules) -> float:
 
 def log_ratios(arm: Blocks, baseline: Blocks) -> Array:
     """Return x_g = median over rounds of log(arm / baseline), for each restart both played, shape (n,)."""
-    shared = sorted(set(arm) & set(baseline))
+    shared = list_shared(arm, baseline)
     return np.array([median(np.log(arm[g] / baseline[g])) for g in shared], dtype=np.float64)
+
+
+def list_shared(one: Blocks, other: Blocks) -> list[int]:
+    """List the restarts that both played, in as many rounds: no run of this program writes unlike numbers."""
+    return [g for g in sorted(set(one) & set(other)) if len(one[g]) == len(other[g])]
 
 
 def log_time(blocks: Blocks) -> float:
@@ -105,7 +110,7 @@ class GroupEvidence:
 
     def have_met(self, one: str, other: str | None) -> bool:
         """Tell whether both played any one restart."""
-        return bool(set(self.blocks.get(one, ())) & set(self.blocks.get(other or "", ())))
+        return bool(list_shared(self.blocks.get(one, {}), self.blocks.get(other or "", {})))
 
     def compare(
         self, label: str, against: str, *, same_within: float = SAME_WITHIN, limit: float = 0.0
@@ -150,7 +155,7 @@ class GroupEvidence:
     def series(self, label: str, against: str) -> Mapping[int, float]:
         """Return the log ratio of two arms in each restart that both played, by restart."""
         one, other = self.blocks[label], self.blocks[against]
-        shared = sorted(set(one) & set(other))
+        shared = list_shared(one, other)
         return dict(zip(shared, log_ratios(one, other).tolist(), strict=True))
 
     @cached_property
