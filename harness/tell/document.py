@@ -255,22 +255,6 @@ class Ceiling(Part):
     gbs: float
 
 
-class GpuEnergy(Part):
-    """Give the energy of calls end to end, in the first restart; measured.
-
-    Attributes:
-        per_call_mj: millijoules of one call.
-        above_idle_mj: without what the idle GPU takes in that time.
-        idle_w: the idle GPU's power, contexts and all.
-        seconds: of calls that it rests on.
-    """
-
-    per_call_mj: float
-    above_idle_mj: float
-    idle_w: float
-    seconds: float
-
-
 class Gpu(Part):
     """What the GPU tells of an arm on it, medians over restarts; null where it doesn't, and no part of a verdict.
 
@@ -284,7 +268,8 @@ class Gpu(Part):
         copies: the host memory that inputs and outputs are copied from and to: `pinned` or `pageable`; `staged`: the
             library has page-locked memory of its own (JAX).
         sm_clock_mhz: the clock of the multiprocessors right after the blocks.
-        energy: null unless the study says `energy`.
+        call_mj: measured millijoules of one call end to end, in the first restart; null unless the study says `energy`.
+        above_idle_mj: the same without what the idle GPU takes in that time.
         faults: what could not be told though it should, and how telling broke.
     """
 
@@ -298,7 +283,8 @@ class Gpu(Part):
     dispatch_ns: float | None = None
     copies: str | None = None
     sm_clock_mhz: int | None = None
-    energy: GpuEnergy | None = None
+    call_mj: float | None = None
+    above_idle_mj: float | None = None
     faults: tuple[str, ...] = ()
 
 

@@ -101,8 +101,8 @@ def _list_gpu_figures(gpu: Gpu) -> Iterator[str]:
         yield f"context {size(gpu.context_bytes)}, loaded {size(gpu.loaded_bytes)}"
     if gpu.sm_clock_mhz is not None:
         yield f"{gpu.sm_clock_mhz:,} MHz"
-    if gpu.energy:
-        yield f"{gpu.energy.above_idle_mj:.3g} mJ a call above idle ({gpu.energy.per_call_mj:.3g} in all, measured)"
+    if gpu.call_mj is not None:
+        yield f"{gpu.above_idle_mj or 0.0:.3g} mJ a call above idle ({gpu.call_mj:.3g} in all, measured)"
 
 
 NOISY_SHARE = 0.05

@@ -26,7 +26,6 @@ from shootout.tell.document import (
     CpuTime,
     FidelityFigures,
     Gpu,
-    GpuEnergy,
     Outcome,
     OverTime,
     Rate,
@@ -289,21 +288,16 @@ def _describe_gpu(lines: Sequence[Played]) -> Gpu | None:
         return None
     costs = [one.cost for one in reports if one.cost]
     looks = [one.on_gpu for one in reports if one.on_gpu]
-    energy: GpuEnergy | None = None
+    energy: dict[str, Any] = {}
     if used := next((one.energy for one in looks if one.energy), None):
         calls, idle_mj = max(used.calls, 1), 1e3 * used.idle_w * used.seconds
-        energy = GpuEnergy(
-            per_call_mj=used.total_mj / calls,
-            above_idle_mj=(used.total_mj - idle_mj) / calls,
-            idle_w=used.idle_w,
-            seconds=used.seconds,
-        )
+        energy = {"call_mj": used.total_mj / calls, "above_idle_mj": (used.total_mj - idle_mj) / calls}
     return Gpu(
         **_medians_of(GpuCost, costs),
         **_medians_of(OnGpu, looks),
         copies=next((one.copies for one in looks if one.copies), None),
         sm_clock_mhz=_median_of("sm_clock_mhz", reports),
-        energy=energy,
+        **energy,
         faults=tuple(dict.fromkeys(fault for one in looks for fault in one.faults)),
     )
 
