@@ -25,16 +25,6 @@ def test_a_library_error_is_its_first_line_and_its_innermost_cause():
     assert errors.explained(KeyError()) == "KeyError: "
 
 
-def test_an_error_that_is_its_own_cause_is_told():
-    itself, one, other = RuntimeError("broken"), ValueError("first"), OSError("second")
-    itself.__cause__, one.__cause__, other.__cause__ = itself, other, one
-    assert errors.explained(itself) == "RuntimeError: broken"
-    assert errors.explained(one) == "ValueError: first, because of OSError: second"
-    outer = TypeError("outer")
-    outer.__cause__ = one
-    assert errors.explained(outer) == "TypeError: outer, because of OSError: second"
-
-
 def test_reasons_are_cut_between_words():
     assert errors.shorten("one two three", 13) == "one two three"
     assert errors.shorten("one two three", 12) == "one two…"

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.races.made import COPY, A, B, ended, header, played, rounds, write
 
 from lab import __main__ as bench
 from lab import arm, quota, simulate
-from lab.common import attempt
 from lab.metrics_simulated import HARMLESS
-from lab.parity import tools
-from lab.whole_runs import settled_s, shipped
+from lab.whole_runs import shipped
 from shootout.apps.judge.analysis import analyse
 from shootout.core.host import placement
 
@@ -45,24 +39,6 @@ def test_the_fastest_so_far_is_no_answer(restarts: int, answer: str | None, tmp_
     found = analyse(write(tmp_path / "run", header(), *race, ended()))
     assert found.answer[0].ship
     assert shipped(found) == answer
-
-
-def test_an_answer_is_settled_where_a_verdict_first_stood_behind_it():
-    assert settled_s([(1.0, None), (2.0, "a"), (3.0, "b"), (4.0, "b")]) == 3.0
-    assert settled_s([(1.0, "a"), (2.0, None)]) is None
-
-
-def test_a_tool_that_ends_badly_is_a_row_with_its_words(monkeypatch: pytest.MonkeyPatch):
-    command = [sys.executable, "-S", "-c", "import sys; sys.exit('no function named main_graph')"]
-    found, why = attempt(lambda: tools._run_tool(command, {**os.environ}))
-    assert found is None
-    assert why["failed"].endswith("exited with code 1; its last words: no function named main_graph")
-
-    def never_ends(*_: object, **__: Any) -> None:
-        raise subprocess.TimeoutExpired("tool", 1)
-
-    monkeypatch.setattr(tools.subprocess, "run", never_ends)
-    assert "took longer than" in attempt(lambda: tools._run_tool(["tool"], {}))[1]["failed"]
 
 
 def test_the_page_of_metrics_has_the_figures_of_its_simulation():
@@ -101,23 +77,6 @@ def test_a_quota_is_set_in_a_group_of_its_own(version: int, tmp_path: Path, monk
         ["150000 100000"] if version == 2 else ["100000", "150000"]
     )
     assert placement.cpu_quota([group]) == 1.5
-
-
-def test_a_quota_that_cannot_be_set_says_what_can(tmp_path: Path):
-    with pytest.raises(SystemExit, match=r"can't set a quota in .*; run it as root, or use `docker run --cpus 2`"):
-        quota.make_group(2.0, tmp_path / "missing")
-
-
-def test_a_group_without_the_cpu_controller_does_not_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Version 2 makes the group all the same, and lets nobody write the files that it lacks."""
-
-    def refuse(file: Path, *_: object, **__: object) -> int:
-        raise PermissionError(13, "Permission denied", str(file))
-
-    monkeypatch.setattr(Path, "write_text", refuse)
-    with pytest.raises(SystemExit, match="Permission denied"):
-        quota.make_group(2.0, tmp_path)
-    assert [*tmp_path.iterdir()] == []
 
 
 def test_a_userland_is_not_removed_while_something_is_mounted_below_it(tmp_path: Path):
