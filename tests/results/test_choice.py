@@ -259,15 +259,6 @@ def test_without_a_verdict_the_least_time_leads_whatever_near_it_is_smaller_or_f
     assert shipped(choose(cell(SLOW, FAST, near, failed))).arm == near.arm, "where a verdict stands"
 
 
-def test_an_arm_near_the_fastest_of_which_nothing_is_known_is_not_shipped_for_its_size():
-    near, unknown = (
-        row("near", 510, artifact_bytes=100_000),
-        [frozenset(("near:cpu:fp32", one)) for one in (FAST.arm, SLOW.arm)],
-    )
-    found = choose(cell(SLOW, FAST, near, known=dict.fromkeys(unknown, math.inf)))
-    assert (shipped(found).arm, found.reason) == (FAST.arm, None)
-
-
 def test_a_setting_that_was_skipped_counts_only_where_its_target_has_no_time():
     mine = row("a", 500).model_copy(update={"arm": "a:cpu:fp32{x=1}", "setting": "x=1"})
     other = {"arm": "a:cpu:fp32{x=2}", "setting": "x=2", "group": "toy, chosen"}

@@ -210,8 +210,11 @@ def test_limits_are_read_as_a_policy_has_them(options: TuneOptions, wanted: dict
     [
         ({"max_drop": "0.5pp"}, "name those to try, as in --precision int8,bf16"),
         ({"precision": ["int8"], "max_error": "small"}, "max-error is 'small': write a relative error as 0.1% or 1e-3"),
-        ({"precision": ["int8"], "policy": {"limits": {"min-agreement": "99%"}}}, "tune can't judge the policy's"),
-        ({"precision": ["int8"], "policy": {"objective": "size"}}, "leave objective and load out of the policy"),
+        (
+            {"precision": ["int8"], "policy": {"limits": {"min-agreement": "99%"}}},
+            "leave objective, load, min-agreement",
+        ),
+        ({"precision": ["int8"], "policy": {"objective": "size"}}, "leave objective, load, min-agreement"),
         (
             {"precision": ["int8"], "metric": "iou", "max_drop": "0.005", "max_error": "2e-2"},
             "--max-drop is of a metric, and max-error limits the same outputs otherwise: give one of them",

@@ -188,14 +188,9 @@ def _explain_between(limit: Limit, figure: Bounds) -> str:
 
 
 def _bound_p99(asked: _Asked) -> Bounds:
-    policy = asked.policy
-    if policy.load is None:
-        return _bound_p99_of_calls(asked)
-    return _bound_p99_served(asked.candidate, policy.load)
-
-
-def _bound_p99_of_calls(asked: _Asked) -> Bounds:
-    """Return one call after another."""
+    """Return the p99 of one call after another; with a load that of requests."""
+    if asked.policy.load is not None:
+        return _bound_p99_served(asked.candidate, asked.policy.load)
     play = asked.candidate.alone
     timing = play.row.end_to_end if play else None
     if timing is None:
@@ -217,7 +212,7 @@ def _bound_p99_of_calls(asked: _Asked) -> Bounds:
 def _explain_missing_p99(timing: Timing) -> tuple[str, Options]:
     """Return why there is no p99 of calls, and what would tell it."""
     if timing.restarts < LEAST_TAILS:
-        return _tell_count(timing.restarts, "restarts"), MORE_RESTARTS
+        return f"{timing.restarts} of {LEAST_TAILS} restarts", MORE_RESTARTS
     wanted, own = least_calls(0.99), own_calls(0.99)
     if timing.samples >= own * timing.restarts:
         is_enough = timing.samples >= wanted
@@ -251,11 +246,6 @@ def _explain_unserved(candidate: Candidate) -> str:
     served, row = max(done, key=lambda one: len(one[0]), default=((), candidate.row))
     tail = find_scenario(row.scenario).tail(served, math.inf) if served else None
     return tail.unknown if tail else "never served requests"
-
-
-def _tell_count(count: int, what: str) -> str:
-    """Write `3 of 4 starts`."""
-    return f"{count} of {LEAST_TAILS} {what}"
 
 
 def _told_metric_rows(metric: Metric, needed: int | None, asked: _Asked) -> str:
@@ -405,7 +395,7 @@ def _bound_ready(asked: _Asked) -> Bounds:
     starts = sum(row.starts or 0 for row in rows)
     low = min(usual, default=0.0) * 1e9 if starts >= LEAST_TAILS else None
     if starts < LEAST_TAILS:
-        return Bounds(value=slowest, reason=_tell_count(starts, "starts"), needs=MORE_RESTARTS)
+        return Bounds(value=slowest, reason=f"{starts} of {LEAST_TAILS} starts", needs=MORE_RESTARTS)
     return Bounds(value=slowest, low=low, high=slowest)
 
 

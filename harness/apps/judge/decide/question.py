@@ -138,15 +138,12 @@ def read_limits(options: TuneOptions) -> dict[Limit, float] | None:
     if not options.get("precision"):
         raise UsageError("a limit is on what other precisions cost: name those to try, as in --precision int8,bf16")
     policy = Policy() if given is None else as_policy(options["policy"])
-    if policy.objective is not Objective.LATENCY or policy.load is not None:
-        raise UsageError("tune makes one call after another fast: leave objective and load out of the policy")
-    if Limit.AGREEMENT in policy.limits:
+    asks_more = policy.objective is not Objective.LATENCY or policy.load is not None
+    if asks_more or Limit.AGREEMENT in policy.limits or policy.shares:
         raise UsageError(
-            f"tune can't judge the policy's {Limit.AGREEMENT}, since a search knows FP32's own outputs for none of its "
-            "rows: leave it out and limit the error, as in --max-error 2e-2, or what labeled rows lose"
+            "tune makes one call after another fast: leave objective, load, min-agreement and a share of FP32's mean "
+            "out of the policy; --max-error 2e-2 or --max-drop 1% limits what other precisions lose"
         )
-    if policy.shares:
-        raise UsageError(f"tune takes a share of FP32's mean as --max-drop 1%: leave {', '.join(policy.shares)} out")
     limits = dict(policy.limits)
     if error is not None:
         limits[Limit.ERROR] = read_limit(Limit.ERROR, error)
