@@ -245,16 +245,12 @@ class TimeBin:
         at_s: seconds from the turn's first call to the bin's.
         seconds: of its calls together.
         calls: how many.
-        mhz: the clock right after the last one: the mean of the arm's CPUs, or the GPU's multiprocessors; None if the
-            kernel or driver doesn't tell.
-        celsius: the hottest of the CPU's temperature sensors, likewise; None of an arm on a GPU.
     """
 
+    __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "ignore"}  # older journals hold clocks, too
     at_s: float
     seconds: float
     calls: int
-    mhz: float | None = None
-    celsius: float | None = None
 
     @staticmethod
     def call_ns(bins: Sequence[TimeBin]) -> float:

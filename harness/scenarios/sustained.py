@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -14,11 +12,7 @@ import numpy as np
 from shootout.core import clock
 from shootout.core.adapter import Built, Session
 from shootout.core.constants import BLOCK_TIMEOUT_FACTOR, BLOCK_TIMEOUT_S
-from shootout.core.contract import Arrays, Device
 from shootout.core.errors import UsageError
-from shootout.core.exported.calls import Stream
-from shootout.core.host.devices import accelerator
-from shootout.core.host.placement import current_bounds
 from shootout.core.messages import Ask, Scope, TimeBin, Turn
 from shootout.core.scenario import Scenario, StudyOption, Terms
 from shootout.core.units import span
@@ -27,8 +21,6 @@ from shootout.core.worker.blocks import Blocks
 if TYPE_CHECKING:
     from shootout.core.study.schema import Study
 
-_OF_CPU = re.compile(r"cpu|pkg|soc|coretemp|k10temp|zenpower", re.IGNORECASE)
-"""A thermal zone's type, or a monitor's name, if its sensor is the CPU's: not a disk's, not the room's."""
 SUSTAINED_S = 1_800.0
 """Turns under sustained load share so much time if none is given."""
 SUSTAINED_TURNS = 3
@@ -114,9 +106,9 @@ class Sustained(Scenario):
 
     def open(self, built: Built, sessions: Sequence[Session], _seed: int) -> LongBlocks:
         """Return what calls without a pause."""
-        exported, device = built.exported, built.arm.target.device
+        exported, on_gpu = built.exported, built.arm.target.device.is_gpu
         sets = exported.input_buffers()
-        return LongBlocks(sessions[0], exported.pick(sets), device=device, stream=exported.stream, sets=sets)
+        return LongBlocks(sessions[0], exported.pick(sets), on_gpu=on_gpu, stream=exported.stream, sets=sets)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -155,45 +147,19 @@ class LongTurn(Ask):
 
 
 class LongBlocks(Blocks):
-    """Reads a session's calls in long turns.
-
-    Args:
-        device: whose clock is read after each bin.
-        stream, sets: see `Blocks`.
-    """
-
-    def __init__(
-        self,
-        session: Session,
-        buffers: Sequence[Arrays],
-        *,
-        device: Device,
-        stream: Stream | None = None,
-        sets: Sequence[Arrays] = (),
-    ) -> None:
-        super().__init__(session, buffers, on_gpu=device.is_gpu, stream=stream, sets=sets)
-        self._device, self._cpus = device, current_bounds().cpus
+    """Reads a session's calls in long turns."""
 
     def turn(self, ask: Ask) -> Turn:
         """Call without a pause."""
         assert isinstance(ask, LongTurn), "an arm under sustained load takes long turns"
-        bins = self.sustain(ask.seconds, self._look)
+        bins = self.sustain(ask.seconds)
         return Turn(latency_ns={"end_to_end": np.array([1e9 * one.seconds / one.calls for one in bins])}, bins=bins)
 
-    def _look(self) -> tuple[float | None, float | None]:
-        if not self._device.is_gpu:
-            return read_sensors(self._cpus)
-        own = accelerator(self._device)
-        return (own.state().sm_clock_mhz if own else None), None
-
-    def sustain(self, seconds: float, look: Callable[[], tuple[float | None, float | None]]) -> tuple[TimeBin, ...]:
+    def sustain(self, seconds: float) -> tuple[TimeBin, ...]:
         """Call end to end, one call after the other, for so many seconds; return them in bins.
 
         A bin keeps the mean, not the median: a quota or a hypervisor takes the CPU away in slices, and most calls fall
         between them.
-
-        Args:
-            look: tells MHz and degrees Celsius right after a bin; see `TimeBin`.
         """
         assert self._tuned is not None, "tune comes first"
         k, bin_s, bins = self._tuned.per_reading["end_to_end"], max(BIN_S, seconds / MOST_BINS), list[TimeBin]()
@@ -206,23 +172,5 @@ class LongBlocks(Blocks):
                 left_ns = max(0, round(1e9 * end.left_s))
                 block = self._read_calls("end_to_end", self._readings, per_reading=k, block_ns=left_ns, min_calls=1)
                 calls, ns = calls + k * block.size, ns + int(block.sum())
-            mhz, celsius = look()
-            bins.append(TimeBin(at_s=at_s, seconds=ns / 1e9, calls=calls, mhz=mhz, celsius=celsius))
+            bins.append(TimeBin(at_s=at_s, seconds=ns / 1e9, calls=calls))
         return tuple(bins)
-
-
-def read_sensors(cpus: Collection[int]) -> tuple[float | None, float | None]:
-    """Return the mean clock of these CPUs (MHz) and the highest temperature of a CPU (degrees Celsius), as Linux tells.
-
-    Returns:
-        None in place of what it doesn't tell, as in most virtual machines.
-    """
-    try:
-        import psutil  # which another interpreter may lack
-    except ImportError:
-        return None, None
-    clocks = dict(enumerate(psutil.cpu_freq(percpu=True) or ()))
-    mhz = [one.current for cpu in cpus if (one := clocks.get(cpu)) and one.max]  # without limits it is a nominal one
-    chips = psutil.sensors_temperatures().items()
-    celsius = [one.current for name, sensors in chips if _OF_CPU.search(name) for one in sensors]
-    return fmean(mhz) if mhz else None, max(celsius, default=None)

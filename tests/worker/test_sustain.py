@@ -8,10 +8,7 @@ from typing import Any
 import pytest
 
 from shootout.core import clock
-from shootout.core.contract import Device
 from shootout.scenarios.sustained import BIN_S, MOST_BINS, LongBlocks
-
-NOT_TOLD = (None, None)
 
 
 class Paced:
@@ -27,7 +24,7 @@ class Paced:
         session: Any = SimpleNamespace(
             stage=lambda inputs, slot: slot, execute=self.execute, synchronize=lambda: None, fetch=lambda raw: raw
         )
-        blocks = LongBlocks(session, [{}, {}], device=Device.CPU)
+        blocks = LongBlocks(session, [{}, {}])
         blocks.tune()
         self.calls, self.began_ns = 0, self.ns
         return blocks
@@ -41,14 +38,14 @@ class Paced:
 
 def test_bins_hold_every_call_of_the_turn_and_follow_each_other(monkeypatch: pytest.MonkeyPatch):
     paced = Paced(monkeypatch, 0.001, 0.001)
-    bins = paced.blocks().sustain(10.0, lambda: NOT_TOLD)
+    bins = paced.blocks().sustain(10.0)
     assert sum(one.calls for one in bins) == paced.calls == 10_000
     assert [one.at_s for one in bins] == pytest.approx([BIN_S * index for index in range(10)])
     assert sum(one.seconds for one in bins) == pytest.approx(10.0)
 
 
 def test_a_target_that_slows_down_shows_it_in_the_bins_behind(monkeypatch: pytest.MonkeyPatch):
-    bins = Paced(monkeypatch, 0.001, 0.0013, after_s=6.0).blocks().sustain(10.0, lambda: NOT_TOLD)
+    bins = Paced(monkeypatch, 0.001, 0.0013, after_s=6.0).blocks().sustain(10.0)
     per_call = [one.seconds / one.calls for one in bins]
     assert per_call[:6] == pytest.approx([0.001] * 6)
     assert per_call[7:] == pytest.approx([0.0013] * len(per_call[7:]))
@@ -64,15 +61,15 @@ def test_calls_that_stall_now_and_then_count_in_the_mean(monkeypatch: pytest.Mon
         return original(staged)
 
     session: Any = SimpleNamespace(stage=lambda i, s: s, execute=stalling, synchronize=int, fetch=int)
-    blocks = LongBlocks(session, [{}], device=Device.CPU)
+    blocks = LongBlocks(session, [{}])
     blocks.tune()
-    bins = blocks.sustain(3.0, lambda: NOT_TOLD)
+    bins = blocks.sustain(3.0)
     mean_s = sum(one.seconds for one in bins) / sum(one.calls for one in bins)
     assert mean_s == pytest.approx(0.0015, rel=0.05), "the median would show 1 ms"
 
 
 def test_calls_longer_than_a_bin_make_a_bin_each(monkeypatch: pytest.MonkeyPatch):
-    bins = Paced(monkeypatch, 4.0, 4.0).blocks().sustain(10.0, lambda: NOT_TOLD)
+    bins = Paced(monkeypatch, 4.0, 4.0).blocks().sustain(10.0)
     assert [one.calls for one in bins] == [1, 1, 1]
 
 
@@ -81,16 +78,10 @@ def test_short_calls_are_read_many_at_a_time_and_all_counted(monkeypatch: pytest
     blocks = paced.blocks()
     assert blocks.tune().per_reading["end_to_end"] > 1
     paced.calls = 0
-    bins = blocks.sustain(2.0, lambda: NOT_TOLD)
+    bins = blocks.sustain(2.0)
     assert sum(one.calls for one in bins) == paced.calls
 
 
 def test_an_hour_has_no_more_bins_than_a_page_can_show(monkeypatch: pytest.MonkeyPatch):
-    bins = Paced(monkeypatch, 0.5, 0.5).blocks().sustain(3_600.0, lambda: NOT_TOLD)
+    bins = Paced(monkeypatch, 0.5, 0.5).blocks().sustain(3_600.0)
     assert 0.9 * MOST_BINS <= len(bins) <= MOST_BINS
-
-
-def test_sensors_are_asked_right_after_each_bin(monkeypatch: pytest.MonkeyPatch):
-    readings = iter([(3_000.0, 50.0), (2_000.0, 80.0)])
-    bins = Paced(monkeypatch, 0.001, 0.001).blocks().sustain(2.0, lambda: next(readings))
-    assert [(one.mhz, one.celsius) for one in bins] == [(3_000.0, 50.0), (2_000.0, 80.0)]
