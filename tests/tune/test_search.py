@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,7 +41,6 @@ from shootout.core.study.schema import Study
 from shootout.tell import option_values, run_folder
 from shootout.tell.document import Document, Ratio
 from shootout.tell.limits import Standing
-from shootout.tell.study_options import TuneOptions, read_words
 
 WORKS = Availability(version="1")
 MISSING = Availability(why=NotRun(NotRunKind.UNAVAILABLE, "it is not installed", "pip install it"))
@@ -97,18 +96,6 @@ def test_axes_choose_the_targets_to_tune(sets: tuple[str, ...], wanted: set[str]
     with pytest.raises(UsageError, match="seen"):
         tune_command.tune({"parameters": option_values.read_sets("--set", sets)}, as_json=True)
     assert {str(target) for target in points.targets_of(asked[0])} == wanted
-
-
-def test_every_stage_hands_on_the_state_that_was_named(monkeypatch: pytest.MonkeyPatch):
-    def stop(study: Study, *_: object) -> TuningSearch:
-        request = points.request(study, points.points(study)[0])
-        assert (request.state, request.steps) == ({"h": "hn"}, 20)
-        raise UsageError("seen")
-
-    words = read_words(TuneOptions, {"state": ["h=hn"], "stream": "20", "backends": "numpy"})
-    monkeypatch.setattr(search, "make_search", stop)
-    with pytest.raises(UsageError, match="seen"):
-        tune_command.tune(cast("TuneOptions", words), as_json=True)
 
 
 Times = Callable[[str, Arm], float]
