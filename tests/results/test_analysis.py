@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 from support.races import cells
-from support.races.made import COPY, EXECUTED, GROUP, A, B, ended, header, played, prepared, rounds, write
+from support.races.made import COPY, GROUP, A, B, ended, header, played, prepared, rounds, write
 
 from shootout.apps.judge.analysis import analyse, list_open
-from shootout.core.contract import Precision
 from shootout.core.errors import NotRun, NotRunKind
 from shootout.core.host.noise import Disturbance
 from shootout.core.journal import journal, samples
@@ -226,18 +225,3 @@ def printed(found: Document, *, full: bool = False) -> str:
     console = Console(width=200, record=True, file=open("/dev/null", "w"), highlight=False)  # noqa: PTH123, SIM115
     console.print(table.render(found, 200, full=full))
     return console.export_text()
-
-
-def test_an_integer_row_is_proven_by_node_counts_and_names_its_float_remainder(tmp_path: Path):
-    target = A.target.__class__(backend="b", precision=Precision.INT8)
-    quantized = A.__class__(target=target, model="identity")
-    counts = {"int8": 126, "fp32": 2}
-    account = replace(EXECUTED, compute_nodes_by_precision=counts, other_nodes_by_precision={"fp32": 9, "int8": 40})
-    lines = [
-        line
-        for index in range(5)
-        for line in (played(A, index, 1000.0), played(quantized, index, 900.0, executed=account), rounds(index))
-    ]
-    made = prepared(quantized).model_copy(update={"probe": None})
-    text = printed(analyse(write(tmp_path / "run", header((A, quantized, COPY)), made, *lines, ended())), full=True)
-    assert "int8 126/128, rest fp32" in text

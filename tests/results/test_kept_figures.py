@@ -171,12 +171,6 @@ def test_a_faster_row_whose_error_nothing_was_held_against_is_marked_and_not_gre
     assert f"{told} unchecked" in pages[".md"]
 
 
-def test_a_faster_row_whose_error_is_explained_is_green_and_not_marked(tmp_path: Path):
-    found = document(tmp_path, *race(fidelity=replace(EXACT, relative_l2=1e-6)), ended())
-    assert "unchecked" not in printed(found)
-    assert styles(found, B.label) == {"green"}
-
-
 def styles(found: Document, arm: str) -> set[str]:
     """The colors of a row's verdicts."""
     (mine,) = (one for one in found.rows if one.arm == arm)

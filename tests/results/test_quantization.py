@@ -339,12 +339,3 @@ def shown(found: Document, *, full: bool = False) -> str:
     with console.capture() as captured:
         console.print(table.render(found, 250, full=full))
     return captured.get()
-
-
-def test_the_table_is_about_costs_then(tmp_path: Path):
-    rows = {kept: (1.0,) * kept + (0.0,) * (20 - kept) for kept in (19, 17)}
-    also = [checked(arm, Scores(name="accuracy", rows=rows[kept])) for arm, kept in ((B32, 19), (B8, 17))]
-    few, text = (shown(document(tmp_path / str(full), 400, also=also), full=full) for full in (False, True))
-    assert all(word in few for word in ("size", "error", "metric change", "-0.1 ("))
-    assert not any(word in few for word in ("against own FP32", "int layers", "over restarts"))
-    assert all(word in text for word in ("against own FP32", "int layers", "75%", "-0.1 ("))

@@ -59,7 +59,6 @@ def test_the_bound_is_the_longer_of_arithmetic_and_bytes():
         (1_000_000, 400_400, "bandwidth"),  # exactly half
         (1_000_000, 400_401, "overhead"),
         (30_000_000, 600_000, "arithmetic"),
-        (30_000_000, 600_001, "overhead"),
         (20_020_000, 250_000, "arithmetic"),  # as long as the bytes
     ],
 )
@@ -99,7 +98,6 @@ def test_weights_of_few_bits_are_read_narrow_and_activations_as_they_are():
     ("shares", "outside", "cache", "arithmetic_ns"),
     [
         ({"int8": 0.9, "fp32": 0.1}, "fp32", 800_000, 3.25),
-        ({"int4": 0.9, "fp32": 0.1}, "fp32", 800_000, 10),
         ({"int4": 0.9, "bf16": 0.1}, "bf16", 400_000, 5),
         ({"bf16": 1.0}, "bf16", 400_000, 5),
         ({"bf16": 1.0}, "fp32", 800_000, 5),
@@ -121,10 +119,8 @@ def test_a_cache_is_read_as_it_is_handed_over_however_products_compute(
 @pytest.mark.parametrize(
     ("precision", "told", "found"),
     [
-        ("bf16", "", "bf16"),
         ("bf16", "fp32", "fp32"),
         ("int4", "", "fp32"),
-        ("int4", "bf16", "bf16"),
         ("int8", "", "fp32"),
     ],
 )
