@@ -99,5 +99,7 @@ def test_the_keys_are_those_of_a_document():
 def test_a_meaning_goes_on_over_lines_and_belongs_to_every_name_before_its_colon():
     meanings = keys.read_meanings(Timing)
     assert meanings["low_ns"] == meanings["high_ns"] == "the ends of its order-statistic interval over restarts."
-    assert meanings["p99_ns"].startswith("the upper bound of a restart's percentile; null with fewer than 4 restarts")
+    assert meanings["p99_ns"].startswith(
+        "the upper bound of a restart's 99th percentile; null with fewer than 4 restarts"
+    )
     assert keys.read_meanings(Study)["max_error"].endswith("measured and says so; 0: it fails.")
