@@ -48,7 +48,6 @@ class NcnnLayer:
 
     kind: str
     name: str
-    bottoms: tuple[str, ...]
     tops: tuple[str, ...]
     parameters: Mapping[int, str]
 
@@ -163,12 +162,12 @@ def read_param(path: Path) -> list[NcnnLayer]:
 
 
 def _parse_layer(words: Sequence[str]) -> NcnnLayer:
-    bottoms, tops = 4 + int(words[2]), 4 + int(words[2]) + int(words[3])
+    bottoms = 4 + int(words[2])
+    tops = bottoms + int(words[3])
     settings = (word.partition("=") for word in words[tops:])
     return NcnnLayer(
         kind=words[0],
         name=words[1],
-        bottoms=tuple(words[4:bottoms]),
         tops=tuple(words[bottoms:tops]),
         parameters={int(key): value for key, _, value in settings},
     )

@@ -52,7 +52,7 @@ def report(
     if group and policy is None:
         raise UsageError(f"--group {group!r} chooses the group that a policy decides on: add --policy FILE")
     if ending != ".md":
-        check_installed("-o report.md needs nothing more")
+        _require_installed()
     if tuned := [str(folder) for folder in folders if is_tuning(folder)]:
         raise UsageError(f"{tuned[0]!r} is a tuning run: name a run in it, such as {tuned[0]}/confirmed")
     folders = expand_merged(folders)
@@ -99,15 +99,8 @@ def _draw(run: MeasuredRun, decided: PolicyAnswer | None) -> str:
     raise UsageError(f"{told}: run it with more --max-time")
 
 
-def check_installed(without: str) -> None:
-    """Say what to install where a library that draws is missing.
-
-    Args:
-        without: what can be had without these.
-
-    Raises:
-        UsageError: one is.
-    """
+def _require_installed() -> None:
+    """Refuse to draw where a library for it is missing; say what to install."""
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
-        raise UsageError(f"a figure needs {', '.join(missing)}: {install(EXTRA)}. {without}")
+        raise UsageError(f"a figure needs {', '.join(missing)}: {install(EXTRA)}. -o report.md needs nothing more")

@@ -181,7 +181,7 @@ def _make_report(known: Document | None, raced: Document, device: Device, *, sto
         planted=tuple(verdicts),
         bias_floor=bias if math.isfinite(bias) else None,
         sd=sd,
-        visible={} if sd is None else {n: smallest_visible(sd, n, comparisons=1, bias_floor=bias) for n in (5, 10, 20)},
+        visible={} if sd is None else {n: smallest_visible(sd, n, bias) for n in (5, 10, 20)},
         restarts=raced.groups[0].restarts,
         void_share=raced.void_share,
         trustworthy=trustworthy,
@@ -265,14 +265,13 @@ def _write_conclusion(report: SelfTestReport) -> str:
     return f"The bias floor is stored in {report.stored}; later verdicts use it."
 
 
-def smallest_visible(sd: float, restarts: int, *, comparisons: int, bias_floor: float) -> float:
+def smallest_visible(sd: float, restarts: int, bias_floor: float) -> float:
     """Return the difference (0.02 = 2 %) that so many restarts call `slower` about every second time.
 
     Args:
-        sd: standard deviation of the log ratio between restarts, of this pair and of the others.
+        sd: standard deviation of the log ratio between restarts, of one pair alone.
         restarts: two at least.
-        comparisons: C, of which all but one are the others.
         bias_floor: see `judge`.
     """
-    reach = float(find_reach(restarts, sd**2, sd**2, comparisons - 1, comparisons))
+    reach = float(find_reach(restarts, sd**2, sd**2, 0, 1))
     return math.expm1(reach + math.log1p(bias_floor))

@@ -259,8 +259,8 @@ def _leave_in_float(folder: Path) -> tuple[list[int], tuple[int, ...], list[floa
         return pairs, error
 
     pairs, plain = read("")
-    floats = choose_floats(pairs, 1, keeps_tails=True)
-    assert choose_floats(pairs, 1, keeps_tails=False) == (2,), "others leave what lies between as it was"
+    floats = choose_floats(pairs, keeps_tails=True)
+    assert choose_floats(pairs, keeps_tails=False) == (2,), "others leave what lies between as it was"
     return [one.number for one in pairs if one.sides[1].is_beyond], floats, [plain, read(write_floats(floats))[1]]
 
 

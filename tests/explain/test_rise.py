@@ -50,7 +50,7 @@ def layers(errors: Sequence[float | None]) -> tuple[LayerPair, ...]:
 def test_the_error_rises_where_it_leaves_all_errors_before_behind(
     errors: Sequence[float | None], rise: int | None
 ) -> None:
-    assert find_rise(layers(errors), 1) == rise
+    assert find_rise(layers(errors)) == rise
 
 
 def test_the_screen_names_the_layer_its_scheme_and_one_command() -> None:
@@ -61,7 +61,7 @@ def test_the_screen_names_the_layer_its_scheme_and_one_command() -> None:
         model="m",
         sides=(SideSummary(arm="a:cpu:fp32", read=7), SideSummary(arm="a:cpu:int8", read=7)),
         layers=layers(PLANTED),
-        rise=find_rise(layers(PLANTED), 1),
+        rise=find_rise(layers(PLANTED)),
         next=command,
     )
     lines = as_plain([render(found, 100, full=True)], 100).splitlines()

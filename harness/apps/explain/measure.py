@@ -200,8 +200,8 @@ def sum_block(layers: Iterable[LayerPair], side: int) -> LayerSide:
     )
 
 
-def find_rise(layers: Iterable[LayerPair], side: int) -> int | None:
-    """Return the number of the layer at which the error rises most above that of all layers before.
+def find_rise(layers: Iterable[LayerPair]) -> int | None:
+    """Return the number of the layer at which the second side's error rises most above that of all layers before.
 
     A model with branches has layers that lie before one only in order, so the largest of all errors before counts.
 
@@ -210,7 +210,7 @@ def find_rise(layers: Iterable[LayerPair], side: int) -> int | None:
     """
     largest, found, most = 0.0, None, 0.0
     for layer in layers:
-        one = layer.sides[side]
+        one = layer.sides[1]
         if not one.value:
             continue
         after = math.inf if one.error is None else one.error
@@ -222,9 +222,9 @@ def find_rise(layers: Iterable[LayerPair], side: int) -> int | None:
     return found
 
 
-def choose_floats(layers: Iterable[LayerPair], side: int, *, keeps_tails: bool) -> tuple[int, ...]:
-    """Choose the layers to leave in float, by number; see `Explanation`, and `Inside` for `keeps_tails`."""
-    beyond = [layer for layer in layers if layer.sides[side].is_beyond]
+def choose_floats(layers: Iterable[LayerPair], *, keeps_tails: bool) -> tuple[int, ...]:
+    """Choose by number the layers of the second side to leave in float; see `Explanation` and `Inside.keeps_tails`."""
+    beyond = [layer for layer in layers if layer.sides[1].is_beyond]
     before = {number for layer in beyond for number in layer.before} if keeps_tails else set()
     return tuple(sorted({layer.number for layer in beyond} | before))
 
@@ -436,7 +436,7 @@ def _put_together(sides: Sequence[Side], outline: Mapping[str, Any], seen: Seque
         for layer in outline["layers"]
     ]
     source, inside = sides[0].source, seen[1][2]
-    floats = choose_floats(layers, 1, keeps_tails=inside is not None and inside.keeps_tails)
+    floats = choose_floats(layers, keeps_tails=inside is not None and inside.keeps_tails)
     return Explanation(
         run=source.document.run,
         group=source.row.group,
@@ -444,7 +444,7 @@ def _put_together(sides: Sequence[Side], outline: Mapping[str, Any], seen: Seque
         sides=(timed[0][0], timed[1][0]),
         layers=tuple(layers),
         floats=floats,
-        rise=find_rise(layers, 1),
+        rise=find_rise(layers),
         next=write_mix(sides, floats, count) if floats else "",
     )
 

@@ -41,7 +41,6 @@ from shootout.backends.shipped import (
 from shootout.core import backends, plugins
 from shootout.core.adapter import Built
 from shootout.core.build.builder import Builder, leading_of, needs_of, open_delivery, probe_key, probe_request
-from shootout.core.clock import Deadline
 from shootout.core.constants import FIDELITY_MARGIN, FP32_BOUND_FLOOR, USEFUL_BOUND
 from shootout.core.contract import INTEGERS, Arm, Arrays, Device, Target
 from shootout.core.errors import DISK_FULL, ModelError, NotRunKind, SkippedArm, UsageError, tell_refusal
@@ -308,12 +307,11 @@ def closure(target: Target, wanted: tuple[str, ...] = ()) -> dict[str, str]:
     return {name: package.version for name, package in packages.items()}
 
 
-def find_built(source: RacedArm, progress: Progress, *, to: str = SHIP, limit: Deadline | None = None) -> Built:
+def find_built(source: RacedArm, progress: Progress, *, to: str = SHIP) -> Built:
     """Return the artifact that was raced, or build the same again on this machine.
 
     Args:
         to: what is done with it, a verb.
-        limit: when a build must end; None: after as long as any build may take.
 
     Raises:
         ArmFailed: the build broke, or took longer than it may.
@@ -350,7 +348,7 @@ def find_built(source: RacedArm, progress: Progress, *, to: str = SHIP, limit: D
             changed := _describe_surroundings(here, there)
         ):
             raise UsageError(f"its build is gone from the cache, and {changed}: {again}")
-        return builder.prepare(source.arm, model, found.version, limit=limit)
+        return builder.prepare(source.arm, model, found.version)
 
 
 def _export_probe(arm: Arm) -> dict[ProbeKey, ExportedModel]:

@@ -193,13 +193,12 @@ def lanes(placement: Placement, allowed: Sequence[int] | None = None) -> list[fr
     return [placement.arms, *more][:MOST_LANES]
 
 
-def lanes_near(placement: Placement, allowed: Sequence[int] | None = None) -> list[frozenset[int]]:
+def lanes_near(placement: Placement) -> list[frozenset[int]]:
     """Divide as `lanes` does, but only the arms' own NUMA nodes: what is loaded there stays there when its threads
     move.
     """
-    cpus = allowed_cpus() if allowed is None else allowed
     nodes = {node_of(cpu) for cpu in placement.arms}
-    return lanes(placement, [cpu for cpu in cpus if node_of(cpu) in nodes])
+    return lanes(placement, [cpu for cpu in allowed_cpus() if node_of(cpu) in nodes])
 
 
 def passed_on(own: Mapping[str, str], more: Collection[str] = ()) -> dict[str, str]:

@@ -28,7 +28,6 @@ def test_layers_have_their_parameters_by_number(tmp_path: Path):
         ("PReLU", 1),
         ("Convolution", 1),
     ]
-    assert layers[3].bottoms == ("2", "w")
     assert [_stores_weights(layers[place]) for place in (1, 3)] == [True, False]
 
 
