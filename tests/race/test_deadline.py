@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +12,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from rich.console import Console
 from support.races import fakes
 from support.races.fakes import World
 from support.races.groups import group_of_rules
@@ -22,18 +20,17 @@ from support.races.planted import header, here, on_stage, run, study
 from shootout.apps.judge.analysis import analyse
 from shootout.core.build.preparation import TOO_LATE as NOT_BUILT
 from shootout.core.clock import Deadline
-from shootout.core.constants import LEAST_LONG_CALLS, MIN_ROUNDS, ROUNDS
+from shootout.core.constants import MIN_ROUNDS, ROUNDS
 from shootout.core.contract import NotRun, NotRunKind
 from shootout.core.errors import ArmFailed, SkippedArm
 from shootout.core.journal import journal
 from shootout.core.journal.journal import Journal
 from shootout.core.journal.records import not_run
-from shootout.core.messages import Ask, Loaded, Scores, Tuned, Turn, Verified
+from shootout.core.messages import Ask, Scores, Turn
 from shootout.core.race import restart
-from shootout.core.race.live_arm import TOO_LATE, LiveArm
+from shootout.core.race.live_arm import TOO_LATE
 from shootout.core.race.pace import GRACE_S, RaceTime
 from shootout.core.race.race import Race, find_next
-from shootout.core.race.recording import Recorder
 from shootout.core.race.restart import Restart
 from shootout.core.results.group import group_of
 from shootout.core.run import tell_shortage
@@ -44,7 +41,6 @@ from shootout.core.study.plan import plan_groups
 from shootout.core.worker.process import no_answer
 from shootout.scenarios.concurrent import SERVE_ROUNDS, RateStep
 from shootout.scenarios.load_search import LoadTest
-from shootout.tell.progress import ProgressDisplay
 
 
 class Told(Deadline):
@@ -182,11 +178,6 @@ def test_rounds_that_can_not_be_played_again_are_not_lost_with_an_arm_that_was_k
     assert not found.is_cut
 
 
-def test_who_is_begun_anew_is_taken_to_need_as_long_as_the_slowest() -> None:
-    some: Any = [SimpleNamespace(spent_s={"load": 1.0, "warm_up": 2.5}), SimpleNamespace(spent_s={"load": 3.0})]
-    assert restart.entering_s(some) == 3.5
-
-
 @pytest.mark.parametrize(
     ("rate_per_s", "whole"),
     [(100.0, 1), (None, 1), (None, SERVE_ROUNDS - 2)],
@@ -211,33 +202,6 @@ def test_a_restart_under_requests_that_lacks_steps_does_not_count(
     assert (race.played, race.blocks) == (0, {})
 
 
-def entrance(name: str, call_s: float) -> LiveArm:
-    loaded = Loaded(load_s=1.0, first_call_s=9 * call_s, rss_before_bytes=1, rss_after_bytes=2)
-    verified = Verified(executed=fakes.EXECUTED, fidelity=fakes.NOTHING, fault=None, call_s=call_s)
-    return fakes.live_arm(fakes.arm(name), loaded=loaded, verified=verified)
-
-
-def test_where_the_time_is_short_the_slowest_stay_out() -> None:
-    out: dict[str, NotRun] = {}
-    given = context(World({}), lambda: LEAST_LONG_CALLS * 1.5, out)
-    slow, medium, fast = entrance("slow", 3.0), entrance("medium", 1.0), entrance("fast", 0.01)
-    found = Restart(index=0, arms=(), **given, rng=random.Random(0))._arms_that_fit_the_time([slow, medium, fast])
-    assert found == [medium, fast]
-    assert list(out) == ["slow:cpu:fp32"]
-    assert out["slow:cpu:fp32"].kind is NotRunKind.NOT_REACHED
-    assert "a restart with it takes 31 s at least, and --max-time leaves 14 s" in out["slow:cpu:fp32"].reason
-
-
-def test_arms_whose_steps_at_a_given_rate_can_not_all_end_in_time_stay_out_at_once() -> None:
-    """At 200 a second, three steps of 1,100 requests take 16.5 s."""
-    out: dict[str, NotRun] = {}
-    given, terms = context(World({}), lambda: 20.0, out), LoadTest(rate_per_s=200.0)
-    arms = entrance("b", 0.002), entrance("a", 0.001)
-    found = Restart(index=0, arms=(), **given, rng=random.Random(0), terms=terms)._arms_that_fit_the_time(arms)
-    assert found == [arms[1]]
-    assert "takes 33 s at least, and --max-time leaves 20 s" in out["b:cpu:fp32"].reason
-
-
 @pytest.mark.parametrize(
     ("preparing_s", "told"),
     [
@@ -250,23 +214,6 @@ def test_a_time_that_was_too_short_tells_for_what(preparing_s: float, told: str)
     late = NotRun(NotRunKind.NOT_REACHED, "a restart with it takes 6 min at least", "")
     unbuilt = NotRun(NotRunKind.NOT_REACHED, NOT_BUILT, "")
     assert tell_shortage(10.0, preparing_s, {"broken": failed, "unbuilt": unbuilt, "slow": late}) == told
-
-
-def test_builds_that_came_too_late_are_told_in_seconds() -> None:
-    unbuilt = NotRun(NotRunKind.NOT_REACHED, NOT_BUILT, "")
-    told = "--max-time 12 s was too short for a figure: exports and builds took 4 s"
-    assert tell_shortage(12.0, 4.0, {"unbuilt": unbuilt}) == told
-
-
-def test_a_step_of_a_search_for_a_rate_is_not_begun_where_it_does_not_fit() -> None:
-    world = World({"a": 1e5})
-    found = Restart(index=0, arms=(), **context(world, lambda: 50.0, {}), rng=random.Random(0))
-    found.asked = LoadTest(rate_per_s=10.0, limit_ns=1e6, seed=0, shift=1.0, first=True)
-    tuned = Tuned(per_reading={}, call_ns={"end_to_end": 1e8})
-    live = fakes.live_arm(fakes.arm("a"), cpu_ns=lambda: 0, tuned=tuned)
-    found.playing.append(live)
-    found._play_rounds(ExitStack())
-    assert (found.rounds, live.turns, found.is_cut) == (0, [], True)
 
 
 def test_an_arm_that_is_asked_at_ever_lower_rates_does_not_cost_the_others_their_figures(
@@ -313,18 +260,6 @@ def test_no_arm_is_waited_for_beyond_its_part_of_the_time(left_s: float, asked_s
         fakes.Answering(process, built, stage, first=False).load()
     assert asked == [asked_s]
     assert found.value.why.kind is kind
-
-
-def test_an_answer_that_takes_most_of_the_time_is_waited_for() -> None:
-    stage: Any = SimpleNamespace(time=ending(lambda: 100.0), study=UNCAPPED)
-    limits: list[float] = []
-    process: Any = SimpleNamespace(ask=lambda command, *limits_s: limits.append(min(limits_s)))
-    built: Any = None
-    player = fakes.Answering(process, built, stage, first=False)
-    for call_s in (0.1, 30.0, 80.0):
-        player._call_s = call_s
-        player.recheck()
-    assert limits == [50.0 + GRACE_S, 60.0 + GRACE_S, 100.0 + GRACE_S]
 
 
 @pytest.mark.parametrize("command", ["load", "verify", "warm", "tune", "turn", "memory"])
@@ -446,25 +381,6 @@ def test_a_metric_that_hangs_costs_its_column_and_is_not_tried_again(
     assert tried == [METRIC]
 
 
-@pytest.mark.parametrize(("first", "calls"), [(True, 8 + 30), (False, 8)])
-def test_the_calls_of_the_report_split_are_waited_for(first: bool, calls: int) -> None:
-    stage: Any = SimpleNamespace(time=ending(lambda: 100.0), study=UNCAPPED)
-    limits: list[float] = []
-
-    def ask(command: str, *limits_s: float, **_: object) -> None:
-        limits.append(min(limits_s))
-        raise ArmFailed("hung", hung=True)
-
-    process, built = (
-        SimpleNamespace(ask=ask),
-        SimpleNamespace(exported=SimpleNamespace(report_calls=30, has_report=True, stream=None, is_scored=False)),
-    )
-    player = fakes.Answering(process, built, stage, first=first)  # type: ignore[arg-type]
-    with pytest.raises(ArmFailed):
-        player.verify()  # of one second each, as far as is known
-    assert limits == [max(50.0, 2.0 * calls) + GRACE_S]
-
-
 def test_who_had_no_time_is_tried_again_and_then_is_no_skip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     on_stage(monkeypatch)
     asked = study(1)
@@ -494,21 +410,6 @@ def test_a_run_without_its_verdicts_plays_as_many_restarts_again(
     stage[0].stop_after = None
     assert run(tmp_path, asked)
     assert len(group_of(journal.read(tmp_path), group.record).rounds) == 6
-
-
-def test_a_run_in_which_somebody_had_no_time_is_not_over(tmp_path: Path) -> None:
-    asked = study(1)
-    (group,) = plan_groups(asked, here())
-    file = Journal(tmp_path)
-    file.append(header(asked))
-    recorder = Recorder(
-        out=tmp_path, file=file, history=journal.read(tmp_path), progress=ProgressDisplay(Console(quiet=True))
-    )
-    recorder.note(group.record.name, group.playing[0], NotRun(NotRunKind.FAILED, "broke"))
-    assert not recorder.lacks
-    recorder.note(group.record.name, group.playing[1], NotRun(NotRunKind.NOT_REACHED, "no time"))
-    assert recorder.lacks
-    file.close()
 
 
 @pytest.mark.parametrize(

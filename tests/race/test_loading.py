@@ -175,22 +175,6 @@ def test_an_interrupt_ends_who_is_loading_and_begins_nobody_else(where: int):
     assert sum(name == "kill" for name, _ in world.events) == 2
 
 
-def test_an_interrupt_is_no_failure_of_an_arm():
-    heard: list[Any] = []
-
-    def meet(player: Side) -> None:
-        if player.cpus == LANES[0]:
-            raise KeyboardInterrupt
-        player.ended.wait(30)
-        raise ArmFailed("killed")
-
-    events = dict[str, Any](setback=lambda *left: heard.append(left))
-    context = fakes.on(Beside(meeting=meet), **events)
-    with pytest.raises(KeyboardInterrupt):
-        Restart(index=0, arms=[fakes.arm("a"), fakes.arm("b")], **context, rng=random.Random(0)).run()
-    assert heard == []
-
-
 def test_a_software_device_is_proven_and_never_warmed_up_or_timed():
     world, told = Beside(), list[tuple[str, str]]()
     events = dict[str, Any](
@@ -219,21 +203,6 @@ def test_on_an_emulated_cpu_every_arm_is_proven_and_none_is_timed(monkeypatch: p
     assert {label for label, _ in told} == {f"{name}:cpu:fp32" for name in THREE}
     assert {(why.kind, why.reason) for _, why in told} == {(NotRunKind.SOFTWARE, "emulated CPU: not timed")}
     assert {name.split()[0] for name, _ in world.events} <= {"spawn", "move", "load", "verify", "end", "kill"}
-
-
-def test_an_arm_whose_check_cannot_be_kept_costs_only_itself():
-    """As one whose line of the journal would be too long to be read again."""
-    left: list[tuple[str, str]] = []
-
-    def check(arm: Arm, *_: Any) -> None:
-        if arm.target.backend == "b":
-            raise ArmFailed("its line is too long")
-
-    events = dict[str, Any](setback=lambda arm, why: left.append((arm.label, why.reason)), checked=check)
-    context = fakes.on(Beside(), **events)
-    found = Restart(index=0, arms=list(map(fakes.arm, THREE)), **context, rng=random.Random(0)).run()
-    assert {one.arm.target.backend for one in found.playing} == {"a", "c"}
-    assert left == [("b:cpu:fp32", "its line is too long")]
 
 
 def test_a_restart_warms_up_one_by_one_when_all_are_loaded_and_says_how_long_each_step_took():

@@ -148,14 +148,6 @@ def test_an_error_above_what_inputs_move_proves_little_and_is_held_all_the_same(
     assert _find_doubts(Arm(target=int4, model="m"), found, runs=True) == (LITTLE.format(0.2, 0.3),)
 
 
-def test_a_float_row_says_it_too_and_a_model_of_ours_takes_no_inputs():
-    fp16 = Target(backend="onnxruntime", precision=Precision.FP16)
-    assert doubts(fp16, fp16=0.6) == ("error not checked: the inputs are random; give --inputs",)
-    assert doubts(fp16) == ()
-    found: Any = SimpleNamespace(exported=bare_exported({"fp16": 0.6}, drawn=True), probe="fp16")
-    assert _find_doubts(Arm(target=fp16, model="m"), found, runs=True) == ("error not checked: the inputs are random",)
-
-
 def test_the_scores_of_an_arm_are_written_once(tmp_path):
     scores = Scores(name="accuracy", rows=(1.0, 0.0))
     loaded = Loaded(load_s=1.0, first_call_s=1.0, rss_before_bytes=1, rss_after_bytes=2)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -23,10 +22,10 @@ from shootout.core.constants import (
     SINGLE_CALLS,
     WARM_UP_CALLS,
 )
-from shootout.core.contract import Arm, Array, Device, NotRun, NotRunKind
+from shootout.core.contract import Arm, Device, NotRun, NotRunKind
 from shootout.core.host.noise import Disturbance, Gpus, NoiseMark, NoiseMeter
 from shootout.core.messages import SCOPES, Energy, GpuState, Loaded, OnGpu, Verified
-from shootout.core.race.live_arm import WARM_UP_LONG_CALLS, WARM_UP_NS, WARM_UP_SHORT_NS, warm_up
+from shootout.core.race.live_arm import WARM_UP_LONG_CALLS, WARM_UP_NS, warm_up
 from shootout.core.race.race import Race
 from shootout.core.race.restart import Restart, block_medians, rounds_for, undisturbed
 from shootout.core.results.group import counted, counting
@@ -72,17 +71,6 @@ class _Spy:
     def normal(self, *arguments):
         self._seen.append(sum(player.alive and not player.held for player in self._world.players))
         return self._rng.normal(*arguments)
-
-
-def test_an_arm_is_released_only_for_its_turn() -> None:
-    world = World(THREE)
-    restart(world)
-    rounds = [event for event in world.events if event[0] in ("release", "turn", "hold")]
-    played = [(one, two) for one, two in pairwise(rounds) if two[0] == "turn"]
-    assert len(played) == 3 * ROUNDS
-    assert all(one == ("release", two[1]) for one, two in played)
-    followers = [two for one, two in pairwise(rounds) if one[0] == "turn"]
-    assert all(event[0] == "hold" for event in followers)
 
 
 def test_spawns_turns_and_scopes_are_shuffled() -> None:
@@ -228,20 +216,6 @@ def test_an_arm_is_out_when_two_restarts_in_a_row_lost_it(kills: int, is_out: bo
     assert set(race.blocks.get("b:cpu:fp32", ())) == {2: {1, 2}, 3: {1, 2}, 4: set()}[kills]
 
 
-def test_an_arm_that_was_killed_once_plays_again_after_a_restart_without_it() -> None:
-    world = World(THREE, kills={("b:cpu:fp32", "load"): 2})
-    arms = [fakes.arm(name) for name in world.call_ns]
-    rules = Rules(baseline="a:cpu:fp32", control=None, comparisons=2, max_restarts=9, bias_floor=0.005)
-    race = Race(arms={arm.label: arm for arm in arms}, group=group_of_rules(rules, arms), seed="0", players=arms)
-    race.play(**fakes.on(world))
-    race.players = [arm for arm in arms if arm.label != "b:cpu:fp32"]
-    race.play(**fakes.on(world))
-    assert race.labels == [arm.label for arm in arms]
-    race.players = arms
-    race.play(**fakes.on(world))
-    assert (set(race.blocks["b:cpu:fp32"]), race.group.setbacks) == ({2}, {})
-
-
 def test_an_arm_that_fails_the_gate_is_never_timed() -> None:
     world = World(THREE, fails={("a:cpu:fp32", "gate"): "error above the error bound"})
     found = restart(world)
@@ -279,27 +253,6 @@ def test_warm_up_without_a_steady_state_ends_by_time() -> None:
     calls, steady_from = warm_up(FakePlayer(World({"a": 1e8}, warm_up={"a": drifting}), fakes.arm("a")))
     assert steady_from is None
     assert sum(drifting[:calls]) >= WARM_UP_NS
-
-
-@pytest.mark.parametrize(
-    ("call_ns", "limit_ns"), [(1e6, WARM_UP_SHORT_NS), (1.5e7, WARM_UP_SHORT_NS), (2.5e7, WARM_UP_NS)]
-)
-def test_short_calls_get_a_shorter_warm_up(call_ns: float, limit_ns: int) -> None:
-    spent_ns: list[float] = []
-
-    class Slowing(FakePlayer):
-        """Never steady, and as long as it may."""
-
-        def warm(self, calls: int, ns: int) -> Array:
-            latency_ns = call_ns * 1.03 ** np.arange(self._warmed, self._warmed + calls)
-            latency_ns = latency_ns[: 1 + int(np.searchsorted(np.cumsum(latency_ns), ns))]
-            self._warmed += latency_ns.size
-            spent_ns.append(latency_ns.sum())
-            return latency_ns
-
-    _, steady_from = warm_up(Slowing(World({"a": call_ns}), fakes.arm("a")))
-    assert steady_from is None
-    assert limit_ns <= sum(spent_ns) < 1.5 * limit_ns
 
 
 def test_long_calls_get_fewer_rounds_but_never_fewer_than_the_least() -> None:
@@ -420,14 +373,6 @@ def test_figures_on_the_gpu_are_taken_after_the_rounds_and_the_memory_and_in_qui
     assert names[-6:] == ["release", "memory", "on_gpu", "recheck", "hold", "kill"]
     last_turn = max(index for index, (name, _) in enumerate(world.events) if name == "turn")
     assert last_turn < min(index for index, (name, _) in enumerate(world.events) if name == "on_gpu")
-
-
-def test_an_arm_whose_figures_on_the_gpu_fail_leaves_and_the_others_go_on() -> None:
-    heard = []
-    world = World(THREE, fails={("a:cuda:fp32", "on_gpu"): "it broke"})
-    found = on_gpus(world, events=dict[str, Any](setback=lambda *left: heard.append(left)))
-    assert [(arm.label, why.during) for arm, why in heard] == [("a:cuda:fp32", "leaving")]
-    assert {p.arm.label for p in found.playing} == {"b:cuda:fp32", "c:cpu:fp32"}
 
 
 def test_a_live_watch_hands_all_evidence_on(monkeypatch: pytest.MonkeyPatch) -> None:

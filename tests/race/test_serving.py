@@ -18,7 +18,7 @@ from shootout.core import clock as harness_clock
 from shootout.core.contract import Arm, Array
 from shootout.core.messages import Turn
 from shootout.core.race.race import Race
-from shootout.core.race.restart import Restart, flagged_blocks
+from shootout.core.race.restart import Restart
 from shootout.core.stats.group_evidence import GroupEvidence, Rules
 from shootout.core.stats.verdicts import Verdict
 from shootout.scenarios import load_search as serving
@@ -291,20 +291,6 @@ def test_a_rate_that_held_refutes_a_step_that_failed_below_it() -> None:
 
 
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize("flags", [{0}, {2, 3}, set(range(SERVE_ROUNDS))], ids=["first", "two", "all"])
-def test_no_step_is_added_for_a_flagged_one(flags: set[int]) -> None:
-    watch = FakeWatch(frozenset(flags))
-    context = fakes.on(Serving({"a": 1e6}), watch)
-    terms = LoadTest(limit_ns=5e6)
-    restart = Restart(index=0, arms=[serves("a")], **context, rng=fakes.InOrder(3), terms=terms).run()
-    (performance,) = restart.playing
-    assert len(performance.turns) == SERVE_ROUNDS
-    assert restart.flagged == tuple(sorted(flags))
-    assert serving.outcome_ns(performance.turns), "a restart is never dropped"
-    assert flagged_blocks(performance, restart.flagged) == (), "its one figure comes from all of its steps"
-
-
-@pytest.mark.usefixtures("quick")
 def test_at_a_given_rate_each_round_has_a_figure_and_its_flag() -> None:
     watch = FakeWatch(frozenset({1}))
     race = raced(Serving({"a": 1e6, "b": 1.25e6}), LoadTest(rate_per_s=300.0, limit_ns=5e6), watch)
@@ -375,23 +361,6 @@ def test_a_target_that_fails_in_disturbed_rounds_alone_stays_in_the_race(flags: 
         rates = [turn.ask.rate_per_s for turn in live.turns]
         assert rates[6] <= min(rates[:6]), "the lowest rate that failed is tried again, or a lower one"
         assert serving.outcome_ns(live.turns)[0] <= 1e9 / rates[6], "and holds"
-
-
-@pytest.mark.parametrize("lowest_held", [None, 600.0])
-def test_a_search_that_fails_in_disturbed_rounds_alone_goes_on_below(lowest_held: float | None) -> None:
-    """Each rate has a second try, since the disturbance may have passed; a slow target isn't given minutes a step."""
-    search = serving.LoadTest(rate_per_s=None, limit_ns=4e6, seed=0, shift=1.0, first=True)
-    live: Any = SimpleNamespace(turns=[], call_ns=5e4, arm=SimpleNamespace(instances=1))
-    for _ in range(SERVE_ROUNDS):
-        rate = search.offer(live, range(SERVE_ROUNDS)).rate_per_s
-        live.turns.append(step(rate, ok=lowest_held is not None and rate < lowest_held))
-    rates = [turn.ask.rate_per_s for turn in live.turns]
-    lowest = 10_000 / 2**3.5
-    below = [lowest, lowest, lowest / 2]
-    below += [lowest / 2, lowest / 4, lowest / 4] if lowest_held is None else [lowest / math.sqrt(2)]
-    assert rates[3 : 3 + len(below)] == pytest.approx(below)
-    slow: Any = SimpleNamespace(turns=[step(one / 100, ok=False) for one in rates[:6]], call_ns=5e6, arm=live.arm)
-    assert search.offer(slow, range(SERVE_ROUNDS)).rate_per_s == pytest.approx(lowest / 100)
 
 
 def test_a_restart_in_which_no_rate_holds_counts_as_badly_as_it_went():

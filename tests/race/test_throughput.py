@@ -18,7 +18,6 @@ from support.races import fakes
 from support.races.fakes import World
 from support.races.groups import group_of_rules, take
 
-from shootout.apps.judge import rows
 from shootout.commands import run
 from shootout.core import clock
 from shootout.core.clock import Deadline
@@ -35,7 +34,6 @@ from shootout.scenarios import halving
 from shootout.scenarios import load_search as serving
 from shootout.scenarios.concurrent import Instances, Meeting, RateStep, read_stream
 from shootout.scenarios.throughput import BATCHES
-from shootout.tell.document import Timing
 from shootout.tell.progress import ProgressDisplay
 
 NUMPY = "numpy:cpu:fp32"
@@ -319,21 +317,6 @@ def test_no_stream_rests_while_another_is_read(monkeypatch: pytest.MonkeyPatch) 
     assert (count, ns) == (2, 2), "what it called beyond its window was counted"
     assert slow_ns >= 50
     assert slow_count in (2, 3)
-
-
-def timing(median_ns: float) -> Timing:
-    figures = {"p99_ns": None, "samples": 1, "restarts": 1, "ratio": None}
-    return Timing(median_ns=median_ns, low_ns=median_ns / 2, high_ns=median_ns * 2, confidence=0.9, **figures)
-
-
-def test_time_per_item_is_a_rate() -> None:
-    found = rows.items_per_s(setting("a", 8, 2), timing(1e6), None)
-    assert found is not None
-    assert (found.value, found.low, found.high) == (1_000.0, 500.0, 2_000.0), "the batch is in the time already"
-    served = rows.items_per_s(replace(setting("a", 8, 2), scenario="serve"), timing(1e6), None)
-    assert served is not None
-    assert served.value == 8_000.0, "a request is a whole batch"
-    assert rows.items_per_s(fakes.arm("a"), timing(1e6), None) is None
 
 
 def test_both_scenarios_run_for_real(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

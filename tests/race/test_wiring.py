@@ -9,43 +9,34 @@ from contextlib import nullcontext
 from itertools import cycle
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
 from rich.console import Console
 from support.races import planted
-from support.races.fakes import EXECUTED, Answering, FakePlayer, World
+from support.races.fakes import Answering, FakePlayer, World
 from support.races.made import GROUP, A, B, header, prepared, write
 
-from shootout.core import clock, scenario
+from shootout.core import clock
 from shootout.core.constants import BLOCK_NS, LEAD_IN_CALLS, LEAD_IN_NS, SHORT_CALL_NS
 from shootout.core.contract import Arm, NotRun, NotRunKind, Target
 from shootout.core.errors import UsageError
-from shootout.core.exported.model import ReportRows
 from shootout.core.host import environment
-from shootout.core.host.placement import Placement, place
+from shootout.core.host.placement import place
 from shootout.core.journal import journal, samples
 from shootout.core.journal.folder import find_obstacle
-from shootout.core.journal.journal import Journal
-from shootout.core.journal.records import Line, Played, Rounds, not_run
-from shootout.core.messages import SCOPES, Ask, Loaded, Scope, Scores, Tuned, Turn
+from shootout.core.journal.records import Line, not_run
+from shootout.core.messages import SCOPES, Ask, Scope, Tuned, Turn
 from shootout.core.race import pace, restart, runner
-from shootout.core.race.live_arm import Launcher
 from shootout.core.race.pace import RaceTime
 from shootout.core.race.recording import Recorder
 from shootout.core.race.restart import block_medians
-from shootout.core.scoring import MetricSpec
-from shootout.core.worker import verification
 from shootout.core.worker import worker as worker_main
 from shootout.core.worker.blocks import Blocks
-from shootout.core.worker.process import WorkerProcess
-from shootout.models.metrics import scorer
-from shootout.scenarios.concurrent import Instances
 from shootout.tell.progress import ProgressDisplay
 
 ARM = Arm(target=Target(backend="lib"), model="m")
-ARM_HERE = Arm(target=Target(backend="numpy"), model="m")
 
 
 def turn(*latency_ns: float) -> Turn:
@@ -194,37 +185,6 @@ def test_short_calls_are_read_together_and_told_each(tmp_path: Path, monkeypatch
         assert 900 <= found.min() <= found.max() <= 1_100 + STAGE_NS + FETCH_NS
 
 
-def test_an_arm_is_started_on_the_arms_cpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    placement, started = Placement(parent=frozenset({0}), arms=frozenset({1}), threads=1), []
-    monkeypatch.setattr(WorkerProcess, "__init__", lambda _, __, cpus, *rest: started.append(cpus))
-    arm = Arm(target=Target(backend="numpy"), model="m")
-    built = {arm.label: cast(Any, None)}
-    Launcher(built=built, placement=placement, logs=tmp_path, study=cast(Any, None), watch=cast(Any, None)).take(
-        arm, 0
-    ).start()
-    assert started == [placement.arms]
-
-
-def test_a_restart_s_lines_go_out_in_one_write_that_its_end_closes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    written: list[tuple[Line, ...]] = []
-    append = Journal.append
-
-    def note(self: Journal, *lines: Line) -> None:
-        written.append(lines)
-        append(self, *lines)
-
-    monkeypatch.setattr(Journal, "append", note)
-    planted.on_stage(monkeypatch)
-    planted.run(tmp_path / "out", planted.study(1))
-    restarts = [lines for lines in written if any(isinstance(line, Played | Rounds) for line in lines)]
-    assert restarts
-    for *played, last in restarts:
-        assert isinstance(last, Rounds)
-        assert {(line.group, line.restart) for line in played if isinstance(line, Played)} == {
-            (last.group, last.restart)
-        }
-
-
 def test_the_race_is_run_off_the_arms_cpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     seen: set[frozenset[int]] = set()
 
@@ -264,112 +224,6 @@ def test_a_run_is_not_gone_on_with_elsewhere(tmp_path: Path):
     assert obstacle() == ""
     for name, other in {"machine": "another", "libraries": {"numpy": "0.1"}, "python": {"version": "2.7"}}.items():
         assert obstacle(**{name: other}) == "was begun on another machine or with other versions", name
-
-
-class Instance:
-    """A session of which only the answer counts; `fails_beside` answers wrongly while another one works."""
-
-    gpu = None
-
-    def __init__(self, bias: float = 0.0) -> None:
-        self.bias = bias
-
-    def stage(self, inputs: Any, slot: int) -> Any:
-        return inputs
-
-    def execute(self, staged: Any) -> Any:
-        return {"y": staged["x"] + self.bias}
-
-    def synchronize(self) -> None:
-        """Nothing is queued."""
-
-    def fetch(self, raw: Any) -> Any:
-        return raw
-
-
-@pytest.mark.parametrize("bias", [0.0, 1.0])
-def test_the_worker_has_all_its_instances_verified(bias: float, monkeypatch: pytest.MonkeyPatch):
-    """The claim that it makes of itself can ask every instance, not the first one alone."""
-    sessions, buffers = [Instance(), Instance(bias)], [{"x": np.array([1.0])}, {"x": np.array([2.0])}]
-    worker = worker_main.Worker()
-    arm = Arm(target=Target(backend="numpy"), model="m", scenario="throughput", instances=2)
-    claimed: list[Any] = []
-    broken = SimpleNamespace(fault="any")
-    monkeypatch.setattr(scenario, "verify", lambda claim, *_: claimed.append(claim) or broken)
-    built: Any = SimpleNamespace(arm=arm, exported=None)
-    worker._built, worker._session, worker._sessions = built, sessions[0], sessions  # type: ignore[assignment]
-    worker._strayed = "has threads elsewhere"
-    worker._caller = Instances(sessions, [buffers, buffers], 1)  # type: ignore[arg-type]
-    worker.verify()
-    (claim,) = claimed
-    assert claim.strayed == "has threads elsewhere"
-    assert [[float(one["y"][0]) for one in outputs] for outputs in claim.together()] == [[1, 2], [1 + bias, 2 + bias]]
-
-
-class Labeled(Instance):
-    """One that also tells what it ran."""
-
-    executed = EXECUTED
-
-
-def labeled_exported() -> Any:
-    """Of a model of two classes that gives its inputs back, with three labeled rows and error bounds that hold."""
-    outputs = [{"y": np.array([[1.0, 2.0]])}]
-    return SimpleNamespace(
-        outputs=(SimpleNamespace(name="y", shape=(1, 2), dtype="float64"),),
-        batch=1,
-        trained=False,
-        original=None,
-        stream=None,
-        pick=list,
-        reference_outputs=lambda: outputs,
-        own_outputs=lambda: outputs,
-        shared_outputs=lambda: None,
-        error_bound=lambda *_, **__: (1.0, 0.0),
-        flips_of=lambda *_: {},
-        is_judged=lambda *_: True,
-        report_calls=3,
-        is_scored=True,
-        has_report=True,
-        number_row=lambda row: row,
-        report=lambda: ReportRows(
-            inputs={"x": np.array([[0.0, 1], [2, 3], [5, 4]])},
-            rows=np.arange(3),
-            other_rows=np.arange(3),
-            labels=np.array([1, 0, 0]),
-        ),
-    )
-
-
-@pytest.mark.parametrize("first", [True, False])
-def test_the_users_own_metric_scores_the_labeled_rows_in_the_first_restart(
-    first: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    """From the live player through a worker, whose outputs are kept, into the journal."""
-    worker, kept = worker_main.Worker(), list[Any]()
-    built: Any = SimpleNamespace(arm=ARM_HERE, exported=labeled_exported())
-    worker._built, worker._session, worker._sessions, worker._strayed = built, Labeled(), [], None  # type: ignore[assignment]
-    worker._caller = cast(Any, SimpleNamespace(together=None, sets=[{"x": np.array([[1.0, 2.0]])}]))
-    monkeypatch.setattr(worker_main, "Rechecks", SimpleNamespace(of=lambda *_: None))
-    monkeypatch.setattr(verification, "CHECKS", ())
-
-    def score(spec: MetricSpec, folder: Path, exported: Any, *_: Any, **__: Any) -> Scores:
-        kept.extend(one for path in sorted(folder.glob("*.npz")) for one in np.load(path)["arr_0"].tolist())
-        return Scores(name=spec.metric, rows=tuple(map(float, exported.report().labels)))
-
-    monkeypatch.setattr(scorer, "score", score)
-    process: Any = SimpleNamespace(ask=lambda command, *_, **given: worker_main.answer(worker, command, given))
-    study, unwatched = planted.study(1, metric="m.py:f"), cast(Any, None)
-    stage = Launcher(placement=place(1), logs=tmp_path, study=study, watch=unwatched)
-    verified = Answering(process, built, stage, first=first).verify()
-    assert kept == ([[[0, 1]], [[2, 3]], [[5, 4]]] if first else [])
-    told: list[Any] = []
-    file: Any = SimpleNamespace(append=told.append)
-    history = journal.read(write(tmp_path / "run", header()))
-    recorder = Recorder(out=tmp_path, file=file, history=history, progress=ProgressDisplay(Console(quiet=True)))
-    loaded = Loaded(load_s=1.0, first_call_s=1.0, rss_before_bytes=1, rss_after_bytes=2)
-    recorder.checked(GROUP, ARM_HERE, loaded, verified)
-    assert told[0].scores == (Scores(name="m.py:f", rows=(1.0, 0.0, 0.0)) if first else None)
 
 
 @pytest.mark.parametrize("has_report", [True, False])
