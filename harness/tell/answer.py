@@ -59,6 +59,7 @@ REPEAT = "repeat the command or call that began this run, with the same out and 
 MEND = "why each target has no time stands below the table; `shootout doctor` tells what works here"
 """The advice if nothing has a time."""
 TELLS_LOSS = "tells what a lower precision loses against FP32"
+NEXT_BEST = "ships the fastest that a folder can be made of"
 SHIPS, REFUSED = "▸", "×"
 """The marks before the target that ships or leads, and before those that may not be shipped."""
 MARKS = {"Ship": "ships", "Leads": "leads", "Fastest": "fastest"}
@@ -365,8 +366,9 @@ def remark_next(answer: Answer, rows: Sequence[Row]) -> str:
         return "writes a folder to deploy"
     if is_unproven(answer):
         return TELLS_LOSS if answer.next and answer.next.startswith("shootout run") else ""
-    is_enough = answer.no_folder or _sets_threads(answer, rows)
-    return "" if is_enough else "measures it with a set number of threads, which a folder needs"
+    if answer.no_folder:
+        return "" if any(find_scenario(row.scenario).varies for row in rows) else NEXT_BEST
+    return "" if _sets_threads(answer, rows) else "measures it with a set number of threads, which a folder needs"
 
 
 def tell_no_folder(answer: Answer) -> list[str]:

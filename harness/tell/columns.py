@@ -221,9 +221,21 @@ def draw_table(headers: Sequence[str], rows: Sequence[Sequence[Cell]], left: Col
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1), collapse_padding=True)
     for index, name in enumerate(headers):
         table.add_column(name, justify="left" if name in left else "right", no_wrap=index > 0, overflow="fold")
-    for row in rows:
-        table.add_row(*row)
+    for first, *others in rows:
+        table.add_row(_hang(first), *others)
     return table
+
+
+def _hang(name: Cell) -> RenderableType:
+    """Return a name behind its mark so that its further lines stand below the name, not below the mark."""
+    told = Text.assemble(name)
+    if told.plain[1:2] != " ":
+        return told
+    grid = Table.grid()
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    grid.add_row(told[:2], told[2:])
+    return grid
 
 
 def fit_table(

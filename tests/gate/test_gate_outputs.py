@@ -40,7 +40,9 @@ SLOW = Check(
     reason="1.200x slower than the reference (1.176x slower to 1.224x slower); the time was over",
 )
 FAST, LATE = (
-    SLOW.model_copy(update={"standing": standing, "reason": "1.200x slower than the reference"})
+    SLOW.model_copy(
+        update={"standing": standing, "reason": "1.200x slower than the reference (1.176x slower to 1.224x slower)"}
+    )
     for standing in (Standing.MET, Standing.BROKEN)
 )
 

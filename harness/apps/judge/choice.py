@@ -25,13 +25,15 @@ from shootout.apps.judge.next_steps import (
     has_played,
     list_timed,
     measure_again,
+    race_beside_plain,
     reach_folder,
     seconds_to_settle,
+    ship_from,
     why_no_folder,
 )
 from shootout.backends import USUAL
 from shootout.core.constants import INDIFFERENT
-from shootout.core.contract import NotRunKind, family
+from shootout.core.contract import NotRunKind, family, short
 from shootout.core.scenario import find_scenario
 from shootout.core.schemes import is_exact
 from shootout.core.stats.verdicts import Verdict
@@ -133,7 +135,7 @@ def _describe_choice(cell: Cell, led: Led, sound: Sequence[Row], unsound: Mappin
     eligible = [row for row in sound if row.arm in (led.first, *led.open, *led.beaten)]
     usual = find_usual(sound, shipped, cell.baseline)
     if is_over:
-        command, goes_on = _find_next(cell, shipped), False
+        command, goes_on = _find_next(cell, shipped, [row for row in eligible if row is not shipped]), False
     elif sure.command:
         command, goes_on = sure.command, cell.goes_on
     else:
@@ -164,12 +166,20 @@ def _order_times(rows: Sequence[Row], baseline: str | None) -> Mapping[str, floa
     return ratios_to_baseline(by_arm, baseline) or {arm: _timing_of(row).median_ns for arm, row in by_arm.items()}
 
 
-def _find_next(cell: Cell, shipped: Row) -> str | None:
-    """Return the command that comes next if there is no more to measure first; None if nothing can be shipped."""
+def _find_next(cell: Cell, shipped: Row, others: Sequence[Row]) -> str | None:
+    """Return the command that comes next if there is no more to measure first; None if nothing can be shipped.
+
+    Args:
+        others: the rows that may be shipped, too.
+    """
     is_kept = admits(shipped) or is_exact(shipped.precision, shipped.scheme, shipped.file)
     if not is_kept and not find_scenario(shipped.scenario).varies:
-        return command_to_measure(cell, list_timed(cell), shipped)
-    return reach_folder(cell, shipped)
+        return command_to_measure(cell, list_timed(cell), shipped) or race_beside_plain(cell, shipped)
+    if not why_no_folder(shipped):
+        return reach_folder(cell, shipped)
+    able = [row for row in others if not why_no_folder(row)]
+    fastest = min(able, key=lambda row: _timing_of(row).median_ns, default=None)
+    return ship_from(cell, [("--target", short(fastest.arm))]) if fastest else reach_folder(cell, shipped)
 
 
 def add_ship_ratios(cells: Mapping[str, Cell], answers: Iterable[Answer], rows: Iterable[Row]) -> list[Row]:

@@ -176,6 +176,12 @@ def command_to_measure(cell: Cell, arms: Sequence[str], row: Row) -> str | None:
     return cell.begun.repeat(*reproduce.flatten(needed))
 
 
+def race_beside_plain(cell: Cell, row: Row) -> str | None:
+    """Return the command that races a cell beside the plain FP32 of a row's backend; None if any FP32 was tried."""
+    plain = name_plain(cell, row)
+    return cell.begun.race(reproduce.add_options(cell.again(list_timed(cell)), plain)) if plain else None
+
+
 def command_to_explain(cell: Cell, row: Row) -> str | None:
     """Return the command that holds a row beside its own FP32 layer by layer; None if nothing can look into it."""
     if row.device != Device.CPU or find_scenario(row.scenario).unexplainable:
