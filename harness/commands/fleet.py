@@ -15,7 +15,6 @@ import os
 import signal
 import sys
 import zipfile
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 from contextlib import AbstractContextManager
@@ -47,9 +46,8 @@ from shootout.core.exported.client import DELIVERY, Delivery
 from shootout.core.exported.request import Request
 from shootout.core.host.child import leave_with
 from shootout.core.host.environment import VNNI
-from shootout.core.host.folders import FOLDER_LOCK, folder_lock
+from shootout.core.host.folders import folder_lock
 from shootout.core.journal import journal
-from shootout.core.journal.folder import find_foreign
 from shootout.core.journal.records import Header
 from shootout.core.study import points
 from shootout.core.study.group import GroupRecord, confirming_name
@@ -78,8 +76,6 @@ MEASURED = frozenset({ExitCode.OK, ExitCode.NOTHING, ExitCode.FAILED, ExitCode.U
 """The codes of a process that came to its end; with any other one, its last words say why it didn't."""
 MOST_BYTES = 4 << 30
 """A run folder that a machine returns holds at most so much, unpacked: a zip of few bytes could fill the disk."""
-BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, LookupError, TypeError, ValueError)
-"""The errors of a zip that `zip_folder` didn't make, or that can't be unpacked here."""
 SHIPPED = "shipped"
 """The folder that a host ships into, below the run's."""
 Machines = ssh_hosts.SshHosts | ray_cluster.RayCluster
@@ -135,7 +131,6 @@ def run_on_fleet(
     out = Path(options.get("out") or new_run_folder(Path("results") / chosen.name))
     if options.get("fresh") and out.exists():
         raise UsageError(f"--fresh with --on: remove {str(out)!r} yourself, or choose another --out")
-    _refuse_others(out)
     limit = Deadline(options.get("max_time_s"))
     parcel = pack(chosen, weights=not address.startswith(ssh_hosts.SCHEME))
     job = {
@@ -173,17 +168,6 @@ def reach(address: str, parcel: Parcel, progress: ProgressDisplay) -> AbstractCo
     raise UsageError(f"--on {address!r} is neither ssh://[USER@]HOST nor ray:HOST:PORT nor ray:auto")
 
 
-def _refuse_others(out: Path) -> None:
-    """Refuse a folder that holds something else than runs."""
-    for folder in sorted(out.iterdir()) if out.is_dir() else ():
-        if folder.name == FOLDER_LOCK or folder.name.startswith(merged.NAME):
-            continue
-        if not folder.is_dir() or (not journal.begun(folder) and find_foreign(folder)):
-            raise UsageError(
-                f"{str(out)!r} is not the folder of a fleet's run (it holds {folder.name!r}): choose another --out"
-            )
-
-
 def ask_plans(
     machines: Machines, job: Mapping[str, Any], progress: ProgressDisplay
 ) -> tuple[dict[Place, Planned], list[int]]:
@@ -205,7 +189,7 @@ def ask_plans(
 
     found = on_each(machines, machines.places, ask, Deadline(ASKING_S), progress)
     plans = {place: one for place, one in found.items() if isinstance(one, Planned)}
-    faults = [f"{place.name}: {one_line(str(one))}" for place, one in found.items() if isinstance(one, Exception)]
+    faults = [f"{place.name}: {one_line(str(one))}" for place, one in found.items() if isinstance(one, ShootoutError)]
     if not plans:
         raise UsageError(faults[0])
     for fault in faults:
@@ -219,7 +203,7 @@ def on_each(
     action: Callable[[Place], Done],
     limit: Deadline,
     progress: ProgressDisplay,
-) -> dict[Place, Done | Exception]:
+) -> dict[Place, Done | ShootoutError]:
     """Do something for each place, side by side; return what came of it, or the error, by place.
 
     Args:
@@ -238,14 +222,16 @@ def on_each(
         machines.stop()
         futures.wait(running.values(), STOP_S)
     pool.shutdown(wait=False, cancel_futures=True)
-    results = dict[Place, Done | Exception]()
+    results = dict[Place, Done | ShootoutError]()
     for place, one in running.items():
         try:
             results[place] = one.result(timeout=0.0)
         except (TimeoutError, futures.CancelledError):
             results[place] = why
-        except (ShootoutError, *BROKEN) as error:
+        except ShootoutError as error:
             results[place] = error
+        except Exception as error:  # of whatever the machine sent, which is that machine's fault alone
+            results[place] = NodeLost(f"its answer can't be read ({type(error).__name__}: {error})")
     return results
 
 
@@ -279,14 +265,9 @@ class Fleet:
             )
             merged.write_index(self.out, find_runs(self.out))
         for place, one in found.items():
-            if isinstance(one, Exception):
-                told = (
-                    one if isinstance(one, ShootoutError) else f"its answer can't be read ({type(one).__name__}: {one})"
-                )
-                self.progress.say(f"{place.name}: {one_line(str(told))}")
-        return [
-            getattr(one, "exit_code", ExitCode.FAILED) if isinstance(one, Exception) else one for one in found.values()
-        ]
+            if isinstance(one, ShootoutError):
+                self.progress.say(f"{place.name}: {one_line(str(one))}")
+        return [one.exit_code if isinstance(one, ShootoutError) else one for one in found.values()]
 
     def _is_open(self, place: Place, plan: Planned) -> bool:
         folder = self.out / place.folder

@@ -10,7 +10,6 @@ needs torch, so it is left out if no arm needs it.
 from __future__ import annotations
 
 import shutil
-import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -22,8 +21,7 @@ import numpy as np
 from shootout.core.clock import Stopwatch
 from shootout.core.constants import FP32_BOUND_FLOOR, MIN_INPUT_BUFFERS, WIDE_BOUND
 from shootout.core.contract import Array, Arrays, Artifact, Precision, TensorSpec
-from shootout.core.errors import ModelError, explained
-from shootout.core.exported.fidelity import check_outputs, compare, gate, useful_flips
+from shootout.core.errors import ModelError
 from shootout.core.exported.model import (
     BUFFER_ROWS,
     FILES,
@@ -35,7 +33,7 @@ from shootout.core.exported.model import (
     open_exported,
 )
 from shootout.core.exported.request import Request
-from shootout.core.install import UNINSTALLED, install, pip_install
+from shootout.core.install import UNINSTALLED, install
 from shootout.core.messages import FIRST_CALL
 from shootout.models.base import CALIBRATION_ROWS, buffer_notes, draw
 from shootout.models.data import data_files
@@ -61,7 +59,6 @@ from shootout.quantize.error_bounds import Errors, Flips, flips_by_precision, la
 
 if TYPE_CHECKING:
     from onnx import ModelProto
-    from torch import nn
 
 INPUT_SEED = 1
 CallOne = Callable[[Arrays], dict[str, Array]]
@@ -516,67 +513,13 @@ def _require_fixed_shapes(outputs: Sequence[Arrays], name: str, model: ModelProt
 def _with_module(
     graph: Path, found: ExportedModel, buffers: Sequence[Arrays], reference_outputs: Sequence[Arrays]
 ) -> ExportedModel:
-    """Write a file's torch program and its weights into the exported model's folder; or say there why there is none.
-
-    Args:
-        graph: the file.
-        found: its error bounds tell how far from the reference outputs the program's may be.
-    """
+    """Write a file's torch program into the exported model's folder, see `onnx_module.write_program_of`."""
     try:
-        import torch
-
-        from shootout.models.onnx import onnx_module
-        from shootout.models.sources import torch_files
+        from shootout.models.sources import onnx_module
     except ModuleNotFoundError as error:
         why = f"to make one of an ONNX file takes {error.name}, {UNINSTALLED}"
         return replace(found, unmade=why, unmade_fix=install("torch"))
-    first = tuple(torch.from_numpy(buffers[0][spec.name]) for spec in found.inputs)
-    try:
-        module = onnx_module.module_of(graph, first)
-    except ModuleNotFoundError as error:  # of an operator of this file alone; torch stays as it is
-        package = (error.name or "").partition(".")[0]
-        fix = pip_install(package, f"torch=={torch.__version__.partition('+')[0]}")
-        why = f"{onnx_module.CONVERTER} takes this file with {package}, {UNINSTALLED}"
-        return replace(found, unmade=why, unmade_fix=fix)
-    except ModelError as error:
-        return replace(found, unmade=str(error))
-    made, program = f"what {onnx_module.CONVERTER} makes of this file", found.folder / FILES[Artifact.PT2]
-    try:
-        run = torch_files.write_program(module, buffers[0], found.folder).module(check_guards=False)
-        outputs = [_run_module(run, one, found.outputs) for one in buffers]
-    except Exception as error:
-        traceback.print_exc()
-        program.unlink(missing_ok=True)
-        return replace(found, unmade=f"torch.export can't take {made}: {explained(error)}")
-    if fault := check_outputs(found.outputs, outputs[0]) or _doubt_about(outputs, found, reference_outputs):
-        program.unlink()
-        return replace(found, unmade=f"{made} isn't the same model, as far as can be told: {fault}")
-    torch_files.write_weights(module, found.folder)
-    return replace(found, artifacts=(*found.artifacts, Artifact.MODULE, Artifact.PT2))
-
-
-def _doubt_about(outputs: Sequence[Arrays], exported: ExportedModel, reference_outputs: Sequence[Arrays]) -> str | None:
-    """Return why the outputs don't prove a conversion, or None: another model's may also lie within a wide error
-    bound.
-    """
-    found, bound = compare(outputs, reference_outputs), exported.error_bounds.get(Precision.NATIVE)
-    error_bound = WIDE_BOUND if bound is None else bound
-    flips = useful_flips(exported.flips.get(Precision.NATIVE, {}), reference_outputs)
-    if fault := gate(found, error_bound, flips=flips):
-        return fault
-    if (found.relative_l2 or 0) <= WIDE_BOUND:
-        return None
-    error = f"{found.relative_l2:.2g}"
-    return f"relative L2 error {error} is in the file's error bound of {error_bound:.2g}, but proves no conversion"
-
-
-def _run_module(module: nn.Module, inputs: Arrays, outputs: Sequence[TensorSpec]) -> dict[str, Array]:
-    import torch
-
-    with torch.no_grad():
-        raw = module(*map(torch.from_numpy, inputs.values()))
-    tensors = raw if isinstance(raw, tuple | list) else (raw,)
-    return {spec.name: tensor.numpy() for spec, tensor in zip(outputs, tensors, strict=True)}
+    return onnx_module.write_program_of(graph, found, buffers, reference_outputs)
 
 
 def _output_specs(outputs: Sequence[Arrays]) -> tuple[TensorSpec, ...]:

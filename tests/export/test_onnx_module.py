@@ -24,9 +24,8 @@ from shootout.core.exported.model import ExportedModel, open_exported, sha256
 from shootout.core.exported.request import Content, Request, checked
 from shootout.core.install import install
 from shootout.core.study import feasibility
-from shootout.models.onnx import onnx_module
 from shootout.models.onnx.effort import Effort
-from shootout.models.sources import user_onnx
+from shootout.models.sources import onnx_module, user_onnx
 from shootout.quantize.retyping import retyped
 
 EAGER = Arm(target=Target(backend="torch-eager"), model="m.onnx")
@@ -130,8 +129,8 @@ def test_another_model_is_not_taken_for_the_file(tmp_path: Path, monkeypatch: py
 
 def test_without_the_converter_the_fix_is_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "onnx2fx", None)
-    monkeypatch.delitem(sys.modules, "shootout.models.onnx.onnx_module")
-    monkeypatch.delattr("shootout.models.onnx.onnx_module")
+    monkeypatch.delitem(sys.modules, "shootout.models.sources.onnx_module")
+    monkeypatch.delattr("shootout.models.sources.onnx_module")
     skip = feasibility.check_export(EAGER, taken(linear(tmp_path / "m.onnx"), tmp_path))
     assert skip is not None
     assert skip.reason.endswith("to make one of an ONNX file takes onnx2fx, which isn't installed")

@@ -298,7 +298,7 @@ zipfile.ZipFile.extractall = fail
     (tmp_path / "run" / "journal.jsonl").write_text("one")
     data = node_side.zip_folder(tmp_path / "run")
     address = interpreter(tmp_path, full)
-    with pytest.raises(NodeLost, match="No space left on device; free some there, or set SHOOTOUT_CACHE"):
+    with pytest.raises(NodeLost, match="No space left on device; set SHOOTOUT_CACHE"):
         run(board.connect(address=address), folder=data)
     assert board.tasks() == []
     interpreter(tmp_path)

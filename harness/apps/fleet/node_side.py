@@ -9,7 +9,6 @@ This module travels as source to nodes that have none of this package, so it imp
 
 from __future__ import annotations
 
-import errno
 import io
 import json
 import os
@@ -219,10 +218,7 @@ def main() -> None:
         verbs: dict[str, Callable[..., None]] = {"look": _look, "put": _put, "run": _run_asked}
         verbs[asked.pop("verb")](**asked)
     except OSError as error:
-        fix = ""
-        if error.errno is not None:
-            free = "free some there, or " if error.errno == errno.ENOSPC else ""
-            fix = f"; {free}set SHOOTOUT_CACHE there to a folder that it can write to"
+        fix = "; set SHOOTOUT_CACHE there to a folder with space that it can write to" if error.errno else ""
         _answer(error=f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}{fix}")
 
 

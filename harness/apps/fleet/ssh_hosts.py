@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from importlib import metadata
-from pathlib import Path
 from threading import Thread
 from typing import Any
 
@@ -25,7 +24,6 @@ from packaging.requirements import Requirement
 from shootout.apps.fleet import node_side
 from shootout.apps.fleet.parcel import Answer, NodeLost, Parcel, Place, Task, write_tar
 from shootout.core.errors import UsageError, one_line
-from shootout.core.units import size
 from shootout.tell.delivery import Contents
 
 SCHEME = "ssh://"
@@ -36,8 +34,6 @@ PLAIN, PYTHON = "python3", (3, 11)
 """The Python of a host where none is named, and the oldest that there may be."""
 WEIGHTS_READER = "safetensors"
 """It belongs to extras, of which each that runs a model's weights has it."""
-LARGE = 10_000_000
-"""So many bytes are worth a line before they are sent."""
 LAST_LINES = 2
 """So much of what OpenSSH or a Python says at its end is shown."""
 _BOOT = (
@@ -164,9 +160,6 @@ class SshHosts:
         _require_packages(found, needed)
         for folder, names in found["lacks"].items():
             lacked = {name: contents[folder][name] for name in names}
-            total = sum(one.stat().st_size if isinstance(one, Path) else len(one) for one in lacked.values())
-            if total >= LARGE:
-                self.say(f"{place.name}: sending {size(total)}")
             self._ask(place, {"verb": "put", "place": folder, "members": len(names)}, lacked)
 
     def run(self, place: Place, task: Task) -> Answer:

@@ -7,7 +7,9 @@ operators are called with, large float ones weights. Export process only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,13 @@ from onnx.external_data_helper import load_external_data_for_model
 from onnxscript import ir, optimizer
 from torch import Tensor, fx, nn
 
+from shootout.core.constants import WIDE_BOUND
+from shootout.core.contract import Array, Arrays, Artifact, Precision, TensorSpec
 from shootout.core.errors import ModelError, explained
+from shootout.core.exported.fidelity import check_outputs, compare, gate, useful_flips
+from shootout.core.exported.model import FILES, ExportedModel
+from shootout.core.install import UNINSTALLED, pip_install
+from shootout.models.sources import torch_files
 
 CONVERTER = "onnx2fx"
 SHAPES = frozenset({"Shape", "Size"})
@@ -26,6 +34,56 @@ SHAPES = frozenset({"Shape", "Size"})
 BRANCHES = frozenset({"If", "Loop"})
 LONGEST = 8
 """Take a float vector of so many elements at most for the bounds, scales or padding of an operator."""
+
+
+def write_program_of(
+    graph: Path, found: ExportedModel, buffers: Sequence[Arrays], reference_outputs: Sequence[Arrays]
+) -> ExportedModel:
+    """Write a file's torch program and its weights into the exported model's folder; or say there why there is none.
+
+    Args:
+        graph: the file.
+        found: its error bounds tell how far from the reference outputs the program's may be.
+    """
+    try:
+        module = module_of(graph, tuple(torch.from_numpy(buffers[0][spec.name]) for spec in found.inputs))
+    except ModuleNotFoundError as error:  # of an operator of this file alone; torch stays as it is
+        package = (error.name or "").partition(".")[0]
+        fix = pip_install(package, f"torch=={torch.__version__.partition('+')[0]}")
+        return replace(found, unmade=f"{CONVERTER} takes this file with {package}, {UNINSTALLED}", unmade_fix=fix)
+    except ModelError as error:
+        return replace(found, unmade=str(error))
+    made, program = f"what {CONVERTER} makes of this file", found.folder / FILES[Artifact.PT2]
+    try:
+        run = torch_files.write_program(module, buffers[0], found.folder).module(check_guards=False)
+        outputs = [_run_module(run, one, found.outputs) for one in buffers]
+    except Exception as error:
+        traceback.print_exc()
+        program.unlink(missing_ok=True)
+        return replace(found, unmade=f"torch.export can't take {made}: {explained(error)}")
+    if fault := check_outputs(found.outputs, outputs[0]) or _find_doubt(outputs, found, reference_outputs):
+        program.unlink()
+        return replace(found, unmade=f"{made} isn't the same model, as far as can be told: {fault}")
+    torch_files.write_weights(module, found.folder)
+    return replace(found, artifacts=(*found.artifacts, Artifact.MODULE, Artifact.PT2))
+
+
+def _find_doubt(outputs: Sequence[Arrays], exported: ExportedModel, reference_outputs: Sequence[Arrays]) -> str | None:
+    """Return why the outputs don't prove a conversion, or None.
+
+    Another model's may also lie within a wide error bound.
+    """
+    bound = exported.error_bounds.get(Precision.NATIVE)
+    flips = useful_flips(exported.flips.get(Precision.NATIVE, {}), reference_outputs)
+    bound = min(WIDE_BOUND if bound is None else bound, WIDE_BOUND)
+    return gate(compare(outputs, reference_outputs), bound, flips=flips)
+
+
+def _run_module(module: nn.Module, inputs: Arrays, outputs: Sequence[TensorSpec]) -> dict[str, Array]:
+    with torch.no_grad():
+        raw = module(*map(torch.from_numpy, inputs.values()))
+    tensors = raw if isinstance(raw, tuple | list) else (raw,)
+    return {spec.name: tensor.numpy() for spec, tensor in zip(outputs, tensors, strict=True)}
 
 
 class StaticModule(nn.Module):
