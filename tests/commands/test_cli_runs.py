@@ -14,7 +14,6 @@ from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 from support.adapters.third_party import install
 from support.console import Ended, call, deaf, deaf_here, environment, here, spin_study, without_privileges
@@ -199,39 +198,11 @@ def test_it_is_measured_by_those_who_read_it(tmp_path: Path):
     assert rows["numpy"]["parameters"] == {"n": 2}
 
 
-def test_real_inputs_of_the_right_shape_are_taken(tmp_path: Path, study: str):
-    linear(tmp_path / "mine.onnx")
-    np.savez(tmp_path / "data.npz", x=np.ones((1, 4), np.float32))
-    done = run(tmp_path, study, "--inputs", "data.npz")
-    assert done.code == 0
-    assert {row["outcome"] for row in done.data["rows"]} == {"measured"}
-
-
 def refused(done: Ended, *says: str) -> None:
     assert (done.code, done.out) == (2, "")
     (line,) = [line for line in done.err.splitlines() if line.startswith("shootout: ")]
     for words in says:
         assert words in line
-
-
-@pytest.mark.parametrize("content", [b"", b"not an ONNX file", b"\x00" * 100])
-def test_a_broken_file_is_refused(tmp_path: Path, study: str, content: bytes):
-    (tmp_path / "mine.onnx").write_bytes(content)
-    refused(run(tmp_path, study), "mine.onnx is not an ONNX model")
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("location", ["../secret.bin", "/etc/passwd"])
-def test_weights_outside_its_folder_are_never_opened(tmp_path: Path, study: str, location: str):
-    model = onnx.load(linear(tmp_path / "mine.onnx"))
-    tensor = model.graph.initializer[0]
-    onnx.external_data_helper.set_external_data(tensor, location)
-    tensor.ClearField("raw_data")
-    (tmp_path / "mine.onnx").write_bytes(model.SerializeToString())
-    refused(
-        run(tmp_path, study),
-        f"mine.onnx reads its weights from {location!r}, outside its own folder, which is refused: copy them beside it",
-    )
 
 
 @pytest.mark.parametrize(

@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from rich.console import Console
-from support.races.made import write
-from support.races.planted import header, here, study
+from support.races.planted import here, study
 
 from shootout.commands import run
 from shootout.core import run as core
 from shootout.core.clock import Deadline
 from shootout.core.constants import RACING_S
 from shootout.core.host.placement import place
-from shootout.core.journal.records import Ended
 from shootout.core.study.plan import Plan, plan_groups
 from shootout.core.study.schema import Study
 from shootout.tell.progress import ProgressDisplay
@@ -120,41 +117,3 @@ def test_a_race_for_the_best_gets_its_budget_where_nobody_gives_a_time(
         run.measure(planned(asked), tmp_path / "out", fresh=False, limit=Deadline(max_time_s), progress=progress)
     assert given["time"].most_s == racing_s
     assert given["time"].run.seconds == (max_time_s and pytest.approx(max_time_s, abs=10))
-
-
-@pytest.mark.parametrize(
-    ("racing_s", "max_time_s", "played", "complete", "why", "budget_s"),
-    [
-        (90.0, None, True, True, "nothing is left to measure", None),
-        (90.0, None, False, False, "41 s of racing", 41.2),
-        (90.0, None, True, False, "a target was killed", None),
-        (None, 9.0, False, False, "--max-time", None),
-        (None, 9.0, True, False, "--max-time", None),
-    ],
-)
-def test_how_a_run_ended_is_written_down(
-    tmp_path: Path,
-    racing_s: float | None,
-    max_time_s: float | None,
-    played: bool,
-    complete: bool,
-    why: str,
-    budget_s: float | None,
-):
-    made: list[Ended] = []
-    runner: Any = SimpleNamespace(
-        out=write(tmp_path / "run", header(study(1))),
-        file=SimpleNamespace(append=made.append),
-        time=SimpleNamespace(
-            racing=SimpleNamespace(seconds=racing_s, elapsed_s=41.2),
-            preparing_s=0.0,
-            run=Deadline(max_time_s),
-            planning_s=0.0,
-        ),
-        recorder=SimpleNamespace(lacks=not complete),
-        is_short=False,
-        races=(),
-        progress=SimpleNamespace(say=lambda _: None),
-    )
-    core._end(runner, Deadline(max_time_s), played=played)
-    assert [(end.complete, end.why, end.budget_s) for end in made] == [(complete, why, budget_s)]

@@ -19,14 +19,12 @@ from support.races.fakes import World
 from shootout.apps.judge.racing import find_players_in_time
 from shootout.core.clock import Deadline
 from shootout.core.constants import (
-    LONG_ROUNDS,
     MIN_ROUNDS,
     ROUNDS,
     WARM_UP_CALLS,
 )
 from shootout.core.contract import Array, NotRun, Precision, Target
-from shootout.core.messages import Loaded, Tuned, Verified
-from shootout.core.race import pace
+from shootout.core.messages import Loaded, Verified
 from shootout.core.race.live_arm import WARM_UP_LONG_CALLS
 from shootout.core.race.pace import RaceTime
 from shootout.core.race.restart import Restart
@@ -121,26 +119,6 @@ def test_an_arm_that_isn_t_steady_warms_up_on_however_late_it_is():
     falling = {"a": [9e6 / (1 + call) for call in range(40)]}
     found = restart(World({"a": 1e5}, warm_up=falling), 0.0)
     assert found.playing[0].warm_up_calls > WARM_UP_LONG_CALLS
-
-
-def test_what_a_call_takes_is_told_by_the_calls_that_verified():
-    loaded = Loaded(load_s=1.0, first_call_s=9.0, rss_before_bytes=1, rss_after_bytes=2)
-    verified = Verified(executed=fakes.EXECUTED, fidelity=fakes.NOTHING, fault=None)
-    slow, fast = (
-        fakes.live_arm(A, loaded=loaded, verified=replace(verified, call_s=call_s)) for call_s in (0.08, 0.01)
-    )
-    assert pace.least_calls_s(fast.checked_call_s) == pytest.approx(pace.least_calls_s(slow.checked_call_s) / 8)
-
-
-def test_long_calls_make_short_blocks_and_short_calls_fill_theirs():
-    def least_s(call_ns: float) -> float:
-        return pace.least_rounds_s(Tuned(call_ns={"end_to_end": call_ns}, per_reading={"end_to_end": 1}))  # type: ignore[dict-item]
-
-    assert least_s(5e9) == LONG_ROUNDS * 5.0
-    assert least_s(1e9) == LONG_ROUNDS * 2.0
-    assert least_s(2e8) == pytest.approx(MIN_ROUNDS * 1.6)
-    assert least_s(1e7) == pytest.approx(MIN_ROUNDS * 0.08)
-    assert least_s(1e4) == pytest.approx(MIN_ROUNDS * 0.01)
 
 
 def test_an_arm_s_part_of_a_restart_is_what_the_shortest_one_would_take():

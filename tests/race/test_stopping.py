@@ -221,17 +221,6 @@ def test_a_pair_is_asked_what_keeps_it_open(goal: Goal):
     assert open_["int8", "fp32"] == verdict_left(found.evidence, ("int8", "fp32")) > 1
 
 
-def test_a_pair_open_for_two_reasons_is_one_and_waits_for_the_later():
-    found = race(BEST, {"int8": 500.0, "fp32": 506.0}, spread=20.0, references={"fp32": "int8"})
-    ((pair, waits),) = found.open_pairs().items()
-    assert pair == ("int8", "fp32")
-    assert (
-        waits
-        == verdict_left(found.evidence, pair)
-        > race(BEST, {"int8": 500.0, "fp32": 506.0}, spread=20.0).open_pairs()[pair]
-    )
-
-
 def test_what_rounds_more_beats_nobody_in_full_precision():
     times = {"int8": 200.0, "a": 500.0, "b": 505.0}
     assert left(race(BEST, times, spread=20.0)) == [], "int8 beats all"

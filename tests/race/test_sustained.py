@@ -204,11 +204,3 @@ def test_one_turn_shows_no_spread_and_so_no_change(tmp_path: Path):
     assert over_time.window_s == 4
     assert over_time.first_ns == 1e6
     assert (over_time.change.value, over_time.change.verdict) == (2.0, Verdict.CANT_TELL)
-
-
-def test_other_scenarios_have_no_time_over_time(tmp_path: Path):
-    one, other, copy = (replace(arm, scenario="latency") for arm in arms("a", "b"))
-    lines = [played(arm, 0, 1e6) for arm in (one, other, copy)]
-    found = analyse(write(tmp_path / "run", header([one, other, copy]), *lines, rounds(0)))
-    assert found.groups[0].ranking is None
-    assert found.rows[0].over_time is None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +10,7 @@ from planning import ALL, BUILDS, group, groups, labels, study
 
 from shootout.core.build.builder import probe_key
 from shootout.core.contract import Artifact, NotRunKind, Precision
-from shootout.core.errors import UsageError
-from shootout.core.study.feasibility import Here, _tell_lack, needed_bytes
-from shootout.core.study.points import Point, request
+from shootout.core.study.feasibility import _tell_lack
 
 
 def test_instances_need_a_cpu_for_each_of_their_threads():
@@ -58,18 +55,6 @@ def test_inputs_that_do_not_fit_are_seen_too():
     assert group("numpy", parameters={"d_model": (64,), "n_layers": (1,)}, memory=10**9, batch=(2**20,)).skips
 
 
-def test_parameters_that_are_not_the_model_s_are_said_and_missing_ones_are_the_defaults():
-    """As of a journal that another version wrote."""
-    (found,) = groups(study("numpy"))
-    here = Here(available={}, threads=1, cpus=1, memory_bytes=1)
-    arm = found.record.arms[0]
-    assert needed_bytes([replace(arm, parameters={})], here) == needed_bytes([arm], here)
-    with pytest.raises(UsageError, match="unknown parameter 'sides'"):
-        needed_bytes([replace(arm, parameters={"sides": 3})], here)
-    with pytest.raises(UsageError, match="unknown parameter 'sides'"):
-        request(study("numpy"), Point(model=arm.model, parameters={"sides": 3}, batch=1, scenario=arm.scenario))
-
-
 def test_a_file_is_made_a_module_where_an_arm_runs_nothing_else_and_the_measure_is_who_reads_it(tmp_path: Path):
     path = str(tmp_path / "m.onnx")
     found = group(*ALL, model=path)
@@ -111,23 +96,12 @@ def test_a_full_cache_is_told_in_units_that_fit_with_what_to_do():
     assert _tell_lack("disk", 5, 5) == ""
 
 
-def test_a_file_as_big_as_memory_is_skipped(tmp_path: Path):
-    (found,) = groups(study("numpy", model=str(tmp_path / "m.onnx")), memory=10**9, file_bytes=10**9)
-    assert "B of memory, has 1 GB" in found.skips["numpy:cpu:fp32"].reason
-
-
 def test_what_can_only_be_built_is_built_but_does_not_play():
     found = group("numpy", "tensorrt")
     assert [arm.label for arm in found.building] == ["numpy:cpu:fp32", "tensorrt:cuda:fp16", "numpy:cpu:fp32#control"]
     assert [arm.label for arm in found.playing] == ["numpy:cpu:fp32", "numpy:cpu:fp32#control"]
     assert found.record.comparisons == 0
     assert found.skips["tensorrt:cuda:fp16"].reason == BUILDS.reason
-
-
-def test_what_does_not_fit_in_memory_is_not_built_either():
-    found = group("numpy", "tensorrt", memory=10)
-    assert found.building == []
-    assert "MB of memory, has 10 B" in found.skips["tensorrt:cuda:fp16"].reason
 
 
 @pytest.mark.parametrize("model", ["matmul", "nested_sin"])
@@ -177,14 +151,6 @@ def test_a_fix_names_no_target_that_is_skipped_itself():
     assert same[0].startswith("the file holds INT8 itself")
     assert "onnxruntime:cpu:native" in same[1]
     assert [arm.label for arm in found.playing][:1] == ["onnxruntime:cpu:native"]
-
-
-def test_beside_the_fp32_file_nothing_is_proposed_for_a_quantized_one():
-    asked = study("onnxruntime", "openvino:cpu:int8", "litert", model=("a.onnx", "q.onnx"))
-    found = groups(asked, holds={"a.onnx": (), "q.onnx": (Precision.INT8,)})
-    skips = {label: why for group in found for label, why in group.skips.items() if "q.onnx" in label}
-    assert set(skips) == {"openvino:cpu:int8(q.onnx)", "litert:cpu:fp32(q.onnx)"}
-    assert {why.fix for why in skips.values()} == {""}
 
 
 def test_what_is_missing_here_is_the_one_reason_of_all_targets_that_need_it():

@@ -149,27 +149,6 @@ def test_the_same_group_twice_is_refused(fields: dict[str, Any]):
         groups(study(**fields))
 
 
-@pytest.mark.parametrize(
-    ("fields", "says"),
-    [
-        ({"model": "residual_mpl"}, "unknown model 'residual_mpl': did you mean 'residual_mlp'"),
-        ({"parameters": {"d_modle": (1,)}}, "unknown parameter 'd_modle': did you mean 'd_model'"),
-        ({"parameters": {"d_model": (0,)}}, "d_model must be a whole number from 1 to 65536, got 0"),
-        ({"parameters": {"d_model": ("big",)}}, "d_model must be a whole number from 1 to 65536, got 'big'"),
-        ({"parameters": {"activation": ("rleu",)}}, "unknown activation 'rleu': did you mean 'relu'"),
-        (
-            {"options": {"spin": {"work": "1"}}},
-            "unknown backend or target in --option 'spin': known: numpy, numpy:cpu:fp32, ",
-        ),
-        ({"targets": ("numpi",)}, "unknown backend 'numpi': did you mean 'numpy'"),
-        ({"targets": ("numpy:cpu:fp33",)}, "unknown precision 'fp33': did you mean 'fp32'"),
-    ],
-)
-def test_unknown_names_are_answered_with_the_nearest(fields: dict[str, Any], says: str):
-    with pytest.raises(UsageError, match=says):
-        groups(study(**fields))
-
-
 def test_an_option_can_be_for_one_target_of_a_backend_only():
     options = {"openvino:cpu:int8": {"PERFORMANCE_HINT": "THROUGHPUT"}, "openvino": {"NUM_STREAMS": "1"}}
     arms = group("numpy", "openvino", "openvino:cpu:int8", options=options).record.arms

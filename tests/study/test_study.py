@@ -61,7 +61,6 @@ def test_a_file_is_a_study_named_after_it(tmp_path: Path):
     ("text", "says"),
     [
         ('model = "identity\n', r"mine\.toml is not valid TOML: .*line 1"),
-        (GOOD + "batch = [1\n", r"mine\.toml is not valid TOML: "),
         (GOOD + "bacth = [1]\n", r"unknown key 'bacth': did you mean 'batch'\?"),
         ('model = "identity"\ntagets = ["spin"]\n', r"unknown key 'tagets': .* 'targets'\?"),
         ('model = "identity"\n', r"name what to race, by targets .* or by backend: neither is given"),
@@ -70,36 +69,18 @@ def test_a_file_is_a_study_named_after_it(tmp_path: Path):
         (GOOD + "batch = []\n", r"batch is \[\]: .*at least 1 item"),
         (GOOD + "batch = [0]\n", r"batch must be from 1 to 1048576, got 0"),
         (GOOD + "batch = [\n 1,\n 1.5\n]\n", r"batch\.1 is 1\.5: .*valid integer"),
-        (GOOD + "batch = [\n 1,\n 2,\n 1,\n]\n", r"batch 1 is asked for 2 times"),
-        (GOOD + 'batch = "8..1 x2"\n', r"batch is '8\.\.1 x2': range '8\.\.1 x2' leads nowhere"),
-        (GOOD + 'precision = "fp33"\n', r"unknown precision 'fp33': did you mean 'fp32'\?"),
         (GOOD + 'goal = "bset"\n', r"unknown goal 'bset': did you mean 'best'\?"),
         (GOOD + 'goal = "resolve 3"\n', r"doesn't say how closely: write 'resolve 3%'"),
         (GOOD + 'energy = "much"\n', r"energy is 'much': .*valid boolean"),
         (GOOD + "max_call_s = -1\n", r"max_call_s is -1: .*greater than or equal to 0"),
-        (GOOD + 'batch = ["one"]\n', r"batch\.0 is 'one': .*valid integer"),
-        (GOOD + "max_restarts = 0\n", "max_restarts is 0: .*greater than or equal to 1"),
         (GOOD + "[parameters]\nd_model = []\n", r"parameters\.d_model is \[\]: .*at least 1 item"),
         (GOOD + 'name = "../up"\n', "name is '../up'"),
-        (GOOD + 'name = ".."\n', "name is '..'"),
-        (GOOD + 'name = ""\n', "name is ''"),
     ],
 )
 def test_a_wrong_file_is_refused_with_the_key(tmp_path: Path, text: str, says: str):
     with pytest.raises(UsageError, match=says) as caught:
         studies.load(file(tmp_path, text))
     assert "mine.toml" in str(caught.value)
-
-
-@pytest.mark.parametrize("name", ["shotout", "../studies/shootout", "shoot out", ""])
-def test_an_unknown_study_is_refused(name: str):
-    with pytest.raises(UsageError, match=f"unknown study {re.escape(repr(name))}: .*known: .*digits, .*shootout"):
-        studies.load(name)
-
-
-def test_the_nearest_study_is_named():
-    with pytest.raises(UsageError, match="did you mean 'shootout'"):
-        studies.load("shotout")
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path):
@@ -129,12 +110,6 @@ def test_a_set_of_another_form_is_refused(text: str):
         option_values.read_sets("--set", [text])
 
 
-@pytest.mark.parametrize("text", ["work=3", "spin.work", ".work=3", "spin.=3", "spin"])
-def test_an_option_of_another_form_is_refused(text: str):
-    with pytest.raises(UsageError, match=r"is not of the form backend\.KEY=value"):
-        option_values.read_options("--option", [text])
-
-
 def test_an_option_may_hold_anything():
     assert option_values.read_options("--option", ["a.K=x=y.z", "a.L="]) == {"a": {"K": "x=y.z", "L": ""}}
 
@@ -151,11 +126,6 @@ def test_an_option_may_hold_anything():
 )
 def test_races_that_something_else_ends_may_have_more_restarts(fields: dict[str, Any], most: int):
     assert schema.checked({"name": "s", "model": "digits", "targets": ["numpy"], **fields}, "t").most_restarts == most
-
-
-def test_no_time_at_all_is_refused():
-    with pytest.raises(UsageError, match="--max-time '0s' leaves no time to measure anything"):
-        read_seconds("--max-time", "0s")
 
 
 @pytest.mark.parametrize(("text", "wanted"), [("90", 90), ("1.5s", 1.5), ("2m", 120), (" 1h ", 3600), ("0.1", 0.1)])
@@ -188,10 +158,7 @@ def test_only_the_studies_about_the_trap_set_it(name: str):
     ("asked", "says"),
     [
         ({"batch": "0"}, "^batch must be from 1 to 1048576, got 0"),
-        ({"batch": "-8"}, "batch must be from 1 .*got -8"),
-        ({"batch": "99999999999999999999"}, "batch must be from 1 .*got 99999999999999999999"),
         ({"batch": "one"}, "--batch takes whole numbers, got 'one'"),
-        ({"batch": ""}, "--batch takes whole numbers, got ''"),
         ({"batch": "1,"}, "--batch takes whole numbers, got ''"),
         ({"p99_limit_ms": "5ms"}, "p99_limit_ms \\(--p99\\) is for requests .*: add scenario serve"),
         ({"scenario": "latency,sustained"}, "^scenario sustained shares its whole time .*: give it a run of its own"),

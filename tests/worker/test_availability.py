@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -16,7 +13,7 @@ import pytest
 
 from shootout.core.adapter import Entry
 from shootout.core.contract import Availability, Device
-from shootout.core.host.child import QUIET, Child, Ending
+from shootout.core.host.child import QUIET, Child
 from shootout.core.worker import availability
 
 FAKES = """
@@ -118,14 +115,6 @@ def test_a_working_backend_answers_whatever_it_prints():
     assert ask("fine") == Availability(version="1.0 on cpu")
 
 
-@pytest.mark.usefixtures("fakes")
-def test_an_answer_counts_even_when_the_process_then_crashes():
-    late = ("late", Device.CPU)
-    with availability.start_probe([late], {}) as probe:
-        assert availability._collect_answers(probe, [late], {}) == {late: Availability(version="2.0")}
-        assert probe.wait(0) == "killed by SIGABRT"
-
-
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
@@ -210,18 +199,6 @@ def test_an_interrupt_leaves_nothing_of_several_behind(fakes: Path, monkeypatch:
     assert_gone(int(fakes.read_text()))
 
 
-@pytest.mark.timeout(60)
-def test_an_interrupt_leaves_no_probe_behind(fakes: Path):
-    def interrupted() -> None:
-        with availability.start_probe([("hang", Device.CPU)], {}):
-            wait_for_pid(fakes)
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    assert_gone(int(fakes.read_text()))
-
-
 @pytest.mark.usefixtures("fakes")
 def test_every_pair_gets_its_own_answer_and_is_asked_once():
     pairs = [("fine", Device.CPU), ("raise", Device.CPU), ("fine", Device.CUDA), ("fine", Device.CPU)]
@@ -291,20 +268,6 @@ def test_a_hang_loses_no_answer_and_the_rest_are_asked_side_by_side(
     assert (probes[0], sorted(probes[1:])) == (["fine", "once", "raise"], [["once"], ["raise"]])
 
 
-def test_an_answer_is_of_the_pair_that_it_names():
-    line = json.dumps(["fine", "cuda", "9.0", None])
-    ended = Ending(code=0, said=f"not ours\n[1, 2]\n{line}\n", how="exited with code 0")
-    probe: Any = SimpleNamespace(finish=lambda _: ended)
-    pairs = [("fine", Device.CPU), ("fine", Device.CUDA)]
-    assert availability._collect_answers(probe, pairs, {}) == {pairs[1]: Availability(version="9.0")}
-
-
-@pytest.mark.parametrize(("cpus", "count"), [(1, 2), (2, 2), (6, 3), (16, 8), (128, 8)])
-def test_more_probes_run_side_by_side_where_there_are_more_cpus(cpus: int, count: int, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(availability, "allowed_cpus", lambda: tuple(range(cpus)))
-    assert availability.at_once() == count
-
-
 def test_a_file_in_the_current_folder_cannot_pose_as_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "numpy.py").write_text("raise SystemExit('an impostor')")
     monkeypatch.chdir(tmp_path)
@@ -321,30 +284,3 @@ def test_a_probe_leaves_nothing_in_the_user_s_home(tmp_path: Path, monkeypatch: 
     found = availability.find_available([("onnxruntime", Device.CPU), ("openvino", Device.CPU)])
     assert all(one.ok for one in found.values())
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
-
-
-def test_backends_whose_libraries_load_the_same_one_share_a_process_and_are_told_as_it_ends(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    """XGBoost's and LightGBM's load scikit-learn, which takes a second, and ExecuTorch's loads torch."""
-    started = list[set[str]]()
-
-    def start(pairs: Sequence[tuple[str, Device]], _: object) -> Child:
-        started.append({name for name, _ in pairs})
-        said = "".join(json.dumps([name, device, "1", None]) + "\n" for name, device in pairs)
-        ending = Ending(code=0, said=said, how="exited")
-        probe: Any = SimpleNamespace(finish=lambda _: ending, was_killed=False, signal=lambda _: None)
-        return nullcontext(probe)  # type: ignore[return-value]
-
-    monkeypatch.setattr(availability, "start_probe", start)
-    names = ("sklearn", "lightgbm", "xgboost", "executorch", "torch-eager", "torch-compile", "numpy", "ncnn")
-    told = list[tuple[set[str], int]]()
-    found = availability.find_available(
-        [(name, Device.CPU) for name in names],
-        tell=lambda answers, left: told.append(({name for name, _ in answers}, left)),
-    )
-    shared = [{"sklearn", "lightgbm", "xgboost"}, {"executorch", "torch-eager", "torch-compile"}, {"numpy"}, {"ncnn"}]
-    assert sorted(started, key=sorted) == sorted(shared, key=sorted)
-    assert sorted((together for together, _ in told), key=sorted) == sorted(shared, key=sorted)
-    assert told[-1][1] == 0
-    assert all(answer.ok for answer in found.values())

@@ -24,9 +24,8 @@ from support.gpus.queued import (
 
 from shootout.backends.devices import readings
 from shootout.backends.devices.cuda import Cuda
-from shootout.core.constants import LEAD_IN_CALLS
 from shootout.core.errors import ArmFailed
-from shootout.core.messages import GpuState, OnGpu
+from shootout.core.messages import OnGpu
 
 
 @pytest.fixture
@@ -103,11 +102,6 @@ def test_long_calls_are_few(device: Device):
     assert device.log.count("execute") == 1 + readings.FEWEST, "one to lead in"
 
 
-def test_short_calls_are_enough_for_a_median(device: Device):
-    look(Plain(device))
-    assert device.log.count("execute") == LEAD_IN_CALLS + readings.CALLS
-
-
 def test_energy_is_that_of_the_calls_and_less_what_an_idle_gpu_takes(device: Device):
     found = look(Session(device), energy_s=2.0).energy
     assert found is not None
@@ -131,13 +125,6 @@ def test_what_an_arm_takes_is_told_apart_from_its_context(device: Device):
     Session(device)
     cost = taken()
     assert (cost.context_s, cost.context_bytes, cost.loaded_bytes) == (0.3, 500, 30)
-
-
-def test_without_nvml_time_is_told_and_nothing_else(device: Device, monkeypatch: pytest.MonkeyPatch):
-    plugged_in(monkeypatch, device, None)
-    cost = Cuda().begin_load()()
-    assert (cost.context_s, cost.context_bytes, cost.loaded_bytes) == (0.3, None, None)
-    assert Cuda().state() == GpuState()
 
 
 @pytest.mark.parametrize("wrong", [math.inf, -1.0, "soon", None])

@@ -7,8 +7,6 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from support.exports import obtain
@@ -57,13 +55,6 @@ def test_a_draw_moves_every_array_by_as_much():
     first, *others = addresses(0, 16, 32, 48, 4080)
     for offset, found in zip((16, 32, 48, 4080), others, strict=True):
         assert [there - here for here, there in zip(first, found, strict=True)] == [offset] * len(first)
-
-
-def test_an_allocator_that_shows_no_end_of_its_gaps_gives_little():
-    taken: list[int] = []
-    other: Any = SimpleNamespace(malloc=taken.append, mallinfo2=lambda: SimpleNamespace(keepcost=0))
-    fork_server._fill_gaps(other)
-    assert 0 < sum(taken) <= 32 << 20
 
 
 def test_a_worker_shifts_its_heap_by_its_draw_before_anything_is_loaded(

@@ -7,7 +7,6 @@ import pickle
 import pickletools
 import subprocess
 import sys
-from dataclasses import replace
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 
@@ -16,19 +15,16 @@ import pytest
 from support.console import deaf_here, here, spin_study
 
 from shootout import scenarios
-from shootout.backends.pythons import install_backend, packages_of
+from shootout.backends.pythons import packages_of
 from shootout.core import backends
 from shootout.core.contract import Availability, Device, Target
-from shootout.core.errors import SkippedArm, UsageError
-from shootout.core.install import pip_install
-from shootout.core.messages import Fault
+from shootout.core.errors import UsageError
 from shootout.core.study.feasibility import Here
 from shootout.core.study.plan import plan_groups
 from shootout.core.study.points import describe, targets_of
 from shootout.core.study.schema import Study
 from shootout.core.study.target import parse_targets, provider, with_twins
 from shootout.core.worker.availability import PythonInterpreter, examine, find_available
-from shootout.core.worker.process import WorkerProcess
 from shootout.tell.notes import describe_interpreters
 from shootout.tell.study_options import read_pythons
 
@@ -162,54 +158,6 @@ def test_what_is_missing_there_is_said_with_the_command_that_installs_it_there(b
     assert missing.reason == "under @bare: onnxruntime is not installed"
     assert missing.fix == f"{bare.path} -m pip install {' '.join(packages_of(ORT))}"
     assert "onnxruntime" in packages_of(ORT)
-
-
-def test_one_command_names_numpy_with_what_the_backends_there_need(tmp_path: Path):
-    text = """echo '{"version": [3, 12, 1], "folders": [], "libraries": {}, "numpy": null, "why": "no"}'"""
-    packages = " ".join(sorted({"numpy", *packages_of(ORT)}))
-    with pytest.raises(UsageError, match=f"-m pip install {packages}$"):
-        examine({"new": str(script(tmp_path / "python", text))}, {"openvino", "onnxruntime@new", "openvino@old"})
-
-
-def test_a_library_that_is_too_old_there_is_named_with_the_version_that_it_needs(bare: PythonInterpreter):
-    others = [one for one in packages_of(ORT) if one != "onnxruntime"]
-    old = replace(bare, libraries={"onnxruntime": "1.20", **dict.fromkeys(others, "99")})
-    fix = pip_install("onnxruntime>=1.24", options="--upgrade")
-    assert install_backend(old, ORT, fix) == f"{bare.path} -m pip install 'onnxruntime>=1.24'"
-    lacking = install_backend(replace(old, libraries={"onnxruntime": "1.20"}), ORT, fix)
-    assert lacking == f"{bare.path} -m pip install 'onnxruntime>=1.24' {' '.join(others)}"
-    gpu = install_backend(old, ORT, pip_install("onnxruntime-gpu>=1.24", options="--upgrade"))
-    assert "'onnxruntime-gpu>=1.24'" in gpu
-    old = replace(old, libraries={**old.libraries, "onnxruntime": "1.25", **dict.fromkeys(others, "99")})
-    for unversioned in ("", "reinstall it: pip install 'shootout[onnxruntime]'"):
-        assert install_backend(old, ORT, unversioned) == old.install(packages_of(ORT))
-
-
-def test_a_module_that_is_missing_during_a_command_is_a_skip(bare: PythonInterpreter, tmp_path: Path):
-    with WorkerProcess(dict(os.environ), frozenset(os.sched_getaffinity(0)), tmp_path / "log", bare) as process:
-        process._pipe.close()
-        process._pipe = _Answers(Fault(kind="ModuleNotFoundError", message="words", missing="onnx.helper"))
-        with pytest.raises(SkippedArm, match="@bare has no onnx") as found:
-            process.ask("load", 1.0)
-        process._pipe.closed = False
-    assert found.value.fix == f"{bare.path} -m pip install onnx"
-
-
-class _Answers:
-    """A pipe that gives one answer."""
-
-    def __init__(self, answer: object) -> None:
-        self.answer, self.closed = answer, False
-
-    def send(self, message: object) -> None: ...
-    def poll(self, timeout_s: float) -> bool:
-        return True
-
-    def recv(self) -> object:
-        return self.answer
-
-    def close(self) -> None:
-        self.closed = True
 
 
 def test_paths_cross_the_pipe_by_names_that_every_python_has():

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import select
-import signal
-import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +17,7 @@ from support.exports import obtain
 
 from shootout.core import backends
 from shootout.core.contract import Arm, Target
-from shootout.core.host.child import Child, Forked
+from shootout.core.host.child import Forked
 from shootout.core.host.placement import allowed_cpus
 from shootout.core.messages import Loaded
 from shootout.core.worker.fork_server import BINDING_VARIABLES, ForkServer, can_fork
@@ -91,19 +88,6 @@ def test_its_figures_hold_the_import_that_it_was_spared(heavy: ForkServer, place
     assert loaded.rss_after_bytes - loaded.rss_before_bytes > HELD_BYTES
 
 
-def test_a_build_of_one_that_was_forked_twice_tells_all_its_imports(heavy: ForkServer, place: Path, tmp_path: Path):
-    assert heavy.is_ready()
-    twice = ForkServer([], environment=environment(PYTHONPATH=str(place)), cpus=CPUS, parent=heavy)
-    asked = {"exported": obtain("identity", {}, 1), "arm": Arm(target=Target(backend="numpy"), model="identity")}
-    process = forked(twice, place, tmp_path / "log")
-    try:
-        (_, first_s), (_, again_s) = (process.ask("build", 60, **asked, folder=tmp_path) for _ in range(2))
-    finally:
-        process.kill()
-        twice.kill()
-    assert first_s >= IMPORT_S > again_s, "once"
-
-
 def test_it_has_the_memory_of_a_started_one_but_cpus_and_variables_of_its_own(
     heavy: ForkServer, place: Path, tmp_path: Path
 ):
@@ -160,55 +144,6 @@ def test_only_what_differs_is_sent_and_too_much_of_it_costs_the_others_nothing(h
     with pytest.raises(ChildProcessError):
         heavy.fork(["0", "1"], {"SHOOTOUT_PADDING": "x" * 200_000}, [0, 1, 2])
     assert heavy.is_ready()
-
-
-class Unborn(ForkServer):
-    """One without a process: the test has its end of the pipe."""
-
-    pid = 0
-    theirs: socket.socket
-    signals: list[int]
-
-    def signal(self, number: int) -> None:
-        self.signals.append(number)
-
-
-@pytest.fixture
-def unborn(monkeypatch: pytest.MonkeyPatch) -> Iterator[Unborn]:
-    def start(self: Any, *_: object, pass_fds: Sequence[int], **__: object) -> None:
-        self.theirs, self.signals = socket.socket(fileno=os.dup(pass_fds[0])), []
-
-    monkeypatch.setattr(Child, "__init__", start)
-    monkeypatch.setattr(Child, "kill", lambda self: self.theirs.close())
-    found = Unborn((), environment={"SAME": "x" * 200_000})
-    yield found
-    found.kill()
-
-
-def test_an_import_that_hangs_is_waited_for_once(unborn: Unborn):
-    assert not unborn.is_ready(0.01)
-    assert unborn.signals == [signal.SIGKILL]
-    unborn.theirs.send(b"ready")
-    assert not unborn.is_ready(0.01)
-
-
-def test_an_answer_that_nobody_heard_is_nobodys(unborn: Unborn, monkeypatch: pytest.MonkeyPatch):
-    unborn.theirs.send(b"ready")
-    assert unborn.is_ready()
-
-    def interrupt(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr("shootout.core.worker.fork_server.Forked", interrupt)
-        unborn.theirs.send(b"1")
-        with pytest.raises(KeyboardInterrupt):
-            unborn.fork([], {"SAME": "x" * 200_000, "OTHER": "y"}, [0, 1, 2])
-    assert json.loads(unborn.theirs.recv(1000))["variables"] == {"OTHER": "y"}
-    assert unborn.signals == [signal.SIGKILL]
-    unborn.theirs.send(b"2")
-    with pytest.raises(ChildProcessError):
-        unborn.fork([], {}, [0, 1, 2])
 
 
 def test_two_threads_hear_how_it_ended(monkeypatch: pytest.MonkeyPatch):

@@ -15,14 +15,9 @@ from support.exports import bare_exported
 from shootout.core import clock
 from shootout.core.adapter import Built, Session
 from shootout.core.contract import Arm, Arrays, Executed, Target, TensorSpec
-from shootout.core.exported.fidelity import NOTHING
 from shootout.core.exported.model import INPUTS, REFERENCE, ExportedModel, save_sets
-from shootout.core.host.placement import place
 from shootout.core.messages import Ask
-from shootout.core.race.live_arm import Launcher, LiveArm
 from shootout.core.worker import blocks as blocks_module
-from shootout.core.worker import verification
-from shootout.core.worker.process import WorkerProcess
 from shootout.core.worker.worker import Worker
 from shootout.scenarios import varying
 from shootout.scenarios.varying import CALLS, Arrivals, draw_arrivals, weigh_calls
@@ -152,19 +147,6 @@ def test_calls_take_the_sizes_in_the_order_of_their_arrival(tmp_path: Path):
         assert [int(array[0, 0]) for array in taken] == [30, 20, 40, 31, 21, 30]
 
 
-def test_a_reading_is_a_pass_through_all_calls(tmp_path: Path):
-    exported = made(tmp_path)
-    session = loaded(exported, tmp_path / "built", arm())
-    sizes = varying.list_buffers(exported)
-    order = varying.order_calls(exported, sizes, 0)
-    blocks = varying.SizedBlocks(session, sizes, 0, order=order, weights=[1 / 6] * 6)
-    assert set(blocks.tune().per_reading.values()) == {len(ARRIVALS.sizes)}
-    blocks.play(["end_to_end"])
-    calls = [shape for one in session._loaded.values() for shape in one.seen]  # type: ignore[attr-defined]
-    assert len(calls) % len(ARRIVALS.sizes) in range(len(ARRIVALS.sizes))
-    np.testing.assert_array_equal(blocks.answered(0)["y"], 2 * sizes[0][0]["x"])
-
-
 def test_a_rare_size_counts_by_its_exact_share_in_every_pass(monkeypatch: pytest.MonkeyPatch):
     shares = {1: 9_999.0, 2_048: 1.0}
     sizes = draw_arrivals(shares, CALLS, seed=0)
@@ -212,7 +194,7 @@ def test_the_outputs_of_each_size_are_held_to_its_reference(
     assert bool(verified.fault) is bool(told)
 
 
-def test_which_size_is_checked_again_is_drawn_by_the_runs_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_which_size_is_checked_again_is_drawn_by_the_runs_seed(tmp_path: Path):
     built = Built(arm=arm(), exported=made(tmp_path), folder=tmp_path, facts={})
     session: Any = SimpleNamespace(stage=lambda _, slot: slot, execute=int, synchronize=int, fetch=int)
 
@@ -221,40 +203,3 @@ def test_which_size_is_checked_again_is_drawn_by_the_runs_seed(tmp_path: Path, m
 
     assert [draw(seed) for seed in range(30)] == [draw(seed) for seed in range(30)]
     assert {draw(seed) for seed in range(30)} == {0, 1, 2}, "each of the three sizes"
-    sent: list[object] = []
-
-    def ask(_: LiveArm, command: str, *__: float, built: Built, seed: int) -> SimpleNamespace:
-        sent.append((command, built.arm.label, seed))
-        return SimpleNamespace(first_call_s=0.1)
-
-    monkeypatch.setattr(WorkerProcess, "__init__", lambda *_: None)
-    monkeypatch.setattr(LiveArm, "ask", ask)
-    numpy = replace(arm(), target=Target(backend="numpy"))
-    stage = Launcher(
-        placement=place(1),
-        logs=tmp_path,
-        watch=None,
-        study=SimpleNamespace(max_call_s=0.0),
-        built={numpy.label: replace(built, arm=numpy)},
-    )
-    for padding in (7, 4_000):  # which the run's seed draws for each arm and restart
-        stage.take(numpy, padding).load()
-    assert sent == [("load", numpy.label, 7), ("load", numpy.label, 4_000)]
-
-
-@pytest.mark.parametrize(("inputs", "blamed"), [(("x",), True), (("x", "attention_mask"), False)])
-def test_zeros_of_padding_are_blamed_only_without_a_mask(
-    inputs: tuple[str, ...], blamed: bool, monkeypatch: pytest.MonkeyPatch
-):
-    sized = SimpleNamespace(key="16", inputs=[SimpleNamespace(name=name) for name in inputs])
-    one = SimpleNamespace(size=16, exported=sized, runs=SimpleNamespace(key="32"))
-    exported = SimpleNamespace(varying=SimpleNamespace(axis="n", sizes=[one]))
-    claim: Any = verification.Claim(
-        arm=None, exported=exported, session=None, buffers=(), strayed=None, together=None  # type: ignore[arg-type]
-    )  # fmt: skip
-    verified = verification.Verified(executed=ACCOUNT, fidelity=NOTHING, fault="its error is 0.3")
-    monkeypatch.setattr(varying, "verify", lambda *_, **__: verified)
-    found, _ = varying.verify_sizes(claim, [()], 0)
-    assert found.fault
-    assert found.fault.startswith("at n=16: its error is 0.3")
-    assert ("may read the zeros as data" in found.fault) is blamed

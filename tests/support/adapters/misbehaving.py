@@ -11,7 +11,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -29,7 +28,6 @@ from shootout.core.contract import (
     Availability,
     Capabilities,
     Device,
-    Executed,
     NotRun,
     NotRunKind,
     Precision,
@@ -165,7 +163,7 @@ class RemembersAPart(Well):
         run = session._run
 
         def part(inputs: Mapping[str, Array]) -> Arrays:
-            key = self.key(inputs["x"])
+            key = inputs["x"].reshape(-1)[::16].tobytes()
             if key not in known:
                 time.sleep(0.02)
                 known[key] = run(inputs)
@@ -173,16 +171,6 @@ class RemembersAPart(Well):
 
         session._run = part
         return session
-
-    def key(self, x: Array) -> bytes:
-        return x.reshape(-1)[::16].tobytes()
-
-
-class RemembersRounded(RemembersAPart):
-    """Keeps its answers by its inputs rounded to three decimals."""
-
-    def key(self, x: Array) -> bytes:
-        return np.round(x, 3).tobytes()
 
 
 class SlowsTheClock(Well):
@@ -200,31 +188,16 @@ class StopsTime(Well):
         time.perf_counter_ns = lambda: 0
 
 
-class Tires(Well):
-    """Computes while it is checked and warmed up."""
+class ConstantLater(Well):
+    """Computes while it is checked and warmed up, and then gives one number for all."""
 
     calls = 0
 
     def change(self, outputs: Mapping[str, Array]) -> Arrays:
         self.calls += 1
-        return (
-            {name: self.tired(array) for name, array in outputs.items()}
-            if self.calls > CALLS_BEFORE_THE_END
-            else outputs
-        )
-
-    def tired(self, array: Array) -> Array:
-        raise NotImplementedError
-
-
-class NotANumberLater(Tires):
-    def tired(self, array: Array) -> Array:
-        return np.full_like(array, np.nan)
-
-
-class ConstantLater(Tires):
-    def tired(self, array: Array) -> Array:
-        return np.full_like(array, 0.1)
+        if self.calls <= CALLS_BEFORE_THE_END:
+            return outputs
+        return {name: np.full_like(array, 0.1) for name, array in outputs.items()}
 
 
 class Lies(Well):
@@ -239,14 +212,6 @@ class Lies(Well):
         return low
 
 
-class Nonsense(Well):
-    """Its account is not of the types that the contract asks for."""
-
-    def begin(self, session: NumpySession) -> None:
-        account: Executed = replace(session.executed, threads="all")  # type: ignore[arg-type]
-        session.__dict__["executed"] = account
-
-
 class Forges(Well):
     """Answers with the harness's own records, and in their fields what breaks whoever looks at it."""
 
@@ -257,11 +222,6 @@ class Forges(Well):
         its.Worker.verify = lambda *_, **__: forged  # type: ignore[attr-defined]
 
 
-class NoBuilt(Well):
-    def build(self, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
-        return None  # type: ignore[return-value]
-
-
 class OddFacts(Well):
     def build(self, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
         return Built(arm=arm, exported=exported, folder=folder, facts={"engine": object()})
@@ -270,11 +230,6 @@ class OddFacts(Well):
 class EndlessFacts(Well):
     def build(self, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
         return Built(arm=arm, exported=exported, folder=folder, facts={"artifact_bytes": 10**400})
-
-
-class EndlessAccount(Well):
-    def begin(self, session: NumpySession) -> None:
-        session.__dict__["executed"] = replace(session.executed, artifact_bytes=10**400)
 
 
 class Wanders(Well):
@@ -358,21 +313,13 @@ FAULTS: Mapping[str, tuple[type[Well], str]] = {
     "not-a-number": (NotANumber, r"output 'y' has NaN or infinity"),
     "remembers-arrays": (RemembersArrays, r"^to inputs that it had not seen it answered wrongly: relative L2 error 1"),
     "remembers-a-part": (RemembersAPart, r"^inputs that it had not seen took \d+ times as long: it keeps answers$"),
-    "remembers-rounded": (RemembersRounded, r"^inputs that it had not seen took \d+ times as long: it keeps answers$"),
     "slows-the-clock": (SlowsTheClock, r"^its clock is [\d.]+ m?s behind the harness's: something in its process"),
-    "not-a-number-later": (NotANumberLater, r"^between timed blocks it answered wrongly: the output has NaN"),
     "constant-later": (ConstantLater, r"^between timed blocks it answered wrongly: relative L2 error"),
     "lies": (Lies, r"labeled fp32, but the permutation probe finds bf16"),
-    "nonsense": (Nonsense, r"^its answer to verify: executed\.threads is 'all'"),
     "forges": (Forges, r"^its answer to verify: fidelity is Executed\("),
-    "no-built": (NoBuilt, r"build raised AttributeError: .*facts"),
     "wanders": (Wanders, r"was given the CPUs \[\d+\], but has threads that may run on \[\d"),
     "widens": (Widens, r"was started with OMP_NUM_THREADS=\d, which is 64 after loading"),
     "endless-facts": (EndlessFacts, r"^its answer to build: 0: artifact_bytes: a number of more"),
-    "endless-account": (
-        EndlessAccount,
-        r"^its answer to verify: executed: artifact_bytes: a number of more",
-    ),
     "odd-facts": (OddFacts, r"build raised TypeError: .*not JSON serializable"),
 }
 """Backend name → its adapter, and what the row's reason must say."""
