@@ -4,23 +4,37 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from shootout.backends._executorch.account import FORWARD, import_runtime, read_executed
-from shootout.backends._executorch.quantize import OPTIONS, SCHEMES, example_inputs, lower, quantize
-from shootout.backends._executorch.session import MODEL, PACKAGE, ExecuTorchSession
-from shootout.backends.common import require_device, require_own_threads, trial
+from shootout.backends._executorch.quantize import BUILTIN, KERNELS, OPTIONS, SCHEMES, example_inputs, lower, quantize
+from shootout.backends.common import require_device, require_own_threads, trial, widen
 from shootout.backends.common_torch import float32_module
 from shootout.backends.optional import ErrorHint, Fixture, Shipment
-from shootout.core.adapter import Built, check_options
-from shootout.core.contract import Arm, Artifact, Availability, Capabilities, Device, Precision, Target
+from shootout.core.adapter import Built, check_inputs, check_options
+from shootout.core.contract import (
+    Arm,
+    Arrays,
+    Artifact,
+    Availability,
+    Capabilities,
+    Device,
+    Executed,
+    Precision,
+    Target,
+)
 from shootout.core.host.environment import version_of
 from shootout.core.schemes import shown_as
 
 if TYPE_CHECKING:
     from shootout.core.exported.model import ExportedModel
 
+PACKAGE = "executorch"
+MODEL = "model.pte"
 TINY = Path(__file__).with_name("tiny.pte")
 """A sum of its only input with itself, in XNNPACK."""
 NOTE = "ready in Python: most of it is torch's import, which an application in C++ doesn't have"
@@ -85,6 +99,59 @@ class ExecuTorchAdapter:
     def load(self, built: Built) -> ExecuTorchSession:
         """Read the file; XNNPACK packs the weights."""
         return ExecuTorchSession(built)
+
+
+class ExecuTorchSession:
+    """The file's only method. Its outputs lie in memory that the file plans, and are copied out."""
+
+    gpu = None
+
+    def __init__(self, built: Built) -> None:
+        self._built, self._inputs, self._outputs = built, built.exported.inputs, built.exported.outputs
+        self._path = built.folder / MODEL
+        self._runtime = import_runtime(built.arm.threads)
+        self._method: Any = self._runtime._load_program(str(self._path)).load_method(FORWARD)
+        import torch
+
+        self._from_numpy = torch.from_numpy
+
+    @cached_property
+    def executed(self) -> Executed:
+        """Return the runtime's own record of a call, made by the build, beside its threads now."""
+        facts = dict(self._built.facts["account"])
+        undelegated: Mapping[str, int] = facts.pop("undelegated")
+        builtin = self._built.arm.options.get(KERNELS) == BUILTIN
+        outside = ", ".join(f"{count} {name}" for name, count in sorted(undelegated.items()))
+        fallback = f"not in XNNPACK but in ExecuTorch's own kernels: {outside}" if outside and not builtin else ""
+        return Executed(
+            library="executorch",
+            version=version_of(PACKAGE),
+            device=f"cpu ({BUILTIN if builtin else 'xnnpack'})",
+            threads=self._runtime._threadpool_get_thread_count(),
+            fallbacks=tuple(filter(None, (fallback,))),
+            artifact_bytes=self._path.stat().st_size,
+            **facts,
+        )
+
+    def stage(self, inputs: Arrays, slot: int) -> list[Any]:  # noqa: ARG002 - each call has its own tensors
+        """Return tensors on the caller's own memory."""
+        check_inputs(self._inputs, inputs)
+        return [self._from_numpy(np.ascontiguousarray(inputs[spec.name])) for spec in self._inputs]
+
+    def execute(self, staged: list[Any]) -> list[Any]:
+        """Run the method; return when done."""
+        return self._method.call(staged, clone_outputs=False)  # type: ignore[no-any-return]
+
+    def synchronize(self) -> None:
+        """Do nothing: no work is pending when `execute` has returned."""
+
+    def fetch(self, raw: list[Any]) -> Arrays:
+        """Copy the outputs, since the next run overwrites what the file plans for them."""
+        return {spec.name: widen(one.numpy().copy()) for spec, one in zip(self._outputs, raw, strict=True)}
+
+    def close(self) -> None:
+        """Drop the method."""
+        self._method = None
 
 
 def _require_quantized(facts: Mapping[str, Any], target: Target) -> None:

@@ -7,15 +7,17 @@ arithmetic that ncnn would use.
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shootout.backends._ncnn.account import survey
-from shootout.backends._ncnn.convert import NO_AXIS, convert
+from shootout.backends._ncnn.convert import NO_AXIS, End, NcnnLayer, convert, holds_halves, read_param
 from shootout.backends._ncnn.session import (
     BIN,
     OPTIONS,
@@ -31,13 +33,23 @@ from shootout.backends._ncnn.session import (
 from shootout.backends.common import require_device, trial
 from shootout.backends.optional import Fixture, Shipment
 from shootout.core.adapter import Built, check_options
-from shootout.core.contract import Arm, Artifact, Availability, Capabilities, Device, Precision, Target
+from shootout.core.contract import Arm, Array, Arrays, Artifact, Availability, Capabilities, Device, Precision, Target
 from shootout.core.errors import SkippedArm
 from shootout.core.schemes import parse
 
 if TYPE_CHECKING:
     from shootout.core.exported.model import ExportedModel
 
+_FORMS = itertools.product(
+    ("Convolution", "ConvolutionDepthWise", "Deconvolution", "DeconvolutionDepthWise"), ("", "1D", "3D")
+)
+PRODUCTS = {"InnerProduct", "Gemm", "MatMul", "Einsum", "RNN", "GRU", "LSTM", "MultiHeadAttention", "SDPA"}
+PRODUCTS |= {f"{kind}{form}" for kind, form in _FORMS}
+"""Layers that multiply matrices, or convolve."""
+MOVES = {"Input", "Split", "MemoryData", "Noop"}
+"""Layers that compute nothing."""
+RAW = 1
+"""Asks for a blob as it is, not widened to float32."""
 WEIGHTS_ONLY = "weights-only"
 TINY = "\n".join(("7767517", "2 2", "Input in0 0 1 in0", "BinaryOp add 1 1 in0 out0 0=0 1=1 2=1.0"))
 """A net that adds one."""
@@ -97,6 +109,71 @@ def ship(built: Built, folder: Path) -> Shipment:
         shutil.copyfile(built.folder / name, folder / name)
     ends = {name: built.facts[name] for name in ("takes", "gives")}
     return Shipment(options={"files": [PARAM, BIN], "net": settings_of(built.arm), **ends})
+
+
+def survey(net: Any, exported: ExportedModel, folder: Path, takes: Sequence[End]) -> dict[str, Any]:
+    """Run the net once, and return the fields of `Executed` that this shows; JSON.
+
+    ncnn names no kernel. But it gives out a layer's numbers unconverted, so their width shows a narrow storage. The
+    file's tags say in what its matrices are kept. From a Vulkan device all numbers come back in float32; if a layer
+    there stores FP16, float16 represents each of them exactly.
+
+    Args:
+        net: loaded from `folder`.
+        takes: the net's inputs.
+    """
+    halves = holds_halves(folder / BIN)
+    bits = dict(_run_layers(net, exported.input_buffers()[0], takes))
+    compute, others = Counter[str](), Counter[str]()
+    for line in read_param(folder / PARAM):
+        floats = _float_precision(bits[line.name], net.opt)
+        if line.kind in PRODUCTS:
+            compute["fp16-weights" if halves and floats == "fp32" and _stores_weights(line) else floats] += 1
+        elif line.kind not in MOVES:
+            others[floats] += 1
+    return {
+        "compute_nodes_by_precision": dict(compute),
+        "other_nodes_by_precision": dict(others),
+        "fallbacks": [
+            f"{layer.name} ({layer.type}) runs on the CPU"
+            for layer in net.layers()
+            if net.opt.use_vulkan_compute and layer.type not in MOVES and not layer.support_vulkan
+        ],
+    }
+
+
+def _run_layers(net: Any, inputs: Arrays, takes: Sequence[End]) -> Iterator[tuple[str, int]]:
+    """Yield each layer's name, and the bits of a number in its first output as the layer wrote it."""
+    extractor = net.create_extractor()
+    extractor.set_light_mode(False)  # which would forget what it gave out
+    for blob, name, axis in takes:
+        extractor.input(blob, as_mat(inputs[name], axis))
+    for layer in net.layers():
+        failed, mat = extractor.extract(layer.tops[0], RAW)
+        if failed:
+            raise RuntimeError(f"ncnn can't run layer {layer.name} ({layer.type}): code {failed}")
+        half = net.opt.use_vulkan_compute and net.opt.use_fp16_storage and _fits_half(mat.numpy())
+        yield layer.name, 16 if half else mat.elembits()
+
+
+def _fits_half(numbers: Array) -> bool:
+    with np.errstate(over="ignore"):
+        return np.array_equal(numbers.astype(np.float16).astype(np.float32), numbers, equal_nan=True)
+
+
+def _float_precision(bits: int, options: Any) -> str:
+    if bits == 16:
+        return "bf16" if options.use_bf16_storage else "fp16"
+    return {32: "fp32"}.get(bits, f"{bits} bits")
+
+
+def _stores_weights(line: NcnnLayer) -> bool:
+    """Return whether a product reads a matrix of the file, and not results alone."""
+    if line.kind == "Gemm":
+        return bool(line.number(4) or line.number(5))
+    if "onvolution" in line.kind:  # its weights may come as an input
+        return not line.number(19 if line.kind.startswith("Conv") else 28)
+    return line.kind not in ("MatMul", "Einsum", "SDPA")
 
 
 def _require_precision(target: Target, facts: dict[str, Any]) -> None:

@@ -11,8 +11,8 @@ from unittest.mock import Mock
 import pytest
 
 from shootout.backends._executorch.account import PROGRAM, read_flatbuffer
+from shootout.backends._executorch.backend import MODEL
 from shootout.backends._executorch.quantize import write_out_gelu
-from shootout.backends._executorch.session import MODEL
 from shootout.core import backends
 from shootout.core.contract import Arm, Device, Executed, Target
 from shootout.core.errors import SkippedArm

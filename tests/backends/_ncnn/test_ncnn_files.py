@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shootout.backends._ncnn.account import _stores_weights
+from shootout.backends._ncnn.backend import _stores_weights
 from shootout.backends._ncnn.convert import HALF_TAG, holds_halves, read_param
 
 PARAM = """7767517
