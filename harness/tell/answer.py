@@ -20,7 +20,6 @@ from shootout.tell.document import (
     Document,
     GroupSummary,
     Metric,
-    NoGain,
     Ranking,
     Ratio,
     Rival,
@@ -100,7 +99,7 @@ def tell_support(
     for ranking in (group.ranking for group in groups if any(row.over_time for row in rows)):
         yield Line("Drift", list(tell_ranking(ranking, rows)) if ranking else ())
     yield Line("Noise", list(_tell_noise(answer, groups)))
-    yield from _tell_lower_precision(answer, words)
+    yield from _tell_lower_precision(answer, rows, words)
 
 
 def tell_ranking(ranking: Ranking, rows: Sequence[Row]) -> Iterator[str]:
@@ -298,7 +297,7 @@ def _tell_what_noise_allows(answer: Answer) -> str:
     return f"enough for this winner{'' if is_exact or not answer.sure.closest else margins}"
 
 
-def _tell_lower_precision(answer: Answer, words: Words) -> Iterator[Line]:
+def _tell_lower_precision(answer: Answer, rows: Sequence[Row], words: Words) -> Iterator[Line]:
     """Tell the fastest of those that are held back, and what would let it be shipped; else why none gains."""
     held, ship = answer.would_change, answer.ship
     if ship and held:
@@ -309,10 +308,11 @@ def _tell_lower_precision(answer: Answer, words: Words) -> Iterator[Line]:
             parts.append(f"{len(held) - 1} more in the table")
         yield Line(name_precision(first.arm), parts, list(list_ways_out(first)))
     elif answer.no_gain:
-        parts = [f"no gain: {tell_no_gain(answer.no_gain[0])}"]
+        first_row = next(row for row in rows if row.arm == answer.no_gain[0])
+        parts = [f"no gain: {_tell_no_gain(first_row)}"]
         if len(answer.no_gain) > 1:
             parts.append(f"{len(answer.no_gain) - 1} more in the table")
-        yield Line(name_precision(answer.no_gain[0].arm), parts)
+        yield Line(name_precision(first_row.arm), parts)
 
 
 def name_precision(arm: str) -> str:
@@ -483,7 +483,8 @@ def find_measure(held: WouldChange) -> Command | None:
     return Command(label=MEASURE_OWN, text=OWN_MODEL) if held.why == RANDOM_INPUTS else None
 
 
-def tell_no_gain(one: NoGain) -> str:
+def _tell_no_gain(row: Row) -> str:
     """Tell why a lower precision isn't faster than the FP32 of its own backend."""
-    own = "its own FP32" if one.why.against.endswith(f":{Precision.FP32}") else short(one.why.against)
-    return f"{short(one.arm)} is {tell_ratio(one.why.ratio, own)}: {one.why.text}"
+    assert row.why, "the answer lists rows that have a cause"
+    own = "its own FP32" if row.why.against.endswith(f":{Precision.FP32}") else short(row.why.against)
+    return f"{short(row.arm)} is {tell_ratio(row.why.ratio, own)}: {row.why.text}"

@@ -542,23 +542,6 @@ class FrontRow(Part):
     median_ns: float
 
 
-class NearestOpen(Part):
-    """Of the pairs that a run has yet to distinguish, the one that takes least.
-
-    Attributes:
-        arms: the pair, of `group`.
-        restarts: that it takes, if these are like those played; null if that can't be estimated.
-        seconds: that those take, likewise.
-        others: how many pairs are open beside it.
-    """
-
-    group: str
-    arms: tuple[str, str]
-    restarts: int | None
-    seconds: float | None
-    others: int
-
-
 Chosen = Literal["smaller install", "smaller artifact", "shorter start", "lower time"]
 
 
@@ -632,17 +615,6 @@ class WouldChange(Part):
     accept: str | None = None
 
 
-class NoGain(Part):
-    """A lower precision that isn't faster than its own backend's FP32.
-
-    Attributes:
-        why: the cause, and the FP32 row that it is held against.
-    """
-
-    arm: str
-    why: Why
-
-
 class Sure(Part):
     """How well founded the choice is.
 
@@ -697,7 +669,8 @@ class Answer(Choice):
         eligible: the arms that may be shipped, whatever their times; `ship` is one of them.
         passed: all others with a time.
         same_within: a ratio in it is `same` up to this difference; in a row of the document, up to 0.01.
-        no_gain: the lower precisions that aren't faster than their own backend's FP32, the fastest first.
+        no_gain: the arms of a lower precision that aren't faster than their own backend's FP32, the fastest first;
+            `why` of their rows has the cause.
         next: the command that comes next: to ship what the answer ships, else to measure on. Null if there is none.
         goes_on: whether `next` goes on with this run; without one, the command or call that began it does.
         no_folder: why `ship` can't be put into a folder, and what to do with it; null if it can, or isn't known yet.
@@ -714,7 +687,7 @@ class Answer(Choice):
     passed: tuple[Passed, ...] = Field(default=(), serialization_alias="not")
     not_raced: tuple[NotRaced, ...] = ()
     would_change: tuple[WouldChange, ...] = ()
-    no_gain: tuple[NoGain, ...] = ()
+    no_gain: tuple[str, ...] = ()
     next: str | None = None
     goes_on: bool = False
     no_folder: str | None = None
@@ -750,7 +723,6 @@ class Document(Part):
             Python.
         answer: what to ship, for each group whose figures count.
         open_questions: what the run asked and has no verdict on, a line each.
-        nearest_open: what more time would tell first; null where no pair is open.
     """
 
     schema_version: int = Field(serialization_alias="schema")
@@ -762,7 +734,6 @@ class Document(Part):
     resume: str | None = None
     answer: tuple[Answer, ...] = ()
     open_questions: tuple[str, ...] = ()
-    nearest_open: NearestOpen | None = None
     environment: dict[str, Any]
     rows: tuple[Row, ...]
     groups: tuple[GroupSummary, ...]

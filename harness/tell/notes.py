@@ -23,7 +23,7 @@ from shootout.core.scenario import find_scenario
 from shootout.core.units import counted, duration, size, span
 from shootout.tell import registered
 from shootout.tell.answer import REPEAT, tell_ranking
-from shootout.tell.document import Answer, Document, Gpu, GroupSummary, NearestOpen, NotRaced, Row
+from shootout.tell.document import Answer, Document, Gpu, GroupSummary, NotRaced, Row
 from shootout.tell.machines import ceilings_of_run, rate_of
 from shootout.tell.report import ANY_WIDTH, NAMED, Command, Line, fold, name_targets, write_lines
 from shootout.tell.wording import tell_controls, tell_gain
@@ -259,18 +259,6 @@ def tell_end(document: Document) -> Iterator[Line]:
         how = "it goes on by" if document.resume else REPEAT
         commands = [Command(text=document.resume)] if document.resume else []
         yield Line("End", [f"{why}; what is built and measured is kept; {how}"], commands)
-
-
-def tell_nearest(nearest: NearestOpen) -> str:
-    """Name the nearest pair that is still open, and what it takes."""
-    told = f"{nearest.group}: {' and '.join(map(short, nearest.arms))} are not distinguished yet; "
-    if nearest.restarts is not None and nearest.seconds is not None:
-        told += f"that would take about {counted(nearest.restarts, 'more restart')}, {span(nearest.seconds)}."
-    else:
-        told += "nothing tells how much longer that would take."
-    if nearest.others:
-        told += f" {counted(nearest.others, 'other pair')} {'is' if nearest.others == 1 else 'are'} open too."
-    return told
 
 
 def find_time_spent(lines: Iterable[JournalLine]) -> dict[str, float]:

@@ -25,7 +25,7 @@ from shootout.core.race.race import Race
 from shootout.core.stats.goals import read_goal
 from shootout.core.stats.group_evidence import Rules
 from shootout.core.stats.verdicts import LEAST_RESTARTS
-from shootout.tell import notes, table
+from shootout.tell import table
 
 
 @pytest.fixture
@@ -67,14 +67,13 @@ def test_a_race_for_the_best_stops_at_its_budget_with_a_time_for_all_and_goes_on
     found = analyse(out)
     assert (found.complete, found.budget_s) == (False, 90.0)
     assert {row.outcome for row in found.rows} == {"measured"}
-    assert found.nearest_open
-    assert "are not distinguished yet; that would take about" in notes.tell_nearest(found.nearest_open)
+    assert found.open_questions
     assert run(out, asked)
     found = analyse(out)
     assert (found.complete, found.budget_s) == (True, None)
     lines = [(line.group, line.restart) for line in journal.read(out).lines if isinstance(line, Rounds)]
     assert len(lines) == len(set(lines)) > 3
-    assert found.nearest_open is None
+    assert not found.open_questions
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,6 @@ from shootout.tell.document import (
     Crossover,
     Document,
     GroupSummary,
-    NearestOpen,
     OverTime,
     Ranking,
     Ratio,
@@ -95,7 +94,6 @@ def analyse_cells(folder: Path) -> Analysed:
         resume=None if history.complete else begun.resume(more_time(rows)),
         answer=answers,
         open_questions=tuple(find_open(run.groups, answers)),
-        nearest_open=find_nearest(groups),
         environment=header.environment,
         rows=tuple(rows),
         groups=tuple(summaries),
@@ -147,36 +145,14 @@ def find_open(groups: Mapping[str, Group], answers: Sequence[Answer]) -> Iterato
         if answer.reason:
             yield f"{answer.group}: {answer.reason}"
         elif pairs := list_open(groups[answer.group]):
-            names = ", ".join(f"{short(a)} and {short(b)}" for (a, b), _ in pairs)
+            names = ", ".join(f"{short(a)} and {short(b)}" for a, b in pairs)
             yield f"{answer.group}: not distinguished: {names}"
 
 
-def find_nearest(groups: Iterable[Group]) -> NearestOpen | None:
-    """Return the open pair that the fewest seconds would distinguish; None if no pair is open."""
-    pairs = [(_restart_s(group) * left, left, pair, group) for group in groups for pair, left in list_open(group)]
-    if not pairs:
-        return None
-    seconds, left, pair, group = min(pairs, key=lambda one: (math.isinf(one[1]), one[0]))
-    is_known = math.isfinite(left)
-    return NearestOpen(
-        group=group.record.name,
-        arms=pair,
-        restarts=int(left) if is_known else None,
-        seconds=seconds if is_known else None,
-        others=len(pairs) - 1,
-    )
-
-
-def _restart_s(group: Group) -> float:
-    return group.rounds[-1].lasting_s if group.rounds else 0.0
-
-
-def list_open(group: Group) -> list[tuple[Pair, float]]:
-    """List the pairs that the group's goal still waits for, the nearest first.
-
-    With each stand the restarts that it would take, if the rest were like those played; inf if that is unknown.
-    """
-    return sorted(group.restarts_left().items(), key=lambda one: one[1])
+def list_open(group: Group) -> list[Pair]:
+    """List the pairs that the group's goal still waits for, the one first that takes the fewest restarts."""
+    left = group.restarts_left()
+    return sorted(left, key=left.__getitem__)
 
 
 def compare_arms(folder: Path, arm: str, other: str, group: str | None = None) -> Ratio:

@@ -15,12 +15,20 @@ from typing import Any
 
 from shootout import models
 from shootout.apps.judge.cell import Cell, is_plain, quality_of
-from shootout.apps.judge.leader import UNJUDGED, Led, admits, choose_among, find_fault, ratios_to_baseline, why_unknown
+from shootout.apps.judge.leader import (
+    UNJUDGED,
+    Led,
+    admits,
+    choose_among,
+    find_fault,
+    ratios_to_baseline,
+    tell_refusal,
+    why_unknown,
+)
 from shootout.apps.judge.next_steps import (
     command_to_explain,
     command_to_measure,
     command_to_settle,
-    describe_refused,
     go_on,
     has_played,
     list_timed,
@@ -40,7 +48,6 @@ from shootout.core.stats.verdicts import Verdict
 from shootout.tell import registered
 from shootout.tell.document import (
     Answer,
-    NoGain,
     NotRaced,
     Passed,
     Ratio,
@@ -152,7 +159,7 @@ def _describe_choice(cell: Cell, led: Led, sound: Sequence[Row], unsound: Mappin
         passed=(*passed, *_list_unsound(unsound)),
         not_raced=_group_not_raced(cell),
         would_change=tuple(_list_held_back(cell, shipped, sound, rivals)),
-        no_gain=tuple(_list_no_gains(sound)),
+        no_gain=tuple(row.arm for row in sorted(sound, key=lambda row: _timing_of(row).median_ns) if row.why),
         inputs=_name_inputs(cell),
         next=command,
         goes_on=goes_on,
@@ -253,24 +260,25 @@ def _list_held_back(
         return
     by_arm = {row.arm: row for row in sound if not admits(row)}
     held = sorted((Rival(arm=arm, ratio=rivals.get(arm)) for arm in by_arm), key=_ratio_value)
-    for place, row in enumerate(by_arm[one.arm] for one in held if is_faster(one.ratio)):
-        yield describe_refused(cell, row, rivals[row.arm], [shipped.arm, row.arm], is_first=not place)
+    for place, row in enumerate(by_arm[one.arm] for one in held if _is_faster(one.ratio)):
+        can_ship = not place and row.is_judged and row.threads and not why_no_folder(row)
+        yield WouldChange(
+            arm=row.arm,
+            ratio=rivals[row.arm],
+            why=tell_refusal(cell, row),
+            measure=command_to_measure(cell, [shipped.arm, row.arm], row),
+            accept=ship_from(cell, [("--target", short(row.arm))], f"model-{row.precision}") if can_ship else None,
+            **quality_of(row),
+        )
 
 
-def is_faster(ratio: Ratio | None) -> bool:
+def _is_faster(ratio: Ratio | None) -> bool:
     """Tell whether a row is significantly faster, or looks faster by more than is indifferent."""
     if ratio is None or ratio.reason:
         return False
     return ratio.verdict is Verdict.FASTER or (
         ratio.verdict is Verdict.CANT_TELL and ratio.value < 1 / (1 + INDIFFERENT)
     )
-
-
-def _list_no_gains(sound: Sequence[Row]) -> Iterator[NoGain]:
-    """List the rows that are known not to be faster than their own backend's FP32, the fastest first."""
-    for row in sorted(sound, key=lambda row: _timing_of(row).median_ns):
-        if row.why:
-            yield NoGain(arm=row.arm, why=row.why)
 
 
 def _group_not_raced(cell: Cell) -> tuple[NotRaced, ...]:

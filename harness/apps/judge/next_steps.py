@@ -6,14 +6,13 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 
 from shootout import models
-from shootout.apps.judge.cell import Candidate, Cell, Question, name_data, name_plain, quality_of
+from shootout.apps.judge.cell import Candidate, Cell, Question, name_data, name_plain
 from shootout.apps.judge.decide.policy import Policy, write_policy
-from shootout.apps.judge.leader import tell_refusal
 from shootout.core.contract import Device, NotRunKind, short
 from shootout.core.exported.request import name_model
 from shootout.core.scenario import find_scenario
 from shootout.tell import registered, reproduce
-from shootout.tell.document import Ratio, Row, WouldChange
+from shootout.tell.document import Row
 from shootout.tell.reproduce import MORE_RESTARTS, Options
 
 FOLDER = "model-1"
@@ -141,25 +140,6 @@ def measure_more(question: Question, candidate: Candidate | None, needs: Collect
         return cell.begun.race(reproduce.add_options(cell.again([candidate.row.arm]), added))
     own = reproduce.drop_own(cell.again(list_timed(cell)), scenario, others)  # none was timed in the other scenario
     return cell.begun.race(reproduce.add_options(own, added))
-
-
-def describe_refused(cell: Cell, row: Row, ratio: Ratio | None, arms: Sequence[str], *, is_first: bool) -> WouldChange:
-    """Describe a row that would be shipped if what it loses or breaks were accepted.
-
-    Args:
-        ratio: its time ÷ the shipped one's.
-        arms: those of the cell that a run to measure its accuracy would race.
-        is_first: with the command that accepts it, if that is known well enough and can be put into a folder.
-    """
-    can_ship = is_first and row.is_judged and row.threads and not why_no_folder(row)
-    return WouldChange(
-        arm=row.arm,
-        ratio=ratio,
-        why=tell_refusal(cell, row),
-        measure=command_to_measure(cell, arms, row),
-        accept=ship_from(cell, [("--target", short(row.arm))], f"model-{row.precision}") if can_ship else None,
-        **quality_of(row),
-    )
 
 
 def command_to_measure(cell: Cell, arms: Sequence[str], row: Row) -> str | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shootout.apps.judge.analysis import analyse, find_nearest
+from shootout.apps.judge.analysis import analyse
 from shootout.apps.judge.cell import Candidate
 from shootout.apps.judge.decide.limits import SPREAD, Bounds, judge_figure, judge_limits, refuse_drop_of_all
 from shootout.apps.judge.decide.objective import compare, measure
@@ -36,7 +36,6 @@ from shootout.core.study.points import metric_of
 from shootout.core.study.schema import Study
 from shootout.tell.document import Finding, tell_finding
 from shootout.tell.limits import Limit, Standing
-from shootout.tell.notes import tell_nearest
 from shootout.tell.report import NAMED, fold
 from shootout.tell.study_changes import change
 
@@ -80,8 +79,8 @@ class AnswerPurpose(Purpose):
             progress.say(f"{run.folder} already holds this run, finished; --fresh measures again")
             if still := "; ".join(fold(analyse(run.folder).open_questions, NAMED)):  # such as an arm that failed
                 progress.say(f"still open, and the same command won't settle it: {still}")
-        elif nearest := find_nearest(run.groups.values()):
-            progress.say(f"going on with {run.folder}. {tell_nearest(nearest)}")
+        elif run.groups:
+            progress.say(f"going on with {run.folder}")
 
     def finish(self, built: Mapping[str, Mapping[str, Built]]) -> None:
         """Trace what was built, if that is asked."""

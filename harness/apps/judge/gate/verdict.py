@@ -469,11 +469,9 @@ def _check_time(mine: Row, other: Row, limits: Limits, exact: Sequence[Check]) -
 
 
 def _find_next(run: Analysed, mine: Row) -> str | None:
-    """Return the command that goes on with an unfinished gate, for as long as would tell, or else twice as long."""
-    nearest = run.document.nearest_open
-    more_s = run.document.wall_s if nearest is None or nearest.seconds is None else nearest.seconds
+    """Return the command that goes on with an unfinished gate, for as long again."""
     cell = run.cells.get(mine.group)
-    minutes = math.ceil((run.document.wall_s + more_s) / 60)
+    minutes = math.ceil(2 * run.document.wall_s / 60)
     return None if cell is None or cell.complete else cell.begun.resume(f"{minutes}m")
 
 
