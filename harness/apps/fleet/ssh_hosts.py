@@ -78,7 +78,7 @@ def read_addresses(text: str) -> list[Address]:
     """Read `ssh://…,ssh://…`.
 
     Raises:
-        UsageError: one is of another form, or there twice.
+        UsageError: one is of another form.
     """
     found = []
     for word in text.split(","):
@@ -87,12 +87,8 @@ def read_addresses(text: str) -> list[Address]:
         )
         if parts is None or parts[1].startswith("-"):
             raise UsageError(f"--on {word!r} is not of the form ssh://[USER@]HOST[:PORT][/PATH/TO/PYTHON]")
-        address = Address(
-            host=parts[1].replace("[", "").replace("]", ""), port=parts[2] or "", python=parts[3] or PLAIN
-        )
-        if address in found:
-            raise UsageError(f"--on names {address.url} twice: name each host once")
-        found.append(address)
+        host = parts[1].replace("[", "").replace("]", "")
+        found.append(Address(host=host, port=parts[2] or "", python=parts[3] or PLAIN))
     return found
 
 
@@ -264,14 +260,11 @@ def _read_answer(address: Address, code: int, line: bytes, said: str, *, is_task
         raise NodeLost(
             f"no connection ({said or 'it was lost'}); `{shlex.join(address.client)} true` has to work first"
         )
-    try:
-        answer = json.loads(line)
-    except ValueError:
-        answer = None
-    if isinstance(answer, dict) and "error" not in answer:
-        return answer
-    if isinstance(answer, dict):
-        raise NodeLost(answer["error"])
+    with suppress(ValueError):
+        if isinstance(answer := json.loads(line), dict):
+            if "error" in answer:
+                raise NodeLost(answer["error"])
+            return answer
     if code:
         other = replace(address, python="/PATH/TO/PYTHON").url
         raise NodeLost(f"{address.python} there ended with {code}: {said}; another Python is named as {other}")
