@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from support.console import deaf_here, environment, spin_study
 from support.exports import obtain
+from support.sessions import EchoSession
 
 from shootout.apps import trace
 from shootout.apps import trace as trace_events
@@ -88,23 +89,7 @@ def test_jax_tells_of_the_calls_asked_for_and_no_other():
     assert sum(name.endswith("ExecuteHelperOnSingleDevice") for name in names) == 3
 
 
-class Plain:
-    """A session without a profiler."""
-
-    def stage(self, inputs: Any, slot: int) -> Any:
-        return inputs
-
-    def execute(self, staged: Any) -> Any:
-        return staged
-
-    def synchronize(self) -> None:
-        pass
-
-    def fetch(self, raw: Any) -> Any:
-        return raw
-
-
-class Profiled(Plain):
+class Profiled(EchoSession):
     def __init__(self) -> None:
         self.calls: list[int] = []
 

@@ -337,29 +337,6 @@ def test_an_arm_that_hung_is_begun_behind_the_others_when_the_run_goes_on(
 METRIC = MetricSpec(metric="m.py:cost")
 
 
-@pytest.mark.parametrize(("left_s", "limit_s"), [(1e3, 300.0), (10.0, 5.0 + GRACE_S), (-9.0, 0.0)])
-def test_nor_is_a_metric(left_s: float, limit_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has an arm's part of the time, as an answer has."""
-    limits: list[float] = []
-
-    def score(spec: MetricSpec, folder: Path, exported: object, timeout_s: float) -> Scores:
-        limits.append(timeout_s)
-        return Scores(name=spec.metric, fault=f"{spec.metric} hung")
-
-    monkeypatch.setattr("shootout.models.metrics.scorer.score", score)
-    stage: Any = SimpleNamespace(time=ending(lambda: left_s), study=UNCAPPED, hung=None)
-    process: Any = None
-    built: Any = SimpleNamespace(exported=None)
-    player = fakes.Answering(process, built, stage, first=True)
-    if left_s > 0:
-        assert player._score_outputs(Path("outputs"), METRIC).fault == "m.py:cost hung"
-    else:
-        with pytest.raises(SkippedArm, match=r"--max-time was over while m\.py:cost scored its outputs") as found:
-            player._score_outputs(Path("outputs"), METRIC)
-        assert found.value.why.kind is NotRunKind.NOT_REACHED
-    assert limits == [limit_s]
-
-
 @pytest.mark.parametrize("left_s", [10.0, 1e9])
 def test_a_metric_that_hangs_costs_its_column_and_is_not_tried_again(
     left_s: float, monkeypatch: pytest.MonkeyPatch

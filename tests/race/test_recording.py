@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,19 +12,17 @@ import pytest
 from support.exports import bare_exported
 from support.races.fakes import FakePlayer, World
 from support.races.groups import group_of_rules
-from support.races.made import EXACT, EXECUTED, GROUP, A, header, played, rounds, write
+from support.races.made import played, rounds
 
 from shootout.core.constants import TAIL_S
 from shootout.core.contract import Arm, Array, Device, Precision, Target
 from shootout.core.errors import NotRun, NotRunKind
 from shootout.core.exported.model import REPORT
-from shootout.core.host.placement import ProcessBounds
-from shootout.core.journal import journal, samples
+from shootout.core.journal import samples
 from shootout.core.journal.records import not_run
-from shootout.core.messages import SCOPES, Loaded, Scores, Tuned, Turn, Verified
+from shootout.core.messages import SCOPES, Tuned, Turn
 from shootout.core.race.recording import NO_TIME, UNKNOWN, Recorder, _find_doubts, _prepared_line
-from shootout.core.race.restart import Restart, tail_calls
-from shootout.core.results.group import group_of
+from shootout.core.race.restart import tail_calls
 from shootout.core.scenario import scenario_of
 from shootout.core.stats.group_evidence import Rules
 
@@ -146,36 +143,6 @@ def test_an_error_above_what_inputs_move_proves_little_and_is_held_all_the_same(
     found: Any = SimpleNamespace(exported=exported, probe="int4")
     assert exported.is_judged(int4)
     assert _find_doubts(Arm(target=int4, model="m"), found, runs=True) == (LITTLE.format(0.2, 0.3),)
-
-
-def test_the_scores_of_an_arm_are_written_once(tmp_path):
-    scores = Scores(name="accuracy", rows=(1.0, 0.0))
-    loaded = Loaded(load_s=1.0, first_call_s=1.0, rss_before_bytes=1, rss_after_bytes=2)
-    done: Any = SimpleNamespace(
-        arm=A,
-        loaded=loaded,
-        verified=Verified(executed=EXECUTED, fidelity=EXACT, fault=None, scores=scores),
-        warm_up_calls=1,
-        steady_from=0,
-        tuned=Tuned(per_reading=dict.fromkeys(SCOPES, 1), call_ns=dict.fromkeys(SCOPES, 1.0)),
-        placed=ProcessBounds(cpus=frozenset(), os_threads=0, variables={}),
-        turns=[],
-        single_ns=np.array([]),
-        peak_rss_bytes=None,
-        spent_s={},
-    )
-    run = write(tmp_path / "run", header())
-    history = journal.read(run)
-    file = journal.Journal(run, history.sound_bytes)
-    Recorder(out=run, file=file, history=history, progress=cast("Any", None)).checked(GROUP, A, loaded, done.verified)
-    restart = Restart(index=0, arms=[A], launcher=cast("Any", None), setback=cast("Any", None), rng=random.Random(0))
-    restart.playing = [done]
-    lines, closing = restart.lines(GROUP, 1.0)
-    file.append(*lines, closing)
-    file.close()
-    assert (run / journal.NAME).read_text().count('"rows":[1.0,0.0]') == 1
-    (record,) = journal.read(run).groups
-    assert group_of(journal.read(run), record).checked[A.label].scores == scores
 
 
 def test_who_was_killed_is_tried_again_by_the_same_command_and_in_once_it_has_played(tmp_path, monkeypatch):

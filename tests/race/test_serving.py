@@ -157,19 +157,6 @@ def test_who_falls_behind_holds_no_rate_however_wide_the_limit(clock: Clock, loa
     assert serving.is_held(turn) is holds
 
 
-def test_servers_of_one_queue_share_it() -> None:
-    """Two real threads: each request is served once, and as many at a time as there are servers."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    queue = Service.beginning([0] * 200, counted=0, limit_ns=math.inf, most_late=math.inf)
-    seen: list[int] = []
-    with ThreadPoolExecutor(2) as pool:
-        jobs = [pool.submit(serve_stream, seen.append, 8, queue) for _ in range(2)]
-    assert [job.result() for job in jobs] == [None, None]
-    assert sorted(seen) == sorted(ticket % 8 for ticket in range(200))
-    assert min(queue.ended_ns) > 0
-
-
 def test_arrivals_are_poisson_and_the_same_luck_at_any_rate() -> None:
     slow, fast = (np.array(schedule_ns(rate, 20_000, 5)) for rate in (100.0, 400.0))
     gaps = np.diff(slow)

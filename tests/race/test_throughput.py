@@ -16,7 +16,8 @@ from rich.console import Console
 from support.forked_workers import fork_workers
 from support.races import fakes
 from support.races.fakes import World
-from support.races.groups import group_of_rules, take
+from support.races.groups import group_of_rules
+from support.sessions import EchoSession
 
 from shootout.commands import run
 from shootout.core import clock
@@ -159,16 +160,6 @@ def test_what_was_chosen_is_confirmed_beside_the_plain_setting(selected: Race) -
     assert halving.confirmation(found, selected.sound) is None
 
 
-def test_restarts_without_data_halve_nothing() -> None:
-    labels = [setting("a", 1, count).label for count in range(1, 9)]
-    rules = Rules(baseline=None, control=None, comparisons=0, max_restarts=20, bias_floor=0)
-    group, arms = group_of_rules(rules, restarts=3), dict.fromkeys(labels)
-    race = Race(arms=arms, group=group, seed="0", terms=Terms(rule=halving.survivors))  # type: ignore[arg-type]
-    assert race.find_players() == labels
-    take(group, {label: np.array([float(2**index)]) for index, label in enumerate(labels)})
-    assert race.find_players() == labels[:4], "one restart halves once, three brought no figure"
-
-
 def raced(arms: list[Arm], seed: int, rule: StoppingRule | None = None, **rules: object) -> Race:
     """A whole race of arms whose time is the same whatever their setting, but noisy."""
     given = {"baseline": None, "control": None, "comparisons": 0, "max_restarts": 8, "bias_floor": 0.005, **rules}
@@ -222,7 +213,7 @@ class Crowd:
             self.busy -= 1
 
 
-class Fake:
+class Fake(EchoSession):
     """A session that answers its input plus one, in no less than half a millisecond, among others."""
 
     def __init__(self, crowd: Crowd) -> None:
@@ -237,15 +228,6 @@ class Fake:
         inputs, slot = staged
         self.seen.append((id(inputs["x"]), slot))
         return {"y": inputs["x"] + 1}
-
-    def synchronize(self) -> None:
-        pass
-
-    def fetch(self, raw):
-        return raw
-
-    def close(self) -> None:
-        pass
 
 
 @pytest.fixture(name="two")

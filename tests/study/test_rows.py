@@ -7,7 +7,6 @@ from typing import Any
 from unittest.mock import create_autospec
 
 import numpy as np
-import onnx
 import pytest
 from support.onnx_made import linear
 
@@ -54,7 +53,6 @@ def plan(**fields: Any) -> planning.Plan:
     ("truth", "fields", "says"),
     [
         ({"y": np.zeros((39, 3))}, {}, "'y': expected an entry for each of the 40 rows of the inputs, got 39 entries"),
-        ({"y": np.zeros((160, 3))}, {}, "each of the 40 rows of the inputs, got 160 entries"),
         (
             {"z": np.zeros((40, 3)), "w": np.zeros((40, 3))},
             {},
@@ -86,14 +84,6 @@ def test_the_output_that_is_scored_is_no_target_that_was_named(here: Path):
 def test_truth_of_a_function_of_ones_own_may_have_any_names_and_texts(here: Path):
     np.savez("truth.npz", word=np.array(["a"] * 40), place=np.zeros(40))
     assert plan(inputs="rows.npz", truth="truth.npz", metric="metric.py:score").groups
-
-
-def test_a_metric_may_read_an_output_that_is_an_input(here: Path):
-    model = onnx.load("m.onnx")
-    model.graph.output.append(model.graph.input[0])
-    onnx.save(model, "m.onnx")
-    np.savez("truth.npz", y=np.zeros((40, 3)))
-    assert plan(inputs="rows.npz", truth="truth.npz", metric="metric.py:given").groups
 
 
 @pytest.mark.parametrize(
@@ -141,11 +131,8 @@ def test_a_drop_of_two_units_is_taken_of_what_has_a_unit(here: Path, metric: str
     ("fields", "told"),
     [
         ({"max_drop": "2%"}, ["20 are scored: give 366 rows or more, or --max-drop 17%"]),
-        ({}, ["give 736 rows or more, or --max-drop 17%"]),
         ({"max_drop": "17%"}, []),
         ({"max_drop": "0.02"}, ["--max-drop 0.02 takes 183 scored rows"]),
-        ({"max_drop": "0.2"}, []),
-        ({"max_drop": "0"}, []),
         ({"metric": "mae", "truth": "right.npy", "max_drop": "0.02"}, []),
         ({"metric": "metric.py:score", "max_drop": "2%"}, []),
         ({"targets": ["numpy"]}, []),

@@ -52,11 +52,6 @@ def test_a_named_study_plans_on_a_machine_without_a_gpu(name: str):
         assert all(group.skips[label].reason for label in gone)
 
 
-@pytest.mark.parametrize("name", sorted(PUBLISHED - {"efficientnet-quantization"}))
-def test_it_has_a_row_for_a_gpu_too(name: str):
-    assert any(target.device is Device.CUDA for target in points.targets_of(studies.load(name)))
-
-
 CROSSING = ("batch-sweep", "width-sweep", "matmul-transfers", "nested-sin")
 
 

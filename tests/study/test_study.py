@@ -26,32 +26,6 @@ GOOD = 'model = "identity"\ntargets = ["spin"]\n'
 TOY = 'model = "residual_mlp"\ntargets = ["spin"]\n'
 
 
-def test_every_study_that_ships_can_be_read():
-    assert set(studies.names()) == {
-        "shootout",
-        "digits",
-        "quantization",
-        "efficientnet-quantization",
-        "bert-quantization",
-        "calibration-sweep",
-        "batch-sweep",
-        "width-sweep",
-        "depth-sweep",
-        "fixed-parameters",
-        "linear-precision",
-        "attention",
-        "detectors",
-        "training",
-        "matmul-transfers",
-        "nested-sin",
-        "frontier",
-        "small-networks",
-        "runtimes",
-        "container",
-    }
-    assert all(studies.names().values()), "each says what it is for"
-
-
 def test_a_file_is_a_study_named_after_it(tmp_path: Path):
     found = studies.load(file(tmp_path, GOOD + "batch = [1, 8]\nthreads = 2\n"))
     assert (found.name, found.model, found.batch, found.threads) == ("mine", ("identity",), (1, 8), (2,))

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from study.planning import group, study
 
-from shootout import models
 from shootout.core.errors import UsageError
 from shootout.core.study.group import own_fp32
 
@@ -32,13 +31,6 @@ def test_all_sizes_are_one_group_in_a_drawn_order():
     again = varying("onnxruntime")
     assert again.arrivals == found.arrivals
     assert varying("onnxruntime", seed=1).arrivals != found.arrivals
-
-
-def test_the_sizes_of_a_mix_are_in_a_groups_name_also_at_the_models_default():
-    default = models.get("bert").defaults["tokens"]
-    assert varying("onnxruntime", mix=f"tokens=16:1,{default}:1").record.name == (
-        f"bert (tokens=16 to {default}), batch 1, varying"
-    )
 
 
 def test_what_pads_is_exported_for_its_buckets_too():

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.sessions import EchoSession
 
 from shootout.core import backends
 from shootout.core.adapter import Built
@@ -41,18 +42,10 @@ def test_every_input_begins_where_all_runtimes_read_it_in_place(
 ):
     handed: list[int] = []
 
-    class Session:
-        gpu = None
-
+    class Session(EchoSession):
         def stage(self, inputs: Any, slot: int) -> Any:
             handed.extend(array.__array_interface__["data"][0] for array in inputs.values())
             return inputs
-
-        def execute(self, staged: Any) -> Any:
-            return staged
-
-        def synchronize(self) -> None:
-            pass
 
         def fetch(self, raw: Any) -> Any:
             return {name: np.copy(array) for name, array in raw.items()}

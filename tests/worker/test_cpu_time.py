@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.races import fakes
+from support.sessions import EchoSession
 
 from shootout.core import clock
 from shootout.core.host.child import Child
@@ -28,16 +29,11 @@ HELPER_S = 0.03
 HELPER = f"import time\nwhile time.process_time() < {HELPER_S}: pass"
 
 
-class Session:
+class Session(EchoSession):
     """Calls last `CALL_S`, awake or asleep, with another thread awake as long, or a process awake for longer."""
-
-    gpu = None
 
     def __init__(self, *, awake: bool, helps: bool = False, starts: bool = False) -> None:
         self.awake, self.helps, self.starts = awake, helps, starts
-
-    def stage(self, inputs: Any, slot: int) -> Any:
-        return inputs
 
     def execute(self, handle: Any) -> Any:
         other = threading.Thread(target=spin)
@@ -50,12 +46,6 @@ class Session:
         if helper:
             os.waitpid(helper, 0)
         return handle
-
-    def synchronize(self) -> None:
-        pass
-
-    def fetch(self, raw: Any) -> Any:
-        return raw
 
 
 def spin() -> None:

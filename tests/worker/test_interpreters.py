@@ -7,6 +7,7 @@ import pickle
 import pickletools
 import subprocess
 import sys
+from dataclasses import replace
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 
@@ -15,10 +16,11 @@ import pytest
 from support.console import deaf_here, here, spin_study
 
 from shootout import scenarios
-from shootout.backends.pythons import packages_of
+from shootout.backends.pythons import install_backend, packages_of
 from shootout.core import backends
 from shootout.core.contract import Availability, Device, Target
 from shootout.core.errors import UsageError
+from shootout.core.install import pip_install
 from shootout.core.study.feasibility import Here
 from shootout.core.study.plan import plan_groups
 from shootout.core.study.points import describe, targets_of
@@ -158,6 +160,20 @@ def test_what_is_missing_there_is_said_with_the_command_that_installs_it_there(b
     assert missing.reason == "under @bare: onnxruntime is not installed"
     assert missing.fix == f"{bare.path} -m pip install {' '.join(packages_of(ORT))}"
     assert "onnxruntime" in packages_of(ORT)
+
+
+def test_a_library_that_is_too_old_there_is_named_with_the_version_that_it_needs(bare: PythonInterpreter):
+    others = [one for one in packages_of(ORT) if one != "onnxruntime"]
+    old = replace(bare, libraries={"onnxruntime": "1.20", **dict.fromkeys(others, "99")})
+    fix = pip_install("onnxruntime>=1.24", options="--upgrade")
+    assert install_backend(old, ORT, fix) == f"{bare.path} -m pip install 'onnxruntime>=1.24'"
+    lacking = install_backend(replace(old, libraries={"onnxruntime": "1.20"}), ORT, fix)
+    assert lacking == f"{bare.path} -m pip install 'onnxruntime>=1.24' {' '.join(others)}"
+    gpu = install_backend(old, ORT, pip_install("onnxruntime-gpu>=1.24", options="--upgrade"))
+    assert "'onnxruntime-gpu>=1.24'" in gpu
+    old = replace(old, libraries={**old.libraries, "onnxruntime": "1.25", **dict.fromkeys(others, "99")})
+    for unversioned in ("", "reinstall it: pip install 'shootout[onnxruntime]'"):
+        assert install_backend(old, ORT, unversioned) == old.install(packages_of(ORT))
 
 
 def test_paths_cross_the_pipe_by_names_that_every_python_has():

@@ -27,8 +27,6 @@ def arm(precision: Precision = Precision.FP32, device: Device = Device.CPU, thre
     [
         ({"fp32": 3}, Precision.FP32),
         ({"fp32": 1, "int8": 9}, Precision.INT8),
-        ({"int8": 2}, Precision.INT8_DYNAMIC),
-        ({"fp8": 2, "fp16": 1}, Precision.FP8),
         ({"fp64": 2}, Precision.FP32),
         ({"fp32": 2}, Precision.TF32),
         ({}, Precision.BF16),
@@ -43,7 +41,6 @@ def test_an_account_that_holds_the_label_is_no_fault(counts: dict[str, int], pre
     [
         ({"bf16": 3}, Precision.FP32),
         ({"fp32": 641}, Precision.INT8),
-        ({"fp32": 9}, Precision.FP8),
         ({"fp32": 1}, Precision.FP16),
     ],
 )

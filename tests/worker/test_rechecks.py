@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.sessions import EchoSession
 
 from shootout.core.constants import ROUNDS
 from shootout.core.contract import Arm, Array, Arrays, OutputError, Target, TensorSpec
@@ -29,7 +30,7 @@ def double(x: Array) -> Array:
     return 2 * x
 
 
-class Session:
+class Session(EchoSession):
     """y = 2 x, or what a misbehaving one makes of it."""
 
     def __init__(self, run: Callable[[Array], Array] = double) -> None:
@@ -40,12 +41,6 @@ class Session:
 
     def execute(self, staged: Arrays) -> Arrays:
         return {"y": self.run(staged["x"])}
-
-    def synchronize(self) -> None:
-        """Nothing is queued."""
-
-    def fetch(self, raw: Arrays) -> Arrays:
-        return raw
 
 
 class Kept:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support.sessions import EchoSession
 
 from shootout.core import clock
 from shootout.core.constants import LONG_CALL_NS, SLOW_CALL_NS
@@ -12,27 +13,16 @@ from shootout.core.messages import SCOPES
 from shootout.core.worker.blocks import Blocks
 
 
-class Session:
+class Session(EchoSession):
     """Each call moves the clock on by so much."""
-
-    gpu = None
 
     def __init__(self, call_ns: int) -> None:
         self.call_ns, self.now_ns, self.calls = call_ns, 0, 0
-
-    def stage(self, inputs: Any, slot: int) -> Any:
-        return inputs
 
     def execute(self, handle: Any) -> Any:
         self.now_ns += self.call_ns
         self.calls += 1
         return handle
-
-    def synchronize(self) -> None:
-        pass
-
-    def fetch(self, raw: Any) -> Any:
-        return raw
 
 
 @pytest.mark.parametrize(

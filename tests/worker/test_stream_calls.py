@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.exports import bare_exported
+from support.sessions import EchoSession
 
 from shootout.core.contract import Arm, Arrays, Executed, Target, TensorSpec
 from shootout.core.exported.calls import Stream
@@ -26,7 +27,7 @@ def right(inputs: Arrays) -> dict[str, Any]:
     return {"y": 2 * hn, "hn": hn}
 
 
-class Session:
+class Session(EchoSession):
     """Computes what it is given; `asked` has the inputs of all calls, `slots` where they were staged."""
 
     executed, gpu = ACCOUNT, None
@@ -43,12 +44,6 @@ class Session:
     def execute(self, staged: Arrays) -> dict[str, Any]:
         self.asked.append({name: float(array[0]) for name, array in staged.items()})
         return self.run(staged)
-
-    def synchronize(self) -> None:
-        """Nothing is queued."""
-
-    def fetch(self, raw: dict[str, Any]) -> dict[str, Any]:
-        return raw
 
 
 def clips() -> list[dict[str, Any]]:

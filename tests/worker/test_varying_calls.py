@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.exports import bare_exported
+from support.sessions import EchoSession
 
 from shootout.core import clock
 from shootout.core.adapter import Built, Session
@@ -26,10 +27,8 @@ ACCOUNT = Executed(library="lib", version="1", device="cpu", threads=1, compute_
 ARRIVALS = Arrivals(axis="tokens", sizes=(3, 2, 4, 3, 2, 3))
 
 
-class Doubling:
+class Doubling(EchoSession):
     """Doubles its input, of the shape that it was made for; `seen` keeps the shapes of all its calls."""
-
-    gpu = None
 
     def __init__(self, exported: ExportedModel, wrong: float = 0.0) -> None:
         self.exported, self.wrong, self.executed = exported, wrong, replace(ACCOUNT, artifact_bytes=10)
@@ -45,14 +44,8 @@ class Doubling:
         self.seen.append(staged.shape)
         return staged * 2 + self.wrong
 
-    def synchronize(self) -> None:
-        """Nothing is queued."""
-
     def fetch(self, raw: Any) -> Arrays:
         return {"y": raw}
-
-    def close(self) -> None:
-        """Nothing is held."""
 
     def sized(self, exported: ExportedModel) -> Doubling:
         other = Doubling(exported)

@@ -10,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from support.exports import bare_exported
+from support.sessions import EchoSession
 
 from shootout.core.contract import Arm, Arrays, Device, Executed, Precision, Target, TensorSpec
 from shootout.core.exported.calls import NAMES
@@ -23,7 +24,7 @@ RIGHT = {"y": np.array([[1.0, 2.0]], np.float32)}
 ACCOUNT = Executed(library="lib", version="1", device="cpu", threads=1, compute_nodes_by_precision={"fp32": 1})
 
 
-class Session:
+class Session(EchoSession):
     """Answers what it was made with; `staged` keeps the slots."""
 
     def __init__(self, answer: Arrays = RIGHT, executed: Executed = ACCOUNT) -> None:
@@ -33,12 +34,6 @@ class Session:
     def stage(self, inputs: Arrays, slot: int) -> Arrays:
         self.staged.append(slot)
         return inputs
-
-    def execute(self, staged: Arrays) -> Arrays:
-        return staged
-
-    def synchronize(self) -> None:
-        """Nothing is queued."""
 
     def fetch(self, _raw: Any) -> Arrays:
         return self.answer

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,7 +22,7 @@ from support.gpus.queued import (
 )
 
 from shootout.backends import HIDDEN
-from shootout.core import backends, clock
+from shootout.core import backends
 from shootout.core.adapter import Built
 from shootout.core.constants import GPU_LEAD_IN_NS, LEAD_IN_CALLS
 from shootout.core.contract import Arm, Target
@@ -83,20 +81,6 @@ def loaded(arm: Arm = ON_GPU) -> Worker:
     found = Worker()
     assert isinstance(answer(found, "load", {"built": built(arm)}), Loaded)
     return found
-
-
-def test_garbage_is_left_alone_while_the_arm_loads_and_no_longer(
-    device: Device, adapter: Adapter, monkeypatch: pytest.MonkeyPatch
-):
-    @contextmanager
-    def collected_once() -> Iterator[None]:
-        device.log.append("left alone")
-        yield
-        device.log.append("collected")
-
-    monkeypatch.setattr(clock, "collected_once", collected_once)
-    loaded(ON_CPU)
-    assert device.log[:4] == ["left alone", "load", "collected", "stage"], "the first call is one as any"
 
 
 def test_the_context_comes_first_and_its_cost_apart(device: Device, adapter: Adapter):
