@@ -96,16 +96,6 @@ def test_onnxruntime_counts_what_each_kernel_was_given(tmp_path: Path):
     }
 
 
-def test_onnxruntime_counts_integer_products_as_int8(tmp_path: Path):
-    nodes = [
-        helper.make_node("DynamicQuantizeLinear", ["x"], ["quantized", "scale", "zero"]),
-        helper.make_node("MatMulInteger", ["quantized", "w", "zero"], ["y"]),
-    ]
-    save(onnx_model(nodes, TensorProto.INT32, w=np.eye(4, dtype=np.int8)), tmp_path / "source.onnx")
-    path = onnxruntime_account.optimize(tmp_path / "source.onnx", ORT, tmp_path)
-    assert onnxruntime_account.count_kernels(path, ORT, {"x": MATRIX})["compute_nodes_by_precision"] == {"int8": 1}
-
-
 def test_onnxruntime_lists_the_nodes_that_another_provider_runs():
     session = onnxruntime_account.open_session(slipping_model().SerializeToString(), ORT)
     assert onnxruntime_account.fallbacks(session, "CPUExecutionProvider") == ()

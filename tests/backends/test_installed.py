@@ -66,15 +66,6 @@ def test_what_is_required_and_not_there_counts_nothing_but_what_is_wanted_must_b
     assert of(empty) is None
 
 
-@pytest.mark.parametrize(
-    ("name", "text"), [("RECORD", "a.py,,many"), ("direct_url.json", "{"), ("direct_url.json", "[]")]
-)
-def test_a_damaged_record_is_unknown_and_ends_no_run(site: Path, name: str, text: str):
-    package(site, "gpu-runtime", 5)
-    (site / "gpu_runtime-1.0.dist-info" / name).write_text(text)
-    assert of(site) is None
-
-
 def test_a_mode_that_nobody_knows_the_packages_of_is_unknown(site: Path):
     assert of(site, Target(backend="made", mode="old")) is None
 

@@ -14,10 +14,10 @@ from support.exports import obtain
 from shootout.backends.shipped import DOCUMENT, LOAD, read_row
 from shootout.core import backends
 from shootout.core.adapter import Built
-from shootout.core.build.builder import _code_of, probe_key
+from shootout.core.build.builder import probe_key
 from shootout.core.contract import Arm, Executed, NotRunKind, Precision, Target
 from shootout.core.errors import SkippedArm, UsageError
-from shootout.core.exported.model import ExportedModel, sha256
+from shootout.core.exported.model import ExportedModel
 from shootout.core.worker.verification import Claim, call_once, verify
 
 UNCHECKED = py_compile.PycInvalidationMode.UNCHECKED_HASH
@@ -109,15 +109,6 @@ def test_a_changed_file_is_refused_by_name(exported: ExportedModel, tmp_path: Pa
     (tmp_path / "out" / "model" / "weights").write_bytes(b"1235")
     with pytest.raises(UsageError, match=r"model/weights.* was changed"):
         built(exported, tmp_path / "out")
-
-
-def test_another_folder_of_the_same_name_is_another_build(exported: ExportedModel, tmp_path: Path):
-    targets = []
-    for place, load in (("a", REFUSING), ("b", WRONG)):
-        make_shipped(tmp_path / place / "out", exported, load)
-        targets.append(Target(backend="numpy", folder=str(tmp_path / place / "out")))
-    first, second = ([sha256(file) for file in _code_of(target)] for target in targets)
-    assert first != second
 
 
 def test_it_is_asked_no_probe_and_its_model_is_told_from_others(exported: ExportedModel, tmp_path: Path):

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
 import resource
 import signal
 import subprocess
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -21,9 +20,6 @@ from support.deaf import own_lock
 from support.onnx_made import linear
 
 from shootout.commands.machine_lock import machine_lock
-from shootout.core.exported import client
-from shootout.core.host.child import Ending
-from shootout.models.sources import __main__ as exporter
 from shootout.testing.checks import has_gpu
 
 
@@ -154,25 +150,6 @@ def test_a_full_disk_is_told_and_the_run_goes_on_once_there_is_room(tmp_path: Pa
     assert again.code == 0
     assert (tmp_path / "out" / "journal.jsonl").read_bytes().startswith(before)
     assert json.loads(before.splitlines()[-1])["kind"] == "rounds"
-
-
-def exported_here(module: str, jobs: Sequence[Path], *_: object) -> Ending:
-    """What the export process does, in this one."""
-    with pytest.MonkeyPatch.context() as patch, redirect_stderr(io.StringIO()):
-        patch.setattr(exporter, "leave_with", lambda _: None)
-        patch.setattr("sys.argv", [module, *map(str, jobs), "0"])
-        exporter.main()
-    return Ending(code=0, said="", how="exited with code 0")
-
-
-def test_a_full_cache_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    study = spin_study(tmp_path)
-    monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(client, "run", exported_here)
-    with files_up_to(10_000):
-        done = deaf_here("run", study, "--out", "out", "--json", cwd=tmp_path)
-    assert done.code == 2
-    assert "File too large; free space or set SHOOTOUT_CACHE" in done.err
 
 
 def run(folder: Path, *words: str) -> Ended:

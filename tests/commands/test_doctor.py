@@ -12,14 +12,11 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from support.gpus.fake_nvidia import FakeDriver, FakeNvml, install
 
-from shootout.backends.devices.cuda import Cuda
 from shootout.commands import doctor
 from shootout.commands.doctor import Quietness
 from shootout.core import backends
 from shootout.core.contract import Availability, Device, NotRun, NotRunKind, Precision
-from shootout.core.host.noise import NoiseMark
 from shootout.core.host.placement import Placement
 from shootout.core.install import install as install_command
 from shootout.core.worker import availability
@@ -153,50 +150,6 @@ def test_what_need_only_be_installed_has_one_command():
     assert text.count("ncnn:") == 1
     here = dataclasses.replace(report, environment={**report.environment, "gpus": [H200]})
     assert "ncnn, tensorrt: not installed\n" in shown(here)
-
-
-def test_no_line_is_wider_than_a_page_and_a_long_reason_is_cut():
-    words = NotRun(NotRunKind.BROKEN, "a tiny session failed:\n" + "many words\n" * 50, "try " * 60)
-    report = report_of(finding("iree", Device.CPU, words), finding("numpy", Device.CPU, WORKS))
-    lines = shown(report).splitlines()
-    assert max(map(len, lines)) <= doctor.WIDEST
-    (start,) = (number for number, line in enumerate(lines) if "a tiny session failed: | many words" in line)
-    told = " ".join(line.strip() for line in lines[start:]).partition("…")[0]
-    assert 0 <= len("iree:cpu: ") + doctor.LONGEST_REASON - len(told) < len(" words")
-    assert told.endswith((" many", " words")), "no word is cut"
-
-
-def test_listening_reports_what_the_meter_says(monkeypatch: pytest.MonkeyPatch):
-    marks = [
-        NoiseMark(now_ns=0, steal_jiffies=0, total_jiffies=0, idle_jiffies=0, harness_ns=0, throttled=1),
-        NoiseMark(
-            now_ns=10**9,
-            steal_jiffies=5,
-            total_jiffies=100,
-            idle_jiffies=70,
-            harness_ns=50_000_000,
-            throttled=3,
-            gpu_processes=2,
-        ),
-    ]
-    states = iter(marks)
-
-    class Meter:
-        def __init__(self, cpus: frozenset[int], gpu: Cuda, parent: frozenset[int]) -> None:
-            assert cpus == frozenset({0})
-            assert gpu.processes() == 2
-            assert parent == cpus, "what it does itself is no neighbor's"
-
-        def mark(self) -> NoiseMark:
-            return next(states)
-
-    told = FakeNvml()
-    told.answers["nvmlDeviceGetCurrentClocksEventReasons"] = 0x20
-    install(monkeypatch, FakeDriver(), told)
-    monkeypatch.setattr(doctor, "NoiseMeter", Meter)
-    heard = doctor.listen(frozenset({0}), seconds=0.0)
-    assert (heard.steal_share, heard.foreign_share, heard.throttled) == (0.05, 0.2, 2)
-    assert (heard.gpu_processes, heard.gpu_throttled) == (2, ("sw_thermal_slowdown",))
 
 
 H200 = {

@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.races.made import header, write
 
-from shootout.apps.judge.compare import merged
 from shootout.apps.judge.gate import output
 from shootout.apps.judge.gate.verdict import Gate
 from shootout.cli import tell_system_error
@@ -79,17 +77,6 @@ def test_no_half_file_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         with pytest.raises(UsageError, match=rf"study\.toml' can't be written: {FULL}, or choose another file"):
             write_file(study, b"model = 1")
     assert not [*tmp_path.iterdir()]
-
-
-def test_what_packs_and_merges_on_a_full_disk_names_its_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    run = write(tmp_path / "run", header())
-    fill_disk(monkeypatch)
-    with pytest.raises(UsageError, match=rf"both' can't be written: {FULL}, or choose another --out"):
-        merged.write_merged([run, run], tmp_path / "both")
-    monkeypatch.undo()
-    monkeypatch.setattr(merged.tarfile, "open", lambda *_: (_ for _ in ()).throw(refused(errno.ENOSPC, "run", "x")))
-    with pytest.raises(UsageError, match=rf"x\.tar\.gz' can't be written: {FULL}, or choose another -o"):
-        merged.write_archive([run], tmp_path / "x.tar.gz", raw=True)
 
 
 def test_the_documents_tell_today_s_versions():

@@ -67,16 +67,6 @@ def test_a_run_ends_with_the_decision_and_its_exit_code(
     assert {row["arm"] for row in data["rows"]} == {"numpy:cpu:fp32", "onnxruntime:cpu:fp32"}
 
 
-@pytest.mark.parametrize("code", [4, 6, 7])
-def test_the_decision_is_printed_whatever_else_came_of_the_run(
-    study: Path, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    """A named arm failed or can't run here, or a verdict is missing: that is the exit code, and all is shown."""
-    monkeypatch.setattr(run, "exit_code", lambda *_, **__: code)
-    assert decided(study) == code
-    assert json.loads(capsys.readouterr().out)["decision"]["chosen"] == "numpy:cpu:fp32"
-
-
 @pytest.mark.parametrize("code", [0, 4, 6])
 @pytest.mark.parametrize(("limits", "decision"), [({"ready": "1ms"}, 3), ({"min-metric": "0.9"}, 7)])
 def test_a_run_that_chooses_nothing_ends_with_the_decisions_code_and_ships_no_row(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +10,10 @@ import pytest
 from onnx import TensorProto, helper
 from support.onnx_made import F32, WEIGHT, half, linear, quantized, value, write
 
-from shootout.core.clock import Deadline
-from shootout.core.contract import Precision, Target
 from shootout.core.errors import ModelError, UsageError
 from shootout.core.exported.client import Request, check
 from shootout.core.exported.fidelity import compare
-from shootout.core.exported.model import INPUTS, ExportedModel, open_exported
-from shootout.core.exported.request import brief_key, checked
-from shootout.models.onnx.effort import Effort
-from shootout.models.sources import __main__ as exporter
+from shootout.core.exported.model import INPUTS, ExportedModel
 from shootout.testing.checks import exported_models
 
 
@@ -63,30 +57,6 @@ def test_a_file_of_half_floats_gets_the_same_values_in_its_own_type_and_the_same
     assert own_rows.inputs["x"].dtype == np.float16
     assert (own_rows.labels == rows.labels).all()
     assert second.calibration()[0]["x"].dtype == np.float16
-
-
-@pytest.mark.usefixtures("own_cache")
-@pytest.mark.parametrize("is_hurried", [True, False])
-def test_after_a_hurried_original_it_is_kept_as_hurried_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_hurried: bool
-):
-    monkeypatch.setattr("shootout.core.exported.request.LITTLE", 0.0)
-    first = str(linear(tmp_path / "a.onnx"))
-    second = checked(Request(model=str(quantized(tmp_path / "q.onnx")), original=first))
-    assert isinstance(second, Request), second
-    assert second.base is not None
-    folders = [tmp_path / "one", tmp_path / "two"]
-    for job, folder, hurry in zip((second.base, second), folders, (True, is_hurried), strict=True):
-        folder.mkdir()
-        plan = Deadline(0.0 if hurry else None)
-        placed = replace(job, folder=folder, base=job.base and replace(job.base, folder=folders[0]))
-        exporter.make(placed, Effort(job.short, limit=Deadline(1e3), plan=plan, leading=["native"]))
-    made = open_exported(folders[1])
-    assert made.key == brief_key(second.key, ["native"])
-    assert made.whole_s
-    assert any("left things out" in note for note in made.notes)
-    native = Target(backend="onnxruntime", precision=Precision.NATIVE)
-    assert ("native" in made.error_bounds, made.is_judged(native)) == (not is_hurried, not is_hurried)
 
 
 def test_other_inputs_are_refused_before_anything_is_made_with_both_files_told(tmp_path: Path):

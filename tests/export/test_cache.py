@@ -13,14 +13,12 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-import torch
 from safetensors.numpy import save_file
 from support.exports import obtain
 from support.onnx_made import linear
 
 import shootout
 from shootout.backends._trees.backend import write_sklearn
-from shootout.backends.common_torch import architecture
 from shootout.core.errors import ModelError, UsageError
 from shootout.core.exported import client, request
 from shootout.core.exported.client import Request, obtain_all
@@ -231,15 +229,3 @@ def test_a_converted_file_has_its_key_in_any_cache(tmp_path: Path, monkeypatch: 
         monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path / cache_of))
         found += keys_of([trees.convert_file(str(path))])
     assert found[0] == found[1]
-
-
-@pytest.mark.usefixtures("own_cache")
-def test_a_factory_in_another_folder_is_exported_from_there(tmp_path: Path):
-    write_models(tmp_path / "one")
-    shutil.copytree(tmp_path / "one", tmp_path / "other")
-    first = obtain(f"{tmp_path}/one/net.py:make", {}, 1)
-    shutil.rmtree(tmp_path / "one")
-    again = obtain(f"{tmp_path}/other/net.py:make", {}, 1)
-    assert again.key != first.key
-    assert again.model == f"{tmp_path}/other/net.py:make"
-    assert architecture(again)(torch.zeros(1, 4)).shape == (1, 3)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -47,36 +46,6 @@ def test_a_known_exported_comes_from_the_cache(request: pytest.FixtureRequest):
     assert obtain("residual_mlp", {"d_model": 16, "n_layers": 3}, 2) == made[0]
     assert obtain("residual_mlp", {"d_model": 16, "n_layers": 3, "seed": 0}, 2) == made[0]
     assert obtain_all(known) == made
-
-
-def test_a_job_crosses_into_the_export_process_whole(tmp_path: Path):
-    np.savez(tmp_path / "data.npz", x=np.ones((3, 2, 64), np.float32))
-    job = checked(Request(model="digits", variant="shared", calibration_npz=tmp_path / "data.npz"))
-    assert isinstance(job, Request), job
-    assert job.base
-    assert job.base.content == job.content
-    assert pickle.loads(pickle.dumps(job)) == job
-
-
-@pytest.mark.usefixtures("own_cache")
-def test_a_variant_is_made_from_the_plain_exported(monkeypatch: pytest.MonkeyPatch):
-    variant = Request(model="permutation_probe", batch=6, variant="shared")
-    (made,) = obtain_all([variant])
-    assert isinstance(made, ExportedModel)
-    plain = client.lookup(checked(replace(variant, variant="")).key)  # type: ignore[union-attr]
-    assert plain
-    assert (made.folder / "reference.npz").read_bytes() == (plain.folder / "reference.npz").read_bytes()
-    shutil.rmtree(made.folder)
-    jobs: list[str] = []
-
-    def noted(module: str, files: list[Path], *rest: Any) -> Ending:
-        jobs.extend(job.key for place in files for job in pickle.loads((place / JOBS).read_bytes())["jobs"])
-        return run(module, files, *rest)
-
-    monkeypatch.setattr(client, "run", noted)
-    (again,) = obtain_all([variant])
-    assert isinstance(again, ExportedModel)
-    assert jobs == [made.key] == [again.key], "the plain exported model comes from the cache"
 
 
 @pytest.mark.usefixtures("own_cache")

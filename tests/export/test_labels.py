@@ -22,7 +22,6 @@ from shootout.core.scoring import MetricSpec
 from shootout.core.study import plan
 from shootout.models.data.data_files import HALF_ROWS
 from shootout.models.metrics import count_scored, scorer, tell_rows_to_bring
-from shootout.models.metrics.scoring import report_outputs
 from shootout.models.sources import input_sets
 
 SPECS = (TensorSpec(name="x", shape=(2, 4), dtype="float32"),)
@@ -90,24 +89,6 @@ def test_timed_rows_may_be_scored_and_those_that_calibrate_may_not():
     assert not scored & {row.tobytes() for one in timed.calibration for row in one["x"]}
 
 
-@pytest.mark.parametrize(
-    ("rows", "classes", "name", "says"),
-    [
-        (ROWS, CLASSES[:-1], "labels", "one whole number for each of the 50 rows of the inputs, got int64[49]"),
-        (ROWS, CLASSES.astype(float), "labels", "got float64[50]"),
-        (ROWS, CLASSES, "y", "expected one array called 'labels', got ['y']"),
-        (ROWS, ROWS, "y", "expected one array called 'labels', got ['y']"),
-        (CLASSES, ROWS, "labels", "got int64[50]"),
-        (ROWS[:, :3], CLASSES, "labels", "or rows [rows, 4]; got float32[50, 3]"),
-        (np.full_like(ROWS, np.nan), CLASSES, "labels", "NaN in 200 places"),
-    ],
-)
-def test_what_does_not_fit_is_refused(tmp_path: Path, rows: np.ndarray, classes: np.ndarray, name: str, says: str):
-    with pytest.raises(UsageError) as caught:
-        input_sets.read_split(*files(tmp_path, rows, classes, name), SPECS)
-    assert says in str(caught.value)
-
-
 @pytest.mark.parametrize("model", ["mine.onnx", "mine.py:make"])
 @pytest.mark.parametrize(
     ("rows", "classes", "says"),
@@ -141,28 +122,6 @@ LABEL, SCORES = (
     TensorSpec(name="label", shape=(2,), dtype="int64"),
     TensorSpec(name="probabilities", shape=(2, 3), dtype="float32"),
 )
-
-
-def test_rows_without_labels_are_shared_out_for_a_metric(tmp_path: Path):
-    split = input_sets.split_rows({"x": ROWS}, None, SPECS)
-    assert np.array_equal(split.report_rows, np.arange(0, 50, 2))
-    told = "the metric is of 25 of your 50 rows; the other 25 are for calibration and `tune`"
-    assert split.notes == (told,)
-    path = linear(tmp_path / "mine.onnx", ("n", 4), ("n", 3))
-    np.savez(tmp_path / "data.npz", x=ROWS)
-    asked = Request(model=str(path), parameters={"n": 4}, inputs_npz=tmp_path / "data.npz", scored="outputs")
-    (found,) = obtain_all([asked])
-    assert not isinstance(found, ShootoutError), found
-    report = found.report()
-    assert report is not None
-    assert report.labels is None
-    selection = found.selection()
-    assert selection is not None
-    assert selection.labels is None
-    assert np.array_equal(selection.rows, report.other_rows), "what a search may look at is no row of the report"
-    assert np.array_equal(selection.inputs["x"], ROWS[1::2])
-    (own,) = (report_outputs(found) or {}).values()
-    assert own.shape == (25, 3)
 
 
 def test_a_search_is_measured_on_the_rows_that_it_may_look_at(tmp_path: Path):

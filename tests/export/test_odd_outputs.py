@@ -13,8 +13,6 @@ from support.onnx_made import value, write
 from shootout.core.contract import Precision, Target
 from shootout.core.exported.fidelity import compare, gate, useful_flips
 from shootout.core.exported.model import ExportedModel
-from shootout.core.exported.request import Request
-from shootout.models.sources.onnx_file import OnnxFile
 from shootout.quantize import torch_error_bounds
 
 ROWS, WIDTH = 64, 32
@@ -102,17 +100,3 @@ def test_masked_scores_are_the_reference_as_they_are(tmp_path: Path):
     assert gate(compare(right, right), 1e-5) is None
     wrong = [{**one, "masked": np.maximum(one["masked"], -1e9)} for one in right]
     assert "output 'masked' has NaN or infinity where the reference has none" in str(gate(compare(wrong, right), 1e-5))
-
-
-def test_a_batch_whose_inputs_are_outputs_too_is_exported(tmp_path: Path):
-    inputs, outputs = [value("x", ["batch", WIDTH]), value("ids", ["batch"], TensorProto.INT64)], ["ids", "scores", "x"]
-    made_by = {"scores": value("scores", ["batch", WIDTH]), **{one.name: one for one in inputs}}
-    path = write(tmp_path / "m.onnx", LAYERS, inputs, [made_by[name] for name in outputs], {"w0": W0, "w1": W1})
-    made = obtain(str(path), {}, 3)
-    assert [(one.name, one.shape[0]) for one in made.outputs] == [(name, 3) for name in outputs]
-    assert not made.stream
-    assert all(one["x"].any() for one in made.input_buffers()), "no state, which begins as zeros"
-    told = OnnxFile().output_specs(Request(model=str(path), batch=3))
-    assert [(one.name, one.shape, one.dtype) for one in told] == [
-        (one.name, one.shape, one.dtype) for one in made.outputs
-    ], "which a metric is tried with"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,14 +14,12 @@ from onnx import TensorProto, helper, numpy_helper
 from support.onnx_made import WEIGHT, linear, value, write
 
 from shootout.backends.common_torch import core_module, float32_module
-from shootout.core.clock import Deadline
-from shootout.core.contract import Arm, Artifact, NotRunKind, Target
-from shootout.core.errors import ModelError, ShootoutError, SkippedArm
-from shootout.core.exported.client import obtain, obtain_all
+from shootout.core.contract import Arm, Artifact, Target
+from shootout.core.errors import ModelError, ShootoutError
+from shootout.core.exported.client import obtain_all
 from shootout.core.exported.fidelity import compare, gate
 from shootout.core.exported.model import ExportedModel, open_exported, sha256
-from shootout.core.exported.request import Content, Request, checked
-from shootout.core.install import install
+from shootout.core.exported.request import Content, Request
 from shootout.core.study import feasibility
 from shootout.models.onnx.effort import Effort
 from shootout.models.sources import onnx_module, user_onnx
@@ -127,16 +124,6 @@ def test_another_model_is_not_taken_for_the_file(tmp_path: Path, monkeypatch: py
     assert {feasibility.check_export(arm, exported) for arm in arms} == {skip}, "one line and one fix for all"
 
 
-def test_without_the_converter_the_fix_is_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(sys.modules, "onnx2fx", None)
-    monkeypatch.delitem(sys.modules, "shootout.models.sources.onnx_module")
-    monkeypatch.delattr("shootout.models.sources.onnx_module")
-    skip = feasibility.check_export(EAGER, taken(linear(tmp_path / "m.onnx"), tmp_path))
-    assert skip is not None
-    assert skip.reason.endswith("to make one of an ONNX file takes onnx2fx, which isn't installed")
-    assert skip.fix == install("torch")
-
-
 def test_a_file_and_its_module_are_two_exports_on_the_same_inputs(tmp_path: Path):
     request = Request(model=str(linear(tmp_path / "m.onnx")))
     of_file, module = obtain_all([request, replace(request, module=True)])
@@ -148,35 +135,3 @@ def test_a_file_and_its_module_are_two_exports_on_the_same_inputs(tmp_path: Path
     assert not (module.folder / "model.onnx").exists(), "the weights would lie there twice"
     assert (module.work, module.error_bounds) == (of_file.work, of_file.error_bounds)
     assert gate(compare(outputs(float32_module(module), module), of_file.reference_outputs()), 1e-5) is None
-
-
-def test_a_program_is_stored_without_its_weights(tmp_path: Path):
-    weight = np.random.default_rng(0).standard_normal((4, 100_000)).astype(np.float32)
-    path = write(
-        tmp_path / "m.onnx",
-        [node("MatMul", "x w", "y")],
-        [value("x", (1, 4))],
-        [value("y", (1, 100_000))],
-        {"w": weight},
-    )
-    module = obtain(Request(model=str(path), module=True))
-    assert module.path(Artifact.PT2).stat().st_size < 100_000
-    assert module.path(Artifact.MODULE).stat().st_size > weight.nbytes
-    (stored,) = float32_module(module).state_dict().values()
-    assert np.array_equal(stored.numpy(), weight)
-    assert stored.is_contiguous()
-
-
-def test_a_module_that_there_is_no_time_for_costs_the_file_nothing(tmp_path: Path):
-    request = Request(model=str(linear(tmp_path / "m.onnx")), module=True)
-    job = checked(request)
-    assert isinstance(job, Request)
-    assert job.base
-    of_file = obtain(replace(request, module=False))
-    placed = replace(job, folder=tmp_path / "module", base=replace(job.base, folder=of_file.folder))
-    (tmp_path / "module").mkdir()
-    told = r"making the torch module of m\.onnx takes about \d+ s, and --max-time leaves 1 s for it"
-    with pytest.raises(SkippedArm, match=told) as out:
-        user_onnx.take_module(placed, Effort("m.onnx", share=Deadline(1.0)))
-    assert out.value.why.kind is NotRunKind.NOT_REACHED
-    assert job.base.key == of_file.key, "so that the next run only makes the module"

@@ -16,10 +16,9 @@ from support import onnx_made
 from support.factories import HEAD, write
 
 from shootout.core.contract import Artifact, Value
-from shootout.core.errors import ModelError, ShootoutError
+from shootout.core.errors import ShootoutError
 from shootout.core.exported.client import Request, obtain_all
-from shootout.core.exported.model import ALONE, ExportedModel, open_exported
-from shootout.models.sources.open_axes import OPEN_WEIGHTS
+from shootout.core.exported.model import ALONE, ExportedModel
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -159,19 +158,6 @@ def test_a_parameter_that_makes_other_weights_is_no_open_axis(tmp_path: Path):
     zoo = export(ask("residual_mlp", "d_model", (64, 128), parameters={"n_layers": 2}))
     assert not [note for exported in zoo for note in exported.notes if note.startswith(ALONE)]
     assert all(Artifact.OPEN not in exported.artifacts for exported in zoo)
-
-
-def test_a_size_whose_graph_or_shared_weights_were_changed_is_made_again():
-    requests = ask("residual_mlp", "batch", (1, 4), parameters={"d_model": 64, "n_layers": 2})
-    first, _ = export(requests)
-    for path in (first.path(Artifact.ONNX), first.path(Artifact.OPEN).with_name(OPEN_WEIGHTS)):
-        data = bytearray(path.read_bytes())
-        data[len(data) // 2] ^= 1
-        path.write_bytes(data)
-        with pytest.raises(ModelError, match="was changed after it was written"):
-            open_exported(first.folder)
-        for exported in export(requests):
-            require_right(exported)
 
 
 def test_a_variant_of_a_size_is_made_of_the_shared_weights():

@@ -19,18 +19,14 @@ from shootout.core.exported.client import Request, obtain
 from shootout.core.exported.fidelity import compare
 from shootout.core.exported.model import FILES
 from shootout.core.exported.request import Content, name_model
-from shootout.core.host import environment
 from shootout.core.host.store import cache_folder
 from shootout.core.study import feasibility
-from shootout.core.study.plan import make_plan
 from shootout.models.native_trees import open_native
 from shootout.models.onnx import onnx_files
 from shootout.models.onnx.effort import Effort
 from shootout.models.sources import onnx_inputs, trees
 from shootout.quantize.onnx_error_bounds import float32_error_bounds
-from shootout.tell import reproduce
 from shootout.tell.registered import why_unshippable
-from shootout.tell.run_folder import make_header
 
 ROWS = np.random.default_rng(1).standard_normal((50, 6)).astype(np.float32)
 FIT = np.random.default_rng(2).standard_normal((300, 6)).astype(np.float32)
@@ -224,12 +220,6 @@ def test_json_of_xgboost_is_told_from_a_config(tmp_path: Path):
     assert trees.find_library("net.onnx") is None
 
 
-def test_threads_are_those_of_the_target(tmp_path: Path):
-    assert open_native(Artifact.SKLEARN, write_sklearn(tmp_path), 3).model.n_jobs == 3
-    booster = open_native(Artifact.XGBOOST, write_xgboost(tmp_path), 3).model
-    assert '"nthread":"3"' in booster.save_config()
-
-
 def test_a_file_is_converted_once_and_exported_with_the_library_as_the_reference(tmp_path: Path):
     path = str(write_lightgbm(tmp_path))
     made = trees.convert_file(path)
@@ -328,24 +318,3 @@ def test_a_model_has_the_name_that_was_typed_and_the_place_if_it_is_still_there(
         "forest.ubj.onnx",
         "net.py:make",
     ]
-
-
-@pytest.mark.long
-def test_files_of_one_name_race_each_in_its_own_library(tmp_path: Path):
-    own = [writer(tmp_path) for writer in WRITERS.values()]
-    files = [path.rename(path.with_stem("forest")) for path in own]
-    plan = make_plan(selection.choose(",".join(map(str, files)), {}), [])
-    (group,) = plan.groups
-    assert group.record.name == "forest.joblib and 2 other files, batch 1"
-    assert group.skips == {}
-    assert [arm.label for arm in group.record.arms if arm.target.backend != "onnxruntime"] == [
-        "sklearn:cpu:fp32",
-        "lightgbm:cpu:fp32(forest.txt)",
-        "xgboost:cpu:fp32(forest.ubj)",
-    ]
-    made = make_header(plan, environment.facts())
-    assert {Path(one).name: own for one, own in made.converted.items()} == {
-        f"{one.name}.onnx": str(one) for one in files
-    }
-    again = reproduce.words(group.record.arms[:1])
-    assert again.startswith(f"--model {files[0]} ")

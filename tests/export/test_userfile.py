@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +10,13 @@ from onnx import TensorProto, helper, numpy_helper
 from support.exports import obtain
 from support.onnx_made import F32, I64, WEIGHT, Shape, linear, value, write
 
-from shootout.core.clock import Deadline
 from shootout.core.contract import Artifact, Precision, TensorSpec
-from shootout.core.errors import ModelError, ShootoutError, UsageError
+from shootout.core.errors import ModelError, UsageError
 from shootout.core.exported.client import Request, obtain_all
 from shootout.core.exported.model import ExportedModel
-from shootout.core.exported.request import Content, planned_exports
-from shootout.models.onnx import onnx_files
+from shootout.core.exported.request import Content
 from shootout.models.onnx.effort import Effort
-from shootout.models.sources import onnx_inputs, user_onnx
+from shootout.models.sources import user_onnx
 from shootout.models.sources.user_onnx import FileExport
 
 
@@ -82,21 +79,6 @@ def test_the_gate_of_a_file_is_the_widest_error_bound_of_what_it_holds():
     assert user_onnx.native_error_bound((Precision.FP16,), error_bounds, ["int8-dynamic"]) == 1e-3
 
 
-def test_the_key_follows_the_bytes_the_sizes_and_the_inputs(tmp_path: Path):
-    path, npz = linear(tmp_path / "mine.onnx"), tmp_path / "data.npz"
-    np.savez(npz, x=np.random.default_rng(1).standard_normal((3, 1, 4)).astype(np.float32))
-    requests = [
-        Request(model=str(path)),
-        Request(model=str(path), batch=2),
-        Request(model=str(path), inputs_npz=npz),
-    ]
-    first = [exported.key for exported in obtain_all(requests) if not isinstance(exported, ShootoutError)]
-    linear(path, ("batch", 4), ("N", 3))
-    np.savez(npz, x=np.zeros((3, 1, 4), np.float32) + np.arange(3, dtype=np.float32)[:, None, None])
-    second = [exported.key for exported in obtain_all(requests) if not isinstance(exported, ShootoutError)]
-    assert len({*first, *second}) == 6
-
-
 def external(path: Path, location: str = "w.bin", **entries: Any) -> Path:
     """`linear` with its weight in a file beside it."""
     linear(path)
@@ -126,24 +108,6 @@ def test_external_weights_are_read_copied_and_part_of_the_key(tmp_path: Path):
     assert onnx.load(exported.path(Artifact.ONNX)).graph.initializer[0].raw_data == WEIGHT.tobytes()
 
 
-def test_many_weights_beside_a_file_are_copied_and_never_read_into_the_graph(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    path = external(tmp_path / "m.onnx")
-    (tmp_path / "w.bin").write_bytes(WEIGHT.tobytes())
-    plain = prepare(path, tmp_path)
-    monkeypatch.setattr(onnx_files, "INLINE_BYTES", 10)
-    monkeypatch.setattr(onnx_files, "KEPT_BYTES", 10)
-    big = prepare(path, tmp_path)
-    (stored,) = onnx.load(tmp_path / "out" / "model.onnx", load_external_data=False).graph.initializer
-    assert {one.key: one.value for one in stored.external_data}["location"] == "model.onnx.data"
-    assert (tmp_path / "out" / "model.onnx.data").read_bytes() == WEIGHT.tobytes()
-    assert sorted(one.name for one in (tmp_path / "out").iterdir()) == ["model.onnx", "model.onnx.data"]
-    for one, other in zip(big.reference_outputs, plain.reference_outputs, strict=True):
-        np.testing.assert_array_equal(one["y"], other["y"])
-    assert big.error_bound >= 1e-5
-
-
 @pytest.mark.parametrize("location", ["/etc/passwd", "../w.bin", "sub/../../w.bin", ".."])
 def test_external_data_outside_the_folder_is_refused_before_it_is_opened(tmp_path: Path, location: str):
     (tmp_path / "w.bin").write_bytes(WEIGHT.tobytes())
@@ -155,26 +119,6 @@ def test_external_data_outside_the_folder_is_refused_before_it_is_opened(tmp_pat
         str(error)
         == f"m.onnx reads its weights from {location!r}, outside its own folder, which is refused: copy them beside it"
     )
-
-
-def test_masks_whose_graph_shows_nothing_are_drawn_so_that_outputs_are_finite(tmp_path: Path):
-    """The output is a mean of what counts: the first mask says so with ones, the other with zeros."""
-    nodes = [
-        helper.make_node("ReduceSum", ["x"], ["all"]),
-        helper.make_node("ReduceSum", ["mask"], ["shown"]),
-        helper.make_node("Sub", ["one", "pad_mask"], ["kept"]),
-        helper.make_node("ReduceSum", ["kept"], ["unpadded"]),
-        helper.make_node("Div", ["all", "shown"], ["mean"]),
-        helper.make_node("Div", ["mean", "unpadded"], ["y"]),
-    ]
-    inputs = [value(name, (1, 16)) for name in ("x", "mask", "pad_mask")]
-    prepared = prepare(
-        write(tmp_path / "m.onnx", nodes, inputs, [value("y", (1, 1))], {"one": np.ones(1, "f4")}), tmp_path
-    )
-    (note,) = onnx_inputs.notes(prepared.ways)
-    assert "; mask: a mask, mostly ones; pad_mask: a mask whose ones hide, mostly zeros" in note
-    assert all(np.isfinite(one["y"]).all() for one in prepared.reference_outputs)
-    assert all(one["pad_mask"][0, 0] == 0 < one["mask"][0, 0] for one in prepared.buffers)
 
 
 def test_external_data_that_is_missing_or_short_is_named(tmp_path: Path):
@@ -289,6 +233,11 @@ def test_missing_values_are_inputs_of_a_graph_that_looks_for_them_alone(tmp_path
     np.testing.assert_array_equal([one["x"][0] for one in exported.calibration()], rows[1::2])
     with pytest.raises(UsageError, match=r"got NaN in 3 places, the first in row 0: fill them in"):
         obtain(str(linear(tmp_path / "plain.onnx")), {}, 1, inputs_npz=tmp_path / "rows.npz")
+    rows[1:, 1] = np.nan
+    np.savez(tmp_path / "rows.npz", x=rows)
+    bare = obtain(str(path), {}, 1, inputs_npz=tmp_path / "rows.npz")
+    assert bare.calibration_fault.startswith("6 of 6 calibration sets hold NaN")
+    assert bare.error_bounds[Precision.FP32], "floats race on"
 
 
 def test_a_random_model_is_refused(tmp_path: Path):
@@ -349,60 +298,6 @@ def test_a_chaotic_model_is_taken_with_a_error_bound_that_proves_nothing(tmp_pat
     assert prepare(path, tmp_path).error_bound >= 0.5
 
 
-def test_real_inputs_are_the_buffers_and_the_calibration(tmp_path: Path):
-    path, npz = linear(tmp_path / "mine.onnx"), tmp_path / "data.npz"
-    x = np.random.default_rng(1).standard_normal((3, 2, 4)).astype(np.float32)
-    np.savez(npz, x=x)
-    exported = obtain(str(path), {}, 2, inputs_npz=npz)
-    for sets in (exported.input_buffers(), exported.calibration()):
-        assert np.array_equal([one["x"] for one in sets], x)
-
-
-def test_of_many_rows_a_sample_is_verified_and_calibrates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    path, npz = linear(tmp_path / "mine.onnx"), tmp_path / "data.npz"
-    x = np.random.default_rng(1).standard_normal((1_000, 4)).astype(np.float32)
-    np.savez(npz, x=x)
-    first = onnx_files.LoadedFile.__init__
-
-    def slow_to_load(loaded: onnx_files.LoadedFile, *where: Any, **how: Any) -> None:
-        time.sleep(0.1)
-        first(loaded, *where, **how)
-
-    monkeypatch.setattr(onnx_files.LoadedFile, "__init__", slow_to_load)
-    effort = Effort("mine.onnx", limit=Deadline(60.0), plan=planned_exports(Deadline(60.0)), needs=["fp32"])
-    prepared = prepare(path, tmp_path, effort, inputs_npz=npz)
-    assert not effort.is_brief, "loading isn't counted for each set"
-    assert (effort.whole_s or 60.0) < 2.0
-    found = [one["x"] for one in prepared.buffers]
-    assert np.array_equal(np.concatenate(found), x[[at * 1_000 // 64 for at in range(64)]])
-    assert prepared.given
-    assert prepared.given.whole == 1_000
-    prepared.choose_calibration()
-    assert len(prepared.calibration) == 256
-
-
-@pytest.mark.parametrize(("missing", "count"), [((), 4), ((1, 3), 2), ((0, 1, 3), 0), ((0, 1, 2, 3), 0)])
-def test_sets_with_nan_calibrate_nothing(tmp_path: Path, missing: tuple[int, ...], count: int):
-    nodes = [
-        helper.make_node("IsNaN", ["x"], ["gone"]),
-        helper.make_node("Where", ["gone", "zero", "x"], ["known"]),
-        helper.make_node("MatMul", ["known", "w"], ["y"]),
-    ]
-    weights = {"zero": np.zeros((), "f4"), "w": np.ones((3, 2), "f4")}
-    path = write(tmp_path / "m.onnx", nodes, [value("x", (1, 3))], [value("y", (1, 2))], weights)
-    x = np.random.default_rng(0).standard_normal((4, 3)).astype("f4")
-    x[list(missing), 1] = np.nan
-    np.savez(tmp_path / "rows.npz", x=x)
-    made = obtain(str(path), {}, 1, inputs_npz=tmp_path / "rows.npz")
-    if count:
-        found = made.calibration()
-        assert len(found) == count
-        assert all(np.isfinite(one["x"]).all() for one in found)
-        return
-    assert made.calibration_fault.startswith(f"{len(missing)} of 4 calibration sets hold NaN")
-    assert made.error_bounds[Precision.FP32], "floats race on"
-
-
 def test_calibration_sets_stand_in_for_inputs_that_are_not_given(tmp_path: Path):
     path, npz = linear(tmp_path / "mine.onnx"), tmp_path / "data.npz"
     x = np.random.default_rng(1).standard_normal((10, 2, 4)).astype(np.float32)
@@ -414,26 +309,3 @@ def test_calibration_sets_stand_in_for_inputs_that_are_not_given(tmp_path: Path)
     assert not prepared.ways
     np.savez(npz, x=x[:1])  # too few to calibrate with: floats go on as without them
     assert prepare(path, tmp_path / "few", batch=2, calibration_npz=npz).ways
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "told"),
-    [
-        ("lengths.txt", "12\n30\n", r"lengths\.txt is not an \.npz of plain arrays"),
-        ("gone.npz", None, r"can't read .*gone\.npz: No such file"),
-        ("other.npz", {"y": np.zeros((9, 5), np.float32), "z": np.zeros(9)}, r"other\.npz: expected input"),
-    ],
-)
-@pytest.mark.parametrize("option", ["inputs_npz", "calibration_npz"])
-def test_data_that_cannot_be_read_are_told_before_the_axes_that_they_would_have_sized(
-    tmp_path: Path, name: str, content: Any, told: str, option: str
-):
-    nodes = [onnx.helper.make_node("Relu", ["x"], ["y"])]
-    model = write(tmp_path / "m.onnx", nodes, [value("x", ("batch", "seq"))], [value("y", ("batch", "seq"))])
-    if isinstance(content, str):
-        (tmp_path / name).write_text(content)
-    elif content:
-        np.savez(tmp_path / name, **content)
-    asked = Request(model=str(model), **{option: tmp_path / name})
-    with pytest.raises(UsageError, match=told):
-        asked.source.check_sizes(asked)

@@ -48,16 +48,6 @@ def test_one_that_has_no_time_for_the_fewest_gives_up_with_what_it_would_take():
     assert found.value.why.kind is NotRunKind.NOT_REACHED
 
 
-def test_an_error_is_predicted_only_while_one_like_it_fits(monkeypatch: pytest.MonkeyPatch):
-    found = limited(20, 60)
-    found.buffers(2, 0.01)
-    found.plan, found._longest_s = Left(20), 30.0
-    assert not found.allows("int8")
-    assert not found.allows("fp8")
-    assert found.notes[0].endswith("what error int8, fp8 explain")
-    assert found.predict(lambda: 4) == 4
-
-
 def test_its_parent_reads_how_far_it_is(tmp_path: Path):
     place = tmp_path / "report.json"
     assert read_progress(place) is None
@@ -85,21 +75,6 @@ def test_in_a_hurry_nothing_is_predicted_that_nobody_waits_for():
     whole = Effort("m.onnx", limit=Left(60), plan=Left(20), leading=["int8"])
     whole.buffers(8, 0.01)
     assert whole.allows("fp8"), "others may want it later"
-
-
-def test_a_narrow_export_predicts_what_somebody_waits_for_takes_less_and_leaves_nothing_out_for_want_of_time():
-    found, whole = Effort("m.onnx", needs=["int8"]), Effort("m.onnx")
-    assert found.buffers(8, 0.01) == whole.buffers(8, 0.01) == 8
-    assert (found.whole_s or 0) < (whole.whole_s or 0) / 2
-    assert found.wants(["int8", "fp8"])
-    assert not found.wants(["fp16", "bf16"])
-    assert found.allows("int8/per-tensor")
-    assert not found.allows("fp8")
-    assert (found.unpredicted, found.is_brief, found.notes) == (["fp16", "bf16", "fp8"], False, ())
-    exact = Effort("m.onnx", needs=["fp32"])
-    exact.expect(8, 0.01)
-    assert exact.whole_s == pytest.approx(0.01 * effort.LEAST_RUNS * 8)
-    assert whole.wants(["fp8"])
 
 
 def test_an_export_of_more_than_a_minute_takes_the_fewest_input_sets_though_there_is_no_limit():

@@ -155,24 +155,6 @@ def test_a_model_that_overflows_fp16_has_no_error_bound_for_it():
     assert found[Precision.BF16] is not None
 
 
-def test_the_identity_exported_is_made_with_numpy_alone(tmp_path: Path):
-    code = f"""if True:
-        import sys
-        for name in ("torch", "onnx", "onnxscript", "onnxruntime", "safetensors", "sklearn", "scipy"):
-            sys.modules[name] = None  # importing it fails
-        from shootout.models.sources.__main__ import make
-        from shootout.core.exported.request import Request
-        from shootout.models.onnx.effort import Effort
-        from pathlib import Path
-        make(Request(model="identity", batch=2, folder=Path({str(tmp_path)!r})), Effort())
-        from shootout.core.exported.model import open_exported
-        exported = open_exported(Path({str(tmp_path)!r}))
-        assert (exported.reference_outputs()[0]["y"] == exported.input_buffers()[0]["x"]).all()
-        assert exported.weights() == {{}}
-        """
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
 GOOD = np.random.default_rng(3).random((3, 2, 64)).astype(np.float32)
 SPOILT = GOOD.copy()
 SPOILT[1, 0, :2] = np.nan, np.inf

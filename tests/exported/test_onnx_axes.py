@@ -194,18 +194,3 @@ def test_a_study_takes_the_sizes_of_its_rows_unless_it_has_some(tmp_path: Path):
     assert points(study.model_copy(update={"parameters": {"seq": (8,)}}))[0].parameters == {"seq": 8}
     of_calibration = study.model_copy(update={"inputs": None, "calibration": str(rows)})
     assert points(of_calibration)[0].parameters == {"seq": 32}
-
-
-@pytest.mark.parametrize(
-    ("axis", "option"),
-    [
-        ("past + 1", "--set past=128"),
-        ("rest", "--set rest=128 --set past=128"),
-        ("past length", "--shape 'mask=1x128' --shape kv=1x128x8"),
-    ],
-)
-def test_the_options_that_an_error_suggests_give_all_sizes(tmp_path: Path, axis: str, option: str):
-    model = decoder(tmp_path / "m.onnx", axis)
-    with pytest.raises(UsageError) as error:
-        axis_sizes(model, 1, {})
-    assert str(error.value).endswith(f"\n  {option}".replace("'", ""))

@@ -38,20 +38,6 @@ def test_a_stream_is_what_is_asked_for():
         asked({"h": "hn"}, inputs_npz=Path("x.npz"))
 
 
-@pytest.mark.parametrize(
-    ("state", "says"),
-    [
-        ({"g": "hn"}, "input in --state"),
-        ({"h": "hm"}, "did you mean"),
-        ({"h": "y"}, r"input h is float32\[1, 4\] and output y is int64\[1, 4\]"),
-    ],
-)
-def test_a_state_that_cannot_be_handed_on_is_refused(state: dict[str, str], says: str):
-    outputs = {**forms("hn"), **forms("y", dtype="int64")}
-    with pytest.raises(UsageError, match=says):
-        user_data.check_state([spec("x"), spec("h")], outputs, state)
-
-
 def count(inputs: Arrays) -> dict[str, Any]:
     return {"y": inputs["x"] + inputs["h"], "hn": np.asarray(inputs["h"] + inputs["x"], np.float32)}
 
@@ -81,12 +67,3 @@ def test_a_call_takes_the_next_row_of_each_of_its_clips():
     rows = np.arange(13)
     assert data_files.order_clips(Stream(steps=3), rows, 1).tolist() == list(range(12))
     assert data_files.order_clips(Stream(steps=3), rows, 2).tolist() == [0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11]
-
-
-def test_too_few_rows_and_too_large_clips_are_refused():
-    with pytest.raises(UsageError, match=r"--stream 5 takes .* 10 in all; the data hold 9 rows"):
-        data_files._require_clips(Stream(steps=5), 9, 2)
-    assert data_files.count_clips(Stream(steps=5), 1) == 2
-    assert data_files.count_clips(Stream(steps=5), 200 << 20) == 1
-    with pytest.raises(UsageError, match="give --stream 5 or less"):
-        data_files.count_clips(Stream(steps=6), 200 << 20)

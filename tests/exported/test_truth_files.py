@@ -70,17 +70,3 @@ def test_truth_may_be_columns_of_a_parquet_file(tmp_path: Path):
     truth_files.check(tmp_path / "truth.parquet", {3})
     found = truth_files.take_rows(truth_files.read(tmp_path / "truth.parquet"), np.array([1, 2]))
     assert found == {"text": ["", "c"], "boxes": [[], [[2.0, 3.0]]]}
-
-
-@pytest.mark.parametrize(
-    ("column", "says"),
-    [
-        ([1, 2], "'a': expected an entry for each of the 3 rows of the inputs, got 2 entries"),
-        ([[1.0], [2.0, float("nan")], [3.0]], "none or NaN in 1 rows, the first is 1"),
-        ([[[1], None], [[2]], []], "none or NaN in 1 rows, the first is 0"),
-    ],
-)
-def test_a_column_that_does_not_fit_is_refused(tmp_path: Path, column: list[object], says: str):
-    pyarrow.parquet.write_table(pyarrow.table({"a": column}), tmp_path / "truth.parquet")
-    with pytest.raises(UsageError, match=says):
-        truth_files.check(tmp_path / "truth.parquet", {3})

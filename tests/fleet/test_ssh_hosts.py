@@ -246,31 +246,6 @@ except KeyboardInterrupt:
     assert files(run(fresh, is_new=True).folder) == {"journal.jsonl": "False"}, "and a new run starts over"
 
 
-def test_what_was_sent_in_part_is_refused_and_sent_again(board: Board, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    place, write, times = f"exported/{'b' * 64}", ssh_hosts.write_tar, list[int]()
-    contents: dict[str, Path | bytes] = {name: name.encode() * 5_000 for name in ("one", "two")}
-
-    def cut_first(into: Any, sent: Mapping[str, Any]) -> None:
-        times.append(1)
-        if len(times) > 1:
-            write(into, sent)
-            return
-        half = io.BytesIO()
-        write(half, sent)
-        into.write(half.getvalue()[:17_000])  # the first of two files
-        into.close()
-        raise BrokenPipeError
-
-    hosts = board.connect()
-    monkeypatch.setattr(ssh_hosts, "write_tar", cut_first)
-    with pytest.raises(NodeLost, match=r"the connection was lost|unexpected end"):
-        run(hosts, sent={place: contents})
-    assert not (board.cache / place).exists()
-    assert run(hosts, sent={place: contents}).code == 0
-    assert {path.name for path in (board.cache / place).iterdir()} == {"one", "two"}
-    assert not [*(board.cache / "fleet").glob("new-*")], "nothing half-made is left"
-
-
 def test_a_task_that_is_stopped_keeps_what_it_has(board: Board):
     hosts = board.connect("""
 try:
@@ -322,45 +297,12 @@ def test_a_python_that_is_too_old_is_named_with_its_version(board: Board, tmp_pa
         board.connect(address=old)
 
 
-def test_a_package_that_is_too_old_is_named_with_its_version(board: Board, tmp_path: Path):
-    old = interpreter(
-        tmp_path,
-        """
-from importlib import metadata
-version = metadata.version
-metadata.version = lambda name: "1.26.4" if name == "numpy" else version(name)
-""",
-    )
-    wants = r"lacks numpy>=2\.0 \(it has 1\.26\.4\); run there: .* -m pip install 'numpy>=2\.0', and"
-    with pytest.raises(UsageError, match=wants):
-        board.connect(address=old)
-
-
 @pytest.mark.parametrize("greeting", ["Welcome to board", "2026", "[]"])
 def test_what_a_host_s_shell_prints_is_no_answer(board: Board, greeting: str):
     board.sign("greeting", f"{greeting}\n")
     told = rf"it printed '{re.escape(greeting)}' .* let its shell print nothing"
     with pytest.raises(UsageError, match=told):
         board.connect()
-
-
-def test_a_cache_that_cannot_be_written_is_said_with_what_to_do(
-    board: Board, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path / "file" / "cache"))
-    with pytest.raises(UsageError, match=r"Not a directory: .*/file/cache.*; set SHOOTOUT_CACHE there"):
-        board.connect()
-
-
-def test_two_ports_of_one_name_are_two_hosts(board: Board):
-    hosts = board.connect(address=f"ssh://board:1{sys.executable},ssh://board:2{sys.executable}")
-    assert [place.name for place in hosts.places] == [f"board:{port}{sys.executable}" for port in (1, 2)]
-    assert len({place.folder for place in hosts.places}) == 2
-    assert [hosts.run(place, make_task()).code for place in hosts.places] == [0, 0]
-    called = (board.signs / "called").read_text()
-    assert "-p 1 -- board" in called
-    assert "-p 2 -- board" in called
 
 
 @pytest.fixture

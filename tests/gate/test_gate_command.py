@@ -17,7 +17,7 @@ from shootout.apps.judge.gate.racing import Contest, Limits, Reference
 from shootout.apps.judge.gate.verdict import Gate, judge_gate
 from shootout.commands import gate as command
 from shootout.core.clock import Deadline
-from shootout.core.errors import NothingMeasured, NotRun, NotRunKind, Unavailable, Undecided, UsageError
+from shootout.core.errors import NothingMeasured, NotRun, NotRunKind, Unavailable, UsageError
 from shootout.core.journal import journal
 from shootout.core.journal.records import Line, not_run
 from shootout.core.results.run import read_run
@@ -146,15 +146,3 @@ def test_without_a_free_machine_there_are_files_and_a_warning_all_the_same(
     assert Xml.parse(files[0]).getroot()[0].get("errors") == "1"
     assert not files[1].exists(), "no run, so nothing of one"
     assert "nothing was raced: this machine is in use" in capsys.readouterr().out
-
-
-def test_where_there_is_no_word_no_old_file_stands_for_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    def nobody_knows(*_: object) -> None:
-        raise Undecided("nobody knows what it ships")
-
-    monkeypatch.setattr(command, "read_reference", nobody_knows)
-    file = tmp_path / "gate.xml"
-    file.write_text("of yesterday")
-    with pytest.raises(Undecided):
-        command.gate(tmp_path, {}, as_json=False, to=[file])
-    assert not file.exists()

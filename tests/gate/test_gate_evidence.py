@@ -102,21 +102,6 @@ def test_an_error_that_nothing_was_held_against_is_not_met(
     assert ("give real --inputs, or more time" in (found.reason or "")) is (standing is Standing.UNKNOWN)
 
 
-@pytest.mark.parametrize(
-    ("bound", "max_error", "limit"),
-    [
-        (None, 0.0, "the error bound of its precision"),
-        (1e-5, 0.0, "at most 1.0e-5, the error bound of fp32"),
-        (1e-2, 1e-3, "at most 1.0e-2, the error bound of fp32"),
-        (1e-5, 0.5, "at most 0.5, by --max-error"),
-        (1e-5, 1.5, "at most 1.5, by --max-error"),
-    ],
-)
-def test_the_error_s_line_names_the_limit_in_force(tmp_path: Path, bound: float | None, max_error: float, limit: str):
-    limits = read_limits({"max_error": max_error})
-    assert evidence(tmp_path, limits, fidelity={"error_bound": bound})["error"].limit == limit
-
-
 def test_another_function_is_told_with_what_allows_it():
     strays = SimpleNamespace(relative_l2=0.93, error_bound=1e-5, standing="refused")
     mine: Any = SimpleNamespace(outcome="failed", fidelity=strays, reason="above", precision="fp32")

@@ -15,7 +15,6 @@ from support.races import made, planted
 from shootout.apps.judge.gate import racing
 from shootout.apps.judge.gate.racing import Contest, Limits, Reference
 from shootout.commands import gate as command
-from shootout.commands import machine_lock
 from shootout.core.clock import Deadline
 from shootout.core.contract import Target
 from shootout.core.errors import NothingMeasured, UsageError
@@ -62,31 +61,6 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     monkeypatch.setattr(command, "measure", measure)
     monkeypatch.setattr(racing, "plan_pair", lambda study, *_: replace(contest(), plan=cast(Plan, study)))
     return places
-
-
-def test_no_other_run_comes_between_the_packing_and_the_race(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    held: list[str] = []
-
-    def measure(_: object, place: Path, **__: object) -> SimpleNamespace:
-        held.append(lock.read_text())
-        raise NothingMeasured("no time")
-
-    def pack(asked: Contest, out: Path, **_: object) -> Contest:
-        held.append(lock.read_text())
-        return asked
-
-    lock = tmp_path / "lock"
-    monkeypatch.setattr(machine_lock, "machine_lock_path", lambda: lock)
-    monkeypatch.setattr(command, "read_reference", lambda *_: SHIPPED)
-    monkeypatch.setattr(command, "plan_contest", lambda *_: contest())
-    monkeypatch.setattr(command.chosen_gpu, "choose_gpu", lambda *_: None)
-    monkeypatch.setattr(command, "GatePurpose", lambda *_, **__: None)
-    monkeypatch.setattr(command, "pack_candidate", pack)
-    monkeypatch.setattr(command, "measure", measure)
-    out = tmp_path / "gate"
-    assert command.gate(tmp_path, cast(Any, {"out": str(out)}), as_json=True) == 7
-    assert [str(out) in one for one in held] == [True, True]
-    assert lock.read_text() == ""
 
 
 def test_the_candidate_is_shipped_from_a_run_of_its_own_and_raced_as_that_folder(

@@ -74,15 +74,6 @@ def test_what_running_shows_is_one_line(tmp_path: Path, body: str, says: str):
 
 
 @pytest.mark.usefixtures("apart")
-def test_the_place_of_a_mistake_is_in_the_users_own_code(tmp_path: Path):
-    library = write(tmp_path / ".venv/lib/site-packages/bad.py", "def fail():\n\n    raise ValueError('no')\n").parent
-    head = f"import sys\nsys.path.insert(0, {str(library)!r})\nimport bad\n"
-    path = write(tmp_path / "plain.py", f"{head}def make():\n    bad.fail()\n")
-    with pytest.raises(UsageError, match=r"raised ValueError: no \(plain.py line 5\)"):
-        run(path)
-
-
-@pytest.mark.usefixtures("apart")
 @pytest.mark.parametrize("named", [False, True])
 @pytest.mark.parametrize(
     ("form", "names"),

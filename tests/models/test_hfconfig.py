@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,14 +13,10 @@ import pytest
 from support.exports import obtain
 
 from shootout import models
-from shootout.commands.selection import choose
 from shootout.core.contract import Artifact
 from shootout.core.errors import UsageError
 from shootout.core.exported import client
 from shootout.core.exported.client import Request
-from shootout.core.study import points
-from shootout.core.study.points import Point
-from shootout.models.sources import hfconfig
 
 SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
 BERT = {"model_type": "bert", "architectures": ["BertForSequenceClassification"], "vocab_size": 50, **SMALL}
@@ -62,18 +57,6 @@ def test_its_parameters_are_read_without_transformers(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("config", "name", "title"),
-    [(BERT, "config.json", "BertForSequenceClassification (tiny)"), ({"model_type": "vit"}, "mine.json", "vit (mine)")],
-)
-def test_a_group_is_titled_by_the_architecture(tmp_path: Path, config: dict[str, Any], name: str, title: str):
-    folder = tmp_path / "tiny"
-    folder.mkdir()
-    (folder / name).write_text(json.dumps(config))
-    point = Point(model=str(folder / name), batch=2, parameters={})
-    assert points.group_name(point) == f"{title}, batch 2"
-
-
-@pytest.mark.parametrize(
     ("text", "says"), [("{", "is not JSON"), ("[1]", "has no model_type"), ('{"a": 1}', "has no model_type")]
 )
 def test_what_is_no_config_is_refused(tmp_path: Path, text: str, says: str):
@@ -107,14 +90,3 @@ def test_others_are_exported_too(tmp_path: Path, kind: str):
     given = {"sequence_length": 6} if "vocab_size" in config else {"image_size": 32} if kind == "resnet" else {}
     exported = obtain(str(write(tmp_path, config)), given, 2)
     assert set(exported.artifacts) == {Artifact.MODULE, Artifact.ONNX, Artifact.PT2}
-
-
-def test_a_folder_with_an_onnx_file_alone_says_how_that_is_run(tmp_path: Path):
-    (tmp_path / "onnx").mkdir()
-    for name in ("model_quantized.onnx", "model.onnx"):
-        (tmp_path / "onnx" / name).write_bytes(b"")
-    told = f"it has model.onnx, model_quantized.onnx: shootout run {tmp_path}/onnx/model.onnx"
-    with pytest.raises(UsageError, match=re.escape(f"is a folder without a config.json: {told}")):
-        choose(str(tmp_path), {})
-    with pytest.raises(UsageError, match=re.escape(f"no weights in {tmp_path}: expected") + f".*{re.escape(told)}"):
-        hfconfig.weight_files(tmp_path)

@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 
 from shootout import models
-from shootout.core.constants import BUFFERS_BYTES, INPUT_BUFFERS
 from shootout.core.contract import Precision
 from shootout.core.errors import UsageError
-from shootout.core.exported.calls import buffer_count, set_bytes
-from shootout.models.base import buffer_notes, draw, set_count
+from shootout.models.base import draw
 from shootout.models.sources import torch_files
 from shootout.quantize import torch_error_bounds
 
@@ -83,38 +81,6 @@ def test_error_bounds_grow_from_fp32_to_bf16_for_each(name: str, chosen: dict[st
     assert brain is not None
     assert 1e-4 < half < brain < 0.1
     assert (Precision.INT8 in error_bounds) is (name != "nested_sin")
-
-
-def test_no_run_is_larger_than_it_may_be(monkeypatch: Any):
-    import torch
-
-    seen: list[int] = []
-
-    class Watched(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            seen.append(len(x))
-            return x + 1
-
-    sets = [{"x": np.full((10, 4), index, np.float32)} for index in range(3)]  # 160 bytes each
-    monkeypatch.setattr(torch_error_bounds, "RUN_BYTES", 64)
-    for number, one in enumerate(torch_error_bounds.outputs(Watched(), sets, by_rows=True)):
-        assert (one["y"] == number + 1).all()
-    assert max(seen) <= 4
-    seen.clear()
-    list(torch_error_bounds.outputs(Watched(), sets, by_rows=False))
-    assert seen == [10, 10, 10]
-
-
-@pytest.mark.parametrize(
-    ("elements", "wanted"),
-    [(1, 8), (BUFFERS_BYTES // 32, 8), (BUFFERS_BYTES // 32 + 1, 7), (BUFFERS_BYTES // 16, 4), (2**30, 2)],
-)
-def test_large_inputs_get_fewer_buffers(elements: int, wanted: int):
-    specs = models.get("nested_sin").inputs({"elements": elements}, 1)
-    assert set_bytes(specs) == 4 * elements
-    assert buffer_count(specs) == wanted
-    assert set_count(1, 1, specs) == wanted
-    assert bool(buffer_notes(specs)) is (wanted < INPUT_BUFFERS)
 
 
 ATTENTION: dict[str, Any] = {"tokens": 24, "heads": 3}

@@ -11,9 +11,9 @@ import pytest
 from support.factories import LINEAR, write
 
 from shootout import models
-from shootout.core.errors import ModelError, UsageError
+from shootout.core.errors import UsageError
 from shootout.core.exported import client
-from shootout.core.exported.client import Request, obtain_all
+from shootout.core.exported.client import Request
 from shootout.core.exported.request import checked, is_own
 from shootout.core.host import environment
 from shootout.models import source
@@ -87,17 +87,6 @@ def test_a_change_of_any_source_in_its_folder_is_another_model(tmp_path: Path):
     assert len({*digests}) == 4
 
 
-def test_the_same_source_in_another_folder_is_another_export(tmp_path: Path):
-    def key(folder: Path) -> str:
-        job = checked(Request(model=f"{write(folder / 'm.py', LINEAR)}:make"))
-        assert isinstance(job, Request)
-        return job.keyed().key
-
-    digests = {source.find(f"{write(tmp_path / one / 'm.py', LINEAR)}:make").digest() for one in ("one", "other")}
-    assert len(digests) == 1
-    assert key(tmp_path / "one") != key(tmp_path / "other"), "it may read data there"
-
-
 def test_files_that_are_nobodys_source_stop_nothing(tmp_path: Path):
     place = source.find(f"{write(tmp_path / 'm.py', LINEAR)}:make")
     first = place.digest()
@@ -125,19 +114,6 @@ def test_a_folder_full_of_data_hides_no_source_beside_it(tmp_path: Path, monkeyp
         before = place.digest()
         write(tmp_path / name, "A = 1\n")
         assert place.digest() != before
-
-
-def test_the_source_is_hashed_once_for_all_requests_of_a_grid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    write(tmp_path / "m.py", LINEAR)
-    monkeypatch.setattr(client, "_make_missing", lambda jobs, *_: {job.key: ModelError("not here") for job in jobs})
-    walks: list[Path] = []
-    tree = source._list_tree
-    monkeypatch.setattr(source, "_list_tree", lambda folder: walks.append(folder) or tree(folder))
-    name = f"{tmp_path}/m.py:make"
-    obtain_all([Request(model=name)])
-    once = len(walks)
-    obtain_all([Request(model=name, batch=batch) for batch in range(1, 9)])
-    assert len(walks) == 2 * once
 
 
 def test_another_version_of_any_package_is_another_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

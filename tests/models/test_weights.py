@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -71,30 +70,6 @@ def test_a_folder_is_a_model_and_its_weights_are_part_of_what_it_is(folder: Path
 def test_other_models_have_their_own(tmp_path: Path, model: str):
     with pytest.raises(UsageError, match="--weights is for a transformers config"):
         check(Request(model=str(tmp_path / model) if "." in model else model, weights=tmp_path))
-
-
-class Kind:
-    """A transformers class that tells of a load what it is told to."""
-
-    info: ClassVar[dict[str, Any]] = {"missing_keys": (), "mismatched_keys": (), "unexpected_keys": ()}
-
-    @classmethod
-    def from_pretrained(cls, _: None, **given: Any) -> tuple[Any, Any]:
-        assert given["state_dict"]
-        return SimpleNamespace(state_dict=lambda: {"w": np.zeros((3, 8))}), cls.info
-
-
-def test_what_does_not_fit_is_named_and_what_is_left_over_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    pytest.importorskip("torch")
-    save_file({"w": np.zeros((3, 8), np.float32)}, tmp_path / "own.safetensors")
-    place, config = tmp_path / "own.safetensors", Path("config.json")
-    assert hfconfig._load_weights(config, Kind, None, place)[1] == ("with the weights in own.safetensors",)
-    monkeypatch.setitem(Kind.info, "unexpected_keys", ("head.extra",))
-    assert "the model has no head.extra" in hfconfig._load_weights(config, Kind, None, place)[1][1]
-    monkeypatch.setitem(Kind.info, "missing_keys", ("bias", "w"))
-    monkeypatch.setitem(Kind.info, "mismatched_keys", (("w", (3,), (3, 8)),))
-    with pytest.raises(UsageError, match=r"don't fit config\.json \(Kind\): w is \[3\]; there is no bias"):
-        hfconfig._load_weights(config, Kind, None, place)
 
 
 @pytest.mark.slow

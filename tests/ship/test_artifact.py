@@ -19,7 +19,6 @@ from shootout.apps.ship.folder import error_limit, shipping
 from shootout.backends._numpy import backend
 from shootout.core.contract import Arm, Availability, Device, Precision, Target
 from shootout.core.errors import SkippedArm, UsageError
-from shootout.core.exported.request import brief_key
 from shootout.core.host import environment
 from shootout.core.results.run import Result
 from shootout.models.sources import trees
@@ -102,16 +101,6 @@ def test_another_export_is_refused(here: dict[str, Any], monkeypatch: pytest.Mon
     monkeypatch.setattr(folder.client, "obtain", lambda request: Mock(key="1", model=request.model))
     with pytest.raises(UsageError, match=r"mlp is no longer what was measured.*shootout run"):
         folder.find_built(raced(ARM, here), Mock())
-
-
-def test_a_run_that_had_no_time_for_the_whole_export_ships_from_the_whole_one(
-    here: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(folder.client, "obtain", lambda request: Mock(key="1", model=request.model))
-    brief = raced(ARM, here, key=brief_key("1", ["fp32"]))
-    assert folder._find_exported(brief, "again", is_whole=True).key == "1"
-    with pytest.raises(UsageError, match="no longer what was measured"):
-        folder._find_exported(raced(ARM, here, key=brief_key("2", ["fp32"])), "again", is_whole=True)
 
 
 @pytest.mark.parametrize("is_there", [True, False])

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from shootout.backends._executorch import account
 from shootout.backends._executorch.account import (
     MethodStep,
     label_of,
@@ -18,15 +17,6 @@ from shootout.backends._executorch.backend import TINY
 
 def test_a_file_tells_the_steps_that_it_hands_to_xnnpack() -> None:
     assert [*steps_of(TINY)] == [MethodStep(name="XNNAdd", operands=("fp32",) * 3, is_delegated=True)]
-
-
-def test_a_step_on_numbers_alone_is_no_tensor_s(monkeypatch: pytest.MonkeyPatch) -> None:
-    step = MethodStep(name="executorch_prim::add", operands=(), is_delegated=False)
-    monkeypatch.setattr(account, "steps_of", lambda _: [step])
-    monkeypatch.setattr(account, "record_call", lambda *_: [])
-    found = account.read_executed(TINY, 1, [])
-    assert found["other_nodes_by_precision"] == {}
-    assert found["undelegated"] == {"add": 1}
 
 
 @pytest.mark.parametrize(

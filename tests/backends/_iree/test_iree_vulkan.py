@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import SimpleNamespace
 
 import pytest
 
-from shootout.backends import chosen_gpu
-from shootout.backends._iree import backend
-from shootout.backends._iree.session import find_card
 from shootout.core import backends
-from shootout.core.contract import Arm, Availability, Device, Executed, NotRun, NotRunKind, Target
-from shootout.core.errors import SkippedArm
+from shootout.core.contract import Arm, Availability, Device, Executed, Target
 from shootout.core.exported import fidelity
 from shootout.core.exported.client import Request
 from shootout.core.exported.model import ExportedModel
@@ -78,28 +72,3 @@ def test_two_calls_are_queued_before_the_first_result_is_fetched():
     assert seen.most_bytes > 0
     assert seen.error is not None
     assert seen.error < 1e-5
-
-
-def test_without_a_device_modules_can_be_built_and_the_probe_says_so(monkeypatch: pytest.MonkeyPatch):
-    def no_device(device: Device) -> str:
-        raise SkippedArm("no Vulkan driver", "get one")
-
-    monkeypatch.setattr(backend, "_run_tiny", no_device)
-    monkeypatch.setattr(backend, "_build_tiny", lambda device: "3")
-    found = backends.get("iree").probe(Device.VULKAN)
-    assert found == Availability(version="3", why=NotRun(NotRunKind.BUILT_ONLY, "no Vulkan driver", "get one"))
-    assert not backends.get("iree").probe(Device.CPU).builds
-
-
-@pytest.mark.parametrize("kind", [ValueError, RuntimeError])
-def test_without_vulkans_loader_that_is_what_is_missing(kind: type[Exception], monkeypatch: pytest.MonkeyPatch):
-    def missing(_: str) -> None:
-        raise kind("NOT_FOUND; Vulkan loader library not found")
-
-    binding = SimpleNamespace(get_cached_hal_driver=missing)
-    monkeypatch.setitem(sys.modules, "iree", SimpleNamespace())
-    monkeypatch.setitem(sys.modules, "iree.runtime", SimpleNamespace(_binding=binding))
-    monkeypatch.setattr(chosen_gpu, "VULKAN_LIBRARY", "libnowhere.so.1")
-    with pytest.raises(SkippedArm, match=r"no Vulkan loader \(libnowhere\.so\.1\)") as error:
-        find_card()
-    assert "libvulkan1" in error.value.fix

@@ -6,16 +6,14 @@ import os
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 
 from shootout.backends._jax import program as jax_program
 from shootout.backends._jax.account import count_conversions, count_nodes
 from shootout.core import backends
 from shootout.core.adapter import Built
-from shootout.core.contract import Arm, Device, Executed, Precision, Target
+from shootout.core.contract import Device, Executed, Precision, Target
 from shootout.testing.checks import ConformanceCase, call, case_of, warm_of
 from shootout.testing.fresh import run_fresh
 
@@ -60,52 +58,6 @@ def check_account(executed: Executed, case: ConformanceCase) -> None:
     assert executed.other_nodes_by_precision["fp32"] > 0
     assert executed.artifact_bytes > case.exported.parameter_count * 4
     assert executed.conversion_nodes == 0
-
-
-def laid_out_shapes() -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[int, ...]]]:
-    """What is stored anew of a 5x4 matrix, 6 filters of 3x3 over 2 channels and a 4x3 matrix that is read as it is; and
-    all that a quantized arm stores of them.
-    """
-    from types import SimpleNamespace
-
-    from jax import lax
-
-    from shootout.backends._jax import backend
-    from shootout.backends._jax.rewrite import laid_out
-
-    def run(weights: Any, inputs: Any) -> tuple[Any, ...]:
-        matrix, filters, kernel = weights
-        image = lax.conv_general_dilated(inputs[0].reshape(1, 2, 2, 2), filters, (1, 1), "SAME")
-        return inputs[0][:, :4] @ matrix.T, image, inputs[0][:, :4] @ kernel
-
-    shapes = {"matrix": (5, 4), "filters": (6, 2, 3, 3), "kernel": (4, 3)}
-    weights = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
-    inputs = [np.ones((1, 8), np.float32)]
-    exported: Any = SimpleNamespace(
-        weights=lambda: weights,
-        inputs=(SimpleNamespace(name="x"),),
-        input_buffers=lambda: [{"x": inputs[0]}],
-        trained=(),
-        model="m",
-    )
-    program = jax_program.Program(run=run, names=tuple(weights))
-    arm = Arm(target=replace(PLAIN, precision=Precision.INT8_DYNAMIC), model="m")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(backend, "program_of", lambda *_: program)
-        quantized = backend._make_program(exported, arm)
-    found = laid_out(program, exported)
-    before = run(list(weights.values()), inputs)
-    for after in (found, quantized):
-        outputs = after.run([{**weights, **after.buffers}[name] for name in after.names], inputs)
-        assert all(np.allclose(one, other) for one, other in zip(before, outputs, strict=True))
-    return tuple({name: array.shape for name, array in one.buffers.items()} for one in (found, quantized))  # type: ignore[return-value]
-
-
-def test_matrices_are_stored_in_out_and_filters_with_their_channels_last():
-    stored, quantized = run_fresh(laid_out_shapes, warm=warm_of(PLAIN))
-    assert stored == {"matrix": (4, 5), "filters": (3, 3, 2, 6)}, "and what is read as it is, not at all"
-    assert quantized["filters"] == (3, 3, 2, 6), "the float rest of an integer arm likewise"
-    assert (quantized["0.int8"], quantized["1.int8"]) == ((5, 4), (3, 4)), "integers (out, in), by either order as fast"
 
 
 def case_with(precision: Precision = Precision.FP32, threads: int = 1, **options: str) -> ConformanceCase:
@@ -222,10 +174,6 @@ def test_options_are_xla_s_own_and_wrong_ones_are_named(tmp_path: Path):
     assert nothing == ""
     for options, words in zip(wrong, said, strict=True):
         assert next(iter(options)) in words
-
-
-def branching(self: Any, x: Any) -> Any:
-    return x if x.sum() > 0 else -x
 
 
 def platforms(folder: Path) -> tuple[str, str]:

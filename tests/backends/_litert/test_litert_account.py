@@ -7,14 +7,10 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 
-from shootout.backends._litert import account
-from shootout.backends._litert import session as sessions
 from shootout.backends._litert.account import LiteRtNode, _product_label
-from shootout.backends._litert.session import LiteRtSession
 from shootout.core import backends
 from shootout.core.adapter import Built
 from shootout.core.contract import Arm, Executed, Precision, Target
@@ -120,18 +116,3 @@ def node(kind: str, shapes: list[tuple[int, ...]], types: list[str], **how: Any)
 )
 def test_a_product_is_named_by_its_operands(types: list[str], unpacked: bool, label: str) -> None:
     assert _product_label(node("FULLY_CONNECTED", [(1, 2), (3, 2), (1, 3)], types, unpacked=unpacked)) == label
-
-
-def test_graphs_inside_a_graph_are_told_since_nothing_counts_their_products(monkeypatch: pytest.MonkeyPatch) -> None:
-    nodes = [node(kind, [(1,), (1,), (1,)], ["FLOAT32"] * 3) for kind in ("WHILE", "ADD", "WHILE")]
-    monkeypatch.setattr(account, "_read_nodes", lambda _: nodes)
-    monkeypatch.setattr(account, "_count_undelegated", lambda *_: {})
-    found = account.survey(Path())
-    assert found["branching"] == {"WHILE": 2}
-    built = Mock(
-        facts={"account": found}, folder=Path(__file__).parent, arm=Arm(target=Target(backend="litert"), model="")
-    )
-    session = object.__new__(LiteRtSession)
-    session._built, session._model, session._threads = built, Mock(), 1
-    monkeypatch.setattr(sessions, "MODEL", Path(__file__).name)
-    assert session.executed.fallbacks == ("not counted: the products inside 2 WHILE",)

@@ -176,25 +176,6 @@ def test_the_tensorrt_that_the_provider_needs_is_named(libraries: Path):
     assert "tensorrt-cu13==987.*" in caught.value.fix
 
 
-FULL = "Failed to allocate memory for requested buffer of size 17179869184"
-
-
-@pytest.mark.parametrize(
-    ("words", "fault", "told"),
-    [
-        ("nodes are assigned to the default CPU EP", "no libcublasLt", f"{CUDA} can't be loaded: no libcublasLt"),
-        (FULL, "", FULL),
-    ],
-)
-def test_a_session_that_fails_says_why_its_provider_is_missing_or_what_onnxruntime_says(
-    words: str, fault: str, told: str, machine: FakeOnnxRuntime, monkeypatch: pytest.MonkeyPatch
-):
-    machine.fails_with = RuntimeError(words)
-    monkeypatch.setattr(providers, "load_fault", lambda provider: fault)
-    with pytest.raises(RuntimeError, match=f"^{told}$"):
-        open_session(b"model", arm_of())
-
-
 @pytest.mark.parametrize(
     ("arm", "named"),
     [

@@ -12,19 +12,17 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, save
 from quantized_arms import DIGITS, RESIDUAL, Ran, arm_of, gated, run_arm, run_pairs
 
-from shootout.backends._onnxruntime import quantize, shared
-from shootout.backends._onnxruntime.account import open_session, optimize
-from shootout.backends._onnxruntime.shared import HARMFUL, recode
+from shootout.backends._onnxruntime import shared
+from shootout.backends._onnxruntime.account import open_session
+from shootout.backends._onnxruntime.shared import recode
 from shootout.core import backends
 from shootout.core.contract import Arm, Artifact, Precision, Target
 from shootout.core.errors import SkippedArm
 from shootout.core.exported import fidelity
 from shootout.core.exported.client import Request
 from shootout.core.exported.model import ExportedModel
-from shootout.core.host import environment
-from shootout.core.schemes import parse, shown_as
+from shootout.core.schemes import shown_as
 from shootout.core.worker.verification import executed_fault
-from shootout.quantize import qdq
 from shootout.testing.checks import OURS, exported_models
 from shootout.testing.fresh import run_fresh
 
@@ -177,45 +175,6 @@ def test_the_shared_model_fuses_and_says_the_same(request_: Request, tmp_path: P
     assert largest_difference(tmp_path / "arm" / "model.onnx", recoded, exported) < 0.01
 
 
-def test_activations_keep_their_values_bit_for_bit_where_biases_stay(tmp_path: Path):
-    """Without biases and sums nothing is rounded anew, so the optimized INT8 graph is the S8 graph.
-
-    Without VNNI weights have 7 bits, as the product has it, and a kernel may round an activation to the next step.
-    """
-    rng = np.random.default_rng(5)
-    nodes = [
-        helper.make_node("MatMul", ["x", "w"], ["h"]),
-        helper.make_node("Relu", ["h"], ["r"]),
-        helper.make_node("MatMul", ["r", "v"], ["y"]),
-    ]
-    weights = {name: rng.standard_normal((8, 8)).astype(np.float32) for name in "wv"}
-    source = file_of(tmp_path / "float.onnx", nodes, **weights)
-    sets = [{"x": rng.standard_normal((4, 8)).astype(np.float32)} for _ in range(4)]
-    qdq.write_shared(source, sets, tmp_path / "shared.onnx", reduced=environment.saturates())
-    path = optimize(recode(tmp_path / "shared.onnx", tmp_path)[0], ORT, tmp_path, without=HARMFUL)
-    assert sorted(node.op_type for node in onnx.load(path).graph.node) == [
-        "MatMulIntegerToFloat", "QLinearMatMul", "QuantizeLinear",
-    ]  # fmt: skip
-    left, right = (open_session(one, ORT) for one in (path, tmp_path / "shared.onnx"))
-    middle = max(np.abs(one["x"] @ weights["w"]).max() for one in sets)  # the range of h, of 127 steps
-    for one in sets:
-        wanted = right.run(None, one)[0]
-        step = middle / 127 * np.abs(weights["v"]).max() if environment.saturates() else 1e-5
-        np.testing.assert_allclose(left.run(None, one)[0], wanted, rtol=1e-5, atol=step)
-
-
-def written(folder: Path, scheme: str, precision: Precision = Precision.INT8) -> tuple[set[int], int]:
-    """The types of activations, and the largest weight, of what ONNX Runtime's quantizer writes."""
-    (exported,) = exported_models(DIGITS)
-    folder.mkdir()
-    arm, words = arm_of(exported, precision, scheme), parse(scheme, own=quantize.OWN)
-    graph = onnx.load(quantize.quantize(exported.path(Artifact.ONNX), exported, arm, words, folder)).graph
-    stored = {one.name: one for one in graph.initializer}
-    types = {stored[node.input[2]].data_type for node in graph.node if node.op_type == "QuantizeLinear"}
-    weights = [numpy_helper.to_array(one) for one in stored.values() if one.data_type == TensorProto.INT8]
-    return types, max(int(np.abs(one.astype(int)).max()) for one in weights if one.ndim == 2)
-
-
 def file_of(path: Path, nodes: list[Any], opset: int = 11, **weights: np.ndarray) -> Path:
     graph = helper.make_graph(
         nodes,
@@ -246,23 +205,6 @@ def test_a_file_of_an_old_opset_whose_nodes_have_no_names_is_quantized(everythin
         assert one.executed is not None, one.said
         assert one.executed.compute_nodes_by_precision == {one.arm.target.precision.partition("-")[0]: 1}
         assert gated(exported, one) is None, one.arm.label
-
-
-@pytest.mark.parametrize(
-    ("count", "said"),
-    [
-        (1, "samples-2: the calibration split has only 1; give more with --calibration data.npz"),
-        (2, "calibration set 1: input 'x' has NaN or infinity"),
-    ],
-)
-def test_calibration_data_that_cannot_be_used_is_refused(
-    count: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    """ONNX Runtime itself would pass over the NaN."""
-    (exported,) = exported_models(DIGITS)
-    sets = [exported.calibration()[0], {"x": np.full((2, 64), np.nan, np.float32)}][:count]
-    monkeypatch.setattr(ExportedModel, "calibration", lambda self: sets)
-    assert run_arm(exported, arm_of(exported, Precision.INT8, "samples-2"), tmp_path / "arm").said == said
 
 
 def test_no_cpu_kernel_has_a_half_rest(tmp_path: Path):

@@ -80,17 +80,3 @@ def test_no_word_is_taken_and_ignored(precision: Precision, calls: list[str]):
                 assert both != asked(precision, other, calls), f"{word} changes nothing beside {other}"
             if both and {word, other} <= DEFAULTS:
                 assert both == asked(precision, "", calls), pair
-
-
-@pytest.mark.parametrize(
-    ("precision", "text"),
-    [
-        (Precision.INT4, "k-quant+symmetric"),
-        (Precision.INT4, "hqq+symmetric"),
-        (Precision.INT8_DYNAMIC, "matmul-nbits+per-channel"),
-        (Precision.INT8_DYNAMIC, "matmul-nbits+per-tensor"),
-    ],
-)
-def test_words_that_a_quantizer_would_overrule_are_refused(precision: Precision, text: str):
-    with pytest.raises(SkippedArm):
-        backend._refuse_target(Target(backend="onnxruntime", precision=precision, scheme=text))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -35,10 +34,6 @@ def exported_in(folder: Path) -> Any:
     return SimpleNamespace(inputs=(X,), outputs=(Y,), path=lambda artifact: source, input_buffers=lambda: buffers)
 
 
-def device_of(name: str, kind: str, vendor_id: int = 0) -> Any:
-    return SimpleNamespace(ep_name=name, device=SimpleNamespace(type=SimpleNamespace(name=kind), vendor_id=vendor_id))
-
-
 def test_a_provider_is_asked_for_by_its_name_and_runs(tmp_path: Path):
     arm = arm_of(CPU)
     (tmp_path / "built").mkdir()
@@ -57,21 +52,6 @@ def test_one_that_nobody_registered_is_a_skip_that_says_how(tmp_path: Path):
     assert caught.value.why.fix == f"name its library: --option onnxruntime+ep={NAME}.ep_library=PATH"
     with pytest.raises(SkippedArm, match=f"can't register {NAME} from '/none.so': .*cannot open") as caught:
         backends.get("onnxruntime").build(exported_in(tmp_path), arm_of(NAME, ep_library="/none.so"), tmp_path)
-
-
-def test_a_library_is_a_path_or_a_package_that_knows_it_and_registered_once(monkeypatch: pytest.MonkeyPatch):
-    registered: list[tuple[str, str]] = []
-    known: list[Any] = []
-    monkeypatch.setattr(onnxruntime, "get_ep_devices", lambda: known)
-    monkeypatch.setattr(onnxruntime, "register_execution_provider_library", lambda *told: registered.append(told))
-    package = SimpleNamespace(get_library_path=lambda: "/made/libup.so")
-    monkeypatch.setitem(sys.modules, "made_up_plugin", package)  # type: ignore[arg-type]
-    for library in ("made_up_plugin", __file__):
-        providers.register_plugin(arm_of(NAME).target, {"ep_library": library})
-    assert registered == [(NAME, "/made/libup.so"), (NAME, __file__)]
-    known.append(device_of(NAME, "CPU"))
-    providers.register_plugin(arm_of(NAME).target, {"ep_library": __file__})
-    assert len(registered) == 2
 
 
 def test_a_product_that_it_leaves_to_the_cpu_fails_the_arm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

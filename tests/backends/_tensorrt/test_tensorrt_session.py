@@ -17,7 +17,7 @@ from support.gpus.fake_cuda import FAILED, FakeCuda
 from support.gpus.fake_tensorrt import ACTIVATION_BYTES, WEIGHT_BYTES, FakeTensorRt
 
 from shootout.backends._tensorrt.account import Network, Product
-from shootout.backends._tensorrt.engine import EnginePlan, Library, compile_engine
+from shootout.backends._tensorrt.engine import Library
 from shootout.backends._tensorrt.session import Setup, TensorRtSession
 from shootout.core.contract import Arm, Device, Precision, Target, TensorSpec
 from shootout.core.errors import SkippedArm
@@ -94,15 +94,6 @@ def test_a_graph_is_captured_once_per_slot_and_then_replayed(gpu: FakeCuda, full
     assert gpu.held["graph"] == 2
 
 
-def test_rtx_captures_by_its_own_strategy_where_that_is_asked_for(gpu: FakeCuda, rtx: FakeTensorRt):
-    session_on(rtx).stage(inputs(1), 0)
-    call(session_on(rtx, graph=True), inputs(1))
-    plain, captured = (context.config for context in rtx.contexts)
-    assert not hasattr(plain, "cuda_graph_strategy")
-    assert captured.cuda_graph_strategy == "whole"
-    assert not gpu.held["graph"], "no capture of ours"
-
-
 @BOTH
 def test_an_engine_that_can_t_be_captured_is_a_skip_where_the_version_tells(name: str, gpu: FakeCuda):
     trt = FakeTensorRt(gpu, name)
@@ -111,16 +102,6 @@ def test_an_engine_that_can_t_be_captured_is_a_skip_where_the_version_tells(name
         session_on(trt, graph=True).stage(inputs(1), 0)
     trt.capturable = None
     np.testing.assert_array_equal(call(session_on(trt, graph=True), inputs(3))["y"], 6)
-
-
-def test_rtx_compiles_for_the_shapes_at_once_and_its_kernels_are_kept(rtx: FakeTensorRt, full: FakeTensorRt):
-    session = session_on(rtx, kernels=b"from the build")
-    for slot in (0, 1):
-        call(session, inputs(1), slot)
-    assert rtx.kernels == [b"from the build"], "read once, shared by the contexts"
-    assert {context.config.dynamic_shapes_kernel_specialization_strategy for context in rtx.contexts} == {"eager"}
-    assert session.kernels() == b"compiled"
-    assert session_on(full).kernels() == b"", "the full one compiled while it built"
 
 
 def test_the_account_is_the_inspector_s(rtx: FakeTensorRt):
@@ -184,35 +165,3 @@ def test_an_engine_that_can_t_be_read_or_has_other_tensors_is_refused(full: Fake
     full.dtype = np.float16
     with pytest.raises(RuntimeError, match=r"float16.*float32"):
         session_on(full)
-
-
-def test_a_full_device_is_named_with_what_was_asked_for(gpu: FakeCuda, full: FakeTensorRt):
-    session = session_on(full)
-    gpu.full = True
-    with pytest.raises(RuntimeError, match=rf"cudaMalloc failed: out of memory, allocating {TENSOR_BYTES} bytes"):
-        session.stage(inputs(1), 0)
-    session.close()
-    assert not +gpu.held
-
-
-def compiled(trt: FakeTensorRt, folder: Path, precision: Precision = FP32, **options: str) -> dict[str, Any]:
-    plan = EnginePlan(precision=precision, inputs=(X,), current=True, options=options)
-    return compile_engine(library_of(trt), folder / "model.onnx", plan, folder)
-
-
-def test_timings_are_kept_with_the_engine_and_given_to_the_next_build(full: FakeTensorRt, tmp_path: Path):
-    compiled(full, tmp_path)
-    assert (tmp_path / "timing.cache").read_bytes() == b"more"
-    (tmp_path / "next").mkdir()
-    facts = compiled(full, tmp_path / "next", timing_cache=str(tmp_path / "timing.cache"))
-    assert (tmp_path / "next" / "timing.cache").read_bytes() == b"moremore"
-    assert (tmp_path / "next" / "engine.plan").read_bytes() == b"engine"
-    assert facts["compute_capabilities"] == ["CURRENT"]
-
-
-@pytest.mark.parametrize(("graph", "lent"), [("0", None), ("1", True)])
-def test_an_rtx_engine_that_is_to_be_captured_may_allocate_nothing_while_it_runs(
-    graph: str, lent: bool | None, rtx: FakeTensorRt, tmp_path: Path
-):
-    compiled(rtx, tmp_path, cuda_graph=graph)
-    assert rtx.asked.get("lent") is lent
