@@ -19,16 +19,9 @@ def made(**fields: Any) -> Study:
     return checked({"name": "s", "model": "m.onnx", "targets": ("numpy",), **fields}, "a test")
 
 
-@pytest.mark.parametrize(
-    ("texts", "state"),
-    [
-        (["h=hn"], {"h": "hn"}),
-        (["h=hn", "c=cn"], {"h": "hn", "c": "cn"}),
-        (["h=hn, c=cn"], {"h": "hn", "c": "cn"}),
-    ],
-)
-def test_states_are_read(texts: list[str], state: dict[str, str]):
-    assert option_values.read_state("--state", texts) == state
+@pytest.mark.parametrize("texts", [["h=hn", "c=cn"], ["h=hn, c=cn"]])
+def test_states_are_read(texts: list[str]):
+    assert option_values.read_state("--state", texts) == {"h": "hn", "c": "cn"}
 
 
 @pytest.mark.parametrize(
