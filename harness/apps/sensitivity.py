@@ -37,7 +37,7 @@ from shootout.core.messages import Progress
 from shootout.core.schemes import parse, write_floats
 from shootout.core.units import counted, size, span
 from shootout.models.onnx.layers import Layer
-from shootout.tell.columns import Cell, fit_table
+from shootout.tell.columns import Cell, stack_tables
 
 if TYPE_CHECKING:
     from shootout.quantize.layer_rounding import RoundableLayer
@@ -312,8 +312,8 @@ def render(found: PrecisionSensitivity, name: str, columns: int) -> RenderableTy
     lines = [_tell_part(part, found) for part in found.parts[:MOST_LINES]]
     headers = [header for header in lines[0] if any(str(line[header]) for line in lines)]
     answer, notes = ([Text(line) for line in some] for some in (tell_answer(found), _tell_notes(found)))
-    table = fit_table(headers, lines, columns, left=(found.by, "in float", "operator"))
-    return Group(Text(name, style="bold"), *answer, Text(""), table, *notes)
+    tables = stack_tables(headers, lines, columns, left=(found.by, "in float", "operator"))
+    return Group(Text(name, style="bold"), *answer, Text(""), *tables, *notes)
 
 
 def tell_answer(found: PrecisionSensitivity) -> list[str]:

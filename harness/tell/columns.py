@@ -5,12 +5,12 @@ The unit of a figure stands at the end of its name, so most need no more than th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, JustifyMethod, RenderableType
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
@@ -207,21 +207,13 @@ def make_table(
         left: headers whose columns are flush left, besides `Column.left`.
         titles: what is shown in place of a header.
     """
-    shown = [(titles or {}).get(name, name) for name in headers]
-    flush = {*left, *(column.header for column in COLUMNS if column.left)}
-    return draw_table(
-        shown,
-        [[line[name] for name in headers] for line in lines],
-        [title for name, title in zip(headers, shown, strict=True) if name in flush],
-    )
-
-
-def draw_table(headers: Sequence[str], rows: Sequence[Sequence[Cell]], left: Collection[str]) -> Table:
-    """Draw a table from the cells of each row, flush left below the headers in `left`; see `make_table`."""
+    flush = {*left, headers[0], *(column.header for column in COLUMNS if column.left)}
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1), collapse_padding=True)
     for index, name in enumerate(headers):
-        table.add_column(name, justify="left" if name in left else "right", no_wrap=index > 0, overflow="fold")
-    for first, *others in rows:
+        justify: JustifyMethod = "left" if name in flush else "right"
+        table.add_column((titles or {}).get(name, name), justify=justify, no_wrap=index > 0, overflow="fold")
+    for line in lines:
+        first, *others = (line[name] for name in headers)
         table.add_row(_hang(first), *others)
     return table
 
@@ -236,31 +228,6 @@ def _hang(name: Cell) -> RenderableType:
     grid.add_column(overflow="fold")
     grid.add_row(told[:2], told[2:])
     return grid
-
-
-def fit_table(
-    headers: Sequence[str],
-    lines: Sequence[Mapping[str, Cell]],
-    width: int,
-    *,
-    left: Iterable[str] = (),
-    titles: Mapping[str, str] | None = None,
-) -> RenderableType:
-    """Make a table if it fits in `width` with the names in its first column whole words, else a line for each cell.
-
-    Args:
-        left, titles: see `make_table`.
-    """
-    first, *others = headers
-    longest = max(len(word) for line in lines for word in str(line[first]).split())
-    room = width - longest - len(" ▸ ") - 1
-    if not others or fits(make_table(others, lines, titles=titles), room):
-        return make_table(headers, lines, left=left, titles=titles)
-    parts: list[RenderableType] = []
-    for line in lines:
-        cells = (line[name] for name in others if str(line[name]))
-        parts += [Text(str(line[first])), *(Text("    ").append_text(Text.assemble(cell)) for cell in cells)]
-    return Group(*parts)
 
 
 def stack_tables(
@@ -278,12 +245,15 @@ def stack_tables(
         first: headers that the first table has in any case; by default the first one.
         left, titles: see `make_table`.
     """
-    parts = [list(first or headers[:1])]
-    for name in (name for name in headers if name not in parts[0]):
-        if len(parts[-1]) > 1 and not fits(make_table([*parts[-1], name], lines, titles=titles), width):
-            parts.append([headers[0]])
-        parts[-1].append(name)
-    return [fit_table(part, lines, width, left=left, titles=titles) for part in parts]
+    name, *others = headers
+    longest = max(len(word) for line in lines for word in str(line[name]).split())
+    room = width - longest - len(" ▸ ") - 1  # beside the names, whose words go on in a second line
+    parts = [[one for one in first if one != name]]
+    for other in (other for other in others if other not in parts[0]):
+        if parts[-1] and not fits(make_table([*parts[-1], other], lines, titles=titles), room):
+            parts.append([])
+        parts[-1].append(other)
+    return [make_table([name, *part], lines, left=left, titles=titles) for part in parts]
 
 
 def fits(table: Table, width: int) -> bool:

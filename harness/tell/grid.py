@@ -28,7 +28,7 @@ from shootout.tell.answer import (
     tell_next,
     tell_threads_beside,
 )
-from shootout.tell.columns import Cell, choose_unit, draw_table, fits, write_time
+from shootout.tell.columns import Cell, choose_unit, fits, make_table, write_time
 from shootout.tell.document import Answer, Crossover, Document, Rival, Row, WouldChange
 from shootout.tell.ratios import inverse, tell_ratio
 from shootout.tell.report import NAMED, NARROWEST, WIDEST, Command, Line, Table, fold, write_lines
@@ -263,7 +263,8 @@ def _render_grid(document: Document, width: int) -> Iterator[RenderableType]:
     """Render a table of what to ship, a line for each of the first groups; in a narrow terminal a paragraph each."""
     table, where = tabulate_answers(document), _locate_answers(document)
     shown = table.rows[:SHOWN_GROUPS]
-    drawn = draw_table(table.headers, shown, table.left)
+    lines = [dict(zip(table.headers, row, strict=True)) for row in shown]
+    drawn = make_table(table.headers, lines, left=table.left)
     if fits(drawn, width):
         yield drawn
     else:

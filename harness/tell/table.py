@@ -31,7 +31,6 @@ from shootout.tell.columns import (
     SHIP,
     Cell,
     choose_unit,
-    fit_table,
     fits,
     make_table,
     stack_tables,
@@ -214,7 +213,7 @@ def _fit_table(found: Compared, width: int) -> tuple[list[RenderableType], list[
     for joins in JOINING:
         more = [name for name in every if name in {*shown, joins}]
         shown = more if fits(make_table(more, lines, left=[NOTE], titles=titles), width) else shown
-    parts = [fit_table(shown, lines, width, left=[NOTE], titles=titles)]
+    parts = stack_tables(shown, lines, width, left=[NOTE], titles=titles)
     if NOTE in every and NOTE not in shown:
         reasons = dict.fromkeys(filter(None, map(found.tell_refusal, found.rows)))
         parts.append(Text(f"{REFUSED} may not be shipped: {', '.join(reasons)}.", style="dim"))

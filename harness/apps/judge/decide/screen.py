@@ -24,7 +24,7 @@ from shootout.core.scenario import find_scenario
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.units import number, size
 from shootout.tell.answer import REFUSED, SHIPS, tell_next, tell_question, tell_ship, tell_support
-from shootout.tell.columns import choose_unit, fit_table, fits, make_table, write_time
+from shootout.tell.columns import choose_unit, fits, make_table, stack_tables, write_time
 from shootout.tell.document import Answer, Ratio, Rival, Row, Sure, tell_finding
 from shootout.tell.limits import LIMITS, Limit, Standing
 from shootout.tell.notes import tell_missing
@@ -70,11 +70,14 @@ def _write_candidates(decision: Decision, width: int) -> Iterator[RenderableType
         return  # the answer says of each what is unknown
     table = list_candidates(decision)
     rows = [dict(zip(table.headers, row, strict=True)) for row in table.rows]
-    if not rows or fits(make_table(table.headers, rows, left=table.left), width):
-        yield from [make_table(table.headers, rows, left=table.left)] if rows else []
+    if not rows:
+        return
+    whole = make_table(table.headers, rows, left=table.left)
+    if fits(whole, width):
+        yield whole
         return
     headers = [name for name in table.headers if name != WHY_NOT]
-    yield fit_table(headers, rows, width, left=table.left)
+    yield from stack_tables(headers, rows, width, left=table.left)
     for index, told in enumerate(_tell_reasons(decision, decision.candidates)):
         yield from write_lines([Line("" if index else "Not", [told])], width)
 
