@@ -193,15 +193,3 @@ def test_what_harms_figures_is_told_with_what_to_do(tmp_path: Path, monkeypatch:
     (tmp_path / "file").touch()
     monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path / "file"))
     assert "set SHOOTOUT_CACHE" in advice(APART, QUIET)[0]
-
-
-def test_the_gpu_in_use_is_in_the_report():
-    report = report_of(
-        environment={
-            "cpu": {"model": "A CPU", "allowed_cpus": [0]},
-            "gpus": [H200, H200 | {"index": 1, "visible": False}],
-            "cuda_driver": "13.0",
-        },
-    )
-    assert "GPU 0: NVIDIA H200, driver 580.1, CUDA 13.0\n" in shown(report)
-    assert "GPU 1" not in shown(report)

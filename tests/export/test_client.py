@@ -87,17 +87,6 @@ def test_a_wrong_request_is_refused_before_any_process(request_: Request, says: 
 
 
 @pytest.mark.usefixtures("own_cache")
-def test_a_wrong_request_does_not_stop_the_others():
-    good = Request(model="identity", batch=1)
-    first, wrong, second = obtain_all([good, Request(model="identity", batch=0), good])
-    assert isinstance(first, ExportedModel)
-    assert first == second
-    assert isinstance(wrong, UsageError)
-    with pytest.raises(UsageError, match="batch must be"):
-        obtain("identity", {}, 0)
-
-
-@pytest.mark.usefixtures("own_cache")
 @pytest.mark.parametrize(
     ("script", "says"),
     [

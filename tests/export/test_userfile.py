@@ -265,18 +265,6 @@ def test_drawn_inputs_that_do_not_fit_point_to_real_ones(tmp_path: Path):
     assert "drawn" not in str(error.value), "they were given"
 
 
-def test_a_degenerate_reference_of_a_file_is_refused(tmp_path: Path):
-    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
-    inputs, outputs = [value("x", (1, 4))], [value("y", (1, 3))]
-    zero = write(tmp_path / "zero.onnx", nodes, inputs, outputs, {"w": 0 * WEIGHT})
-    nan = write(tmp_path / "nan.onnx", nodes, inputs, outputs, {"w": np.nan * WEIGHT})
-    first, second = obtain_all([Request(model=str(zero)), Request(model=str(nan))])
-    assert isinstance(first, ModelError)
-    assert "zero.onnx: the reference output 'y' is constant (0.0 everywhere)" in str(first)
-    assert isinstance(second, ModelError)
-    assert "nan.onnx: the reference output 'y' has NaN or infinity everywhere" in str(second)
-
-
 def test_the_error_bound_follows_the_models_sensitivity(tmp_path: Path):
     prepared = prepare(linear(tmp_path / "calm.onnx"), tmp_path)
     assert prepared.error_bound == 1e-5

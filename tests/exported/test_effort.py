@@ -62,21 +62,6 @@ def test_its_parent_reads_how_far_it_is(tmp_path: Path):
     assert read_progress(place) is None
 
 
-def test_in_a_hurry_nothing_is_predicted_that_nobody_waits_for():
-    found = Effort("m.onnx", limit=Left(60), plan=Left(20), leading=["int8"])
-    found.buffers(8, 1.0)
-    assert found.allows("int8/per-tensor")
-    assert not found.allows("fp8")
-    assert "fp8" not in found.notes[0]
-    assert not found.allows("bf16")
-    found.wait_for(["bf16"])
-    assert found.allows("bf16"), "a part of an error bound that somebody waits for"
-    assert found.unpredicted == ["fp8", "bf16"]
-    whole = Effort("m.onnx", limit=Left(60), plan=Left(20), leading=["int8"])
-    whole.buffers(8, 0.01)
-    assert whole.allows("fp8"), "others may want it later"
-
-
 def test_an_export_of_more_than_a_minute_takes_the_fewest_input_sets_though_there_is_no_limit():
     found = Effort("m.onnx", needs=["int8"], leading=["fp32"])
     assert found.buffers(8, 1.0) == 2
@@ -85,16 +70,6 @@ def test_an_export_of_more_than_a_minute_takes_the_fewest_input_sets_though_ther
     short = Effort("m.onnx", needs=["int8"], leading=["fp32"])
     assert short.buffers(8, 0.1) == 8
     assert short.allows("int8")
-
-
-def test_of_many_sets_as_many_are_taken_as_there_is_time_for():
-    found = Effort("m.onnx", limit=Left(60), plan=Left(14.1), needs=["fp32"])
-    assert found.buffers(50, 0.1) == 28, "28 sets, each run five times"
-    assert found.notes == (
-        "left out of the export for want of time (all of it takes 25 s, and the export had 14 s): 22 of 50 input sets",
-    )
-    clips = Effort("m.onnx", limit=Left(60), plan=Left(14.1), needs=["fp32"])
-    assert clips.buffers(50, 0.1, least=10) == 20, "whole clips"
 
 
 def test_loading_counts_once_for_each_run_and_rows_to_score_once_each():

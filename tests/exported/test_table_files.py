@@ -46,7 +46,7 @@ def test_columns_of_a_number_are_the_features_of_the_only_input_in_order(path: P
 
 
 @pytest.mark.parametrize(
-    ("row", "says"),
+    ("third", "says"),
     [
         ({"x": [1.0, 2.0]}, r"column 'x': row 2 is \[2\], row 0 is \[3\]; expected \[3\] in every row"),
         (
@@ -56,12 +56,20 @@ def test_columns_of_a_number_are_the_features_of_the_only_input_in_order(path: P
         ({"x": None}, "the first is 2"),
         ({"ids": None}, "column 'ids': expected a value for each row, got none or NaN in 1 rows, the first is 2"),
         ({"ids": 2**40}, "column 'ids': expected int32, got whole numbers from 0 to 1099511627776"),
+        ([{"x": [1, 2, 3], "id": 1}], r"expected columns \['x', 'ids'\]; \['ids'\] missing, got x, id"),
+        ([{"x": ["1", "2", "3"], "ids": 1}], r"column 'x': expected numbers, got .* in row 0"),
+        ([{"x": "abc", "ids": 1}], "column 'x': expected numbers, got 'abc' in row 0"),
+        ([{"x": [1, 2, 3], "ids": 1.5}], "column 'ids': expected int32, got float64"),
+        ([{"x": [1, 2], "ids": 1}], r"column 'x': expected \[3\] in every row, got \[2\]"),
     ],
 )
-def test_a_row_that_does_not_fit_is_told_by_its_number(path: Path, row: dict[str, Any], says: str):
-    write(path, [*ROWS[:2], {**ROWS[2], **row}, ROWS[3]])
+def test_columns_and_rows_that_do_not_fit_are_named(
+    path: Path, third: dict[str, Any] | list[dict[str, Any]], says: str
+):
+    """A third row beside whole ones, or all rows."""
+    rows = third if isinstance(third, list) else [*ROWS[:2], {**ROWS[2], **third}, ROWS[3]]
     with pytest.raises(UsageError, match=says):
-        data_files.check(path, (X, IDS))
+        data_files.check(write(path, rows), (X, IDS))
 
 
 def test_a_missing_number_is_nan_for_a_model_that_takes_it(path: Path):
@@ -76,21 +84,6 @@ def test_a_missing_number_is_nan_for_a_model_that_takes_it(path: Path):
     write(path, [{**row, "ids": None} for row in ROWS])
     with pytest.raises(UsageError, match="column 'ids': expected int32, got float64"):
         data_files.check(path, (X, IDS), takes_nan=True)
-
-
-@pytest.mark.parametrize(
-    ("rows", "says"),
-    [
-        ([{"x": [1, 2, 3], "id": 1}], r"expected columns \['x', 'ids'\]; \['ids'\] missing, got x, id"),
-        ([{"x": ["1", "2", "3"], "ids": 1}], r"column 'x': expected numbers, got .* in row 0"),
-        ([{"x": "abc", "ids": 1}], "column 'x': expected numbers, got 'abc' in row 0"),
-        ([{"x": [1, 2, 3], "ids": 1.5}], "column 'ids': expected int32, got float64"),
-        ([{"x": [1, 2], "ids": 1}], r"column 'x': expected \[3\] in every row, got \[2\]"),
-    ],
-)
-def test_columns_that_do_not_fit_are_named(path: Path, rows: list[dict[str, Any]], says: str):
-    with pytest.raises(UsageError, match=says):
-        data_files.check(write(path, rows), (X, IDS))
 
 
 def test_what_is_no_table_is_refused(tmp_path: Path):

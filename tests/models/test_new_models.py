@@ -86,20 +86,6 @@ def test_error_bounds_grow_from_fp32_to_bf16_for_each(name: str, chosen: dict[st
 ATTENTION: dict[str, Any] = {"tokens": 24, "heads": 3}
 
 
-@pytest.mark.parametrize("form", ["fused", "written"])
-def test_each_form_is_softmax_of_scores_times_values(form: str):
-    import torch
-
-    model = models.get("attention")
-    parameters = model.check({**ATTENTION, "form": form})
-    (given,) = draw(model.inputs(parameters, 2), 1, seed=0)
-    query, keys, values = (array.astype(np.float64) for array in given.values())
-    scores = query @ keys.transpose(0, 1, 3, 2) / 8.0
-    shares = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
-    got = model.module(parameters).double()(*(torch.from_numpy(array).double() for array in given.values()))
-    np.testing.assert_allclose(got.numpy(), shares @ values, rtol=1e-12, atol=1e-14)
-
-
 def test_only_the_fused_form_is_one_operation():
     import torch
 

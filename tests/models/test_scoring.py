@@ -185,16 +185,6 @@ def test_a_metric_of_the_whole_set_has_what_each_row_adds_to_it(
     assert np.subtract(found.rows, found.rows[0]) == pytest.approx(np.subtract(added, added[0]))
 
 
-def test_a_named_metric_of_the_whole_set_knows_what_a_row_may_cost(
-    outputs: Path, exported: ExportedModel, tmp_path: Path
-):
-    np.save(tmp_path / "truth.npy", np.array([0, 0, 0, 1, 2]))
-    spec = MetricSpec(metric="f1", truth=str(tmp_path / "truth.npy"))
-    found = scoring.score_report(spec, outputs, exported)
-    assert np.mean(found.rows) == pytest.approx(0.25), "zeros are of class 0, which has an F1 of 0.75"
-    assert found.worst > np.mean(found.rows)
-
-
 @pytest.mark.parametrize(("name", "unit"), [("speakers.npy", "speaker"), ("ids_2.npy", "unit")])
 def test_rows_that_belong_together_are_one_score(
     metric: Path, outputs: Path, exported: ExportedModel, truth: Path, name: str, unit: str

@@ -21,7 +21,6 @@ from shootout.core.contract import Arm, Availability, Device, Precision, Target
 from shootout.core.errors import SkippedArm, UsageError
 from shootout.core.host import environment
 from shootout.core.results.run import Result
-from shootout.models.sources import trees
 from shootout.tell.run_folder import RacedArm
 
 ARM = Arm(target=Target(backend="numpy"), model="mlp", parameters=models.get("mlp").defaults, batch=1)
@@ -101,21 +100,6 @@ def test_another_export_is_refused(here: dict[str, Any], monkeypatch: pytest.Mon
     monkeypatch.setattr(folder.client, "obtain", lambda request: Mock(key="1", model=request.model))
     with pytest.raises(UsageError, match=r"mlp is no longer what was measured.*shootout run"):
         folder.find_built(raced(ARM, here), Mock())
-
-
-@pytest.mark.parametrize("is_there", [True, False])
-def test_a_file_that_was_converted_is_converted_again_if_the_cache_has_lost_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_there: bool
-):
-    (tmp_path / "trees-1").mkdir()
-    kept, own = tmp_path / "trees-1/forest.joblib.onnx", tmp_path / "forest.joblib"
-    own.touch()
-    monkeypatch.setattr(folder, "cache_folder", lambda: tmp_path if is_there else tmp_path / "cold")
-    monkeypatch.setattr(trees, "convert_file", lambda name: f"again {name}")
-    converted = {str(kept): str(own), "other.onnx": "other.joblib"}
-    assert folder._convert_again(str(kept), converted) == (str(kept) if is_there else f"again {own}")
-    assert folder._convert_again(str(kept), {}) == str(kept)
-    assert folder._convert_again("mlp", converted) == "mlp"
 
 
 def test_a_file_that_is_gone_is_named(here: dict[str, Any], tmp_path: Path):

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from support.gpus import fake_cuda
 from support.gpus.fake_cuda import FAILED, FakeCuda
-from support.gpus.fake_tensorrt import ACTIVATION_BYTES, WEIGHT_BYTES, FakeTensorRt
+from support.gpus.fake_tensorrt import FakeTensorRt
 
 from shootout.backends._tensorrt.account import Network, Product
 from shootout.backends._tensorrt.engine import Library
@@ -24,7 +24,6 @@ from shootout.core.errors import SkippedArm
 from shootout.testing.checks import CheckedTarget, ConformanceCase, call, executed_matches_request
 
 SHAPE = (2, 4)
-TENSOR_BYTES = 4 * 8
 X, Y = (TensorSpec(name=name, shape=SHAPE, dtype="float32") for name in "xy")
 FP32, TF32, INT8 = Precision.FP32, Precision.TF32, Precision.INT8
 GEMM = {"LayerType": "gemm", "Name": "a", "Metadata": "[ONNX Layer: a]"}
@@ -68,19 +67,6 @@ def layers(*types: str, tactic: str = "") -> str:
     """What an inspector tells of an engine with one product of operands of these types, behind a conversion."""
     product = {**GEMM, "Inputs": [{"Format/Datatype": one} for one in types], "TacticName": tactic}
     return json.dumps({"Layers": [CAST, product]})
-
-
-@BOTH
-def test_contexts_share_one_block_of_memory_and_the_account_has_it_once(name: str, gpu: FakeCuda):
-    trt = FakeTensorRt(gpu, name)
-    session: Any = session_on(trt)
-    assert session.gpu.allocator() == (WEIGHT_BYTES, WEIGHT_BYTES)
-    for slot in (0, 1, 0):
-        call(session, inputs(1), slot)
-    held = WEIGHT_BYTES + ACTIVATION_BYTES + 2 * 2 * TENSOR_BYTES
-    assert session.gpu.allocator() == (held, held)
-    assert len(trt.contexts) == 2
-    assert len({context.lent for context in trt.contexts}) == 1
 
 
 def test_a_graph_is_captured_once_per_slot_and_then_replayed(gpu: FakeCuda, full: FakeTensorRt):
