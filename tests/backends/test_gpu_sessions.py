@@ -39,7 +39,6 @@ from shootout.testing.checks import (
 )
 
 SHAPE = (4, 4)
-TENSOR_BYTES = 4 * 16
 X, Y = (TensorSpec(name=name, shape=SHAPE, dtype="float32") for name in "xy")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -26,15 +25,13 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def package(site: Path, name: str, size: int, *requires: str, origin: object = None) -> None:
+def package(site: Path, name: str, size: int, *requires: str) -> None:
     folder = site / f"{name.replace('-', '_')}-1.0.dist-info"
     folder.mkdir()
     lines = [f"Requires-Dist: {one}" for one in requires]
     (folder / "METADATA").write_text("\n".join(["Metadata-Version: 2.1", f"Name: {name}", "Version: 1.0", *lines]))
     code = f'"{name}/a, b.py",sha256=x,{size - 1}\n{name}/c.py,sha256=y,1\n{name}/c.pyc,,\n'
     (folder / "RECORD").write_text(f"{code}{name}-1.0.dist-info/RECORD,,\n")
-    if origin is not None:
-        (folder / "direct_url.json").write_text(json.dumps(origin))
 
 
 def of(site: Path, target: Target | None = None, python: str = "3.11.2") -> int | None:

@@ -14,7 +14,6 @@ from shootout.apps.explain.screen import tell_answer
 from shootout.core.contract import Array
 from shootout.core.exported.fidelity import worst_error
 
-IDS = np.array([[1, 2, 3, 4]])
 NAN = np.array([1.0, np.nan, 2.0], np.float32)
 
 

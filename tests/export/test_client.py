@@ -88,34 +88,26 @@ def test_a_wrong_request_is_refused_before_any_process(request_: Request, says: 
 
 @pytest.mark.usefixtures("own_cache")
 @pytest.mark.parametrize(
-    ("script", "says"),
+    ("script", "limit_s", "says"),
     [
-        ("kill -9 $$", "failed: killed by SIGKILL (the kernel does this when memory runs out)"),
-        ("echo one >&2; echo two >&2; exit 3", "failed: exited with code 3; its last words: one | two"),
+        ("kill -9 $$", 60, "failed: killed by SIGKILL (the kernel does this when memory runs out)"),
+        ("echo one >&2; echo two >&2; exit 3", 60, "failed: exited with code 3; its last words: one | two"),
+        ("exec sleep 60", 0.2, "took longer than 0 s and was killed"),
     ],
 )
-def test_an_export_process_that_dies_says_how(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, says: str):
+def test_an_export_process_that_dies_or_hangs_says_how(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, limit_s: float, says: str
+):
     fake = tmp_path / "python"
     fake.write_text(f"#!/bin/sh\n{script}\n")
     fake.chmod(0o700)
     monkeypatch.setattr(sys, "executable", str(fake))
     monkeypatch.setattr(client, "run", run)
+    monkeypatch.setattr(client, "BUILD_TIMEOUT_S", limit_s)
     with pytest.raises(ModelError) as error:
         obtain("identity", {}, 1)
     assert str(error.value).startswith("the export of identity")
     assert says in str(error.value)
-
-
-@pytest.mark.usefixtures("own_cache")
-def test_an_export_process_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    fake = tmp_path / "python"
-    fake.write_text("#!/bin/sh\nexec sleep 60\n")
-    fake.chmod(0o700)
-    monkeypatch.setattr(sys, "executable", str(fake))
-    monkeypatch.setattr(client, "run", run)
-    monkeypatch.setattr(client, "BUILD_TIMEOUT_S", 0.2)
-    with pytest.raises(ModelError, match="took longer than 0 s and was killed"):
-        obtain("identity", {}, 1)
 
 
 @pytest.mark.parametrize(

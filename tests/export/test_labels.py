@@ -21,7 +21,7 @@ from shootout.core.exported.model import BUFFER_ROWS, ExportedModel
 from shootout.core.scoring import MetricSpec
 from shootout.core.study import plan
 from shootout.models.data.data_files import HALF_ROWS
-from shootout.models.metrics import count_scored, scorer, tell_rows_to_bring
+from shootout.models.metrics import scorer
 from shootout.models.sources import input_sets
 
 SPECS = (TensorSpec(name="x", shape=(2, 4), dtype="float32"),)
@@ -45,16 +45,6 @@ def test_report_and_calibration_share_no_row_where_there_are_enough():
     sets = split.sets()
     assert [one["x"].shape for one in sets] == [(2, 4)] * 13
     assert np.array_equal(sets[-1]["x"], np.stack([ROWS[49], ROWS[1]])), "filled up from the first"
-
-
-def test_all_rows_are_scored_where_none_calibrates():
-    split = input_sets.split_rows({"x": ROWS}, CLASSES, SPECS, scores_all=True)
-    assert np.array_equal(split.report_rows, np.arange(50))
-    assert np.array_equal(split.report_labels, CLASSES)
-    assert split.notes == ("all your 50 rows are scored, since nothing is calibrated on them",)
-    assert [len(split.sets()), count_scored(500, 1, scores_all=True)] == [25, 500]
-    assert tell_rows_to_bring(600, scores_all=True) == "bring about 600 rows to settle it"
-    assert tell_rows_to_bring(600) == "bring about 1,200 rows to settle it: half are scored"
 
 
 def test_rows_that_belong_together_stay_on_one_side(tmp_path: Path):

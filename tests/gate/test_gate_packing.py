@@ -63,37 +63,13 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return places
 
 
-def test_the_candidate_is_shipped_from_a_run_of_its_own_and_raced_as_that_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alone: list[Path]
-):
-    made: list[Path] = []
-
-    def write(source: tuple[Path, str], built: str, folder: Path) -> None:
-        assert (source, built) == ((tmp_path / "gate" / "candidate" / "run", "numpy:cpu:fp32"), "built")
-        make_shipped(folder, bare_exported({}, model="digits"))
-        made.append(folder)
-
-    monkeypatch.setattr(racing, "find_arm_to_ship", lambda run, arm: (run, arm))
-    monkeypatch.setattr(racing, "find_built", lambda *_: "built")
-    monkeypatch.setattr(racing, "write_folder", write)
-    for _ in range(2):
-        found = pack_for(contest(), tmp_path / "gate")
-        study = cast(Any, found.plan)
-        assert study.targets == ("shipped:model-1", f"shipped:{tmp_path}/gate/candidate/numpy-cpu-fp32")
-        assert (found.packed, found.notes) == (True, ())
-    assert len(made) == 1, "the same command finds it there"
-    assert alone == [tmp_path / "gate" / "candidate" / "run"] * 2, "which tells whether it is still the same"
-    (made[0] / "load.py").write_text("")
-    pack_for(contest(), tmp_path / "gate")
-    assert len(made) == 2, "one that isn't whole is made again"
-
-
 @pytest.fixture
 def packed(alone: list[Path], monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """Folders that were made of the candidate."""
+    """Folders that were made of the candidate, each of what was built in the run of its own."""
     folders: list[Path] = []
 
-    def write(_: object, __: object, folder: Path) -> None:
+    def write(source: tuple[Path, str], built: str, folder: Path) -> None:
+        assert (source, built) == ((alone[-1], "numpy:cpu:fp32"), "built")
         make_shipped(folder, bare_exported({}, model="digits"))
         folders.append(folder)
 
@@ -101,6 +77,21 @@ def packed(alone: list[Path], monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     monkeypatch.setattr(racing, "find_built", lambda *_: "built")
     monkeypatch.setattr(racing, "write_folder", write)
     return folders
+
+
+def test_the_candidate_is_shipped_from_a_run_of_its_own_and_raced_as_that_folder(
+    tmp_path: Path, alone: list[Path], packed: list[Path]
+):
+    for _ in range(2):
+        found = pack_for(contest(), tmp_path / "gate")
+        study = cast(Any, found.plan)
+        assert study.targets == ("shipped:model-1", f"shipped:{tmp_path}/gate/candidate/numpy-cpu-fp32")
+        assert (found.packed, found.notes) == (True, ())
+    assert len(packed) == 1, "the same command finds it there"
+    assert alone == [tmp_path / "gate" / "candidate" / "run"] * 2, "which tells whether it is still the same"
+    (packed[0] / "load.py").write_text("")
+    pack_for(contest(), tmp_path / "gate")
+    assert len(packed) == 2, "one that isn't whole is made again"
 
 
 @pytest.mark.parametrize(("fresh", "ci"), [(True, ""), (False, "true")])

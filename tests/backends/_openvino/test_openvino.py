@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper, save
+from onnx import TensorProto, helper, save
 
 from shootout.backends._openvino.graph import listed_precisions
 from shootout.core import backends
@@ -280,37 +280,3 @@ def test_nothing_is_reported_to_anyone_and_a_session_needs_openvino_only(tmp_pat
     done = run_fresh(build_at_home, home, exported, arm_of(exported, Precision.INT8), built, warm=warm_of(INT8))
     assert run_fresh(load_and_run, done).imported == set()
     assert [path.relative_to(home) for path in home.rglob("*") if "intel" in path.parts] == []
-
-
-def write_file(path: Path) -> Path:
-    """Two inputs, of which one is integer; a float16, an integer and a pass-through output; weights beside the file."""
-    rng = np.random.default_rng(5)
-    weights = {
-        "table": rng.standard_normal((4, 8)).astype(np.float32),
-        "w": rng.standard_normal((8, 8)).astype(np.float32),
-    }
-    graph = helper.make_graph(
-        [
-            helper.make_node("Gather", ["table", "ids"], ["row"], axis=0),
-            helper.make_node("MatMul", ["row", "w"], ["product"]),
-            helper.make_node("Add", ["product", "offset"], ["score"]),
-            helper.make_node("ArgMax", ["score"], ["best"], axis=1, keepdims=0),
-            helper.make_node("Cast", ["score"], ["half"], to=TensorProto.FLOAT16),
-            helper.make_node("Identity", ["score"], ["same"]),
-        ],
-        "users_own",
-        [
-            helper.make_tensor_value_info("ids", TensorProto.INT64, ["N"]),
-            helper.make_tensor_value_info("offset", TensorProto.FLOAT, ["N", 8]),
-        ],
-        [
-            helper.make_tensor_value_info("half", TensorProto.FLOAT16, ["N", 8]),
-            helper.make_tensor_value_info("best", TensorProto.INT64, ["N"]),
-            helper.make_tensor_value_info("same", TensorProto.FLOAT, ["N", 8]),
-            helper.make_tensor_value_info("score", TensorProto.FLOAT, ["N", 8]),
-        ],
-        [numpy_helper.from_array(array, name) for name, array in weights.items()],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
-    save(model, path, save_as_external_data=True, location="weights.bin", size_threshold=16)
-    return path

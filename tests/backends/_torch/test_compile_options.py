@@ -56,10 +56,6 @@ def test_an_option_that_would_do_nothing_is_refused(arm: Arm, trained: tuple[str
         backends.get("torch-compile").build(exported, arm, tmp_path)
 
 
-class Origin(SimpleNamespace):
-    __hash__ = object.__hash__
-
-
 def frozen_package(case: ConformanceCase, folder: Path) -> float:
     """How far a package with frozen weights is from the reference outputs."""
     adapter, arm = backends.get("torch-compile"), replace(case.arm, options={"freezing": "1"})

@@ -88,10 +88,6 @@ def test_the_account_names_the_device_of_a_real_output(torch: FakeTorch):
     assert (executed.device, executed.compute_nodes_by_precision) == ("cuda", {"fp32": 1})
 
 
-def node(*, graph: bool = True, **children: list[Any]) -> Any:
-    return SimpleNamespace(graph=object() if graph else None, children=children)
-
-
 @pytest.mark.parametrize(
     ("captured", "since", "parts", "words"),
     [(1, 0, 1, []), (2, 0, 3, ["3 parts"]), (1, 0, 2, ["2 parts"]), (1, 4, 1, ["4 more"])],
