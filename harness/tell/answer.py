@@ -24,7 +24,6 @@ from shootout.tell.document import (
     Ratio,
     Rival,
     Row,
-    Shipped,
     WouldChange,
 )
 from shootout.tell.limits import Standing
@@ -138,11 +137,11 @@ def tell_ship(answer: Answer, rows: Sequence[Row], figures: Sequence[str] = (), 
         parts.append(UNPROVEN)
     elif against := tell_against_usual(answer, words):
         parts += [] if answer.otherwise in answer.tied else [against]
-    parts += _tell_fidelity(row, ship)
+    parts += _tell_fidelity(row, ship.admitted)
     if row.artifact_bytes and not leads(answer):
         parts.append(f"file {size(row.artifact_bytes)}")
-    if ship.ready_s is not None and not leads(answer):
-        parts.append(f"starts in {seconds(ship.ready_s)}")
+    if row.ready_s is not None and not leads(answer):
+        parts.append(f"starts in {seconds(row.ready_s)}")
     return Line(choose_label(answer), list(dict.fromkeys(parts)), subject=ship.arm)
 
 
@@ -306,13 +305,14 @@ def _tell_lower_precision(answer: Answer, rows: Sequence[Row], words: Words) -> 
         parts = [f"{first.arm} is {told}", f"held back: {first.why}"]
         if len(held) > 1:
             parts.append(f"{len(held) - 1} more in the table")
-        yield Line(name_precision(first.arm), parts, list(list_ways_out(first)))
+        mine = next(row for row in rows if row.arm == first.arm)
+        yield Line(name_precision(first.arm), parts, list(_list_ways_out(first, mine)))
     elif answer.no_gain:
-        first_row = next(row for row in rows if row.arm == answer.no_gain[0])
-        parts = [f"no gain: {_tell_no_gain(first_row)}"]
+        mine = next(row for row in rows if row.arm == answer.no_gain[0])
+        parts = [f"no gain: {_tell_no_gain(mine)}"]
         if len(answer.no_gain) > 1:
             parts.append(f"{len(answer.no_gain) - 1} more in the table")
-        yield Line(name_precision(first_row.arm), parts)
+        yield Line(name_precision(mine.arm), parts)
 
 
 def name_precision(arm: str) -> str:
@@ -378,14 +378,14 @@ def tell_no_folder(answer: Answer) -> list[str]:
     return [f"{short(answer.ship.arm)}: {answer.no_folder}"]
 
 
-def list_ways_out(held: WouldChange) -> Iterator[Command]:
+def _list_ways_out(held: WouldChange, row: Row) -> Iterator[Command]:
     """List what to type so that a faster target may be shipped: measure its accuracy, or accept what it loses."""
     if measure := find_measure(held):
         yield measure
     if held.accept:
-        error = held.relative_l2 or 0.0
-        is_told = not held.metric and error >= LEAST_ERROR
-        told = f"(its outputs differ by {tell_error(error)})" if is_told else ""
+        found = row.fidelity
+        error = found.relative_l2 or 0.0 if found and not found.metric else 0.0
+        told = f"(its outputs differ by {tell_error(error)})" if error >= LEAST_ERROR else ""
         yield Command(label=ACCEPT, text=held.accept, remark=told)
 
 
@@ -436,12 +436,14 @@ def is_usual(arm: str, ship: str) -> bool:
     return usual in names and backend not in names
 
 
-def _tell_fidelity(row: Row, ship: Shipped) -> Iterator[str]:
+def _tell_fidelity(row: Row, admitted: str) -> Iterator[str]:
     """List the metric of an arm, and the error of one that isn't plain FP32."""
-    if ship.metric:
-        yield tell_metric(ship.metric)
-    elif ship.relative_l2 is not None and not (ship.admitted in ("fp32", "policy") and row.precision == Precision.FP32):
-        yield f"its outputs differ by {tell_error(ship.relative_l2)}"
+    if (found := row.fidelity) is None:
+        return
+    if found.metric:
+        yield tell_metric(found.metric)
+    elif found.relative_l2 is not None and not (admitted in ("fp32", "policy") and row.precision == Precision.FP32):
+        yield f"its outputs differ by {tell_error(found.relative_l2)}"
 
 
 def name_metric_verdict(metric: Metric) -> str:

@@ -552,15 +552,11 @@ class Shipped(Part):
         admitted: why it may be. Plain `fp32`; the `metric`, which it is known to keep; the `policy` of a
             decision, whose limits it meets; or `alone`: no arm of the cell is known to keep them, so that speed alone
             chose.
-        ready_s: of its row.
     """
 
     arm: str
     admitted: Literal["fp32", "metric", "policy", "alone"]
     median_ns: float
-    ready_s: float | None
-    relative_l2: float | None
-    metric: Metric | None = None
 
 
 class Rival(Part):
@@ -608,8 +604,6 @@ class WouldChange(Part):
 
     arm: str
     ratio: Ratio | None = None
-    relative_l2: float | None = None
-    metric: Metric | None = None
     why: str
     measure: str | None = None
     accept: str | None = None

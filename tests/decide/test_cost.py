@@ -97,7 +97,7 @@ def test_a_rate_is_throughputs_and_under_a_limit_that_of_a_search():
     given, *others = (question(one).candidates[0] for one in rows)
     candidate = replace(given, plays=(*given.plays, *(play for one in others for play in one.plays)))
     for limits, value in ({}, 900), ({"p99": "5ms"}, 160):
-        rate = find_rate(read_policy(None, limits), candidate)
+        rate = find_rate(read_policy(None, limits), candidate, is_cost=False)
         assert not isinstance(rate, str)
         assert rate.value == value
 

@@ -31,7 +31,7 @@ def names(parts: Any) -> list[str]:
 def test_the_fastest_is_shipped_with_its_ratio_to_the_baseline_and_what_it_takes():
     found = choose(cell(SLOW, FAST, row("middle", 1_000)))
     ship = shipped(found)
-    assert (ship.arm, ship.admitted, ship.median_ns, ship.ready_s) == ("fast:cpu:fp32", "fp32", 500.0, 1.5)
+    assert (ship.arm, ship.admitted, ship.median_ns) == ("fast:cpu:fp32", "fp32", 500.0)
     assert (found.tied, found.unsettled, found.chosen_by) == ((), (), ())
     assert [(one.arm, one.because) for one in found.passed] == [
         ("middle:cpu:fp32", "slower"),
@@ -124,7 +124,7 @@ def test_a_lower_precision_is_never_shipped_silently_but_named():
     (other,) = [one for one in found.passed if one.arm == int8.arm]
     assert other.because == "accuracy"
     (change,) = found.would_change
-    assert (change.arm, change.relative_l2) == (int8.arm, 6e-2)
+    assert change.arm == int8.arm
     assert change.ratio is not None
     assert change.ratio.value == pytest.approx(0.5)
     assert change.accept == "shootout ship RUN --target fast:cpu:int8 -o model-int8"
@@ -162,7 +162,7 @@ def test_more_than_its_error_bound_is_no_plain_fp32_whatever_is_tolerated():
     tolerated = row("fast", 250, fidelity=fidelity(0.3, standing="tolerated"))
     found = choose(cell(SLOW, tolerated))
     assert names([shipped(found)]) == ["slow"]
-    assert [one.relative_l2 for one in found.would_change] == [0.3]
+    assert names(found.would_change) == ["fast"]
     assert shipped(choose(cell(tolerated))).admitted == "alone"
 
 

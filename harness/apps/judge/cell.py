@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any
 
 from shootout.core.constants import MAX_RESTARTS_IN_TIME, SHIPPED
 from shootout.core.contract import Device, Precision
@@ -90,15 +89,6 @@ def is_plain(row: Row) -> bool:
     """
     is_met = row.fidelity is None or row.fidelity.standing == "met"
     return is_met and is_exact(row.precision, row.scheme, row.file)
-
-
-def quality_of(row: Row) -> dict[str, Any]:
-    """Return how wrong a row's outputs are, by the names of the fields that tell it."""
-    fidelity = row.fidelity
-    return {
-        "relative_l2": fidelity.relative_l2 if fidelity else None,
-        "metric": fidelity.metric if fidelity else None,
-    }
 
 
 def name_data(cell: Cell, row: Row) -> Options:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from shootout import models
-from shootout.apps.judge.cell import Cell, is_plain, quality_of
+from shootout.apps.judge.cell import Cell, is_plain
 from shootout.apps.judge.leader import (
     UNJUDGED,
     Led,
@@ -220,9 +220,7 @@ def find_usual(rows: Iterable[Row], shipped: Row, baseline: str | None) -> Row |
 
 def describe_shipped(row: Row) -> Shipped:
     """Return what an answer says of the row that it ships."""
-    time_ns = _timing_of(row).median_ns
-    quality = quality_of(row)
-    return Shipped(arm=row.arm, admitted=admits(row) or "alone", median_ns=time_ns, ready_s=row.ready_s, **quality)
+    return Shipped(arm=row.arm, admitted=admits(row) or "alone", median_ns=_timing_of(row).median_ns)
 
 
 def tell_sure(cell: Cell, shipped: str, beaten: Sequence[Rival], open_: Sequence[Rival]) -> Sure:
@@ -268,7 +266,6 @@ def _list_held_back(
             why=tell_refusal(cell, row),
             measure=command_to_measure(cell, [shipped.arm, row.arm], row),
             accept=ship_from(cell, [("--target", short(row.arm))], f"model-{row.precision}") if can_ship else None,
-            **quality_of(row),
         )
 
 

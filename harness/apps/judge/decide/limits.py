@@ -14,7 +14,6 @@ from shootout.apps.judge.cell import ONE_BY_ONE, Candidate, is_plain, name_data,
 from shootout.apps.judge.decide.objective import (
     ALONE,
     NEVER_ALONE,
-    find_costed_rate,
     find_rate,
     rate_needs,
     serve_at,
@@ -26,7 +25,7 @@ from shootout.core.stats.readings import LEAST_TAILS, least_calls, own_calls
 from shootout.core.units import counted, number
 from shootout.models import metrics as named_metrics
 from shootout.models.metrics import CONFIDENCE, bound_rare, count_rows_for_rare, tell_rows_to_bring
-from shootout.tell.document import Finding, Metric, Rate, Row, Timing
+from shootout.tell.document import Finding, Metric, Row, Timing
 from shootout.tell.limits import FIDELITY, LIMITS, Limit, Standing, judge_limit, write_loose_limit
 from shootout.tell.paired import count_rows_needed, quantile_of, reach_at
 from shootout.tell.reproduce import MORE_RESTARTS, Options
@@ -400,25 +399,19 @@ def _bound_ready(asked: _Asked) -> Bounds:
 
 
 def _bound_rate(asked: _Asked) -> Bounds:
-    return _bound_measured_rate(asked, find_rate(asked.policy, asked.candidate))
-
-
-def _bound_cost(asked: _Asked) -> Bounds:
-    """Return the cost of a million items, which is the less the higher the rate is."""
-    cost_at, rate = asked.policy.cost_at, find_costed_rate(asked.policy, asked.candidate)
-    found = _bound_measured_rate(asked, rate)
-    value, low, high = (cost_at(one) if one else None for one in (found.value, found.high, found.low))
-    return replace(found, value=value, low=low, high=high)
-
-
-def _bound_measured_rate(asked: _Asked, rate: Rate | str) -> Bounds:
-    """Return the bounds of a rate that must be so high; it has no upper one if it was given."""
-    needs = rate_needs(asked.policy)
+    """Return the bounds of a rate, which has no upper one if it was given, or of the cost of a million items by it."""
+    is_cost, needs = asked.limit is Limit.COST, rate_needs(asked.policy)
+    rate = find_rate(asked.policy, asked.candidate, is_cost=is_cost)
     if isinstance(rate, str):
         return Bounds(reason=rate, needs=needs)
+    found = Bounds(value=rate.value, low=rate.low, high=rate.high)
     if math.isinf(rate.high):
-        return Bounds(value=rate.value, low=rate.low, reason=f"held {number(rate.low)}/s, and may do more", needs=needs)
-    return Bounds(value=rate.value, low=rate.low, high=rate.high)
+        found = replace(found, high=None, reason=f"held {number(rate.low)}/s, and may do more", needs=needs)
+    if not is_cost:
+        return found
+    cost_at = asked.policy.cost_at  # the less, the higher the rate
+    value, low, high = (cost_at(one) if one else None for one in (found.value, found.high, found.low))
+    return replace(found, value=value, low=low, high=high)
 
 
 FIGURES: Mapping[Limit, Callable[[_Asked], Bounds]] = {
@@ -433,7 +426,7 @@ FIGURES: Mapping[Limit, Callable[[_Asked], Bounds]] = {
     Limit.INSTALL: _bound_exact,
     Limit.READY: _bound_ready,
     Limit.RATE: _bound_rate,
-    Limit.COST: _bound_cost,
+    Limit.COST: _bound_rate,
 }
 
 

@@ -100,7 +100,7 @@ def _measure_latency(policy: Policy, candidate: Candidate) -> ObjectiveValue:
 def _measure_rate(policy: Policy, candidate: Candidate) -> ObjectiveValue:
     """Return the seconds of an item, or what a million of them cost."""
     is_cost = policy.objective is Objective.COST
-    rate = find_costed_rate(policy, candidate) if is_cost else find_rate(policy, candidate)
+    rate = find_rate(policy, candidate, is_cost=is_cost)
     if isinstance(rate, str):
         return ObjectiveValue(reason=rate, needs=rate_needs(policy))
     play = rate_play(policy, candidate)
@@ -164,13 +164,19 @@ def _log_quotient(one: float, other: float) -> float:
     return math.inf if other == 0 or math.isinf(one) else math.log(one / other)
 
 
-def find_rate(policy: Policy, candidate: Candidate) -> Rate | str:
+def find_rate(policy: Policy, candidate: Candidate, *, is_cost: bool) -> Rate | str:
     """Return how many a second it does: under the policy's limit on p99 where there is one, else as fast as it can.
+
+    Args:
+        is_cost: on all of its machine, which the price is of.
 
     Returns:
         Its upper end is inf if it may do more: the rate was given. If no measurement
         can be held against the limit: why not, in a few words.
     """
+    if is_cost and not candidate.takes_the_machine:
+        used = candidate.row.threads * candidate.row.instances
+        return f"measured on {used} of {candidate.machine.cpus} CPUs, and the price is of the whole machine"
     play = rate_play(policy, candidate)
     if play is None:
         if any(one.group.served.get(one.row.arm) for one in candidate.plays):
@@ -221,14 +227,6 @@ def rate_needs(policy: Policy) -> Options:
     served: Options = (("--scenario", "serve"), ("--p99", f"{(limit or 0.0) / 1e6:g}ms"))
     needs = served if limit else (("--scenario", "throughput"),)
     return (*needs, ("--threads", "all")) if policy.asks_cost else needs
-
-
-def find_costed_rate(policy: Policy, candidate: Candidate) -> Rate | str:
-    """Return the rate of a candidate on all of its machine, which the price is of; or why it isn't known."""
-    if not candidate.takes_the_machine:
-        used = candidate.row.threads * candidate.row.instances
-        return f"measured on {used} of {candidate.machine.cpus} CPUs, and the price is of the whole machine"
-    return find_rate(policy, candidate)
 
 
 def learn_floor(means: Array, alpha: float) -> float:
