@@ -16,7 +16,6 @@ from shootout.tell import registered, reproduce
 from shootout.tell.document import (
     Answer,
     Choice,
-    Chosen,
     Document,
     GroupSummary,
     Metric,
@@ -62,12 +61,6 @@ SHIPS, REFUSED = "▸", "×"
 """The marks before the target that ships or leads, and before those that may not be shipped."""
 MARKS = {"Ship": "ships", "Leads": "leads", "Fastest": "fastest"}
 """The meaning of the first mark, by the word that the answer begins with."""
-CHOICES = {
-    "smaller install": "smaller install",
-    "smaller artifact": "smaller artifact",
-    "shorter start": "faster start",
-    "lower time": "lower time",
-}
 
 
 def tell_answer(answer: Answer, rows: Sequence[Row], document: Document) -> Iterator[Line]:
@@ -92,7 +85,7 @@ def tell_support(
         groups: those that it rests on; none if it rests on no time.
         words: how the directions of what is compared are called.
     """
-    yield Line("Tied", list(tell_ties(answer, words)))
+    yield Line("Tied", list(_tell_ties(answer, words)))
     yield Line("Sure", list(_tell_sure(answer, rows, words)))
     yield Line("Open", list(_tell_open(answer, words)))
     for ranking in (group.ranking for group in groups if any(row.over_time for row in rows)):
@@ -380,8 +373,11 @@ def tell_no_folder(answer: Answer) -> list[str]:
 
 def _list_ways_out(held: WouldChange, row: Row) -> Iterator[Command]:
     """List what to type so that a faster target may be shipped: measure its accuracy, or accept what it loses."""
-    if measure := find_measure(held):
-        yield measure
+    if held.measure:
+        remark = CHOSEN_IF_BY_METRIC if "--metric" in held.measure else CHOSEN_IF
+        yield Command(label=MEASURE, text=held.measure, remark=remark)
+    elif held.why == RANDOM_INPUTS:
+        yield Command(label=MEASURE_OWN, text=OWN_MODEL)
     if held.accept:
         found = row.fidelity
         error = found.relative_l2 or 0.0 if found and not found.metric else 0.0
@@ -454,35 +450,18 @@ def name_metric_verdict(metric: Metric) -> str:
     return f"{name_metric(metric)} {metric.change.value:+.2g}{words}"
 
 
-def tell_ties(answer: Answer, words: Words = SPEED) -> Iterator[str]:
+def _tell_ties(answer: Answer, words: Words) -> Iterator[str]:
     """Name the targets that may be equally good, and what chose among them."""
-    yield from fold((compare_rival(rival, words) for rival in answer.tied), NAMED)
+    ratios = {one.arm: tell_ratio(one.ratio, words=words) if one.ratio else NEVER_TOGETHER for one in answer.tied}
+    yield from fold((f"{short(arm)}: {told}" for arm, told in ratios.items()), NAMED)
     if answer.ship and answer.chosen_by:
-        yield f"{short(answer.ship.arm)} is chosen for its {tell_choice(answer.chosen_by)}"
-
-
-def tell_choice(criteria: Iterable[Chosen]) -> str:
-    """Write what chose among those that may be equally good: `smaller install, then faster start`."""
-    return ", then ".join(CHOICES[criterion] for criterion in criteria)
-
-
-def compare_rival(rival: Rival, words: Words = SPEED) -> str:
-    """Compare a rival with what is shipped: `jax-jit: same (within 2 %)`."""
-    return f"{short(rival.arm)}: {tell_ratio(rival.ratio, words=words) if rival.ratio else NEVER_TOGETHER}"
+        yield f"{short(answer.ship.arm)} is chosen for its {', then '.join(answer.chosen_by)}"
 
 
 MEASURE, MEASURE_OWN, ACCEPT = "measure it:", "measure your own:", "accept it:"
 OWN_MODEL = "shootout run MODEL.onnx --inputs X.npz --labels Y.npz"
 CHOSEN_IF = "(chosen if it loses under 1 point of accuracy against FP32)"
 CHOSEN_IF_BY_METRIC = "(chosen if it loses under 1 % of FP32's score)"
-
-
-def find_measure(held: WouldChange) -> Command | None:
-    """Return what to type to know the accuracy of a target that is held back; None if labels are there already."""
-    if held.measure:
-        remark = CHOSEN_IF_BY_METRIC if "--metric" in held.measure else CHOSEN_IF
-        return Command(label=MEASURE, text=held.measure, remark=remark)
-    return Command(label=MEASURE_OWN, text=OWN_MODEL) if held.why == RANDOM_INPUTS else None
 
 
 def _tell_no_gain(row: Row) -> str:
