@@ -359,14 +359,16 @@ def remark_next(answer: Answer, rows: Sequence[Row]) -> str:
         return "writes a folder to deploy"
     if is_unproven(answer):
         return TELLS_LOSS if answer.next and answer.next.startswith("shootout run") else ""
-    if answer.no_folder:
-        return "" if any(find_scenario(row.scenario).varies for row in rows) else NEXT_BEST
-    return "" if _sets_threads(answer, rows) else "measures it with a set number of threads, which a folder needs"
+    if any(find_scenario(row.scenario).varies for row in rows):
+        return ""
+    if not _sets_threads(answer, rows):
+        return "measures it with a set number of threads, which a folder needs"
+    return NEXT_BEST if answer.no_folder else ""
 
 
 def tell_no_folder(answer: Answer) -> list[str]:
     """Tell why what is shipped can't be put into a folder and what to do."""
-    if answer.ship is None or answer.no_folder is None or leads(answer):
+    if answer.ship is None or answer.no_folder is None or answer.goes_on or leads(answer):
         return []
     return [f"{short(answer.ship.arm)}: {answer.no_folder}"]
 

@@ -181,7 +181,7 @@ COLUMNS = (
     Column(name="fidelity", header="error", show=tell_error_share),
     Column(name="fidelity.metric", header="metric", show=lambda metric: f"{metric.value:.4g}"),
     Column(name="fidelity.metric", header="metric change", show=tell_metric_change),
-    Column(name="quantized.layers", header="int layers", show=lambda value: f"{value:.0%}"),
+    Column(name="quantized.layers", header="int products", show=lambda value: f"{value:.0%}"),
     Column(name="install_bytes", header="installed"),
     Column(name="memory_bytes", header="memory at most"),
     Column(name="build_s", header="build"),

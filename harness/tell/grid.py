@@ -251,7 +251,9 @@ def _fill_cells(answer: Answer) -> tuple[Cell, Cell, Cell, Cell]:
     tied = f"tied with {rivals}" if rivals and not leads(answer) else ""
     label = Text(choose_label(answer), style="bold" if may_ship(answer) else "yellow")
     time = write_time(answer.ship.median_ns, choose_unit(answer.ship.median_ns))
-    return label, short(answer.ship.arm), time, tied or _compare(answer.otherwise) or _compare(answer.sure.closest)
+    alone = "nothing compared" if answer.alone else ""
+    compared = tied or _compare(answer.otherwise) or _compare(answer.sure.closest) or alone
+    return label, short(answer.ship.arm), time, compared
 
 
 def _compare(rival: Rival | None) -> str:

@@ -322,7 +322,8 @@ def _explain_float_layers(case: PrecisionPair) -> str | None:
     names = [name for name in flops if not is_scaled(name)]
     share = sum(flops[name] for name in names) / sum(flops.values()) if sum(flops.values()) else 0.0
     took, whole = sum(times.get(name, 0.0) for name in names), sum(times.values())
-    if max(share, took / whole if whole else 0.0) <= REMAINDER:
+    is_large = what == "operations" and share > REMAINDER  # a count of products tells no amount of computing
+    if not is_large and (took / whole if whole else 0.0) <= REMAINDER:
         return None
     layers = _list_first(_account(case.row, "layers_in_float") or ())
     told = f"{share:.0%} of the {what} are left in float" + (f" ({layers})" if layers else "")

@@ -15,20 +15,12 @@ from typing import Any
 
 from shootout import models
 from shootout.apps.judge.cell import Cell, is_plain
-from shootout.apps.judge.leader import (
-    UNJUDGED,
-    Led,
-    admits,
-    choose_among,
-    find_fault,
-    ratios_to_baseline,
-    tell_refusal,
-    why_unknown,
-)
+from shootout.apps.judge.leader import UNJUDGED, Led, admits, choose_among, find_fault, ratios_to_baseline, why_unknown
 from shootout.apps.judge.next_steps import (
     command_to_explain,
     command_to_measure,
     command_to_settle,
+    describe_refused,
     go_on,
     has_played,
     list_timed,
@@ -36,7 +28,6 @@ from shootout.apps.judge.next_steps import (
     race_beside_plain,
     reach_folder,
     seconds_to_settle,
-    ship_from,
     why_no_folder,
 )
 from shootout.backends import USUAL
@@ -186,7 +177,7 @@ def _find_next(cell: Cell, shipped: Row, others: Sequence[Row]) -> str | None:
         return reach_folder(cell, shipped)
     able = [row for row in others if not why_no_folder(row)]
     fastest = min(able, key=lambda row: _timing_of(row).median_ns, default=None)
-    return ship_from(cell, [("--target", short(fastest.arm))]) if fastest else reach_folder(cell, shipped)
+    return reach_folder(cell, fastest, [("--target", short(fastest.arm))]) if fastest else reach_folder(cell, shipped)
 
 
 def add_ship_ratios(cells: Mapping[str, Cell], answers: Iterable[Answer], rows: Iterable[Row]) -> list[Row]:
@@ -258,18 +249,11 @@ def _list_held_back(
         return
     by_arm = {row.arm: row for row in sound if not admits(row)}
     held = sorted((Rival(arm=arm, ratio=rivals.get(arm)) for arm in by_arm), key=_ratio_value)
-    for place, row in enumerate(by_arm[one.arm] for one in held if _is_faster(one.ratio)):
-        can_ship = not place and row.is_judged and row.threads and not why_no_folder(row)
-        yield WouldChange(
-            arm=row.arm,
-            ratio=rivals[row.arm],
-            why=tell_refusal(cell, row),
-            measure=command_to_measure(cell, [shipped.arm, row.arm], row),
-            accept=ship_from(cell, [("--target", short(row.arm))], f"model-{row.precision}") if can_ship else None,
-        )
+    for place, row in enumerate(by_arm[one.arm] for one in held if is_faster(one.ratio)):
+        yield describe_refused(cell, row, rivals[row.arm], [shipped.arm, row.arm], is_first=not place)
 
 
-def _is_faster(ratio: Ratio | None) -> bool:
+def is_faster(ratio: Ratio | None) -> bool:
     """Tell whether a row is significantly faster, or looks faster by more than is indifferent."""
     if ratio is None or ratio.reason:
         return False

@@ -8,11 +8,12 @@ from collections.abc import Collection, Iterable, Sequence
 from shootout import models
 from shootout.apps.judge.cell import Candidate, Cell, Question, name_data, name_plain
 from shootout.apps.judge.decide.policy import Policy, write_policy
+from shootout.apps.judge.leader import tell_refusal
 from shootout.core.contract import Device, NotRunKind, short
 from shootout.core.exported.request import name_model
 from shootout.core.scenario import find_scenario
 from shootout.tell import registered, reproduce
-from shootout.tell.document import Row
+from shootout.tell.document import Ratio, Row, WouldChange
 from shootout.tell.reproduce import MORE_RESTARTS, Options
 
 FOLDER = "model-1"
@@ -129,9 +130,13 @@ def measure_more(question: Question, candidate: Candidate | None, needs: Collect
         needs: what to add to a run to know it.
     """
     resume = question.documents[0].resume if len(question.documents) == 1 else None
-    if (resume and not any(map(needs_data, needs))) or candidate is None or not needs:
+    if candidate is None or not needs:
         return resume
     cell, scenario = candidate.play.cell, candidate.row.scenario
+    scenarios = {scenario, *(row.scenario for document in question.documents for row in document.rows)}
+    lacks = any(needs_data(need) or dict(need).get("--scenario", scenario) not in scenarios for need in needs)
+    if resume and not lacks:  # more of a run tells nothing of rows or of a scenario that it doesn't have
+        return resume
     if {*needs} == {MORE_RESTARTS} and cell.begun.words and cell.aim == "best":
         return cell.begun.repeat(*reproduce.flatten(MORE_RESTARTS))  # all its targets, since the choice is among them
     added = [option for need in needs for option in need]
@@ -140,6 +145,24 @@ def measure_more(question: Question, candidate: Candidate | None, needs: Collect
         return cell.begun.race(reproduce.add_options(cell.again([candidate.row.arm]), added))
     own = reproduce.drop_own(cell.again(list_timed(cell)), scenario, others)  # none was timed in the other scenario
     return cell.begun.race(reproduce.add_options(own, added))
+
+
+def describe_refused(cell: Cell, row: Row, ratio: Ratio | None, arms: Sequence[str], *, is_first: bool) -> WouldChange:
+    """Describe a row that would be shipped if what it loses or breaks were accepted.
+
+    Args:
+        ratio: its time ÷ the shipped one's.
+        arms: those of the cell that a run to measure its accuracy would race.
+        is_first: with the command that accepts it, if that is known well enough and can be put into a folder.
+    """
+    can_ship = is_first and row.is_judged and row.threads and not why_no_folder(row)
+    return WouldChange(
+        arm=row.arm,
+        ratio=ratio,
+        why=tell_refusal(cell, row),
+        measure=command_to_measure(cell, arms, row),
+        accept=ship_from(cell, [("--target", short(row.arm))], f"model-{row.precision}") if can_ship else None,
+    )
 
 
 def command_to_measure(cell: Cell, arms: Sequence[str], row: Row) -> str | None:

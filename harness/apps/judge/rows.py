@@ -440,7 +440,10 @@ def _ceiling_of_row(row: Row, ceilings: Ceilings | None) -> Ceiling | None:
         return None
     if row.device != Device.CPU or not find_scenario(row.scenario).is_one_call:
         return None
-    return ceiling(row.work, row.compute.median_ns, precisions(row), ceilings, staged(row))
+    shares = precisions(row)
+    if len(shares) > 1 and not any(((row.executed or {}).get("flops_by_precision") or {}).values()):
+        return None  # counts of layers tell no shares of the operations
+    return ceiling(row.work, row.compute.median_ns, shares, ceilings, staged(row))
 
 
 def staged(row: Row) -> str:

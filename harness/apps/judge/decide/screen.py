@@ -8,12 +8,13 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from shootout.apps.judge.cell import Question
-from shootout.apps.judge.choice import describe_shipped, find_usual
+from shootout.apps.judge.choice import describe_shipped, find_usual, is_faster
 from shootout.apps.judge.decide.decision import Decision, Judged
 from shootout.apps.judge.decide.limits import lacks_figure, loosen
 from shootout.apps.judge.decide.policy import BY_RATE, EXACT, TIMED, Objective, Policy, write_policy
 from shootout.apps.judge.next_steps import (
     decide_on,
+    describe_refused,
     go_on,
     measure_again,
     reach_folder,
@@ -25,7 +26,7 @@ from shootout.core.stats.verdicts import Verdict
 from shootout.core.units import number, size
 from shootout.tell.answer import REFUSED, SHIPS, tell_next, tell_question, tell_ship, tell_support
 from shootout.tell.columns import choose_unit, fits, make_table, stack_tables, write_time
-from shootout.tell.document import Answer, Ratio, Rival, Row, Sure, tell_finding
+from shootout.tell.document import Answer, Ratio, Rival, Row, Sure, WouldChange, tell_finding
 from shootout.tell.limits import LIMITS, Limit, Standing
 from shootout.tell.notes import tell_missing
 from shootout.tell.ratios import NEVER_TOGETHER, PRICE, SMALLNESS, SPEED, tell_factor, tell_ratio
@@ -129,6 +130,7 @@ def as_answer(decision: Decision, question: Question, rows: Sequence[Row]) -> An
         "ship": describe_shipped(play.row).model_copy(update={"arm": leader, "admitted": "policy"}),
         "eligible": (leader, *(one.arm for one in rivals)),
         "otherwise": _find_usual(decision, leader, rows),
+        "would_change": tuple(_list_held_back(decision, question)),
     }
     if decision.is_open:
         more = [decision.settle, go_on(play.cell), measure_again(play.cell)]
@@ -174,6 +176,26 @@ def _find_usual(decision: Decision, label: str, rows: Sequence[Row]) -> Rival | 
     mine = {row.arm: row for row in rows if row.arm in {one.candidate for one in here}}
     usual = find_usual(mine.values(), mine[label], None)
     return Rival(arm=usual.arm, ratio=decision.of(usual.arm).ratio) if usual else None
+
+
+def _list_held_back(decision: Decision, question: Question) -> Iterator[WouldChange]:
+    """List what is better than the one that leads and isn't known to meet every limit, the best first."""
+    leader = question.of(decision.leader or "").play
+    found = [(one, one.ratio) for one in decision.candidates if one.ratio and one.standing is not Standing.MET]
+    better = [(one, ratio) for one, ratio in found if is_faster(ratio) and not one.fault]
+    for place, (judged, ratio) in enumerate(sorted(better, key=lambda one: one[1].value)):
+        play = question.of(judged.candidate).play
+        beside = [leader.row.arm] if leader.cell is play.cell else []
+        is_first = not place and not judged.unmeasured
+        refused = describe_refused(play.cell, play.row, ratio, [*beside, play.row.arm], is_first=is_first)
+        is_unscored = any(map(lacks_figure, judged.limits))
+        yield refused.model_copy(
+            update={
+                "arm": judged.candidate,
+                "why": tell_why_not(decision, judged, refused.why or "" if is_unscored else ""),
+                "measure": refused.measure if is_unscored else None,
+            }
+        )
 
 
 def _tell_objective_of_leader(decision: Decision, question: Question) -> Iterator[str]:
@@ -234,7 +256,7 @@ def _tell_unknown(decision: Decision) -> Iterator[str]:
     """Name the candidates that may meet every limit and aren't known to be worse, by what isn't known of them."""
     unknown = (one for one in decision.candidates if one.standing is Standing.UNKNOWN)
     open_ = (one for one in unknown if not one.ratio or one.ratio.verdict is not Verdict.SLOWER)
-    yield from fold(_tell_reasons(decision, open_), NAMED)
+    yield from fold(_tell_reasons(decision, (one for one in open_ if not is_faster(one.ratio))), NAMED)
 
 
 def _tell_reasons(decision: Decision, among: Iterable[Judged]) -> Iterator[str]:
@@ -275,10 +297,11 @@ def _tell_miss(judged: Judged) -> str:
     return f"nearest is {short(judged.candidate)}: {tell_finding(finding)}, {beyond}"
 
 
-def tell_why_not(decision: Decision, judged: Judged, *, briefly: bool = False) -> str:
+def tell_why_not(decision: Decision, judged: Judged, unscored: str = "", *, briefly: bool = False) -> str:
     """Tell why a candidate may not be shipped, or why that isn't known; "" if it may.
 
     Args:
+        unscored: what the run says of an accuracy that it doesn't know.
         briefly: name broken limits alone, without the candidate's own figures, so that several share a reason.
     """
     if judged.fault or judged.standing is Standing.MET:
@@ -289,7 +312,7 @@ def tell_why_not(decision: Decision, judged: Judged, *, briefly: bool = False) -
             limit = f"{finding.limit} beyond {LIMITS[finding.limit].unit.tell_limit(finding.wanted)}"
             reasons.setdefault(limit if briefly else tell_finding(finding), [])
         elif lacks_figure(finding):
-            reasons.setdefault("", []).append("accuracy")
+            reasons.setdefault(unscored, []).extend([] if unscored else ["accuracy"])
         else:
             reasons.setdefault(finding.reason or "", []).append(finding.limit)
     if judged.unmeasured:
