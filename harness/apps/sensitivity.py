@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from shootout.core.clock import Deadline, Stopwatch
-from shootout.core.contract import Artifact, Precision
+from shootout.core.contract import Array, Artifact, Precision
 from shootout.core.errors import ModelError, NothingMeasured, ShootoutError, SkippedArm, UsageError
 from shootout.core.exported.client import obtain_all, workshop
 from shootout.core.exported.fidelity import compare
@@ -40,7 +40,7 @@ from shootout.models.onnx.layers import Layer
 from shootout.tell.columns import Cell, stack_tables
 
 if TYPE_CHECKING:
-    from shootout.quantize.layer_rounding import RoundableLayer
+    from shootout.quantize.layer_rounding import RoundableLayer, RoundableModel
 
 SQNR = "SQNR"
 FLOATS, OFFERING_FLOATS = "float-", (Precision.INT8, Precision.INT8_DYNAMIC, Precision.INT4)
@@ -208,6 +208,42 @@ def _show_progress(file: Path, progress: Progress | None) -> bool:
     return True
 
 
+@dataclass(frozen=True, slots=True)
+class _Rounding:
+    """A model whose layers are rounded.
+
+    Attributes:
+        right: its outputs for each input buffer without rounding.
+        flops: of all its layers.
+    """
+
+    model: RoundableModel
+    right: Sequence[Mapping[str, Array]]
+    flops: float
+
+    def find_sqnr(self, weights: Collection[RoundableLayer], activations: Collection[RoundableLayer]) -> float:
+        """Return the decibels of the outputs, with these layers' weights and activations rounded; ∞ if nothing moves.
+
+        -∞ where the outputs aren't finite.
+        """
+        noise = compare(self.model.run(weights, activations), self.right)
+        return -math.inf if noise.max_abs is None else math.inf if noise.sqnr_db is None else noise.sqnr_db
+
+    def measure(self, name: str, layers: Sequence[RoundableLayer], *, apart: bool = False) -> LayerSensitivity:
+        """Measure a part of so many layers; `apart`: its weights and its activations by themselves too."""
+        both = self.find_sqnr(layers, layers)
+        has_weights, has_inputs = any(one.weights for one in layers), any(one.reads for one in layers)
+        return LayerSensitivity(
+            name=name,
+            layers=tuple(one.layer for one in layers),
+            sqnr_db=both,
+            weights_db=(self.find_sqnr(layers, ()) if has_inputs else both) if apart and has_weights else None,
+            activations_db=(self.find_sqnr((), layers) if has_weights else both) if apart and has_inputs else None,
+            weight_bytes=sum(one.weight_bytes for one in layers),
+            flops_share=math.fsum(one.flops for one in layers) / self.flops if self.flops else 0.0,
+        )
+
+
 def measure(
     exported: ExportedModel, wanted: Wanted, *, reduced: bool = False, tell: Callable[[str], object] = lambda _: None
 ) -> PrecisionSensitivity:
@@ -221,36 +257,10 @@ def measure(
         ValueError: the user's calibration data can't be used.
         ModelError: there is nothing to round, or nothing to tell the error by.
     """
-    from shootout.quantize.layer_rounding import RoundableModel
-
     limit = Deadline(wanted.limit_s)
-    rounded = RoundableModel(exported, wanted.precision, reduced=reduced)
-    right, flops = rounded.run(), math.fsum(one.flops for one in rounded.layers)
-    if not any(array.dtype.kind == "f" for array in right[0].values()):
-        raise ModelError(
-            f"{exported.model} gives whole numbers alone, which tell no small error: make the scores behind them an "
-            "output too"
-        )
-
-    def find_sqnr(weights: Collection[RoundableLayer], activations: Collection[RoundableLayer]) -> float:
-        noise = compare(rounded.run(weights, activations), right)
-        return -math.inf if noise.max_abs is None else math.inf if noise.sqnr_db is None else noise.sqnr_db
-
-    def measure_part(name: str, layers: Sequence[RoundableLayer], *, apart: bool = False) -> LayerSensitivity:
-        both = find_sqnr(layers, layers)
-        has_weights, has_inputs = any(one.weights for one in layers), any(one.reads for one in layers)
-        return LayerSensitivity(
-            name=name,
-            layers=tuple(one.layer for one in layers),
-            sqnr_db=both,
-            weights_db=(find_sqnr(layers, ()) if has_inputs else both) if apart and has_weights else None,
-            activations_db=(find_sqnr((), layers) if has_weights else both) if apart and has_inputs else None,
-            weight_bytes=sum(one.weight_bytes for one in layers),
-            flops_share=math.fsum(one.flops for one in layers) / flops if flops else 0.0,
-        )
-
+    rounding = _round_model(exported, wanted.precision, reduced=reduced)
     parts: dict[str, list[RoundableLayer]] = {}
-    for one in rounded.layers:
+    for one in rounding.model.layers:
         parts.setdefault(one.layer.block if wanted.by == "block" else one.layer.name, []).append(one)
     found, longest_s = list[LayerSensitivity](), 0.0
     for number, (name, layers) in enumerate(parts.items(), 1):
@@ -258,15 +268,15 @@ def measure(
             break
         tell(f"{wanted.precision}: {number} of {len(parts)} rounded alone")
         with Stopwatch() as watch:
-            found.append(measure_part(name, layers, apart=wanted.is_detailed))
+            found.append(rounding.measure(name, layers, apart=wanted.is_detailed))
         longest_s = max(longest_s, watch.seconds)
     found.sort(key=lambda part: part.sqnr_db)
     if len(found) == len(parts):  # a share of what there was time for would tell nothing
         found = _share_noise(found)
-    whole, without = measure_part("all layers", rounded.layers), None
+    whole, without = rounding.measure("all layers", rounding.model.layers), None
     kept = [layer for name, layers in parts.items() if name != found[0].name for layer in layers]
     if wanted.is_detailed and kept and limit.allows(longest_s):
-        without = measure_part(f"all but {found[0].name}", kept)
+        without = rounding.measure(f"all but {found[0].name}", kept)
     return PrecisionSensitivity(
         precision=wanted.precision,
         by=wanted.by,
@@ -275,6 +285,19 @@ def measure(
         without_worst=without,
         unmeasured=len(parts) - len(found),
     )
+
+
+def _round_model(exported: ExportedModel, precision: Precision, *, reduced: bool) -> _Rounding:
+    from shootout.quantize.layer_rounding import RoundableModel
+
+    model = RoundableModel(exported, precision, reduced=reduced)
+    right = model.run()
+    if not any(array.dtype.kind == "f" for array in right[0].values()):
+        raise ModelError(
+            f"{exported.model} gives whole numbers alone, which tell no small error: make the scores behind them an "
+            "output too"
+        )
+    return _Rounding(model, right, math.fsum(one.flops for one in model.layers))
 
 
 def _share_noise(parts: Sequence[LayerSensitivity]) -> list[LayerSensitivity]:

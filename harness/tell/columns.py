@@ -248,9 +248,14 @@ def stack_tables(
     name, *others = headers
     longest = max(len(word) for line in lines for word in str(line[name]).split())
     room = width - longest - len(" ▸ ") - 1  # beside the names, whose words go on in a second line
+
+    def fit(part: Sequence[str]) -> bool:
+        whole = make_table([name, *part], lines, left=left, titles=titles)
+        return fits(whole, width) or fits(make_table(part, lines, titles=titles), room)
+
     parts = [[one for one in first if one != name]]
     for other in (other for other in others if other not in parts[0]):
-        if parts[-1] and not fits(make_table([*parts[-1], other], lines, titles=titles), room):
+        if parts[-1] and not fit([*parts[-1], other]):
             parts.append([])
         parts[-1].append(other)
     return [make_table([name, *part], lines, left=left, titles=titles) for part in parts]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,13 +21,13 @@ from support.races.cells import GROUP, row
 from shootout.apps.judge.analysis import Analysed
 from shootout.apps.judge.compare.compare import MOVED, compare
 from shootout.apps.judge.compare.screen import render_compared
-from shootout.apps.judge.to_ship import find_arm_to_ship
 from shootout.core.contract import Arm, Capabilities, Device, Precision, Target
 from shootout.core.errors import UsageError
 from shootout.core.journal import samples
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.study.target import parse_targets
 from shootout.tell.document import Row
+from shootout.tell.reproduce import options as options_of
 
 ACCOUNT = {"library": "lib", "version": "1", "fallbacks": (), "compute_nodes_by_precision": {"fp32": 3}}
 
@@ -125,34 +125,40 @@ def test_an_arm_of_another_export_is_no_control():
     assert "their exports differ, in weights, data, exporter, or only in the precisions" in warning
 
 
-def settled(name: str, arm: Arm = made.A) -> str | None:
-    """The race that is advised where the only arms of a run have another version each."""
+def settled(arm: Arm = made.A, **how: Any) -> list[str]:
+    """The words of the race that is advised where the only arms of a run have another version each."""
     label = str(arm.target).removesuffix(":cpu:fp32")
     before, after = (
-        run(called, timed(label, 1, version=version), facts={"arm": arm})
-        for called, version in ((name, "1"), ("after", "2"))
+        run(called, timed(label, 1, version=version), facts={"arm": arm}, **how)
+        for called, version in (("before", "1"), ("after", "2"))
     )
-    return compare(with_larger(before), with_larger(after)).settle
+    return shlex.split(compare(with_larger(before), with_larger(after)).settle or "")
 
 
-def test_the_race_that_is_advised_can_be_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A folder with a space, one cell of several."""
-    monkeypatch.setattr(samples, "read", lambda *_: np.array([]))
-    lines = [made.prepared(made.A), *(made.played(arm, 0, 1_000) for arm in made.ARMS), made.rounds(0), made.ended()]
-    folder = made.write(tmp_path / "one run", made.header(), *lines)
-    words = shlex.split(settled(str(folder)) or "")
-    assert words[:2] == ["shootout", "ship"]
-    ship, race = words[: words.index("&&")], words[words.index("&&") + 1 :]
-    given = dict(zip(ship[3::2], ship[4::2], strict=True))
-    assert given["--group"] == GROUP
-    assert find_arm_to_ship(Path(words[2]), given["--target"]).arm == made.A
-    assert race[:3] == ["shootout", "gate", given["-o"]]
+def test_the_race_that_is_advised_can_be_typed():
+    """One run races the arm as it is and under an interpreter with the other version: no folder needs be made."""
+
+    def again(labels: Sequence[str]) -> Sequence[tuple[str, str]]:
+        (arm,) = (one for one in (made.A, new) if one.label == labels[0])
+        return options_of([arm], {"pythons": {"new": "new/python"}})
+
+    new = replace(made.A, target=Target(backend="a", python="new"))
+    words = settled(again=again)
+    assert words[:4] == ["shootout", "run", "--model", made.A.model]
     able = Capabilities(consumes=(), targets=frozenset({(Device.CPU, Precision.FP32)}))
-    given = dict(zip(race[3::2], race[4::2], strict=True))
-    (candidate,) = parse_targets(given["--candidate"], lambda _: (able, Target(backend="a")), ["other"])
-    assert (candidate, given["--python"]) == (Target(backend="a", python="other"), "other=PATH")
-    assert settled("new", replace(made.A, target=Target(backend="a", python="new"))) is None, "it can't be shipped"
-    assert settled("rate", replace(made.A, scenario="throughput")) is None, "a gate races latencies"
+    named = words[words.index("--backends") + 1].split(",")
+    targets = [one for text in named for one in parse_targets(text, lambda _: (able, Target(backend="a")), ["other"])]
+    assert targets == [Target(backend="a"), Target(backend="a", python="other")]
+    assert words[-2:] == ["--python", "other=PATH"]
+    words = settled(new, again=again)
+    assert words[words.index("--backends") + 1] == "a@new:cpu:fp32,a@other:cpu:fp32"
+    assert [word for word in words if word.endswith(("python", "PATH"))] == [
+        "--python",
+        "new=new/python",
+        "--python",
+        "other=PATH",
+    ]
+    assert not settled(replace(made.A, target=Target(backend="a", folder="model-1"))), "a folder is of one version"
 
 
 def test_what_changed_comes_first_and_what_one_alone_tells_of_last():

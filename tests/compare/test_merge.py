@@ -232,6 +232,8 @@ def test_a_merged_folder_is_shown_decided_on_and_written_as_its_runs_are(runs: l
     assert len(here("decide", "both", "--json", cwd=tmp_path).data["runs"]) == 2
     alone = here("merge", runs[0], cwd=tmp_path)
     assert (alone.code, "two runs or more" in alone.err) == (2, True)
+    shipped = here("ship", "both", "-o", "model-1", cwd=tmp_path)
+    assert (shipped.code, "name one of them, e.g. both/runs/" in shipped.err) == (2, True)
     refused = here("show", "both", "--to", "all.xml", cwd=tmp_path)
     assert (refused.code, "format for one run" in refused.err) == (2, True)
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from support.races import cells
 
 from shootout.tell import table
-from shootout.tell.columns import BY_HEADER, COLUMNS, choose_unit, write_time
+from shootout.tell.columns import BY_HEADER, COLUMNS, choose_unit, stack_tables, write_time
 from shootout.tell.document import Rate, Row, Serving
 from shootout.tell.table import ALL, FIRST
 
@@ -80,3 +80,9 @@ def test_a_p99_has_the_unit_of_its_limit():
     served = Serving(p99_ns=880_000, unloaded_ns=1.0, **facts)
     row = cells.row("a", 1e5, serve=served)
     assert [BY_HEADER[header].of(row, "us") for header in ("p99", "limit")] == ["0.880 ms", "holds 5 ms"]
+
+
+def test_a_table_without_marks_is_one_as_long_as_it_fits():
+    lines = [{"target": "onnxruntime", "time": "1.00 ms", "size": "3 MB"}]
+    widest = len("onnxruntime  1.00 ms  3 MB")
+    assert [len(stack_tables([*lines[0]], lines, width)) for width in (widest, widest - 1)] == [1, 2]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shootout.apps.judge.analysis import analyse_cells
+from shootout.apps.judge.compare.merged import expand_merged, is_merged
 from shootout.apps.judge.decide.policy import Policy
 from shootout.apps.judge.decide.question import PolicyAnswer
 from shootout.apps.judge.decide.screen import tell_decision
@@ -42,12 +43,14 @@ def find_arm_to_ship(
         group: the name of its group, or the beginning of that name; needed if there are several.
 
     Raises:
-        UsageError: there is no such run, arm or cell, or the arm was not measured.
+        UsageError: there is no such run, arm or cell, it is a merged folder, or the arm was not measured.
         Undecided: the run can't tell what to ship.
         NothingMeasured: nothing meets the policy's limits.
     """
     if name and policy:
         raise UsageError("pass --target, or else a policy's options: either names what is shipped")
+    if is_merged(folder):
+        raise UsageError(f"{str(folder)!r} holds several runs: name one of them, e.g. {expand_merged([folder])[0]}")
     run, decided = analyse_cells(folder), None
     document = run.document
     choice: Choice | None = None

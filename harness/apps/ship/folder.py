@@ -109,64 +109,83 @@ def write_folder(
         SkippedArm: this arm can't be shipped; says what can.
         UsageError: what it needs isn't known, or the folder can't be written to.
     """
-    arm, exported = source.arm, built.exported
-    ship, templates = shipping(arm.target)
+    ship, templates = shipping(source.arm.target)
     with new_folder(folder):
         (folder / MODEL).mkdir()
         (folder / EVIDENCE).mkdir()
         shipment = ship(built, folder / MODEL)
-        versions = closure(arm.target, shipment.installs)
+        versions = closure(source.arm.target, shipment.installs)
         (folder / LOAD).write_text(load_text(templates, shipment), encoding="utf-8")
         (folder / CHECK).write_text(check_text(), encoding="utf-8")
         (folder / REQUIREMENTS).write_text(requirements_text(versions), encoding="utf-8")
-        right = exported.pick(exported.own_outputs())
-        sets = _choose_checked_sets(exported.pick(exported.input_buffers()), right)
-        save_sets(folder / INPUTS, [inputs for inputs, _ in sets])
-        save_sets(folder / EXPECTED, [outputs for _, outputs in sets])
+        mismatches = _write_checked_sets(folder, source, built.exported)
         document = json_text(source.document.model_dump(mode="json", by_alias=True))
         for name, content in {"document.json": document.encode(), **evidence}.items():
             (folder / EVIDENCE / name).write_bytes(content)
-        row, fidelity = source.row, source.row.fidelity
-        flips = exported.flips_of(arm.target, backends.capabilities(arm.target.backend).rest)
-        machine = machine_of(source.document.environment)
-        is_called_alone = scenario_of(arm).is_one_call and arm.instances == 1  # as `check.py` times it
-        return seal_shipped(
-            ShippedFolder(
-                folder=folder,
-                made_with=f"shootout {environment.version_of('shootout')}",
-                arm=ShippedArm(
-                    label=arm.label,
-                    target=str(arm.target),
-                    backend=arm.target.backend,
-                    device=str(arm.target.device),
-                    precision=str(arm.target.precision),
-                    mode=arm.target.mode,
-                    scheme=arm.target.scheme,
-                    threads=arm.threads,
-                    batch=arm.batch,
-                    scenario=arm.scenario,
-                    instances=arm.instances,
-                ),
-                model={"name": without_home(exported.model), "sha256": exported.weights_sha256},
-                inputs=exported.inputs,
-                outputs=exported.outputs,
-                versions=versions,
-                isa=(*shipment.isa, *_isa_of(source)),
-                machine={"key": machine.key, "name": machine.name},
-                median_ns=row.end_to_end.median_ns if row.end_to_end and is_called_alone else None,
-                run=without_home(source.document.run),
-                group=row.group,
-                error_limit=error_limit(fidelity),
-                mismatches=mismatch_limit(fidelity, flips, right, len(sets)),
-                runtime=ShippedRuntime(
-                    backend=arm.target.backend,
-                    threads=arm.threads,
-                    affinity=arm.threads,
-                    environment=_variables_to_ship(source, shipment),
-                    options=shipment.options,
-                ),
-            )
-        )
+        return seal_shipped(_describe_folder(folder, source, built.exported, shipment, versions, mismatches))
+
+
+def _write_checked_sets(folder: Path, source: RacedArm, exported: ExportedModel) -> int:
+    """Write the inputs and right outputs that `check.py` takes; return how many elements it lets differ."""
+    right = exported.pick(exported.own_outputs())
+    sets = _choose_checked_sets(exported.pick(exported.input_buffers()), right)
+    save_sets(folder / INPUTS, [inputs for inputs, _ in sets])
+    save_sets(folder / EXPECTED, [outputs for _, outputs in sets])
+    target = source.arm.target
+    flips = exported.flips_of(target, backends.capabilities(target.backend).rest)
+    return mismatch_limit(source.row.fidelity, flips, right, len(sets))
+
+
+def _describe_folder(
+    folder: Path,
+    source: RacedArm,
+    exported: ExportedModel,
+    shipment: Shipment,
+    versions: Mapping[str, str],
+    mismatches: int,
+) -> ShippedFolder:
+    """Describe what a shipped folder holds, and what it needs where it runs."""
+    arm, row, machine = source.arm, source.row, machine_of(source.document.environment)
+    is_called_alone = scenario_of(arm).is_one_call and arm.instances == 1  # as `check.py` times it
+    return ShippedFolder(
+        folder=folder,
+        made_with=f"shootout {environment.version_of('shootout')}",
+        arm=_describe_arm(arm),
+        model={"name": without_home(exported.model), "sha256": exported.weights_sha256},
+        inputs=exported.inputs,
+        outputs=exported.outputs,
+        versions=versions,
+        isa=(*shipment.isa, *_isa_of(source)),
+        machine={"key": machine.key, "name": machine.name},
+        median_ns=row.end_to_end.median_ns if row.end_to_end and is_called_alone else None,
+        run=without_home(source.document.run),
+        group=row.group,
+        error_limit=error_limit(row.fidelity),
+        mismatches=mismatches,
+        runtime=ShippedRuntime(
+            backend=arm.target.backend,
+            threads=arm.threads,
+            affinity=arm.threads,
+            environment=_variables_to_ship(source, shipment),
+            options=shipment.options,
+        ),
+    )
+
+
+def _describe_arm(arm: Arm) -> ShippedArm:
+    return ShippedArm(
+        label=arm.label,
+        target=str(arm.target),
+        backend=arm.target.backend,
+        device=str(arm.target.device),
+        precision=str(arm.target.precision),
+        mode=arm.target.mode,
+        scheme=arm.target.scheme,
+        threads=arm.threads,
+        batch=arm.batch,
+        scenario=arm.scenario,
+        instances=arm.instances,
+    )
 
 
 @contextmanager

@@ -8,7 +8,6 @@ which is learned from earlier sessions or taken as ±10 % (docs/evidence/compari
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
@@ -39,15 +38,14 @@ from shootout.apps.judge.compare.merged import expand_merged
 from shootout.apps.judge.decide.objective import SESSION_FLOOR, learn_floor, scale_floor
 from shootout.apps.judge.leader import find_fault
 from shootout.core.constants import ALPHA, BIAS_FLOOR, INDIFFERENT
-from shootout.core.contract import Array, short
+from shootout.core.contract import Array
 from shootout.core.errors import UsageError
-from shootout.core.scenario import scenario_of
 from shootout.core.stats.group_evidence import GroupEvidence
 from shootout.core.stats.verdicts import judge, ratio_at
 from shootout.core.units import size
 from shootout.tell.document import Part, Ratio, Row
 from shootout.tell.machines import is_same_machine, list_facts, machine_of
-from shootout.tell.reproduce import write_given
+from shootout.tell.reproduce import TARGETS, add_options, write_given
 
 SCHEMA = "shootout.compared/4"
 
@@ -309,7 +307,7 @@ def find_change(pair: tuple[GroupEvidence, GroupEvidence], arm: str, control: st
 def _write_race(pairs: Sequence[tuple[CellInPlace, CellInPlace]], sessions: Sequence[SessionComparison]) -> str | None:
     """Return the race that tells what two sessions don't: of the first arm of another version that has no verdict.
 
-    It races the arm against itself under another interpreter, as far as a gate can.
+    One run races the arm as it is installed, and under an interpreter that has the other version.
     """
     for (site, _), session in zip(pairs, sessions, strict=True):
         group = site.run.groups[site.cell.group].record
@@ -317,14 +315,12 @@ def _write_race(pairs: Sequence[tuple[CellInPlace, CellInPlace]], sessions: Sequ
         for one in session.moved:
             arm = arms.get(one.arm)
             is_open = any(change.what == "version" for change in one.changes) and not (one.ratio and one.ratio.decided)
-            own = arm is not None and (arm.target.folder or arm.file or arm.target.python)
-            if arm is None or own or not is_open or not scenario_of(arm).is_one_call:
+            if arm is None or arm.target.folder or arm.file or not is_open:
                 continue
-            words = ["shootout", "ship", site.run.document.run, "--target", short(one.arm), "-o", "model-1"]
-            words += ["--group", group.name] if len(site.run.document.groups) > 1 else []
-            candidate = short(str(replace(arm.target, python="other")))
-            race = ["shootout", "gate", "model-1", "--candidate", candidate, "--python", "other=PATH"]
-            return f"{shlex.join(words)} && {shlex.join(race)}"
+            name = "other" if arm.target.python != "other" else "another"
+            other = (TARGETS, str(replace(arm.target, python=name)))
+            options = add_options(site.cell.again([one.arm]), [other])
+            return site.cell.begun.race([*options, ("--python", f"{name}=PATH")])
     return None
 
 
@@ -338,6 +334,9 @@ _MEASURED = frozenset({"artifact_bytes", "kernel_ns"})
 
 _GREW = 0.01
 """An artifact that is larger or smaller by more than this share was made of another export, or otherwise."""
+
+_COMMIT = 10
+"""So many letters of it tell commits apart."""
 
 
 def find_changes(one: Analysed, other: Analysed) -> tuple[RunChange, ...]:
@@ -356,6 +355,7 @@ def _list_facts(run: Analysed) -> dict[str, str]:
     """Return the facts of a run's machine and software, flags one by one, and the options that no arm tells."""
     facts = dict(list_facts({key: part for key, part in run.document.environment.items() if key not in _APART}))
     flags = {f"cpu.{flag}": "yes" for flag in facts.pop("cpu.flags", "").split(", ") if flag}
+    facts |= {name: facts[name][:_COMMIT] for name in ("shootout.commit",) if name in facts}
     return facts | flags | {f"option {name}": value or "given" for name, value in write_given(run.facts.given)}
 
 

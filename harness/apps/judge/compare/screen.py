@@ -21,7 +21,7 @@ from shootout.tell.document import Answer, Ratio
 from shootout.tell.ratios import WIDE, tell_direction, tell_ratio
 from shootout.tell.report import NARROWEST, WIDEST, Command, Line, fold, write_lines
 
-SHOWN, MANY, LONGEST = 8, 20, 24
+SHOWN, LONGEST = 8, 24
 """The number of names and of changes that are shown, and of letters of a changed value; --json has all."""
 READING = "(a to b): holds for all rows of that place together at 95 %; sure if it excludes 1."
 MOVED = (
@@ -176,7 +176,7 @@ def tell_compared(document: ComparedDocument, *, full: bool) -> Iterator[Line]:
     for name, place in (("A", document.a), ("B", document.b)):
         told = [place.run, place.created.replace("T", " ")[:16], *tell_machine(place.environment)]
         yield Line(name, told if place.complete else [*told, "unfinished"])
-    yield Line("Changed", list(_tell_changes(document.changes, MANY if not full else len(document.changes))))
+    yield Line("Changed", list(_tell_changes(document.changes, len(document.changes) if full else SHOWN)))
     compared = [move for session in document.sessions for move in session.moved if move.ratio]
     if compared:
         sure = [f"95 % for {'all ' * (len(compared) > 1)}{counted(len(compared), 'target')} together"]
