@@ -18,7 +18,7 @@ from shootout.tell.paired import MeanChange
 from shootout.tell.ratios import tell_ratio
 from shootout.tell.reproduce import Options, join
 
-SCHEMA = 3
+SCHEMA = 4
 
 
 class Part(BaseModel):
@@ -696,7 +696,7 @@ class Document(Part):
     """Tell all of one run.
 
     Attributes:
-        schema_version: 3.
+        schema_version: 4.
         run: its folder.
         baseline: the arm that ratios refer to.
         complete: false while the same command goes on: something is unmeasured, or a verdict that was asked for is

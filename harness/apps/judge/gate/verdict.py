@@ -39,7 +39,7 @@ EXIT_CODES: Mapping[Outcome, ExitCode] = {
     "fail": ExitCode.REFUSED,
     "undecided": ExitCode.UNDECIDED,
 }
-SCHEMA = 4
+SCHEMA = 5
 TIME = "time"
 """The check that is the race."""
 UNRACED = "a gate doesn't measure it: use `shootout decide`, or a policy without it"
