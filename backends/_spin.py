@@ -123,7 +123,7 @@ class SpinSession:
 
 
 class SpinGpuSession(SpinSession):
-    """The same on a GPU."""
+    """Spin on a GPU."""
 
     def __init__(self, exported: ExportedModel, steps: int) -> None:
         import torch

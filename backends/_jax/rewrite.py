@@ -178,7 +178,7 @@ def _called_jaxpr(step: JaxprEqn) -> ClosedJaxpr:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """How a product reads a weight: after its layout steps, and in which order of the axes it would rather."""
+    """Hold how a product reads a weight: after its layout steps, and in which order of the axes it would rather."""
 
     weight: Weight
     order: tuple[int, ...]

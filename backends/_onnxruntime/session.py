@@ -168,7 +168,7 @@ class OnnxRuntimeSession:
 
 
 class OnnxRuntimeGpuSession(OnnxRuntimeSession):
-    """The same on a GPU, without a word of its arena: ONNX Runtime shows none."""
+    """Run it on a GPU, without a word of its arena: ONNX Runtime shows none."""
 
     def __init__(self, built: Built) -> None:
         """Open a stream, and the session on it.

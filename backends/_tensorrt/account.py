@@ -59,7 +59,7 @@ class Product:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """What the engine's layers are held against. `converters` are origins: of casts, quantizers and dequantizers."""
+    """Hold what an engine's layers must agree with. `converters` are origins: of casts, quantizers and dequantizers."""
 
     products: tuple[Product, ...]
     converters: tuple[str, ...]

@@ -62,7 +62,7 @@ WITH_FLOAT8 = ("SM89", "SM90", "SM100", "SM120")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnginePlan:
-    """What to make of an ONNX file.
+    """Say what to make of an ONNX file.
 
     Attributes:
         rest: what INT8 leaves in float computes in.

@@ -102,7 +102,7 @@ class Engine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What a session is made from.
+    """Hold what a session is made from.
 
     Attributes:
         plan: the engine's bytes.

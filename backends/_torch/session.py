@@ -314,7 +314,7 @@ class OnCuda:
 
 
 class _OfThread(threading.local):
-    """What this module set in the calling thread: the inference mode it entered, the stream it chose."""
+    """Keep what this module set in the calling thread: the inference mode it entered, the stream it chose."""
 
     mode: Any = None
     stream: Any = None

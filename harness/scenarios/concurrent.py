@@ -115,7 +115,7 @@ def open_instances(built: Built, sessions: Sequence[Session]) -> Instances:
 
 
 class Instances:
-    """What `Blocks` is for one session that calls alone.
+    """Do what `Blocks` does for one session that calls alone.
 
     Args:
         sessions: all of one arm; no two share anything.
@@ -289,7 +289,7 @@ def schedule_ns(rate_per_s: float, requests: int, seed: int) -> list[int]:
 
 
 class Meeting:
-    """Where streams wait for each other; one for each window, with a place for each stream."""
+    """Let streams wait for each other; one for each window, with a place for each stream."""
 
     def __init__(self, streams: int) -> None:
         self.ready, self.done = [False] * streams, [False] * streams

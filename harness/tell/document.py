@@ -209,7 +209,7 @@ class OverTime(Part):
 
 
 class Quantized(Part):
-    """How much of the model ran in the label's integers, by the runtime's own account; shares from 0 to 1.
+    """Tell how much of the model ran in the label's integers, by the runtime's own account; shares from 0 to 1.
 
     Attributes:
         layers: of the compute nodes.
@@ -256,7 +256,7 @@ class Ceiling(Part):
 
 
 class Gpu(Part):
-    """What the GPU tells of an arm on it, medians over restarts; null where it doesn't, and no part of a verdict.
+    """Hold what the GPU tells of an arm on it, medians over restarts; null where it doesn't, and no part of a verdict.
 
     Attributes:
         context_s: seconds to make the process's CUDA context, which comes before `load_s`.
@@ -457,7 +457,7 @@ class Change(Part):
 
 
 class Ranking(Part):
-    """How the arms of a group rank under sustained load.
+    """Rank the arms of a group under sustained load.
 
     Attributes:
         first: by their medians at the beginning of their turns, the fastest first.
@@ -610,7 +610,7 @@ class WouldChange(Part):
 
 
 class Sure(Part):
-    """How well founded the choice is.
+    """Tell how well founded the choice is.
 
     Attributes:
         restarts: of the group.
@@ -652,7 +652,7 @@ class Choice(Part):
 
 
 class Answer(Choice):
-    """Of one cell, which is a group of arms that raced each other.
+    """Hold the answer of one cell, which is a group of arms that raced each other.
 
     Attributes:
         inputs: what its calls get, in words; "" of a model with rows of its own.

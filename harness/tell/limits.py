@@ -49,7 +49,7 @@ def judge_limit(interval: Interval, limit: float, *, at_most: bool = True) -> St
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """What a quantity is written in: each unit and what it is worth, "" where it has none.
+    """Hold what a quantity is written in: each unit and what it is worth, "" where it has none.
 
     Attributes:
         what: as in "is not a time".

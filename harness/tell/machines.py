@@ -29,7 +29,7 @@ _PROCESSOR = ("vendor", "model", "flags", "cache_bytes")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """Where runs were measured.
+    """Name a machine on which runs were measured.
 
     Attributes:
         cpus: that the runs were allowed to use, of several runs the most.

@@ -197,7 +197,7 @@ def tell_ceilings(document: Document) -> Iterator[str]:
 
 
 def _tell_whys(rows: Sequence[Row]) -> Iterator[str]:
-    """Tell why each row is or isn't faster than its own FP32; rows with the same reason share a line."""
+    """Tell why a row isn't faster than its own FP32; rows with the same reason share a line."""
     arms: dict[str, list[str]] = {}
     for row in rows:
         if row.why:

@@ -30,7 +30,7 @@ def admits_any_loss(limit: float, before: float, after: float, *, is_lower_bette
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeanChange:
-    """How a mean score over rows changed, in the score's own unit.
+    """Tell how a mean score over rows changed, in the score's own unit.
 
     Attributes:
         value: the mean after less the mean before.

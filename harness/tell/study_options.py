@@ -99,8 +99,8 @@ class Flag:
 
 
 MODELS = (
-    "net.onnx, a.onnx,b.onnx to compare files, config.json, forest.txt, .ubj or .joblib, net.py:make or "
-    "package.net:make (your code runs), or a name (`shootout list models`)"
+    "net.onnx, a.onnx,b.onnx to compare files, config.json, forest.txt, .ubj or .joblib, net.py:make (your "
+    "code runs), or a name (`shootout list models`)"
 )
 """The forms in which a model is named."""
 File = str | PathLike[str]
@@ -239,7 +239,7 @@ class DataOptions(InputOptions, total=False):
         Flag(
             DATA,
             "NAME",
-            "Score each row by a metric (`shootout list metrics`), auto, or your own file.py:score; without --truth or "
+            "Score each row by a metric (`shootout list metrics`) or your own file.py:score; without --truth or "
             "--labels against the model's own FP32 outputs.",
         ),
     ]

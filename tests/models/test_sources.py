@@ -26,7 +26,6 @@ from shootout.models.sources import TABLE
         ("Net.pt2", "program"),
         ("some/config.json", "transformers"),
         ("net.py:make", "factory"),
-        ("package.net:make", "factory"),
     ],
 )
 def test_each_word_has_one_source(word: str, source: str):

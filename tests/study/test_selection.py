@@ -17,7 +17,7 @@ from shootout.tell.study_changes import change
 ON_GPU = {"backends": ["onnxruntime:gpu"], "energy": True}
 
 
-@pytest.mark.parametrize("name", ["linear", "net.onnx", "net.py:make", "package.net:make", "config.json"])
+@pytest.mark.parametrize("name", ["linear", "net.onnx", "net.py:make", "config.json"])
 def test_a_model_in_a_studys_place_is_the_default_study_of_it(name: str) -> None:
     found = selection.choose(name, {"batch": (2,)})
     assert found == change(studies.load("shootout"), model=name, batch=(2,))

@@ -117,7 +117,7 @@ def test_a_model_of_the_user_s_own_is_known_by_its_content_and_not_by_its_path(t
     made = "~/here/net.py:make"
     folder = make_shipped(tmp_path / "out", replace(MODEL, model=made)).folder
     target = only(f"shipped:{folder}")
-    for raced in (made, "net.py:make", "elsewhere/renamed.py:make", "package.net:make", "bert/config.json"):
+    for raced in (made, "net.py:make", "elsewhere/renamed.py:make", "bert/config.json"):
         refuse_other_models([target], [raced])
     for raced in ("digits", "net.onnx"):
         with pytest.raises(UsageError, match=rf"made of {made}, .* this race is of {raced}: .* run {made} --backends"):

@@ -249,7 +249,7 @@ def candidate_of(cell: Cell, row: Row) -> Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What is decided on.
+    """Hold what is decided on.
 
     Attributes:
         title: the model and what a call gets, a part each.

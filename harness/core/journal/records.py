@@ -206,7 +206,7 @@ class Checked(Record):
 
 
 class PlayedOnGpu(Record):
-    """What one restart tells of the GPU, of an arm on it.
+    """Hold what one restart tells of the GPU, of an arm on it.
 
     Attributes:
         cost: what loading took of the device.
@@ -222,7 +222,7 @@ class PlayedOnGpu(Record):
 
 
 class Played(Record):
-    """What one arm did in one restart.
+    """Hold what one arm did in one restart.
 
     Attributes:
         warm_up_calls: how many calls it made before its first block.

@@ -20,7 +20,7 @@ are as good; every ratio to the baseline, so closely; of every arm, whether it i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """What a race is for; `within` belongs to `resolve` (0.03 is ±3 %) and `limit` (0.05 is 5 % slower)."""
+    """Say what a race is for; `within` belongs to `resolve` (0.03 is ±3 %) and `limit` (0.05 is 5 % slower)."""
 
     aim: Aim = "baseline"
     within: float | None = None

@@ -28,7 +28,7 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What a group's race is judged by.
+    """Hold what a group's race is judged by.
 
     Attributes:
         baseline: the label that ratios refer to, or None.
@@ -84,7 +84,7 @@ def log_time(blocks: Blocks) -> float:
 
 @dataclass(frozen=True, eq=False)
 class GroupEvidence:
-    """What a group's restarts so far say of any two of its arms.
+    """Tell what a group's restarts so far say of any two of its arms.
 
     Made once for each look: what it finds it keeps.
 

@@ -26,7 +26,7 @@ Compare = Callable[[str, str], Comparison | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leaders:
-    """What is known of the fastest arms.
+    """Hold what is known of the fastest arms.
 
     Attributes:
         fastest: the arm with the least time of those that none is known to beat.

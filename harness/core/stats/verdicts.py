@@ -198,7 +198,7 @@ def find_restarts_needed(pair: PairEvidence, comparisons: int, tells: Callable[[
 
 
 class Verdict(StrEnum):
-    """What an interval says about an arm beside its baseline."""
+    """Name what an interval says about an arm beside its baseline."""
 
     FASTER = "faster"
     SLOWER = "slower"

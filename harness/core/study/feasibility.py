@@ -48,7 +48,7 @@ Available = Mapping[tuple[str, Device], Availability]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Here:
-    """What this machine offers a study.
+    """Hold what this machine offers a study.
 
     Attributes:
         available: what `worker.availability` found for every (backend, device) the study names.

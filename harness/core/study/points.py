@@ -31,7 +31,7 @@ _CALIBRATED = {*SCALED} - {Precision.INT8_DYNAMIC}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """What one group runs: a model with complete, checked parameters at a batch size, on so many threads (as asked).
+    """Hold what a group runs: a model with complete, checked parameters at a batch size, on so many threads (as asked).
 
     Attributes:
         others: ONNX files that race `model`, which is one too.

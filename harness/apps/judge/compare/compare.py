@@ -90,7 +90,7 @@ class SessionComparison(Part):
 
 
 class ComparedDocument(Part):
-    """What may be said of two runs.
+    """Hold what may be said of two runs.
 
     Attributes:
         level: 1: one machine, two sessions; 2: two machines, of which no time is called slower.

@@ -79,7 +79,7 @@ class Everywhere(Part):
 
 
 class Pair(Part):
-    """How two arms compare in each place that has a time of both: the first one's time ÷ the other's."""
+    """Hold how two arms compare in each place that has a time of both: the first one's time ÷ the other's."""
 
     a: str
     b: str

@@ -41,7 +41,7 @@ Key = tuple[str, str, str, int, int]
 
 
 class Index(BaseModel):
-    """What a merged folder holds; `runs` are folders in it."""
+    """List what a merged folder holds; `runs` are folders in it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

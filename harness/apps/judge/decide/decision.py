@@ -76,7 +76,7 @@ class Judged(Part):
 
 
 class Decision(Choice):
-    """What a policy says of some runs.
+    """Hold what a policy says of some runs.
 
     Attributes:
         chosen: a label; null if no candidate is proven to meet every limit, or the first place rests on nothing.

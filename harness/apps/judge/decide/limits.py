@@ -47,7 +47,7 @@ WITH_POLICY: Options = (("--policy", "deploy.toml"), *MORE_RESTARTS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What is known of one figure: its bounds, and why not more."""
+    """Hold what is known of one figure: its bounds, and why not more."""
 
     value: float | None = None
     low: float | None = None

@@ -21,7 +21,7 @@ KEYS = ("objective", "indifferent", "load", "price", "limits")
 
 
 class Objective(StrEnum):
-    """What is made best among those that meet every limit."""
+    """Name what is made best among those that meet every limit."""
 
     LATENCY = "latency"
     RATE = "rate"
@@ -38,7 +38,7 @@ TIMED = frozenset({Limit.P99, Limit.RATE, Limit.COST})
 
 
 class Policy(BaseModel):
-    """What a deployment needs; the limits in basic units (nanoseconds, bytes, shares, a second, per million).
+    """Hold what a deployment needs; the limits in basic units (nanoseconds, bytes, shares, a second, per million).
 
     Attributes:
         indifferent: of two that differ by no more than this share, either may be shipped.

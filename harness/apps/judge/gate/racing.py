@@ -1,8 +1,8 @@
 """Plan the race of a gate: the reference beside a candidate on one model, toward the limit.
 
-The reference is a shipped folder, or the arm that a run ships, made again here. A shipped folder's `load.py` checks the
-inputs of each call, which is a part of a call of microseconds. So the candidate is made into such a folder too, if that
-can be done; it then runs as the reference does, in one session.
+The reference is a shipped folder. Its `load.py` checks the inputs of each call, which is a part of a call of
+microseconds. So the candidate is made into such a folder too, if that can be done; it then runs as the reference does,
+in one session.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ RACING_S = 4.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What it may do worse than the reference; None: that is told and not limited.
+    """Hold what it may do worse than the reference; None: that is told and not limited.
 
     Attributes:
         slower: as a share of the reference's time.
@@ -108,7 +108,7 @@ def read_limits(options: Mapping[str, Any]) -> Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """What the candidate races: a shipped folder, which runs as it was shipped, whatever became of its model's file.
+    """Hold the shipped folder that the candidate races; it runs as it was shipped, whatever became of its model's file.
 
     Attributes:
         place: the folder.

@@ -281,7 +281,7 @@ def _tell_finding(found: Finding, policy: Policy, outputs: Sequence[Metric]) -> 
 
 
 class Gate(Part):
-    """What became of a candidate.
+    """Hold what became of a candidate.
 
     Attributes:
         reasons: why it isn't a pass, the weightiest first.
