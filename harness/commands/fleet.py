@@ -38,6 +38,7 @@ from shootout.commands import selection
 from shootout.commands.output import print_answer, print_written, show_progress
 from shootout.commands.read import show
 from shootout.commands.run import exit_code, measure
+from shootout.commands.ship import NEXT_STEPS, tell_next_steps
 from shootout.core.build.builder import needs_of
 from shootout.core.clock import Deadline
 from shootout.core.contract import NotRun, NotRunKind
@@ -425,23 +426,24 @@ def doctor_there(address: str, *, as_json: bool) -> int:
         UsageError: it can't be used; says what to do.
     """
     with show_progress() as progress:
-        answer = _run_there(address, ["shootout.cli", "doctor", *(["--json"] if as_json else [])], progress)
+        answer = _run_there(address, ["shootout.cli", "doctor", *(["--json"] if as_json else [])], progress.say)
     sys.stdout.write(printable(answer.printed))
     return answer.code
 
 
-def _run_there(address: str, words: Sequence[str], progress: ProgressDisplay, folder: bytes = b"") -> Answer:
+def _run_there(address: str, words: Sequence[str], say: Callable[[str], None], folder: bytes = b"") -> Answer:
     """Run a command on a host.
 
     Args:
         words: what `python -m` takes, and a zip of the run folder that they name.
+        say: hears what the host tells.
 
     Raises:
         UsageError: it can't be used, was lost, or isn't alone; says why.
     """
     if len(read_addresses(address)) > 1:
         raise UsageError(f"--on {address!r}: this command is for one host: name it alone")
-    with ssh_hosts.connect(address, pack_package(), progress.say) as hosts:
+    with ssh_hosts.connect(address, pack_package(), say) as hosts:
         try:
             return hosts.run(hosts.places[0], Task(words=words, folder=folder))
         except NodeLost as lost:
@@ -477,9 +479,14 @@ def ship_there(
         words += ["--group", group] if group else []
     else:
         words += ["--target", source.arm.label, "--group", source.row.group]
+
+    def relay(text: str) -> None:
+        if not any(when in text for when in NEXT_STEPS):  # they are of the folder there, which is gone
+            progress.say(text)
+
     with show_progress() as progress:
         progress.stage(f"shipping {source.arm.label} on {address}")
-        answer = _run_there(address, words, progress, zip_folder(run))
+        answer = _run_there(address, words, relay, zip_folder(run))
     if answer.code != ExitCode.OK:
         return answer.code
     with new_folder(out), zipfile.ZipFile(io.BytesIO(answer.folder)) as archive:
@@ -488,6 +495,7 @@ def ship_there(
                 member.filename = member.filename.removeprefix(f"{SHIPPED}/")
                 archive.extract(member, out)  # which keeps every file in the folder, whatever the host named it
     progress.say(f"copied to {out}")
+    tell_next_steps(out)
     return print_written({**json.loads(answer.printed), "folder": str(out)} if as_json else {}, as_json=as_json)
 
 

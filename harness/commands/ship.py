@@ -23,6 +23,11 @@ from shootout.tell.formats import json_text
 from shootout.tell.page.contents import read
 
 CHECK_TIMEOUT_S = 600.0
+NEXT_STEPS = {
+    "next, where it runs:": f"pip install -r {{0}}/requirements.txt && python {{0}}/{CHECK}",
+    "before something replaces it:": "shootout gate {0}",
+}
+"""When → the command that takes a shipped folder, {0}."""
 
 
 def ship(
@@ -59,15 +64,19 @@ def ship(
     files = {str(file.relative_to(out)): file.stat().st_size for file in sorted(out.rglob("*")) if file.is_file()}
     total = sum(files.values())
     sys.stderr.write(f"{out}: {size(total)}; checked: {checked}\n")
-    told = shlex.quote(str(out))
-    sys.stderr.write(f"next, where it runs:  pip install -r {told}/requirements.txt && python {told}/{CHECK}\n")
-    sys.stderr.write(f"before something replaces it:  shootout gate {told}\n")
+    tell_next_steps(out)
     if shipped.arm.instances > 1:
         sys.stderr.write(
             f"raced as {shipped.arm.instances} instances: this is one of them, so start a process for each\n"
         )
     written = {"folder": str(out), "group": source.row.group, "target": source.arm.label, "size_bytes": total}
     return print_written({**written, "files": files, "checked": checked}, as_json=as_json)
+
+
+def tell_next_steps(folder: Path) -> None:
+    """Print the commands that take a shipped folder."""
+    for when, command in NEXT_STEPS.items():
+        sys.stderr.write(f"{when}  {command.format(shlex.quote(str(folder)))}\n")
 
 
 def collect_evidence(source: ArmToShip) -> dict[str, bytes]:

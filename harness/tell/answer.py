@@ -274,7 +274,8 @@ def _tell_what_noise_allows(answer: Answer) -> str:
             takes = f"about {span(answer.sure.seconds_needed)}"
             needed = f"{takes} more" if answer.goes_on else f"a race of the open ones for {takes}"
             return f"{needed} would decide it"
-        if not any(ratio and ratio.sd is not None for ratio in open_):
+        raced = [ratio for ratio in open_ if ratio]
+        if all(ratio.sd is None for ratio in raced) or any(ratio.restarts <= LEAST_RESTARTS for ratio in raced):
             return "too few restarts to decide"
         if answer.sure.nearest is None:
             return "more restarts would decide it"

@@ -244,13 +244,3 @@ def product_flops(output: Sequence[int], inner: int) -> float:
 def convolution_flops(output: Sequence[int], weight: Sequence[int]) -> float:
     """Count a convolution; `output` is its shape, `weight` is (out channels, in channels ÷ groups, *window)."""
     return 2.0 * math.prod(output) * math.prod(weight[1:])
-
-
-def flops_by_precision(products: Iterable[tuple[str, float | None]]) -> dict[str, float]:
-    """Sum (precision, operations) pairs by precision; empty as soon as one pair's operations are unknown."""
-    found: dict[str, float] = {}
-    for precision, operations in products:
-        if operations is None:
-            return {}
-        found[precision] = found.get(precision, 0.0) + operations
-    return found

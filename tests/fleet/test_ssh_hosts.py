@@ -341,14 +341,28 @@ def test_a_host_s_doctor_is_printed_and_its_code_is_the_commands(
 
 
 def test_what_a_host_ships_is_copied_and_no_file_leaves_the_folder(
-    board: Board, sends: Callable[[str], None], ship: Callable[..., int], tmp_path: Path
+    board: Board,
+    sends: Callable[[str], None],
+    ship: Callable[..., int],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ):
     sends("""
+for start in ("checked", "next, where it runs", "before something replaces it"):
+    tell(f"{start}:  command {run}")
 made = pathlib.Path(sys.argv[sys.argv.index("-o") + 1])
 (made / "model").mkdir(parents=True)
 (made / "model" / "model.tflite").write_text(f"{sys.argv[5:]}{(run / 'journal.jsonl').read_text()}")
 """)
     assert ship(board.address) == 0
+    said = capsys.readouterr().err
+    folder = tmp_path / "model"
+    assert said.count("board: ") == said.count("board: checked:") == 1
+    assert said.splitlines()[-3:] == [
+        f"copied to {folder}",
+        f"next, where it runs:  pip install -r {folder}/requirements.txt && python {folder}/check.py",
+        f"before something replaces it:  shootout gate {folder}",
+    ], "the folder there is gone"
     (made,) = [path for path in (tmp_path / "model").rglob("*") if path.is_file()]
     assert made == tmp_path / "model/model/model.tflite"
     assert made.read_text() == "['--target', 'litert:cpu:fp32', '--group', 'g']the run"

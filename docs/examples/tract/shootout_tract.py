@@ -17,7 +17,7 @@ from shootout.backends.common import require_device, trial
 from shootout.core.adapter import Built, check_inputs, check_options
 from shootout.core.contract import Arm, Arrays, Artifact, Availability, Capabilities, Device, Executed, Precision
 from shootout.core.errors import NotRunKind, SkippedArm, one_line
-from shootout.models.onnx.layers import flops_by_precision, is_product
+from shootout.models.onnx.layers import is_product
 
 if TYPE_CHECKING:
     from shootout.core.exported.model import ExportedModel
@@ -75,13 +75,16 @@ class TractSession:
         costs = [(node["op_name"], cost) for node in self._nodes(None) for cost in node.get("cost", {}).items()]
         kinds = [(kind, int(count)) for name, (kind, count) in costs if is_product(name) and kind.startswith("FMA(")]
         products = [(_label(kind), 2.0 * count) for kind, count in kinds]
+        flops: dict[str, float] = {}
+        for label, operations in products:
+            flops[label] = flops.get(label, 0.0) + operations
         return Executed(
             library="tract",
             version=version("tract"),
             device="cpu",
             threads=self._threads,
             compute_nodes_by_precision=dict(Counter(label for label, _ in products)),
-            flops_by_precision=flops_by_precision(products),
+            flops_by_precision=flops,
             artifact_bytes=self._exported.path(Artifact.ONNX).stat().st_size,
         )
 
