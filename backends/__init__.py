@@ -24,7 +24,7 @@ HIDDEN = {"spin": "shootout.backends._spin:FACTS"}
 FOLDER_OPENER = "shootout.backends.shipped:open_once"
 """The class that opens such a folder."""
 BASELINE, BASELINE_OF_FILES = "torch-eager", "onnxruntime"
-"""What the others are compared with unless the user names another; the second where it can run a user's ONNX file, or
+"""Targets that others are compared with unless the user names one; the second where it can run a user's ONNX file, or
 where only the fastest is looked for: it loads in a fraction of a second.
 """
 FOLDER_RUNNER = "shootout.backends.shipped:ShippedRunner"

@@ -1,4 +1,4 @@
-"""Which backend, device and precision should I ship, and how sure are we?
+"""Tell which backend, device and precision to ship, and how sure that is.
 
 Importing this loads no framework and nothing heavy: what `__all__` names comes in with its first use.
 """

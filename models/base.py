@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 MOST_INPUT_SETS = 64
-"""So many sets of a user's inputs are verified and timed, from all over them: every target holds them all."""
+"""Sets of a user's inputs that are verified and timed, from all over them: every target holds them all."""
 CALIBRATION_ROWS = 256
 """About so many drawn rows give quantizers their ranges, or rows of a user's inputs without labels or a metric."""
 CALIBRATION_BYTES = 64 << 20

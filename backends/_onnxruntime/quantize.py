@@ -50,7 +50,7 @@ SCHEMES: Mapping[Precision, frozenset[str]] = {
 }
 BLOCK_SIZE = "block_size"
 QUANTIZED = "quantized.onnx"
-"""What the quantizer writes, in a build's folder: the graph before it is optimized."""
+"""The quantizer's file, in a build's folder: the graph before it is optimized."""
 OPTIONS = (
     Option(
         name=BLOCK_SIZE,

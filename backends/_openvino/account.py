@@ -61,7 +61,7 @@ CONVERSIONS = ("Convert", "FakeQuantize", "Reorder")
 FUSED_CONVERSION = re.compile(r"/Dequantization(Convert|Multiply|Subtract)(_\d+)?$")
 """OpenVINO's names of the steps that it makes of a FakeQuantize."""
 IN_GEMM = "/WithoutBiases"
-"""What OpenVINO adds to the name of the product in a Gemm; the sum behind it has the name."""
+"""The words that OpenVINO adds to the name of the product in a Gemm; the sum behind it has the name."""
 MADE_UP = re.compile(r"([A-Z][A-Za-z]*)_\d+")
 UNSETTLED = "dynamic"
 """OpenVINO's hint if each float node has the precision that the file gives it."""

@@ -1,4 +1,4 @@
-"""What only a GPU tells of an arm, beside its verdict: context, steps of a call, events, memory, energy.
+"""Read what only a GPU tells of an arm, beside its verdict: context, steps of a call, events, memory, energy.
 
 Runs in the worker, before the first timed call or after the last. Nothing of it enters a verdict: those come from the
 host's clock with the device waited for, for GPUs as for CPUs.
@@ -27,7 +27,7 @@ LONGEST_S = 0.5
 FEWEST = 3
 """A figure rests on so many calls; on fewer, but not on less than `FEWEST`, where they take longer than `LONGEST_S`."""
 IN_A_ROW = 4
-"""So many calls are put between events at a time."""
+"""Calls put between events at a time."""
 SETTLE_S = 1.0
 """Before idle power is read: drivers report the mean over up to a second, which must not hold earlier calls."""
 IDLE_S = 1.0

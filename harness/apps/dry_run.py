@@ -38,7 +38,7 @@ from shootout.models.sources.preview import Preview
 from shootout.tell.notes import Reason, fold_reasons
 
 FORESEEN_GROUPS, SHOWN_GROUPS = 12, 3
-"""So many groups of a large grid are foreseen, the others as the last of these, and so many shown; `--json` has all."""
+"""Groups of a large grid that are foreseen, the others as the last of these, and that are shown; `--json` has all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

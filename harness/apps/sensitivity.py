@@ -50,7 +50,7 @@ MOST_LINES = 20
 WANTED, FOUND, TOLD = "wanted.json", "found.json", "told.txt"
 """The files in the process's folder: what to measure, the figures or the error, and how far it is."""
 PLANS = 0.9
-"""So much of the time is planned with; the figure that was begun last has the rest."""
+"""The share of the time that is planned with; the figure that was begun last has the rest."""
 RANKING_PLANS = 0.5
 """A ranking plans with this part of its time, and is ended at its end."""
 PRECISIONS = (

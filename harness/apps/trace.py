@@ -43,7 +43,7 @@ class Looked:
 
 
 PROFILED = 5
-"""So many calls go under a profiler: enough to see a pattern, few enough to read."""
+"""Calls under a profiler: enough to see a pattern, few enough to read."""
 
 
 def read_profile(session: Session, buffers: Sequence[Arrays], calls: int) -> Looked:
@@ -150,7 +150,7 @@ def _number_threads(events: Sequence[Event]) -> list[int]:
 
 
 CALLS, SHOWN = 50, 3
-"""So many calls go without a profiler, and so many of them are drawn, when the session is warm."""
+"""Calls without a profiler when the session is warm, and those of them that are drawn."""
 
 
 def trace_arms(

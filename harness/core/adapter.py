@@ -31,7 +31,7 @@ from shootout.core.exported.model import ExportedModel
 from shootout.core.install import install, pip_install
 
 Event = Mapping[str, Any]
-"""What a profiler tells, as Chrome and Perfetto read it: `name`, `ph` ("X": something that began at `ts` and lasted
+"""An event of a profiler, as Chrome and Perfetto read it: `name`, `ph` ("X": something that began at `ts` and lasted
 `dur`, both in microseconds), `pid` and `tid` (its process and thread).
 """
 QUANTIZE_S, QUANTIZE_GB_S = 9.0, 60.0
@@ -94,7 +94,7 @@ class Session(Protocol):
 TARGET, RATE, LOSS = "loss.target", "sgd.rate", "loss"
 """The own inputs of a training step and its output; no Python argument, so no input of a model, can be called so."""
 MOMENTUM = 0.9
-"""Of its optimizer."""
+"""The momentum of its optimizer."""
 
 
 def check_inputs(specs: Sequence[TensorSpec], inputs: Arrays) -> None:

@@ -65,10 +65,10 @@ TAIL_S = 5.0
 """Rounds of long calls bring fewer: where a limit asks for their tail, an arm's others may take so long."""
 
 RECHECK_SHARE = 0.1
-"""So much of the time that an arm is timed may go into asking it again, see `worker.rechecks`."""
+"""The share of an arm's timed seconds that may go into asking it again, see `worker.rechecks`."""
 
 TOO_BUSY = 0.25
-"""Where a larger share of a group's rounds was disturbed, what its arms failed at tells nothing of them."""
+"""If a larger share of a group's rounds was disturbed, what its arms failed at tells nothing of them."""
 
 WARM_UP_CALLS = 60
 WARM_UP_POINTS = 1_000
@@ -120,7 +120,7 @@ EMPTY = "a size of 0 can't be measured, since its tensor holds no values: give 1
 COPY = "#control"
 """The end of the label of the baseline's hidden copy."""
 USUAL_SCENARIO = "latency"
-"""How a model is measured unless a study says otherwise."""
+"""The scenario unless a study names another."""
 SHIPPED = "shipped"
 """In a backend's place in a target: what follows is a shipped folder."""
 CONVERTED = "trees-"

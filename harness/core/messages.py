@@ -25,7 +25,7 @@ ForkingPickler.register(type(Path()), lambda path: (path_of, (str(path),)))
 
 
 Scope = Literal["end_to_end", "compute"]
-"""What lies inside the bracket: `compute` = execute + synchronize; `end_to_end` = stage … fetch, host to host."""
+"""The steps inside the bracket: `compute` = execute + synchronize; `end_to_end` = stage … fetch, host to host."""
 SCOPES: tuple[Scope, ...] = ("end_to_end", "compute")
 CPU = "cpu"
 """In place of a scope: the CPU time of a call end to end."""

@@ -48,7 +48,7 @@ WORDS = (
 )
 """The words that people may write; N is a number. The pages tell what each does."""
 MOST_DIGITS = 5
-"""Of a layer's number: no model has a million."""
+"""Digits of a layer's number: no model has a million."""
 SHARED = "shared+"
 """The beginning of an offered word that only the shared file has: the backend has no quantizer of its own."""
 SHOWN_AS = {

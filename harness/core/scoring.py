@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from shootout.core.study.schema import Study
 
 ACCURACY = "accuracy"
-"""What labels are scored by unless a metric is named."""
+"""The metric of labels unless another is named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,6 @@ INT4_LEVELS = 7
 E4M3_MAX = 448.0
 """FP8's largest number."""
 INT4_GROUP = 128
-"""So many inputs of a channel share a scale in the predicted INT4; vendors' groups are as large or smaller."""
+"""Inputs of a channel that share a scale in the predicted INT4; vendors' groups are as large or smaller."""
 RANGE_SETS = 64
-"""So many calibration sets, and the input buffers, give the predicted INT8 its ranges."""
+"""Calibration sets that give the predicted INT8 its ranges, beside the input buffers."""

@@ -30,7 +30,7 @@ Such a number stays what it is and doesn't widen a range, since what it hides st
 well.
 """
 BUCKETS = 64
-"""So many numbers stand for one gradient; they show a wrong gradient's relative error to within about a fifth."""
+"""Numbers that stand for one gradient; they show a wrong gradient's relative error to within about a fifth."""
 SMALLEST = 1e-3
 """Judge a gradient that is smaller than this share of the largest one as if it were so large: zero is never exact."""
 E4M3_BITS = 3
@@ -194,7 +194,7 @@ def as_float64(array: Any) -> Array:
 
 
 Activations = Literal["static", "dynamic", "float8", "float"]
-"""Which activations are rounded: all that a static quantizer would round, those that matrix products read to integers
+"""Activations that are rounded: all that a static quantizer would round, those that matrix products read to integers
 or to E4M3 (sums stay float in dynamic quantization), or none.
 """
 SCALED_WAYS: Mapping[str, Sequence[tuple[Activations, bool, Weights]]] = {

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
 FARTHEST = 12
-"""So many nodes behind a layer are followed at most."""
+"""Nodes behind a layer that are followed at most."""
 ROUND = "QuantizeLinear"
 HARMLESS = MOVES | {"Clip", "Dropout", "IsNaN", "Relu", "Where", ROUND, "DequantizeLinear"}
 """The operators that a quantizer doesn't round anew: they choose among values, or are fused."""
@@ -48,7 +48,7 @@ MOST_AXES = 4
 ALIKE = 0.5
 """A tensor without a name is taken for a layer's if its error is below this."""
 SAMPLED = 4096
-"""So many elements tell whether two tensors can be alike."""
+"""Elements that tell whether two tensors can be alike."""
 Run = Callable[..., list[dict[str, Array]]]
 """Takes a model made of the reference's, and its further inputs; returns its outputs for each input set."""
 Order = tuple[int, ...] | None

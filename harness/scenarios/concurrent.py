@@ -68,7 +68,7 @@ SERVE_REQUESTS = 1_000
 """A p99 rests on at least so many requests, and on those of `SERVE_STEP_S` seconds."""
 SERVE_STEP_S = 1.0
 SERVE_LEAD_IN = 0.1
-"""So many more requests, as a share of these, come first and only fill the queue."""
+"""Requests that come first and only fill the queue, as a share of those that count."""
 SERVE_ROUNDS = 9
 """Steps of the search in a restart: two or three to have the rate between two others, the rest to halve that."""
 GIVEN_ROUNDS = 3

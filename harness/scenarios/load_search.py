@@ -39,7 +39,7 @@ from shootout.scenarios.concurrent import (
 P99 = 0.99
 _FIRST_MOVE = math.sqrt(2.0)
 _HOPELESS = 4
-"""So many steps down, from half of what one call after the other would do to 4 % of it: it isn't the queue."""
+"""Steps down, from half of what one call after the other would do to 4 % of it: it isn't the queue."""
 _LONG_STEP_S = 10.0
 """A rate that failed in disturbed rounds alone is halved while a step takes no longer."""
 _MOST_REQUESTS = 200_000

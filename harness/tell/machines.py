@@ -22,7 +22,7 @@ from shootout.core.host.store import read_facts
 from shootout.core.units import counted
 
 KEY = 8
-"""So many letters of a machine's key, and of its processor's, tell it from others of the same name."""
+"""Letters of a machine's key, and of its processor's, that tell it from others of the same name."""
 _PROCESSOR = ("vendor", "model", "flags", "cache_bytes")
 """Facts of a processor that stay, whatever names it; a machine's key has its name alone."""
 

@@ -134,7 +134,7 @@ NARROWEST = 40
 ANY_WIDTH = 100_000
 """Columns of what is no terminal, where a line is never broken."""
 NAMED = 3
-"""So many targets that share something are named; the others are counted."""
+"""Targets that share something and are named; the others are counted."""
 UNBROKEN = 40
 """Items of more letters are wrapped between their words."""
 REMARK = "   "

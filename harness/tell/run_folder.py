@@ -22,7 +22,7 @@ from shootout.tell.report import fold
 from shootout.tell.reproduce import find_typed
 
 MOST_DAMAGED = 5
-"""So many damaged lines of a journal are named; of the others there is a count."""
+"""Damaged lines of a journal that are named; of the others there is a count."""
 
 
 def choose_folder(plan: Plan, *, fresh: bool) -> Path:

@@ -28,7 +28,7 @@ operation.
 """
 _STORED = re.compile(r"(?P<module>.+)\.(?:weight|weight_v|in_proj_weight|weight_[a-z]+_l\d+)")
 _MADE_UP = re.compile(r"onnx::|_?\d+$|val_\d+$")
-"""What exporters call a weight that has lost its module's name."""
+"""Exporters' names of a weight that has lost its module's name."""
 QUANTIZABLE = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 """The operators that every quantizer takes."""
 LEFT_IN_FLOAT = "left in float: "
@@ -40,7 +40,7 @@ _ADDED = re.compile(
     r"|_bias_int32|_bias|_MatMul(?:_output)?|_reshaped?|/MatMulAddFusion|/WithoutBiases|/fq_\w+|/Dequantization\w+"
     r"|_output_\d+)$"
 )
-"""What quantizers and optimizers add to a name, at its end."""
+"""Endings that quantizers and optimizers add to a name."""
 
 
 COMPUTE_OPS = r"(?i)mm$|matmul|gemm|conv(?!ert)|einsum|(?<!quantize)linear$|attention|rnn|lstm|gru|dot$|mv$"

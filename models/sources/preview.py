@@ -1,4 +1,4 @@
-"""What can be told of a model before anything is made of it: its inputs, what it computes, how long an export takes."""
+"""Preview a model before anything is made of it: its inputs, what it computes, how long an export takes."""
 
 from __future__ import annotations
 

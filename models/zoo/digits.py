@@ -28,7 +28,7 @@ TRAIN_SHARE, CALIBRATION_SHARE = 0.6, 0.15
 SHAPE, CNN_SHAPE = (PIXELS,), (1, SIDE, SIDE)
 EPOCHS, CNN_EPOCHS = 40, 12
 HALVINGS = 2
-"""So many blocks of the convolutional net at most halve the image, from 8x8 to 2x2."""
+"""Blocks of the convolutional net that halve the image at most, from 8x8 to 2x2."""
 
 
 def _images(batch: int, shape: tuple[int, ...]) -> TensorSpec:

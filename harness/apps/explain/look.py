@@ -19,7 +19,7 @@ from shootout.core.worker.verification import call_once
 from shootout.tell import registered
 
 SETS = 3
-"""So many input sets are run: their tensors are all in memory."""
+"""Input sets that are run: their tensors are all in memory."""
 
 
 def describe_graph(graph: Path) -> dict[str, Any]:

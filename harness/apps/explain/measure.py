@@ -394,7 +394,7 @@ def choose_graph(builts: Sequence[Built]) -> ExportedModel:
 
 
 Seen = tuple[SideSummary, Mapping[int, LayerSide], Inside | None]
-"""What is known of one target: as a whole, its layers' errors by number, and what was seen inside."""
+"""All that is known of one target: as a whole, its layers' errors by number, and what was seen inside."""
 
 
 def _look(ask: Callable[..., Any], side: Side, built: Built, how: Mapping[str, Any]) -> Seen:

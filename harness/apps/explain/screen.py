@@ -16,7 +16,7 @@ from shootout.tell.columns import Cell, make_table
 from shootout.tell.report import Command, Line, write_lines
 
 SHOWN = 8
-"""So many blocks are shown; `--full` shows the layers of all."""
+"""Blocks that are shown; `--full` shows the layers of all."""
 LETTERS = "AB"
 
 

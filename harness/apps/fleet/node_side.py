@@ -35,7 +35,7 @@ JOURNAL = "journal.jsonl"
 LOOK_S = 0.2
 """The time between two looks whether a process has ended."""
 LAST_LINES = 3
-"""So many lines of what a process told at its end are its last words."""
+"""Lines that a process told at its end: its last words."""
 
 
 def run_task(

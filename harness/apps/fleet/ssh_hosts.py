@@ -35,7 +35,7 @@ PLAIN, PYTHON = "python3", (3, 11)
 WEIGHTS_READER = "safetensors"
 """It belongs to extras, of which each that runs a model's weights has it."""
 LAST_LINES = 2
-"""So much of what OpenSSH or a Python says at its end is shown."""
+"""Lines shown of what OpenSSH or a Python says at its end."""
 _BOOT = (
     f"import sys; sys.version_info >= {PYTHON} or sys.exit('it is Python %d.%d, and shootout needs "
     f"{'.'.join(map(str, PYTHON))} or newer' % sys.version_info[:2]); "

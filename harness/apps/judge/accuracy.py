@@ -273,7 +273,7 @@ LEAST_GFLOPS = 2.0
 SAME_SIZE = 0.95
 """An artifact not smaller than this share of FP32's saves no memory."""
 MOST_NAMED = 3
-"""So many layers or nodes are named."""
+"""Layers or nodes that are named at most."""
 TELLING = 0.1
 """A part of the call that grew by less than this share of the whole explains nothing."""
 
@@ -503,7 +503,7 @@ COSTS: tuple[Named, ...] = (
 LEFT: tuple[Named, ...] = (("float layers", _explain_float_layers),)
 LAST: tuple[Named, ...] = (("overhead", _explain_overhead),)
 LOSSES: tuple[Named, ...] = (*ALWAYS, *COSTS, *LEFT, *LAST)
-"""What costs time comes before what saves none."""
+"""Causes that cost time come before those that save none."""
 NO_GAINS: tuple[Named, ...] = (*ALWAYS, *LEFT, *COSTS, *LAST, ("cached", _explain_cached))
 UNTOLD = "the runtime tells nothing that explains it"
 

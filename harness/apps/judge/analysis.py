@@ -177,7 +177,7 @@ Key = tuple[str, str, tuple[tuple[str, Value], ...]]
 LARGEST = 1 << 53
 """From this size on no float tells neighbors apart; only a damaged journal has such a size."""
 PROPOSED = 3
-"""So many sizes between two are proposed."""
+"""Sizes between two that are proposed at most."""
 
 
 def find_crossovers(

@@ -35,7 +35,7 @@ SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE
 MORE = "SHOOTOUT_ENV"
 """Names more variables to pass on, separated by commas."""
 GROUPS = Path("/sys/fs/cgroup")
-"""Where control groups are mounted, of versions 1 and 2: in a container they allow less than the machine has."""
+"""The mount of control groups, of versions 1 and 2: in a container they allow less than the machine has."""
 MEMORY_LIMIT = "memory.max", "limit_in_bytes"
 """The file of a group's memory limit in version 2, and its last part in version 1."""
 CPU_FOLDER = Path("/sys/devices/system/cpu")

@@ -1,4 +1,4 @@
-"""How a group stands, from its part of the journal alone: comparisons, the control, what stands against a verdict.
+"""Tell how a group stands, from its part of the journal alone: comparisons, the control, what stands against a verdict.
 
 A group's verdicts stand if the control comes out like the baseline, and both arms are sound.
 """

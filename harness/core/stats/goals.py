@@ -14,7 +14,7 @@ MOST_PERCENT = 50
 
 
 Aim = Literal["baseline", "best", "resolve", "limit"]
-"""What must be known before a race ends: a verdict on every arm against the baseline; the fastest arm, up to arms that
+"""The knowledge that ends a race: a verdict on every arm against the baseline; the fastest arm, up to arms that
 are as good; every ratio to the baseline, so closely; of every arm, whether it is slower by more than so much."""
 
 

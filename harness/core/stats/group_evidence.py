@@ -1,4 +1,4 @@
-"""How the arms of one group compare, by rules and evidence that all comparisons of the group share.
+"""Compare the arms of one group, by rules and evidence that all comparisons of the group share.
 
 Two arms are compared by their block medians, restart by restart. Two things make a group more than its pairs. How far
 the restarts of the other arms spread says how far a pair's own may. And α is shared step by step: once a question is

@@ -1,4 +1,4 @@
-"""Which arms lead a group, and which pairs its race still has to distinguish, from each pair's own restarts.
+"""Find which arms lead a group, and which pairs its race still has to distinguish, from each pair's own restarts.
 
 The fastest arm is looked for among many, so what is claimed is a set (multiple comparison with the best): the arm that
 is truly fastest can only be missing from it if one of its own comparisons with the others errs. That is one comparison

@@ -41,7 +41,7 @@ LEAST_RESTARTS = 2
 LEAST_REACH_OF_TWO = math.log(2.0)
 """The least reach of two restarts."""
 LEAST_OPEN = 6
-"""So many questions stay counted, however many are told: one wild arm may be what is left."""
+"""Questions that stay counted, however many are told: one wild arm may be what is left."""
 LEAST_SD = 0.001
 """No smaller spread between restarts is believed: clocks have steps."""
 MAX_ESTIMATE = 1_000

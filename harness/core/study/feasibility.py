@@ -1,4 +1,4 @@
-"""Why an arm can't be asked here: its backend is missing, it doesn't take this model, or memory won't hold it."""
+"""Tell why an arm can't be asked here: its backend is missing, it doesn't take this model, or memory won't hold it."""
 
 from __future__ import annotations
 

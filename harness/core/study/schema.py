@@ -1,4 +1,4 @@
-"""What to measure, as data."""
+"""Hold what to measure, as data."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ ERROR_FORMAT = ".0e"
 Ends = tuple[float, float]
 ERROR = "relative error (log)"
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
-"""Of precisions, of which FP32 is the first."""
+"""Marks of precisions, of which FP32 is the first."""
 ACCURACY = (
     "Further left is faster. The color is the backend's or the model's, the shape the precision's. Filled: may be "
     "shipped. Hollow: not shown to keep the accuracy. Bars are 95 % intervals, of an accuracy those of its change. "

@@ -336,7 +336,7 @@ _GREW = 0.01
 """An artifact that is larger or smaller by more than this share was made of another export, or otherwise."""
 
 _COMMIT = 10
-"""So many letters of it tell commits apart."""
+"""Letters that tell commits apart."""
 
 
 def find_changes(one: Analysed, other: Analysed) -> tuple[RunChange, ...]:

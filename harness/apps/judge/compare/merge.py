@@ -32,7 +32,7 @@ from shootout.tell.study_options import DEFAULT
 
 SCHEMA = "shootout.merged-document/4"
 Fate = Literal["flips", "holds", "unknown"]
-"""What becomes of the verdict on a pair from one place to another: faster here and slower there; the same verdict
+"""A pair's verdicts from one place to another: faster here and slower there; the same verdict
 everywhere; or somewhere another verdict, none, or no time of both.
 """
 
@@ -137,7 +137,7 @@ SHARED = {
     f"--{name.replace('_', '-')}": name
     for name in ("inputs", "read", "labels", "truth", "rows_by", "calibration", "weights", "metric")
 }
-"""What two runs must have been given alike, by the options that people know: the fields of `Study`.
+"""The options that two runs must have been given alike, by the options that people know: the fields of `Study`.
 
 A run without a metric has no scores that could be another's.
 """

@@ -24,7 +24,7 @@ ALONE: Options = (("--scenario", "latency"),)
 NEVER_ALONE = "never timed one call after another"
 
 SESSION_FLOOR = 0.10
-"""So far a ratio of two arms moves from one session to the next, in 95 of 100 cases, where nothing is known of that:
+"""The share by which a ratio of two arms moves between sessions, in 95 of 100 cases, if nothing is known of that:
 docs/evidence/comparing.md says of which runs that is so.
 """
 TIMING = NO_FAULT | {None}
