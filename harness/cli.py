@@ -27,6 +27,7 @@ from shootout.commands.options import (
     GroupedCommands,
     Json,
     On,
+    OnHost,
     Policy,
     To,
     declare,
@@ -242,7 +243,7 @@ def ship(
     ] = None,
     policy: Policy = None,
     group: Group = None,
-    on: On = None,
+    on: OnHost = None,
     as_json: Json = False,
     **options: str,
 ) -> None:
@@ -389,7 +390,7 @@ def sensitivity(
 
 
 @app.command(cls=GroupedCommand, rich_help_panel=MACHINE)
-def doctor(on: On = None, as_json: Json = False) -> None:
+def doctor(on: OnHost = None, as_json: Json = False) -> None:
     """Show what works here, what is missing and how to get it, and how quiet this machine is."""
     if on:
         from shootout.commands.fleet import doctor_there

@@ -179,8 +179,17 @@ On = Annotated[
     str | None,
     typer.Option(
         "--on",
-        help="Do it elsewhere (docs/fleet.md): ssh://[USER@]HOST[:PORT][/PATH/TO/PYTHON], several with commas; a run "
-        "also on ray:HOST:PORT.",
+        help="Measure elsewhere (docs/fleet.md): ssh://[USER@]HOST[:PORT][/PATH/TO/PYTHON], several with commas, or "
+        "ray:HOST:PORT.",
+        metavar="ADDRESS",
+        rich_help_panel=HelpGroup.OUTPUT,
+    ),
+]
+OnHost = Annotated[
+    str | None,
+    typer.Option(
+        "--on",
+        help="Do it on another machine (docs/fleet.md): ssh://[USER@]HOST[:PORT][/PATH/TO/PYTHON].",
         metavar="ADDRESS",
         rich_help_panel=HelpGroup.OUTPUT,
     ),
