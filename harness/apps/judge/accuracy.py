@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shootout.apps.judge.cell import is_plain
-from shootout.core.constants import BIAS_FLOOR
 from shootout.core.contract import SCALED, Device
 from shootout.core.journal.records import Header
 from shootout.core.messages import MOST_SCORE, Scores
@@ -228,7 +227,7 @@ def _reference_of(row: Row, record: GroupRecord, known: Container[str]) -> str |
 def find_front(rows: Iterable[Row]) -> tuple[FrontRow, ...]:
     """Return for each metric, batch size and thread count at which several models are scored the rows that none beats.
 
-    A row is beaten by one that scores as well, and is faster by their intervals and the harness's own bias.
+    A row is beaten by one that measured faster and scores as well; rows of several groups never raced each other.
     """
     by_setting: dict[tuple[str, int, int], list[tuple[Row, Metric, Timing]]] = {}
     for row in rows:
@@ -242,10 +241,7 @@ def find_front(rows: Iterable[Row]) -> tuple[FrontRow, ...]:
         for found in by_setting.values()
         if len({row.group for row, _, _ in found}) > 1
         for row, metric, timing in sorted(found, key=lambda one: one[2].median_ns)
-        if not any(
-            other.high_ns * (1 + BIAS_FLOOR) < timing.low_ns and scores_as_well(better, metric)
-            for _, better, other in found
-        )
+        if not any(other.median_ns < timing.median_ns and scores_as_well(better, metric) for _, better, other in found)
     )
 
 
