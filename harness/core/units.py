@@ -55,7 +55,9 @@ def counted(count: int, what: str) -> str:
 
 def number(value: float, digits: int = 3) -> str:
     """Write a number in three digits or more, whole from 100 on."""
-    return f"{value:,.{max(digits - len(str(int(value))), 0)}f}" if value >= 100 else f"{value:.{digits}g}"
+    told = f"{value:.{digits}g}"
+    is_large = value >= 100 or "e+" in told  # 99.99 in two digits is 100, not 1e+02
+    return f"{value:,.{max(digits - len(str(int(value))), 0)}f}" if is_large else told
 
 
 def round_limit(value: float, *, up: bool = True) -> str:

@@ -10,6 +10,7 @@ import pytest
 from shootout.core.stats.verdicts import Comparison, Verdict
 from shootout.tell.document import Ratio, ratio_of
 from shootout.tell.ratios import inverse, tell_close_ratio, tell_direction, tell_factor, tell_ratio
+from shootout.tell.wording import tell_error
 
 
 def ratio(value: float, low: float | None, high: float | None, verdict: Verdict, restarts: int = 5) -> Comparison:
@@ -88,3 +89,11 @@ def test_a_limit_of_a_few_percent_is_read_by_thousandths():
         value=1.003, low=0.991, high=1.014, verdict=OPEN, restarts_needed=None, sd=None, restarts=5
     )  # fmt: skip
     assert tell_close_ratio(near, "b") == "1.003x slower than b (1.009x faster to 1.014x slower)"
+
+
+@pytest.mark.parametrize(
+    ("relative_l2", "told"),
+    [(0.0019, "0.19 %"), (0.08, "8.0 %"), (0.999999, "100 %"), (12.3, "1,230 %"), (1e-6, "under 0.001 %")],
+)
+def test_an_error_has_two_digits_and_no_exponent(relative_l2: float, told: str) -> None:
+    assert tell_error(relative_l2) == told
