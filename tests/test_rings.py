@@ -23,8 +23,8 @@ REGISTRIES = {
     *("models", "models.metrics", "scenarios", "models.onnx.effort", "models.onnx.layers"),
     *(f"models.sources.{name}" for name in ("packing", "preview", "trees")),
 }
-"""What looks a plug-in up by its name, or a shipped folder by its path, what apps may call for of an adapter, what
-tells of the processor, and what apps may know of models: sizes, layers, files.
+"""Modules that look a plug-in up by its name, or a shipped folder by its path, that apps may call for of an adapter,
+that tell of the processor, and that say what apps may know of models: sizes, layers, files.
 """
 CONTRACT = {
     *("adapter", "clock", "constants", "contract", "errors", "install", "messages", "schemes", "units"),

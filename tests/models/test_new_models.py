@@ -99,7 +99,7 @@ def test_only_the_fused_form_is_one_operation():
 
 
 BOXES = {"yolo": 3 * (8**2 + 4**2 + 2**2), "ssd": 3 * (4**2 + 2**2 + 1 + 1)}
-"""Of 64 pixels a side: three for each place of the feature maps."""
+"""Boxes of a picture of 64 pixels a side: three for each place of the feature maps."""
 
 
 def detected(kind: str, seed: int = 0) -> list[Any]:

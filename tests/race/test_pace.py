@@ -1,4 +1,4 @@
-"""What there is no time for: arms whose calls take too long by a cap; arms and rounds of a race short of time."""
+"""Arms and rounds left for want of time: arms whose calls take too long by a cap, and a race that is short of time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a dry run says: the groups of a plan, and figures that follow it."""
+"""A dry run says the groups of a plan, and figures that follow it."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from shootout.tell.ratios import tell_ratio
 from shootout.tell.table import render
 
 SWEEP = "training"
-"""Of several groups, whose times share a table without --full."""
+"""A run of several groups, whose times share a table without --full."""
 RUNS = ("shootout", "digits", "decide-digits", "decide-load", SWEEP)
 
 

@@ -1,4 +1,4 @@
-"""What IREE can't do is a skip that says so: operators, quantizers, pools."""
+"""A skip says what IREE can't do: operators, quantizers, pools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a board runs in tests: `shootout.commands.fleet`, deaf to this machine's noise (see `deaf`)."""
+"""Run `shootout.commands.fleet` as a board of tests does, deaf to this machine's noise (see `deaf`)."""
 
 from __future__ import annotations
 

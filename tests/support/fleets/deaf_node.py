@@ -1,4 +1,4 @@
-"""What a node runs in tests: `shootout.commands.fleet`, deaf to this machine's noise (see `deaf`).
+"""Run `shootout.commands.fleet` as a node of tests does, deaf to this machine's noise (see `deaf`).
 
 One node of all, whoever is first, stops itself in its second restart and says so, to be killed there: see `STOPS`.
 """
