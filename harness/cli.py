@@ -94,7 +94,13 @@ RACED = "--backends --threads --batch --set --inputs --labels --truth --metric -
 """The options of the first screen of what races a model."""
 
 
-@command(RunOptions, RACE, RUN_EXAMPLES, first=f"{RACED} --scenario --dry-run --to --on")
+@command(
+    RunOptions,
+    RACE,
+    RUN_EXAMPLES,
+    first="--backends --batch --inputs --labels --truth --metric --texts --images --data --target --policy --scenario "
+    "--max-time --out --json --dry-run",
+)
 def run(
     study: Annotated[
         str,

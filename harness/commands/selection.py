@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from shootout import models, studies
+from shootout.commands.rows import take_rows
 from shootout.core.contract import SCALED, Artifact, Device, Precision
 from shootout.core.errors import UsageError, unknown
 from shootout.core.exported.request import find_claim, is_file
@@ -45,6 +46,7 @@ def choose(name: str, options: Mapping[str, object]) -> Study:
     if _is_model(name):
         name, given["model"] = DEFAULT, read_place(name, given["model"])
     own = _load_study(name)
+    given |= take_rows(str(as_axis(given["model"] or own.model)[0]), options)
     given |= _convert_trees(given, own if name != DEFAULT else None)
     if name == DEFAULT:
         given |= _choose_targets_of_files(given, own)

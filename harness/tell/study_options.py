@@ -231,7 +231,12 @@ class DataOptions(InputOptions, total=False):
     """Choose these, and what scores the outputs."""
 
     labels: Annotated[
-        File, Flag(DATA, "NPZ", "Class of each row of --inputs: short for --truth NPZ --metric accuracy.")
+        File,
+        Flag(
+            DATA,
+            "FILE",
+            "Class of each row, .npz or table.parquet:column: short for --truth FILE --metric accuracy.",
+        ),
     ]
     truth: Annotated[File, Flag(DATA, "FILE", "Truth for each row of --inputs, for --metric: .npz or .parquet.")]
     metric: Annotated[
@@ -277,6 +282,13 @@ class RaceOptions(DataOptions, total=False):
 class RunOptions(RaceOptions, total=False):
     """Give the options of `shootout run`."""
 
+    texts: Annotated[
+        File,
+        Flag(DATA, "FILE", "Texts for a language model: a file with one a line, or table.parquet:column."),
+    ]
+    images: Annotated[File, Flag(DATA, "FOLDER", "Images for a classifier, in a folder for each class.")]
+    data: Annotated[File, Flag(DATA, "FILE", "Data set of a detector, data.yaml; or a table, with --target.")]
+    target: Annotated[str, Flag(DATA, "COLUMN", "Column of --data that the model predicts.")]
     backends: Annotated[Sequence[str], BACKENDS]
     threads: Annotated[int | str | Sequence[int | str], THREADS]
     options: Annotated[Mapping[str, Mapping[str, str]], OPTIONS]

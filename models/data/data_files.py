@@ -52,6 +52,26 @@ missing number is NaN in an array, any other missing value is None.
 """
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowFacts:
+    """Tell what rows in the cache were made of.
+
+    Attributes:
+        told: what was read, and by what.
+        files: how many.
+        notes: what users should know of the rows, a sentence each.
+        rows: how many.
+    """
+
+    told: str
+    files: int = 1
+    notes: tuple[str, ...] = ()
+    rows: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.told} ({counted(self.files, 'file')}, {counted(self.rows, 'row')})"
+
+
 @dataclass(frozen=True, slots=True)
 class _Form:
     """Describe how an array holds an input: which axes come before those that a call takes.
@@ -69,11 +89,17 @@ class _Form:
 
 def title(path: Path) -> str:
     """Return what people know data by: their path, or what was read and by which function."""
+    return str(read_facts(path) or path)
+
+
+def read_facts(path: Path) -> RowFacts | None:
+    """Return what rows in the cache were made of; None of other data."""
     if path.parent.name.startswith(READ_ROWS):
         with suppress(OSError, ValueError, KeyError, TypeError):  # a folder of the user's with such a name
-            facts = json.loads((path.parent / ROWS_FACTS).read_text(encoding="utf-8"))
-            return f"{facts['told']} ({counted(facts['files'], 'file')}, {counted(facts['rows'], 'row')})"
-    return str(path)
+            facts = dict(json.loads((path.parent / ROWS_FACTS).read_text(encoding="utf-8")))
+            notes = tuple(map(str, facts.get("notes", ())))
+            return RowFacts(told=facts["told"], files=facts["files"], notes=notes, rows=facts["rows"])
+    return None
 
 
 def digest(path: Path) -> str:

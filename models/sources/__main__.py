@@ -25,6 +25,7 @@ from shootout.core.exported.request import JOBS, Request, brief_key, error_to_js
 from shootout.core.host.child import leave_with
 from shootout.core.install import install
 from shootout.core.messages import PROGRESS
+from shootout.models.data.data_files import read_facts
 from shootout.models.onnx.effort import Effort
 
 PROBE_S = 1.0
@@ -45,6 +46,8 @@ def make(job: Request, effort: Effort) -> None:
         work = exported.work or _count_work(exported, job)
     if effort.is_brief:
         exported = dataclasses.replace(exported, notes=(*exported.notes, *effort.notes), whole_s=effort.whole_s)
+    if job.inputs_npz and (facts := read_facts(job.inputs_npz)):
+        exported = dataclasses.replace(exported, notes=(*exported.notes, *facts.notes))
     exported = dataclasses.replace(exported, unpredicted=(*exported.unpredicted, *effort.unpredicted))
     key = job.key if exported.whole_s is None else brief_key(job.key, effort.leading)  # that of its base counts too
     dataclasses.replace(exported, key=key, export_s=watch.seconds, work=work).seal()

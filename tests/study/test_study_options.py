@@ -28,7 +28,8 @@ from shootout.tell.study_options import (
 
 def test_what_is_no_key_of_a_study_is_how_to_run_it():
     how = {"policy", "gpu", "max_time_s", "out", "fresh", "trace", "strict"}
-    assert {*flags_of(RunOptions)} - {*Study.model_fields, *study_options()} == {"backends", *how}
+    rows = {"texts", "images", "data", "target"}  # which readers make a study's inputs of
+    assert {*flags_of(RunOptions)} - {*Study.model_fields, *study_options()} == {"backends", *how, *rows}
 
 
 @pytest.mark.parametrize("table", [RunOptions, TuneOptions, GateOptions, SensitivityOptions])
