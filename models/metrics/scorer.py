@@ -105,13 +105,16 @@ def check(
 def find_doubts(
     study: Study, counts: Collection[int], requests: Sequence[Request], arms: Sequence[Arm]
 ) -> Iterator[str]:
-    """Yield what is doubtful about a limit on a drop, if only a metric's scores tell how much a row may lose.
+    """Yield what users should know of rows that were made of their files, and what is doubtful of a limit on a drop.
 
     Args:
         counts: each number of rows that the inputs may have; none if it isn't known.
         requests: one for each group.
         arms: those that will be measured.
     """
+    facts = data_files.read_facts(Path(study.inputs)) if study.inputs else None
+    told = facts.told if facts else study.inputs
+    yield from facts.notes if facts else ()
     scored, metric = [one for one in requests if one.source.may_be_scored(one)], study.metric or ACCURACY
     is_limited = scored and (study.max_drop or scored[0].scored == "truth" or not study.metric)
     if not is_limited or len(counts) != 1 or study.stream or study.rows_by:
@@ -128,7 +131,7 @@ def find_doubts(
     shown = round_limit(bound_rare(count) * (100 if unit else 1))
     yield (
         f"too few rows to ship a lower precision: --max-drop {limit} takes {needed:,} scored rows, since fewer may "
-        f"hide a rare failure. Of the {rows:,} rows of {study.inputs} {count:,} are scored: give {give:,} rows or "
+        f"hide a rare failure. Of the {rows:,} rows of {told} {count:,} are scored: give {give:,} rows or "
         f"more, or --max-drop {shown}{unit}"
     )
 

@@ -4,5 +4,7 @@ Plug-ins, one a file: each makes rows, which every command takes, of one option 
 one is, and finds the one that takes what a user gives.
 """
 
-TABLE: dict[str, str] = {}
+TABLE: dict[str, str] = {
+    "images": "shootout.models.readers.images:Images",
+}
 """The readers that ship, each where its class is."""

@@ -1,0 +1,75 @@
+"""Find which class of a model each folder of images is."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from shootout.core.errors import UsageError
+from shootout.core.units import counted
+
+FIX = "name each folder by its class's number, put a config.json with id2label beside the model, or give --labels"
+SHOWN = 3
+
+
+def index_folders(folder: Path, names: Sequence[str], classes: int, known: Mapping[str, int]) -> tuple[list[int], str]:
+    """Return the class of each folder, and what decided it.
+
+    Args:
+        folder: holds them.
+        names: of the folders, sorted.
+        classes: outputs of the model; 0: not known.
+        known: the classes' numbers by name, as `name_classes` returns them.
+
+    Raises:
+        UsageError: nothing tells the class of a folder.
+    """
+    if all(name.isdecimal() for name in names):
+        found = [int(name) for name in names]
+        if classes and max(found) >= classes:
+            raise UsageError(
+                f"{folder} has a folder {names[found.index(max(found))]}, and the model's {classes} "
+                f"classes are 0 to {classes - 1}: {FIX}"
+            )
+        return found, "each folder's name is the number of its class"
+    matched = [known.get(_simplify(name)) for name in names]
+    whole = [index for index in matched if index is not None]
+    if len(whole) == len(names):
+        return whole, "the folders' classes are those of the names beside the model"
+    if classes not in (0, len(names)):
+        raise UsageError(f"{folder} has {counted(len(names), 'folder')}, and the model {classes} classes: {FIX}")
+    if whole:
+        odd = names[matched.index(None)]
+        raise UsageError(f"{folder}/{odd} is none of the classes named beside the model, though others are: {FIX}")
+    order = ", ".join(f"{index} is {name}" for index, name in enumerate(names[:SHOWN]))
+    return list(range(len(names))), f"classes are the folders in sorted order: {order}{' …' * (len(names) > SHOWN)}"
+
+
+def name_classes(config: Mapping[str, Any], metadata: Mapping[str, str]) -> dict[str, int]:
+    """Return the numbers of a model's classes by their names, and by each of several names of one.
+
+    Args:
+        config: what a config.json beside the model says: Hugging Face's `id2label`, timm's `label_names`.
+        metadata: of an ONNX file; ultralytics writes `names` there.
+    """
+    given: Any = config.get("id2label") or config.get("label_names")
+    if not given and (text := metadata.get("names")):
+        try:
+            given = ast.literal_eval(text)
+        except (ValueError, SyntaxError):
+            given = None
+    if isinstance(given, Sequence) and not isinstance(given, str):
+        given = dict(enumerate(given))
+    found: dict[str, int] = {}
+    for index, text in given.items() if isinstance(given, Mapping) else ():
+        whole, parts = str(text), str(text).split(",")
+        for name in [whole, *(parts if len(parts) > 1 else ())]:
+            found.setdefault(_simplify(name), int(index))
+    return found
+
+
+def _simplify(name: str) -> str:
+    return re.sub(r"[\W_]+", " ", name).strip().casefold()

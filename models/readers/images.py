@@ -1,0 +1,169 @@
+"""Read images for a classifier: a folder with a folder for each class, or one of images alone.
+
+Rows are made as the model's own files say (`preparation`). Labels are the folders' classes (`classes`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shootout.core.errors import UsageError
+from shootout.core.exported.model import sha256
+from shootout.core.units import counted, size
+from shootout.models.data.columns import as_file, names_column
+from shootout.models.data.data_files import RowFacts, read_labels
+from shootout.models.data.pictures import list_pictures, require_pillow
+from shootout.models.readers.classes import index_folders
+from shootout.models.readers.picture_models import PictureModel, open_picture_model
+from shootout.models.readers.preparation import Preparation, find_preparation
+from shootout.models.readers.reader import Reader, keep_rows
+
+INPUTS, LABELS = "inputs.npz", "labels.npy"
+VERSION = 1
+"""Goes up if the same images would become other rows."""
+MOST_BYTES = 1 << 30
+"""All rows take no more memory, which every process that scores them needs: 1,783 of 224x224x3 floats."""
+
+
+class Images(Reader):
+    """Images for a classifier, in a folder for each class or without classes."""
+
+    option = "images"
+
+    def read(self, model: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return where the images' rows lie, and their labels or the metric without labels; see `Reader.read`."""
+        require_pillow("--images")
+        folder = Path(str(given["images"])).expanduser()
+        taken = open_picture_model(model, given)
+        groups = _group_pictures(folder)
+        pictures, labels, notes = _label(folder, groups, taken, given.get("labels"))
+        how = find_preparation(taken.places, taken.input, taken.graph)
+        fitted = how.to_size(taken.input.size if all(taken.input.size) else how.size)
+        taken = replace(taken, input=replace(taken.input, size=fitted.size))
+        kept = _take_evenly(labels or [0] * len(pictures), MOST_BYTES // _row_bytes(taken))
+        if len(kept) < len(pictures):
+            notes.append(_tell_sample(len(kept), len(pictures), taken, labels))
+        chosen = [pictures[at] for at in kept]
+        rows = _keep(folder, chosen, [labels[at] for at in kept] if labels else [], fitted, taken, notes)
+        sizes = {"parameters": {**(given.get("parameters") or {}), **taken.sizes_for(fitted.size)}}
+        found = {"inputs": str(rows / INPUTS), **(sizes if sizes["parameters"] else {})}
+        if labels:
+            return {**found, "labels": str(rows / LABELS)}
+        return found if "metric" in given else {**found, "metric": "accuracy" if taken.classes else "cosine"}
+
+
+def _group_pictures(folder: Path) -> dict[str, list[Path]]:
+    """Return the pictures by the folder of their class, or all under "" if no folder holds any.
+
+    Raises:
+        UsageError: there are none, or some lie beside the folders.
+    """
+    if not folder.is_dir():
+        told = "it is a file" if folder.exists() else "there is no such folder"
+        raise UsageError(f"--images {folder}: {told}; give a folder with a folder of images for each class")
+    groups: dict[str, list[Path]] = {}
+    for path in list_pictures(folder):
+        first, *rest = path.relative_to(folder).parts
+        groups.setdefault(first if rest else "", []).append(path)
+    if not groups:
+        raise UsageError(f"--images {folder}: it holds no images such as .jpg or .png; give a folder that does")
+    if len(groups) > 1 and "" in groups:
+        name = groups[""][0].name
+        raise UsageError(f"--images {folder}: {name} lies beside the folders of classes: move it into one, or away")
+    if groups.keys() == {""}:
+        return groups
+    named = [path.name for path in sorted(folder.iterdir()) if path.is_dir() and not path.name.startswith((".", "__"))]
+    return {name: groups.get(name, []) for name in sorted({*named, *groups})}  # an empty one is a class, too
+
+
+def _label(
+    folder: Path, groups: Mapping[str, Sequence[Path]], taken: PictureModel, given: Any
+) -> tuple[list[Path], list[int], list[str]]:
+    """Return the pictures, the class of each (none without classes), and what is to be told of the classes.
+
+    Args:
+        given: the option `labels`: a class for each picture in the order of their paths, in place of the folders.
+
+    Raises:
+        UsageError: folders or labels don't fit the pictures and the model.
+    """
+    pictures = [path for group in groups.values() for path in group]
+    if given:
+        file = Path(as_file(str(given)) if names_column(str(given)) else str(given)).expanduser()
+        found = read_labels(file)
+        if found.shape != (len(pictures),) or found.dtype.kind not in "iu":
+            got = f"{found.dtype}{list(found.shape)}"
+            asked = (
+                f"a whole number for each of the {counted(len(pictures), 'image')} of {folder}, by their paths' order"
+            )
+            raise UsageError(f"--labels {given}: expected {asked}; got {got}")
+        return sorted(pictures), found.tolist(), []
+    if groups.keys() == {""}:
+        return pictures, [], []
+    indices, note = index_folders(folder, list(groups), taken.classes, taken.names)
+    labels = [index for index, group in zip(indices, groups.values(), strict=True) for _ in group]
+    return pictures, labels, [note]
+
+
+def _row_bytes(taken: PictureModel) -> int:
+    return math.prod(taken.input.shape()) * np.dtype(taken.input.dtype).itemsize
+
+
+def _take_evenly(labels: Sequence[int], most: int) -> list[int]:
+    """Return the places of at most so many pictures, as many of each class as can be, from all over each."""
+    if len(labels) <= most:
+        return list(range(len(labels)))
+    by_class: dict[int, list[int]] = {}
+    for place, label in enumerate(labels):
+        by_class.setdefault(label, []).append(place)
+    ranks = []
+    for places in by_class.values():
+        spread = sorted(range(len(places)), key=lambda at: f"{at:032b}"[::-1])  # each first few are from all over
+        ranks += [(rank, places[at]) for rank, at in enumerate(spread)]
+    return sorted(place for _, place in sorted(ranks)[:most])
+
+
+def _tell_sample(count: int, whole: int, taken: PictureModel, labels: Sequence[int]) -> str:
+    classes = f", evenly over {len({*labels}):,} classes" if labels else ""
+    needed = size(whole * _row_bytes(taken))
+    return f"{count:,} of the {whole:,} images are taken{classes}, since all would take {needed} of memory"
+
+
+def _keep(
+    folder: Path,
+    pictures: Sequence[Path],
+    labels: Sequence[int],
+    how: Preparation,
+    taken: PictureModel,
+    notes: Sequence[str],
+) -> Path:
+    """Return the folder in the cache with the rows of these pictures.
+
+    Raises:
+        UsageError: one can't be read.
+    """
+
+    def make(made: Path) -> int:
+        spec = taken.input
+        rows = np.empty((len(pictures), *spec.shape()), spec.dtype)
+        with ThreadPoolExecutor() as pool:  # Pillow decodes without Python's lock
+            for row, array in enumerate(pool.map(partial(how.prepare, taken=spec), pictures)):
+                rows[row] = array
+        np.savez(made / INPUTS, **{spec.name: rows})  # type: ignore[arg-type]
+        if labels:
+            np.save(made / LABELS, np.array(labels, np.int64))
+        return len(rows)
+
+    with ThreadPoolExecutor() as pool:
+        hashes = list(pool.map(sha256, pictures))
+    names = [str(path.relative_to(folder)) for path in pictures]
+    facts = RowFacts(told=folder.name or str(folder), files=len(pictures), notes=(how.tell(taken.input), *notes))
+    return keep_rows([VERSION, names, hashes, list(labels), asdict(how), asdict(taken.input)], facts, make)
