@@ -16,7 +16,8 @@ from shootout.core.scenario import find_scenario
 from shootout.core.study.points import describe, targets_of
 from shootout.core.study.schema import Study, as_axis, study_options
 from shootout.core.study.target import parse_targets
-from shootout.models.sources import hfconfig, trees
+from shootout.models.sources import trees
+from shootout.models.sources.variants import tell_folder
 from shootout.scenarios.mix import read_mix
 from shootout.tell.study_changes import change
 from shootout.tell.study_options import DEFAULT, RunOptions, read_models
@@ -24,8 +25,8 @@ from shootout.tell.study_options import DEFAULT, RunOptions, read_models
 WEIGHTS = (".pt", ".pth", ".ckpt", ".safetensors", ".bin")
 """The endings of files of weights that people take for models."""
 _FORMS = (
-    "a study is a NAME or file.toml; a model is a NAME, file.onnx, file.py:function, config.json "
-    f"or its folder, or a file of trees ({', '.join(trees.KINDS)}, .json of XGBoost)"
+    "a study is a NAME or file.toml; a model is a NAME, file.onnx, a folder of such files, file.py:function, "
+    f"config.json or its folder, or a file of trees ({', '.join(trees.KINDS)}, .json of XGBoost)"
 )
 
 
@@ -46,6 +47,7 @@ def choose(name: str, options: Mapping[str, object]) -> Study:
     if _is_model(name):
         name, given["model"] = DEFAULT, read_place(name, given["model"])
     own = _load_study(name)
+    given["model"] = _spread_folders(given["model"] or own.model) or given["model"]
     given |= take_rows(str(as_axis(given["model"] or own.model)[0]), options)
     given |= _convert_trees(given, own if name != DEFAULT else None)
     if name == DEFAULT:
@@ -57,6 +59,18 @@ def choose(name: str, options: Mapping[str, object]) -> Study:
     study = _drop_missing_baseline(change(own, **given), own, given["baseline"])
     _refuse_without_effect(study, options)
     return study
+
+
+def _spread_folders(named: Any) -> tuple[str, ...]:
+    """Return the files that models stand for; () if each stands for itself.
+
+    Raises:
+        UsageError, ModelError: a folder's files are no variants of one model.
+    """
+    models_there = tuple(map(str, as_axis(named)))
+    sources = {one: source for one in models_there if (source := find_claim(one))}
+    found = tuple(file for one in models_there for file in (sources[one].spread(one) if one in sources else (one,)))
+    return () if found == models_there else found
 
 
 def _convert_trees(given: Mapping[str, Any], own: Study | None) -> dict[str, Any]:
@@ -148,8 +162,8 @@ def _load_study(name: str) -> Study:
             f"{name!r} holds weights and no model: export the model to ONNX (torch.onnx.export), or give code that "
             "makes it, as in net.py:make"
         )
-    if inside := hfconfig.find_exports(Path(name)):
-        raise UsageError(f"{name!r} is a folder without a {hfconfig.CONFIG}: {hfconfig.tell_exports(inside)}")
+    if Path(name).expanduser().is_dir():
+        raise UsageError(tell_folder(name))
     if set(name) & set("./\\*?["):
         raise UsageError(f"{name!r} is neither a study nor a model: {_FORMS}")
     raise UsageError(f"{unknown('study or model', name, {*studies.shipped(), *models.names()})}; {_FORMS}")

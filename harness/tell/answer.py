@@ -8,6 +8,7 @@ from typing import Any
 
 from shootout.backends import USUAL
 from shootout.core.contract import NotRunKind, Precision, short
+from shootout.core.exported.request import name_model
 from shootout.core.scenario import find_scenario
 from shootout.core.schemes import FULL
 from shootout.core.stats.verdicts import LEAST_RESTARTS, MAX_ESTIMATE, Verdict
@@ -124,6 +125,8 @@ def tell_ship(answer: Answer, rows: Sequence[Row], figures: Sequence[str] = (), 
         return Line("Ship", [answer.reason or "", *lowest], subject="no answer")
     row = next(row for row in rows if row.arm == ship.arm)
     parts = [*figures] or [find_scenario(row.scenario).tell_time(row)]
+    if reference := find_reference(rows):
+        parts[:0] = [] if row.file else [f"runs {reference}"]
     if leads(answer):
         parts.append(f"not decided: {tell_undecided(answer, ship.arm)}")
     elif is_unproven(answer):
@@ -192,7 +195,19 @@ def list_title_parts(answer: Answer, rows: Sequence[Row], environment: Mapping[s
     """List model, inputs, batch, threads and machine."""
     model, *more = OUTSIDE.split(answer.group)
     inputs = [answer.inputs] if answer.inputs else []
-    return [model, *inputs, *more, *tell_threads_beside(more, rows), *tell_machine(environment)]
+    return [mark_reference(model, rows), *inputs, *more, *tell_threads_beside(more, rows), *tell_machine(environment)]
+
+
+def find_reference(rows: Sequence[Row]) -> str:
+    """Return the name of the file that the others are held to, "" if there are no others."""
+    others = any(row.file for row in rows)
+    return next((name_model(row.model) for row in rows if others and not row.file), "")
+
+
+def mark_reference(model: str, rows: Sequence[Row]) -> str:
+    """Mark the reference among a group's files, whose name begins with it."""
+    reference = find_reference(rows)
+    return f"{reference} (the reference){model.removeprefix(reference)}" if reference else model
 
 
 def _tell_sure(answer: Answer, rows: Sequence[Row], words: Words) -> Iterator[str]:

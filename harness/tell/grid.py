@@ -21,6 +21,7 @@ from shootout.tell.answer import (
     choose_label,
     is_unproven,
     leads,
+    mark_reference,
     name_precision,
     next_ships,
     tell_answer,
@@ -129,6 +130,7 @@ def _list_title_parts(document: Document) -> list[str]:
     inputs = {answer.inputs for answer in document.answer if answer.inputs}
     shared[1:1] = inputs if len(inputs) == 1 else ()
     rows = [row for answer in document.answer for row in document.rows_of(answer.group)]
+    shared[:1] = [mark_reference(one, rows) for one in shared[:1]]
     return [*shared, *tell_threads_beside(shared, rows), *tell_machine(document.environment)]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.metadata import distributions
 from typing import Any, NamedTuple, cast
 
 from rich.text import Text
@@ -16,7 +17,7 @@ from shootout.core import backends
 from shootout.core.contract import Device, NotRunKind, Precision, short
 from shootout.core.errors import FAILURES, shorten
 from shootout.core.host.noise import DisturbanceKind
-from shootout.core.install import install
+from shootout.core.install import SENT, install
 from shootout.core.journal.records import Ended, Rounds
 from shootout.core.journal.records import Line as JournalLine
 from shootout.core.scenario import find_scenario
@@ -284,6 +285,11 @@ def find_time_spent(lines: Iterable[JournalLine]) -> dict[str, float]:
 SHOWN_REASONS = 4
 LONGEST_REASON = 80
 """Letters; `--full` and the page have all of a longer reason."""
+_ABSENT = (NotRunKind.UNAVAILABLE, NotRunKind.BUILT_ONLY, NotRunKind.NOT_INSTALLED)
+_PLACES = {**dict.fromkeys(FAILURES, 0), **dict.fromkeys(_ABSENT, 2)}
+"""The place of a reason among others by its kind; of all other kinds it is 1."""
+_FILE = re.compile(r"\(([^()]+\.onnx)\)")
+"""The file in a target's label."""
 _IN_BRACKETS = re.compile(r" \([^()]*\)$")
 
 
@@ -301,9 +307,9 @@ def tell_missing(answers: Sequence[Answer], documents: Sequence[Document], among
 
 
 def _tell_skipped(answers: Sequence[Answer], documents: Sequence[Document], among: str) -> Iterator[str]:
-    """Name the targets without a time, by reason, failures and FP32 first; then what to install, in one command."""
+    """Name the targets without a time, by reason: failures first, missing devices last; then one command to install."""
     told = [(group, arm) for answer in answers for group in answer.not_raced for arm in group.arms]
-    told.sort(key=lambda one: (one[0].cause not in FAILURES, not one[1].endswith(f":{Precision.FP32}")))
+    told.sort(key=lambda one: (_PLACES.get(one[0].cause, 1), not one[1].endswith(f":{Precision.FP32}")))
     everywhere = Counter(arm for group, arm in told if group.cause is NotRunKind.NOT_INSTALLED)
     extras = {arm: _find_extra(arm, group) for group, arm in told if everywhere[arm] == len(answers)}
     counts = Counter((_tell_cause(group), arm) for group, arm in told if not extras.get(arm))
@@ -311,14 +317,34 @@ def _tell_skipped(answers: Sequence[Answer], documents: Sequence[Document], amon
     for (why, arm), count in counts.items():
         arms.setdefault((why, count), []).append(arm)
     some = {count: f" (in {count} of {counted(len(answers), among)})" for count in range(1, len(answers))}
-    lines = (f"{name_targets(mine)}: {why}{some.get(count, '')}" for (why, count), mine in arms.items())
+    lines = (f"{_tell_out(mine, why)}{some.get(count, '')}" for (why, count), mine in arms.items())
     yield from fold(lines, SHOWN_REASONS)
     rows = [row for document in documents for row in document.rows]
     timed = {row.backend.partition("+")[0] for row in rows if row.end_to_end}
     names = {arm: arm.partition(":")[0].partition("+")[0] for arm in extras}
     lacking = {short(arm) if names[arm] in timed else names[arm]: extra for arm, extra in extras.items() if extra}
     if wanted := lacking | {name: backends.entry(name).extra for name in _find_untried(documents)[1]}:
-        yield f"not installed: {', '.join(wanted)} ({install(','.join(dict.fromkeys(wanted.values())))})"
+        command = install(",".join(_gather_extras(wanted.values())))
+        yield f"not installed: {', '.join(fold(wanted, 2 * NAMED))} ({command})"
+
+
+def _tell_out(arms: Sequence[str], why: str) -> str:
+    """Tell why targets are out; what is wrong with one of several files is told of the file, not of each target."""
+    files = {found[1] if (found := _FILE.search(arm)) else "" for arm in arms}
+    file = files.pop() if len(files) == 1 else ""
+    if not file or file not in why:
+        return f"{name_targets(arms)}: {why}"
+    return why if why.startswith(file) else f"{file}: {why}"
+
+
+def _gather_extras(extras: Iterable[str]) -> list[str]:
+    """Return the extras to install, each once, and `cpu` in place of most of what it stands for."""
+    own = next(iter(distributions(name="shootout")), None)
+    several = re.search(r"\[([^]]+)\].*extra == ['\"]cpu['\"]", "\n".join(own.requires or ()) if own else "")
+    members, wanted = {*(several[1].split(",") if several else ())}, [*dict.fromkeys(extras)]
+    if len(members & {*wanted}) <= len(members) / 2 or (own and own.read_text(SENT)):
+        return wanted
+    return ["cpu", *(extra for extra in wanted if extra not in members)]
 
 
 def _find_extra(arm: str, group: NotRaced) -> str:

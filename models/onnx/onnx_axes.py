@@ -184,7 +184,7 @@ def sizes_beside(model: ModelProto, inputs: Sequence[TensorSpec], called: str, o
         called: the file's name; `original`: the other's.
 
     Raises:
-        UsageError: it has other inputs; names all of both.
+        ModelError: it has other inputs; names all of both.
     """
     own = true_inputs(model)
     sizes: dict[str, int] | None = None
@@ -200,7 +200,7 @@ def sizes_beside(model: ModelProto, inputs: Sequence[TensorSpec], called: str, o
             return sizes
     theirs = ", ".join(f"{spec.name} {spec.dtype}{list(spec.shape)}" for spec in inputs)
     mine = ", ".join(input_texts(model).values())
-    raise UsageError(f"{called} can't race {original}, it has other inputs: {mine} beside {theirs}; {RACE_ALONE}")
+    raise ModelError(f"{called} can't race {original}, it has other inputs: {mine} beside {theirs}; {RACE_ALONE}")
 
 
 def fix_axes(model: ModelProto, sizes: Mapping[str, int]) -> None:

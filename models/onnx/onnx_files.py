@@ -77,6 +77,9 @@ RUNTIME_DOMAIN = "com.microsoft"
 _AHEAD = 9
 """A runtime knows at most so many versions that the installed `onnx` doesn't know."""
 
+_UNKNOWN = re.compile(r"(\S+)\(-?\d+\) is not a registered function/op")
+"""ONNX Runtime's words for an operator that it doesn't know."""
+
 
 def header(path: Path) -> ModelProto:
     """Read the model without the contents of its larger tensors. The result is cached: don't change it.
@@ -100,11 +103,11 @@ def _read_header(path: Path, _mtime_ns: int, _size: int) -> ModelProto:
         model = ModelProto()
         model.ParseFromString(path.read_bytes())
     except DecodeError as error:
-        raise ModelError(f"{path} is not an ONNX model, or is cut short ({error}); export it again") from error
+        raise ModelError(f"{path.name} is not an ONNX model, or is cut short ({error}); export it again") from error
     if not model.graph.output:
-        raise ModelError(f"{path} is not an ONNX model: it has no graph with an output; export it again")
+        raise ModelError(f"{path.name} is not an ONNX model: it has no graph with an output; export it again")
     if any(not isinstance(text, str) or _STEERING.search(text) for text in _shown_names(model)):
-        raise ModelError(f"{path} is not an ONNX model: its names aren't valid text; export it again")
+        raise ModelError(f"{path.name} is not an ONNX model: its names aren't valid text; export it again")
     for tensor in tensors(model):
         for field, value in tensor.ListFields():
             if field.name in _DATA and len(value) * (1 if field.name == "raw_data" else FLOAT_BYTES) > KEPT_BYTES:
@@ -314,7 +317,9 @@ class LoadedFile:
         try:
             self._session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         except Exception as error:
-            raise ModelError(f"no reference outputs: ONNX Runtime can't load {name}: {tell_words(error)}") from error
+            lacks = _UNKNOWN.search(str(error))
+            told = f"it has no operator {lacks[1]}" if lacks else tell_words(error)
+            raise ModelError(f"no reference outputs: ONNX Runtime can't load {name}: {told}") from error
         self._outputs = [output.name for output in self._session.get_outputs()]
 
     def call(self, inputs: Arrays) -> dict[str, Array]:

@@ -12,8 +12,7 @@ import dataclasses
 import hashlib
 import json
 import os
-import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -240,26 +239,12 @@ def weight_files(path: Path) -> list[Path]:
     if path.is_dir():
         if found := next(filter(None, (sorted(path.glob(pattern)) for pattern in IN_FOLDER)), None):
             return found
-        told = f"no weights in {path}: expected {' or '.join(IN_FOLDER)}"
-        if exports := find_exports(path):
-            raise UsageError(f"{told}; {tell_exports(exports)}")
-        raise UsageError(told)
+        raise UsageError(f"no weights in {path}: expected {' or '.join(IN_FOLDER)}")
     if path.suffix not in (SAFE, *TORCH):
         raise UsageError(f"{path.name} is not a file of weights: expected {', '.join((SAFE, *TORCH))}, or a folder")
     if not path.is_file():
         raise UsageError(f"can't read {path}: there is no such file")
     return [path]
-
-
-def find_exports(folder: Path) -> list[Path]:
-    """Return the ONNX files in a folder as Hugging Face has them: beside the config, or in `onnx`."""
-    found = [file for place in (folder / "onnx", folder) for file in sorted(place.glob("*.onnx"))]
-    return sorted(found, key=lambda file: file.name != "model.onnx")
-
-
-def tell_exports(files: Sequence[Path]) -> str:
-    """Name the ONNX files of a folder, and the command that runs the first."""
-    return f"it has {', '.join(file.name for file in files)}: shootout run {shlex.quote(str(files[0]))}"
 
 
 def weights_digest(path: Path) -> str:

@@ -100,7 +100,7 @@ class OnnxFile(DataSource):
         if request.weights:
             raise UsageError(f"--weights is for a transformers config: {request.model} holds its own")
         self.check_sizes(request)
-        path, graph = _open_header(request.model)
+        path, graph = open_header(request.model)
         from shootout.models.onnx.layers import layers_of
         from shootout.models.onnx.onnx_files import external_files, name_classical, own_precisions, whole_bytes
 
@@ -129,7 +129,7 @@ class OnnxFile(DataSource):
         original = checked(replace(request, model=request.original, original=""), known)
         if isinstance(original, ShootoutError):
             raise original
-        (path, graph), (_, first) = _open_header(request.model), _open_header(request.original)
+        (path, graph), (_, first) = open_header(request.model), open_header(request.original)
         from shootout.models.onnx import onnx_axes
 
         axes = onnx_axes.axis_sizes(first, request.batch, axis_sizes(request.parameters), request.original)
@@ -152,7 +152,7 @@ class OnnxFile(DataSource):
         """Return whether the user's inputs hold labels, which isn't an input of the file called so."""
         if not super().has_labels(request):
             return False
-        return LABELS not in {info.name for info in _open_header(request.model)[1].graph.input}
+        return LABELS not in {info.name for info in open_header(request.model)[1].graph.input}
 
     def fit(self, request: Request, shapes: Mapping[str, Sequence[int]], *, to_rows: bool) -> Request:
         """Return a request with the sizes and the batch that whole shapes tell, and the sizes of its data's rows.
@@ -161,7 +161,7 @@ class OnnxFile(DataSource):
         """
         if not shapes and not (to_rows and data_of(request)):
             return request
-        _, graph = _open_header(request.model)
+        _, graph = open_header(request.model)
         from shootout.models.onnx import onnx_axes
 
         if shapes:
@@ -177,7 +177,7 @@ class OnnxFile(DataSource):
         if request.original:
             return None
         sizes = axis_sizes(request.parameters)
-        _, graph = _open_header(request.model)
+        _, graph = open_header(request.model)
         from shootout.models.onnx import onnx_axes
 
         onnx_axes.require_tensor_outputs(graph)
@@ -203,13 +203,13 @@ class OnnxFile(DataSource):
 
     def outputs(self, word: str) -> tuple[str, ...]:
         """Return the names of the outputs, by the file's header alone."""
-        return tuple(output.name for output in _open_header(word)[1].graph.output)
+        return tuple(output.name for output in open_header(word)[1].graph.output)
 
     def output_specs(self, request: Request) -> tuple[TensorSpec, ...]:
         """Return the outputs of a call; none if the header doesn't tell all shapes, or rows aren't their first axis."""
         if request.original:
             return ()
-        _, graph = _open_header(request.model)
+        _, graph = open_header(request.model)
         from shootout.models.onnx import onnx_axes
 
         axes = onnx_axes.axis_sizes(graph, request.batch, axis_sizes(request.parameters), request.model)
@@ -220,7 +220,7 @@ class OnnxFile(DataSource):
 
     def open_axes(self, word: str) -> list[str]:
         """Return the axes that the file leaves open beside the batch."""
-        _, graph = _open_header(word)
+        _, graph = open_header(word)
         from shootout.models.onnx import onnx_axes
 
         return onnx_axes.open_beside_batch(graph)
@@ -233,13 +233,13 @@ def takes_nan(word: str) -> bool:
         UsageError: the file or `onnx` isn't there.
         ModelError: it is not an ONNX model.
     """
-    path, graph = _open_header(word)
+    path, graph = open_header(word)
     from shootout.models.onnx import onnx_files
 
     return trees.is_converted(path) or onnx_files.takes_nan(graph)
 
 
-def _open_header(word: str) -> tuple[Path, ModelProto]:
+def open_header(word: str) -> tuple[Path, ModelProto]:
     """Return where a file is, and its header; what goes wrong with it is said in words of ours."""
     with explaining_errors(path := path_of(word)):
         from shootout.models.onnx.onnx_files import header

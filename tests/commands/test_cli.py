@@ -162,7 +162,10 @@ def test_a_decoders_mask_follows_from_its_past_and_the_suggested_sizes_run(tmp_p
     ("words", "says"),
     [
         ("run shotout", "unknown study or model 'shotout': did you mean 'shootout'?"),
-        ("run wonder", "; a study is a NAME or file.toml; a model is a NAME, file.onnx, file.py:function"),
+        (
+            "run wonder",
+            "; a study is a NAME or file.toml; a model is a NAME, file.onnx, a folder of such files, f",
+        ),
         ("run net.pt", "'net.pt' holds weights and no model: export the model to ONNX"),
         ("run net.tflite", "'net.tflite' is neither a study nor a model: "),
         ("run linear --model mlp", "two models are given, 'linear' and --model mlp: pass only one of them"),

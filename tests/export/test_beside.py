@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 from support.onnx_made import F32, WEIGHT, half, linear, quantized, value, write
 
-from shootout.core.errors import ModelError, UsageError
+from shootout.core.errors import ModelError
 from shootout.core.exported.client import Request, check
 from shootout.core.exported.fidelity import compare
 from shootout.core.exported.model import INPUTS, ExportedModel
@@ -72,7 +72,7 @@ def test_other_inputs_are_refused_before_anything_is_made_with_both_files_told(t
     )
     for other in (named, wide, whole):
         with pytest.raises(
-            UsageError, match=rf"{other.name} can't race a\.onnx, it has other inputs: .*beside x float32"
+            ModelError, match=rf"{other.name} can't race a\.onnx, it has other inputs: .*beside x float32"
         ):
             check(Request(model=str(other), original=original))
     assert check(Request(model=str(half(tmp_path / "h.onnx")), original=original)).content.holds == ("fp16",)

@@ -65,7 +65,10 @@ def test_a_run_from_another_machine_speaks_of_that_one(
 ):
     """What the machine that reads has is the opposite."""
     monkeypatch.setattr(samples, "read", lambda *_: np.array([]))
-    has = {True: {"numpy": "2.0", "onnxruntime": "1.20"}, False: {"numpy": "2.0"}}
+    has = {
+        True: {"numpy": "2.0", "onnxruntime": "1.20"},
+        False: dict.fromkeys(("numpy", "torch", "openvino", "ncnn"), "2.0"),
+    }
     monkeypatch.setattr(environment, "libraries", lambda: has[not is_there])
     there = {"machine": "another", "libraries": has[is_there]}
     lines = [made.played(arm, 0, 1e5) for arm in made.ARMS]

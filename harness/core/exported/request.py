@@ -251,6 +251,14 @@ class Source:
         """
         raise NotImplementedError
 
+    def spread(self, word: str) -> tuple[str, ...]:
+        """Return the words that this one stands for, the reference of the others first: a folder's files.
+
+        Raises:
+            UsageError, ModelError: there is no such reference.
+        """
+        return (word,)
+
     def resolve(self, word: str) -> str:
         """Return the word that takes the place of this one from the study on: that of a file's conversion.
 

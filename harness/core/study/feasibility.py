@@ -57,6 +57,7 @@ class Here:
         memory_bytes: what the machine can give.
         disk_bytes: what is free where exports and builds are kept; None: it isn't known.
         facts: what is known of each model that is a file; see `facts_of`.
+        refused: why a file can't race the first one, by model.
     """
 
     available: Available
@@ -65,6 +66,7 @@ class Here:
     memory_bytes: int
     disk_bytes: int | None = None
     facts: Mapping[str, Content] = field(default_factory=dict)
+    refused: Mapping[str, NotRun] = field(default_factory=dict)
 
     def facts_of(self, model: str) -> Content:
         """Return what planning goes by of a model that is a file; of another one nothing is known."""
@@ -141,6 +143,8 @@ def _check_arm(arm: Arm, here: Here) -> NotRun | None:
     availability = here.available[provider(arm.target)]
     if availability.why and not availability.why.builds:
         return availability.why
+    if arm.model in here.refused:
+        return here.refused[arm.model]
     capabilities = backends.capabilities(arm.target.backend)
     consumes = capabilities.consumes
     if Artifact.NONE not in consumes and (why := _check_label(arm, here, capabilities)):

@@ -31,7 +31,7 @@ from shootout.core.contract import (
     Option,
     Target,
 )
-from shootout.core.errors import UsageError, unknown
+from shootout.core.errors import ModelError, UsageError, unknown
 from shootout.core.exported import client
 from shootout.core.exported.client import Delivery
 from shootout.core.exported.request import Content, Request, find_model, is_file, name_model
@@ -199,7 +199,7 @@ def make_plan(
     counts = counts or scorer().find_counts(rows)
     refuse_other_models(targets, [model for point in every for model in (point.model, *point.others)])
     placement = widest([point.threads for point in every])
-    asked, facts = _check_models(study, every)
+    asked, facts, refused = _check_models(study, every)
     files = [digest for one in facts.values() for digest in one.hashes]
     files += scorer().check(study, rows, counts, asked)
     here = Here(
@@ -209,6 +209,7 @@ def make_plan(
         memory_bytes=environment.memory_available_bytes(),
         disk_bytes=shutil.disk_usage(cache_folder()).free,
         facts=facts,
+        refused=refused,
     )
     refuse_unknown_names(study, every[0], here)  # which takes no time; to look whether a backend works takes seconds
     with Stopwatch() as watch:
@@ -236,11 +237,14 @@ def make_plan(
     return made
 
 
-def _check_models(study: Study, every: Sequence[Point]) -> tuple[dict[str, Request], dict[str, Content]]:
+def _check_models(
+    study: Study, every: Sequence[Point]
+) -> tuple[dict[str, Request], dict[str, Content], dict[str, NotRun]]:
     """Check each model's files once, since all its points have the same.
 
     Returns:
-        By model the request for it, and what a check found out of it and of the files that race it.
+        By model the request for it, what a check found out of it and of the files that race it, and why such a file
+        can't race it.
 
     Raises:
         UsageError: the first of several files holds a lower precision, and another is plain.
@@ -250,10 +254,17 @@ def _check_models(study: Study, every: Sequence[Point]) -> tuple[dict[str, Reque
     asked = dict(requests)
     for model, point in by_model.items():
         asked |= {other: replace(requests[model], model=other, original=model) for other in point.others}
-    facts = {model: client.check(export).content for model, export in asked.items()}
+    facts, refused = dict[str, Content](), dict[str, NotRun]()
+    for model, export in asked.items():
+        try:
+            facts[model] = client.check(export).content
+        except ModelError as error:
+            if model in requests:
+                raise
+            refused[model] = NotRun(NotRunKind.UNFIT, str(error))
     for point in by_model.values():
         _refuse_lossy_original(point, facts)
-    return requests, facts
+    return requests, facts, refused
 
 
 def _tell_doubts(study: Study, counts: Collection[int], groups: Sequence[PlannedGroup], progress: Progress) -> None:
@@ -269,7 +280,7 @@ def _refuse_lossy_original(point: Point, facts: Mapping[str, Content]) -> None:
     Raises:
         UsageError: it does; says which file comes first.
     """
-    plain = next((other for other in point.others if not facts[other].holds), None)
+    plain = next((other for other in point.others if other in facts and not facts[other].holds), None)
     if facts[point.model].holds and plain is not None:
         kinds = " and ".join(one.upper() for one in facts[point.model].holds)
         files = ",".join([plain, point.model, *(other for other in point.others if other != plain)])
