@@ -11,7 +11,7 @@ BUDGETS = {
     "answer.md": 830,
     "install.md": 420,
     "your-own-model.md": 1200,
-    "metrics.md": 900,
+    "metrics.md": 1000,
     "studies.md": 1050,
     "load.md": 950,
     "quantization.md": 1000,

@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from shootout.core.errors import UsageError, unknown
 from shootout.models.data.data_files import HALF_ROWS
+from shootout.models.metrics.embeddings import EMBEDDING_METRICS
 from shootout.models.metrics.metrics import ROW_METRICS, TOP, Metric
 from shootout.models.metrics.set_metrics import SET_METRICS, WER
 
@@ -25,7 +26,9 @@ DEFAULT_DROP = "1%"
 """A metric may lose less than this of plain FP32's mean."""
 MOST_ROWS = 10_000_000
 """More rows than that are not asked for."""
-METRICS: Mapping[str, Metric] = MappingProxyType({one.name: one for one in (*ROW_METRICS, *SET_METRICS)})
+METRICS: Mapping[str, Metric] = MappingProxyType(
+    {one.name: one for one in (*ROW_METRICS, *EMBEDDING_METRICS, *SET_METRICS)}
+)
 """By name."""
 
 
@@ -47,7 +50,8 @@ def find_metric(word: str) -> Metric:
         value = metric.read(text)
     except ValueError:
         raise UsageError(f"metric {word!r}: expected {metric.form}, {metric.takes}; received {text!r}") from None
-    return replace(metric, name=f"{'top-' if name == TOP else f'{name}@'}{value:.12g}", given=(value,))
+    told = value if isinstance(value, str) else f"{value:.12g}"
+    return replace(metric, name=f"{'top-' if name == TOP else f'{name}@'}{told}", given=(value,))
 
 
 def find_range(word: str) -> tuple[float, float]:
@@ -58,7 +62,7 @@ def find_range(word: str) -> tuple[float, float]:
         return -math.inf, math.inf
     if metric.lower_is_better:
         return 0.0, math.inf
-    return -1.0 if metric.name == SIGNED else 0.0, 1.0
+    return -1.0 if metric.name.partition("@")[0] == SIGNED else 0.0, 1.0
 
 
 def find_max_drop(text: str, before: float) -> float:

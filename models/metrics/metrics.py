@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from shootout.core.contract import Array
+from shootout.core.contract import Array, Arrays
 from shootout.core.errors import UsageError, unknown
 
 NO_CLASS = (-100, 255)
@@ -58,9 +58,12 @@ class Metric:
             a mean over rows.
         library: the package that computes it; "" for NumPy.
         form: how a user writes it; "" as its name.
-        read: makes a number of the parameter's text, or raises ValueError; None: it has no parameter.
+        read: makes a number or a word of the parameter's text, or raises ValueError; None: it has no parameter.
         takes: the valid parameters, for people.
         given: the parameter, if there is one.
+        pools: makes what is scored of the parameter, an output and the inputs of its rows; the truth goes through it
+            too if it has the output's shape.
+        parts: the metrics that it stands for, each with scores and a limit of its own; none if it is one itself.
     """
 
     name: str
@@ -70,14 +73,28 @@ class Metric:
     lower_is_better: bool = False
     library: str = ""
     form: str = ""
-    read: Callable[[str], float] | None = None
+    read: Callable[[str], float | str] | None = None
     takes: str = ""
-    given: tuple[float, ...] = ()
+    given: tuple[float | str, ...] = ()
+    pools: Callable[[str, Array, Arrays], Array] | None = None
+    parts: tuple[Metric, ...] = ()
 
     @property
     def is_share(self) -> bool:
         """Return whether it is the mean of rows' scores, each a share of which more is better."""
         return not (self.lower_is_better or self.open_set)
+
+    def pool(self, output: Array, truth: Any, inputs: Arrays) -> tuple[Array, Any]:
+        """Return an output and its truth as they are scored.
+
+        Raises:
+            UsageError: the output can't be pooled.
+        """
+        if not (self.pools and self.given):
+            return output, truth
+        is_alike = isinstance(truth, np.ndarray) and truth.shape == output.shape
+        found, right = (self.pools(str(self.given[0]), one, inputs) for one in (output, truth if is_alike else output))
+        return found, right if is_alike else truth
 
     def require_library(self) -> None:
         """Refuse the metric if its library is missing.
@@ -223,7 +240,7 @@ def _require_values(name: str, output: Array) -> None:
         raise UsageError(f"{name}: expected an output with values, received the shape {list(output.shape)}")
 
 
-def _pair_values(name: str, output: Array, truth: Any) -> tuple[Array, Array]:
+def pair_values(name: str, output: Array, truth: Any) -> tuple[Array, Array]:
     """Return the values of each row of both sides as float64 (rows, values)."""
     if isinstance(truth, list) or not _same_but_ones(output.shape, truth.shape) or truth.dtype.kind not in "fiub":
         raise refuse_shape(name, f"of the output's shape {list(output.shape)}", truth)
@@ -236,21 +253,9 @@ def _score_errors(loss: str, name: str, output: Array, truth: Any) -> Array:
     """Return one of scikit-learn's losses, for which rows are columns; a NaN stays one."""
     from sklearn import config_context, metrics
 
-    values, expected = _pair_values(name, output, truth)
+    values, expected = pair_values(name, output, truth)
     with config_context(assume_finite=True):
         return np.asarray(getattr(metrics, loss)(expected.T, values.T, multioutput="raw_values"))
-
-
-def _score_cosine(name: str, output: Array, truth: Any) -> Array:
-    """Return scikit-learn's `cosine_similarity` of each pair of rows, and 1 for two rows of zeros."""
-    from sklearn import config_context
-    from sklearn.preprocessing import normalize
-
-    pair = _pair_values(name, output, truth)
-    with config_context(assume_finite=True):
-        values, expected = map(normalize, pair)
-    are_zero = ~(values.any(axis=1) | expected.any(axis=1))
-    return np.asarray(np.where(are_zero, 1.0, np.clip((values * expected).sum(axis=1), -1, 1)))
 
 
 def _find_right(name: str, output: Array, truth: Any) -> tuple[Array, Array]:
@@ -439,12 +444,6 @@ ROW_METRICS = (
         lower_is_better=True,
         library=SCIKIT_LEARN,
         row_scores=partial(_score_errors, "root_mean_squared_error"),
-    ),
-    Metric(
-        name="cosine",
-        help="Give the cosine similarity of a row's output and truth.",
-        library=SCIKIT_LEARN,
-        row_scores=_score_cosine,
     ),
     Metric(
         name="iou",

@@ -106,15 +106,15 @@ def score_rows(
     """
     truth = truth_files.read(Path(spec.truth)) if spec.truth else None
     names = json.loads((folder / NAMES).read_text(encoding="utf-8"))
-    found: dict[str, ScoredOutput] = {}
+    found: list[ScoredOutput] = []
     for call in _list_calls(spec, truth, _read_outputs(folder, names), exported, scored, own):
         if not found:
-            found = {one.output: one for one in _open_metric(spec, call.outputs, call.truth, has_truth=own is None)}
-        for one in found.values():
+            found = _open_metric(spec, call.outputs, call.truth, has_truth=own is None)
+        for one in found:
             one.add(call)
     units = _find_units(spec, exported, scored, by_clip=_is_of_clips(truth, exported, scored))
     against: Literal["truth", "outputs"] = "truth" if own is None else "outputs"
-    first, *others = [replace(one.collect(units), against=against) for one in found.values()]
+    first, *others = [replace(one.collect(units), against=against) for one in found]
     return replace(first, other_outputs=tuple(others))
 
 
@@ -283,7 +283,9 @@ def _open_metric(spec: MetricSpec, outputs: Arrays, truth: Any, *, has_truth: bo
     picked = [metrics.pick_output(outputs, truth, spec.scores, metric)]
     if has_truth and not spec.scores and isinstance(truth, dict):
         picked = [name for name in outputs if name in truth] or picked
-    return [_score_by_name(metric, name, has_others=len(outputs) > 1) for name in picked]
+    has_others = len(outputs) > 1 and not (metric.pools and metric.given)  # an embedding goes by no output's name
+    parts = metric.parts or (metric,)
+    return [_score_by_name(part, name, metric, has_others=has_others) for name in picked for part in parts]
 
 
 def _open_own(metric: str) -> ScoredOutput:
@@ -317,10 +319,10 @@ def _open_own(metric: str) -> ScoredOutput:
     return ScoredOutput(name=place.short, lower_is_better=lower, score=call, reduce=open_set, is_own=True)
 
 
-def _score_by_name(metric: metrics.Metric, output: str, *, has_others: bool) -> ScoredOutput:
-    def call_named(outputs: Arrays, truth: Any, _inputs: Arrays) -> Any:
+def _score_by_name(metric: metrics.Metric, output: str, asked: metrics.Metric, *, has_others: bool) -> ScoredOutput:
+    def call_named(outputs: Arrays, truth: Any, inputs: Arrays) -> Any:
         try:
-            return metric.score(outputs[output], metrics.pick_truth(output, truth, outputs))
+            return metric.score(*asked.pool(outputs[output], metrics.pick_truth(output, truth, outputs), inputs))
         except UsageError as error:
             if not has_others:
                 raise

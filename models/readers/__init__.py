@@ -6,5 +6,6 @@ one is, and finds the one that takes what a user gives.
 
 TABLE: dict[str, str] = {
     "images": "shootout.models.readers.images:Images",
+    "texts": "shootout.models.readers.texts:Texts",
 }
 """The readers that ship, each where its class is."""

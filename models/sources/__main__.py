@@ -29,7 +29,7 @@ from shootout.models.data.data_files import read_facts
 from shootout.models.onnx.effort import Effort
 
 PROBE_S = 1.0
-EXTRAS = {"sklearn": "models", "transformers": "models", "onnxruntime": "onnxruntime"}
+EXTRAS = {"sklearn": "models", "transformers": "texts", "onnxruntime": "onnxruntime"}
 
 
 def make(job: Request, effort: Effort) -> None:

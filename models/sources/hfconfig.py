@@ -25,6 +25,7 @@ from shootout.core.errors import UsageError, explained, tell_refusal
 from shootout.core.exported.model import sha256
 from shootout.core.exported.request import Request
 from shootout.models.base import SEED, WEIGHTS_PARAMETER, Called, Choice, IntRange, Model, Parameters, seeded
+from shootout.models.data.text_folder import find_transformer, is_sentence_model
 from shootout.models.sources.own import OwnModel, describe_own
 
 if TYPE_CHECKING:
@@ -66,12 +67,13 @@ class TransformersConfig(OwnModel):
             UsageError: it can't be read, or is no transformers config.
         """
         place = Path(word).expanduser().absolute()
-        folder = place if place.is_dir() else None
-        path = place / CONFIG if folder else place
+        folder = find_transformer(place) if place.is_dir() else None
+        path = folder / CONFIG if folder else place
         config = _read_config(path)
         named = config.get("architectures")
         kind = str(named[0] if isinstance(named, list) and named else config["model_type"])
-        own = path.parent.name if path.name == CONFIG else path.stem  # what separates it from others
+        root = place if folder else path.parent
+        own = root.name if path.name == CONFIG else path.stem  # what separates it from others
 
         return describe_own(
             partial(_call_config, path),
@@ -137,7 +139,8 @@ def _make_module(path: Path, parameters: Parameters) -> Called:
 
     config: Any = transformers.AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
     config.use_cache = False  # what a call returns for the next one is no tensor
-    known = getattr(transformers, next(iter(config.architectures or ()), ""), None)
+    named = () if is_sentence_model(path.parent) else config.architectures or ()
+    known = getattr(transformers, next(iter(named), ""), None)
     auto: Any = transformers.AutoModel
     given, notes = parameters.get(WEIGHTS_PARAMETER), tuple[str, ...]()
     with seeded(parameters), torch.device("meta" if given else "cpu"):

@@ -38,7 +38,7 @@ def test_parameters_are_read(word: str, name: str):
     [
         (
             "acuracy",
-            "unknown metric 'acuracy': did you mean 'accuracy'. known: accuracy, auc, cosine, f1, iou, mae, map",
+            "unknown metric 'acuracy': did you mean 'accuracy'. known: accuracy, auc, cosine, embedding, f1, iou, mae",
         ),
         ("mae@3", "metric 'mae@3': mae takes no parameter"),
         ("top-0", "metric 'top-0': expected top-K, K a whole number from 1; received '0'"),
@@ -54,8 +54,8 @@ def test_other_names_and_parameters_are_refused(word: str, message: str):
         find_metric(word)
 
 
-def test_there_are_eleven_of_which_three_are_errors():
-    forms = "accuracy top-K mae rmse cosine iou f1 auc map[@IOU] wer[@SPACE] recall@K"
+def test_there_are_twelve_of_which_three_are_errors():
+    forms = "accuracy top-K mae rmse iou cosine[@POOLING] embedding[@POOLING] f1 auc map[@IOU] wer[@SPACE] recall@K"
     assert " ".join(one.form or one.name for one in METRICS.values()) == forms
     assert {name for name, one in METRICS.items() if one.lower_is_better} == {"mae", "rmse", "wer"}
 
