@@ -38,7 +38,7 @@ class Mix:
         axis: `batch`, or a parameter or free axis of the model; "" of a mix without one, until the model tells it.
         sizes: rising, each once.
         weights: calls of each size, in any unit, above 0.
-        log: the file that the lengths come from; "" if the sizes were given.
+        log: what the lengths come from, for people; "" if the sizes were given.
         padding: the share by which bins make the lengths of a log longer, all calls together.
     """
 
@@ -125,11 +125,18 @@ def read_mix(text: str, find_axes: Callable[[], Sequence[str]] = tuple) -> Mix:
 def find_faults(study: Study, mix: Mix) -> Iterator[str]:
     """Yield what makes no sense of a study's mix."""
     from shootout.core.study.schema import AXES  # with pydantic, which no worker has
+    from shootout.models.data import sized_rows
 
     if others := sorted(map(str, study.all_scenarios - {"varying"})):
         yield f"a mix (--mix) is for scenario varying, got {others[0]}: leave one of the two out"
+    sized = sized_rows.find(Path(study.inputs)) if study.inputs else None
+    if sized and (sized.axis != mix.axis or sized.largest > mix.sizes[-1]):
+        yield (
+            f"the rows of {study.inputs} have sizes up to {sized.axis}={sized.largest}, and the mix up to "
+            f"{mix.axis}={mix.sizes[-1]}: give a mix whose largest size holds them all"
+        )
     of_one_size: dict[str, object] = {
-        "inputs (--inputs)": study.inputs,
+        "inputs (--inputs)": study.inputs and not sized and mix.axis != "batch",
         "state (--state)": study.state,
         "stream (--stream)": study.stream,
     }
@@ -174,6 +181,8 @@ def _read_sizes(axis: str, given: str, text: str) -> Mix:
 
 def _read_log(axis: str, name: str) -> Mix:
     """Count the lengths of a log, a whole number from 1 on in each line; empty lines don't count."""
+    from shootout.models.data.data_files import title  # which no worker needs
+
     give = "give one with a whole number from 1 on in each line"
     try:
         lengths = np.array(Path(name).expanduser().read_text(encoding="utf-8").split(), dtype=float)
@@ -184,7 +193,7 @@ def _read_log(axis: str, name: str) -> Mix:
     if not lengths.size or not np.isfinite(lengths).all() or (lengths < 1).any() or (lengths % 1).any():
         raise UsageError(f"{name!r} is no log of lengths: {give}")
     sizes, counts = np.unique(lengths.astype(int), return_counts=True)
-    return Mix(axis=axis, sizes=tuple(map(int, sizes)), weights=tuple(map(float, counts)), log=name)
+    return Mix(axis=axis, sizes=tuple(map(int, sizes)), weights=tuple(map(float, counts)), log=title(Path(name)))
 
 
 def _list_edges(sizes: Array, weights: Array) -> Iterator[list[int]]:

@@ -31,7 +31,7 @@ from shootout.core.schemes import without_shapes
 from shootout.core.units import measured
 from shootout.core.worker.blocks import Blocks, Caller
 from shootout.core.worker.verification import Claim, rank_error, verify
-from shootout.scenarios import mix
+from shootout.scenarios import mix, own_sizes
 from shootout.scenarios.latency import read_singly
 
 if TYPE_CHECKING:  # none of these is for a worker
@@ -42,6 +42,8 @@ CALLS = 50
 """The calls of a pass, or one for each size if these are more: one pass of short calls takes no second."""
 SHOWN = 8
 """Sizes that a note names."""
+SCORED = "scored with all rows at {axis}={size}"
+BY_SIZE = "each scored row is called at the least size that holds it"
 PADDING = "padding: {percent:.0f} % of the inputs' elements"
 OPEN = "open"
 """The name of what is built for all sizes at once."""
@@ -184,11 +186,13 @@ class Arrivals:
             raise ModelError(f"no input of {last.model} has {axis} in its shape: name an axis of its inputs in --mix")
         key = json.dumps([axis, is_open, order, weights, [(one.exported.key, one.runs.key) for one in members]])
         notes = dict.fromkeys(note for one in members for model in (one.exported, one.runs) for note in model.notes)
+        told = BY_SIZE if own_sizes.can_call(last) else SCORED.format(axis=axis, size=members[-1].size)
+        scored = [told] * last.has_report
         padding = [PADDING.format(percent=100 * varying.padding)] * (bucket is not None)
         return replace(
             last,
             key=hashlib.sha256(key.encode()).hexdigest(),
-            notes=(*notes, str(self), *padding),
+            notes=(*notes, str(self), *scored, *padding),
             export_s=sum(one.export_s for one in models.values()),
             varying=varying,
         )
@@ -296,10 +300,10 @@ class VaryingSizes(Scenario):
         order, weights = order_calls(built.exported, sizes, first), _varying_of(built.exported).weights
         return SizedBlocks(sessions[0], sizes, first, order=order, weights=weights, on_gpu=on_gpu)
 
-    def verify(self, claim: Claim, caller: Caller, _keep: Path | None) -> tuple[Verified, Claim]:
+    def verify(self, claim: Claim, caller: Caller, keep: Path | None) -> tuple[Verified, Claim]:
         """Verify the arm at each of its sizes; the claim that is returned is of the one that is checked again."""
         assert isinstance(caller, SizedBlocks), "as it was opened"
-        return verify_sizes(claim, caller.sizes, caller.first)
+        return verify_sizes(claim, caller.sizes, caller.first, keep)
 
 
 class SizedBlocks(Blocks):
@@ -410,27 +414,35 @@ def order_calls(exported: ExportedModel, buffers: Sequence[Sequence[Arrays]], fi
     return order
 
 
-def verify_sizes(claim: Claim, buffers: Sequence[Sequence[Arrays]], first: int) -> tuple[Verified, Claim]:
+def verify_sizes(
+    claim: Claim, buffers: Sequence[Sequence[Arrays]], first: int, keep: Path | None
+) -> tuple[Verified, Claim]:
     """Verify an arm whose sizes vary at each of them, against the reference outputs of that size.
 
     Args:
         claim: of all sizes.
         buffers: of each size.
         first: the size whose later answers are checked, by its index.
+        keep: gets the outputs for the rows that a metric scores, of their own sizes or all of the largest.
 
     Returns:
         The first fault, or the worst error; and the claim at the size `first`.
     """
     varying, found, own = _varying_of(claim.exported), list[Verified](), claim
+    last = varying.sizes[-1]
+    is_by_size = keep is not None and own_sizes.can_call(last.exported)
     for index, (one, inputs) in enumerate(zip(varying.sizes, buffers, strict=True)):
         sized = replace(claim, exported=one.exported, buffers=inputs)
         own = sized if index == first else own
-        verified = verify(sized)
+        verified = verify(sized, keep if one is last and not is_by_size else None)
         if verified.fault:
             is_masked = any("mask" in spec.name.lower() for spec in one.exported.inputs)
             padded = "" if is_masked or one.runs.key == one.exported.key else f"; {PADDED.format(size=one.size)}"
             return replace(verified, fault=f"at {varying.axis}={one.size}: {verified.fault}{padded}"), own
         found.append(verified)
+    if keep and is_by_size:
+        sizes = {one.size: one.exported for one in varying.sizes}
+        own_sizes.keep_outputs(claim.session, sizes, keep, slot=sum(map(len, buffers)))
     worst = max(found, key=lambda one: rank_error(one.fidelity))
     return replace(worst, call_s=mean(one.call_s or 0.0 for one in found)), own
 

@@ -24,9 +24,11 @@ from shootout.core.exported.model import (
     REPORT_OUTPUTS,
     ROWS,
     SELECTION,
+    SPANS,
     TOO_FEW,
 )
 from shootout.core.exported.request import Request
+from shootout.core.units import counted
 from shootout.models.base import (
     CALIBRATION_BYTES,
     CALIBRATION_ROWS,
@@ -36,8 +38,9 @@ from shootout.models.base import (
     Parameters,
     draw,
 )
-from shootout.models.data import data_files, truth_files
+from shootout.models.data import data_files, sized_rows, truth_files
 from shootout.models.data.data_files import read_labels, read_rows, read_sets
+from shootout.models.data.sized_rows import SizedRows
 from shootout.models.drawing import InputWay
 
 CALIBRATION_SEED = 2
@@ -96,6 +99,8 @@ def read_given(
         UsageError: they can't be read, or don't fit.
     """
     npz = request.inputs_npz
+    if npz and not stream and (found := sized_rows.find_size(npz, request.parameters)):
+        return _read_sized(request, npz, *found, specs, takes_nan=takes_nan)
     if npz and request.scored:
         files, whole = (npz, request.labels_npz), request.scores_all
         return read_split(*files, specs, request.rows_by, stream, takes_nan=takes_nan, scores_all=whole).given(
@@ -108,6 +113,38 @@ def read_given(
         return sample_sets(read_sets(npz, specs, takes_nan=takes_nan), specs, batch)
     real = None if stream else calibration_as_inputs(request.calibration_npz, specs, takes_nan=takes_nan)
     return GivenSets(buffers=real, calibration=real) if real else None
+
+
+def _read_sized(
+    request: Request, npz: Path, sized: SizedRows, size: int, specs: tuple[TensorSpec, ...], *, takes_nan: bool
+) -> GivenSets:
+    """Read the rows that are called at a size, of rows of several; the largest has all rows that are scored.
+
+    A row calibrates at no size if it is scored. Rows of other sizes, cut or padded, calibrate too if there are few.
+
+    Raises:
+        UsageError: as `read_given`, or there are more or fewer lengths than rows.
+    """
+    labels, wide = request.labels_npz if request.scored else None, sized.widen(specs, size)
+    split = read_split(npz, labels, wide, request.rows_by, takes_nan=takes_nan, scores_all=request.scores_all)
+    if (count := len(next(iter(split.whole.values())))) != len(sized.lengths):
+        place, lengths = npz.with_name(sized_rows.SIZES), counted(len(sized.lengths), "length")
+        raise UsageError(f"{place} has {lengths}, and {npz} {counted(count, 'row')}: give a length for each row")
+    own, at_size = sized.of(size), sized.cut(split.whole, size)
+    fit = np.intersect1d(own, split.other_rows)
+    fit = fit if len(fit) >= max(data_files.HALF_ROWS, CALIBRATION_SETS * split.batch) else split.other_rows
+
+    def take(rows: Array) -> list[dict[str, Array]]:
+        return _split_batches({name: array[rows] for name, array in at_size.items()}, split.batch)
+
+    found = sample_sets(take(own), specs, split.batch, take(fit))
+    assert found.rows is not None, "a sample of rows"
+    rows = own[found.rows % len(own)]
+    if not request.scored or size < sized.largest:  # which doesn't hold all rows
+        return replace(found, rows=rows, whole=0)
+    report, other = sized.cut(split.report, size), sized.cut(split.other, size)
+    spans = sized.spans_at(size)[split.report_rows]
+    return replace(found, rows=rows, whole=0, split=replace(split, report=report, other=other, spans=spans))
 
 
 def sample_sets(
@@ -248,6 +285,7 @@ class RowSplit:
         report_rows, other_rows: (rows,), the number of each in the user's own data.
         shared: inputs that are no rows, since all calls of a stream share them.
         notes: what a row of the table should say of it.
+        spans: (rows, 2), where each row for accuracy and metrics begins and ends; None if none is padded.
     """
 
     batch: int
@@ -260,6 +298,7 @@ class RowSplit:
     other_rows: Array
     shared: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
+    spans: Array | None = None
 
     def given(self, specs: Sequence[TensorSpec], stream: Stream | None = None) -> GivenSets:
         """Choose the input sets that calls rotate through, as for rows without labels, and the calibration sets.
@@ -286,7 +325,7 @@ class RowSplit:
 
     def save(self, folder: Path) -> None:
         """Write both parts as an exported model holds them."""
-        save_rows(folder / REPORT, self.report, self.report_labels, (self.report_rows, self.other_rows))
+        save_rows(folder / REPORT, self.report, self.report_labels, (self.report_rows, self.other_rows), self.spans)
         save_rows(folder / SELECTION, self.other, self.other_labels, (self.other_rows, self.report_rows))
 
     def save_outputs(
@@ -307,17 +346,20 @@ class RowSplit:
         np.savez(folder / REPORT_OUTPUTS, **stacked)  # type: ignore[arg-type] # as in save_sets
 
 
-def save_rows(path: Path, inputs: Arrays, labels: Array | None, numbers: tuple[Array, Array]) -> None:
+def save_rows(
+    path: Path, inputs: Arrays, labels: Array | None, numbers: tuple[Array, Array], spans: Array | None = None
+) -> None:
     """Store rows as `ExportedModel.report` and `selection` read them.
 
     Args:
         labels: of the rows; None if there are none.
         numbers: of the rows in the user's own data, and of the other part's rows.
+        spans: as `RowSplit` has it.
     """
     stored = {str(index): array for index, array in enumerate(inputs.values())}
     stored |= {
         name: array
-        for name, array in ((LABELS, labels), *zip((ROWS, OTHER_ROWS), numbers, strict=True))
+        for name, array in ((LABELS, labels), (SPANS, spans), *zip((ROWS, OTHER_ROWS), numbers, strict=True))
         if array is not None
     }
     np.savez(path, **stored)  # type: ignore[arg-type] # as in save_sets

@@ -11,7 +11,7 @@ from shootout.core.contract import Artifact, TensorSpec, Value
 from shootout.core.errors import ShootoutError, UsageError
 from shootout.core.exported.model import LABELS, ExportedModel, sha256
 from shootout.core.exported.request import Content, Request, checked
-from shootout.models.data import data_files
+from shootout.models.data import data_files, sized_rows
 from shootout.models.onnx import ONNX_SUFFIX
 from shootout.models.onnx.effort import Effort
 from shootout.models.sources import input_sets, trees
@@ -190,6 +190,8 @@ class OnnxFile(DataSource):
         stream = stream_of(request, specs, onnx_axes.output_forms(graph, axes.sizes))
         if request.inputs_npz is None:
             return None
+        if found := sized_rows.find_size(request.inputs_npz, sizes):
+            specs = found[0].widen(specs, found[1])
         count = data_files.check(request.inputs_npz, specs, stream, takes_nan=takes_nan(request.model))
         if place := self.labels(request):
             input_sets.common_batch(specs, stream)

@@ -13,9 +13,10 @@ from shootout.core.constants import BATCH, EMPTY
 from shootout.core.contract import TensorSpec, Value
 from shootout.core.errors import UsageError, tell_refusal, unknown
 from shootout.core.exported.calls import Stream, set_bytes
+from shootout.core.exported.model import sha256
 from shootout.core.exported.request import DATA, Request, Source, check_size
 from shootout.core.install import install
-from shootout.models.data import data_files
+from shootout.models.data import data_files, sized_rows
 from shootout.models.sources import input_sets
 
 if TYPE_CHECKING:
@@ -94,6 +95,8 @@ def settle(request: Request) -> Request:
                     raise UsageError(f"can't read {path}: {tell_refusal(error)}") from error
                 else:
                     raise
+    if (rows := paths.get("inputs_npz")) and sized_rows.find(rows):
+        found["sizes"] = sha256(rows.with_name(sized_rows.SIZES))
     return replace(request, **paths, content=replace(request.content, data=found))
 
 

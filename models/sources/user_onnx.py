@@ -29,6 +29,7 @@ from shootout.core.exported.model import (
     SELECTION,
     SETS,
     SHARED_OUTPUTS,
+    SPANS,
     ExportedModel,
     open_exported,
 )
@@ -355,7 +356,9 @@ class FileExport:
         for name, rows in ((REPORT, original.report()), (SELECTION, original.selection())):
             if rows:
                 inputs = _as_typed(rows.inputs, self.found.inputs)
-                save_rows(folder / name, inputs, rows.labels, (rows.rows, rows.other_rows))
+                with np.load(original.folder / name, allow_pickle=False) as stored:
+                    spans = stored[SPANS] if SPANS in stored.files else None
+                save_rows(folder / name, inputs, rows.labels, (rows.rows, rows.other_rows), spans)
         if (original.folder / BUFFER_ROWS).exists():
             shutil.copyfile(original.folder / BUFFER_ROWS, folder / BUFFER_ROWS)
 

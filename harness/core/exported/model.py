@@ -62,7 +62,8 @@ SOME_READ = frozenset((*FILES.values(), *QUANTIZING)) - {MANIFEST}
 """The files that some targets read, and others don't."""
 SETS = (INPUTS, BUFFER_ROWS, REFERENCE, CALIBRATION, REPORT, SELECTION, REPORT_OUTPUTS, UNSEEN, UNSEEN_REFERENCE)
 """The files of input sets and what is known of them, which a variant has from its plain model."""
-LABELS, ROWS, OTHER_ROWS = "labels", "rows", "other_rows"
+LABELS, ROWS, OTHER_ROWS, SPANS = "labels", "rows", "other_rows", "spans"
+"""Arrays beside rows' inputs; spans, (rows, 2), are where each row begins and ends on its axis: the rest is padding."""
 TOO_FEW = "too few to share out"
 """The end of a note on rows that are both splits."""
 ERROR = "error.json"
@@ -374,8 +375,8 @@ class ExportedModel:
 
     @property
     def is_scored(self) -> bool:
-        """Return whether a metric scores the rows of the report split, which take one size and no training step."""
-        return self.has_report and not self.varying and not self.trained
+        """Return whether a metric scores the rows of the report split, which take no training step."""
+        return self.has_report and not self.trained
 
     @property
     def report_calls(self) -> int:
