@@ -42,18 +42,27 @@ from shootout.tell.study_options import (
     TuneOptions,
 )
 
+STARTS = {
+    "an ONNX file": "shootout run net.onnx",
+    "variants of a model": "shootout run ./onnx/",
+    "a text embedding": "shootout run ./all-MiniLM-L6-v2 --texts queries.txt",
+    "a text classifier": "shootout run ./bert --texts t.parquet:text --labels t.parquet:label",
+    "a YOLO detector": "shootout run best.onnx --data data.yaml",
+    "an image classifier": "shootout run net.onnx --images val/",
+    "trees or a pipeline": "shootout run forest.joblib --data table.parquet --target price",
+    "models in a program": "shootout run app.py:read --parts det=d.onnx,rec=r.onnx --images pages/",
+    "a torch module": "shootout run net.py:make",
+}
+"""The command to type, by what people have."""
+TYPED = "\n".join(f"{what:21}{command}" for what, command in STARTS.items())
+
 app = typer.Typer(
     cls=GroupedCommands,
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Which backend, device and precision should I ship for this model, on this hardware, and how sure are we?",
-    epilog="""\
-shootout run model.onnx                  race an ONNX file on all that works here
-shootout run net.py:make --max-time 2m   a torch module of your own, for two minutes
-shootout run quantization                a named study: what each precision costs and buys
-shootout doctor                          what works here, what is missing, how to get it""",
+    epilog=TYPED,
 )
 
 RUN_EXAMPLES = """\
@@ -473,13 +482,17 @@ def selftest(
 
 
 @app.callback(invoke_without_command=True)
-def root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
-    """Read the options that stand before a command."""
+def root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    """Read the options that stand before a command; without a command, show what to type."""
     if version:
         import shootout
 
         sys.stdout.write(f"shootout {shootout.__version__}\n")
-        raise typer.Exit
+    elif context.invoked_subcommand is None:
+        sys.stdout.write(f"{TYPED}\n\nWhat works here: shootout doctor. All commands: shootout --help\n")
 
 
 def _raise_interrupt(*_: Any) -> NoReturn:

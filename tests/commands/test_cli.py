@@ -285,3 +285,14 @@ def test_help_fits_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, c
     before, _, _ = told.partition("Examples:")
     assert max(map(len, before.splitlines())) <= 80
     assert not re.search(r"\w\.\.\.", before), "a sentence was cut"
+
+
+def test_the_bare_command_shows_what_to_type_with_options_that_there_are(tmp_path: Path) -> None:
+    done = here(cwd=tmp_path)
+    assert done.code == 0
+    assert len(done.out.splitlines()) <= 15
+    options = {name for one in typer.main.get_group(cli.app).commands["run"].params for name in one.opts}
+    assert len(cli.STARTS) == len({*cli.STARTS.values()}) > 7
+    for command in cli.STARTS.values():
+        assert command in done.out
+        assert {word for word in command.split() if word.startswith("--")} <= options | {"--parts"}, command

@@ -17,7 +17,7 @@ from shootout.core.install import install
 from shootout.core.journal import samples
 from shootout.tell.document import Document, Row
 from shootout.tell.notes import tell_missing
-from shootout.tell.report import NAMED
+from shootout.tell.report import NAMED, write_lines
 
 SLOW, FAST = row("slow", 2e6), row("fast", 5e5)
 
@@ -83,3 +83,12 @@ def test_a_run_of_trees_names_no_runtime_that_cant_read_them():
     found = told(row("onnxruntime", 9e5, **mine), row("xgboost", 5e5, **mine))
     assert found == {"Untried": "numpy (add with --backends)"}, "the only other one that reads them"
     assert "torch-eager" in told(row("onnxruntime", 9e5))["Untried"]
+
+
+def test_most_of_what_is_missing_is_one_extra_in_two_lines():
+    """What an environment with the extra `onnx` alone lacks."""
+    gpus = [row(f"onnxruntime:cuda:{one}", None, reason="no NVIDIA driver on this machine") for one in ("a", "b")]
+    found = document(cell(SLOW, FAST, *gpus), environment={"libraries": {"numpy": "2", "onnxruntime": "1"}})
+    (skipped,) = (line for line in tell_missing(found.answer, [found]) if line.label == "Skipped")
+    assert skipped.parts[-1].endswith(f"more ({install('cpu,executorch')})")
+    assert len([*write_lines([skipped], 120)]) <= 2
