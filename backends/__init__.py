@@ -19,7 +19,7 @@ TABLE = {
     "lightgbm": "shootout.backends._trees:LIGHTGBM",
     "xgboost": "shootout.backends._trees:XGBOOST",
 }
-HIDDEN = {"spin": "shootout.backends._spin:FACTS"}
+HIDDEN = {"spin": "shootout.backends._spin:FACTS", "joint": "shootout.backends._joint:FACTS"}
 """Instruments of the harness, which no list shows."""
 FOLDER_OPENER = "shootout.backends.shipped:open_once"
 """The class that opens such a folder."""

@@ -133,6 +133,11 @@ def run(
     """
     from shootout.commands.run import command_of, run
 
+    if options.get("parts"):
+        from shootout.commands.parts import run_parts
+
+        others = {"--on": on, "--to": to, "--full": full}
+        raise typer.Exit(run_parts(study, options, dry_run=dry_run, as_json=as_json, others=others))
     if on:
         from shootout.commands.fleet import run_on_fleet  # with ssh and Ray, which no other run needs
 

@@ -11,6 +11,7 @@ BUDGETS = {
     "answer.md": 830,
     "install.md": 420,
     "your-own-model.md": 1200,
+    "parts.md": 450,
     "metrics.md": 1000,
     "studies.md": 1050,
     "load.md": 950,

@@ -32,7 +32,7 @@ from shootout.core import run as core
 from shootout.core.adapter import Built
 from shootout.core.clock import Deadline
 from shootout.core.contract import family
-from shootout.core.errors import ExitCode, Interrupted
+from shootout.core.errors import ExitCode, Interrupted, UsageError
 from shootout.core.host.store import without_home
 from shootout.core.journal.records import Header
 from shootout.core.study import points
@@ -101,6 +101,8 @@ def plan_run(study: str, options: RunOptions, progress: ProgressDisplay | None =
     Raises:
         UsageError: something unknown or impossible was asked.
     """
+    if options.get("parts"):
+        raise UsageError(f"several models are raced by the command line: shootout run {study} --parts NAME=FILE,…")
     policy = None if (given := options.get("policy")) is None else as_policy(given)
     chosen = choose_study_for(policy, study, options) if policy else selection.choose(study, options)
     chosen_gpu.choose_gpu(options.get("gpu"), {target.device for target in points.targets_of(chosen)})

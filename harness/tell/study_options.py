@@ -60,6 +60,19 @@ def read_pythons(flag: str, texts: Iterable[str]) -> dict[str, str]:
     return paths
 
 
+def read_parts(flag: str, text: str) -> dict[str, str]:
+    """Read `det=det.onnx,rec=rec.onnx` as files by name.
+
+    Raises:
+        UsageError: it is of another form, or names one twice.
+    """
+    pairs = [part.partition("=") for part in text.split(",")]
+    parts = {name.strip(): file.strip() for name, _, file in pairs}
+    if len(parts) < len(pairs) or not all(name.isidentifier() and file for name, file in parts.items()):
+        raise UsageError(f"{flag} {text!r}: give each part once, as NAME=FILE.onnx, with commas between them")
+    return parts
+
+
 class HelpGroup(StrEnum):
     """Name the parts of the help, in their order."""
 
@@ -282,6 +295,16 @@ class RaceOptions(DataOptions, total=False):
 class RunOptions(RaceOptions, total=False):
     """Give the options of `shootout run`."""
 
+    parts: Annotated[
+        Mapping[str, str],
+        Flag(
+            MODEL,
+            "NAME=FILE,…",
+            "Models that a function app.py:read calls, by its parameters: det=det.onnx,rec=rec.onnx. It gets the files "
+            "of the folder --images or --inputs (docs/parts.md).",
+            read=read_parts,
+        ),
+    ]
     texts: Annotated[
         File,
         Flag(DATA, "FILE", "Texts for a language model: a file with one a line, or table.parquet:column."),

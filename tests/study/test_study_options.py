@@ -28,7 +28,7 @@ from shootout.tell.study_options import (
 
 def test_what_is_no_key_of_a_study_is_how_to_run_it():
     how = {"policy", "gpu", "max_time_s", "out", "fresh", "trace", "strict"}
-    rows = {"texts", "images", "data", "target"}  # which readers make a study's inputs of
+    rows = {"texts", "images", "data", "target", "parts"}  # of which readers, or a program, make a study
     assert {*flags_of(RunOptions)} - {*Study.model_fields, *study_options()} == {"backends", *how, *rows}
 
 

@@ -1,0 +1,112 @@
+"""The adapter: a call is a pass of the user's function over the pages, and the outputs are the inputs.
+
+What the function returns is compared before (`record.score`): the race's own inputs and outputs are the identity's.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shootout.backends._joint.parts import Program, Task
+from shootout.backends.common import require_device, trial
+from shootout.backends.optional import Fixture
+from shootout.core.adapter import Built, check_inputs, check_options
+from shootout.core.contract import (
+    Arm,
+    Arrays,
+    Artifact,
+    Availability,
+    Capabilities,
+    Device,
+    Executed,
+    Option,
+    Precision,
+)
+
+if TYPE_CHECKING:
+    from shootout.core.exported.model import ExportedModel
+
+OPTIONS = (Option(name="task", help="file that says what to call", form=".+", takes="a path"),)
+FIXTURE = Fixture(model="identity", parameters={})
+
+
+class JointAdapter:
+    """A user's program; without the option `task`, one that does nothing."""
+
+    name = "joint"
+    fixture = FIXTURE
+    capabilities = Capabilities(
+        consumes=(Artifact.NONE,), targets=frozenset({(Device.CPU, Precision.FP32)}), options=OPTIONS
+    )
+
+    def probe(self, device: Device) -> Availability:
+        """Check the device: all else is the user's."""
+        return trial("", lambda: _probe(device))
+
+    def build(self, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
+        """Check the option; there is nothing to build.
+
+        Raises:
+            ValueError: an unknown option.
+        """
+        check_options(arm, OPTIONS)
+        return Built(arm=arm, exported=exported, folder=folder)
+
+    def load(self, built: Built) -> JointSession:
+        """Open the parts, and import the function."""
+        task = built.arm.options.get("task")
+        return JointSession(built.exported, Task.read(Path(task)) if task else None)
+
+
+class JointSession:
+    """The program in a process: its pages once for each call."""
+
+    gpu = None
+
+    def __init__(self, exported: ExportedModel, task: Task | None) -> None:
+        self._specs, self._names = exported.inputs, [spec.name for spec in exported.outputs]
+        self._pages = task.pages if task else ()
+        self._read = Program(task).read if task else str
+        self._verified = {0}
+
+    @property
+    def executed(self) -> Executed:
+        """Return an account without any node: the parts' own runs have these."""
+        return Executed(
+            library="shootout", version=version("shootout"), device="cpu", threads=None, compute_nodes_by_precision={}
+        )
+
+    def stage(self, inputs: Arrays, slot: int) -> tuple[int, Arrays]:
+        """Check the inputs and hand them on."""
+        check_inputs(self._specs, inputs)
+        return slot, inputs
+
+    def execute(self, staged: tuple[int, Arrays]) -> Arrays:
+        """Call the function on each page, but for the first call of every slot behind the first one.
+
+        That is a verification's, before any clock runs: the pages are the same in each, and a pass may take seconds.
+        """
+        slot, inputs = staged
+        if slot in self._verified:
+            for page in self._pages:
+                self._read(page)
+        self._verified.add(slot)
+        return inputs
+
+    def synchronize(self) -> None:
+        """Do nothing: each call is done when it returns."""
+
+    def fetch(self, raw: Arrays) -> Arrays:
+        """Copy the inputs."""
+        return {name: array.copy() for name, array in zip(self._names, raw.values(), strict=True)}
+
+    def close(self) -> None:
+        """Drop the program."""
+        self.__dict__.pop("_read", None)
+
+
+def _probe(device: Device) -> str:
+    require_device(device, (Device.CPU,))
+    return version("shootout")

@@ -1,0 +1,194 @@
+"""The answer for a program of several parts, as lines and as JSON values."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from shootout.apps.parts.choice import Choice
+from shootout.apps.parts.joint import USUAL, Agreement, Joint
+from shootout.apps.parts.profile import RESTARTS, WORTH, Profile, Program
+from shootout.core.contract import short
+from shootout.core.stats.verdicts import Verdict
+from shootout.core.units import counted, measured, number, span
+from shootout.tell.ratios import tell_ratio
+from shootout.tell.report import Command, Line
+
+FOR_ALL = f"{USUAL} for all"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """Hold what a command found of a program so far.
+
+    Attributes:
+        choices: of the parts, in order; none if there is nothing to gain.
+        agreement, joint: of what was chosen; None if nothing was, or it wasn't measured.
+        metric: the user's, "" if pages are compared.
+    """
+
+    program: Program
+    profile: Profile
+    threads: int
+    run: str
+    choices: Sequence[Choice] = ()
+    agreement: Agreement | None = None
+    joint: Joint | None = None
+    metric: str = ""
+
+    @property
+    def chosen(self) -> list[Choice]:
+        """Return the choices that aren't as usual."""
+        return [one for one in self.choices if one.target]
+
+    @property
+    def outcome(self) -> str:
+        """Return `chosen`, `leads` (not significantly, or not confirmed yet) or `usual`."""
+        if not self.chosen or (self.agreement and not self.agreement.holds):
+            return "usual"
+        ratio = self.joint.ratio if self.joint else None
+        if self.joint and self.joint.reason and not ratio:
+            return "usual"
+        if ratio and ratio.verdict is Verdict.FASTER:
+            return "chosen"
+        return "usual" if ratio and (ratio.verdict is not Verdict.CANT_TELL or ratio.value >= 1) else "leads"
+
+
+def name_choices(choices: Sequence[Choice]) -> str:
+    """Write `det openvino, rec onnxruntime`."""
+    return ", ".join(f"{one.name} {short(one.target) or USUAL}" for one in choices)
+
+
+def write_answer(found: Found) -> list[Line]:
+    """Write the answer's lines."""
+    return [
+        _tell_ship(found),
+        Line("Gain", [str(found.profile.gain), f"{counted(len(found.profile.call_ns), 'process')[:-1]}es"]),
+        *(Line("" if number else "Parts", [*_tell_part(one)]) for number, one in enumerate(found.choices)),
+        Line("Same", [*_tell_agreement(found)]),
+        Line("Pages", [*_tell_pages(found)]),
+        Line("Noise", [f"{found.joint.noise}, {counted(found.joint.restarts, 'restart')}"] if found.joint else []),
+        *_tell_next(found),
+    ]
+
+
+def as_data(found: Found) -> dict[str, Any]:
+    """Return the answer as JSON values."""
+    profile, gain, joint = found.profile, found.profile.gain, found.joint
+    stays = found.outcome == "usual"
+    return {
+        "schema": 1,
+        "run": found.run,
+        "function": found.program.short,
+        "outcome": found.outcome,
+        "ship": {name: _target_of(found, name) if not stays else USUAL for name in found.program.parts},
+        "threads": found.threads,
+        "gain": {**asdict(gain), "restarts": len(profile.call_ns)},
+        "page_ns": joint.page_ns if joint and not stays else _usual_ns(found),
+        "pages": {"given": len(found.program.pages), "seen": len(profile.pages), "timed": len({*profile.timed})},
+        "parts": [asdict(one) for one in found.choices],
+        "agreement": asdict(found.agreement) if found.agreement else None,
+        "joint": asdict(joint) if joint else None,
+    }
+
+
+def _target_of(found: Found, name: str) -> str:
+    return next((one.target for one in found.chosen if one.name == name), USUAL)
+
+
+def _usual_ns(found: Found) -> float:
+    own = found.joint.usual_ns if found.joint else None
+    return own or sum(found.profile.call_ns) / len(found.profile.call_ns)
+
+
+def _tell_ship(found: Found) -> Line:
+    joint, usual = found.joint, f"a page takes {measured(_usual_ns(found))}"
+    if found.outcome == "usual":
+        return Line("Ship", [usual, *_tell_why_usual(found)], subject=FOR_ALL)
+    label, subject = "Ship" if found.outcome == "chosen" else "Leads", name_choices(found.choices)
+    if joint is None or joint.ratio is None or joint.page_ns is None:
+        return Line(label, ["not confirmed yet: run the same command again"], subject=subject)
+    told = tell_ratio(joint.ratio, FOR_ALL)
+    return Line(label, [f"a page takes {measured(joint.page_ns)}, {told}"], subject=subject)
+
+
+def _tell_why_usual(found: Found) -> Iterator[str]:
+    names = name_choices(found.choices)
+    if found.profile.gain.most <= WORTH:
+        yield f"nothing can be gained: under {WORTH:.2f}x"
+    elif not found.chosen:
+        yield "no part measured faster in another runtime"
+    elif found.agreement and not found.agreement.holds:
+        yield f"{names} gives other results"
+    elif found.joint and found.joint.ratio:
+        yield f"{names} is {tell_ratio(found.joint.ratio)}"
+    elif found.joint:
+        yield f"{names}: {found.joint.reason}"
+
+
+def _tell_part(one: Choice) -> Iterator[str]:
+    yield f"{one.name} {100 * one.share:.0f} % of a call"
+    if one.target:
+        yield f"{short(one.target)}{f' {tell_ratio(one.ratio)}' if one.ratio else ''} by itself"
+    yield one.why
+
+
+def _tell_agreement(found: Found) -> Iterator[str]:
+    agreement = found.agreement
+    if agreement is None:
+        return
+    if found.metric:
+        yield f"{Path(found.metric).name} gives {number(agreement.score)}, {number(agreement.usual)} with {FOR_ALL}"
+    yield f"{agreement.alike} of {counted(agreement.pages, 'page')} give the same result, numbers within 0.1 %"
+    if agreement.differs:
+        yield f"{agreement.differs} is the first that doesn't"
+    if agreement.differs and not found.metric:
+        yield "--metric file.py:score says what that costs"
+    for name, share in agreement.by_usual.items():
+        if share:
+            yield f"{USUAL} makes {100 * share:.0f} % of the calls of {name}, since the target takes one size"
+
+
+def _tell_pages(found: Found) -> Iterator[str]:
+    seen, timed, given = len(found.profile.pages), len({*found.profile.timed}), len(found.program.pages)
+    yield f"{seen} of {counted(given, 'page')} looked at, {timed} of these timed"
+    yield counted(found.threads, "thread")
+
+
+def _tell_next(found: Found) -> Iterator[Line]:
+    if found.outcome != "chosen":
+        return
+    closed = [one for one in found.chosen if not one.is_open]
+    commands = [
+        Command(text=f"shootout ship {shlex.quote(one.run)} --target {one.target} -o {one.name}-1") for one in closed
+    ]
+    opened = [
+        f"{one.name}: open {found.program.parts[one.name].name} in {one.target.partition(':')[0]} with "
+        f"{counted(found.threads, 'thread')}, since a shipped folder takes one size"
+        for one in found.chosen
+        if one.is_open
+    ]
+    yield Line("Next", opened, commands)
+
+
+def write_plan(program: Program, targets: Sequence[str], threads: int, max_time_s: float | None) -> list[Line]:
+    """Write the steps of a run, and how long each takes."""
+    raced = "90 s each" if max_time_s is None else f"{span(0.5 * max_time_s)} in all, by their shares"
+    last = "90 s at most" if max_time_s is None else "the rest"
+    return [
+        Line("Plan", [f"{program.short} on {counted(len(program.pages), 'page')}", counted(threads, "thread")]),
+        Line("1", [f"call it with ONNX Runtime in each part, in {RESTARTS} processes: what can be gained"]),
+        Line("2", [f"race each part by itself: {', '.join(program.parts)}", ", ".join(map(short, targets)), raced]),
+        Line("3", ["compare the results with those of ONNX Runtime"]),
+        Line("4", ["race the program with what was chosen against ONNX Runtime for all", last]),
+    ]
+
+
+def plan_data(program: Program, targets: Sequence[str], threads: int, max_time_s: float | None) -> Mapping[str, Any]:
+    """Return the same as JSON values."""
+    parts = {name: str(path) for name, path in program.parts.items()}
+    told = {"function": program.short, "parts": parts, "pages": len(program.pages), "targets": [*targets]}
+    return {**told, "threads": threads, "max_time_s": max_time_s}
