@@ -105,6 +105,9 @@ class Scorer(Protocol):
     def try_first_call(self, spec: MetricSpec, exported: ExportedModel, timeout_s: float) -> str:
         """Return why a metric can't score the reference outputs of the first call; "" if it can."""
 
+    def find_misfits(self, spec: MetricSpec, exported: ExportedModel) -> Iterator[str]:
+        """Yield why the rows may be others than the model's, by its reference outputs."""
+
 
 def scorer() -> Scorer:
     """Return what checks and scores, loaded now."""

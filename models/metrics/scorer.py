@@ -32,6 +32,7 @@ from shootout.models.metrics import (
     scoring,
     unit_of_drop,
 )
+from shootout.models.metrics.chance import find_guessing
 from shootout.models.metrics.scoring import FORM_OF_ANSWER, SCORES, TASK
 
 TRIAL_S = 30.0
@@ -225,6 +226,12 @@ def try_first_call(spec: MetricSpec, exported: ExportedModel, timeout_s: float) 
         found = _score_apart(spec, folder, exported, min(TRIAL_S, timeout_s), is_trial=True)
     # it may take long, or end the process: that is told once its rows are scored
     return found.fault if isinstance(found, Scores) else ""
+
+
+def find_misfits(spec: MetricSpec, exported: ExportedModel) -> Iterator[str]:
+    """Yield why the rows may be others than the model's, by its reference outputs of those that are timed."""
+    if doubt := find_guessing(spec, exported):
+        yield doubt
 
 
 def _score_apart(

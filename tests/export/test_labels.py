@@ -71,6 +71,25 @@ def test_few_rows_serve_both():
     assert "share out" in input_sets.split_rows({"x": enough["x"][1:]}, np.resize(CLASSES, least - 1), SPECS).notes[0]
 
 
+def test_rows_that_only_chance_gets_right_are_doubted(tmp_path: Path):
+    classes, rows = np.arange(40) % 4, np.zeros((40, 4), np.float32)
+    split = input_sets.split_rows({"x": rows}, classes, SPECS)
+    split.save(tmp_path)
+    np.save(tmp_path / BUFFER_ROWS, split.given(SPECS).rows)
+    exported: Any = SimpleNamespace(folder=tmp_path, has_report=True, stream=None)
+
+    def doubt(guessed: np.ndarray, metric: str = "accuracy") -> list[str]:
+        scores = np.eye(4)[guessed][np.load(tmp_path / BUFFER_ROWS)].reshape(-1, 2, 4)
+        exported.reference_outputs = lambda: [{"other": np.zeros(2), "scores": one} for one in scores]
+        return list(scorer.find_misfits(MetricSpec(metric=metric), exported))
+
+    (said,) = doubt((classes + 1) % 4)
+    assert said.startswith("FP32 finds the right class of 0 of 40 rows, no more than one class for all would (25%)")
+    assert doubt(np.zeros(40, int))[0].startswith("FP32 finds the right class of 10 of 40 rows")
+    assert doubt(np.where(np.arange(40) < 14, classes, 0)) == [], "half of them right is more than chance"
+    assert doubt((classes + 1) % 4, "f1") == []
+
+
 def test_timed_rows_may_be_scored_and_those_that_calibrate_may_not():
     split = input_sets.split_rows({"x": ROWS}, CLASSES, SPECS)
     timed = split.given(SPECS)

@@ -348,7 +348,7 @@ class Preparation:
         return export_all(groups, self.progress, self.deadline, set(self.begun_on.values()), needs_of(every), leading)
 
     def _try_metric(self, groups: Sequence[PlannedGroup], exports: Exports) -> None:
-        """Refuse a metric that fails on the reference outputs of a model's first call, before anything is built.
+        """Refuse a metric that fails on a model's reference outputs, before anything is built; say if rows don't fit.
 
         Raises:
             UsageError: it fails; says the shapes.
@@ -363,6 +363,8 @@ class Preparation:
         for model, exported in made.items():
             if fault := scorer().try_first_call(metric, exported, self.deadline.left_s):
                 raise UsageError(f"--metric {metric.metric} can't score the outputs of {Path(model).name}: {fault}")
+            for doubt in scorer().find_misfits(metric, exported):
+                self.progress.say(f"note: {doubt}")
 
     def _describe_work(self, arms: Sequence[tuple[PlannedGroup, Arm]]) -> str:
         """Describe the work, and its time limit if there is one."""
