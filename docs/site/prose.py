@@ -9,7 +9,7 @@ from typing import Any
 BUDGETS = {
     "README.md": 900,
     "answer.md": 830,
-    "install.md": 420,
+    "install.md": 460,
     "your-own-model.md": 1200,
     "parts.md": 450,
     "metrics.md": 1000,

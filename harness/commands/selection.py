@@ -22,7 +22,7 @@ from shootout.scenarios.mix import read_mix
 from shootout.tell.study_changes import change
 from shootout.tell.study_options import DEFAULT, RunOptions, read_models
 
-WEIGHTS = (".pt", ".pth", ".ckpt", ".safetensors", ".bin")
+WEIGHTS = (".pth", ".ckpt", ".safetensors", ".bin")
 """The endings of files of weights that people take for models."""
 _FORMS = (
     "a study is a NAME or file.toml; a model is a NAME, file.onnx, a folder of such files, file.py:function, "
@@ -86,9 +86,9 @@ def _convert_trees(given: Mapping[str, Any], own: Study | None) -> dict[str, Any
     models_there = tuple(source.resolve(one) if (source := find_claim(one)) else one for one in map(str, named))
     if models_there == tuple(map(str, named)):
         return {}
-    if own or any(given.get(name) for name in ("targets", "backend")):
+    converted = [*filter(None, (trees.open_converted(Path(one)) for one in models_there))]
+    if own or not converted or any(given.get(name) for name in ("targets", "backend")):
         return {"model": models_there}
-    converted = filter(None, (trees.open_converted(Path(one)) for one in models_there))
     return {"model": models_there, "targets": [*dict.fromkeys(one.artifact for one in converted), "onnxruntime"]}
 
 

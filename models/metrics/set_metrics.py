@@ -7,10 +7,8 @@ user's runs here.
 
 from __future__ import annotations
 
-import io
 import math
-from collections.abc import Callable, Sequence
-from contextlib import redirect_stdout
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,6 +16,7 @@ import numpy as np
 from shootout.core.contract import Array
 from shootout.core.errors import UsageError
 from shootout.models.metrics import metrics
+from shootout.models.metrics.boxes import MAP
 from shootout.models.metrics.metrics import COUNTS, SCIKIT_LEARN, Metric, WholeSet, reads
 
 MOST_LEFT_OUT = 1_000
@@ -34,12 +33,6 @@ ranks have 0.9 to 1, percentiles less.
 
 ValueOf = Callable[[Array], float]
 """Take (rows,) bool, and return the metric of these rows."""
-MOST_BOXES = 100
-"""The most boxes of one class in a row, as COCO counts them."""
-BOX_COLUMNS = (4, 6)
-"""A box has at least its corners, and at most a score and a class behind them."""
-LOWEST_SCORE = 0.25
-"""A box of the truth with a lower score, as the model's own outputs have them, doesn't count as one."""
 MOST_RANKED_ROWS = 4_096
 """Each row is compared with every other."""
 WER = "wer"
@@ -228,111 +221,6 @@ def _find_nearest(order: Array, kept: Array, most: int) -> Array:
     return near[flags & (ranks <= most)].reshape(-1, most)
 
 
-def _read_boxes(name: str, output: Array, truth: Any, *_: float) -> Array:
-    """Return for each row its boxes and the true ones, each (boxes, 6)."""
-    if output.ndim != 3 or not BOX_COLUMNS[0] <= output.shape[2] <= BOX_COLUMNS[1]:
-        raise UsageError(
-            f"{name}: expected an output of boxes (rows, boxes, 4 to 6 of x1 y1 x2 y2 score class), "
-            f"received {list(output.shape)}; decode a raw head by a metric of your own: see docs/metrics.md"
-        )
-    found = np.empty(len(output), object)
-    for row, (entry, right) in enumerate(zip(output, truth, strict=True)):
-        boxes, expected = _read_row(name, entry), _read_row(name, right)
-        if expected.shape[1] > 4:
-            if metrics.are_logits(expected[:, 4]):
-                raise UsageError(f"{name}: expected x1 y1 x2 y2 score class as truth, received a score beyond 0 to 1")
-            expected = expected[~(expected[:, 4] < LOWEST_SCORE)]
-        has_classes = boxes.shape[1] > 5 and expected.shape[1] > 5
-        found[row] = tuple(_fill_row(side, has_classes) for side in (boxes, expected))
-    return found
-
-
-def _read_row(name: str, entry: Array) -> Array:
-    """Return one row's boxes, without fillers (four equal coordinates)."""
-    if not entry.size:
-        return np.zeros((0, 6))
-    if entry.ndim != 2 or entry.shape[1] < 4 or entry.dtype.kind not in "fiu":
-        raise metrics.refuse_shape(name, "of boxes (boxes, 4 to 6 of x1 y1 x2 y2 score class) a row", entry)
-    return np.asarray(entry.astype(np.float64)[(entry[:, :4] != entry[:, :1]).any(axis=1)])
-
-
-def _fill_row(boxes: Array, has_classes: bool) -> Array:
-    """Give boxes a score of 1 and the class 0 where these are missing."""
-    filled: Array = np.zeros((len(boxes), 6))
-    filled[:, 4] = 1
-    columns = 6 if has_classes else min(boxes.shape[1], 5)
-    filled[:, :columns] = boxes[:, :columns]
-    return filled
-
-
-def _open_map(statistics: Array, overlap: float | None = None) -> WholeSet:
-    every = np.ones(len(statistics), bool)
-    true = [side[:, 5] for _, side in statistics]
-    ids = np.unique(np.concatenate(true))
-    judge = _match_boxes(statistics, ids.tolist(), overlap)
-    matches = np.array(judge.evalImgs, object).reshape(len(ids), len(statistics))  # COCO's record of a class in a row
-    of_classes = np.vectorize(lambda one: one is not None, otypes=[bool])(matches)
-    whole = [_average_precision(judge, some) for some in matches]
-
-    def average(kept: Array) -> float:
-        """Return the mean over the classes; one that no row left out has is as it was."""
-        found = [
-            value if kept[rows].all() else _average_precision(judge, some[kept])
-            for rows, some, value in zip(of_classes, matches, whole, strict=True)
-        ]
-        present = [value for value in found if value is not None]
-        return math.fsum(present) / len(present) if present else math.nan
-
-    if not len(ids):
-        return WholeSet(value_of=average)
-    truths = np.array([(classes[:, None] == ids).sum(axis=0) for classes in true])
-    most = (truths / truths.sum(axis=0)).mean(axis=1).max()
-    return WholeSet(value_of=average, worst=average(every) * len(statistics) * float(most))
-
-
-def _match_boxes(statistics: Array, ids: Sequence[float], overlap: float | None) -> Any:
-    """Return pycocotools' evaluation, with the boxes of each row matched."""
-    from pycocotools.cocoeval import COCOeval
-
-    with redirect_stdout(io.StringIO()):
-        found, true = (_write_coco([pair[side] for pair in statistics]) for side in (0, 1))
-        judge = COCOeval(true, found, "bbox")
-        judge.params.imgIds, judge.params.catIds = [*range(len(statistics))], [*ids]
-        judge.params.areaRng, judge.params.areaRngLbl = judge.params.areaRng[:1], judge.params.areaRngLbl[:1]
-        judge.params.maxDets = [MOST_BOXES]
-        if overlap is not None:
-            judge.params.iouThrs = np.array([overlap])
-        judge.evaluate()
-    return judge
-
-
-def _write_coco(rows: Sequence[Array]) -> Any:
-    """Return boxes as pycocotools holds them."""
-    from pycocotools.coco import COCO
-
-    boxes: list[dict[str, Any]] = []
-    for image, found in enumerate(rows):
-        for x1, y1, x2, y2, score, class_ in found.tolist():
-            sides = {"bbox": [x1, y1, x2 - x1, y2 - y1], "area": (x2 - x1) * (y2 - y1), "iscrowd": 0}
-            boxes.append({"id": len(boxes) + 1, "image_id": image, "category_id": class_, "score": score, **sides})
-    coco = COCO()
-    images, ids = [{"id": image} for image in range(len(rows))], {one["category_id"] for one in boxes}
-    coco.dataset = {"images": images, "annotations": boxes, "categories": [{"id": id_} for id_ in ids]}
-    coco.createIndex()
-    return coco
-
-
-def _average_precision(judge: Any, matches: Array) -> float | None:
-    """Return COCO's average precision of one class in some rows; None without a true box."""
-    judge.evalImgs = [one for one in matches if one is not None]
-    judge.params.imgIds, judge.params.catIds = [*range(len(judge.evalImgs))], [0]
-    judge._paramsEval = judge.params
-    with redirect_stdout(io.StringIO()):
-        judge.accumulate()
-    precision = judge.eval["precision"]
-    return float(precision.mean()) if (precision > -1).all() else None
-
-
 SET_METRICS = (
     Metric(
         name="f1",
@@ -348,16 +236,7 @@ SET_METRICS = (
         row_scores=_pair_scores,
         open_set=_open_auc,
     ),
-    Metric(
-        name="map",
-        help="Give COCO's mean average precision of boxes over classes, at overlaps of 0.5 to 0.95, or at IOU.",
-        library="pycocotools",
-        row_scores=_read_boxes,
-        open_set=_open_map,
-        form="map[@IOU]",
-        read=reads(float, math.ulp(0.0), 1),
-        takes="IOU a number above 0 and up to 1",
-    ),
+    MAP,
     Metric(
         name=WER,
         help="Give the word error rate of all rows, decoded greedily; SPACE is the class id between words, "

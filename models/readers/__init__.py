@@ -5,6 +5,7 @@ one is, and finds the one that takes what a user gives.
 """
 
 TABLE: dict[str, str] = {
+    "boxes": "shootout.models.readers.boxes:Boxes",
     "images": "shootout.models.readers.images:Images",
     "texts": "shootout.models.readers.texts:Texts",
 }

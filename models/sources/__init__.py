@@ -1,4 +1,4 @@
-"""Kinds of models that people bring: a zoo's name, an ONNX file, a folder of them, a factory, a config, trees.
+"""Kinds of models that people bring: a zoo's name, an ONNX file, a folder of them, a factory, a config, trees, a `.pt`.
 
 Plug-ins: they import core, and core finds them by the words that they claim (`shootout.core.exported.request`).
 """
@@ -8,6 +8,7 @@ TABLE = {
     "probes": "shootout.models.sources.zoo:Probes",
     "onnx": "shootout.models.sources.onnx_file:OnnxFile",
     "trees": "shootout.models.sources.trees:Trees",
+    "yolo-pt": "shootout.models.sources.yolo_pt:YoloPt",
     "program": "shootout.models.sources.own:Program",
     "variants": "shootout.models.sources.variants:Variants",
     "transformers": "shootout.models.sources.hfconfig:TransformersConfig",

@@ -238,7 +238,7 @@ def takes_nan(word: str) -> bool:
     path, graph = open_header(word)
     from shootout.models.onnx import onnx_files
 
-    return trees.is_converted(path) or onnx_files.takes_nan(graph)
+    return trees.open_converted(path) is not None or onnx_files.takes_nan(graph)
 
 
 def open_header(word: str) -> tuple[Path, ModelProto]:

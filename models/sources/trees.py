@@ -155,7 +155,7 @@ def find_typed(model: str) -> str:
 
 
 def open_converted(path: Path) -> ConvertedFile | None:
-    """Return the library's own file that an ONNX file was converted from here; None for any other file.
+    """Return the library's own file that an ONNX file was converted from here; None if no backend runs such a file.
 
     Raises:
         UsageError: it was changed since.
@@ -164,10 +164,12 @@ def open_converted(path: Path) -> ConvertedFile | None:
     if not is_converted(path):
         return None
     facts = open_sealed(folder / FACTS)
-    artifact = Artifact(facts["artifact"])
     if any(sha256(folder / name) != digest for name, digest in facts["files"].items()):
         raise UsageError(f"{path.name} was changed after it was converted: remove {folder} and run again")
     mark_used(folder)
+    if "artifact" not in facts:
+        return None
+    artifact = Artifact(facts["artifact"])
     return ConvertedFile(artifact=artifact, file=folder / FILES[artifact], unmade=facts["unmade"])
 
 

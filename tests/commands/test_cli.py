@@ -166,7 +166,7 @@ def test_a_decoders_mask_follows_from_its_past_and_the_suggested_sizes_run(tmp_p
             "run wonder",
             "; a study is a NAME or file.toml; a model is a NAME, file.onnx, a folder of such files, f",
         ),
-        ("run net.pt", "'net.pt' holds weights and no model: export the model to ONNX"),
+        ("run net.pth", "'net.pth' holds weights and no model: export the model to ONNX"),
         ("run net.tflite", "'net.tflite' is neither a study nor a model: "),
         ("run linear --model mlp", "two models are given, 'linear' and --model mlp: pass only one of them"),
         ("run --model batch-sweep", "unknown model 'batch-sweep'"),
