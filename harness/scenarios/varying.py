@@ -255,7 +255,10 @@ class VaryingSizes(Scenario):
     varies = True
     scopes = ("end_to_end",)
     is_one_call = False
-    unshippable = "varying sizes can't be shipped, since a shipped folder has one size: race the size to ship by itself"
+    unshippable = (
+        "a mix can't be shipped, since a shipped folder has one size: race the largest by itself and pad to it, or "
+        "each size for a folder of its own"
+    )
     unexplainable = "sizes that vary have no one graph: explain a run of one size"
 
     def read_after(self, live: Player, left_s: float, tail: tuple[int, int]) -> Array:  # noqa: ARG002

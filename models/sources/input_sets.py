@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from shootout.core.constants import INPUT_BUFFERS
 from shootout.core.contract import Array, Arrays, TensorSpec
 from shootout.core.errors import UsageError
 from shootout.core.exported.calls import Stream, buffer_count, set_bytes
@@ -137,7 +138,8 @@ def _read_sized(
     def take(rows: Array) -> list[dict[str, Array]]:
         return _split_batches({name: array[rows] for name, array in at_size.items()}, split.batch)
 
-    found = sample_sets(take(own), specs, split.batch, take(fit))
+    # each size has as many as drawn ones, since all are run in each precision, and a metric scores all rows besides
+    found = sample_sets(take(own), specs, split.batch, take(fit), most=INPUT_BUFFERS)
     assert found.rows is not None, "a sample of rows"
     rows = own[found.rows % len(own)]
     if not request.scored or size < sized.largest:  # which doesn't hold all rows
@@ -152,14 +154,16 @@ def sample_sets(
     specs: Sequence[TensorSpec],
     batch: int,
     calibration: list[dict[str, Array]] | None = None,
+    most: int = MOST_INPUT_SETS,
 ) -> GivenSets:
     """Choose sets from all over a user's, since rows beside each other are often alike.
 
     Args:
         batch: the rows of each.
         calibration: the sets for quantizers; None: some of these.
+        most: how many are chosen.
     """
-    places = _spread(range(len(sets)), buffer_count(specs, MOST_INPUT_SETS))
+    places = _spread(range(len(sets)), buffer_count(specs, most))
     if calibration is None:
         whole = without_nan(sets)
         source = whole if len(whole) >= CALIBRATION_SETS else sets

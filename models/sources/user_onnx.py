@@ -26,6 +26,7 @@ from shootout.core.exported.model import (
     BUFFER_ROWS,
     FILES,
     REPORT,
+    REPORT_OUTPUTS,
     SELECTION,
     SETS,
     SHARED_OUTPUTS,
@@ -351,7 +352,7 @@ class FileExport:
         )
 
     def _copy_rows(self, original: ExportedModel) -> None:
-        """Give a file beside its original that one's rows, in the types that it takes."""
+        """Give a file beside its original that one's rows, in the types that it takes, and the outputs to be met."""
         folder = self.asked.folder
         for name, rows in ((REPORT, original.report()), (SELECTION, original.selection())):
             if rows:
@@ -361,6 +362,11 @@ class FileExport:
                 save_rows(folder / name, inputs, rows.labels, (rows.rows, rows.other_rows), spans)
         if (original.folder / BUFFER_ROWS).exists():
             shutil.copyfile(original.folder / BUFFER_ROWS, folder / BUFFER_ROWS)
+        if (original.folder / REPORT_OUTPUTS).exists():
+            with np.load(original.folder / REPORT_OUTPUTS, allow_pickle=False) as stored:
+                right = {spec.name: stored[str(at)] for at, spec in enumerate(original.outputs)}
+            named = {str(at): right[spec.name] for at, spec in enumerate(self.found.outputs)}
+            np.savez(folder / REPORT_OUTPUTS, **named)
 
     def _make_notes(self) -> Iterator[str]:
         """Write the notes on the rows."""

@@ -14,6 +14,7 @@ from shootout.core.errors import ModelError
 from shootout.core.exported.client import Request, check
 from shootout.core.exported.fidelity import compare
 from shootout.core.exported.model import INPUTS, ExportedModel
+from shootout.models.metrics import scoring
 from shootout.testing.checks import exported_models
 
 
@@ -57,6 +58,16 @@ def test_a_file_of_half_floats_gets_the_same_values_in_its_own_type_and_the_same
     assert own_rows.inputs["x"].dtype == np.float16
     assert (own_rows.labels == rows.labels).all()
     assert second.calibration()[0]["x"].dtype == np.float16
+
+
+def test_without_labels_its_rows_are_scored_against_the_originals_outputs(tmp_path: Path):
+    np.savez(tmp_path / "x.npz", x=np.random.default_rng(0).standard_normal((64, 4)).astype(np.float32))
+    how = {"inputs_npz": tmp_path / "x.npz", "scored": "outputs"}
+    first, second = pair(linear(tmp_path / "a.onnx"), quantized(tmp_path / "q.onnx"), **how)
+    own, right = scoring.report_outputs(second), scoring.report_outputs(first)
+    assert own
+    assert right
+    np.testing.assert_array_equal(own["y"], right["y"])
 
 
 def test_other_inputs_are_refused_before_anything_is_made_with_both_files_told(tmp_path: Path):
