@@ -241,7 +241,8 @@ def _name_others(answer: Answer, rows: Sequence[Row], count: int) -> str:
         kind, which = "target", f" that {'meets' if count == 1 else 'meet'} every limit"
     else:
         kind, which = "target", "" if is_unproven(answer) else " that may be shipped"
-    which += " timed" if any(group.cause is NotRunKind.NOT_REACHED for group in answer.not_raced) else ""
+    if any(group.cause is NotRunKind.NOT_REACHED for group in answer.not_raced):
+        kind = f"timed {kind}"
     return f"the only other {kind}{which}" if count == 1 else f"the {count} other {kind}s{which}"
 
 

@@ -33,6 +33,7 @@ from shootout.apps.judge.next_steps import (
 from shootout.backends import USUAL
 from shootout.core.constants import INDIFFERENT
 from shootout.core.contract import NotRunKind, family, short
+from shootout.core.host.store import READ_ROWS
 from shootout.core.scenario import find_scenario
 from shootout.core.schemes import is_exact
 from shootout.core.stats.verdicts import Verdict
@@ -99,7 +100,8 @@ def _answer_nothing(cell: Cell, reason: str, unsound: Mapping[str, str]) -> Answ
 def _name_inputs(cell: Cell) -> str:
     """Name the inputs of its calls: a file of the user's, or random ones; "" of a model with rows of its own."""
     if inputs := cell.begun.given.get("inputs"):
-        return f"inputs {Path(str(inputs)).name}"
+        path = Path(str(inputs))
+        return f"inputs {path.stem if path.parent.name.startswith(READ_ROWS) else path.name}"  # as a reader names them
     registered_ones = {row.model for row in cell.rows} & {*models.names()}
     has_rows = cell.is_scored or any(models.get(name).task for name in registered_ones)  # scored or not so far
     return "" if has_rows else "random inputs"
