@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -79,6 +80,8 @@ def sensitivity(model: str, options: SensitivityOptions, *, as_json: bool) -> in
         raise UsageError(
             f"sensitivity looks at one model at a time: give one value for each --set, got {len(more) + 1} models"
         )
+    if point.others:
+        raise UsageError(f"sensitivity looks at one model at a time: name one file, such as {shlex.quote(point.model)}")
     with in_use(), show_progress() as progress:
         points.rows_of(chosen, progress)  # what --read takes is shown once
         asked = replace(points.request(chosen, point), scores_all=False)  # INT8 is calibrated

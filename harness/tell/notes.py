@@ -332,9 +332,9 @@ def _tell_out(arms: Sequence[str], why: str) -> str:
     """Tell why targets are out; what is wrong with one of several files is told of the file, not of each target."""
     files = {found[1] if (found := _FILE.search(arm)) else "" for arm in arms}
     file = files.pop() if len(files) == 1 else ""
-    if not file or file not in why:
-        return f"{name_targets(arms)}: {why}"
-    return why if why.startswith(file) else f"{file}: {why}"
+    if file and why.startswith(file):
+        return why
+    return f"{file if file and len(arms) > 1 else name_targets(arms)}: {why}"
 
 
 def _gather_extras(extras: Iterable[str]) -> list[str]:

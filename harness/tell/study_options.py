@@ -112,7 +112,7 @@ class Flag:
 
 
 MODELS = (
-    "net.onnx, a.onnx,b.onnx to compare files, config.json, forest.txt, .ubj or .joblib, net.py:make (your "
+    "net.onnx, onnx/ or a.onnx,b.onnx to compare files, config.json, forest.txt, .ubj or .joblib, net.py:make (your "
     "code runs), or a name (`shootout list models`)"
 )
 """The forms in which a model is named."""

@@ -103,7 +103,7 @@ def _read_header(path: Path, _mtime_ns: int, _size: int) -> ModelProto:
         model = ModelProto()
         model.ParseFromString(path.read_bytes())
     except DecodeError as error:
-        raise ModelError(f"{path.name} is not an ONNX model, or is cut short ({error}); export it again") from error
+        raise ModelError(f"{path.name} is not an ONNX model, or is cut short: export it again ({error})") from error
     if not model.graph.output:
         raise ModelError(f"{path.name} is not an ONNX model: it has no graph with an output; export it again")
     if any(not isinstance(text, str) or _STEERING.search(text) for text in _shown_names(model)):
@@ -318,8 +318,9 @@ class LoadedFile:
             self._session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         except Exception as error:
             lacks = _UNKNOWN.search(str(error))
-            told = f"it has no operator {lacks[1]}" if lacks else tell_words(error)
-            raise ModelError(f"no reference outputs: ONNX Runtime can't load {name}: {told}") from error
+            why = f"can't load {name}: {tell_words(error)}"
+            told = f"has no operator {lacks[1]}, which {name} needs" if lacks else why
+            raise ModelError(f"no reference outputs: ONNX Runtime {told}") from error
         self._outputs = [output.name for output in self._session.get_outputs()]
 
     def call(self, inputs: Arrays) -> dict[str, Array]:

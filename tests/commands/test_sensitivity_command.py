@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from support import onnx_made
 from support.console import here
 
 from shootout.apps.sensitivity import MOST_LINES, LayerSensitivity, PrecisionSensitivity, render
@@ -77,6 +78,13 @@ def test_json_has_every_layer(tmp_path: Path):
     assert {found["layers"][0]["number"] for found in done.data["parts"]} == {0, 1, 2}
     assert all(found["weights_db"] and found["activations_db"] for found in done.data["parts"])
     assert math.fsum(found["noise_share"] for found in done.data["parts"]) == pytest.approx(1)
+
+
+def test_one_of_several_files_is_to_be_named(tmp_path: Path):
+    onnx_made.linear(tmp_path / "model.onnx")
+    onnx_made.linear(tmp_path / "other.onnx")
+    done = here("sensitivity", "./", cwd=tmp_path)
+    assert (done.code, "looks at one model at a time: name one file, such as model.onnx" in done.err) == (2, True)
 
 
 @pytest.mark.parametrize(

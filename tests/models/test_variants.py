@@ -146,7 +146,7 @@ def test_a_folder_is_raced_scored_and_shipped_by_file(tmp_path: Path):
         **dict.fromkeys(("", "model_fp16.onnx", "model_int8.onnx"), "measured"),
         **dict.fromkeys(("magic.onnx", "summed.onnx"), "failed"),
     }
-    assert "it has no operator com.acme:Magic" in rows_by_file["magic.onnx"]["reason"]
+    assert "ONNX Runtime has no operator com.acme:Magic, which magic.onnx needs" in rows_by_file["magic.onnx"]["reason"]
     metric = rows_by_file["model_int8.onnx"]["fidelity"]["metric"]
     assert (metric["name"], metric["value"] > 0.8) == ("accuracy", True), "of the labels, by the file itself"
     ship = ("ship", "r", "--target", "onnxruntime:cpu:native(model_fp16.onnx)", "-o", "shipped")
@@ -156,4 +156,4 @@ def test_a_folder_is_raced_scored_and_shipped_by_file(tmp_path: Path):
     told = here("show", "r", cwd=tmp_path).out
     assert "runs model.onnx" in told
     assert "model.onnx (the reference) and 4 other files" in told
-    assert "magic.onnx: failed: no reference outputs" in told
+    assert "onnxruntime(magic.onnx): failed: no reference outputs: ONNX Runtime has no operator com.acme:Magic" in told

@@ -71,8 +71,11 @@ def test_a_value_that_keeps_the_limits_comes_before_one_that_may_and_one_that_do
 
 def test_one_model_at_a_time():
     study = Study(name="s", model=("identity",), targets=("spin",), options={"spin": {"work": "20"}}, batch=(1, 2))
-    with pytest.raises(UsageError, match="one model at a time"):
+    with pytest.raises(UsageError, match="one model at a time: give one value for each axis, got 2"):
         search.make_search(study, ())
+    files = study.model_copy(update={"model": ("a.onnx", "b.onnx"), "batch": (1,)})
+    with pytest.raises(UsageError, match=r"one model at a time: name one file, such as a\.onnx"):
+        search.make_search(files, ())
 
 
 GENERAL = [name for name in backends.names() if not backends.entry(name).own_files]

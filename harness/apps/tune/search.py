@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 import shutil
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -240,9 +241,13 @@ def make_search(
     """
     if not all(find_scenario(name).is_one_call for name in study.scenario):
         raise UsageError("tune looks at latency: leave --scenario out")
-    if (count := len(points(study))) > 1:
-        raise UsageError(f"tune looks at one model at a time: give one value for each axis, got {count} combinations")
-    asked = replace(request(study, points(study)[0]), scores_all=False)
+    (point, *more) = points(study)
+    if more:
+        several = f"give one value for each axis, got {len(more) + 1} combinations"
+        raise UsageError(f"tune looks at one model at a time: {several}")
+    if point.others:
+        raise UsageError(f"tune looks at one model at a time: name one file, such as {shlex.quote(point.model)}")
+    asked = replace(request(study, point), scores_all=False)
     if limits is not None:
         refuse_unjudged(limits, study, asked)
         _refuse_inexact(study)
