@@ -13,6 +13,7 @@ from shootout.core.scoring import MetricSpec
 from shootout.core.study.schema import Study
 from shootout.models import source
 from shootout.models.data import reading
+from shootout.models.data.sized_rows import SIZES
 from shootout.models.sources import hfconfig
 
 OUTSIDE = "outside"
@@ -35,7 +36,9 @@ def pack_files(study: Study, *, weights: bool) -> tuple[dict[str, Path | bytes],
     for name in ("inputs", "labels", "truth", "rows_by", "calibration"):
         if given := getattr(study, name):
             path = Path(given).expanduser()
-            fields[name] = _add_files(Path(given), reading.list_files(path) if study.read else [path], packed)
+            beside = [sizes for sizes in [path.with_name(SIZES)] if sizes.is_file()]  # how long its rows are
+            files = reading.list_files(path) if study.read else [path, *beside]
+            fields[name] = _add_files(Path(given), files, packed)
     if study.read:
         fields["read"] = _add_source(study.read, packed)
     if study.weights:

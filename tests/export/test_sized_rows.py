@@ -20,6 +20,7 @@ from shootout.core.exported.request import Request
 from shootout.models.data import sized_rows
 from shootout.models.data.sized_rows import SIZES, SizedRows
 from shootout.models.sources import input_sets
+from shootout.models.sources.packing import pack_files
 
 LENGTHS = np.resize([3, 3, 7, 8, 16], 90)
 
@@ -112,6 +113,9 @@ def test_rows_of_many_lengths_are_raced_as_a_mix(tmp_path: Path):
     path, model = rows_in(tmp_path), str(net(tmp_path))
     study = choose(model, {"mix": "tokens=3:50,16:20", "inputs": str(path), "metric": "cosine"})
     assert study.scenario == ("varying",)
+    packed, fields = pack_files(study, weights=True)
+    there = Path(fields["inputs"])
+    assert {str(there), str(there.with_name(SIZES))} <= {*packed}, "another machine needs how long rows are"
     choose("residual_mlp", {"mix": "batch=1:9,8:1", "inputs": "elsewhere.npz"})
 
 
