@@ -85,6 +85,7 @@ ON_REQUEST: Mapping[str, Section] = {
     "gate": Section("gates:figures", "whole gates with and without a planted difference"),
     "gates-simulated": Section("gates_simulated:figures", "how often a gate is red or green, simulated"),
     "planted": Section("planted:figures", "faults in quantized files: how often the layer is named"),
+    "recipes": Section("recipes:figures", "the runs of docs/recipes, typed as the pages say"),
     "ship": Section("shipped_folders:figures", "shipped folders in fresh environments, beside their arms"),
     "ship-race": Section("shipped_folders:race_figures", "shipped folders raced against their arms"),
 }
@@ -179,6 +180,7 @@ def _parse_options() -> argparse.Namespace:
         epilog=_list_sections(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("words", nargs="*", metavar="SECTION", help="a section, and parts of it, as in --targets")
     parser.add_argument("--only", metavar="NAMES", help="sections, with commas between")
     parser.add_argument("--quick", action="store_true", help="see that it works; the figures mean nothing")
     parser.add_argument("--json", metavar="FILE", type=Path, help="also write everything to FILE, as it comes")
@@ -190,15 +192,17 @@ def _parse_options() -> argparse.Namespace:
         "--targets",
         help="the arms of parity, order, restarts, ship; the models of tasks, corpus and planted; the runs of claims",
     )
-    return parser.parse_args()
+    options = parser.parse_args()
+    options.names = options.words[:1] or (options.only.split(",") if options.only else list(SECTIONS))
+    options.parts = options.words[1:] or (options.targets.split(",") if options.targets else ())
+    return options
 
 
 def main() -> int:
     """Run what the command line names; exit code 1 if a section broke, 2 for a wrong argument."""
     options = _parse_options()
-    names = options.only.split(",") if options.only else list(SECTIONS)
     try:
-        for name in names:
+        for name in options.names:
             if name not in EVERY:
                 raise unknown("section", name, EVERY)
     except UsageError as error:
@@ -217,7 +221,7 @@ def main() -> int:
             seed=options.seed,
             runs=options.runs,
             max_time=options.max_time,
-            targets=options.targets.split(",") if options.targets else (),
+            targets=options.parts,
         )
         placement = bench.placement
         facts = {
@@ -236,7 +240,7 @@ def main() -> int:
             if options.json:
                 options.json.write_text(json.dumps({**facts, "sections": found}, indent=1) + "\n")
 
-        return 0 if run(bench, names, keep) else 1
+        return 0 if run(bench, options.names, keep) else 1
 
 
 def _folder_for(folder: Path | None) -> AbstractContextManager[str]:

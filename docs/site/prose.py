@@ -36,12 +36,13 @@ BUDGETS = {
     "architecture.md": 600,
     "file-formats.md": 600,
 }
-"""Words by page, code and marked blocks apart. A runtime's page has `RUNTIME`."""
+"""Words by page, code and marked blocks apart. A runtime's page has `RUNTIME`, a recipe's `RECIPE`."""
 RUNTIME = 200
+RECIPE = 250
 ROOT_README = 700
 MADE = ("reference/", "notebook.md", "results.md", "contributing.md", "security.md", "changelog.md")
 """Pages without a budget: programs write them, or the repository has them for other readers too."""
-TYPES = ("Tutorial", "How-to", "Explanation", "Runtimes", "Reference", "Contribute")
+TYPES = ("Tutorial", "Recipes", "How-to", "Explanation", "Runtimes", "Reference", "Contribute")
 """The parts of the nav: a page's type is the part that it stands in."""
 APART = ("design/", "evidence/")
 """Folders of pages outside the nav, which keep what few people need: derivations, simulations, measurements."""
@@ -82,7 +83,7 @@ def find_faults(page: str, markdown: str, kind: str | None) -> Iterator[str]:
         yield f"{page} has no type: put it into the nav under one of {', '.join(TYPES)}"
     if page.startswith(MADE):
         return
-    most = RUNTIME if kind == "Runtimes" and page not in BUDGETS else BUDGETS.get(page)
+    most = BUDGETS.get(page, {"Runtimes": RUNTIME, "Recipes": RECIPE}.get(str(kind)))
     if most is None:
         yield f"{page} has no budget of words: give it one in docs/site/prose.py"
     elif (words := count_words(markdown)) > most:

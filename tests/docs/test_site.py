@@ -32,11 +32,11 @@ def test_every_page_has_its_place_in_the_nav():
 
 def test_every_page_that_people_write_has_a_budget_and_every_budget_a_page():
     nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
-    types = {page: find_type(nav, page) for page in [*BUDGETS, "runtimes/jax.md", "reference/keys.md"]}
+    types = {page: find_type(nav, page) for page in [*BUDGETS, "runtimes/jax.md", "recipes/ci.md", "reference/keys.md"]}
     assert set(types.values()) <= set(TYPES), types
     assert [title for part in nav for title in part] == list(TYPES)
     pages = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
-    others = (*APART, *MADE, "examples/", "runtimes/")
+    others = (*APART, *MADE, "examples/", "runtimes/", "recipes/")
     assert {page for page in pages - set(BUDGETS) if not page.startswith(others)} == set()
 
 

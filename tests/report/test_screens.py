@@ -9,6 +9,7 @@ from support.console import here
 from support.kept_screen import hold
 
 from lab.claims_page import ROOT
+from lab.recipes import PAGES, list_shown
 
 RUNS = "results/reference"
 """From where the commands are typed, as the pages name them."""
@@ -55,6 +56,7 @@ COMMANDS: dict[str, list[tuple[str, ...]]] = {
     ],
     "sweep": [("show", f"{RUNS}/batch-crossover"), ("show", f"{RUNS}/frontier")],
     "compare": [("compare", f"{RUNS}/width-sweep", f"{RUNS}/runtimes-widths"), ("merge", *TWO, "-o", "both")],
+    "recipes": [tuple(command.split()) for page in sorted(PAGES.glob("*.md")) for command in list_shown(page)],
 }
 
 
