@@ -7,7 +7,7 @@ import hashlib
 import json
 import pickle
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,17 +40,17 @@ from shootout.models.onnx import onnx_axes, onnx_files
 from shootout.models.readers.reader import keep_rows
 from shootout.scenarios.varying import OPEN, SIZES
 from shootout.tell.progress import ProgressDisplay
-from shootout.tell.report import write_lines
+from shootout.tell.report import Line, write_lines
 from shootout.tell.run_folder import new_folder
 from shootout.tell.study_options import DEFAULT, RunOptions, flags_of
 
 TAKEN = ("parts", "images", "inputs", "backends", "threads", "metric", "max_time_s", "out", "fresh")
 """The options that mean something beside `--parts`."""
 NOTHING = "means nothing beside --parts: leave it out"
-FACTS = "parts.json"
-"""The file in the run's folder with what it is of, and the answer so far."""
-PARTS_SHARE = 0.6
-"""The part of the time left that the parts' own runs get; the program as a whole has the rest."""
+PARTS_SHARE, LEAST_SHARE = 0.6, 0.2
+"""The part of the time left that the parts' own runs get; the program as a whole has the rest. Each part gets its share
+of that by its share of a call, and this much at least: its export and builds take as long as those of others.
+"""
 
 
 def run_parts(word: str, options: RunOptions, *, dry_run: bool, as_json: bool, others: Mapping[str, object]) -> int:
@@ -65,8 +65,7 @@ def run_parts(word: str, options: RunOptions, *, dry_run: bool, as_json: bool, o
     """
     if strange := [flag for flag, value in others.items() if value]:
         raise UsageError(f"{strange[0]} {NOTHING}")
-    limit, program = Deadline(options.get("max_time_s")), read_program(word, options)
-    threads = _read_threads(options)
+    limit, program, threads = Deadline(options.get("max_time_s")), read_program(word, options), _read_threads(options)
     named = options.get("backends") or list_usual(studies.load(DEFAULT).targets)
     placement, targets = widest([threads]), list_targets(named, is_open=False)
     if dry_run:
@@ -74,174 +73,145 @@ def run_parts(word: str, options: RunOptions, *, dry_run: bool, as_json: bool, o
         return print_answer(_lines(screen.write_plan(*asked)), screen.plan_data(*asked), as_json=as_json)
     code = ExitCode.OK
     with show_progress() as progress:
-        key = _make_key(program, placement.threads, options)
-        out = _choose_out(key, options)
-        command = PartsRun(program, placement, threads, targets, options, out, key, progress, limit)
+        key, fresh = _make_key(program, placement.threads, targets), options.get("fresh", False)
+        out = _choose_out(key, options.get("out"), fresh=fresh)
+        steps = PartsRun(program, placement, threads, targets, out, key, fresh, progress, limit)
         try:
             with machine_lock(str(out), progress.wait) as waited_s:
                 limit.put_off(waited_s)
-                command.run()
+                steps.run()
         except Interrupted as interrupted:
             progress.say(f"shootout: {interrupted}")
             code = interrupted.exit_code
-        if command.found is None:
-            return code
-        command.keep()
         progress.say(f"run folder: {out}")
-    found = command.found
-    print_answer(_lines(screen.write_answer(found)), screen.as_data(found), as_json=as_json)
-    return code
+    return print_answer(_lines(screen.write_answer(steps.found)), screen.as_data(steps.found), as_json=as_json) or code
 
 
-def _lines(lines: Sequence[Any]) -> Group:
+def _lines(lines: Sequence[Line]) -> Group:
     return Group(*write_lines(lines, width()))
 
 
+@dataclass(slots=True)
 class PartsRun:
     """The steps of a run, which go on from what its folder and the cache hold.
 
     Attributes:
-        found: what is known so far; None before the program was called.
+        threads: of each part, as a study has it.
+        targets: that race for each part.
+        key: what the folder must be of.
+        found: what is known so far, from the first step on.
     """
 
-    def __init__(
-        self,
-        program: Program,
-        placement: Placement,
-        threads: Any,
-        targets: Sequence[str],
-        options: RunOptions,
-        out: Path,
-        key: str,
-        progress: ProgressDisplay,
-        limit: Deadline,
-    ) -> None:
-        self.program, self.placement, self.threads, self.targets = program, placement, threads, targets
-        self.options, self.out, self.key, self.progress, self.limit = options, out, key, progress, limit
-        self.found: Found | None = None
-        self._fresh = options.get("fresh", False)
+    program: Program
+    placement: Placement
+    threads: Any
+    targets: Sequence[str]
+    out: Path
+    key: str
+    fresh: bool
+    progress: ProgressDisplay
+    limit: Deadline
+    found: Found = field(init=False)
 
     def run(self) -> None:
         """Take all steps that are left, as far as the time goes."""
         profile = self._profile()
-        metric = options_metric(self.options)
-        self.found = Found(
-            program=self.program, profile=profile, threads=self.placement.threads, run=str(self.out), metric=metric
-        )
+        self.found = Found(program=self.program, profile=profile, threads=self.placement.threads, run=str(self.out))
+        self._keep()
         self.progress.say(str(profile.gain))
         if profile.gain.most <= WORTH:
             return
-        self.keep()
         shares = {name: profile.share_of(name) for name in self.program.parts}
-        raced = [name for name, share in shares.items() if 1 / (1 - min(share, 0.999)) > WORTH]
-        whole, part = sum(shares[name] for name in raced), self.limit.part(PARTS_SHARE)
+        raced = {name: share for name, share in shares.items() if 1 / (1 - min(share, 0.999)) > WORTH}
+        weights = {name: max(share, LEAST_SHARE * sum(raced.values())) for name, share in raced.items()}
+        left = sum(weights.values()) / PARTS_SHARE
         for name, share in shares.items():
             choice = Choice(name=name, share=share, why=f"not raced: under {WORTH:.2f}x can be gained")
             if name in raced:
-                own = Deadline(None) if part.seconds is None else self.limit.part(share / whole * PARTS_SHARE)
-                choice = self._race_part(name, share, profile, own)
-            self.found = replace(self.found, choices=[*self.found.choices, choice])
+                choice = self._race_part(name, share, self.limit.part(weights[name] / left))
+                left -= weights[name]
+            self._keep(choices=[*self.found.choices, choice])
         self._confirm()
 
-    def keep(self) -> None:
-        """Write the answer so far into the run's folder."""
+    def _keep(self, **changes: Any) -> None:
+        """Add to what is found, and write it into the run's folder."""
+        self.found = replace(self.found, **changes)
         self.out.mkdir(parents=True, exist_ok=True)
-        assert self.found, "the program was looked at"
-        facts = {"key": self.key, "profile": str(self.found.profile.folder), "answer": screen.as_data(self.found)}
-        (self.out / FACTS).write_text(json.dumps(facts, indent=1), encoding="utf-8")
+        facts = {"key": self.key, "profile": str(self.found.profile.folder)}
+        screen.keep(self.out, facts, self.found)
 
     def _profile(self) -> Profile:
+        """Return what the program does as usual: what this run has seen already, or what is seen now."""
+        kept = screen.read_kept(self.out).get("profile")
+        if kept and not self.fresh and (Path(kept) / PROFILE).exists():
+            return Profile.read(Path(kept))
         facts = RowFacts(told=f"what {self.program.short} gives its parts", files=len(self.program.pages))
 
         def make(folder: Path) -> int:
             return take_profile(self.program, folder, self.placement, self.limit, self.progress.say)
 
-        kept = _read_facts(self.out).get("profile")
-        if kept and not self._fresh and (Path(kept) / PROFILE).exists():
-            return Profile.read(Path(kept))
-        return Profile.read(keep_rows([self.key, utc_now(), now_ns()], facts, make))  # each new run measures anew
+        return Profile.read(keep_rows([self.key, utc_now(), now_ns()], facts, make))
 
-    def _race_part(self, name: str, share: float, profile: Profile, limit: Deadline) -> Choice:
+    def _race_part(self, name: str, share: float, limit: Deadline) -> Choice:
         """Race a part by itself, and keep the build of what it gets."""
-        path = self.program.parts[name]
-        header = onnx_files.header(path)
+        path, out, built = self.program.parts[name], self.out / name, dict[str, Built]()
+        purpose = AnswerPurpose(trace=lambda made: built.update(*made.values()))
         try:
-            axes = [onnx_axes.sizes_of_shapes(header, one.inputs) for one in profile.sizes[name]]
-            own, told = make_options(profile, name, axes, self.targets)
-            threads = {"threads": [self.threads]} if self.threads is not None else {}
-            options: Any = {**own, **threads, "out": self.out / name, "fresh": self._fresh}
+            header = onnx_files.header(path)
+            axes = [onnx_axes.sizes_of_shapes(header, one.inputs) for one in self.found.profile.sizes[name]]
+            own, told = make_options(self.found.profile, name, axes, self.targets)
+            options: Any = {**own, "threads": [self.threads], "out": out, "fresh": self.fresh}
             self.progress.say(f"part {name}: {told}")
             plan, _ = runs.plan_run(str(path), options, self.progress)
-            built = dict[str, Built]()
-            purpose = AnswerPurpose(trace=lambda made: built.update(*made.values()))
-            document = runs.measure(
-                plan, self.out / name, fresh=self._fresh, limit=limit, progress=self.progress, purpose=purpose
-            )
+            asked: Any = {"fresh": self.fresh, "limit": limit, "progress": self.progress, "purpose": purpose}
+            document = runs.measure(plan, out, **asked)
         except Interrupted:
             raise
         except ShootoutError as error:
             return Choice(name=name, share=share, why=f"not raced: {error}")
         choice = choose(name, share, document, told, is_open="mix" in own)
-        if choice.target in built:
-            self._build_file(name).write_bytes(pickle.dumps(_as_chosen(built[choice.target])))
-        elif choice.target:
-            choice = replace(choice, target="", why=f"{told}; the build is gone: {START_OVER}")
+        if choice.target not in built:
+            return replace(choice.stay("has no build yet"), is_pending=choice.is_pending or bool(choice.target))
+        self._build_file(name).write_bytes(pickle.dumps(_as_chosen(built[choice.target])))
         return choice
 
     def _confirm(self) -> None:
         """Compare the results with the chosen parts, and race the program with these; of the parts that keep them."""
-        assert self.found, "the program was looked at"
         chosen = {one.name: str(self._build_file(one.name)) for one in self.found.chosen}
-        if not chosen:
+        if not chosen or self.limit.left_s <= 0:
             return
         agreement = self._compare(chosen)
         if not agreement.holds and len(chosen) > 1:
             alone = {name: file for name, file in chosen.items() if self._compare({name: file}).holds}
             if alone:
-                self._drop(chosen.keys() - alone.keys())
+                changes = "changes the results"
+                self._keep(choices=[one if one.name in alone else one.stay(changes) for one in self.found.choices])
                 chosen, agreement = alone, self._compare(alone)
-        self.found = replace(self.found, agreement=agreement)
-        if not agreement.holds or self.limit.left_s <= 0:
-            return
+        self._keep(agreement=agreement)
+        if agreement.holds and self.limit.left_s > 0:
+            self._race_all(chosen)
+
+    def _race_all(self, chosen: Mapping[str, str]) -> None:
         names = name_choices(self.found.choices)
-        joint = self.out / f"joint-{hashlib.sha256(names.encode()).hexdigest()[:8]}"  # another choice is another race
-        plan = plan_joint(self.program, self.found.profile, chosen, names, joint.with_suffix(".calls"), self.threads)
+        out = self.out / f"joint-{hashlib.sha256(names.encode()).hexdigest()[:8]}"  # another choice is another race
+        plan = plan_joint(self.program, self.found.profile, chosen, names, self.out / "calls" / out.name, self.threads)
         self.progress.say(f"racing {self.program.short} as a whole: {names}")
-        document = runs.measure(
-            plan,
-            joint,
-            fresh=self._fresh,
-            limit=self.limit,
-            progress=self.progress,
-            racing_s=RACING_S if self.limit.seconds is None else None,
-        )
-        self.found = replace(self.found, joint=read_joint(document, len(self.found.profile.timed)))
+        racing_s = RACING_S if self.limit.seconds is None else None
+        asked: Any = {"fresh": self.fresh, "limit": self.limit, "progress": self.progress, "racing_s": racing_s}
+        document = runs.measure(plan, out, **asked)
+        self._keep(joint=read_joint(document, len(self.found.profile.timed)))
 
     def _compare(self, chosen: Mapping[str, str]) -> Agreement:
-        assert self.found, "the program was looked at"
-        self.progress.say(f"comparing the results with {', '.join(chosen)} as chosen")
-        return compare_results(self.program, self.found.profile, chosen, self.found.metric, self.placement)
-
-    def _drop(self, names: Sequence[str] | Any) -> None:
-        """Let parts stay as usual that change the results."""
-        assert self.found, "the program was looked at"
-        stays = [
-            replace(one, target="", ratio=None, why=f"{one.why}; {one.target} changes the results")
-            if one.name in names
-            else one
-            for one in self.found.choices
-        ]
-        self.found = replace(self.found, choices=stays)
+        names = name_choices([one for one in self.found.chosen if one.name in chosen])
+        self.progress.say(f"comparing the results with {names}")
+        try:
+            return compare_results(self.program, self.found.profile, chosen, self.placement)
+        except UsageError as error:
+            raise UsageError(f"with {names}: {error}; name other targets by --backends if they are at fault") from error
 
     def _build_file(self, name: str) -> Path:
-        assert self.found, "the program was looked at"
         own = hashlib.sha256(str(self.out.absolute()).encode()).hexdigest()[:12]
         return self.found.profile.folder / f"{name}-{own}.pickle"
-
-
-def options_metric(options: RunOptions) -> str:
-    """Return the user's metric with its file's whole path; "" if none is given."""
-    return source.find(options["metric"]).name if "metric" in options else ""
 
 
 def read_program(word: str, options: Mapping[str, Any]) -> Program:
@@ -256,8 +226,9 @@ def read_program(word: str, options: Mapping[str, Any]) -> Program:
         raise UsageError(f"{flags[strange[0]].name} {NOTHING}")
     place = source.find(word)
     parts = _check_parts(place, dict(options["parts"]))
-    if "metric" in given:
-        source.definition(source.find(str(given["metric"])), "scores the results")
+    metric = source.find(str(given["metric"])) if "metric" in given else None
+    if metric:
+        source.definition(metric, "scores the results")
     folders = [given[name] for name in ("images", "inputs") if name in given]
     if len(folders) != 1:
         got = "both" if folders else "none"
@@ -265,7 +236,8 @@ def read_program(word: str, options: Mapping[str, Any]) -> Program:
     pages = list_files(Path(folders[0]).expanduser().absolute())
     if not pages:
         raise UsageError(f"{folders[0]} holds no files for {place.short}: name a folder that holds some")
-    return Program(function=place.name, short=place.short, parts=parts, pages=pages)
+    scorer = metric.name if metric else ""
+    return Program(function=place.name, short=place.short, parts=parts, pages=pages, metric=scorer)
 
 
 def _check_parts(place: source.FactorySource, parts: Mapping[str, str]) -> dict[str, Path]:
@@ -302,38 +274,29 @@ def _read_threads(options: Mapping[str, Any]) -> Any:
     return several[0]
 
 
-def _make_key(program: Program, threads: int, options: Mapping[str, Any]) -> str:
+def _make_key(program: Program, threads: int, targets: Sequence[str]) -> str:
     """Hash of all that decides what a program does, and of what it is asked."""
-    files = [*program.parts.values(), *program.pages]
-    states = [(str(path), sha256(path)) for path in files]
-    place = source.find(program.function)
-    asked = [options_metric(options), sorted(options.get("backends") or ())]  # type: ignore[arg-type]
-    whole = [program.function, place.digest(), installed(), threads, [*program.parts], states, asked]
+    models = [file for path in program.parts.values() for file in (path, *onnx_files.external_files(path).values())]
+    files = [(str(path), sha256(path)) for path in (*models, *program.pages)]
+    asked = [program.function, program.metric, [*program.parts], threads, *targets]
+    whole = [source.find(program.function).digest(), installed(), files, asked]
     return hashlib.sha256(json.dumps(whole).encode()).hexdigest()
 
 
-def _choose_out(key: str, options: Mapping[str, Any]) -> Path:
+def _choose_out(key: str, given: Any, *, fresh: bool) -> Path:
     """Return the folder that is named, or the newest of this request under `results/parts`, or a new one.
 
     Raises:
         UsageError: the named one holds another run.
     """
-    parent = Path("results") / "parts"
-    if options.get("out"):
-        out = Path(options["out"])
-        if out.is_dir() and any(out.iterdir()) and not options.get("fresh") and _read_facts(out).get("key") != key:
+    if given:
+        out = Path(given)
+        if out.is_dir() and any(out.iterdir()) and not fresh and screen.read_kept(out).get("key") != key:
             raise UsageError(f"{str(out)!r} holds something else: {START_OVER}")
         return out
-    kept = [] if options.get("fresh") else sorted(parent.glob("*"), reverse=True)
-    return next((folder for folder in kept if _read_facts(folder).get("key") == key), None) or new_folder(parent)
-
-
-def _read_facts(folder: Path) -> dict[str, Any]:
-    """Return what a run's folder is of; nothing of another one."""
-    try:
-        return dict(json.loads((folder / FACTS).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        return {}
+    parent = Path("results") / "parts"
+    kept = [] if fresh else sorted(parent.glob("*"), reverse=True)
+    return next((folder for folder in kept if screen.read_kept(folder).get("key") == key), None) or new_folder(parent)
 
 
 def _as_chosen(built: Built) -> ChosenBuild:

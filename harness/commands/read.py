@@ -21,6 +21,7 @@ from shootout.apps.judge.decide.decision import decide as find_decision
 from shootout.apps.judge.decide.policy import Policy, read_policy
 from shootout.apps.judge.decide.question import judge_stage, read_question
 from shootout.apps.judge.decide.screen import render as render_decision
+from shootout.apps.parts import screen as parts
 from shootout.apps.tune import table
 from shootout.apps.tune.results import is_tuning, read_tuning
 from shootout.commands.output import print_answer, print_document, width
@@ -132,6 +133,8 @@ def show(folder: Path, *, full: bool = False, as_json: bool, to: Sequence[Path] 
             raise UsageError(f"--to needs a run, and {str(folder)!r} is a tuning run: use --json")
         tuning = read_tuning(folder, judge_stage)
         return print_answer(table.render(tuning, width()), table.as_data(tuning), as_json=as_json)
+    if kept := parts.read_kept(folder):
+        return print_answer(kept["screen"], kept["answer"], as_json=as_json)
     if is_merged(folder):
         merged = merge_runs([folder])
         write_files(merged, to)

@@ -34,6 +34,7 @@ class Choice:
         why: why it stays, or at which sizes it was raced.
         run: the folder of its run; "" if it wasn't raced.
         is_open: whether the target takes any size, so that no folder can be shipped.
+        is_pending: whether its race had no time yet.
     """
 
     name: str
@@ -43,6 +44,11 @@ class Choice:
     why: str = ""
     run: str = ""
     is_open: bool = False
+    is_pending: bool = False
+
+    def stay(self, why: str) -> Choice:
+        """Return the choice of ONNX Runtime in place of a target that does something wrong."""
+        return self if not self.target else replace(self, target="", ratio=None, why=f"{self.why}; {self.target} {why}")
 
 
 def list_targets(given: Sequence[str], *, is_open: bool) -> list[str]:
@@ -55,10 +61,10 @@ def list_targets(given: Sequence[str], *, is_open: bool) -> list[str]:
         UsageError: a target isn't known.
     """
     every = dict.fromkeys(one for text in (BASELINE_OF_FILES, *given) for one in parse_targets(text, describe))
-    files = [one for one in every if one.folder or Artifact.ONNX in backends.capabilities(one.backend).consumes]
+    can = {one: backends.capabilities(one.backend) for one in every}
+    files = [one for one in every if Artifact.ONNX in can[one].consumes and not (one.folder or one.python)]
     if is_open:
-        can = [one for one in files if not one.folder and one.precision in backends.capabilities(one.backend).opens]
-        files = [replace(one, scheme=ANY_SIZE) for one in can if not one.scheme]
+        files = [replace(one, scheme=ANY_SIZE) for one in files if one.precision in can[one].opens and not one.scheme]
     return [*map(str, files)]
 
 
@@ -126,7 +132,8 @@ def choose(name: str, share: float, document: Document, told: str, *, is_open: b
     answer = next(iter(document.answer), None)
     stays = Choice(name=name, share=share, run=document.run, why=told)
     if answer is None or answer.ship is None:
-        return replace(stays, why=f"{told}; no target was measured: {answer.reason if answer else 'no figures'}")
+        why = answer.reason if answer else "nothing was timed"
+        return replace(stays, why=f"{told}; {why}", is_pending=not document.complete)
     row = next(row for row in document.rows if (row.group, row.arm) == (answer.group, answer.ship.arm))
     ratio = row.end_to_end.ratio if row.end_to_end else None
     if row.arm == document.baseline or ratio is None or ratio.value > LEAST_GAIN:

@@ -71,9 +71,7 @@ class Joint:
     run: str
 
 
-def compare_results(
-    program: Program, profile: Profile, chosen: Mapping[str, str], metric: str, placement: Placement
-) -> Agreement:
+def compare_results(program: Program, profile: Profile, chosen: Mapping[str, str], placement: Placement) -> Agreement:
     """Call the function with these builds in place of parts, and compare its results with the usual ones.
 
     Args:
@@ -83,7 +81,9 @@ def compare_results(
         UsageError: the function raises with these, or the user's metric does.
     """
     results = str(profile.folder / "results.pickle")
-    task = program.as_task(profile.pages, placement.threads, do="score", chosen=chosen, results=results, metric=metric)
+    task = program.as_task(
+        profile.pages, placement.threads, do="score", chosen=chosen, results=results, metric=program.metric
+    )
     with Scratch() as folder:
         found = call(task, folder, placement)
     score, usual = found["scores"]

@@ -35,12 +35,14 @@ class Program:
         function: `file.py:read`, with the file's whole path; `short` is its name for people.
         parts: ONNX files by name.
         pages: the files that the function gets, in order.
+        metric: the function that scores results, as `function`; "" if pages are compared.
     """
 
     function: str
     short: str
     parts: Mapping[str, Path]
     pages: Sequence[Path]
+    metric: str = ""
 
     def as_task(self, pages: Sequence[str], threads: int, **more: Any) -> dict[str, Any]:
         """Return what a process is to do, for `RECORD`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -14,10 +15,13 @@ from shootout.apps.parts.profile import RESTARTS, WORTH, Profile, Program
 from shootout.core.contract import short
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.units import counted, measured, number, span
+from shootout.tell.formats import json_text
 from shootout.tell.ratios import tell_ratio
-from shootout.tell.report import Command, Line
+from shootout.tell.report import WIDEST, Command, Line, write_lines
 
 FOR_ALL = f"{USUAL} for all"
+FACTS = "parts.json"
+"""The file in the run's folder with what it is of, and the answer so far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +31,6 @@ class Found:
     Attributes:
         choices: of the parts, in order; none if there is nothing to gain.
         agreement, joint: of what was chosen; None if nothing was, or it wasn't measured.
-        metric: the user's, "" if pages are compared.
     """
 
     program: Program
@@ -37,7 +40,6 @@ class Found:
     choices: Sequence[Choice] = ()
     agreement: Agreement | None = None
     joint: Joint | None = None
-    metric: str = ""
 
     @property
     def chosen(self) -> list[Choice]:
@@ -45,9 +47,17 @@ class Found:
         return [one for one in self.choices if one.target]
 
     @property
+    def is_worth(self) -> bool:
+        """Return whether there is anything to gain."""
+        return self.profile.gain.most > WORTH
+
+    @property
     def outcome(self) -> str:
-        """Return `chosen`, `leads` (not significantly, or not confirmed yet) or `usual`."""
-        if not self.chosen or (self.agreement and not self.agreement.holds):
+        """Return `chosen`, `leads` (not significantly, or not confirmed yet), `usual`, or `open`: nothing is yet."""
+        if not self.chosen:
+            is_left = len(self.choices) < len(self.program.parts) or any(one.is_pending for one in self.choices)
+            return "open" if self.is_worth and is_left else "usual"
+        if self.agreement and not self.agreement.holds:
             return "usual"
         ratio = self.joint.ratio if self.joint else None
         if self.joint and self.joint.reason and not ratio:
@@ -55,6 +65,21 @@ class Found:
         if ratio and ratio.verdict is Verdict.FASTER:
             return "chosen"
         return "usual" if ratio and (ratio.verdict is not Verdict.CANT_TELL or ratio.value >= 1) else "leads"
+
+
+def keep(folder: Path, facts: Mapping[str, Any], found: Found) -> None:
+    """Write what is known so far into a run's folder, for `show`, and for the same command later."""
+    told = "\n".join(line.plain for line in write_lines(write_answer(found), WIDEST))
+    kept = {**facts, "answer": as_data(found), "screen": told}
+    (folder / FACTS).write_text(json_text(kept), encoding="utf-8")
+
+
+def read_kept(folder: Path) -> dict[str, Any]:
+    """Return what `keep` wrote; nothing of another folder."""
+    try:
+        return dict(json.loads((folder / FACTS).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return {}
 
 
 def name_choices(choices: Sequence[Choice]) -> str:
@@ -78,7 +103,7 @@ def write_answer(found: Found) -> list[Line]:
 def as_data(found: Found) -> dict[str, Any]:
     """Return the answer as JSON values."""
     profile, gain, joint = found.profile, found.profile.gain, found.joint
-    stays = found.outcome == "usual"
+    stays = found.outcome in ("usual", "open")
     return {
         "schema": 1,
         "run": found.run,
@@ -106,6 +131,8 @@ def _usual_ns(found: Found) -> float:
 
 def _tell_ship(found: Found) -> Line:
     joint, usual = found.joint, f"a page takes {measured(_usual_ns(found))}"
+    if found.outcome == "open":
+        return Line("Leads", [usual, "not all parts are raced yet: run the same command again"], subject=FOR_ALL)
     if found.outcome == "usual":
         return Line("Ship", [usual, *_tell_why_usual(found)], subject=FOR_ALL)
     label, subject = "Ship" if found.outcome == "chosen" else "Leads", name_choices(found.choices)
@@ -117,7 +144,7 @@ def _tell_ship(found: Found) -> Line:
 
 def _tell_why_usual(found: Found) -> Iterator[str]:
     names = name_choices(found.choices)
-    if found.profile.gain.most <= WORTH:
+    if not found.is_worth:
         yield f"nothing can be gained: under {WORTH:.2f}x"
     elif not found.chosen:
         yield "no part measured faster in another runtime"
@@ -134,18 +161,21 @@ def _tell_part(one: Choice) -> Iterator[str]:
     if one.target:
         yield f"{short(one.target)}{f' {tell_ratio(one.ratio)}' if one.ratio else ''} by itself"
     yield one.why
+    if one.is_pending:
+        yield "the same command goes on with it"
 
 
 def _tell_agreement(found: Found) -> Iterator[str]:
     agreement = found.agreement
     if agreement is None:
         return
-    if found.metric:
-        yield f"{Path(found.metric).name} gives {number(agreement.score)}, {number(agreement.usual)} with {FOR_ALL}"
+    if found.program.metric:
+        scores = [number(one) for one in (agreement.score, agreement.usual)]
+        yield f"{Path(found.program.metric).name} gives {scores[0]}, {scores[1]} with {FOR_ALL}"
     yield f"{agreement.alike} of {counted(agreement.pages, 'page')} give the same result, numbers within 0.1 %"
     if agreement.differs:
         yield f"{agreement.differs} is the first that doesn't"
-    if agreement.differs and not found.metric:
+    if agreement.differs and not found.program.metric:
         yield "--metric file.py:score says what that costs"
     for name, share in agreement.by_usual.items():
         if share:
