@@ -21,14 +21,15 @@ from shootout.core.exported.request import find_claim
 from shootout.core.units import counted
 from shootout.models.data.columns import TABLES, names_column, read_column, read_columns, read_lines
 from shootout.models.data.data_files import RowFacts, as_column
+from shootout.models.data.sized_rows import SIZES
 from shootout.models.data.text_folder import CONFIG, TextFolder
 from shootout.models.onnx import ONNX_SUFFIX
 from shootout.models.readers.reader import Reader, keep_rows
 from shootout.models.readers.tokens import IDS, MASK, POSITIONS, TYPES, Tokens, tokenize
 
-LABELS, LENGTHS, SIZES = "labels.npy", "lengths.txt", "sizes.json"
-"""Files beside the rows; texts of several lengths have a mix's log, and what cuts the rows to its sizes."""
-LINES = ".txt"
+LABELS, LENGTHS = "labels.npy", "lengths.txt"
+"""Files beside the rows: the class of each, and for texts of several lengths the log of their mix."""
+LINES, NO_LINES = ".txt", (".json", ".jsonl")
 AXIS = "sequence_length"
 """The parameter of a Hugging Face folder that all its inputs have."""
 VARYING = "varying"
@@ -108,6 +109,10 @@ def read_texts(word: str) -> list[str]:
         if (path := Path(word).expanduser()).suffix.lower() in TABLES:
             columns = ", ".join(read_columns(path))
             raise UsageError(f"--texts {word} is a table: name a column, as in {word}:COLUMN; it has {columns}")
+        if path.suffix.lower() in NO_LINES:
+            raise UsageError(
+                f"--texts {word} is JSON: give lines of text, or a column of a table, as in t.parquet:text"
+            )
         return read_lines(path)
     column = read_column(word)
     odd = next((row for row, one in enumerate(column) if not isinstance(one, str)), None)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import inspect
 import json
 import os
 from collections.abc import Mapping
@@ -25,7 +26,7 @@ from shootout.core.errors import UsageError, explained, tell_refusal
 from shootout.core.exported.model import sha256
 from shootout.core.exported.request import Request
 from shootout.models.base import SEED, WEIGHTS_PARAMETER, Called, Choice, IntRange, Model, Parameters, seeded
-from shootout.models.data.text_folder import find_transformer, is_sentence_model
+from shootout.models.data.text_folder import MODULES, find_transformer, is_sentence_model
 from shootout.models.sources.own import OwnModel, describe_own
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ TOKENS, IMAGE_SIZE = 128, 224
 """Length of a text and side of an image where neither the config nor the user says another."""
 LIMITS = ("max_position_embeddings", "n_positions")
 LONGEST = 1 << 20
+POOLER = "pooler"
+"""The layer of BERT and its kin on the first token, behind the network."""
 SPECIAL = 2
 """Positions that some models (RoBERTa) keep for padding."""
 STATISTICS_IMAGES = 16
@@ -139,14 +142,17 @@ def _make_module(path: Path, parameters: Parameters) -> Called:
 
     config: Any = transformers.AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
     config.use_cache = False  # what a call returns for the next one is no tensor
-    named = () if is_sentence_model(path.parent) else config.architectures or ()
-    known = getattr(transformers, next(iter(named), ""), None)
+    is_network = is_sentence_model(path.parent)
+    known = getattr(transformers, next(iter(() if is_network else config.architectures or ()), ""), None)
     auto: Any = transformers.AutoModel
     given, notes = parameters.get(WEIGHTS_PARAMETER), tuple[str, ...]()
     with seeded(parameters), torch.device("meta" if given else "cpu"):
         module: Any = known(config) if known else auto.from_config(config)
     if given:
-        module, notes = _load_weights(path, type(module), config, Path(str(given)))
+        spared = POOLER if is_network else ""
+        module, notes = _load_weights(path, type(module), config, Path(str(given)), spared)
+    if is_network and "add_pooling_layer" in inspect.signature(type(module)).parameters:
+        module.pooler = None  # sentence-transformers pools what comes before it
     module.eval()
     _repair_pooling(module, config)
     batch = int(parameters[BATCH])
@@ -163,8 +169,11 @@ def _make_module(path: Path, parameters: Parameters) -> Called:
     return dataclasses.replace(found, batch=batch, draw=draw, notes=(*notes, *found.notes))
 
 
-def _load_weights(path: Path, kind: Any, config: Any, place: Path) -> tuple[Any, tuple[str, ...]]:
+def _load_weights(path: Path, kind: Any, config: Any, place: Path, spared: str) -> tuple[Any, tuple[str, ...]]:
     """Build the module with the weights at `place`; return it, and the notes on its rows.
+
+    Args:
+        spared: a layer that is taken out, whose weights may be missing; "" for none.
 
     Raises:
         UsageError: some of its weights aren't there, or have another shape; names them.
@@ -174,7 +183,8 @@ def _load_weights(path: Path, kind: Any, config: Any, place: Path) -> tuple[Any,
         None, config=config, state_dict=stored, output_loading_info=True, ignore_mismatched_sizes=True
     )
     odd = {str(one[0]): list(one[1]) for one in found["mismatched_keys"]}
-    lost = sorted(set(found["missing_keys"]) - odd.keys())
+    missing = set(found["missing_keys"]) - odd.keys()
+    lost = sorted(name for name in missing if not (spared and name.startswith(f"{spared}.")))
     told = [*(f"{name} is {shape}" for name, shape in odd.items()), *(f"there is no {name}" for name in lost)]
     if told:
         raise UsageError(f"the weights in {place.name} don't fit {path.name} ({kind.__name__}): {'; '.join(told[:6])}")
@@ -231,6 +241,16 @@ def _settle_norms(module: nn.Module, config: Any, parameters: Parameters, name: 
     module.eval()
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.momentum = momentum
+
+
+def list_files(folder: Path) -> list[Path]:
+    """Return the files of a folder that make its model.
+
+    Raises:
+        UsageError: as `weight_files`.
+    """
+    place, modules = find_transformer(folder), folder / MODULES
+    return [place / CONFIG, *weight_files(place), *([modules] if modules.is_file() else [])]
 
 
 def weight_files(path: Path) -> list[Path]:

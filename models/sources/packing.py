@@ -63,8 +63,7 @@ def _add_model(name: str, packed: dict[str, Path | bytes], *, weights: bool) -> 
         return given
     if hfconfig.TransformersConfig().claims(name):
         place = Path(name).expanduser().absolute()
-        files = [place / hfconfig.CONFIG, *hfconfig.weight_files(place)] if place.is_dir() else [place]
-        return _add_files(Path(name), files, packed)
+        return _add_files(Path(name), hfconfig.list_files(place) if place.is_dir() else [place], packed)
     return _add_source(name, packed) if is_own(name) else name
 
 

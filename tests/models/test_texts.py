@@ -18,10 +18,12 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 
 from shootout.core.errors import UsageError
 from shootout.core.exported.request import find_source
+from shootout.core.study.schema import Study
 from shootout.models.data.data_files import read_facts
 from shootout.models.metrics.embeddings import pool
 from shootout.models.metrics.scoring import report_outputs
 from shootout.models.readers.texts import Texts
+from shootout.models.sources.packing import pack_files
 from shootout.scenarios.mix import read_mix
 
 LINES = [
@@ -192,6 +194,7 @@ def test_classes_are_numbers_or_names_of_the_config(folder: Path):
         ({"texts": "none.txt"}, "can't read none.txt"),
         ({"texts": "empty.txt"}, "empty.txt holds no texts"),
         ({"texts": "bytes.txt"}, "bytes.txt is not a text file in UTF-8"),
+        ({"texts": "queries.jsonl"}, "queries.jsonl is JSON: give lines of text"),
         ({"texts": "reviews.parquet"}, "name a column, as in reviews.parquet:COLUMN; it has text, name, gap"),
         ({"texts": "reviews.parquet:gap"}, "expected a text in each row, got nothing in row 1"),
         ({"labels": "reviews.parquet:name"}, "expected a label for each of the 60 texts, got 2"),
@@ -261,11 +264,15 @@ def test_the_folder_of_an_old_layout_runs_and_its_pooled_outputs_are_those_of_a_
     keep_modules(Path("old"), "Transformer", "Pooling", inner="0_Transformer")
     folder.rename(inner)
     module: Any = transformers.BertModel(transformers.BertConfig(**BERT)).eval()
-    module.save_pretrained(inner)
+    weights = {name: tensor for name, tensor in module.state_dict().items() if not name.startswith("pooler")}
+    module.save_pretrained(inner, state_dict=weights)
     keep(
         inner / "config.json", {**json.loads((inner / "config.json").read_text()), "architectures": ["BertForMaskedLM"]}
     )
     assert find_source("old").model("old").weights == inner.absolute()
+    study = Study.model_validate({"name": "old", "model": "old", "targets": ("numpy",), **read("old")})
+    packed = {Path(name).name for name in pack_files(study, weights=True)[0]}
+    assert packed == {"config.json", "model.safetensors", "modules.json", "queries.npz", "sizes.json"}
     fields = read("old", scenario="latency")
     assert fields["metric"] == "embedding@mean"
     given = {"inputs_npz": Path(fields["inputs"]), "scored": "outputs", "scores_all": True}
@@ -273,6 +280,7 @@ def test_the_folder_of_an_old_layout_runs_and_its_pooled_outputs_are_those_of_a_
     report, own = exported.report(), report_outputs(exported)
     assert report
     assert own
+    assert [*own] == ["last_hidden_state"], "no output of BERT's own pooler"
     found = pool("mean", own["last_hidden_state"], report.inputs)
     loaded: Any = transformers.AutoTokenizer.from_pretrained(inner)
     for row, text in enumerate(LINES):
