@@ -26,6 +26,7 @@ from shootout.backends._onnxruntime import providers, tensorrt
 from shootout.backends._onnxruntime.account import (
     MODEL,
     ROUNDS_FLOATS,
+    TEXTS,
     count_kernels,
     look_inside,
     open_session,
@@ -42,7 +43,7 @@ from shootout.backends._onnxruntime.quantize import (
     refuse_options,
     refuse_words,
 )
-from shootout.backends._onnxruntime.session import OnnxRuntimeGpuSession, OnnxRuntimeSession
+from shootout.backends._onnxruntime.session import OnnxRuntimeGpuSession, OnnxRuntimeSession, OnnxRuntimeTextSession
 from shootout.backends._onnxruntime.shared import ADDED, HARMFUL, recode
 from shootout.backends.common import is_handed_out, is_shared, require_device, trial
 from shootout.backends.optional import ErrorHint, Fixture, Inside, Shipment
@@ -61,6 +62,9 @@ from shootout.core.contract import (
 )
 from shootout.core.errors import SkippedArm
 from shootout.core.host.environment import cpu_flags
+from shootout.models.data import tables
+from shootout.models.data.tables import Table
+from shootout.models.onnx.lookups import cut_lookups
 
 if TYPE_CHECKING:
     from shootout.core.exported.model import ExportedModel
@@ -155,6 +159,8 @@ class OnnxRuntimeAdapter:
     def load(self, built: Built) -> OnnxRuntimeSession:
         """Open a session on the graph."""
         target = built.arm.target
+        if (built.folder / TEXTS).exists() and (table := tables.read_beside(built.exported.folder / MODEL)):
+            return OnnxRuntimeTextSession(built, table)
         in_host_memory = target.device is Device.CPU or providers.names_plugin(target)
         return OnnxRuntimeSession(built) if in_host_memory else OnnxRuntimeGpuSession(built)
 
@@ -185,7 +191,19 @@ def _write_graph(exported: ExportedModel, arm: Arm, folder: Path, place: Path) -
     source, without, notes = _write_source(exported, arm, folder, place)
     path = optimize(source, arm, folder, without)
     owners = common_onnx.name_owners(exported, arm.target.precision)
+    if arm.target.device is Device.CPU and (table := tables.read_beside(exported.folder / MODEL)):
+        shutil.move(_optimize_texts(source, arm, place, without, table), folder / TEXTS)
     return {**count_kernels(path, arm, exported.input_buffers()[0], owners), "notes": notes}
+
+
+def _optimize_texts(source: Path, arm: Arm, place: Path, without: str, table: Table) -> Path:
+    """Write the graph that takes a table's columns as an application has them."""
+    import onnx
+
+    model = onnx.load(source)
+    cut_lookups(model, table)
+    onnx.save(model, place / TEXTS)
+    return optimize(place / TEXTS, arm, place, without)
 
 
 def _write_source(exported: ExportedModel, arm: Arm, folder: Path, place: Path) -> tuple[Path, str, list[str]]:
@@ -255,6 +273,9 @@ def ship(built: Built, folder: Path) -> Shipment:
     if target.device is not Device.CPU or providers.names_plugin(target):
         reason = f"{providers.provider_of(target)} needs memory, a stream and libraries that a folder can't bring"
         raise SkippedArm(reason, "ship a target on the CPU, or TensorRT's own engine by hand")
+    if (built.folder / TEXTS).exists():
+        reason = "its graph takes columns of texts, which load.py has no form for"
+        raise SkippedArm(reason, f"copy {built.folder / TEXTS}, and call it by column: session.run(None, columns)")
     for path in built.folder.glob(f"{MODEL}*"):
         shutil.copyfile(path, folder / path.name)
     exported = built.exported

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shootout.backends._onnxruntime import providers, tensorrt
-from shootout.backends._onnxruntime.account import ENGINES, MODEL, fallbacks, open_session, trace
+from shootout.backends._onnxruntime.account import ENGINES, MODEL, TEXTS, fallbacks, open_session, trace
 from shootout.backends.common import count_tasks, is_handed_out, is_shared, widen
 from shootout.backends.cuda_memory import COPIES, PINNED, Buffer, Cuda
 from shootout.backends.devices.cuda_driver import DEVICE
 from shootout.core.adapter import Built, Event, GpuSide, check_inputs
 from shootout.core.contract import Array, Arrays, Executed, TensorSpec
+from shootout.models.data.tables import Table
 
 if TYPE_CHECKING:
     from shootout.core.exported.model import ExportedModel
@@ -60,6 +61,7 @@ class OnnxRuntimeSession:
     """
 
     gpu: GpuSide | None = None
+    file = MODEL
 
     def __init__(self, built: Built, stream: int | None = None, opened: OnnxRuntimeSession | None = None) -> None:
         self._built = built
@@ -70,7 +72,7 @@ class OnnxRuntimeSession:
         if opened:
             self._session = opened._session
         else:
-            self._session = open_session(built.folder / MODEL, built.arm, graph=self._graph, stream=stream)
+            self._session = open_session(built.folder / self.file, built.arm, graph=self._graph, stream=stream)
         self._own_threads = None if before is None else 1 + (count_tasks() or before) - before
         self._slots: dict[int, OrtSlot] = {}
         self._run: Callable[[Any, Any], None] = self._session.run_with_iobinding
@@ -81,7 +83,7 @@ class OnnxRuntimeSession:
         import onnxruntime
 
         folder, wanted = self._built.folder, providers.provider_of(self._built.arm.target)
-        files = (*folder.glob(f"{MODEL}*"), *(folder / ENGINES).glob("*"))
+        files = (*folder.glob(f"{self.file}*"), *(folder / ENGINES).glob("*"))
         return Executed(
             library="onnxruntime",
             version=onnxruntime.__version__,
@@ -165,6 +167,29 @@ class OnnxRuntimeSession:
             reads.append((spec.name, _copy_output(value, spec)))
         self._slots[slot] = OrtSlot(binding, updates=tuple(updates), reads=tuple(reads))
         return self._slots[slot]
+
+
+class OnnxRuntimeTextSession(OnnxRuntimeSession):
+    """Run a graph whose inputs are a table's columns: ONNX Runtime binds no memory of texts."""
+
+    file = TEXTS
+
+    def __init__(self, built: Built, table: Table) -> None:
+        super().__init__(built)
+        self._table, self._names = table, [spec.name for spec in self._outputs]
+
+    def stage(self, inputs: Arrays, slot: int) -> Any:  # noqa: ARG002 - nothing is bound to a slot
+        """Give each column its texts."""
+        check_inputs(self._inputs, inputs)
+        return self._table.arrays(inputs)
+
+    def execute(self, staged: Any) -> Any:
+        """Run the graph."""
+        return self._session.run(self._names, staged)
+
+    def fetch(self, raw: Any) -> Arrays:
+        """Hand out the outputs, which each call allocates."""
+        return dict(zip(self._names, raw, strict=True))
 
 
 class OnnxRuntimeGpuSession(OnnxRuntimeSession):

@@ -88,7 +88,7 @@ class TreesSession:
         self._inputs, self._outputs, self._artifact = built.exported.inputs, built.exported.outputs, artifact
         self._path = built.exported.path(artifact)
         native = open_native(artifact, self._path, built.arm.threads)
-        self._trees, self._predict = native.trees, native.predict
+        self._trees, self._predict, self._stage = native.trees, native.predict, native.stage
 
     @property
     def executed(self) -> Executed:
@@ -103,12 +103,12 @@ class TreesSession:
             artifact_bytes=self._path.stat().st_size,
         )
 
-    def stage(self, inputs: Arrays, slot: int) -> Array:  # noqa: ARG002 - host memory needs no slot
-        """Check the input and hand it on."""
+    def stage(self, inputs: Arrays, slot: int) -> Any:  # noqa: ARG002 - host memory needs no slot
+        """Check the inputs, and hand on the only array, or a table of its columns."""
         check_inputs(self._inputs, inputs)
-        return inputs[self._inputs[0].name]
+        return self._stage(inputs)
 
-    def execute(self, staged: Array) -> Array:
+    def execute(self, staged: Any) -> Array:
         """Run the model; it is done on return."""
         return self._predict(staged)
 

@@ -48,7 +48,11 @@ def choose(name: str, options: Mapping[str, object]) -> Study:
         name, given["model"] = DEFAULT, read_place(name, given["model"])
     own = _load_study(name)
     given["model"] = _spread_folders(given["model"] or own.model) or given["model"]
-    given |= take_rows(str(as_axis(given["model"] or own.model)[0]), options)
+    named = as_axis(given["model"] or own.model)
+    rows = take_rows(str(named[0]), options)
+    if "model" in rows and len(named) > 1:
+        raise UsageError(f"--data makes the columns of one model, and {len(named)} are given: race each by itself")
+    given |= rows
     given |= _convert_trees(given, own if name != DEFAULT else None)
     if name == DEFAULT:
         given |= _choose_targets_of_files(given, own)

@@ -7,6 +7,7 @@ one is, and finds the one that takes what a user gives.
 TABLE: dict[str, str] = {
     "boxes": "shootout.models.readers.boxes:Boxes",
     "images": "shootout.models.readers.images:Images",
+    "table": "shootout.models.readers.table:TableReader",
     "texts": "shootout.models.readers.texts:Texts",
 }
 """The readers that ship, each where its class is."""

@@ -8,6 +8,10 @@ If a converter can't take the model, a graph of the same input and output stands
 
 The conversion gives the class probabilities, or a regression's value. A label is the largest probability; where two
 are equal, libraries choose differently.
+
+A model that takes columns of texts is converted for a table, which a reader has described beside a link to the file.
+The ONNX file then has an input for each column. Texts come as codes, which its first nodes look up; a runtime that
+takes texts leaves these nodes out.
 """
 
 from __future__ import annotations
@@ -17,10 +21,10 @@ import json
 import shutil
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,8 +33,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shootout.core.constants import BUILD_TIMEOUT_S, CONVERTED
-from shootout.core.contract import Artifact
-from shootout.core.errors import ModelError, UsageError, explained, tell_refusal
+from shootout.core.contract import Array, Arrays, Artifact
+from shootout.core.errors import ModelError, ShootoutError, UsageError, explained, tell_refusal
 from shootout.core.exported.model import FILES, sha256
 from shootout.core.exported.request import Model, Request, Source, find_model
 from shootout.core.host.child import ONE_THREAD, leave_with, run
@@ -38,7 +42,11 @@ from shootout.core.host.environment import version_of
 from shootout.core.host.folders import Scratch
 from shootout.core.host.store import cache_folder, mark_used, open_sealed, sealed, without_home
 from shootout.core.install import install
+from shootout.models.data import tables
+from shootout.models.data.tables import Table
+from shootout.models.native_trees import FACTS, choose_columns, open_native
 from shootout.models.onnx import CLASSICAL_DOMAIN, ONNX_SUFFIX
+from shootout.models.onnx.lookups import add_lookups
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -56,7 +64,9 @@ KINDS = {
 JSON, FIRST_KEY, FIRST_BYTES = ".json", b'"learner"', 64
 PACKAGES = ("scikit-learn", "lightgbm", "xgboost", "xgboost-cpu", "skl2onnx", "onnxmltools", "onnx")
 """The packages that decide the conversion."""
-FACTS, ERROR = "trees.json", "error.txt"
+LIBRARIES = ("sklearn", "joblib", "lightgbm", "xgboost", "skl2onnx", "onnxmltools", "onnx")
+"""The modules of the extra; a pickle may need others, such as a user's own."""
+ERROR = "error.txt"
 INPUT, ROWS = "X", "batch"
 BOOSTING = {
     "lightgbm": ("LGBM", "onnxmltools.convert.lightgbm.operator_converters.LightGbm"),
@@ -65,6 +75,8 @@ BOOSTING = {
 """By library: how the names of its estimators begin, and where their converter is."""
 BOOSTING_OPSET = 3
 """The version of ONNX's operators of trees that onnxmltools writes."""
+LOCALE = "C.UTF-8" if sys.platform == "linux" else "en_US.UTF-8"
+"""The locale by which ONNX Runtime writes texts small: few containers have the one that it takes by itself."""
 STAND_IN_OPSET, STAND_IN_IR = 17, 8
 SCORES = ("probabilities", "variable")
 """The converters' names of the output that is kept."""
@@ -130,7 +142,8 @@ def convert_file(name: str) -> str:
     except OSError as error:
         raise UsageError(f"can't read {path}: {tell_refusal(error)}") from error
     own = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
-    made_by = json.dumps([content, str(path), artifact, own, *map(version_of, PACKAGES)])
+    table = sha256(path.parent / tables.COLUMNS) if _find_table(path) else ""
+    made_by = json.dumps([content, str(path), artifact, own, table, *map(version_of, PACKAGES)])
     place = cache_folder() / f"{CONVERTED}{hashlib.sha256(made_by.encode()).hexdigest()[:32]}"
     if not place.exists():
         _convert_apart(path, artifact, place)
@@ -173,6 +186,11 @@ def open_converted(path: Path) -> ConvertedFile | None:
     return ConvertedFile(artifact=artifact, file=folder / FILES[artifact], unmade=facts["unmade"])
 
 
+def _find_table(path: Path) -> Table | None:
+    """Return the columns that a reader has described beside a link to a model's file; None for the file itself."""
+    return tables.read_beside(path) if path.parent.parent == cache_folder() else None
+
+
 def _convert_apart(path: Path, artifact: Artifact, place: Path) -> None:
     with Scratch(cache_folder()) as made:
         ended = run("shootout.models.sources.trees", [artifact, path, made], BUILD_TIMEOUT_S, ONE_THREAD)
@@ -191,8 +209,10 @@ def main() -> None:
     try:
         write_converted(artifact, path, folder)
     except ModuleNotFoundError as error:
-        (folder / ERROR).write_text(f"{path.name} needs {error.name}: {install('trees')}", encoding="utf-8")
-    except ModelError as error:
+        needed = str(error.name).partition(".")[0]
+        fix = install("trees") if needed in LIBRARIES else "install it, or name its folder in PYTHONPATH"
+        (folder / ERROR).write_text(f"{path.name} needs the module {needed!r}: {fix}", encoding="utf-8")
+    except ShootoutError as error:
         (folder / ERROR).write_text(str(error), encoding="utf-8")
     except Exception as error:
         traceback.print_exc()
@@ -201,16 +221,23 @@ def main() -> None:
 
 
 def write_converted(artifact: Artifact, path: Path, folder: Path) -> None:
-    """Convert a file into a folder: the ONNX file, the library's own, and the facts of both."""
+    """Convert a file into a folder: the ONNX file, the library's own, the columns of texts, and the facts of all."""
     import onnx
 
-    from shootout.models.native_trees import open_native
-
-    artifact = _write_native(artifact, path, folder)
-    native = open_native(artifact, folder / FILES[artifact], 1, path.name)
+    artifact, classes = _write_native(artifact, path, folder)
+    native, table = open_native(artifact, folder / FILES[artifact], 1, path.name), _find_table(path)
+    if table:
+        table = choose_columns(table, native.facts, path.name)
+        if artifact is Artifact.SKLEARN and table.has_texts:
+            table.write(folder)
+            native = open_native(artifact, folder / FILES[artifact], 1, path.name)
+        else:
+            table = None
+    row = _make_row(native, table)
+    columns = _count_outputs(native, row, path.name, table)
     file = folder / f"{path.name}{ONNX_SUFFIX}"
     try:
-        onnx.save(_keep_scores(_CONVERTERS[artifact](native.model, native.features)), file)
+        onnx.save(_keep_scores(_convert(artifact, native, table)), file)
         unmade = ""
     except ModuleNotFoundError:
         raise
@@ -219,51 +246,99 @@ def write_converted(artifact: Artifact, path: Path, folder: Path) -> None:
         unmade = explained(error)
     if unmade:
         unmade = f"{path.name} can't be converted to ONNX: {unmade}"
-        onnx.save(_make_stand_in(native), file)
-    files = {one.name: sha256(one) for one in folder.iterdir()}
-    facts = {"artifact": artifact, "files": files, "unmade": unmade, "source": str(path)}
+        onnx.save(_make_stand_in(row, columns), file)
+    facts = {
+        "artifact": artifact,
+        "files": {one.name: sha256(one) for one in folder.iterdir()},
+        "unmade": unmade,
+        "source": str(path.readlink() if path.is_symlink() and _find_table(path) else path),
+        "native": asdict(replace(native.facts, classes=classes or native.facts.classes)),
+    }
     (folder / FACTS).write_text(sealed(facts), encoding="utf-8")
 
 
-def _make_stand_in(native: NativeModel) -> ModelProto:
-    """Make a graph with the model's input and output, which nothing runs for it."""
+def _make_row(native: NativeModel, table: Table | None) -> dict[str, Array]:
+    """Make a row of zeros, and of the first text of each column of texts."""
+    if not table:
+        return {INPUT: np.zeros((1, native.facts.features), np.float32)}
+    return {one.input: np.zeros((1, 1), np.float64 if one.dtype else np.int64) for one in table.columns}
+
+
+def _count_outputs(native: NativeModel, row: Arrays, name: str, table: Table | None) -> int:
+    """Return how many numbers a model gives for a row.
+
+    Raises:
+        UsageError: the model can't take it.
+    """
+    try:
+        return int(native.predict(native.stage(row)).shape[1])
+    except Exception as error:
+        traceback.print_exc()
+        fix = "" if table else ": give columns of texts as a table, with --data table.parquet"
+        of = f"the columns of {table.file}" if table else "rows of numbers"
+        raise UsageError(f"{name} can't take {of}: {explained(error)}{fix}") from error
+
+
+def _make_stand_in(row: Arrays, columns: int) -> ModelProto:
+    """Make a graph with a model's inputs and output, which nothing runs for it."""
     from onnx import TensorProto, helper
 
-    columns = native.predict(np.zeros((1, native.features), np.float32)).shape[1]
-    given = helper.make_tensor_value_info(INPUT, TensorProto.FLOAT, [ROWS, native.features])
+    given = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(one.dtype), [ROWS, one.shape[1]])
+        for name, one in row.items()
+    ]
     wanted = helper.make_tensor_value_info(SCORES[0 if columns > 1 else 1], TensorProto.FLOAT, [ROWS, columns])
     nodes = [
-        helper.make_node("ReduceSum", [INPUT, "axis"], ["sum"], keepdims=1),
+        helper.make_node("Cast", [given[0].name], ["numbers"], to=TensorProto.FLOAT),
+        helper.make_node("ReduceSum", ["numbers", "axis"], ["sum"], keepdims=1),
         helper.make_node("Tile", ["sum", "counts"], [wanted.name]),
     ]
     stored = [
         helper.make_tensor("axis", TensorProto.INT64, [1], [1]),
         helper.make_tensor("counts", TensorProto.INT64, [2], [1, columns]),
     ]
-    graph = helper.make_graph(nodes, "stand-in", [given], [wanted], stored)
+    graph = helper.make_graph(nodes, "stand-in", given, [wanted], stored)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", STAND_IN_OPSET)], ir_version=STAND_IN_IR)
 
 
-def _write_native(artifact: Artifact, path: Path, folder: Path) -> Artifact:
-    """Put the library's own file into the folder, and return whose it is: a pickle may hold any library's wrapper."""
+def _convert(artifact: Artifact, native: NativeModel, table: Table | None) -> ModelProto:
+    """Convert a model to ONNX, in which texts are looked up by their codes."""
+    if not table:
+        return _CONVERTERS[artifact](native.model, {INPUT: native.facts.features})
+    made = _convert_sklearn(native.model, {one.name: int(bool(one.dtype)) for one in table.columns})
+    add_lookups(made, table)
+    return made
+
+
+def _write_native(artifact: Artifact, path: Path, folder: Path) -> tuple[Artifact, tuple[Any, ...]]:
+    """Put the library's own file into the folder; return whose it is, since a pickle may hold any library's wrapper.
+
+    Returns:
+        The library, and the classes that such a wrapper knows and the file doesn't.
+    """
     if artifact is Artifact.XGBOOST:
         import xgboost
 
         xgboost.Booster(model_file=str(path)).save_model(folder / FILES[artifact])
-        return artifact
-    if artifact is Artifact.SKLEARN:
-        import joblib
+    elif artifact is Artifact.SKLEARN and (found := _write_wrapped(path, folder)):
+        return found
+    else:
+        shutil.copyfile(path, folder / FILES[artifact])
+    return artifact, ()
 
-        model: Any = joblib.load(path)
-        library = type(model).__module__.partition(".")[0]
-        if library == Artifact.LIGHTGBM:
-            model.booster_.save_model(folder / FILES[Artifact.LIGHTGBM])
-            return Artifact.LIGHTGBM
-        if library == Artifact.XGBOOST:
-            model.get_booster().save_model(folder / FILES[Artifact.XGBOOST])
-            return Artifact.XGBOOST
-    shutil.copyfile(path, folder / FILES[artifact])
-    return artifact
+
+def _write_wrapped(path: Path, folder: Path) -> tuple[Artifact, tuple[Any, ...]] | None:
+    """Write the booster in a pickled wrapper of LightGBM's or XGBoost's; return None for an estimator of its own."""
+    import joblib
+
+    model: Any = joblib.load(path)
+    library = type(model).__module__.partition(".")[0]
+    if library not in BOOSTING:
+        return None
+    artifact = Artifact(library)
+    booster = model.booster_ if artifact is Artifact.LIGHTGBM else model.get_booster()
+    booster.save_model(folder / FILES[artifact])
+    return artifact, tuple(model.classes_.tolist()) if hasattr(model, "classes_") else ()
 
 
 def _keep_scores(model: ModelProto) -> ModelProto:
@@ -276,24 +351,32 @@ def _keep_scores(model: ModelProto) -> ModelProto:
     return model
 
 
-def _convert_sklearn(estimator: Any, features: int) -> ModelProto:
+def _convert_sklearn(estimator: Any, inputs: Mapping[str, int]) -> ModelProto:
     """Convert an estimator, with those of XGBoost and LightGBM inside it.
+
+    Args:
+        inputs: how many numbers a row of each has; 0 for a text.
 
     Scalers divide, as scikit-learn does: to multiply by the inverse moves rows across the thresholds behind them.
     """
     from skl2onnx import get_latest_tested_opset_version, to_onnx
-    from skl2onnx.common.data_types import FloatTensorType
+    from skl2onnx.common.data_types import FloatTensorType, StringTensorType
+    from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
     from sklearn.preprocessing import MaxAbsScaler, RobustScaler, StandardScaler
 
     _register_boosting()
-    estimator = _by_numbers(estimator)
+    estimator = _by_numbers(estimator) if INPUT in inputs else _with_gaps_as_texts(estimator)
     options: dict[Any, Any] = {scaler: {"div": "div"} for scaler in (MaxAbsScaler, RobustScaler, StandardScaler)}
+    options |= {counter: {"locale": LOCALE} for counter in (CountVectorizer, TfidfVectorizer)}
     if hasattr(estimator, "predict_proba"):
         options[id(estimator)] = {"zipmap": False}
     with _writing_whole_numbers():
         found: ModelProto = to_onnx(
             estimator,
-            initial_types=[(INPUT, FloatTensorType([None, features]))],
+            initial_types=[
+                (name, FloatTensorType([None, width]) if width else StringTensorType([None, 1]))
+                for name, width in inputs.items()
+            ],
             options=options,
             target_opset={"": get_latest_tested_opset_version(), CLASSICAL_DOMAIN: BOOSTING_OPSET},
         )
@@ -307,6 +390,22 @@ def _by_numbers(estimator: Any) -> Any:
     first = found.steps[0][1] if names and hasattr(found, "steps") else found
     if names and hasattr(first, "transformers_"):
         first.transformers_ = [(name, one, _find_numbers(some, names)) for name, one, some in first.transformers_]
+    return found
+
+
+def _with_gaps_as_texts(estimator: Any) -> Any:
+    """Return the estimator with imputers of texts that fill in what a graph has for a missing text."""
+    from sklearn.base import BaseEstimator
+    from sklearn.impute import SimpleImputer
+
+    found, waiting = deepcopy(estimator), list[Any]()
+    waiting.append(found)
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, SimpleImputer) and getattr(one, "statistics_", np.zeros(0)).dtype == object:
+            one.missing_values = tables.GAP
+        if isinstance(one, BaseEstimator | list | tuple):
+            waiting.extend(vars(one).values() if isinstance(one, BaseEstimator) else one)
     return found
 
 
@@ -356,20 +455,20 @@ def _writing_whole_numbers() -> Iterator[None]:
         _container.make_node = make
 
 
-def _convert_lightgbm(booster: Any, features: int) -> ModelProto:
+def _convert_lightgbm(booster: Any, inputs: Mapping[str, int]) -> ModelProto:
     from onnxmltools import convert_lightgbm
     from onnxmltools.convert.common.data_types import FloatTensorType
 
-    inputs = [(INPUT, FloatTensorType([None, features]))]
-    found: ModelProto = convert_lightgbm(booster, initial_types=inputs, zipmap=False)
+    given = [(INPUT, FloatTensorType([None, inputs[INPUT]]))]
+    found: ModelProto = convert_lightgbm(booster, initial_types=given, zipmap=False)
     return found
 
 
-def _convert_xgboost(booster: Any, features: int) -> ModelProto:
+def _convert_xgboost(booster: Any, inputs: Mapping[str, int]) -> ModelProto:
     from onnxmltools import convert_xgboost
     from onnxmltools.convert.common.data_types import FloatTensorType
 
-    found: ModelProto = convert_xgboost(booster, initial_types=[(INPUT, FloatTensorType([None, features]))])
+    found: ModelProto = convert_xgboost(booster, initial_types=[(INPUT, FloatTensorType([None, inputs[INPUT]]))])
     return found
 
 

@@ -39,6 +39,7 @@ from shootout.core.install import UNINSTALLED, install
 from shootout.core.messages import FIRST_CALL
 from shootout.models.base import CALIBRATION_ROWS, buffer_notes, draw
 from shootout.models.data import data_files
+from shootout.models.data.tables import COLUMNS
 from shootout.models.drawing import InputWay
 from shootout.models.onnx import onnx_axes, onnx_files
 from shootout.models.onnx.effort import SHORT_CALL_S, Effort, ModelSize, beside, module_s
@@ -223,8 +224,7 @@ class FileExport:
         with Stopwatch() as loading:
             call_one: CallOne = onnx_files.LoadedFile(self.graph, self.path.name, is_drawn=bool(self.ways)).call
         if self.native:
-            given, wanted = self.found.inputs[0].name, self.model.graph.output[0].name
-            call_one = _open_native(self.native, self.asked.folder, given, wanted)
+            call_one = _open_native(self.native, self.asked.folder, self.model.graph.output[0].name)
             self.call = lambda sets: [*map(call_one, sets)]
         return call_one, loading.seconds
 
@@ -449,14 +449,16 @@ def _time_calls(call: CallOne, inputs: Arrays) -> tuple[list[dict[str, Array]], 
     return [outputs], watch.seconds
 
 
-def _open_native(native: ConvertedFile, folder: Path, given: str, wanted: str) -> CallOne:
-    """Put the library's own file into the folder, and return what runs it on one input set."""
+def _open_native(converted: ConvertedFile, folder: Path, wanted: str) -> CallOne:
+    """Put the library's own file and its columns into the folder, and return what runs it on one input set."""
     from shootout.models.native_trees import open_native
 
-    own = folder / FILES[native.artifact]
-    shutil.copyfile(native.file, own)
-    predict = open_native(native.artifact, own, 1).predict
-    return lambda one: {wanted: predict(one[given]).astype(np.float32)}
+    own = folder / FILES[converted.artifact]
+    shutil.copyfile(converted.file, own)
+    if (columns := converted.file.with_name(COLUMNS)).exists():
+        shutil.copyfile(columns, folder / COLUMNS)
+    native = open_native(converted.artifact, own, 1)
+    return lambda one: {wanted: native.predict(native.stage(one)).astype(np.float32)}
 
 
 def _bounds_behind(held: Precision) -> tuple[Precision, ...]:

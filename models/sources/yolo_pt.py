@@ -27,8 +27,9 @@ from shootout.core.host.environment import version_of
 from shootout.core.host.folders import Scratch
 from shootout.core.host.store import cache_folder, mark_used, sealed
 from shootout.core.install import pip_install
+from shootout.models.native_trees import FACTS
 from shootout.models.onnx import ONNX_SUFFIX
-from shootout.models.sources.trees import ERROR, FACTS
+from shootout.models.sources.trees import ERROR
 
 SUFFIX, LIBRARY = ".pt", "ultralytics"
 PACKAGES = (LIBRARY, "torch", "onnx", "onnxslim")

@@ -1,0 +1,60 @@
+"""Let a graph of a table's columns take arrays of numbers; a runtime that takes texts leaves these first nodes out.
+
+They look texts up by their codes, and round numbers to float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from shootout.models.data.tables import GAP, Table
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+STORED = "/texts"
+"""The end of the name of a stored tensor that holds a column's texts."""
+
+
+def add_lookups(model: ModelProto, table: Table) -> None:
+    """Put arrays of numbers in the place of a graph's inputs.
+
+    Args:
+        model: has an input for each column, called so.
+        table: the columns and their texts.
+    """
+    from onnx import TensorProto, helper
+
+    graph, columns, nodes = model.graph, {one.name: one for one in table.columns}, []
+    for info in graph.input:
+        name, one, stored = info.name, columns[info.name], f"{info.name}{STORED}"
+        info.name = one.input
+        if one.dtype:
+            info.type.tensor_type.elem_type = TensorProto.DOUBLE
+            nodes.append(helper.make_node("Cast", [one.input], [name], to=TensorProto.FLOAT))
+            continue
+        info.type.tensor_type.elem_type = TensorProto.INT64
+        words: Any = [(GAP if text is None else text).encode() for text in one.texts]
+        graph.initializer.append(helper.make_tensor(stored, TensorProto.STRING, [len(words)], words))
+        nodes.append(helper.make_node("Gather", [stored, one.input], [name]))
+    _replace(graph.node, [*nodes, *graph.node])
+
+
+def cut_lookups(model: ModelProto, table: Table) -> None:
+    """Put the columns themselves back in the place of arrays of numbers."""
+    from onnx import TensorProto
+
+    graph, columns = model.graph, {one.input: one for one in table.columns}
+    names, stored = {*table.names}, {f"{name}{STORED}" for name in table.names}
+    _replace(graph.node, [node for node in graph.node if not names & {*node.output}])
+    _replace(graph.initializer, [tensor for tensor in graph.initializer if tensor.name not in stored])
+    for info in graph.input:
+        one = columns[info.name]
+        info.name = one.name
+        info.type.tensor_type.elem_type = TensorProto.FLOAT if one.dtype else TensorProto.STRING
+
+
+def _replace(field: Any, values: Sequence[Any]) -> None:
+    del field[:]
+    field.extend(values)
