@@ -67,10 +67,9 @@ class Boxes(Reader):
                 raise UsageError(f"--data {given['data']} needs {package}, {UNINSTALLED}: {install('boxes')}")
         graph = _open_model(model, str(given["data"]))
         data = open_data_set(Path(str(given["data"])))
-        height, width, dtype = _find_input(model, graph)
+        height, width, dtype = _find_input(model, graph, given.get("parameters") or {})
         notes = [*_check_head(model, graph, data)]
-        most = max(1, MOST_BYTES // (CHANNELS * height * width * dtype.itemsize))
-        images = _spread(data.images, most)
+        images = _spread(data.images, MOST_BYTES // (CHANNELS * height * width * dtype.itemsize))
         if len(images) < len(data.images):
             notes.append(
                 f"{len(images):,} of the {len(data.images):,} images of {data.file.name} are taken, evenly spread: "
@@ -107,25 +106,39 @@ def _open_model(model: str, data: str) -> ModelProto:
     return header(Path(file).expanduser())
 
 
-def _find_input(model: str, graph: ModelProto) -> tuple[int, int, np.dtype[Any]]:
-    """Return the height and width of the one input, and its type."""
+def _find_input(model: str, graph: ModelProto, chosen: Mapping[str, Any]) -> tuple[int, int, np.dtype[Any]]:
+    """Return the height and width of the one input, and its type.
+
+    Args:
+        chosen: what the user set, by the name of an open axis.
+    """
     import onnx
 
     from shootout.models.onnx import onnx_axes
 
-    inputs = onnx_axes.input_texts(graph)
-    info = onnx_axes.true_inputs(graph)[0]
-    sizes = [dim.dim_value for dim in info.type.tensor_type.shape.dim]
-    dtype = onnx.helper.tensor_dtype_to_np_dtype(info.type.tensor_type.elem_type)
-    if len(inputs) != 1 or len(sizes) != 4 or sizes[1] not in (0, CHANNELS) or dtype.kind != "f":
+    types = [info.type.tensor_type for info in onnx_axes.true_inputs(graph)]
+    sizes = [dim.dim_value or _read_size(chosen.get(dim.dim_param)) for one in types for dim in one.shape.dim]
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(types[0].elem_type)
+    if len(types) != 1 or len(sizes) != 4 or sizes[1] not in (0, CHANNELS) or dtype.kind != "f":
+        taken = ", ".join(onnx_axes.input_texts(graph).values())
         raise UsageError(
-            f"{model} takes {', '.join(inputs.values())}: --data with a detector's data.yaml fills one input "
-            f"float32[batch, 3, height, width]; give its rows by --inputs, {ELSE}"
+            f"{model} takes {taken}: --data with a detector's data.yaml fills one input float32[batch, 3, height, "
+            f"width]; give its rows by --inputs, {ELSE}"
         )
     told = _read_metadata(graph).get("imgsz")
-    usual = told if isinstance(told, list) and len(told) == 2 else [USUAL_SIZE] * 2
-    height, width = (size or int(other) for size, other in zip(sizes[2:], usual, strict=True))
+    usual = [*map(_read_size, told)] if isinstance(told, list) and len(told) == 2 else [0, 0]
+    height, width = (size or other or USUAL_SIZE for size, other in zip(sizes[2:], usual, strict=True))
+    if CHANNELS * height * width * dtype.itemsize > MOST_BYTES:
+        raise UsageError(
+            f"{model} takes images of {height}x{width}, and one may take {MOST_BYTES >> 30} GB: {ELSE[3:]}"
+        )
     return height, width, dtype
+
+
+def _read_size(chosen: Any) -> int:
+    """Return the size that a user or the exporter set; 0 if that is none."""
+    first = chosen[0] if isinstance(chosen, tuple | list) and len(chosen) == 1 else chosen
+    return first if isinstance(first, int) and first > 0 else 0
 
 
 def _read_metadata(graph: ModelProto) -> dict[str, Any]:
@@ -151,9 +164,7 @@ def _check_head(model: str, graph: ModelProto, data: DataSet) -> list[str]:
     forms = {name: [*(shape or ())] for name, (_, shape) in onnx_axes.output_forms(graph, {}).items()}
     written = ", ".join(f"{name} {str(shape).replace('-1', '?')}" for name, shape in forms.items())
     if (task := told.get("task", DETECT)) != DETECT:
-        raise UsageError(
-            f"{model} is a model for the task {task!r}: --data data.yaml scores {DETECT} alone; {ELSE[3:]}"
-        )
+        raise UsageError(f"{model} is for the task {task!r}: --data data.yaml scores detectors alone, {ELSE}")
     shape = next(iter(forms.values()))
     if len(forms) != 1 or len(shape) != 3:
         raise UsageError(

@@ -99,7 +99,7 @@ def open_data_set(path: Path) -> DataSet:
         told = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"can't read {path}: {tell_refusal(error)}") from error
-    except (yaml.YAMLError, ValueError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
     keys = ", ".join(map(str, told)) if isinstance(told, Mapping) else type(told).__name__
     if not isinstance(told, Mapping) or not told.get(SPLIT):
@@ -107,10 +107,10 @@ def open_data_set(path: Path) -> DataSet:
             f"{path}: expected `{SPLIT}`, the images to score by, got {keys}: add a line such as {SPLIT}: images/val"
         )
     names = told.get("names")
-    if isinstance(names, Mapping):
-        names = [names[key] for key in sorted(names, key=lambda key: (isinstance(key, str), key))]
+    if isinstance(names, Mapping) and {*names} == {*range(len(names))}:
+        names = [names[number] for number in range(len(names))]
     if not isinstance(names, list) or not names:
-        raise UsageError(f"{path}: expected `names`, the classes in the order of their numbers, got {keys}")
+        raise UsageError(f"{path}: expected `names`, the classes with their numbers from 0 up, got {names or keys}")
     return DataSet(file=path, names=tuple(map(str, names)), images=tuple(_find_images(path, told)))
 
 

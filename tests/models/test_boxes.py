@@ -123,6 +123,8 @@ def test_a_detector_is_scored_by_the_boxes_that_its_head_means(shapes: Path, hea
 def test_an_open_input_gets_the_size_that_the_exporter_wrote(shapes: Path):
     model = detector(shapes / "open.onnx", side="side", imgsz="[64, 64]", task="detect", names="{0: 'red', 1: 'green'}")
     assert score(model) == pytest.approx(FOUND_HALF)
+    fields = Boxes().read(str(model), {"data": str(shapes / "data.yaml"), "parameters": {"side": 32}})
+    assert np.load(fields["inputs"]).shape == (3, 3, 32, 32), "unless a user sets another"
 
 
 def test_an_image_is_fitted_and_padded_with_gray_as_it_was_for_training(tmp_path: Path):
@@ -218,7 +220,9 @@ NAMES = "{0: 'red', 1: 'green', 2: 'blue'}"
         (lambda at: (at / "data.yaml").unlink(), "can't read .*data.yaml: No such file"),
         (lambda at: (at / "data.yaml").write_text("a: [1"), "is not YAML"),
         (change("val:", "test:"), "expected `val`, the images to score by, got path, test, names: add a line"),
-        (change("names", "classes"), "expected `names`, the classes in the order of their numbers"),
+        (change("names", "classes"), "expected `names`, the classes with their numbers .* got path, val, classes"),
+        (change("0: red", "2: red"), "numbers from 0 up, got {2: 'red', 1: 'green'}"),
+        (lambda at: detector(at / "net.onnx", side="s", imgsz="[99999, 99999]"), "takes images of 99999x99999"),
         (
             change("images/val", "images/v2"),
             "val is 'images/v2', and there is no .*images/v2: correct `val`",
