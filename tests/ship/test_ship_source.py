@@ -102,3 +102,8 @@ def test_a_training_step_is_refused(tmp_path: Path):
     arms = tuple(replace(arm, scenario="train-step") for arm in (A, B, made.COPY))
     with pytest.raises(UsageError, match="training step"):
         find_arm_to_ship(run(tmp_path, 1e6, 2e6, arms), "a")
+
+
+def test_a_mix_is_refused_with_the_command_that_races_its_largest_size():
+    with pytest.raises(UsageError, match=r"a mix can't be shipped.*; the first is shootout run .*--set sequence=\d+ "):
+        find_arm_to_ship(KEPT / "varying-encoder")

@@ -65,9 +65,11 @@ def find_arm_to_ship(
             choice = found = _require_answer([answer for answer in document.answer if answer.group in groups])
             groups, name = {found.group}, found.ship.arm if found.ship else ""
         rows = [row for row in document.rows if row.group in groups]
-    wanted = ArmToShip.of(run, document, _find_row(rows, name), decided=decided, choice=choice)
+    raced = _find_row(rows, name)
+    wanted = ArmToShip.of(run, document, raced, decided=decided, choice=choice)
     if why := scenario_of(wanted.arm).unshippable:
-        raise UsageError(why)
+        answers = [one for one in document.answer if one.group == raced.group and one.next and not one.goes_on]
+        raise UsageError("; ".join([why, *(f"the first is {one.next}" for one in answers)]))
     return wanted
 
 
