@@ -27,6 +27,10 @@ def index_folders(folder: Path, names: Sequence[str], classes: int, known: Mappi
     Raises:
         UsageError: nothing tells the class of a folder.
     """
+    matched = [known.get(_simplify(name)) for name in names]
+    whole = [index for index in matched if index is not None]
+    if len(whole) == len(names):
+        return whole, "the folders' classes are those of the names beside the model"
     if all(name.isdecimal() for name in names):
         found = [int(name) for name in names]
         if classes and max(found) >= classes:
@@ -35,10 +39,6 @@ def index_folders(folder: Path, names: Sequence[str], classes: int, known: Mappi
                 f"classes are 0 to {classes - 1}: {FIX}"
             )
         return found, "each folder's name is the number of its class"
-    matched = [known.get(_simplify(name)) for name in names]
-    whole = [index for index in matched if index is not None]
-    if len(whole) == len(names):
-        return whole, "the folders' classes are those of the names beside the model"
     if classes not in (0, len(names)):
         raise UsageError(f"{folder} has {counted(len(names), 'folder')}, and the model {classes} classes: {FIX}")
     if whole:
@@ -53,9 +53,9 @@ def name_classes(config: Mapping[str, Any], metadata: Mapping[str, str]) -> dict
 
     Args:
         config: what a config.json beside the model says: Hugging Face's `id2label`, timm's `label_names`.
-        metadata: of an ONNX file; ultralytics writes `names` there.
+        metadata: of an ONNX file, in which ultralytics writes `names`, and PaddlePaddle's exporters `character`.
     """
-    given: Any = config.get("id2label") or config.get("label_names")
+    given: Any = config.get("id2label") or config.get("label_names") or metadata.get("character", "").splitlines()
     if not given and (text := metadata.get("names")):
         try:
             given = ast.literal_eval(text)

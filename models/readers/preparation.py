@@ -156,6 +156,8 @@ def find_preparation(places: list[Path], taken: ImageInput, graph: ModelProto | 
     size = taken.size if all(taken.size) else (224, 224)
     side = round(size[0] / CROPPED) if size[0] == size[1] else size
     usual = Preparation(by="as is usual for ImageNet", size=size, resized=side, keeps_fitting=True)
+    if graph and ("task", "classify") in {(one.key, one.value) for one in graph.metadata_props}:
+        return replace(usual, by="as ultralytics does", resized=min(size), keeps_fitting=False)
     if own := graph and find_largest(graph, taken.name):
         return replace(usual, by="for a graph that normalizes them itself", largest=255.0 / own)
     return replace(usual, mean=MEAN, std=STD) if taken.channels == len(MEAN) else usual
@@ -185,6 +187,9 @@ def _read_settings(
 ) -> Preparation:
     try:
         found = read(config)
+        sides = found.resized if isinstance(found.resized, tuple) else (found.resized or 1,)
+        if min(*sides, *found.size) < 0 or not all(sides) or found.resample not in range(6):
+            raise ValueError(f"size {sides}, {found.size}, resample {found.resample}")
         if not {len(found.mean), len(found.std)} <= {1, taken.channels} or not all((found.largest, *found.std)):
             got = f"mean {list(found.mean)}, std {list(found.std)}"
             raise UsageError(f"{path}: expected a mean and a std for {taken.channels} channels; got {got}")

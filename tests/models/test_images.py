@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,9 @@ COLORS = {"red": (200, 30, 40), "green": (40, 190, 30), "blue": (20, 60, 210)}
 MEAN, STD = (np.array(one, np.float32) for one in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
 
 
-def save_net(path: Path, shape: list[Any], classes: int = 3, kind: int = TensorProto.FLOAT, first: Any = ()) -> Path:
+def save_net(
+    path: Path, shape: list[Any], classes: int = 3, kind: int = TensorProto.FLOAT, first: Any = (), **told: str
+) -> Path:
     """A net that adds each channel up, after `first`: (operator, constant) for each node in front of it."""
     nodes, constants, name = [], [], "image"
     if kind != TensorProto.FLOAT:
@@ -42,7 +45,9 @@ def save_net(path: Path, shape: list[Any], classes: int = 3, kind: int = TensorP
     given = helper.make_tensor_value_info("image", kind, shape)
     made = helper.make_tensor_value_info("scores", TensorProto.FLOAT, [shape[0], classes])
     graph = helper.make_graph(nodes, "net", [given], [made], constants)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), path)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    helper.set_model_props(model, told)
+    onnx.save(model, path)
     return path
 
 
@@ -63,13 +68,13 @@ def read(net: Path, folder: Path, **given: Any) -> tuple[np.ndarray, list[int], 
     facts = read_facts(Path(found["inputs"]))
     assert facts
     labels = np.load(found["labels"]).tolist() if "labels" in found and "labels" not in given else []
-    return np.load(found["inputs"])["image"], labels, facts.notes
+    return np.load(found["inputs"]), labels, facts.notes
 
 
 def test_rows_and_accuracy_are_those_of_a_plain_loop(tmp_path: Path):
     net, folder = save_net(tmp_path / "net.onnx", ["batch", 3, 24, 24]), draw(tmp_path / "val")
     study = selection.choose(str(net), {"images": str(folder)})
-    rows, labels = np.load(str(study.inputs))["image"], np.load(str(study.labels))
+    rows, labels = np.load(str(study.inputs)), np.load(str(study.labels))
     session, plain, right = onnxruntime.InferenceSession(net), [], []
     for path in sorted(folder.rglob("*.png")):
         picture = Image.open(path).convert("RGB")
@@ -210,6 +215,15 @@ def test_folders_are_classes(tmp_path: Path, names: tuple[str, ...], config: dic
     assert dict(zip(sorted(names), read(net, folder)[1], strict=True)) == labels
 
 
+@pytest.mark.parametrize(
+    "told", [{"task": "classify", "names": "{0: 'red', 1: 'blue', 2: 'green'}"}, {"character": "red\nblue\ngreen"}]
+)
+def test_an_onnx_file_may_tell_its_classes_and_that_ultralytics_wrote_it(tmp_path: Path, told: dict[str, str]):
+    _, labels, notes = read(save_net(tmp_path / "net.onnx", ["n", 3, 8, 8], **told), draw(tmp_path / "val", count=1))
+    assert labels == [1, 2, 0]
+    assert ("as ultralytics does: shorter side to 8, center 8x8, pixels divided by 255" in notes[0]) is ("task" in told)
+
+
 def test_images_without_classes_and_labels_of_their_own(tmp_path: Path):
     net, folder = save_net(tmp_path / "net.onnx", ["n", 3, 8, 8]), draw(tmp_path / "val") / "red"
     found = images.Images().read(str(net), {"images": str(folder)})
@@ -225,6 +239,7 @@ def test_many_images_are_taken_evenly_over_the_classes(tmp_path: Path, monkeypat
     for path in [*(folder / "red").iterdir()][1:]:
         path.unlink()
     monkeypatch.setattr(images, "MOST_BYTES", 9 * 3 * 8 * 8 * 4 + 1)
+    monkeypatch.setattr(images, "ENOUGH_ROWS", 9)
     rows, labels, notes = read(net, folder)
     assert len(rows) == 9
     assert sorted(labels) == [0] * 4 + [1] * 4 + [2]
@@ -236,60 +251,69 @@ def test_a_config_of_transformers_tells_its_input(tmp_path: Path):
     (tmp_path / "config.json").write_text(json.dumps(config))
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(RESNET))
     found = images.Images().read(str(tmp_path), {"images": str(draw(tmp_path / "val", count=1))})
-    assert np.load(found["inputs"])["pixel_values"].shape == (3, 3, 32, 32)
+    assert np.load(found["inputs"]).shape == (3, 3, 32, 32)
     assert np.load(found["labels"]).tolist() == [1, 2, 0]
     assert found["parameters"] == {"image_size": (32,)}, "which the config leaves open"
 
 
+def write(**given: Any) -> Any:
+    """What writes JSON files beside the model."""
+    return lambda place: [(place / f"{name}.json").write_text(json.dumps(value)) for name, value in given.items()]
+
+
+def number(place: Path) -> None:
+    for at, name in enumerate(("blue", "green", "red"), 1):
+        (place / "val" / name).rename(place / "val" / str(at))
+
+
 @pytest.mark.parametrize(
-    ("broken", "says"),
+    ("harm", "says"),
     [
-        ("no folder", "no: there is no such folder"),
-        ("empty", "it holds no images such as .jpg"),
-        ("text", r"blue.0.png can't be read as a picture"),
-        ("few", "2 folders, and the model 3 classes: name each folder by its class's number"),
-        ("number", "a folder 3, and the model's 3 classes are 0 to 2"),
-        ("half", "val.red is none of the classes named beside the model"),
-        ("beside", "x.png lies beside the folders of classes"),
-        ("labels", r"a whole number for each of the 3 images of .*; got int64\[2\]"),
-        ("no image", r"takes image float32\[n, 4, 8, 8\], and no images alone"),
-        ("code", "what net.py:make takes is known only once it is exported"),
-        ("settings", r"preprocessor_config.json: size None isn't known here"),
-        ("numbers", r"preprocessor_config.json says nothing that can be followed here \(ValueError"),
+        (lambda place: shutil.rmtree(place / "val"), "val: there is no such folder"),
+        (lambda place: [path.unlink() for path in place.rglob("*.png")], "it holds no images such as .jpg"),
+        (lambda place: (place / "val/blue/0.png").write_text("text"), "blue.0.png can't be read as a picture"),
+        (lambda place: shutil.rmtree(place / "val/red"), "2 folders, and the model 3 classes: name each folder by its"),
+        (number, "a folder 3, and the model's 3 classes are 0 to 2"),
+        (lambda place: (place / "val/red/0.png").rename(place / "val/x.png"), "x.png lies beside the folders"),
+        (
+            lambda place: np.save(place / "y.npy", [0, 1]),
+            r"whole number for each of the 3 images of .*; got int64\[2\]",
+        ),
+        (
+            lambda place: save_net(place / "net.onnx", ["n", 4, 8, 8]),
+            r"takes image float32\[n, 4, 8, 8\], and no images",
+        ),
+        (lambda place: (place / "net.onnx").unlink(), "can't read .*net.onnx"),
+        (write(config={"label_names": ["blue", "green", "crimson"]}), "val.red is none of the classes named beside"),
+        (write(preprocessor_config={"do_resize": True}), "size None isn't known here"),
+        (
+            write(preprocessor_config={**VIT, "rescale_factor": "large"}),
+            "says nothing that can be followed.*ValueError",
+        ),
+        (write(preprocessor_config={**VIT, "resample": 9}), "says nothing that can be followed.*resample 9"),
+        (
+            write(preprocessor_config={**VIT, "image_mean": [1, 2]}),
+            r"a mean and a std for 3 channels; got mean \[1.0, 2.0\]",
+        ),
+        (write(preprocessor_config={"do_resize": False}), r"0.png has \d+x\d+ pixels, and the model takes 8x8"),
     ],
 )
-def test_what_doesnt_fit_is_said_in_a_sentence(tmp_path: Path, broken: str, says: str):
-    folder = draw(tmp_path / "val", count=1)
-    net: Any = save_net(tmp_path / "net.onnx", ["n", 3, 8, 8])
-    given: dict[str, Any] = {"images": str(folder)}
-    match broken:
-        case "no folder":
-            given["images"] = str(tmp_path / "no")
-        case "empty":
-            (tmp_path / "none").mkdir()
-            given["images"] = str(tmp_path / "none")
-        case "text":
-            (folder / "blue" / "0.png").write_text("text")
-        case "few":
-            (folder / "red" / "0.png").unlink()
-            (folder / "red").rmdir()
-        case "number":
-            for at, name in enumerate(("blue", "green", "red"), 1):
-                (folder / name).rename(folder / str(at))
-        case "half":
-            (tmp_path / "config.json").write_text(json.dumps({"label_names": ["blue", "green", "crimson"]}))
-        case "beside":
-            (folder / "red" / "0.png").rename(folder / "x.png")
-        case "labels":
-            np.save(tmp_path / "y.npy", [0, 1])
-            given["labels"] = str(tmp_path / "y.npy")
-        case "no image":
-            save_net(net, ["n", 4, 8, 8])
-        case "code":
-            net = "net.py:make"
-        case "settings":
-            (tmp_path / "preprocessor_config.json").write_text('{"do_resize": true}')
-        case "numbers":
-            (tmp_path / "preprocessor_config.json").write_text(json.dumps({**VIT, "rescale_factor": "large"}))
+def test_what_doesnt_fit_is_said_in_a_sentence(tmp_path: Path, harm: Any, says: str):
+    draw(tmp_path / "val", count=1)
+    save_net(tmp_path / "net.onnx", ["n", 3, 8, 8])
+    harm(tmp_path)
+    labels = {"labels": str(tmp_path / "y.npy")} if (tmp_path / "y.npy").exists() else {}
     with pytest.raises(UsageError, match=says):
-        images.Images().read(str(net), given)
+        images.Images().read(str(tmp_path / "net.onnx"), {"images": str(tmp_path / "val"), **labels})
+
+
+def test_a_model_whose_input_isnt_known_takes_no_images(tmp_path: Path):
+    folder = str(draw(tmp_path / "val", count=1))
+    with pytest.raises(UsageError, match=r"what net.py:make takes is known only once it is exported"):
+        images.Images().read("net.py:make", {"images": folder})
+    save_net(tmp_path / "net.onnx", ["n", 3, "height", "width"])
+    (tmp_path / "preprocessor_config.json").write_text('{"do_resize": false}')
+    with pytest.raises(UsageError, match=r"leaves its size open, as preprocessor_config.json says: set it, as --shape"):
+        images.Images().read(str(tmp_path / "net.onnx"), {"images": folder})
+    with pytest.raises(UsageError, match=r"has .* pixels, and the model takes 12x16"):
+        images.Images().read(str(tmp_path / "net.onnx"), {"images": folder, "shapes": {"": (1, 3, 16, 12)}})
