@@ -10,11 +10,14 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from shootout.core.contract import Array, Arrays, TensorSpec, Value
 from shootout.core.errors import UsageError
+from shootout.core.units import counted
+from shootout.models.data.data_files import read_headers
 
 SIZES = "sizes.json"
 FORM = '{"axis": "sequence_length", "largest": 128, "padding_side": "right", "lengths": [12, 128, 7]}'
@@ -71,24 +74,39 @@ class SizedRows:
 
 
 def find(inputs: Path | None) -> SizedRows | None:
-    """Return how long a user's rows are; None if all have one size.
+    """Return how long a user's rows are; None if all have one size, or another kind of file has this name.
 
     Raises:
-        UsageError: what says so can't be read, or gives another length than 1 to the largest.
+        UsageError: what says so doesn't give a length from 1 to the largest for each row.
     """
     place = inputs.expanduser().with_name(SIZES) if inputs else None
-    if place is None or not place.is_file():
+    if inputs is None or place is None or not place.is_file():
         return None
     try:
         told = json.loads(place.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    if not isinstance(told, dict) or not {"axis", "lengths"} <= told.keys():
+        return None
+    found = _read(place, told)
+    shapes = [one.shape for one in read_headers(inputs.expanduser()).values()]
+    if {shape[0] for shape in shapes if shape[1:2] == (found.largest,)} != {len(found.lengths)}:
+        count, held = counted(len(found.lengths), "row"), ", ".join(str([*shape]) for shape in shapes)
+        raise UsageError(
+            f"{place} is of {count} of size {found.largest}, and {inputs} holds {held}: give the length of each row"
+        )
+    return found
+
+
+def _read(place: Path, told: Mapping[str, Any]) -> SizedRows:
+    try:
         lengths, largest = np.array(told["lengths"], dtype=np.int64), int(told["largest"])
-        axis, is_left = str(told["axis"]), {"left": True, "right": False}[told["padding_side"]]
-        is_whole = lengths.ndim == 1 and len(lengths) and lengths.min() >= 1 and lengths.max() <= largest
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        is_left = {"left": True, "right": False}[told["padding_side"]]
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise UsageError(f"{place} doesn't say how long rows are ({type(error).__name__}): expected {FORM}") from None
-    if not is_whole:
+    if lengths.ndim != 1 or not len(lengths) or lengths.min() < 1 or lengths.max() > largest:
         raise UsageError(f"{place}: expected a length from 1 to the largest, {largest}, for each row")
-    return SizedRows(axis=axis, largest=largest, lengths=lengths, is_left=is_left)
+    return SizedRows(axis=str(told["axis"]), largest=largest, lengths=lengths, is_left=is_left)
 
 
 def find_size(inputs: Path | None, parameters: Mapping[str, Value]) -> tuple[SizedRows, int] | None:

@@ -29,7 +29,6 @@ from shootout.core.exported.model import (
     TOO_FEW,
 )
 from shootout.core.exported.request import Request
-from shootout.core.units import counted
 from shootout.models.base import (
     CALIBRATION_BYTES,
     CALIBRATION_ROWS,
@@ -124,13 +123,10 @@ def _read_sized(
     A row calibrates at no size if it is scored. Rows of other sizes, cut or padded, calibrate too if there are few.
 
     Raises:
-        UsageError: as `read_given`, or there are more or fewer lengths than rows.
+        UsageError: as `read_given`.
     """
     labels, wide = request.labels_npz if request.scored else None, sized.widen(specs, size)
     split = read_split(npz, labels, wide, request.rows_by, takes_nan=takes_nan, scores_all=request.scores_all)
-    if (count := len(next(iter(split.whole.values())))) != len(sized.lengths):
-        place, lengths = npz.with_name(sized_rows.SIZES), counted(len(sized.lengths), "length")
-        raise UsageError(f"{place} has {lengths}, and {npz} {counted(count, 'row')}: give a length for each row")
     own, at_size = sized.of(size), sized.cut(split.whole, size)
     fit = np.intersect1d(own, split.other_rows)
     fit = fit if len(fit) >= max(data_files.HALF_ROWS, CALIBRATION_SETS * split.batch) else split.other_rows

@@ -137,6 +137,11 @@ def test_a_mix_that_does_not_hold_the_rows_is_refused(mix: str, told: str, tmp_p
         ({"lengths": [0, 3]}, "expected a length from 1 to the largest, 16, for each row"),
         ({"lengths": [3, 17]}, "expected a length from 1 to the largest, 16, for each row"),
         ({"lengths": ["a"]}, r"doesn't say how long rows are \(ValueError\): expected {\"axis\""),
+        (
+            {"lengths": [3, 16]},
+            r"is of 2 rows of size 16, and .*inputs.npz holds \[90, 16\], \[90, 16\]: give",
+        ),
+        ({"largest": 20}, r"is of 90 rows of size 20, and .*inputs.npz holds"),
         ({"padding_side": "up"}, r"doesn't say how long rows are \(KeyError\)"),
     ],
 )
@@ -145,7 +150,8 @@ def test_sizes_that_say_nothing_are_refused(fields: dict[str, Any], told: str, t
         sized_rows.find(rows_in(tmp_path, **fields))
 
 
-def test_lengths_for_other_rows_are_refused(tmp_path: Path):
-    path = rows_in(tmp_path, lengths=[3, 16])
-    with pytest.raises(UsageError, match=r"sizes.json has 2 lengths, and .*inputs.npz 90 rows: give a length for each"):
-        given_at(16, path)
+@pytest.mark.parametrize("text", ['{"small": 3}', "[3]", "no JSON"])
+def test_another_file_of_that_name_is_left_alone(text: str, tmp_path: Path):
+    path = rows_in(tmp_path)
+    (tmp_path / SIZES).write_text(text)
+    assert sized_rows.find(path) is None
