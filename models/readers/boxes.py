@@ -31,7 +31,6 @@ from shootout.models.readers.yolo_data import DataSet, open_data_set
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-INPUTS = "images.npy"
 VERSION = 1
 """Goes up if the same images would make other rows."""
 GRAY = 114
@@ -75,20 +74,20 @@ class Boxes(Reader):
                 f"{len(images):,} of the {len(data.images):,} images of {data.file.name} are taken, evenly spread: "
                 f"at {height}x{width} more than {MOST_BYTES >> 30} GB otherwise"
             )
-        labels = data.read_labels(images)
+        labels, inputs = data.read_labels(images), f"{data.file.name}.npy"
 
         def make(folder: Path) -> int:
             shape = (len(images), CHANNELS, height, width)
-            rows = np.lib.format.open_memmap(folder / INPUTS, "w+", dtype, shape)
+            rows = np.lib.format.open_memmap(folder / inputs, "w+", dtype, shape)
             truth = [_write_row(rows[at], image, labels[at]) for at, image in enumerate(images)]
             rows.flush()
             (folder / KEPT).write_text(json.dumps(truth), encoding="utf-8")
             return len(images)
 
-        made_of = [VERSION, height, width, dtype.name, [*map(_hash, images)], [one.tolist() for one in labels]]
+        made_of = [VERSION, inputs, height, width, dtype.name, [*map(_hash, images)], [one.tolist() for one in labels]]
         told = f"{data.file.name} at {height}x{width}"
         folder = keep_rows(made_of, RowFacts(told=told, files=len(images), notes=tuple(notes)), make)
-        fields = {"inputs": folder / INPUTS, "truth": folder / KEPT}
+        fields = {"inputs": folder / inputs, "truth": folder / KEPT}
         return {**{name: str(path) for name, path in fields.items()}, "metric": given.get("metric") or "map"}
 
 

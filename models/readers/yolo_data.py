@@ -21,6 +21,8 @@ from shootout.models.data.pictures import SUFFIXES, list_pictures
 
 SPLIT = "val"
 """The part of the data that a detector is scored by."""
+POINTS = "kpt_shape"
+"""The key of a data set for poses, whose labels would be taken for polygons."""
 SLACK = 0.01
 """A label may reach beyond the image by so much of it."""
 
@@ -105,6 +107,10 @@ def open_data_set(path: Path) -> DataSet:
     if not isinstance(told, Mapping) or not told.get(SPLIT):
         raise UsageError(
             f"{path}: expected `{SPLIT}`, the images to score by, got {keys}: add a line such as {SPLIT}: images/val"
+        )
+    if POINTS in told:
+        raise UsageError(
+            f"{path} has `{POINTS}`, so its labels hold key points: give a data set whose labels are boxes"
         )
     names = told.get("names")
     if isinstance(names, Mapping) and {*names} == {*range(len(names))}:

@@ -221,6 +221,7 @@ NAMES = "{0: 'red', 1: 'green', 2: 'blue'}"
         (lambda at: (at / "data.yaml").write_text("a: [1"), "is not YAML"),
         (change("val:", "test:"), "expected `val`, the images to score by, got path, test, names: add a line"),
         (change("names", "classes"), "expected `names`, the classes with their numbers .* got path, val, classes"),
+        (change("path", "kpt_shape: [17, 3]\npath"), "has `kpt_shape`, so its labels hold key points"),
         (change("0: red", "2: red"), "numbers from 0 up, got {2: 'red', 1: 'green'}"),
         (lambda at: detector(at / "net.onnx", side="s", imgsz="[99999, 99999]"), "takes images of 99999x99999"),
         (
