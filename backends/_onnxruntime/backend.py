@@ -274,8 +274,8 @@ def ship(built: Built, folder: Path) -> Shipment:
         reason = f"{providers.provider_of(target)} needs memory, a stream and libraries that a folder can't bring"
         raise SkippedArm(reason, "ship a target on the CPU, or TensorRT's own engine by hand")
     if (built.folder / TEXTS).exists():
-        reason = "its graph takes columns of texts, which load.py has no form for"
-        raise SkippedArm(reason, f"copy {built.folder / TEXTS}, and call it by column: session.run(None, columns)")
+        graph = built.folder / TEXTS
+        raise SkippedArm(f"load.py has no form for columns of texts: copy {graph}, which takes an array a column")
     for path in built.folder.glob(f"{MODEL}*"):
         shutil.copyfile(path, folder / path.name)
     exported = built.exported

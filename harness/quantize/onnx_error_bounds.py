@@ -35,6 +35,7 @@ from __future__ import annotations
 
 import math
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -200,10 +201,16 @@ def _with_floor(runs: Sequence[Errors]) -> Errors:
 
 
 def _only_compared(model: ModelProto) -> set[str]:
-    """Return the values that ensembles of trees alone read: each compares them as they are with stored thresholds."""
+    """Return the values that ensembles of trees alone read: each compares them with stored thresholds.
+
+    They are compared as they are, or as each runtime rounds them alike.
+    """
     nodes = list(onnx_files.every_node(model))
     by_trees = {name for node in nodes if node.op_type.startswith("TreeEnsemble") for name in node.input}
-    return by_trees - {name for node in nodes if not node.op_type.startswith("TreeEnsemble") for name in node.input}
+    by_others = Counter(name for node in nodes if not node.op_type.startswith("TreeEnsemble") for name in node.input)
+    compared = by_trees - by_others.keys()
+    rounded = {node.input[0] for node in nodes if node.op_type == "Cast" and node.output[0] in compared}
+    return compared | {name for name in rounded if by_others[name] == 1}
 
 
 def coarsened(model: ModelProto) -> ModelProto:

@@ -41,6 +41,18 @@ def add_lookups(model: ModelProto, table: Table) -> None:
     _replace(graph.node, [*nodes, *graph.node])
 
 
+def widen_input(model: ModelProto) -> None:
+    """Let a graph of one array take float64, which its first node rounds to float32."""
+    from onnx import TensorProto, helper
+
+    (info,), rounded = model.graph.input, f"{model.graph.input[0].name}/float32"
+    info.type.tensor_type.elem_type = TensorProto.DOUBLE
+    for node in model.graph.node:
+        node.input[:] = [rounded if name == info.name else name for name in node.input]
+    first = helper.make_node("Cast", [info.name], [rounded], to=TensorProto.FLOAT)
+    _replace(model.graph.node, [first, *model.graph.node])
+
+
 def cut_lookups(model: ModelProto, table: Table) -> None:
     """Put the columns themselves back in the place of arrays of numbers."""
     from onnx import TensorProto

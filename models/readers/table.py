@@ -25,7 +25,7 @@ from shootout.models.data.tables import Table, TableColumn
 from shootout.models.native_trees import NativeFacts, choose_columns, read_facts
 from shootout.models.readers.reader import Reader, keep_rows
 
-INPUTS, LABELS, TRUTH = "inputs.npz", "labels.npy", "truth.npy"
+LABELS, TRUTH = "labels.npy", "truth.npy"
 ALONE = "X"
 """The input of a model that takes one array of numbers."""
 ERROR_METRIC = "mae"
@@ -59,9 +59,10 @@ class TableReader(Reader):
         right, fields = _score(target, facts, path, Path(model).name, given)
         made_of = [sha256(path), sha256(Path(__file__)), table.names, str(given.get("target")), str(facts)]
         told = RowFacts(told=f"{len(table.columns)} columns of {path.name}", notes=tuple(_notes(table, by_column)))
+        stored = f"{path.stem}.npz"  # by which screens call it
 
         def write(folder: Path) -> int:
-            np.savez(folder / INPUTS, **inputs)  # type: ignore[arg-type] # its stubs take names for options
+            np.savez(folder / stored, **inputs)  # type: ignore[arg-type] # its stubs take names for options
             if right is not None:
                 np.save(folder / next(iter(fields.values())), right)
             return len(next(iter(inputs.values())))
@@ -69,7 +70,7 @@ class TableReader(Reader):
         folder = keep_rows(made_of, told, write)
         places = {name: str(folder / file) for name, file in fields.items()}
         metric = {"metric": ERROR_METRIC} if "truth" in fields and "metric" not in given else {}
-        return {"inputs": str(folder / INPUTS), **places, **metric, **({"model": word} if by_column else {})}
+        return {"inputs": str(folder / stored), **places, **metric, "model": word}
 
 
 def _ask_model(model: str, table: Table) -> tuple[str, NativeFacts, Path]:
@@ -80,7 +81,7 @@ def _ask_model(model: str, table: Table) -> tuple[str, NativeFacts, Path]:
     """
     source = find_claim(model)
     path = Path(model).expanduser().absolute()
-    word = _link_model(path, table) if table.has_texts and path.is_file() else model
+    word = _link_model(path, table) if path.is_file() else model
     converted = source.resolve(word) if source else ""
     facts = read_facts(converted)
     if not facts:
@@ -175,7 +176,7 @@ def _as_matrix(table: Table, found: Mapping[str, Column], levels: Mapping[str, S
             fix = "and it knows no categories of it: fit it on a column of pandas' category type, or give their codes"
             got = f"{table.file}: column {one.name!r} holds texts such as {one.texts[0]!r}"
             raise UsageError(f"{got}; {name} takes numbers there, {fix}")
-        made.append(np.asarray(column, np.float32))
+        made.append(np.asarray(column, np.float64))
     return np.stack(made, axis=1)
 
 
@@ -208,4 +209,4 @@ def _notes(table: Table, by_column: bool) -> list[str]:
     if not by_column:
         return []
     texts = ", ".join(one.name for one in table.columns if one.texts)
-    return [f"each column is an input, {texts} as texts; to make texts of stored codes is part of a call, end to end"]
+    return [f"columns of texts: {texts}; each call, end to end, begins by making them of stored codes"]

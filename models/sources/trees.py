@@ -9,9 +9,10 @@ If a converter can't take the model, a graph of the same input and output stands
 The conversion gives the class probabilities, or a regression's value. A label is the largest probability; where two
 are equal, libraries choose differently.
 
-A model that takes columns of texts is converted for a table, which a reader has described beside a link to the file.
-The ONNX file then has an input for each column. Texts come as codes, which its first nodes look up; a runtime that
-takes texts leaves these nodes out.
+For a table, a reader describes its columns beside a link to the file. The ONNX file then takes float64, as pandas has
+it, and rounds it first: a library that compares in float64 would send rounded numbers another way. If some columns are
+texts, each column is an input. Texts come as codes, which the first nodes look up; a runtime that takes texts leaves
+these nodes out.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from shootout.models.data import tables
 from shootout.models.data.tables import Table
 from shootout.models.native_trees import FACTS, choose_columns, open_native
 from shootout.models.onnx import CLASSICAL_DOMAIN, ONNX_SUFFIX
-from shootout.models.onnx.lookups import add_lookups
+from shootout.models.onnx.lookups import add_lookups, widen_input
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -225,19 +226,17 @@ def write_converted(artifact: Artifact, path: Path, folder: Path) -> None:
     import onnx
 
     artifact, classes = _write_native(artifact, path, folder)
-    native, table = open_native(artifact, folder / FILES[artifact], 1, path.name), _find_table(path)
+    native, given = open_native(artifact, folder / FILES[artifact], 1, path.name), _find_table(path)
+    chosen = choose_columns(given, native.facts, path.name) if given else None
+    table = chosen if chosen and chosen.has_texts and artifact is Artifact.SKLEARN else None
     if table:
-        table = choose_columns(table, native.facts, path.name)
-        if artifact is Artifact.SKLEARN and table.has_texts:
-            table.write(folder)
-            native = open_native(artifact, folder / FILES[artifact], 1, path.name)
-        else:
-            table = None
-    row = _make_row(native, table)
+        table.write(folder)
+        native = open_native(artifact, folder / FILES[artifact], 1, path.name)
+    row = _make_row(native, table, np.float64 if given else np.float32)
     columns = _count_outputs(native, row, path.name, table)
     file = folder / f"{path.name}{ONNX_SUFFIX}"
     try:
-        onnx.save(_keep_scores(_convert(artifact, native, table)), file)
+        onnx.save(_keep_scores(_convert(artifact, native, table, is_wide=bool(given))), file)
         unmade = ""
     except ModuleNotFoundError:
         raise
@@ -251,17 +250,17 @@ def write_converted(artifact: Artifact, path: Path, folder: Path) -> None:
         "artifact": artifact,
         "files": {one.name: sha256(one) for one in folder.iterdir()},
         "unmade": unmade,
-        "source": str(path.readlink() if path.is_symlink() and _find_table(path) else path),
+        "source": str(path.readlink() if given else path),
         "native": asdict(replace(native.facts, classes=classes or native.facts.classes)),
     }
     (folder / FACTS).write_text(sealed(facts), encoding="utf-8")
 
 
-def _make_row(native: NativeModel, table: Table | None) -> dict[str, Array]:
+def _make_row(native: NativeModel, table: Table | None, dtype: type[np.floating[Any]]) -> dict[str, Array]:
     """Make a row of zeros, and of the first text of each column of texts."""
     if not table:
-        return {INPUT: np.zeros((1, native.facts.features), np.float32)}
-    return {one.input: np.zeros((1, 1), np.float64 if one.dtype else np.int64) for one in table.columns}
+        return {INPUT: np.zeros((1, native.facts.features), dtype)}
+    return {one.input: np.zeros((1, 1), dtype if one.dtype else np.int64) for one in table.columns}
 
 
 def _count_outputs(native: NativeModel, row: Arrays, name: str, table: Table | None) -> int:
@@ -301,10 +300,18 @@ def _make_stand_in(row: Arrays, columns: int) -> ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", STAND_IN_OPSET)], ir_version=STAND_IN_IR)
 
 
-def _convert(artifact: Artifact, native: NativeModel, table: Table | None) -> ModelProto:
-    """Convert a model to ONNX, in which texts are looked up by their codes."""
+def _convert(artifact: Artifact, native: NativeModel, table: Table | None, *, is_wide: bool) -> ModelProto:
+    """Convert a model to ONNX, in which texts are looked up by their codes.
+
+    Args:
+        table: its columns if some are texts; None: it takes one array.
+        is_wide: the array is float64, as tables are.
+    """
     if not table:
-        return _CONVERTERS[artifact](native.model, {INPUT: native.facts.features})
+        found = _CONVERTERS[artifact](native.model, {INPUT: native.facts.features})
+        if is_wide:
+            widen_input(found)
+        return found
     made = _convert_sklearn(native.model, {one.name: int(bool(one.dtype)) for one in table.columns})
     add_lookups(made, table)
     return made

@@ -179,6 +179,8 @@ def test_categories_are_numbered_as_the_library_numbers_them(here: Path, homes: 
         own = xgboost.XGBRegressor(n_estimators=5, enable_categorical=True, n_jobs=1).fit(typed, homes.price)
         word = keep(own)
     exported = export(choose(word, target="price"))
+    assert exported.inputs[0].dtype == "float64", "numbers that are rounded may lie on the other side of a threshold"
+    assert exported.error_bounds["fp32"] == 1e-5, "runtimes compare what each of them rounds alike"
     for backend in (library, "onnxruntime"):
         np.testing.assert_allclose(answer(backend, exported, here / backend)[:, 0], own.predict(typed), rtol=1e-5)
 
