@@ -27,8 +27,9 @@ from shootout.models.readers.picture_models import PictureModel, open_picture_mo
 from shootout.models.readers.preparation import Preparation, find_preparation
 from shootout.models.readers.reader import Reader, keep_rows
 
-INPUTS, LABELS = "inputs.npy", "labels.npy"
-VERSION = 1
+LABELS = ".labels.npy"
+"""The ending of the file with the labels, beside that with the rows."""
+VERSION = 2
 """Goes up if the same images would become other rows."""
 MOST_BYTES = 1 << 29
 """All rows take no more memory, which every process that scores them needs: 891 of 224x224x3 floats."""
@@ -58,11 +59,11 @@ class Images(Reader):
         if len(kept) < len(pictures):
             notes.append(_tell_sample(len(kept), len(pictures), taken, labels))
         chosen = [pictures[at] for at in kept]
-        rows = _keep(folder, chosen, [labels[at] for at in kept] if labels else [], how, taken, notes)
+        inputs = _keep(folder, chosen, [labels[at] for at in kept] if labels else [], how, taken, notes)
         sizes = {"parameters": {**(given.get("parameters") or {}), **taken.sizes_for(how.size)}}
-        found = {"inputs": str(rows / INPUTS), **(sizes if sizes["parameters"] else {})}
+        found = {"inputs": str(inputs), **(sizes if sizes["parameters"] else {})}
         if labels:
-            return {**found, "labels": str(rows / LABELS)}
+            return {**found, "labels": str(inputs.with_suffix(LABELS))}
         return found if "metric" in given else {**found, "metric": "accuracy" if taken.classes else "cosine"}
 
 
@@ -151,25 +152,28 @@ def _keep(
     taken: PictureModel,
     notes: Sequence[str],
 ) -> Path:
-    """Return the folder in the cache with the rows of these pictures.
+    """Return the file in the cache with the rows of these pictures, called like their folder.
 
     Raises:
         UsageError: one can't be read.
     """
+    name = folder.resolve().name or Images.option
+    file = f"{name}.npy"
 
     def make(made: Path) -> int:
         spec = taken.input
-        rows = open_memmap(made / INPUTS, "w+", np.dtype(spec.dtype), (len(pictures), *spec.shape()))
+        rows = open_memmap(made / file, "w+", np.dtype(spec.dtype), (len(pictures), *spec.shape()))
         with ThreadPoolExecutor() as pool:  # Pillow decodes without Python's lock
             for row, array in enumerate(pool.map(partial(how.prepare, taken=spec), pictures)):
                 rows[row] = array
         rows.flush()
         if labels:
-            np.save(made / LABELS, np.array(labels, np.int64))
+            np.save((made / file).with_suffix(LABELS), np.array(labels, np.int64))
         return len(rows)
 
     with ThreadPoolExecutor() as pool:
         hashes = list(pool.map(sha256, pictures))
     names = [str(path.relative_to(folder)) for path in pictures]
-    facts = RowFacts(told=folder.name or str(folder), files=len(pictures), notes=(how.tell(taken.input), *notes))
-    return keep_rows([VERSION, names, hashes, list(labels), asdict(how), asdict(taken.input)], facts, make)
+    facts = RowFacts(told=name, files=len(pictures), notes=(how.tell(taken.input), *notes))
+    made_of = [VERSION, name, names, hashes, list(labels), asdict(how), asdict(taken.input)]
+    return keep_rows(made_of, facts, make) / file

@@ -86,6 +86,7 @@ def test_rows_and_accuracy_are_those_of_a_plain_loop(tmp_path: Path):
         right.append(["blue", "green", "red"].index(path.parent.name))
     assert np.array_equal(rows, np.stack(plain))
     assert labels.tolist() == right
+    assert Path(str(study.inputs)).name == "val.npy", "as the answer calls them"
     assert session.run(None, {"image": rows})[0].shape == (12, 3)
     assert study.max_drop is None
     assert study.metric is None, "labels mean accuracy"
