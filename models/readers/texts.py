@@ -35,6 +35,7 @@ AXIS = "sequence_length"
 VARYING = "varying"
 ALIKE = 0.05
 """Texts that are padded by no more than this share, all together, count as of one length."""
+NO_MASK = f"the model takes no {MASK}, so padding counts as text"
 RANKED = (12, 4_096)
 """The rank of neighbors takes no fewer texts, and no more."""
 POOLED = "sentence_embedding"
@@ -74,17 +75,19 @@ class Texts(Reader):
         """Return the texts' rows, their mix of lengths, and what scores them; see `Reader.read`."""
         if "mix" in given:
             raise UsageError("--mix and --texts both say which sizes calls have: pass only one of them")
-        texts = read_texts(str(given["texts"]))
+        word = str(given["texts"])
+        texts = read_texts(word)
         network = open_model(model)
         labels = read_labels(str(given["labels"]), network.folder, len(texts)) if "labels" in given else None
         size = _find_size(network, given)
         found = tokenize(network.folder, texts, size)
         size = size or (None if _may_mix(network, found, given) else max(found.lengths))
         scored = _find_scores(network, len(texts), given)
-        name = Path(str(given["texts"]).rpartition(":")[0] or str(given["texts"])).name
+        name = Path(word.rpartition(":")[0] if names_column(word) else word).name
         notes = (
             f"{counted(len(texts), 'text')} of {name} by {found.told}: {found.tell()}",
             *_tell_scope(scored.get("metric", "")),
+            *((NO_MASK,) if MASK not in network.inputs and len({*found.lengths, size}) > 1 else ()),
         )
         facts = RowFacts(told=f"{name}, tokenized", notes=notes)
         stored = f"{Path(name).stem}.npz"  # by which screens call it
@@ -141,8 +144,9 @@ def read_labels(word: str, folder: TextFolder, count: int) -> Array | None:
         raise UsageError(f"--labels {word}: expected a label for each of the {count:,} texts, got {len(column):,}")
     known = {str(name): int(at) for name, at in (folder.read(CONFIG).get("label2id") or {}).items()}
     if isinstance(column, np.ndarray) and column.dtype.kind in "biu":
-        if known and (odd := column[(column < 0) | (column >= len(known))]).size:
-            raise UsageError(f"--labels {word}: the model has the classes 0 to {len(known) - 1}, got {odd[0]}")
+        most = max(known.values(), default=None)
+        if most is not None and (odd := column[(column < 0) | (column > most)]).size:
+            raise UsageError(f"--labels {word}: the model has the classes 0 to {most}, got {odd[0]}")
         return column.astype(np.int64)
     if others := [one for one in column if str(one) not in known]:
         told = f"the model's are {', '.join(known)}" if known else f"no {CONFIG} beside the model names its classes"
@@ -277,7 +281,6 @@ def _keep(
 
     Args:
         size: the tokens of each row; None: those of the longest text, and the rows are for a mix.
-        stored: the name of the file of the inputs.
         stored: the name of the file of the inputs.
     """
     width = size or max(found.lengths)

@@ -165,6 +165,16 @@ def test_a_file_gets_the_inputs_that_it_takes_in_their_types(folder: Path):
     assert fixed["attention_mask"].sum(axis=1).max() == 32
 
 
+def test_a_file_without_a_mask_is_told_to_see_its_padding(folder: Path):
+    table = {"table": np.ones((400, 4), np.float32)}
+    node = helper.make_node("Gather", ["table", "input_ids"], ["logits"])
+    shape = ("batch", "tokens")
+    write(folder / "net.onnx", [node], [value("input_ids", shape, 7)], [value("logits", (*shape, 4))], table)
+    facts = read_facts(Path(read(folder / "net.onnx")["inputs"]))
+    assert facts
+    assert facts.notes[-1] == "the model takes no attention_mask, so padding counts as text"
+
+
 def test_transformers_opens_a_tokenizer_of_other_files(folder: Path):
     words = Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab()
     (folder / "tokenizer.json").unlink()
