@@ -164,13 +164,14 @@ def _check_head(model: str, graph: ModelProto, data: DataSet) -> list[str]:
     written = ", ".join(f"{name} {str(shape).replace('-1', '?')}" for name, shape in forms.items())
     if (task := told.get("task", DETECT)) != DETECT:
         raise UsageError(f"{model} is for the task {task!r}: --data data.yaml scores detectors alone, {ELSE}")
-    shape = next(iter(forms.values()))
-    if len(forms) != 1 or len(shape) != 3:
-        raise UsageError(
-            f"{model} gives {written}: --data data.yaml scores one output, {HEADS}; export it without NMS, or cut the "
-            f"file before that by onnx.utils.extract_model, {ELSE}"
-        )
     names, count = told.get("names"), len(data.names)
+    shape = next(iter(forms.values()))
+    is_turned = len(shape) == 3 and BOX + count == shape[2] != WITH_CLASS  # boxes before their numbers
+    if len(forms) != 1 or len(shape) != 3 or is_turned or shape[2] in (BOX, BOX + 1):
+        raise UsageError(
+            f"{model} gives {written}: --data data.yaml scores one output, {HEADS}; export it so, or cut the file "
+            f"before its NMS by onnx.utils.extract_model, {ELSE}"
+        )
     if not isinstance(names, dict) or not names:
         names = dict[int, str]()
     classes = _find_classes(shape[1], shape[2], count) or (len(names) if shape[2] == WITH_CLASS else 0)

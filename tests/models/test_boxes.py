@@ -246,6 +246,10 @@ NAMES = "{0: 'red', 1: 'green', 2: 'blue'}"
             lambda at: detector(at / "net.onnx", task="segment"),
             "for the task 'segment': --data data.yaml",
         ),
+        (
+            lambda at: (detector(at / "net.onnx", "objectness"), change("green}", "green, 2: blue}")(at)),
+            r"gives output0 \[1, 64, 7\]: --data data.yaml scores one output, \(1, 4 \+ classes, boxes\)",
+        ),
         (lambda at: (at / "net.onnx").write_text("no"), "not an ONNX model"),
     ],
 )
