@@ -273,9 +273,11 @@ def _count_outputs(native: NativeModel, row: Arrays, name: str, table: Table | N
         return int(native.predict(native.stage(row)).shape[1])
     except Exception as error:
         traceback.print_exc()
-        fix = "" if table else ": give columns of texts as a table, with --data table.parquet"
-        of = f"the columns of {table.file}" if table else "rows of numbers"
-        raise UsageError(f"{name} can't take {of}: {explained(error)}{fix}") from error
+        what = "rows of numbers: give columns of texts as a table, with --data table.parquet"
+        if table:
+            texts = ", ".join(one.name for one in table.columns if not one.dtype)
+            what = f"the columns of {table.file}; those of texts are {texts}"
+        raise UsageError(f"{name} can't take {what} ({explained(error)})") from error
 
 
 def _make_stand_in(row: Arrays, columns: int) -> ModelProto:

@@ -199,7 +199,7 @@ def _break(homes: pandas.DataFrame, change: Any) -> None:
         ),
         (lambda t: t, {"target": "pric"}, "--target 'pric': did you mean 'price'"),
         (lambda t: t[:0], {}, "is a table without rows"),
-        (lambda t: t.assign(area="big"), {}, "could not convert string to float: 'big'"),
+        (lambda t: t.assign(area="big"), {}, "those of texts are city, text, area (ValueError"),
         (lambda t: t.assign(rooms=pandas.Timestamp(0)), {}, "column 'rooms' holds dates such as '1970-01-01"),
         (lambda t: t, {"target": "band"}, "--target band holds texts such as 'cheap', and model.pkl gives a number"),
         (lambda t: t, {"target": "area"}, "model.pkl takes: give"),
@@ -244,7 +244,7 @@ def test_what_takes_no_table_is_refused(here: Path, homes: pandas.DataFrame):
     with pytest.raises(UsageError, match="--data makes the columns of one model, and 2 are given"):
         choose(f"{word},{word}")
     with pytest.raises(
-        UsageError, match=r"model.pkl can't take rows of numbers: .* give columns of texts as a table, with --data"
+        UsageError, match=r"model.pkl can't take rows of numbers: give columns of texts as a table, with --data"
     ):
         selection.choose(word, {})
     with pytest.raises(UsageError, match="'digits' has no columns"):
