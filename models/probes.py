@@ -21,6 +21,7 @@ machine with ONNX Runtime alone has its proof too.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -280,6 +281,12 @@ IDENTITY = Model(
     trained=_no_module,
     artifacts=(Artifact.FORWARD, Artifact.NONE),
     write=_write_identity,
+)
+IDENTITY_OF_ONE = replace(
+    IDENTITY,
+    name="identity_of_one",
+    description="output = input, of one set: a call to verify, where each may take seconds",
+    draw=lambda _, batch: [{"x": np.arange(batch * IDENTITY_WIDTH, dtype=np.float32).reshape(batch, -1)}],
 )
 BATCHES = {"permutation_probe": PROBE_BATCH, "grid_probe": GRID_BATCH}
 """The rows of each probe's one set of inputs, by its name."""

@@ -69,7 +69,6 @@ class JointSession:
         self._specs, self._names = exported.inputs, [spec.name for spec in exported.outputs]
         self._pages = task.pages if task else ()
         self._read = Program(task).read if task else str
-        self._verified = {0}
 
     @property
     def executed(self) -> Executed:
@@ -78,22 +77,16 @@ class JointSession:
             library="shootout", version=version("shootout"), device="cpu", threads=None, compute_nodes_by_precision={}
         )
 
-    def stage(self, inputs: Arrays, slot: int) -> tuple[int, Arrays]:
+    def stage(self, inputs: Arrays, slot: int) -> Arrays:  # noqa: ARG002 - the pages are files
         """Check the inputs and hand them on."""
         check_inputs(self._specs, inputs)
-        return slot, inputs
-
-    def execute(self, staged: tuple[int, Arrays]) -> Arrays:
-        """Call the function on each page, but for the first call of every slot behind the first one.
-
-        That is a verification's, before any clock runs: the pages are the same in each, and a pass may take seconds.
-        """
-        slot, inputs = staged
-        if slot in self._verified:
-            for page in self._pages:
-                self._read(page)
-        self._verified.add(slot)
         return inputs
+
+    def execute(self, staged: Arrays) -> Arrays:
+        """Call the function on each page."""
+        for page in self._pages:
+            self._read(page)
+        return staged
 
     def synchronize(self) -> None:
         """Do nothing: each call is done when it returns."""

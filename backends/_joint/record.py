@@ -32,8 +32,10 @@ from shootout.models import source
 TASK, ANSWER, FAULT, RESULTS = "task.json", "answer.json", "fault.json", "results.pickle"
 MOST_SETS, MOST_BYTES = 8, 64 << 20
 """The inputs that are kept of a part at one size, and of a part in all."""
-PASS_NS, TIMED_NS = 0.3e9, 1.0e9
-"""A pass over the pages that are timed lasts about so long, and passes are timed for so long in each process."""
+PASS_NS, TIMED_NS = 0.5e9, 1.0e9
+"""A pass over the pages that are timed lasts so long at least, and passes are timed for so long in each process. Calls
+shorter than `LONG_CALL_NS` are made eight times as often: a pass stays above that if pages turn out faster.
+"""
 CLOSE, TINY = 1e-3, 1e-6
 """Results are alike if their numbers differ by no more than this share, or by so little."""
 
@@ -115,7 +117,7 @@ def record(task: Task, folder: Path, most_s: float) -> dict[str, Any]:
             )
     _keep_results(task, results, folder)
     count = PASS_NS * len(pages) / sum(page_ns)
-    timed = spread(pages, int(count)) * max(1, int(count / len(pages)))  # few short pages: all, several times
+    timed = spread(pages, math.ceil(count)) * math.ceil(count / len(pages))  # few short pages: all, several times
     sizes = {name: part.save(folder / f"{name}.npz") for name, part in parts.items()}
     return {"pages": pages, "timed": timed, "sizes": sizes, "restarts": [time_pages(program, parts, timed)]}
 

@@ -28,7 +28,7 @@ from shootout.core import backends
 from shootout.core.adapter import Built
 from shootout.core.clock import Deadline, now_ns, utc_now
 from shootout.core.constants import RACING_S
-from shootout.core.errors import ExitCode, Interrupted, ShootoutError, UsageError, unknown
+from shootout.core.errors import ArmFailed, ExitCode, Interrupted, ModelError, SkippedArm, UsageError, unknown
 from shootout.core.exported.model import sha256
 from shootout.core.host.environment import installed
 from shootout.core.host.placement import Placement, widest
@@ -153,7 +153,11 @@ class PartsRun:
         return Profile.read(keep_rows([self.key, utc_now(), now_ns()], facts, make))
 
     def _race_part(self, name: str, share: float, limit: Deadline) -> Choice:
-        """Race a part by itself, and keep the build of what it gets."""
+        """Race a part by itself, and keep the build of what it gets.
+
+        Raises:
+            UsageError: its file or a target can't be what the user gives, or the folder holds another run.
+        """
         path, out, built = self.program.parts[name], self.out / name, dict[str, Built]()
         purpose = AnswerPurpose(trace=lambda made: built.update(*made.values()))
         try:
@@ -165,9 +169,9 @@ class PartsRun:
             plan, _ = runs.plan_run(str(path), options, self.progress)
             asked: Any = {"fresh": self.fresh, "limit": limit, "progress": self.progress, "purpose": purpose}
             document = runs.measure(plan, out, **asked)
-        except Interrupted:
-            raise
-        except ShootoutError as error:
+        except UsageError as error:
+            raise UsageError(f"part {name}: {error}") from error
+        except (ModelError, SkippedArm, ArmFailed) as error:
             return Choice(name=name, share=share, why=f"not raced: {error}")
         choice = choose(name, share, document, told, is_open="mix" in own)
         if choice.target not in built:

@@ -87,6 +87,7 @@ class Probes(Zoo):
         "permutation_probe": "shootout.models.probes:PERMUTATION",
         "grid_probe": "shootout.models.probes:GRID",
         "identity": "shootout.models.probes:IDENTITY",
+        "identity_of_one": "shootout.models.probes:IDENTITY_OF_ONE",
     }
     names = tuple(places)
 

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import create_autospec
 
 import pytest
 from support.console import here as command
@@ -17,9 +18,14 @@ from shootout.apps.parts.choice import Choice, choose_sizes, list_usual, make_op
 from shootout.apps.parts.joint import Agreement, Joint
 from shootout.apps.parts.profile import Profile, Program, Size
 from shootout.apps.parts.screen import Found
+from shootout.commands import parts
+from shootout.commands.parts import PartsRun
+from shootout.core.clock import Deadline
 from shootout.core.errors import UsageError
+from shootout.core.host.placement import place
 from shootout.core.stats.verdicts import Verdict
 from shootout.tell.document import Ratio
+from shootout.tell.progress import ProgressDisplay
 
 PARTS = "find=find.onnx,rec=rec.onnx"
 
@@ -49,7 +55,11 @@ def run(*words: str) -> Any:
         (["--parts", PARTS, "--images", "pages", "--on", "ssh://a"], "--on means nothing beside --parts"),
         (["--parts", PARTS, "--images", "pages", "--threads", "1,2"], "--threads 1,2: a program runs on one number"),
         (["--parts", PARTS, "--images", "pages", "--metric", "app.py:no"], "unknown function in app.py 'no'"),
-        (["--parts", PARTS, "--images", "pages", "--backends", "openvin"], "openvin"),
+        (["--parts", PARTS, "--images", "pages", "--backends", "openvin"], "did you mean 'openvino'"),
+        (
+            ["--parts", PARTS, "--images", "pages", "--backends", "torch-eager"],
+            "torch-eager:cpu:fp32 can't take the place of a part",
+        ),
     ],
 )
 def test_a_wrong_request_is_refused_before_anything_is_called(here: Path, words: list[str], says: str):
@@ -135,7 +145,7 @@ def test_a_part_is_raced_at_its_size_or_over_the_axis_that_varies_most():
     assert told == "always 1x4"
     sizes = [Size(inputs={"x": (n, w)}, calls=c) for n, w, c in ((1, 320, 9), (1, 96, 4), (2, 96, 1))]
     axes = [{"n": n, "w": w} for n, w in ((1, 320), (1, 96), (2, 96))]
-    options, told = make_options(profile_of(0.5, rec=sizes), "rec", axes, [*usual, "numpy"])
+    options, told = make_options(profile_of(0.5, rec=sizes), "rec", axes, [*usual, "numpy", "openvino:cpu:int8"])
     assert options["mix"] == "n=1:13,2:1"
     assert options["parameters"] == {"w": 320}
     assert options["backends"] == ["onnxruntime:cpu:fp32/dynamic", "openvino:cpu:fp32/dynamic"]
@@ -235,3 +245,29 @@ def test_a_program_is_answered_from_the_command(here: Path):
     if ended.data["agreement"]:
         assert ended.data["agreement"]["alike"] == 3
     assert "the program was looked at" not in ended.err
+
+
+@pytest.mark.parametrize(("at_fault", "stays"), [((), []), (("rec",), ["rec"]), (("det", "rec"), ["det", "rec"])])
+def test_a_part_that_changes_the_results_stays_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_fault: tuple[str, ...], stays: list[str]
+):
+    asked: list[list[str]] = []
+
+    def compare(_: Any, __: Any, chosen: dict[str, str], ___: Any) -> Agreement:
+        asked.append([*chosen])
+        return LOST if {*chosen} & {*at_fault} else SAME
+
+    raced: list[list[str]] = []
+    monkeypatch.setattr(parts, "compare_results", compare)
+    monkeypatch.setattr(PartsRun, "_race_all", lambda _, chosen: raced.append([*chosen]))
+    whole = found(joint=None, agreement=None)
+    steps = PartsRun(
+        whole.program, place(1), 1, [], tmp_path, "key", False, create_autospec(ProgressDisplay), Deadline(None)
+    )
+    both = [whole.choices[0], replace(whole.choices[0], name="rec")]
+    steps.found = replace(whole, choices=both)
+    steps._confirm()
+    assert [one.name for one in steps.found.choices if not one.target] == (stays if len(stays) < 2 else [])
+    assert raced == ([] if len(stays) == 2 else [[name for name in ("det", "rec") if name not in stays]])
+    assert steps.found.outcome == ("usual" if len(stays) == 2 else "leads")
+    assert len(asked) == {0: 1, 1: 4, 2: 3}[len(stays)]

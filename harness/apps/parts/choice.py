@@ -11,6 +11,7 @@ from shootout.apps.parts.profile import Profile, Size
 from shootout.backends import BASELINE_OF_FILES
 from shootout.core import backends
 from shootout.core.contract import Artifact, Device, Precision
+from shootout.core.errors import UsageError
 from shootout.core.study.points import describe
 from shootout.core.study.target import parse_targets
 from shootout.tell.document import Document, Ratio
@@ -52,20 +53,21 @@ class Choice:
 
 
 def list_targets(given: Sequence[str], *, is_open: bool) -> list[str]:
-    """Return the targets that race for a part: those that are given and take its file, and ONNX Runtime first.
+    """Return the targets that race for a part: those that are given, and ONNX Runtime first.
 
     Args:
-        is_open: sizes vary, so that each target must take any size.
+        is_open: sizes vary, so that each target must take any size; those that can't are left out.
 
     Raises:
-        UsageError: a target isn't known.
+        UsageError: a target isn't known, or doesn't run an ONNX file itself.
     """
     every = dict.fromkeys(one for text in (BASELINE_OF_FILES, *given) for one in parse_targets(text, describe))
     can = {one: backends.capabilities(one.backend) for one in every}
-    files = [one for one in every if Artifact.ONNX in can[one].consumes and not (one.folder or one.python)]
-    if is_open:
-        files = [replace(one, scheme=ANY_SIZE) for one in files if one.precision in can[one].opens and not one.scheme]
-    return [*map(str, files)]
+    if strange := [one for one in every if Artifact.ONNX not in can[one].consumes or one.folder or one.python]:
+        raise UsageError(f"{strange[0]} can't take the place of a part: name a backend that runs an ONNX file itself")
+    if not is_open:
+        return [*map(str, every)]
+    return [str(replace(one, scheme=ANY_SIZE)) for one in every if one.precision in can[one].opens and not one.scheme]
 
 
 def list_usual(targets: Sequence[str]) -> list[str]:

@@ -20,7 +20,7 @@ from shootout.core.study.schema import Study
 from shootout.tell.document import Document, Ratio
 from shootout.tell.wording import describe_noise
 
-BACKEND, MODEL = "joint", "identity"
+BACKEND, MODEL = "joint", "identity_of_one"
 USUAL = "onnxruntime"
 """What the arm is called that has ONNX Runtime in all parts."""
 MOST_LOSS = 0.01
