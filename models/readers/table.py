@@ -57,7 +57,7 @@ class TableReader(Reader):
         by_column = (converted.parent / tables.COLUMNS).exists()
         inputs = _as_inputs(table, found) if by_column else {ALONE: _as_matrix(table, found, facts.levels, model)}
         right, fields = _score(target, facts, path, Path(model).name, given)
-        made_of = [sha256(path), sha256(Path(__file__)), table.names, str(given.get("target")), str(facts)]
+        made_of = [sha256(path), path.name, sha256(Path(__file__)), table.names, str(given.get("target")), str(facts)]
         told = RowFacts(told=f"{len(table.columns)} columns of {path.name}", notes=tuple(_notes(table, by_column)))
         stored = f"{path.stem}.npz"  # by which screens call it
 

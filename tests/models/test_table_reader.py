@@ -133,6 +133,8 @@ def test_classes_that_are_texts_are_labels(here: Path, homes: pandas.DataFrame):
     study = choose(keep(pipeline), target="band", data="homes.csv")
     assert np.load(str(study.labels)).tolist() == (homes.band == "dear").astype(int).tolist()
     assert (study.metric, study.truth) == (None, None)
+    Path("same.csv").write_bytes(Path("homes.csv").read_bytes())
+    assert Path(str(choose("model.pkl", target="band", data="same.csv").inputs)).is_file()
     exported = export(study, 1)
     np.testing.assert_allclose(
         answer("onnxruntime", exported, here / "o"), pipeline.predict_proba(homes[:1]), rtol=1e-4
