@@ -18,7 +18,7 @@ from shootout.core.contract import Array
 LEARNED = 500
 """The scanned digits that a classifier learns from; the others are the labeled rows of a recipe."""
 SECONDS_A_DAY = 86_400
-SCENES, QUERIES = 800, 600
+SCENES, QUERIES = 800, 400
 """The pictures of the detector's data set, and the texts of the encoder's."""
 TOKENS, PAIRS = 128, 24
 """The longest text that the encoder reads, and the texts of a step of its training."""
@@ -171,7 +171,7 @@ def make_texts(folder: Path) -> None:
     torch.set_num_threads(1)
     sizes: dict[str, Any] = {
         "hidden_size": 128,
-        "num_hidden_layers": 4,
+        "num_hidden_layers": 2,
         "num_attention_heads": 4,
         "intermediate_size": 512,
     }

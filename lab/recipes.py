@@ -27,6 +27,8 @@ from shootout.core.journal import journal
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES, RUNS = ROOT / "docs" / "recipes", ROOT / "results" / "reference"
+PLACE = Path("/tmp/shootout-recipes")
+"""Where the pages' commands are typed, with a cache of their own: journals name its files, and may name no home."""
 LIMIT_S = 1_200.0
 """A command that takes longer is ended."""
 COLUMNS = "100"
@@ -35,6 +37,9 @@ RUN, SHIP = "shootout run ", "shootout ship "
 
 
 RECIPES: Mapping[str, tuple[str, ...]] = {
+    "texts": ("recipe-texts",),
+    "detector": ("recipe-detector",),
+    "trees": ("recipe-trees",),
     "variants": ("recipe-variants",),
     "service": ("recipe-service",),
     "int8": ("recipe-int8-wrong", "recipe-int8-mended", "recipe-int8-slower"),
@@ -58,6 +63,7 @@ def figures(bench: Bench) -> Tables:
     for name in bench.targets or RECIPES:
         tables["commands"] += _make(bench, name)
         bench.keep(tables)
+    shutil.rmtree(PLACE)
     if not bench.quick:
         write_screens()
     return tables
@@ -89,7 +95,7 @@ def write_screens() -> None:
 
 def _make(bench: Bench, name: str) -> list[dict[str, Any]]:
     """Type a page's commands in a folder with its files; keep its runs, and what the other commands print."""
-    folder = bench.folder / "recipes" / name
+    folder = PLACE / name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     # in a process of its own, since torch changes the environment, and there, since quantizers leave files
@@ -118,7 +124,7 @@ def _make(bench: Bench, name: str) -> list[dict[str, Any]]:
 def _type(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Type a command in a folder; what it prints goes where the bench's words go, too."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "COLUMNS": COLUMNS}
+    environment = {**os.environ, "PATH": path, "COLUMNS": COLUMNS, "SHOOTOUT_CACHE": str(PLACE / "cache")}
     words = ["bash", "-c", command]
     done = subprocess.run(
         words, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True, timeout=LIMIT_S, check=False
