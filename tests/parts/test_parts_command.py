@@ -188,6 +188,7 @@ def found(**changes: Any) -> Found:
 
 
 OPEN = replace(JOINT, ratio=replace(RATIO, value=0.9, low=0.7, high=1.2, verdict=Verdict.CANT_TELL))
+SLOW = replace(JOINT, ratio=replace(RATIO, value=1.1, low=0.7, high=1.7, verdict=Verdict.CANT_TELL))
 LOST = replace(SAME, score=0.5, alike=1, differs="b")
 NONE = [Choice(name=name, share=0.5, why="nothing measured faster") for name in ("det", "rec")]
 LATE = [NONE[0], replace(NONE[1], is_pending=True)]
@@ -198,6 +199,11 @@ LATE = [NONE[0], replace(NONE[1], is_pending=True)]
     [
         ({}, "chosen", "det openvino, rec onnxruntime a page takes 212 ms, 1.43x faster than onnxruntime for all"),
         ({"joint": OPEN}, "leads", "about 1.1x faster than onnxruntime for all, open"),
+        (
+            {"joint": SLOW},
+            "usual",
+            "Leads onnxruntime for all a page takes 303 ms · det openvino, rec onnxruntime is about",
+        ),
         ({"joint": None}, "leads", "not confirmed yet: run the same command again"),
         ({"agreement": LOST, "joint": None}, "usual", "det openvino, rec onnxruntime gives other results"),
         ({"agreement": replace(LOST, usual=0.5)}, "chosen", "b is the first that doesn't"),

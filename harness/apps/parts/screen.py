@@ -134,7 +134,8 @@ def _tell_ship(found: Found) -> Line:
     if found.outcome == "open":
         return Line("Leads", [usual, "not all parts are raced yet: run the same command again"], subject=FOR_ALL)
     if found.outcome == "usual":
-        return Line("Ship", [usual, *_tell_why_usual(found)], subject=FOR_ALL)
+        is_known = not (joint and joint.ratio and joint.ratio.verdict is Verdict.CANT_TELL)
+        return Line("Ship" if is_known else "Leads", [usual, *_tell_why_usual(found)], subject=FOR_ALL)
     label, subject = "Ship" if found.outcome == "chosen" else "Leads", name_choices(found.choices)
     if joint is None or joint.ratio is None or joint.page_ns is None:
         return Line(label, ["not confirmed yet: run the same command again"], subject=subject)
