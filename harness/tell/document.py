@@ -599,7 +599,8 @@ class WouldChange(Part):
         ratio: its time ÷ the shipped one's.
         why: why it isn't shipped as it is: which figure is over which limit, or that nothing tells what it loses.
         measure: the command that measures its accuracy; null if no run would tell.
-        accept: of the fastest, the command that accepts what it loses; null if nothing is known of that.
+        accept: of the fastest, the command that accepts what it loses; null if nothing is known of that, or a metric
+            breaks its limit.
     """
 
     arm: str

@@ -32,6 +32,10 @@ SHAPES = re.compile(r"dynamic|bucket-\d+")
 """Words of schemes that say how sizes that vary are run."""
 _FLAGS = {keyword: flag.name for keyword, flag in flags_of(RunOptions).items()}
 TARGETS = _FLAGS["backends"]
+READ = ("texts", "images", "data", "target")
+"""The options that a reader makes a study's rows of."""
+MADE = ("inputs", "labels", "truth", "metric", "scores")
+"""The fields of a study that it gives in their place; all but the inputs may be typed as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +69,14 @@ class Begun:
             has_policy=header.has_policy,
             on=header.on,
         )
+
+    @property
+    def typed(self) -> Mapping[str, Any]:
+        """Return what its study was given, with texts, images or a data set in place of the rows made of them."""
+        if not any(_find_word(self.words, name) for name in READ):
+            return self.given
+        kept = {name: value for name, value in self.given.items() if name not in MADE}
+        return kept | {name: word for name in (*READ, *MADE) if (word := _find_word(self.words, name))}
 
     def repeat(self, *options: str, out: Path | None = None) -> str | None:
         """Return the command that measures the same in a new run; None if the run's own isn't known.
@@ -100,6 +112,14 @@ class Begun:
         return f"cd {quote([without_home(str(base))])} && {quote([*words, *there, *options])}"
 
 
+def _find_word(words: Sequence[str], name: str) -> str:
+    """Return the value that a command's words give to an option of `run`; "" without it."""
+    flag = _FLAGS[name]
+    pairs = itertools.pairwise([*words, ""])
+    found = (after if word == flag else word.partition("=")[2] for word, after in pairs if word.split("=")[0] == flag)
+    return next(found, "")
+
+
 def limit_words(time: str) -> list[str]:
     """Return the words that limit a run's time; none for ""."""
     return ["--max-time", time] if time else []
@@ -112,7 +132,7 @@ def write_given(given: Mapping[str, Any]) -> list[tuple[str, str]]:
         given: as `Study.given` has it.
     """
     options = list[tuple[str, str]]()
-    for name in told_keys():
+    for name in (*READ, *told_keys()):
         value = given.get(name)
         if name == "pythons":
             options += [(_FLAGS[name], f"{own}={path}") for own, path in (value or {}).items()]

@@ -86,3 +86,16 @@ def test_an_unfinished_run_tells_its_command_where_no_answer_has_one():
 
 def shown(found: Document) -> str:
     return "\n".join(line.plain for line in notes.tell_run(found, full=False))
+
+
+def test_a_command_names_what_a_reader_made_rows_of():
+    words = ("shootout", "run", "./bert", "--texts", "t.parquet:text", "--labels=t.parquet:label", "--batch", "1")
+    given = {
+        "inputs": "/cache/rows-1/t.npz",
+        "labels": "/cache/rows-1/labels.npy",
+        "metric": "accuracy",
+        "max_drop": "1pp",
+    }
+    typed = reproduce.write_given(reproduce.Begun(words=words, given=given).typed)
+    assert typed == [("--texts", "t.parquet:text"), ("--labels", "t.parquet:label"), ("--max-drop", "1pp")]
+    assert reproduce.Begun(words=("shootout", "run", "net.onnx"), given=given).typed == given

@@ -160,7 +160,7 @@ def _make_cell(
         restarts_needed=needed,
         unvouched=unvouched(group),
         withheld=partial(unfit_for, group),
-        again=lambda labels: options_of([arms[label] for label in labels], begun.given),
+        again=lambda labels: options_of([arms[label] for label in labels], begun.typed),
         journal=group,
         machine=machine,
         begun=begun,

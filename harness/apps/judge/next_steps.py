@@ -14,6 +14,7 @@ from shootout.core.exported.request import name_model
 from shootout.core.scenario import find_scenario
 from shootout.tell import registered, reproduce
 from shootout.tell.document import Ratio, Row, WouldChange
+from shootout.tell.limits import Standing
 from shootout.tell.reproduce import MORE_RESTARTS, Options
 
 FOLDER = "model-1"
@@ -153,9 +154,12 @@ def describe_refused(cell: Cell, row: Row, ratio: Ratio | None, arms: Sequence[s
     Args:
         ratio: its time ÷ the shipped one's.
         arms: those of the cell that a run to measure its accuracy would race.
-        is_first: with the command that accepts it, if that is known well enough and can be put into a folder.
+        is_first: with the command that accepts it, if that is known well enough and can be put into a folder. A loss
+            that breaks its limit isn't proposed.
     """
-    can_ship = is_first and row.is_judged and row.threads and not why_no_folder(row)
+    metric = row.fidelity.metric if row.fidelity else None
+    breaks = metric is not None and metric.standing is Standing.BROKEN
+    can_ship = is_first and not breaks and row.is_judged and row.threads and not why_no_folder(row)
     return WouldChange(
         arm=row.arm,
         ratio=ratio,
