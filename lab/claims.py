@@ -25,7 +25,7 @@ from shootout.apps.judge.compare.merged import pack
 from shootout.core.clock import Stopwatch
 from shootout.core.errors import UsageError
 from shootout.core.journal import journal
-from shootout.models.sources.trees import convert_file
+from shootout.models.sources.trees import Trees
 from shootout.tell.reproduce import quote
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -197,6 +197,6 @@ def fit_trees(folder: Path) -> None:
     for name, model in zip(TREES, (RandomForestClassifier(100, random_state=0), mlp), strict=True):
         file = folder / Path(name).with_suffix(".joblib")
         joblib.dump(model.fit(known, right), file)
-        shutil.copyfile(convert_file(str(file)), folder / name)
+        shutil.copyfile(Trees().convert(str(file)), folder / name)
     np.savez(folder / "rows.npz", X=others)
     np.savez(folder / "labels.npz", labels=wanted.astype(np.int64))

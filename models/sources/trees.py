@@ -1,6 +1,6 @@
 """Take a model in the file of scikit-learn, LightGBM or XGBoost: convert it to ONNX once, and keep both files together.
 
-`convert_file` gives the ONNX file, which is a user's file like any other from then on. Beside it in the cache lies the
+`Trees.convert` gives the ONNX file, which is a user's file like any other from then on. Beside it in the cache lies the
 library's own file, for the library itself to run. A file of scikit-learn's is a pickle: reading it runs its code, in
 a process of its own. Nothing but what was converted here is ever unpickled.
 
@@ -18,7 +18,6 @@ these nodes out.
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 import sys
 import traceback
@@ -33,14 +32,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shootout.core.constants import BUILD_TIMEOUT_S, CONVERTED
+from shootout.core.constants import CONVERTED
 from shootout.core.contract import Array, Arrays, Artifact
-from shootout.core.errors import ModelError, ShootoutError, UsageError, explained, tell_refusal
+from shootout.core.errors import ShootoutError, UsageError, explained
 from shootout.core.exported.model import FILES, sha256
-from shootout.core.exported.request import Model, Request, Source, find_model
-from shootout.core.host.child import ONE_THREAD, leave_with, run
+from shootout.core.host.child import leave_with
 from shootout.core.host.environment import version_of
-from shootout.core.host.folders import Scratch
 from shootout.core.host.store import cache_folder, mark_used, open_sealed, sealed, without_home
 from shootout.core.install import install
 from shootout.models.data import tables
@@ -48,6 +45,7 @@ from shootout.models.data.tables import Table
 from shootout.models.native_trees import FACTS, choose_columns, open_native
 from shootout.models.onnx import CLASSICAL_DOMAIN, ONNX_SUFFIX
 from shootout.models.onnx.lookups import add_lookups, widen_input
+from shootout.models.sources.converted import ERROR, ConvertedSource, convert_once, hash_file
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -63,11 +61,11 @@ KINDS = {
 }
 """The library of a file by its ending; XGBoost's .json is told from other JSON by its first key."""
 JSON, FIRST_KEY, FIRST_BYTES = ".json", b'"learner"', 64
+MODULE = "shootout.models.sources.trees"
 PACKAGES = ("scikit-learn", "lightgbm", "xgboost", "xgboost-cpu", "skl2onnx", "onnxmltools", "onnx")
 """The packages that decide the conversion."""
 LIBRARIES = ("sklearn", "joblib", "lightgbm", "xgboost", "skl2onnx", "onnxmltools", "onnx")
 """The modules of the extra; a pickle may need others, such as a user's own."""
-ERROR = "error.txt"
 INPUT, ROWS = "X", "batch"
 BOOSTING = {
     "lightgbm": ("LGBM", "onnxmltools.convert.lightgbm.operator_converters.LightGbm"),
@@ -96,25 +94,21 @@ class ConvertedFile:
     unmade: str = ""
 
 
-class Trees(Source):
+class Trees(ConvertedSource):
     """Files of scikit-learn, LightGBM and XGBoost, each taken as the ONNX file that it is converted to."""
 
     def claims(self, word: str) -> bool:
         """Return whether a word is meant as a library's own file."""
         return find_library(word) is not None
 
-    def resolve(self, word: str) -> str:
-        """Return the ONNX file; see `convert_file`."""
-        return convert_file(word)
-
-    def model(self, word: str) -> Model:
-        """Return what is known of the ONNX file."""
-        return find_model(convert_file(word))
-
-    def check(self, request: Request, known: dict[str, Any]) -> Request:
-        """Return a request for the ONNX file; see `Source.check`."""
-        made = replace(request, model=convert_file(request.model))
-        return made.source.check(made, known)
+    def convert(self, word: str) -> str:
+        """Return the ONNX file; see `ConvertedSource.convert`."""
+        path, artifact = Path(word).expanduser().absolute(), find_library(word)
+        assert artifact, "only a library's own file comes here"
+        own = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+        content, table = hash_file(path), sha256(path.parent / tables.COLUMNS) if _find_table(path) else ""
+        made_by = [content, artifact, own, table, *map(version_of, PACKAGES)]
+        return convert_once(path, made_by, MODULE, [artifact, path], {}, f"converting {path.name} to ONNX failed: it")
 
 
 def find_library(name: str) -> Artifact | None:
@@ -127,29 +121,6 @@ def find_library(name: str) -> Artifact | None:
             return Artifact.XGBOOST if FIRST_KEY in file.read(FIRST_BYTES) else None
     except OSError:
         return None
-
-
-def convert_file(name: str) -> str:
-    """Return the ONNX file that a library's own file is converted to, once for each place and content.
-
-    Raises:
-        UsageError: the file can't be read, or a package is missing.
-        ModelError: it can't be converted.
-    """
-    path, artifact = Path(name).expanduser().absolute(), find_library(name)
-    assert artifact, "only a library's own file comes here"
-    try:
-        content = sha256(path)
-    except OSError as error:
-        raise UsageError(f"can't read {path}: {tell_refusal(error)}") from error
-    own = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
-    table = sha256(path.parent / tables.COLUMNS) if _find_table(path) else ""
-    made_by = json.dumps([content, str(path), artifact, own, table, *map(version_of, PACKAGES)])
-    place = cache_folder() / f"{CONVERTED}{hashlib.sha256(made_by.encode()).hexdigest()[:32]}"
-    if not place.exists():
-        _convert_apart(path, artifact, place)
-    mark_used(place)
-    return str(place / f"{path.name}{ONNX_SUFFIX}")
 
 
 def is_converted(path: Path) -> bool:
@@ -190,17 +161,6 @@ def open_converted(path: Path) -> ConvertedFile | None:
 def _find_table(path: Path) -> Table | None:
     """Return the columns that a reader has described beside a link to a model's file; None for the file itself."""
     return tables.read_beside(path) if path.parent.parent == cache_folder() else None
-
-
-def _convert_apart(path: Path, artifact: Artifact, place: Path) -> None:
-    with Scratch(cache_folder()) as made:
-        ended = run("shootout.models.sources.trees", [artifact, path, made], BUILD_TIMEOUT_S, ONE_THREAD)
-        if (told := made / ERROR).exists():
-            raise UsageError(told.read_text(encoding="utf-8"))
-        if not (made / FACTS).exists():
-            raise ModelError(f"converting {path.name} to ONNX failed: {ended.how}")
-        if not place.exists():
-            made.rename(place)
 
 
 def main() -> None:

@@ -7,93 +7,51 @@ pickle. The ONNX file lies in the cache by the content of the `.pt`, and is a us
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
 import sys
 import traceback
-from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
-from shootout.core.constants import BUILD_TIMEOUT_S, CONVERTED
-from shootout.core.errors import ModelError, UsageError, explained, tell_refusal
+from shootout.core.errors import UsageError, explained
 from shootout.core.exported.model import sha256
-from shootout.core.exported.request import Model, Request, Source, find_model
-from shootout.core.host.child import ONE_THREAD, leave_with, run
+from shootout.core.host.child import leave_with
 from shootout.core.host.environment import version_of
 from shootout.core.host.folders import Scratch
-from shootout.core.host.store import cache_folder, mark_used, sealed
+from shootout.core.host.store import sealed
 from shootout.core.install import pip_install
 from shootout.models.native_trees import FACTS
 from shootout.models.onnx import ONNX_SUFFIX
-from shootout.models.sources.trees import ERROR
+from shootout.models.sources.converted import ERROR, ConvertedSource, convert_once, hash_file
 
 SUFFIX, LIBRARY = ".pt", "ultralytics"
+MODULE = "shootout.models.sources.yolo_pt"
 PACKAGES = (LIBRARY, "torch", "onnx", "onnxslim")
 """The packages that decide the export."""
 ALONE = {"YOLO_OFFLINE": "true", "YOLO_AUTOINSTALL": "false", "YOLO_VERBOSE": "false"}
 """Keep the library from opening connections, and from installing packages."""
 
 
-class YoloPt(Source):
+class YoloPt(ConvertedSource):
     """Files of ultralytics, each taken as the ONNX file that it is exported to."""
 
     def claims(self, word: str) -> bool:
         """Return whether a word is meant as such a file."""
         return word.endswith(SUFFIX)
 
-    def resolve(self, word: str) -> str:
-        """Return the ONNX file; see `export_file`."""
-        return export_file(word)
-
-    def model(self, word: str) -> Model:
-        """Return what is known of the ONNX file."""
-        return find_model(export_file(word))
-
-    def check(self, request: Request, known: dict[str, Any]) -> Request:
-        """Return a request for the ONNX file; see `Source.check`."""
-        made = replace(request, model=export_file(request.model))
-        return made.source.check(made, known)
-
-
-def export_file(word: str) -> str:
-    """Return the ONNX file that a `.pt` is exported to, once for each place and content.
-
-    Raises:
-        UsageError: the file can't be read or exported, or the library is missing.
-        ModelError: the library ends without an answer.
-    """
-    path = Path(word).expanduser().absolute()
-    try:
-        content = sha256(path)
-    except OSError as error:
-        raise UsageError(f"can't read {path}: {tell_refusal(error)}") from error
-    if find_spec(LIBRARY) is None:
-        raise UsageError(
-            f"only the library that made {word!r} can read it: for a YOLO {pip_install(LIBRARY)} (reading a {SUFFIX} "
-            "runs the code in it), else export the model to ONNX"
-        )
-    own = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
-    made_by = json.dumps([content, str(path), own, *map(version_of, PACKAGES)])
-    place = cache_folder() / f"{CONVERTED}{hashlib.sha256(made_by.encode()).hexdigest()[:32]}"
-    if not place.exists():
-        _export_apart(path, place)
-    mark_used(place)
-    return str(place / f"{path.name}{ONNX_SUFFIX}")
-
-
-def _export_apart(path: Path, place: Path) -> None:
-    with Scratch(cache_folder()) as made:
-        ended = run("shootout.models.sources.yolo_pt", [path, made], BUILD_TIMEOUT_S, {**ONE_THREAD, **ALONE})
-        if (told := made / ERROR).exists():
-            raise UsageError(told.read_text(encoding="utf-8"))
-        if not (made / FACTS).exists():
-            raise ModelError(f"{LIBRARY}, which exports {path.name} to ONNX, {ended.how}")
-        if not place.exists():
-            made.rename(place)
+    def convert(self, word: str) -> str:
+        """Return the ONNX file; see `ConvertedSource.convert`."""
+        path = Path(word).expanduser().absolute()
+        content, own = hash_file(path), hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+        if find_spec(LIBRARY) is None:
+            raise UsageError(
+                f"only the library that made {word!r} can read it: for a YOLO {pip_install(LIBRARY)} (reading a "
+                f"{SUFFIX} runs the code in it), else export the model to ONNX"
+            )
+        told = f"{LIBRARY}, which exports {path.name} to ONNX,"
+        return convert_once(path, [content, own, *map(version_of, PACKAGES)], MODULE, [path], ALONE, told)
 
 
 def main() -> None:

@@ -227,5 +227,5 @@ def test_a_converted_file_has_its_key_in_any_cache(tmp_path: Path, monkeypatch: 
     found = []
     for cache_of, path in (("one", forest), ("cold", Path(shutil.copy(forest, other)))):
         monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path / cache_of))
-        found += keys_of([trees.convert_file(str(path))])
+        found += keys_of([trees.Trees().convert(str(path))])
     assert found[0] == found[1]

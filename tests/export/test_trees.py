@@ -44,7 +44,7 @@ def converted(artifact: Artifact, path: Path, folder: Path, rows: Array = ROWS) 
 
 
 def convert_here(path: Path, artifact: Artifact = Artifact.SKLEARN) -> str:
-    """Convert a file in this process, to where `convert_file` keeps it."""
+    """Convert a file in this process, to where `Trees.convert` keeps it."""
     folder = cache_folder() / f"{CONVERTED}{path.parent.name}"
     folder.mkdir(parents=True)
     trees.write_converted(artifact, path, folder)
@@ -186,9 +186,9 @@ def test_what_gives_no_probabilities_is_refused_in_one_line(tmp_path: Path):
             trees.write_converted(Artifact.SKLEARN, tmp_path / "m.pkl", tmp_path / "made")
     (tmp_path / "broken.txt").write_text("no model")
     with pytest.raises(UsageError, match=r"lightgbm can't read or run broken.txt: LightGBMError"):
-        trees.convert_file(str(tmp_path / "broken.txt"))
+        trees.Trees().convert(str(tmp_path / "broken.txt"))
     with pytest.raises(UsageError, match="can't read"):
-        trees.convert_file(str(tmp_path / "absent.joblib"))
+        trees.Trees().convert(str(tmp_path / "absent.joblib"))
 
 
 def test_columns_selected_by_name_get_a_table_and_are_converted_by_number(tmp_path: Path):
@@ -222,8 +222,8 @@ def test_json_of_xgboost_is_told_from_a_config(tmp_path: Path):
 
 def test_a_file_is_converted_once_and_exported_with_the_library_as_the_reference(tmp_path: Path):
     path = str(write_lightgbm(tmp_path))
-    made = trees.convert_file(path)
-    assert trees.convert_file(path) == made
+    made = trees.Trees().convert(path)
+    assert trees.Trees().convert(path) == made
     found = trees.open_converted(Path(made))
     assert found
     assert found.artifact is Artifact.LIGHTGBM

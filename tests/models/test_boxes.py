@@ -28,7 +28,7 @@ from shootout.models.metrics import boxes, find_metric
 from shootout.models.readers import boxes as reader
 from shootout.models.readers.boxes import Boxes
 from shootout.models.readers.yolo_data import label_file, open_data_set
-from shootout.models.sources import trees, yolo_pt
+from shootout.models.sources import converted, trees, yolo_pt
 
 SIDE, CELL = 64, 8
 PLACES = (SIDE // CELL) ** 2
@@ -291,8 +291,8 @@ def test_a_pt_is_exported_once_and_taken_as_an_onnx_file(shapes: Path, monkeypat
     assert (ended.code, first) == (0, "best.pt, batch 1"), ended.err
     assert images == "  input images float32[1, 3, 64, 64], from data.yaml at 64x64 (3 files, 3 rows)"
     assert "openvino:cpu:fp32" in ended.out, "its targets are those of an ONNX file, not of trees"
-    monkeypatch.setattr(yolo_pt, "_export_apart", lambda *_: pytest.fail("it is exported again"))
-    file = yolo_pt.export_file(str(shapes / "best.pt"))
+    monkeypatch.setattr(converted, "run", lambda *_: pytest.fail("it is exported again"))
+    file = yolo_pt.YoloPt().convert(str(shapes / "best.pt"))
     assert trees.find_typed(file) == without_home(str(shapes / "best.pt"))
     assert trees.open_converted(Path(file)) is None
 
