@@ -32,6 +32,8 @@ from shootout.core.errors import SkippedArm, UsageError, tell_refusal
 from shootout.core.exported.model import ExportedModel, sha256
 from shootout.core.host.untrusted import open_inside, read_inside, resolve_inside
 from shootout.core.units import size
+from shootout.models.data import tables
+from shootout.models.data.tables import Table
 
 SCHEMA = "shootout.shipped/1"
 ONNX = ".onnx"
@@ -365,18 +367,24 @@ class ShippedRunner:
             module.load()
         except RuntimeError as error:
             raise SkippedArm(f"{folder.name}/{LOAD}: {error}", "", NotRunKind.UNAVAILABLE) from error
-        return ShippedSession(built, module.predict)
+        by_name = hasattr(module, "COLUMNS")  # as an application calls it
+        table = tables.read_beside(built.exported.folder / f"model{ONNX}") if by_name else None
+        return ShippedSession(built, module.predict, table)
 
 
 class ShippedSession:
-    """A loaded folder: a call is `predict`, from the caller's arrays to arrays that are the caller's own."""
+    """A loaded folder: a call is `predict`, from the caller's arrays to arrays that are the caller's own.
 
-    def __init__(self, built: Built, predict: Callable[[Arrays], Arrays]) -> None:
+    Args:
+        table: whose columns `predict` takes by name; None if it takes the inputs.
+    """
+
+    def __init__(self, built: Built, predict: Callable[[Arrays], Arrays], table: Table | None = None) -> None:
         self.gpu = None  # none that runs on one can be shipped
         self._facts, self._inputs, self._target = built.facts, built.exported.inputs, built.arm.target
         self._wanted = [(spec.name, spec.shape, np.dtype(spec.dtype)) for spec in self._inputs]
         self.execute = predict  # a method of ours would be timed too
-        self._narrow = any(spec.dtype == "float16" for spec in built.exported.outputs)
+        self._narrow, self._table = any(spec.dtype == "float16" for spec in built.exported.outputs), table
 
     @cached_property
     def executed(self) -> Executed:
@@ -395,7 +403,7 @@ class ShippedSession:
                 check_inputs(self._inputs, inputs)
         if len(inputs) != len(self._wanted):
             check_inputs(self._inputs, inputs)
-        return inputs
+        return self._table.arrays(inputs) if self._table else inputs
 
     def synchronize(self) -> None:
         """Do nothing: `predict` is done when it returns."""

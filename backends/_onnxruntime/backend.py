@@ -273,18 +273,33 @@ def ship(built: Built, folder: Path) -> Shipment:
     if target.device is not Device.CPU or providers.names_plugin(target):
         reason = f"{providers.provider_of(target)} needs memory, a stream and libraries that a folder can't bring"
         raise SkippedArm(reason, "ship a target on the CPU, or TensorRT's own engine by hand")
-    if (built.folder / TEXTS).exists():
-        graph = built.folder / TEXTS
-        raise SkippedArm(f"load.py has no form for columns of texts: copy {graph}, which takes an array a column")
-    for path in built.folder.glob(f"{MODEL}*"):
-        shutil.copyfile(path, folder / path.name)
     exported = built.exported
-    options = {
+    table = tables.read_beside(exported.folder / MODEL) if (built.folder / TEXTS).exists() else None
+    graph = TEXTS if table else MODEL
+    for path in built.folder.glob(f"{graph}*"):
+        shutil.copyfile(path, folder / path.name.replace(graph, MODEL, 1))
+    options: dict[str, Any] = {
         "provider": providers.CPU,
         "session": settings_of(built.arm, optimized=True),
         "large": any(map(is_shared, exported.inputs)) or any(map(is_handed_out, exported.outputs)),
     }
-    return Shipment(options=options, isa=_required_isa(folder / MODEL))
+    if table:
+        options["columns"] = _describe_columns(table, exported.input_buffers())
+    template = "load_table.txt" if table else "load.txt"
+    return Shipment(template=template, options=options, isa=_required_isa(folder / MODEL))
+
+
+def _describe_columns(table: Table, sets: Sequence[Arrays]) -> dict[str, tuple[str, dict[str, str | None]]]:
+    """Return each column's name by its input, with the texts that `check.py` gives by their codes: no others leave."""
+    given = {
+        one.input: {int(code) for inputs in sets for code in inputs[one.input].flat}
+        for one in table.columns
+        if one.texts
+    }
+    return {
+        one.input: (one.name, {str(code): one.texts[code] for code in sorted(given.get(one.input, ()))})
+        for one in table.columns
+    }
 
 
 def _required_isa(graph: Path) -> tuple[str, ...]:
