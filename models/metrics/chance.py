@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 
 from shootout.core.errors import UsageError
@@ -40,7 +42,7 @@ def find_guessing(spec: MetricSpec, exported: ExportedModel) -> str:
         right = int(accuracy.score(named[output][places], labels).sum())
     except (UsageError, IndexError):  # said by the metric's own trial
         return ""
-    return _tell_guessing(right, len(labels), max(np.bincount([*known.values()])) / len(known))
+    return _tell_guessing(right, len(labels), max(Counter(known.values()).values()) / len(known))
 
 
 def _tell_guessing(right: int, rows: int, guessed: float) -> str:

@@ -28,11 +28,13 @@ def index_folders(folder: Path, names: Sequence[str], classes: int, known: Mappi
         UsageError: nothing tells the class of a folder.
     """
     matched = [known.get(_simplify(name)) for name in names]
+    _refuse_twice(folder, names, matched)
     whole = [index for index in matched if index is not None]
     if len(whole) == len(names):
         return whole, "the folders' classes are those of the names beside the model"
     if all(name.isdecimal() for name in names):
         found = [int(name) for name in names]
+        _refuse_twice(folder, names, found)
         if classes and max(found) >= classes:
             raise UsageError(
                 f"{folder} has a folder {names[found.index(max(found))]}, and the model's {classes} "
@@ -54,6 +56,9 @@ def name_classes(config: Mapping[str, Any], metadata: Mapping[str, str]) -> dict
     Args:
         config: what a config.json beside the model says: Hugging Face's `id2label`, timm's `label_names`.
         metadata: of an ONNX file, in which ultralytics writes `names`, and PaddlePaddle's exporters `character`.
+
+    Raises:
+        UsageError: a class has no number.
     """
     given: Any = config.get("id2label") or config.get("label_names") or metadata.get("character", "").splitlines()
     if not given and (text := metadata.get("names")):
@@ -63,12 +68,23 @@ def name_classes(config: Mapping[str, Any], metadata: Mapping[str, str]) -> dict
             given = None
     if isinstance(given, Sequence) and not isinstance(given, str):
         given = dict(enumerate(given))
-    found: dict[str, int] = {}
-    for index, text in given.items() if isinstance(given, Mapping) else ():
-        whole, parts = str(text), str(text).split(",")
-        for name in [whole, *(parts if len(parts) > 1 else ())]:
-            found.setdefault(_simplify(name), int(index))
+    if not isinstance(given, Mapping):
+        return {}
+    if odd := [index for index in given if not str(index).isdecimal()]:
+        raise UsageError(f"the names of classes beside the model: expected each class's number, got {odd[0]!r}")
+    found = {_simplify(str(text)): int(index) for index, text in reversed([*given.items()])}
+    for index, text in given.items():
+        for part in str(text).split(","):
+            found.setdefault(_simplify(part), int(index))
     return found
+
+
+def _refuse_twice(folder: Path, names: Sequence[str], indices: Sequence[int | None]) -> None:
+    """Refuse two folders of one class."""
+    first = dict[int, str]()
+    for name, index in zip(names, indices, strict=True):
+        if index is not None and first.setdefault(index, name) != name:
+            raise UsageError(f"{folder}: {first[index]} and {name} are both class {index}: put their images together")
 
 
 def _simplify(name: str) -> str:

@@ -112,6 +112,10 @@ def _label(
                 f"a whole number for each of the {counted(len(pictures), 'image')} of {folder}, by their paths' order"
             )
             raise UsageError(f"--labels {given}: expected {asked}; got {got}")
+        least, most = int(found.min()), int(found.max())
+        if least < 0 or (taken.classes and most >= taken.classes):
+            known = f"0 to {taken.classes - 1}, the model's classes" if taken.classes else "0 or more"
+            raise UsageError(f"--labels {given}: expected numbers from {known}; got {least} to {most}")
         return sorted(pictures), found.tolist(), []
     if groups.keys() == {""}:
         return pictures, [], []

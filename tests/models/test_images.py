@@ -205,6 +205,11 @@ def test_rows_are_those_of_transformers_image_processors(tmp_path: Path, kind: s
             {"Great_White-shark": 2, "goldfish": 1, "tench": 0},
         ),
         (("b", "a", "c"), {"label_names": ["c", "b", "a"]}, {"a": 2, "b": 1, "c": 0}),
+        (
+            ("cardigan", "corgi", "c"),
+            {"id2label": {"0": "Cardigan, Cardigan corgi, corgi", "1": "cardigan", "2": "c"}},
+            {"c": 2, "cardigan": 1, "corgi": 0},
+        ),
         (("n02", "n01", "n03"), {"id2label": {"0": "x", "1": "y", "2": "z"}}, {"n01": 0, "n02": 1, "n03": 2}),
     ],
 )
@@ -267,6 +272,11 @@ def number(place: Path) -> None:
         (place / "val" / name).rename(place / "val" / str(at))
 
 
+def two_of_a_class(place: Path) -> None:
+    write(config={"label_names": ["blue", "green", "red"]})(place)
+    (place / "val" / "red").rename(place / "val" / "Blue")
+
+
 @pytest.mark.parametrize(
     ("harm", "says"),
     [
@@ -280,6 +290,9 @@ def number(place: Path) -> None:
             lambda place: np.save(place / "y.npy", [0, 1]),
             r"whole number for each of the 3 images of .*; got int64\[2\]",
         ),
+        (lambda place: np.save(place / "y.npy", [0, -1, 1]), "numbers from 0 to 2, the model's classes; got -1 to 1"),
+        (two_of_a_class, "Blue and blue are both class 0: put their images together"),
+        (write(config={"id2label": {"x": "red"}}), "expected each class's number, got 'x'"),
         (
             lambda place: save_net(place / "net.onnx", ["n", 4, 8, 8]),
             r"takes image float32\[n, 4, 8, 8\], and no images",
