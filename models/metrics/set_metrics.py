@@ -35,6 +35,8 @@ ValueOf = Callable[[Array], float]
 """Take (rows,) bool, and return the metric of these rows."""
 MOST_RANKED_ROWS = 4_096
 """Each row is compared with every other."""
+TIED = 1e-6
+"""Cosine distances that differ by no more than this are the same: float32 can't order them."""
 WER = "wer"
 
 
@@ -184,10 +186,9 @@ def _open_recall(statistics: Array, neighbors: float) -> WholeSet:
         raise UsageError(
             f"recall: expected at most {MOST_RANKED_ROWS:,} scored rows, received {count:,}: give fewer rows"
         )
-    if statistics.ndim == 3:
-        orders = [_sort_neighbors(statistics[:, side]) for side in (0, 1)]
-    else:
-        orders, labels = [_sort_neighbors(statistics[:, 1:])], statistics[:, 0]
+    sides = (statistics[:, 0], statistics[:, 1]) if statistics.ndim == 3 else (statistics[:, 1:],)
+    distances = [_measure_distances(values) for values in sides]
+    orders = [np.argsort(one, axis=1)[:, :-1] for one in distances]
 
     def share(kept: Array) -> float:
         if kept.sum() <= most:
@@ -196,18 +197,22 @@ def _open_recall(statistics: Array, neighbors: float) -> WholeSet:
             )
         near = [_find_nearest(order, kept, most) for order in orders]
         if len(near) == 1:
+            labels = statistics[:, 0]
             return float((labels[near[0]] == labels[kept][:, None]).any(axis=1).mean())
-        return float((near[0][:, :, None] == near[1][:, None]).any(axis=2).mean())
+        right, rows = distances[1], np.flatnonzero(kept)[:, None]
+        farthest = right[rows, near[1][:, -1:]]
+        return float((right[rows, near[0]] <= farthest + TIED).mean())  # copies of a text have no order among them
 
     return WholeSet(value_of=share, worst=share(np.ones(count, bool)))
 
 
-def _sort_neighbors(values: Array) -> Array:
-    """Return for each row the others, the nearest by cosine similarity first."""
-    from sklearn.neighbors import NearestNeighbors
+def _measure_distances(values: Array) -> Array:
+    """Return each row's cosine distance from each, (rows, rows); infinite from itself."""
+    from sklearn.metrics.pairwise import cosine_distances
 
-    found = NearestNeighbors(n_neighbors=len(values) - 1, metric="cosine", algorithm="brute").fit(values)
-    return np.asarray(found.kneighbors(return_distance=False))
+    found = np.asarray(cosine_distances(values))
+    np.fill_diagonal(found, np.inf)
+    return found
 
 
 def _find_nearest(order: Array, kept: Array, most: int) -> Array:
@@ -251,8 +256,8 @@ SET_METRICS = (
     ),
     Metric(
         name="recall",
-        help="Give the share of each row's K nearest rows by cosine that FP32 has too; with labels, the share "
-        "of rows that have one of their label among them.",
+        help="Give the share of each row's K nearest rows by cosine that FP32 has too, or that tie with its last; "
+        "with labels, the share of rows that have one of their label among them.",
         library=SCIKIT_LEARN,
         row_scores=_keep_embeddings,
         open_set=_open_recall,

@@ -86,6 +86,22 @@ def test_what_is_scored_calibrates_at_no_size(tmp_path: Path):
     assert {int((one["ids"] > 0).sum()) for one in short.calibration} == {3}
 
 
+def test_copies_of_a_row_are_called_once(tmp_path: Path):
+    """A log of queries has copies, and the right outputs of copies alone would be the same for all inputs."""
+    path = rows_in(tmp_path)
+    with np.load(path) as stored:
+        rows = {name: stored[name] for name in stored.files}
+    rows["ids"][LENGTHS == 3] = 9 * rows["mask"][LENGTHS == 3]
+    np.savez(path, **rows)  # type: ignore[arg-type] # as in save_sets
+    for asked in ({}, {"scored": "outputs"}):
+        found = given_at(3, path, **asked)
+        assert [one["ids"].tolist() for one in found.buffers] == [[[9, 9, 9]]]
+        assert found.rows is not None
+        assert found.rows.tolist() == [0]
+        assert len(found.calibration) >= 16
+    assert len(given_at(16, path).buffers) > 1
+
+
 def export_sizes(folder: Path, *sizes: int) -> list[ExportedModel]:
     asked = Request(model=str(net(folder)), inputs_npz=rows_in(folder), scored="outputs", sweep={"tokens": (3, 16)})
     found = obtain_all([replace(asked, parameters={"tokens": size}) for size in sizes])

@@ -161,6 +161,13 @@ def test_recall_without_truth_counts_the_neighbors_that_stay():
     assert 0.4 < value("recall@5", values + RNG.normal(0, 0.3, values.shape), values) < 0.95
 
 
+def test_copies_of_a_row_are_its_neighbors_in_any_order():
+    values = np.repeat(RNG.normal(size=(12, 16)), 20, axis=0)
+    assert value("recall@10", values + RNG.normal(0, 1e-7, values.shape), values) == 1.0
+    moved = np.concatenate([RNG.normal(size=(120, 16)), values[120:]])
+    assert value("recall@10", moved, values) < 0.6, "neighbors of half of the rows are others"
+
+
 @pytest.mark.parametrize("name", ["recall@3", "recall@10"])
 def test_rows_left_out_are_no_neighbors(name: str):
     values, labels = RNG.normal(size=(40, 4)), RNG.integers(0, 3, 40)
