@@ -37,6 +37,8 @@ from shootout.models.data.tables import Table
 
 SCHEMA = "shootout.shipped/1"
 ONNX = ".onnx"
+FILE = f"model{ONNX}"
+"""The exported model's file, and that beside which a table's columns lie."""
 MANIFEST, RUNTIME = "manifest.json", "runtime.json"
 LOAD, CHECK, REQUIREMENTS = "load.py", "check.py", "requirements.txt"
 CODE = (".py", ".pyc", ".pyw", ".so", ".pyd", ".dll", ".dylib", ".pth", ".egg", ".whl", ".zip")
@@ -153,7 +155,10 @@ class ShippedFolder:
     def find_other_shapes(self, arm: Arm, exported: ExportedModel) -> NotRun | None:
         """Return why it doesn't take the inputs of an exported model; None if it does."""
         if self.inputs == exported.inputs:
-            return None
+            if not self.runtime.options.get("columns") or tables.read_beside(exported.folder / FILE):
+                return None
+            reason = f"{arm.target} takes a table's columns by their names, and the model of this race has none"
+            return NotRun(NotRunKind.UNFIT, reason, "race the library's own file, with --data and a table")
         theirs, ours = (
             ", ".join(f"{spec.name} {spec.dtype}{[*spec.shape]}" for spec in specs)
             for specs in (self.inputs, exported.inputs)
@@ -368,7 +373,7 @@ class ShippedRunner:
         except RuntimeError as error:
             raise SkippedArm(f"{folder.name}/{LOAD}: {error}", "", NotRunKind.UNAVAILABLE) from error
         by_name = hasattr(module, "COLUMNS")  # as an application calls it
-        table = tables.read_beside(built.exported.folder / f"model{ONNX}") if by_name else None
+        table = tables.read_beside(built.exported.folder / FILE) if by_name else None
         return ShippedSession(built, module.predict, table)
 
 

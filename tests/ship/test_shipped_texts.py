@@ -79,6 +79,10 @@ def test_a_folder_takes_columns_by_name_and_texts_that_the_table_never_had(
         inputs = {name: table[name][row : row + 1] for name in table.files}
         right, found = (one.fetch(one.execute(one.stage(inputs, 0)))["variable"] for one in (mine, theirs))
         np.testing.assert_array_equal(found, right, strict=True)
+    assert shipped.find_other_shapes(arm, exported) is None
+    codes_alone = shipped.find_other_shapes(arm, replace(exported, folder=tmp_path))
+    assert codes_alone
+    assert "takes a table's columns by their names" in codes_alone.reason
     stored = json.loads((shipped.folder / "runtime.json").read_text())["options"]["columns"]
     assert 1 < len(stored["note/code"][1]) < len({*note}), "texts of the table stay here, but for those of check.py"
 
