@@ -29,6 +29,8 @@ LOWEST_SCORE = 0.25
 """A box of the truth with a lower score, as the model's own outputs have them, doesn't count as one."""
 LEAST_SCORE, MOST_OVERLAP, MOST_KEPT = 0.001, 0.7, 300
 """Of a raw head: the score of a box, the overlap with a surer one of its class, and the boxes of a row."""
+MOSTLY = 0.9
+"""So many boxes of an output are in order if it holds corners, also in a low precision."""
 MOST_CANDIDATES, BLOCK = 30_000, 1_000
 """Of a raw head no more boxes of a row are looked at, the surest; so many at a time."""
 
@@ -58,13 +60,20 @@ def _find_decoder(name: str, output: Array) -> Callable[[Array], Array]:
     """Return what makes boxes of a row, by the output's shape."""
     _, places, last = output.shape if output.ndim == 3 else (0, 0, 0)
     if BOX_COLUMNS[0] <= last <= BOX_COLUMNS[1]:
-        is_class = last < BOX_COLUMNS[1] or not (output[..., 5] % 1 > 0).any()  # or the score of YOLOv5's only class
-        return partial(_read_row, name) if is_class else _decode_with_objectness
+        has_corners = (
+            last < BOX_COLUMNS[1] or _count_corners(output) > MOSTLY
+        )  # YOLOv5's for one class has w and h there
+        return partial(_read_row, name) if has_corners else _decode_with_objectness
     if BOX_COLUMNS[0] < places < last:
         return lambda row: _suppress(row[:4].T, row[4:].T)
     if BOX_COLUMNS[1] < last < places:
         return _decode_with_objectness
     raise UsageError(f"{name}: expected an output of boxes {HEADS}; received {list(output.shape)}")
+
+
+def _count_corners(output: Array) -> float:
+    """Return the share of boxes whose second corner is right of the first and below it."""
+    return float((output[..., 2:4] >= output[..., :2]).all(axis=-1).mean()) if output.size else 1.0
 
 
 def _decode_with_objectness(row: Array) -> Array:
@@ -118,6 +127,7 @@ def _fill_row(boxes: Array, has_classes: bool) -> Array:
     filled[:, 4] = 1
     columns = 6 if has_classes else min(boxes.shape[1], 5)
     filled[:, :columns] = boxes[:, :columns]
+    filled[:, 5] = np.rint(filled[:, 5])  # a low precision rounds it otherwise
     return filled
 
 

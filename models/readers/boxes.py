@@ -48,6 +48,12 @@ PACKAGES = {"PIL": "pillow", "yaml": "pyyaml", "pycocotools": "pycocotools"}
 ELSE = "or score it by a metric of your own: docs/metrics.md"
 
 
+FITTED = (
+    "images are fitted into {height}x{width} and padded with gray; the metric, mAP50-95, decodes the boxes and drops "
+    "those that overlap, so the timed call is the network alone"
+)
+
+
 class Boxes(Reader):
     """A detector's data set in data.yaml."""
 
@@ -64,10 +70,10 @@ class Boxes(Reader):
         for module, package in PACKAGES.items():
             if find_spec(module) is None:
                 raise UsageError(f"--data {given['data']} needs {package}, {UNINSTALLED}: {install('boxes')}")
+        data = open_data_set(Path(str(given["data"])))  # first: opening a .pt runs its code
         graph = _open_model(model, str(given["data"]))
-        data = open_data_set(Path(str(given["data"])))
         height, width, dtype = _find_input(model, graph, given.get("parameters") or {})
-        notes = [*_check_head(model, graph, data)]
+        notes = [FITTED.format(height=height, width=width), *_check_head(model, graph, data)]
         images = _spread(data.images, MOST_BYTES // (CHANNELS * height * width * dtype.itemsize))
         if len(images) < len(data.images):
             notes.append(
@@ -170,7 +176,12 @@ def _check_head(model: str, graph: ModelProto, data: DataSet) -> list[str]:
     if len(forms) != 1 or len(shape) != 3 or is_turned or shape[2] in (BOX, BOX + 1):
         raise UsageError(
             f"{model} gives {written}: --data data.yaml scores one output, {HEADS}; export it so, or cut the file "
-            f"before its NMS by onnx.utils.extract_model, {ELSE}"
+            f"before its NMS by onnx.utils.extract_model (a classifier takes --images val/), {ELSE}"
+        )
+    if BOX + count == shape[1] and 0 < shape[2] <= shape[1]:
+        raise UsageError(
+            f"{model} gives {written}: with no more boxes than numbers for each, a head looks like another one; export "
+            "it for larger images"
         )
     if not isinstance(names, dict) or not names:
         names = dict[int, str]()

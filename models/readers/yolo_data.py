@@ -129,6 +129,8 @@ def label_file(image: Path) -> Path:
 
 def _find_images(file: Path, told: Mapping[str, Any]) -> list[Path]:
     given = told[SPLIT] if isinstance(told[SPLIT], list) else [told[SPLIT]]
+    if "\0" in f"{told.get('path')}{given}":
+        raise UsageError(f"{file}: `path` or `{SPLIT}` holds a zero byte: write it again")
     top = Path(str(told.get("path") or "")).expanduser()
     tops = [file.parent / top, Path.cwd() / top, file.parent]
     found = list[Path]()

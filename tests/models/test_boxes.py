@@ -159,7 +159,7 @@ def test_of_too_many_images_some_are_taken_and_a_note_says_it(shapes: Path, monk
     monkeypatch.setattr(reader, "MOST_BYTES", 2 * 3 * SIDE * SIDE * 4)
     fields = Boxes().read(str(shapes / "net.onnx"), {"data": str(shapes / "data.yaml")})
     assert len(np.load(fields["inputs"])) == 2
-    (note,) = json.loads(Path(fields["inputs"]).with_name("facts.json").read_text())["notes"]
+    (_, note) = json.loads(Path(fields["inputs"]).with_name("facts.json").read_text())["notes"]
     assert note.startswith("2 of the 3 images of data.yaml are taken")
 
 
@@ -192,11 +192,17 @@ def test_of_boxes_that_overlap_the_surest_of_a_class_stays(monkeypatch: pytest.M
         assert (np.diff(found[:, 4]) <= 0).all()
 
 
-def test_a_head_of_one_class_is_told_from_boxes_by_its_scores():
+def test_a_head_of_one_class_is_told_from_boxes_by_its_corners():
+    rng = np.random.default_rng(0)
     head = np.zeros((2, 40, 6), np.float32)
-    head[:, :, :4], head[:, 0] = 10, (50, 50, 20, 20, 0.9, 0.8)
+    head[:, :, :2], head[:, :, 2:4], head[:, 0] = rng.uniform(20, 90, (2, 40, 2)), 10, (50, 50, 20, 20, 0.9, 0.8)
     truth = [np.array([[40, 40, 60, 60, 1, 0.0]])] * 2
     assert of_all("map", head, truth) == pytest.approx(1)
+    boxes_there = np.zeros((2, 300, 6), np.float32)
+    boxes_there[:, 0] = (40, 40, 60, 60, 0.9, np.nextafter(np.float32(1), np.float32(2)))
+    assert of_all("map", boxes_there, [np.array([[40, 40, 60, 60, 1, 1.0]])] * 2) == pytest.approx(1), (
+        "class 1, rounded"
+    )
 
 
 def test_without_truth_a_raw_head_is_held_against_the_models_own():
@@ -251,6 +257,7 @@ NAMES = "{0: 'red', 1: 'green', 2: 'blue'}"
             r"gives output0 \[1, 64, 7\]: --data data.yaml scores one output, \(1, 4 \+ classes, boxes\)",
         ),
         (lambda at: (at / "net.onnx").write_text("no"), "not an ONNX model"),
+        (change("path: ", 'path: "\\0" #'), "`path` or `val` holds a zero byte"),
     ],
 )
 def test_what_cant_be_scored_is_refused_before_anything_is_exported(
