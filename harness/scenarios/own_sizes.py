@@ -26,8 +26,8 @@ def can_call(largest: ExportedModel) -> bool:
 def keep_outputs(session: Session, sizes: Mapping[int, ExportedModel], folder: Path, slot: int) -> None:
     """Leave the outputs for the rows of the report split in a folder, in the shapes of the largest size.
 
-    What the call of a smaller size leaves out there is padding: it has the model's own outputs if these are known, so
-    that no metric counts it, and else zeros.
+    What the call of a smaller size leaves out there is padding. It has the model's own outputs if these are known, and
+    else zeros. A metric that counts places counts such padding as right.
 
     Args:
         session: takes the inputs of each size.

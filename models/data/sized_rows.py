@@ -1,6 +1,6 @@
 """Read how long each of a user's rows is: `sizes.json` beside inputs that are padded to the longest.
 
-Texts have many lengths. A service calls each at the least size that holds it, and so does a mix: a size has the rows
+Texts have many lengths. A service calls each at the least size that holds it, and so does a mix. A size has the rows
 that it holds, cut or padded to it.
 """
 

@@ -5,14 +5,14 @@ Files of JSON are read and no library is imported. Weights and tokenizers are re
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from shootout.core.errors import UsageError, tell_refusal
+from shootout.core.errors import UsageError, shorten
+from shootout.models.data.json_files import read_json, read_object
 
 CONFIG, MODULES = "config.json", "modules.json"
 POOLINGS: Mapping[str, str] = MappingProxyType(
@@ -34,8 +34,15 @@ POOLINGS: Mapping[str, str] = MappingProxyType(
 """What sentence-transformers calls a pooling, in old files behind `pooling_mode_`; what the metrics call it."""
 SCORED = ("Transformer", "Pooling", "Normalize")
 """The modules of a sentence-transformers folder that the metrics know; a cosine needs no `Normalize`."""
-RESERVED = {"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet", "longformer", "data2vec-text"}
-"""The types of models that keep two of their positions for padding."""
+RESERVING = {"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet", "longformer", "data2vec-text"}
+"""The types of models that keep positions for padding."""
+RESERVED = 2
+"""Keep so many."""
+SENTENCE = tuple(
+    f"sentence_{kind}_config.json"
+    for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+)
+"""Where sentence-transformers keeps the length of texts; the first that says something counts."""
 NO_LIMIT = 1_000_000
 """A tokenizer without a limit says a longer one than this."""
 
@@ -67,20 +74,32 @@ class TextFolder:
             UsageError: it isn't a JSON object.
         """
         path = self.find(name)
-        found = _read_json(path) if path else {}
+        return read_object(path) if path else {}
+
+    def read_entry(self, name: str, key: str) -> dict[str, Any]:
+        """Return the object under a key of the first file of this name; nothing if there is none.
+
+        Raises:
+            UsageError: as `read`, or it isn't an object.
+        """
+        found = self.read(name).get(key) or {}
         if not isinstance(found, dict):
-            raise UsageError(f"{path} holds {type(found).__name__} in JSON: expected an object")
+            raise UsageError(f"{self.find(name)}: expected an object as {key}, got {shorten(str(found))}")
         return found
+
+    def read_sentence(self) -> dict[str, Any]:
+        """Return what sentence-transformers says of a text; nothing if no file does."""
+        return next(filter(None, map(self.read, SENTENCE)), {})
 
     def find_longest(self) -> int | None:
         """Return the most tokens that a text may have, special ones included; None if nothing limits them."""
         config = self.read(CONFIG)
-        told = [self.read("sentence_bert_config.json").get("max_seq_length")]
+        told = [self.read_sentence().get("max_seq_length")]
         told += [self.read("tokenizer_config.json").get("model_max_length")]
         found = [int(one) for one in told if isinstance(one, int | float) and 0 < one < NO_LIMIT]
         positions = next((config[key] for key in ("max_position_embeddings", "n_positions") if config.get(key)), None)
-        if isinstance(positions, int) and positions > 2:
-            found.append(positions - 2 if config.get("model_type") in RESERVED else positions)
+        if isinstance(positions, int) and positions > RESERVED:
+            found.append(positions - RESERVED if str(config.get("model_type")) in RESERVING else positions)
         return min(found, default=None)
 
     def find_pooling(self) -> str | None:
@@ -105,8 +124,8 @@ class TextFolder:
 
     def find_prompt(self) -> str:
         """Return what sentence-transformers puts in front of each text by default."""
-        told = self.read("config_sentence_transformers.json")
-        return str((told.get("prompts") or {}).get(told.get("default_prompt_name")) or "")
+        name = "config_sentence_transformers.json"
+        return str(self.read_entry(name, "prompts").get(str(self.read(name).get("default_prompt_name"))) or "")
 
 
 def find_transformer(folder: Path) -> Path:
@@ -127,30 +146,21 @@ def is_sentence_model(folder: Path) -> bool:
 
 
 def _list_modules(path: Path) -> list[dict[str, Any]]:
-    found = _read_json(path)
+    found = read_json(path)
     if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
         raise UsageError(f"{path} isn't a list of modules, as sentence-transformers writes it")
     return found
 
 
 def _find_way(path: Path) -> str:
-    config = _read_json(path)
+    config = read_object(path)
     old = [name.removeprefix("pooling_mode_") for name, on in config.items() if name.startswith("pooling_mode_") and on]
     told = config.get("pooling_mode") or old
-    ways = [told] if isinstance(told, str) else list(told)
+    ways = list(map(str, told)) if isinstance(told, list) else [str(told)]
     if len(ways) != 1 or ways[0] not in POOLINGS:
         raise UsageError(
-            f"{path} pools by {' and '.join(map(str, ways)) or 'nothing'}, and the metrics pool by one of "
+            f"{path} pools by {' and '.join(ways) or 'nothing'}, and the metrics pool by one of "
             f"{', '.join(dict.fromkeys(POOLINGS.values()))}: export the whole model to ONNX, with its output "
             "sentence_embedding"
         )
     return POOLINGS[ways[0]]
-
-
-def _read_json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_bytes())
-    except OSError as error:
-        raise UsageError(f"can't read {path}: {tell_refusal(error)}") from error
-    except ValueError as error:
-        raise UsageError(f"{path} is not JSON: {error}") from None

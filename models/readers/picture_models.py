@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from shootout.core.errors import UsageError
 from shootout.core.exported.request import find_claim
+from shootout.models.data.json_files import find_object
 from shootout.models.onnx import ONNX_SUFFIX
 from shootout.models.readers.classes import name_classes
-from shootout.models.readers.preparation import CONFIG, ImageInput, read_json
+from shootout.models.readers.preparation import CONFIG, ImageInput
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -61,7 +62,7 @@ def open_picture_model(model: str, given: Mapping[str, Any]) -> PictureModel:
     path = Path(word).expanduser().absolute()
     if word.endswith(ONNX_SUFFIX):
         return _open_file(path, word, given)
-    config = read_json(path / CONFIG if path.is_dir() else path) if path.suffix in ("", ".json") else {}
+    config = find_object(path / CONFIG if path.is_dir() else path) if path.suffix in ("", ".json") else {}
     if "model_type" in config:
         return _open_config(path if path.is_dir() else path.parent, word, config)
     raise UsageError(
@@ -97,7 +98,7 @@ def _open_file(path: Path, word: str, given: Mapping[str, Any]) -> PictureModel:
     ]
     count = max(scores[0][1], 0) if scores else 0
     places = [path.parent, *([path.parent.parent] if path.parent.name == "onnx" else [])]
-    config = next(filter(None, (read_json(one / CONFIG) for one in places)), {})
+    config = next(filter(None, (find_object(one / CONFIG) for one in places)), {})
     metadata = {one.key: one.value for one in graph.metadata_props}
     return PictureModel(
         input=ImageInput(

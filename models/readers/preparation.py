@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -12,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shootout.core.contract import Array
-from shootout.core.errors import UsageError, explained, tell_refusal
+from shootout.core.errors import UsageError, explained
+from shootout.models.data.json_files import find_object
 from shootout.models.data.pictures import open_picture
 
 if TYPE_CHECKING:
@@ -149,9 +149,9 @@ def find_preparation(places: list[Path], taken: ImageInput, graph: ModelProto | 
         UsageError: such a file can't be read, or says something that isn't known here.
     """
     for place in places:
-        if config := read_json(place / PROCESSOR):
+        if config := find_object(place / PROCESSOR):
             return _read_settings(place / PROCESSOR, taken, _read_processor, config)
-        if (config := read_json(place / CONFIG)) and isinstance(settings := config.get("pretrained_cfg"), Mapping):
+        if (config := find_object(place / CONFIG)) and isinstance(settings := config.get("pretrained_cfg"), Mapping):
             return _read_settings(place / CONFIG, taken, _read_timm, settings)
     size = taken.size if all(taken.size) else (224, 224)
     side = round(size[0] / CROPPED) if size[0] == size[1] else size
@@ -161,25 +161,6 @@ def find_preparation(places: list[Path], taken: ImageInput, graph: ModelProto | 
     if own := graph and find_largest(graph, taken.name):
         return replace(usual, by="for a graph that normalizes them itself", largest=255.0 / own)
     return replace(usual, mean=MEAN, std=STD) if taken.channels == len(MEAN) else usual
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Return the object in a JSON file; an empty one if there is no file.
-
-    Raises:
-        UsageError: it can't be read, or isn't one.
-    """
-    if not path.is_file():
-        return {}
-    try:
-        found = json.loads(path.read_bytes())
-    except OSError as error:
-        raise UsageError(f"can't read {path}: {tell_refusal(error)}") from error
-    except ValueError as error:
-        raise UsageError(f"{path} is not JSON ({error}): mend it, or leave it out") from None
-    if not isinstance(found, dict):
-        raise UsageError(f"{path} holds no JSON object: mend it, or leave it out")
-    return found
 
 
 def _read_settings(

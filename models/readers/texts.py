@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +41,11 @@ RANKED = (12, 4_096)
 POOLED = "sentence_embedding"
 EMBEDDINGS = (POOLED, "token_embeddings", "last_hidden_state")
 """The outputs that hold embeddings, the first that a file has."""
-EMBEDDING = "embedding"
-"""The metric of embeddings without labels."""
+EMBEDDING, ERROR = "embedding", "mae"
+"""The metrics of embeddings without labels, and of one score a text."""
+TOKEN_HEADS = ("ForTokenClassification", "ForMaskedLM", "ForCausalLM", "ForPreTraining", "LMHeadModel")
+"""The ends of the names of models that score each token."""
+SEVERAL = "multi_label_classification"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +58,7 @@ class TextModel:
         size: the number of tokens, if it is fixed.
         folder: the files beside it.
         embedding: the output that holds embeddings; "" for the first one.
-        metric: what compares its outputs with those in FP32, for texts without labels.
+        metric: what compares its outputs with those in FP32, for texts without labels; "" if only a user can name it.
     """
 
     inputs: Mapping[str, str]
@@ -80,9 +83,9 @@ class Texts(Reader):
         network = open_model(model)
         labels = read_labels(str(given["labels"]), network.folder, len(texts)) if "labels" in given else None
         size = _find_size(network, given)
-        found = tokenize(network.folder, texts, size)
-        size = size or (None if _may_mix(network, found, given) else max(found.lengths))
         scored = _find_scores(network, len(texts), given)
+        found = _pad(network, tokenize(network.folder, texts, size))
+        size = size or (None if _may_mix(network, found, given) else max(found.lengths))
         name = Path(word.rpartition(":")[0] if names_column(word) else word).name
         notes = (
             f"{counted(len(texts), 'text')} of {name} by {found.told}: {found.tell()}",
@@ -142,7 +145,7 @@ def read_labels(word: str, folder: TextFolder, count: int) -> Array | None:
     column = read_column(word) if names_column(word) else as_column(_as_numbers(read_lines(Path(word))))
     if len(column) != count:
         raise UsageError(f"--labels {word}: expected a label for each of the {count:,} texts, got {len(column):,}")
-    known = {str(name): int(at) for name, at in (folder.read(CONFIG).get("label2id") or {}).items()}
+    known = _read_classes(folder)
     if isinstance(column, np.ndarray) and column.dtype.kind in "biu":
         most = max(known.values(), default=None)
         if most is not None and (odd := column[(column < 0) | (column > most)]).size:
@@ -154,6 +157,14 @@ def read_labels(word: str, folder: TextFolder, count: int) -> Array | None:
             f"--labels {word}: {shorten(str(others[0]))!r} isn't a class; {told}: give these names, or whole numbers"
         )
     return np.array([known[str(one)] for one in column])
+
+
+def _read_classes(folder: TextFolder) -> dict[str, int]:
+    """Return the number of each class by its name, as config.json says."""
+    found = folder.read_entry(CONFIG, "label2id")
+    if odd := [one for one in found.values() if not isinstance(one, int)]:
+        raise UsageError(f"{folder.find(CONFIG)}: expected whole numbers in label2id, got {shorten(str(odd[0]))!r}")
+    return found
 
 
 def _as_numbers(lines: list[str]) -> list[Any]:
@@ -180,7 +191,7 @@ def open_model(word: str) -> TextModel:
         got = _name_kind(files) or config.get("model_type", "no model of transformers")
         raise UsageError(f"--texts: expected a model of one text's token ids; {word} is {got}")
     inputs = dict.fromkeys((IDS, MASK), "int64")  # as `models.sources.hfconfig` calls it
-    return TextModel(inputs=inputs, axis=AXIS, folder=files, metric=_choose_metric(files, ""))
+    return TextModel(inputs=inputs, axis=AXIS, folder=files, metric=_choose_metric(files, "", None))
 
 
 def _open_file(word: str, outputs: Sequence[str]) -> TextModel:
@@ -197,29 +208,46 @@ def _open_file(word: str, outputs: Sequence[str]) -> TextModel:
     sizes = onnx_axes.axis_sizes(model, 1, dict.fromkeys(axes, 1), word).sizes
     folder = TextFolder(places=(path.parent, path.parent.parent))
     embedding = next((name for name in EMBEDDINGS if name in outputs), "")
+    forms = [shape for dtype, shape in onnx_axes.output_forms(model, sizes).values() if "float" in dtype]
+    shape = next((one for one in forms if one and len(one) == 2), next(iter(forms), None))  # as accuracy takes it
     return TextModel(
         inputs={spec.name: spec.dtype for spec in onnx_axes.input_specs(model, sizes)},
         axis=next(iter(axes)) if len(axes) == 1 else "",
         size=None if axes else shapes[IDS][1].dim_value,
         folder=folder,
         embedding=embedding,
-        metric=_choose_metric(folder, embedding),
+        metric=_choose_metric(folder, embedding, shape),
     )
 
 
 def _name_kind(folder: TextFolder) -> str:
     """Return the class of the model in transformers; "" if no config says it."""
-    return str((folder.read(CONFIG).get("architectures") or [""])[0])
+    named = folder.read(CONFIG).get("architectures")
+    return str(named[0]) if isinstance(named, list) and named else ""
 
 
-def _choose_metric(folder: TextFolder, embedding: str) -> str:
-    """Return what compares outputs with those in FP32: the class of a text, or its embedding, pooled if need be."""
+def _choose_metric(folder: TextFolder, embedding: str, shape: Sequence[int] | None) -> str:
+    """Return what compares outputs with those in FP32: a text's embedding, pooled if need be, its class or its score.
+
+    Args:
+        shape: of the scores; None if only config.json tells of them.
+
+    Returns:
+        "" if there are several classes a text, or some for each token: accuracy counts one a text.
+    """
     if embedding == POOLED:
         return EMBEDDING
     pooling, kind = folder.find_pooling(), _name_kind(folder)
-    if pooling or embedding or (kind and "For" not in kind):
+    is_network = kind and not kind.endswith(TOKEN_HEADS) and "For" not in kind
+    if pooling or embedding or is_network:
         return f"{EMBEDDING}@{pooling or 'mean'}"
-    return "accuracy"
+    if len(shape) > 2 if shape else kind.endswith(TOKEN_HEADS):
+        return ""
+    config = folder.read(CONFIG)
+    classes = len(folder.read_entry(CONFIG, "id2label")) or config.get("num_labels", 2)
+    if (shape[1:] in ((), (1,))) if shape else classes == 1:
+        return ERROR
+    return "" if config.get("problem_type") == SEVERAL else "accuracy"
 
 
 def _find_size(network: TextModel, given: Mapping[str, Any]) -> int | None:
@@ -240,19 +268,34 @@ def _may_mix(network: TextModel, found: Tokens, given: Mapping[str, Any]) -> boo
     """Return whether the texts' lengths make a mix of sizes."""
     scenario = given.get("scenario")
     lengths = np.array(found.lengths)
-    padding = lengths.max() * lengths.size / max(lengths.sum(), 1) - 1
-    return bool(network.axis) and scenario in (None, VARYING, [VARYING], (VARYING,)) and padding > ALIKE
+    padding = lengths.max() * lengths.size / lengths.sum() - 1
+    may_vary = bool(network.axis) and not (found.pads_left and POSITIONS not in network.inputs)
+    return may_vary and scenario in (None, VARYING, [VARYING], (VARYING,)) and padding > ALIKE
+
+
+def _pad(network: TextModel, found: Tokens) -> Tokens:
+    """Return tokens with padding behind them, if the model counts positions from the first one and a metric pools.
+
+    Padding before the tokens moves their positions, by another number at each size.
+    """
+    return found if POSITIONS in network.inputs or "@" not in network.metric else replace(found, pads_left=False)
 
 
 def _find_scores(network: TextModel, count: int, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the metric that scores the texts and the output that it goes by, if the user names none.
 
     Raises:
-        UsageError: there are labels, and the model gives no classes.
+        UsageError: there are labels, and the model gives no classes; or only the user can name a metric.
     """
+    if not network.metric and "metric" not in given:
+        raise UsageError(
+            "--texts: the model gives a class to each token or several to a text, and accuracy counts one a text: "
+            "name a metric, such as --metric mae"
+        )
     is_embedding = network.metric.startswith(EMBEDDING)
-    if is_embedding and "labels" in given and "metric" not in given:
-        raise UsageError("--labels are classes, and the model gives embeddings: leave them out, or name a --metric")
+    if network.metric != "accuracy" and "labels" in given and "metric" not in given:
+        gives = "embeddings" if is_embedding else "one score a text"
+        raise UsageError(f"--labels are classes, and the model gives {gives}: leave them out, or name a --metric")
     if {"metric", "truth", "labels"} & {*given}:
         return {}
     if not is_embedding:

@@ -7,7 +7,8 @@ and no code of the folder runs.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from shootout.core.contract import Array
-from shootout.core.errors import UsageError, explained
+from shootout.core.errors import UsageError, explained, shorten
 from shootout.models.data.text_folder import TextFolder
 
 FAST = "tokenizer.json"
@@ -25,7 +26,7 @@ OTHERS = ("tokenizer_config.json", "vocab.txt", "vocab.json", "spiece.model", "s
 SAVE = "save it there: AutoTokenizer.from_pretrained(…).save_pretrained(folder)"
 IDS, MASK, TYPES, POSITIONS = "input_ids", "attention_mask", "token_type_ids", "position_ids"
 """What a model may take of texts, each (rows, tokens)."""
-ENVIRONMENT = ("TOKENIZERS_PARALLELISM", "false")
+PARALLELISM = "TOKENIZERS_PARALLELISM"
 """No threads are left behind in a process that starts others."""
 
 
@@ -82,9 +83,8 @@ def tokenize(folder: TextFolder, texts: Sequence[str], most: int | None) -> Toke
         most: the tokens that the model's inputs have room for; None: any number.
 
     Raises:
-        UsageError: there is no tokenizer, it can't be read, or a package is missing.
+        UsageError: there is no tokenizer, it can't be read, it makes nothing of a text, or a package is missing.
     """
-    os.environ.setdefault(*ENVIRONMENT)
     tokenizer, told = _open_tokenizer(folder)
     longest = min((one for one in (folder.find_longest(), most) if one), default=None)
     padding: Mapping[str, Any] = tokenizer.padding or {}
@@ -97,9 +97,12 @@ def tokenize(folder: TextFolder, texts: Sequence[str], most: int | None) -> Toke
             tokenizer.enable_truncation(longest, direction=side)
         except Exception as error:
             raise UsageError(f"{told} can't cut texts at {longest} tokens: {explained(error)}") from error
-    lowers = folder.read("sentence_bert_config.json").get("do_lower_case")
+    lowers = folder.read_sentence().get("do_lower_case")
     prompt = folder.find_prompt()
-    found = tokenizer.encode_batch([prompt + (one.lower() if lowers else one) for one in texts])
+    with _single_threaded():
+        found = tokenizer.encode_batch([prompt + (one.lower() if lowers else one) for one in texts])
+    if (empty := next((row for row, one in enumerate(found) if not one.ids), None)) is not None:
+        raise UsageError(f"{told} makes no tokens of {shorten(texts[empty])!r} in row {empty}: leave this text out")
     return Tokens(
         ids=[one.ids for one in found],
         types=[one.type_ids for one in found],
@@ -111,9 +114,22 @@ def tokenize(folder: TextFolder, texts: Sequence[str], most: int | None) -> Toke
     )
 
 
+@contextmanager
+def _single_threaded() -> Iterator[None]:
+    """Keep `tokenizers` to one thread, unless the user's environment says something else."""
+    if PARALLELISM in os.environ:
+        yield
+        return
+    os.environ[PARALLELISM] = "false"
+    try:
+        yield
+    finally:
+        del os.environ[PARALLELISM]
+
+
 def _find_pad(folder: TextFolder, tokenizer: Any, config: Mapping[str, Any], padding: Mapping[str, Any]) -> int:
     token = config.get("pad_token") or folder.read("special_tokens_map.json").get("pad_token")
-    found = tokenizer.token_to_id(str(token["content"] if isinstance(token, dict) else token)) if token else None
+    found = tokenizer.token_to_id(str(token.get("content") if isinstance(token, dict) else token)) if token else None
     told = (found, padding.get("pad_id"), folder.read("config.json").get("pad_token_id"))
     return next((int(one) for one in told if isinstance(one, int)), 0)
 
@@ -137,19 +153,24 @@ def _open_tokenizer(folder: TextFolder) -> tuple[Any, str]:
 
 
 def _convert(place: Path) -> Any:
-    os.environ["HF_HUB_OFFLINE"] = "1"  # before the import: nothing is downloaded
     try:
         import transformers
+        from huggingface_hub import constants
     except ModuleNotFoundError:
         fix = "python -m pip install transformers, or save it as tokenizer.json"
         raise UsageError(f"the tokenizer in {place} needs transformers: {fix}") from None
     auto: Any = transformers.AutoTokenizer
     quiet: Any = transformers.logging
+    was_offline, verbosity = constants.HF_HUB_OFFLINE, quiet.get_verbosity()
+    constants.HF_HUB_OFFLINE = True  # nothing is downloaded
     quiet.set_verbosity_error()
     try:
         found = auto.from_pretrained(place, local_files_only=True, trust_remote_code=False)
     except Exception as error:
         raise UsageError(f"transformers can't read the tokenizer in {place}: {explained(error)}; {SAVE}") from error
+    finally:
+        constants.HF_HUB_OFFLINE = was_offline
+        quiet.set_verbosity(verbosity)
     fast = getattr(found, "backend_tokenizer", None)
     if fast is None:
         raise UsageError(f"the tokenizer in {place} is {type(found).__name__}, which has no fast form: {SAVE}")

@@ -26,7 +26,7 @@ from shootout.core.errors import UsageError, explained, tell_refusal
 from shootout.core.exported.model import sha256
 from shootout.core.exported.request import Request
 from shootout.models.base import SEED, WEIGHTS_PARAMETER, Called, Choice, IntRange, Model, Parameters, seeded
-from shootout.models.data.text_folder import MODULES, find_transformer, is_sentence_model
+from shootout.models.data.text_folder import MODULES, RESERVED, find_transformer, is_sentence_model
 from shootout.models.sources.own import OwnModel, describe_own
 
 if TYPE_CHECKING:
@@ -45,8 +45,6 @@ LIMITS = ("max_position_embeddings", "n_positions")
 LONGEST = 1 << 20
 POOLER = "pooler"
 """The layer of BERT and its kin on the first token, behind the network."""
-SPECIAL = 2
-"""Positions that some models (RoBERTa) keep for padding."""
 STATISTICS_IMAGES = 16
 EXAMPLE_SEED, STATISTICS_SEED = 1, 4
 
@@ -111,7 +109,7 @@ def _free_parameters(config: dict[str, Any]) -> dict[str, IntRange | Choice]:
     found: dict[str, IntRange | Choice] = {"seed": SEED}
     if "vocab_size" in config:
         limit = next((int(config[key]) for key in LIMITS if isinstance(config.get(key), int)), LONGEST)
-        default = max(min(TOKENS, limit - SPECIAL), 1)
+        default = max(min(TOKENS, limit - RESERVED), 1)
         found["sequence_length"] = IntRange(default=default, low=1, high=max(limit, 1))
     elif "image_size" not in config:
         found["image_size"] = IntRange(default=IMAGE_SIZE, low=8, high=4_096)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 import transformers
+from huggingface_hub import constants
 from onnx import TensorProto, helper
 from support.exports import obtain
 from support.onnx_made import value, write
@@ -181,7 +183,10 @@ def test_transformers_opens_a_tokenizer_of_other_files(folder: Path):
     ordered = sorted([*words, "[MASK]"], key=lambda word: words.get(word, len(words)))
     (folder / "vocab.txt").write_text("\n".join(ordered), encoding="utf-8")
     keep(folder / "tokenizer_config.json", {"tokenizer_class": "BertTokenizer"})
-    found, loaded = load(read(folder)), transformers.AutoTokenizer.from_pretrained(folder)
+    before = transformers.logging.get_verbosity(), constants.HF_HUB_OFFLINE, dict(os.environ)
+    fields = read(folder)
+    assert (transformers.logging.get_verbosity(), constants.HF_HUB_OFFLINE, dict(os.environ)) == before
+    found, loaded = load(fields), transformers.AutoTokenizer.from_pretrained(folder)
     theirs = loaded(LINES, padding=True, truncation=True, max_length=32, return_tensors="np")
     np.testing.assert_array_equal(found["input_ids"], theirs["input_ids"])
 
@@ -225,6 +230,69 @@ def test_what_is_no_text_or_class_is_refused_in_a_sentence(folder: Path, given: 
         read(folder, **given)
 
 
+def test_accuracy_is_chosen_only_for_one_class_a_text(folder: Path):
+    """A reranker's score has no class, and of several classes a text or a token accuracy would count the highest."""
+    keep(folder / "config.json", {**BERT, **CLASSES, "id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}})
+    assert read(folder)["metric"] == "mae"
+    Path("zeros.txt").write_text("0\n" * 60)
+    with pytest.raises(UsageError, match="labels are classes, and the model gives one score a text"):
+        read(folder, labels="zeros.txt")
+    odd = [
+        {"architectures": ["BertForSequenceClassification"], "problem_type": "multi_label_classification"},
+        *({"architectures": [kind]} for kind in ("BertForTokenClassification", "BertForMaskedLM", "GPT2LMHeadModel")),
+    ]
+    for more in odd:
+        keep(folder / "config.json", {**BERT, **more})
+        with pytest.raises(UsageError, match=r"a class to each token or several to a text, .*: name a metric"):
+            read(folder)
+        assert "metric" not in read(folder, metric="mae"), "the user's"
+    table, shape = {"table": np.ones((400, 4), np.float32)}, ("batch", "tokens")
+    node = helper.make_node("Gather", ["table", "input_ids"], ["logits"])
+    keep(folder / "config.json", {**BERT, "architectures": ["BertForSequenceClassification"]})
+    write(folder / "net.onnx", [node], [value("input_ids", shape, 7)], [value("logits", (*shape, 4))], table)
+    with pytest.raises(UsageError, match="a class to each token"):
+        read(folder / "net.onnx")
+
+
+def test_a_model_that_numbers_its_tokens_is_padded_behind_them(folder: Path):
+    """Padding before the tokens would move their positions, by another number at each size of the mix."""
+    keep(folder / "tokenizer_config.json", {"pad_token": "[PAD]", "padding_side": "left"})
+    fields = read(folder)
+    assert "mix" in fields
+    assert (load(fields)["attention_mask"][:, 0] == 1).all()
+    keep(folder / "config.json", {**BERT, "architectures": ["GPT2ForSequenceClassification"]})
+    fields = read(folder)
+    assert "mix" not in fields, "its head takes the last token, whose place only the model's own padding tells"
+    assert (load(fields)["attention_mask"][:, -1] == 1).all()
+
+
+def test_a_text_without_tokens_is_refused_by_its_row(folder: Path):
+    bare = json.loads((folder / "tokenizer.json").read_text()) | {"post_processor": None}
+    keep(folder / "tokenizer.json", bare)
+    keep_table(text=["words", ""])
+    with pytest.raises(UsageError, match="makes no tokens of '' in row 1: leave this text out"):
+        read(folder, texts="reviews.parquet:text")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("config.json", {**BERT, "label2id": {"a": "zero"}}, "config.json: expected whole numbers in label2id, got"),
+        ("config.json", {**BERT, "label2id": ["a"]}, "config.json: expected an object as label2id, got"),
+        ("config_sentence_transformers.json", {"prompts": ["a"]}, "expected an object as prompts, got"),
+        ("1_Pooling/config.json", [1], "config.json holds a list in JSON: expected an object"),
+        ("1_Pooling/config.json", {"pooling_mode": 3}, "config.json pools by 3, and the metrics pool by"),
+    ],
+)
+def test_odd_json_beside_a_model_is_named(folder: Path, name: str, value: Any, says: str):
+    keep_modules(folder, "Transformer", "Pooling")
+    keep(folder / name, value)
+    Path("names.txt").write_text("a\n" * 60)
+    given = {"labels": "names.txt", "metric": "accuracy"} if name == "config.json" else {}
+    with pytest.raises(UsageError, match=says):
+        read(folder, **given)
+
+
 @pytest.mark.parametrize(
     ("model", "says"),
     [
@@ -249,7 +317,7 @@ def test_a_model_without_a_tokenizer_or_of_something_else_is_refused(folder: Pat
 def test_a_folder_of_sentence_transformers_says_how_it_pools(folder: Path):
     keep_modules(folder, "Transformer", "Pooling", "Normalize")
     keep(folder / "1_Pooling" / "config.json", {"pooling_mode": "lasttoken"})
-    keep(folder / "sentence_bert_config.json", {"max_seq_length": 12})
+    keep(folder / "sentence_roberta_config.json", {"max_seq_length": 12})
     prompts = {"prompts": {"query": "find: "}, "default_prompt_name": "query"}
     keep(folder / "config_sentence_transformers.json", prompts)
     fields = read(folder)

@@ -243,8 +243,8 @@ def _check_models(
     """Check each model's files once, since all its points have the same.
 
     Returns:
-        By model the request for it, what a check found out of it and of the files that race it, and why such a file
-        can't race it.
+        By model the request for it, and what a check found out of it and of the files that race it. Last, why such a
+        file can't race it.
 
     Raises:
         UsageError: the first of several files holds a lower precision, and another is plain.
