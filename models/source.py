@@ -277,11 +277,15 @@ def kind_of(value: Any) -> str:
     """Describe a value's kind, for messages."""
     if value is None:
         return "None"
-    return f"a tuple of {len(value)}" if isinstance(value, tuple) else f"a {type(value).__name__}"
+    name = f"tuple of {len(value)}" if isinstance(value, tuple) else type(value).__name__
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
 
-def find_function(source: FactorySource) -> Callable[..., Any]:
+def find_function(source: FactorySource, purpose: str) -> Callable[..., Any]:
     """Import the user's function now.
+
+    Args:
+        purpose: what it does, for the message where it is none.
 
     Raises:
         UsageError: its file raises, or has no such function.
@@ -294,9 +298,7 @@ def find_function(source: FactorySource) -> Callable[..., Any]:
     if function is None:
         raise unknown(f"function in {source.short.rpartition(':')[0]}", source.function, vars(module))
     if not callable(function):
-        raise UsageError(
-            f"{source.short} is {kind_of(function)}, not a function: name one that returns the module and its inputs"
-        )
+        raise UsageError(f"{source.short} is {kind_of(function)}, not a function: name one that {purpose}")
     found: Callable[..., Any] = function
     return found
 

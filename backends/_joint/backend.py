@@ -24,6 +24,7 @@ from shootout.core.contract import (
     Option,
     Precision,
 )
+from shootout.core.errors import SkippedArm
 
 if TYPE_CHECKING:
     from shootout.core.exported.model import ExportedModel
@@ -50,8 +51,11 @@ class JointAdapter:
 
         Raises:
             ValueError: an unknown option.
+            SkippedArm: none, and another model than the fixture's.
         """
         check_options(arm, OPTIONS)
+        if "task" not in arm.options and exported.model != FIXTURE.model:
+            raise SkippedArm("joint races programs of several models only", "shootout run app.py:read --parts …")
         return Built(arm=arm, exported=exported, folder=folder)
 
     def load(self, built: Built) -> JointSession:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -101,7 +102,8 @@ class ChosenPart(Part):
     """Run a part by the session of another runtime.
 
     Inputs of a size that it wasn't built for go to ONNX Runtime once, which tells the sizes of the outputs. From then
-    on a session that takes any size runs these, too.
+    on a session that takes any size runs these, too. A session's steps belong together, so calls from several threads
+    wait for each other.
 
     Attributes:
         calls, usual_calls: how many were made, and of a size that only ONNX Runtime takes here.
@@ -116,6 +118,7 @@ class ChosenPart(Part):
         self._sized: dict[Key, Session] = {_key_of_specs(exported.inputs): self._loaded}
         self._dtypes = {spec.name: spec.dtype for spec in exported.outputs}
         self.calls = self.usual_calls = 0
+        self._lock = threading.Lock()
 
     @cached_property
     def _inputs(self) -> list[str]:
@@ -125,13 +128,14 @@ class ChosenPart(Part):
         """Return these outputs, all if none are named, in order."""
         arrays = {name: np.asarray(feed[name]) for name in self._inputs if name in feed}
         key = tuple((name, array.shape, array.dtype.name) for name, array in arrays.items())
-        self.calls += 1
-        if (session := self._sized.get(key)) is None:
-            self.usual_calls += not self._is_open
-            return self._run_usual(key, outputs, feed, options)
-        raw = session.execute(session.stage(arrays, 0))
-        session.synchronize()
-        found = session.fetch(raw)
+        with self._lock:
+            self.calls += 1
+            if (session := self._sized.get(key)) is None:
+                self.usual_calls += not self._is_open
+                return self._run_usual(key, outputs, feed, options)
+            raw = session.execute(session.stage(arrays, 0))
+            session.synchronize()
+            found = session.fetch(raw)
         return [found[name].astype(self._dtypes[name], copy=False) for name in outputs or self._dtypes]
 
     def _run_usual(self, key: Key, outputs: Sequence[str] | None, feed: Arrays, options: Any) -> list[Array]:
@@ -155,7 +159,7 @@ class Program:
     def __init__(self, task: Task, make: Callable[[str], Part] | None = None) -> None:
         self._place = source.find(task.function)
         self.parts = {name: (make or _make_part(task))(name) for name in task.parts}
-        self._function = source.find_function(self._place)
+        self._function = source.find_function(self._place, "takes a page and the parts")
 
     def read(self, page: str) -> Any:
         """Return what the function gives for a page.

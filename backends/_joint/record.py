@@ -14,8 +14,10 @@ import math
 import os
 import pickle
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, is_dataclass
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,7 +39,8 @@ PASS_NS, TIMED_NS = 0.5e9, 1.0e9
 shorter than `LONG_CALL_NS` are made eight times as often: a pass stays above that if pages turn out faster.
 """
 CLOSE, TINY = 1e-3, 1e-6
-"""Results are alike if their numbers differ by no more than this share, or by so little."""
+"""Results are alike if their fractions differ by no more than this share, or by so little; integers must be equal."""
+RETURNS = "return numbers, texts, arrays, or lists of these"
 
 
 @dataclass(slots=True)
@@ -49,22 +52,47 @@ class Calls:
     sets: list[dict[str, Array]] = field(default_factory=list)
 
 
+class Meter:
+    """Count the time in which at least one part runs; those that run at the same time get equal shares of it."""
+
+    def __init__(self) -> None:
+        self._running, self._since_ns, self.lock = list[RecordedPart](), 0, threading.Lock()
+
+    @contextmanager
+    def count(self, part: RecordedPart) -> Iterator[None]:
+        """Count what is inside as time of a part."""
+        self._turn(self._running.append, part)
+        try:
+            yield
+        finally:
+            self._turn(self._running.remove, part)
+
+    def _turn(self, change: Callable[[RecordedPart], None], part: RecordedPart) -> None:
+        with self.lock:
+            now = now_ns()
+            for one in self._running:
+                one.inside_ns += (now - self._since_ns) / len(self._running)
+            self._since_ns = now
+            change(part)
+
+
 class RecordedPart(Part):
     """A part as usual that counts its time, and keeps what it is called with while `keeps`."""
 
-    def __init__(self, file: str, threads: int) -> None:
+    def __init__(self, file: str, threads: int, meter: Meter) -> None:
         super().__init__(file, threads)
-        self.inside_ns, self.keeps, self.calls = 0, False, dict[Key, Calls]()
-        self._bytes = 0
+        self.inside_ns, self.keeps, self.calls = 0.0, False, dict[Key, Calls]()
+        self._bytes, self._meter = 0, meter
 
     def run(self, outputs: Sequence[str] | None, feed: Arrays, options: Any = None) -> list[Array]:
         """Return these outputs, all if none are named, in order."""
         began = now_ns()
-        found = super().run(outputs, feed, options)
+        with self._meter.count(self):
+            found = super().run(outputs, feed, options)
         took = now_ns() - began
-        self.inside_ns += took
         if self.keeps:
-            self._keep({name: np.asarray(feed[name]) for name in self._inputs if name in feed}, took)
+            with self._meter.lock:
+                self._keep({name: np.asarray(feed[name]) for name in self._inputs if name in feed}, took)
         return found
 
     def _keep(self, arrays: dict[str, Array], took: int) -> None:
@@ -77,7 +105,7 @@ class RecordedPart(Part):
             self._bytes += size
 
     def save(self, path: Path) -> list[dict[str, Any]]:
-        """Write the inputs of the commonest size; return each size with its calls, the commonest first."""
+        """Write the inputs of the size with the most time; return each size with its calls, that one first."""
         ranked = sorted(self.calls.items(), key=lambda one: -one[1].ns)
         kept = ranked[0][1].sets
         stacked: Any = {name: np.stack([one[name] for one in kept]) for name in kept[0]}
@@ -94,7 +122,7 @@ def record(task: Task, folder: Path, most_s: float) -> dict[str, Any]:
     Raises:
         UsageError: it raises, gives another result the second time, never calls a part, or gives what can't be kept.
     """
-    parts = {name: RecordedPart(file, task.threads) for name, file in task.parts.items()}
+    parts = _record_parts(task)
     program, limit = Program(task, parts.__getitem__), Deadline(most_s)
     program.read(task.pages[0])
     pages = spread(task.pages, int(most_s * 1e9 / 2 / (1 + _time(program, task.pages[0])[1])))
@@ -153,23 +181,23 @@ def score(task: Task, results_file: Path, metric: str) -> dict[str, Any]:
     scores = [sum(same) / len(same), 1.0]
     if metric:
         place = source.find(metric)
-        function = source.find_function(place)
+        function = source.find_function(place, "scores the results")
         scores = [_as_score(place.short, source.call(place, partial(function, one, usual))) for one in (found, usual)]
     differs = next((Path(page).name for page, one in zip(task.pages, same, strict=True) if not one), "")
     return {"scores": scores, "alike": sum(same), "pages": len(same), "differs": differs, "by_usual": by_usual}
 
 
 def are_alike(one: Any, other: Any) -> bool:
-    """Return whether two results are equal, their numbers up to `CLOSE`."""
+    """Return whether two results are equal, their fractions up to `CLOSE`."""
     if is_dataclass(one) and type(one) is type(other):
-        return are_alike(vars(one), vars(other))
+        return are_alike(_fields_of(one), _fields_of(other))
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         return one.keys() == other.keys() and all(are_alike(one[key], other[key]) for key in one)
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
         return len(one) == len(other) and all(map(are_alike, one, other))
     try:
         first, second = np.asarray(one), np.asarray(other)
-        if first.dtype.kind in "iuf" and second.dtype.kind in "iuf":
+        if "f" in (kinds := first.dtype.kind + second.dtype.kind) and {*kinds} <= {*"iuf"}:
             return first.shape == second.shape and np.allclose(first, second, rtol=CLOSE, atol=TINY, equal_nan=True)
         return bool(np.array_equal(first, second))
     except (TypeError, ValueError):
@@ -188,12 +216,34 @@ def _time(program: Program, page: str) -> tuple[Any, int]:
     return result, now_ns() - began
 
 
+def _record_parts(task: Task) -> dict[str, RecordedPart]:
+    meter = Meter()
+    return {name: RecordedPart(file, task.threads, meter) for name, file in task.parts.items()}
+
+
 def _set_keeping(parts: Mapping[str, RecordedPart], *, keeps: bool) -> None:
     for part in parts.values():
         part.keeps = keeps
 
 
+def _fields_of(one: Any) -> dict[str, Any]:
+    return {field.name: getattr(one, field.name) for field in fields(one)}
+
+
+def _find_odd(value: Any) -> Any:
+    """Return the first thing in a result that equals nothing but itself; None if there is none."""
+    if isinstance(value, Mapping) or is_dataclass(value):
+        value = [*(value if isinstance(value, Mapping) else _fields_of(value)).values()]
+    if isinstance(value, list | tuple):
+        return next((odd for odd in map(_find_odd, value) if odd is not None), None)
+    own: Any = type(value)
+    return value if own.__eq__ is object.__eq__ else None
+
+
 def _refuse_other(task: Task, page: str, result: Any, again: Any) -> None:
+    if (odd := _find_odd(result)) is not None:
+        kind = source.kind_of(odd)
+        raise UsageError(f"{_short(task)} returns {kind}, which can't be compared with another: {RETURNS}")
     if not are_alike(result, again):
         told = f"{shorten(repr(result), 40)}, then {shorten(repr(again), 40)}"
         raise UsageError(
@@ -207,9 +257,7 @@ def _keep_results(task: Task, results: Sequence[Any], folder: Path) -> None:
         (folder / RESULTS).write_bytes(pickle.dumps(results))
     except Exception as error:
         why = f"{type(error).__name__}: {shorten(str(error), 80)}"
-        raise UsageError(
-            f"{_short(task)} returns what can't be kept ({why}): return numbers, texts, arrays, or lists of these"
-        ) from error
+        raise UsageError(f"{_short(task)} returns what can't be kept ({why}): {RETURNS}") from error
 
 
 def _as_score(name: str, found: Any) -> float:
@@ -236,7 +284,7 @@ def answer(folder: Path) -> dict[str, Any]:
         return record(task, folder, asked["most_s"])
     if asked["do"] == "score":
         return score(task, Path(asked["results"]), asked["metric"])
-    parts = {name: RecordedPart(file, task.threads) for name, file in task.parts.items()}
+    parts = _record_parts(task)
     return time_pages(Program(task, parts.__getitem__), parts, task.pages)
 
 

@@ -236,7 +236,7 @@ def read_files(reader: str, files: Sequence[Path], root: Path, folder: Path) -> 
         UsageError: the function raises, or gives something else than rows; says the file and the row.
     """
     place, kept = source.find(reader), _Rows()
-    load = source.find_function(place)
+    load = source.find_function(place, "reads a file")
     for file in files:
         number = 0
         try:

@@ -291,7 +291,7 @@ def _open_metric(spec: MetricSpec, outputs: Arrays, truth: Any, *, has_truth: bo
 def _open_own(metric: str) -> ScoredOutput:
     """Import the user's function."""
     place = source.find(metric)
-    own = source.find_function(place)
+    own = source.find_function(place, "scores the rows")
     takes_inputs = _count_arguments(own) >= _WITH_INPUTS
     lower, reduce = bool(getattr(own, LOWER, False)), getattr(own, REDUCE, None)
 

@@ -69,7 +69,7 @@ def run(source: FactorySource, parameters: Parameters) -> Called:
     """
     torch.manual_seed(SEED)  # weights without a seed of their own are the same in every process
     with torch.device("cpu"):
-        factory = find_function(source)
+        factory = find_function(source, "returns the module and its inputs")
         given = call(source, lambda: factory(**parameters))
         if not isinstance(given, tuple) or len(given) not in (2, 3):
             raise UsageError(f"{source.short} returned {kind_of(given)}: {FORM}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import create_autospec
 
@@ -14,7 +15,7 @@ from support.console import here as command
 from shootout import api
 from shootout.apps.parts import profile as profiles
 from shootout.apps.parts import screen
-from shootout.apps.parts.choice import Choice, choose_sizes, list_usual, make_options
+from shootout.apps.parts.choice import Choice, choose, choose_sizes, list_usual, make_options
 from shootout.apps.parts.joint import Agreement, Joint
 from shootout.apps.parts.profile import Profile, Program, Size
 from shootout.apps.parts.screen import Found
@@ -150,6 +151,40 @@ def test_a_part_is_raced_at_its_size_or_over_the_axis_that_varies_most():
     assert options["parameters"] == {"w": 320}
     assert options["backends"] == ["onnxruntime:cpu:fp32/dynamic", "openvino:cpu:fp32/dynamic"]
     assert "called at 3 sizes" in told
+
+
+@pytest.mark.parametrize(
+    ("outcome", "complete", "says", "is_pending"),
+    [
+        ("not timed", False, "always 1x4; nothing else was timed", True),
+        ("failed", False, "always 1x4; nothing else was timed; openvino failed: no memory", False),
+        ("measured", False, "always 1x4; nothing measured faster", False),
+        ("not timed", True, "always 1x4; nothing else was timed", False),
+    ],
+)
+def test_a_part_is_open_until_something_else_was_timed(outcome: str, complete: bool, says: str, is_pending: bool):
+    usual = SimpleNamespace(arm="onnxruntime:cpu:fp32", end_to_end=None, outcome="measured", reason=None)
+    reason = "no memory" if outcome == "failed" else None
+    other = SimpleNamespace(arm="openvino:cpu:fp32", end_to_end=None, outcome=outcome, reason=reason)
+    document: Any = SimpleNamespace(
+        answer=[SimpleNamespace(group="g", ship=usual)],
+        rows_of=lambda _: [usual, other],
+        baseline=usual.arm,
+        complete=complete,
+        run="run/rec",
+    )
+    choice = choose("rec", 0.5, document, "always 1x4", is_open=False)
+    assert (choice.target, choice.why, choice.is_pending) == ("", says, is_pending)
+
+
+@pytest.mark.parametrize("kept", ["[1]", '{"screen": 3, "answer": 4}', '{"key": "", "screen": "", "answer": 1}', "{"])
+def test_an_odd_file_of_a_run_is_none(tmp_path: Path, kept: str):
+    (tmp_path / screen.FACTS).write_text(kept)
+    assert screen.read_kept(tmp_path) == {}
+    (tmp_path / "find").mkdir()
+    (tmp_path / "find" / "journal.jsonl").touch()
+    ended = command("report", str(tmp_path), cwd=tmp_path)
+    assert f"name one of those in it: {tmp_path}/find; `shootout show {tmp_path}` tells the answer of all" in ended.err
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import pickle
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,10 +18,11 @@ import pytest
 from shootout.backends._joint import record
 from shootout.backends._joint.backend import JointAdapter
 from shootout.backends._joint.parts import ChosenBuild, ChosenPart, Part, Program, Task
+from shootout.backends._joint.record import RecordedPart
 from shootout.core import backends
 from shootout.core.adapter import Built
 from shootout.core.contract import Arm, Target, TensorSpec
-from shootout.core.errors import UsageError
+from shootout.core.errors import SkippedArm, UsageError
 
 
 def task_of(folder: Path, **changes: Any) -> Task:
@@ -63,11 +67,13 @@ BOTH = "find(np.load(page)[:1]), rec(np.load(page))"
         ("return find(np.load(page)[:1])", "wrong.py:read never calls rec on these 3 pages: leave it out of --parts"),
         ("return time.time_ns() % 7", "p0.npy: wrong.py:read gives another result the second time"),
         ("rec(find(np.zeros((1, 4), np.float32))[0])", "wrong.py:read raised InvalidArgument"),
-        (f"{BOTH}; return KEPT", r"wrong.py:read returns what can't be kept \(PicklingError"),
+        (f"{BOTH}; return memoryview(b'x')", r"wrong.py:read returns what can't be kept \(TypeError"),
+        (f"{BOTH}; return [1, lambda: 0]", "wrong.py:read returns a function, which can't be compared with another"),
+        (f"{BOTH}; return {{'all': (one for one in page)}}", "wrong.py:read returns a generator, which"),
     ],
 )
 def test_what_the_function_does_wrong_is_one_sentence(here: Path, body: str, says: str):
-    text = f"import time\n\nimport numpy as np\n\n\ndef read(page, find, rec):\n    {body}\n\n\nKEPT = lambda: 0\n"
+    text = f"import time\n\nimport numpy as np\n\n\ndef read(page, find, rec):\n    {body}\n"
     (here / "wrong.py").write_text(text)
     with pytest.raises(UsageError, match=says):
         record.record(task_of(here, function=str(here / "wrong.py:read")), here, most_s=5.0)
@@ -92,6 +98,9 @@ def test_the_process_writes_an_answer_or_a_sentence(here: Path, monkeypatch: pyt
     [
         ([1.0, "a"], [1.0005, "a"], True),
         ([1.0, "a"], [1.01, "a"], False),
+        ([1000], [1001], False),
+        (np.array([1000, 2]), np.array([1001, 2]), False),
+        (1000, 1000.5, True),
         ({"x": np.ones(3)}, {"x": np.ones(4)}, False),
         ([None, ("a", 2)], [None, ("a", 2)], True),
         (["a"], ["b"], False),
@@ -141,6 +150,40 @@ def test_a_chosen_part_learns_a_new_size_from_onnx_runtime(
     assert (part.usual_calls, part.calls) == (0 if is_open else 2, 5)
 
 
+class Slotted(Doubled):
+    """A session with one place for its inputs, as ours are: another call in between changes the outputs."""
+
+    def stage(self, inputs: Any, _slot: int) -> Any:
+        self.staged = inputs
+        time.sleep(0.001)
+        return self.staged
+
+
+def test_a_chosen_part_answers_each_thread_with_its_own_outputs(
+    here: Path, monkeypatch: pytest.MonkeyPatch, make_exported: Callable[..., Any]
+):
+    monkeypatch.setattr(record, "Fake", lambda: SimpleNamespace(load=lambda _: Slotted([])), raising=False)
+    built = Built(arm=Arm(target=Target(backend="x"), model=""), exported=make_exported(), folder=here)
+    part = ChosenPart(
+        str(here / "rec.onnx"), 1, ChosenBuild(adapter=f"{record.__name__}:Fake", built=built, is_open=True)
+    )
+    given = [np.full((1, 4), number, np.float32) for number in range(16)]
+    with ThreadPoolExecutor(4) as threads:
+        found = [one[0] for one in threads.map(part, given)]
+    assert np.array_equal(found, [2 * one for one in given])
+    assert part.calls == 16
+
+
+def test_calls_at_the_same_time_count_once(here: Path, monkeypatch: pytest.MonkeyPatch):
+    now = iter([0, 10, 30, 60])
+    monkeypatch.setattr(record, "now_ns", lambda: next(now))
+    meter = record.Meter()
+    find, rec = (RecordedPart(str(here / f"{name}.onnx"), 1, meter) for name in ("find", "rec"))
+    with meter.count(find), meter.count(rec):
+        pass
+    assert (find.inside_ns, rec.inside_ns) == (10 + 10 + 30, 10)
+
+
 @pytest.fixture
 def make_exported() -> Callable[..., Any]:
     """What a build was exported from, as far as a part asks."""
@@ -150,6 +193,7 @@ def make_exported() -> Callable[..., Any]:
     class Exported:
         inputs: tuple[TensorSpec, ...] = (TensorSpec(name="x", shape=(1, 4), dtype="float32"),)
         outputs: tuple[TensorSpec, ...] = (TensorSpec(name="y", shape=(1, 3), dtype="float32"),)
+        model: str = "net.onnx"
 
     return Exported
 
@@ -162,6 +206,8 @@ def test_a_call_of_the_race_is_a_pass_over_the_pages(here: Path, make_exported: 
     arm = Arm(target=Target(backend="joint"), model="identity", options={"task": str(here / "task.json")})
     adapter = backends.get("joint")
     assert isinstance(adapter, JointAdapter)
+    with pytest.raises(SkippedArm, match="joint races programs of several models only"):
+        adapter.build(make_exported(), replace(arm, options={}), here)
     session = adapter.load(adapter.build(make_exported(), arm, here))
     inputs = {"x": np.ones((1, 4), np.float32)}
     session.execute(session.stage(inputs, 0))

@@ -10,7 +10,7 @@ from typing import Any
 from shootout.apps.parts.profile import Profile, Size
 from shootout.backends import BASELINE_OF_FILES
 from shootout.core import backends
-from shootout.core.contract import Artifact, Device, Precision
+from shootout.core.contract import Artifact, Device, Precision, short
 from shootout.core.errors import UsageError
 from shootout.core.study.points import describe
 from shootout.core.study.target import parse_targets
@@ -106,8 +106,8 @@ def make_options(
         "mix": f"{axis}={','.join(f'{size}:{weight}' for size, weight in few.items())}",
     }
     fixed = ", ".join(f"{one}={others[one]}" for one in counts if one != axis)
-    told = f"called at {len(sizes)} sizes; raced at {axis}={'/'.join(map(str, few))}{f' with {fixed}' if fixed else ''}"
-    return options, told
+    raced = f"raced on random inputs at {axis}={'/'.join(map(str, few))}{f' with {fixed}' if fixed else ''}"
+    return options, f"called at {len(sizes)} sizes; {raced}"
 
 
 def choose_sizes(counts: Mapping[int, int]) -> dict[int, int]:
@@ -136,10 +136,15 @@ def choose(name: str, share: float, document: Document, told: str, *, is_open: b
     if answer is None or answer.ship is None:
         why = answer.reason if answer else "nothing was timed"
         return replace(stays, why=f"{told}; {why}", is_pending=not document.complete)
-    row = next(row for row in document.rows if (row.group, row.arm) == (answer.group, answer.ship.arm))
+    rows = {row.arm: row for row in document.rows_of(answer.group)}
+    row, rivals = rows[answer.ship.arm], [one for arm, one in rows.items() if arm != document.baseline]
     ratio = row.end_to_end.ratio if row.end_to_end else None
     if row.arm == document.baseline or ratio is None or ratio.value > LEAST_GAIN:
-        return replace(stays, why=f"{told}; nothing measured faster")
+        untimed = [one for one in rivals if one.outcome != "measured"]
+        found = "nothing measured faster" if len(untimed) < len(rivals) else "nothing else was timed"
+        reasons = [f"{short(one.arm)} {one.outcome}: {one.reason}" for one in untimed if one.reason]
+        is_pending = not document.complete and untimed == rivals and any(one.outcome == "not timed" for one in rivals)
+        return replace(stays, why="; ".join([told, found, *reasons]), is_pending=is_pending)
     return replace(stays, target=row.arm, ratio=ratio, is_open=is_open)
 
 

@@ -77,9 +77,12 @@ def keep(folder: Path, facts: Mapping[str, Any], found: Found) -> None:
 def read_kept(folder: Path) -> dict[str, Any]:
     """Return what `keep` wrote; nothing of another folder."""
     try:
-        return dict(json.loads((folder / FACTS).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
+        kept = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
         return {}
+    kinds = {"key": str, "profile": str, "screen": str, "answer": dict}
+    is_ours = isinstance(kept, dict) and all(isinstance(kept.get(name), kind) for name, kind in kinds.items())
+    return kept if is_ours else {}
 
 
 def name_choices(choices: Sequence[Choice]) -> str:
@@ -173,7 +176,7 @@ def _tell_agreement(found: Found) -> Iterator[str]:
     if found.program.metric:
         scores = [number(one) for one in (agreement.score, agreement.usual)]
         yield f"{Path(found.program.metric).name} gives {scores[0]}, {scores[1]} with {FOR_ALL}"
-    yield f"{agreement.alike} of {counted(agreement.pages, 'page')} give the same result, numbers within 0.1 %"
+    yield f"{agreement.alike} of {counted(agreement.pages, 'page')} give the same result, fractions within 0.1 %"
     if agreement.differs:
         yield f"{agreement.differs} is the first that doesn't"
     if agreement.differs and not found.program.metric:

@@ -149,8 +149,9 @@ def read(folder: Path) -> History:
     except PermissionError as error:
         raise UsageError(f"can't read {str(path)!r}: {tell_refusal(error)}") from None
     except OSError as error:
-        inside = sorted(str(path.parent) for path in folder.glob(f"*/{NAME}"))  # as a tuning's stages
-        fix = f"name one of those in it: {', '.join(inside)}" if inside else "name a folder made by `shootout run`"
+        inside = ", ".join(sorted(str(path.parent) for path in folder.glob(f"*/{NAME}")))  # as a tuning's stages
+        whole = f"; `shootout show {folder}` tells the answer of all" if any(folder.glob("*.json")) else ""
+        fix = f"name one of those in it: {inside}{whole}" if inside else "name a folder made by `shootout run`"
         raise UsageError(f"no run in {str(folder)!r}: {tell_refusal(error, fix)}") from None
 
 
