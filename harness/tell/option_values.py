@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _NEXT_AXIS = re.compile(r",(?=(?:[^,=()]|\((?:[^=()]|\([^=()]*\))*\))*=)")
 """A comma before the next `key=`; a key may be arithmetic with commas in parentheses, such as `Max(1, s0)`."""
 _TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h)?")
+_TIMES = re.compile(rf"(?:{_TIME.pattern}\s*)+")
 _UNIT_S = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
@@ -166,17 +167,18 @@ def read_options(flag: str, texts: Iterable[str]) -> dict[str, dict[str, str]]:
 
 
 def read_seconds(flag: str, text: str) -> float:
-    """Read `90s`, `2m`, `1h` or plain seconds → seconds.
+    """Read `90s`, `2m`, `1h`, `2m30s` or plain seconds → seconds.
 
     Raises:
         UsageError: it is none of these, or no time at all.
     """
-    match = _TIME.fullmatch(text.strip())
-    if not match:
-        raise UsageError(f"{flag} {text!r} is not a time: write 90s, 2m or 1h")
-    if not float(match[1]):
+    parts = re.findall(rf"{_TIME.pattern}\s*", text.strip())
+    if not _TIMES.fullmatch(text.strip()) or any(not unit for _, unit in parts[1:]):
+        raise UsageError(f"{flag} {text!r} is not a time: write 90s, 2m30s or 1h")
+    seconds = sum(float(number) * _UNIT_S[unit or "s"] for number, unit in parts)
+    if not seconds:
         raise UsageError(f"{flag} {text!r} leaves no time to measure anything; --dry-run shows what a run would do")
-    return float(match[1]) * _UNIT_S[match[2] or "s"]
+    return seconds
 
 
 def read_milliseconds(flag: str, text: str) -> float:

@@ -36,6 +36,8 @@ DTYPES = frozenset(
 RACE_ALONE = "race each by itself, with a --model of its own"
 _PLAIN = re.compile(r"[\w.]+")
 _EXAMPLE_PIXELS, _EXAMPLE_LENGTH = 224, 128
+TOKENS = "input_ids"
+"""The input of a language model's tokens, as exporters call it."""
 """Sizes in the command that an error shows: usual ones for pictures (by their four axes), and for all else."""
 _MOST_LETTERS = 200
 _ARITHMETIC = (
@@ -400,6 +402,7 @@ def _missing_sizes(missing: Sequence[str], inputs: Sequence[ValueInfoProto], cal
         f"{called} has axes without a size: {', '.join(missing)}. Its inputs:",
         *(f"  {_input_text(info)}" for info in inputs),
         "Give sizes, in one of these ways:",
+        *("  --texts texts.txt  (the sizes are the lengths of your texts)" for info in inputs if info.name == TOKENS),
         "  --inputs rows.npz  (the sizes are those of your rows)",
         f"  {shlex.join(named if is_plain else [word for text in texts for word in ('--shape', text)])}",
     ]

@@ -102,14 +102,16 @@ def test_races_that_something_else_ends_may_have_more_restarts(fields: dict[str,
     assert schema.checked({"name": "s", "model": "digits", "targets": ["numpy"], **fields}, "t").most_restarts == most
 
 
-@pytest.mark.parametrize(("text", "wanted"), [("90", 90), ("1.5s", 1.5), ("2m", 120), (" 1h ", 3600), ("0.1", 0.1)])
+@pytest.mark.parametrize(
+    ("text", "wanted"), [("90", 90), ("1.5s", 1.5), ("2m", 120), ("2m30s", 150), (" 1h ", 3600), ("0.1", 0.1)]
+)
 def test_times(text: str, wanted: float):
     assert read_seconds("--max-time", text) == wanted
 
 
 @pytest.mark.parametrize("text", ["", "-5", "1d", "2 minutes", "m", "1:30", "inf", "nan", "1e3"])
 def test_a_time_of_another_form_is_refused(text: str):
-    with pytest.raises(UsageError, match=f"--max-time {re.escape(repr(text))} is not a time: write 90s, 2m or 1h"):
+    with pytest.raises(UsageError, match=f"--max-time {re.escape(repr(text))} is not a time: write 90s, 2m30s or 1h"):
         read_seconds("--max-time", text)
 
 
