@@ -1,8 +1,9 @@
-"""Call the user's function to see what it does, in a process of its own: `python -m … FOLDER PARENT_PID`.
+"""Call the user's function to see what it does, in a process of its own: `python -m … TASK ANSWER PARENT_PID`.
 
-The folder holds `task.json`: a `Task`, and what to do. The process writes `answer.json`, or `fault.json`, a sentence.
+The first file holds a `Task`, and what to do. The process writes the second: what it found, or a sentence as `fault`.
 
-- `record` calls it on the pages twice with parts as usual, and keeps what each part is called with, and the results;
+- `record` calls it on the pages twice with parts as usual, and keeps the results, and beside them what each part is
+  called with;
 - `time` only times it, as a restart of that;
 - `score` calls it with the chosen parts, and compares the results with those that were kept.
 """
@@ -31,7 +32,6 @@ from shootout.core.errors import UsageError, shorten
 from shootout.core.host.child import leave_with
 from shootout.models import source
 
-TASK, ANSWER, FAULT, RESULTS = "task.json", "answer.json", "fault.json", "results.pickle"
 MOST_SETS, MOST_BYTES = 8, 64 << 20
 """The inputs that are kept of a part at one size, and of a part in all."""
 PASS_NS, TIMED_NS = 0.5e9, 1.0e9
@@ -116,8 +116,11 @@ class RecordedPart(Part):
         ]
 
 
-def record(task: Task, folder: Path, most_s: float) -> dict[str, Any]:
+def record(task: Task, results_file: Path, most_s: float) -> dict[str, Any]:
     """Call the function twice on as many pages as `most_s` seconds allow.
+
+    Args:
+        results_file: gets the results; the inputs of each part come beside it, as `NAME.npz`.
 
     Raises:
         UsageError: it raises, gives another result the second time, never calls a part, or gives what can't be kept.
@@ -143,10 +146,10 @@ def record(task: Task, folder: Path, most_s: float) -> dict[str, Any]:
             raise UsageError(
                 f"{_short(task)} never calls {name} on these {len(pages)} pages: leave it out of --parts, or call it"
             )
-    _keep_results(task, results, folder)
+    _keep_results(task, results, results_file)
     count = PASS_NS * len(pages) / sum(page_ns)
     timed = spread(pages, math.ceil(count)) * math.ceil(count / len(pages))  # few short pages: all, several times
-    sizes = {name: part.save(folder / f"{name}.npz") for name, part in parts.items()}
+    sizes = {name: part.save(results_file.with_name(f"{name}.npz")) for name, part in parts.items()}
     return {"pages": pages, "timed": timed, "sizes": sizes, "restarts": [time_pages(program, parts, timed)]}
 
 
@@ -252,9 +255,9 @@ def _refuse_other(task: Task, page: str, result: Any, again: Any) -> None:
         )
 
 
-def _keep_results(task: Task, results: Sequence[Any], folder: Path) -> None:
+def _keep_results(task: Task, results: Sequence[Any], results_file: Path) -> None:
     try:
-        (folder / RESULTS).write_bytes(pickle.dumps(results))
+        results_file.write_bytes(pickle.dumps(results))
     except Exception as error:
         why = f"{type(error).__name__}: {shorten(str(error), 80)}"
         raise UsageError(f"{_short(task)} returns what can't be kept ({why}): {RETURNS}") from error
@@ -276,12 +279,11 @@ def _short(task: Task) -> str:
     return source.find(task.function).short
 
 
-def answer(folder: Path) -> dict[str, Any]:
-    """Do what the folder's task says."""
-    path = folder / TASK
+def answer(path: Path) -> dict[str, Any]:
+    """Do what the task in a file says."""
     task, asked = Task.read(path), json.loads(path.read_text(encoding="utf-8"))
     if asked["do"] == "record":
-        return record(task, folder, asked["most_s"])
+        return record(task, Path(asked["results"]), asked["most_s"])
     if asked["do"] == "score":
         return score(task, Path(asked["results"]), asked["metric"])
     parts = _record_parts(task)
@@ -290,14 +292,13 @@ def answer(folder: Path) -> dict[str, Any]:
 
 def main() -> None:
     """Do one task; what goes wrong is the answer."""
-    leave_with(int(sys.argv[2]))
+    leave_with(int(sys.argv[3]))
     os.dup2(2, 1)  # what the user's code prints must not get into the answer
-    folder = Path(sys.argv[1])
     try:
-        found = answer(folder)
-        (folder / ANSWER).write_text(json.dumps(found), encoding="utf-8")
+        found = answer(Path(sys.argv[1]))
     except UsageError as error:
-        (folder / FAULT).write_text(json.dumps(str(error)), encoding="utf-8")
+        found = {"fault": str(error)}
+    Path(sys.argv[2]).write_text(json.dumps(found), encoding="utf-8")
 
 
 if __name__ == "__main__":

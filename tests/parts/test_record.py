@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shootout.apps.parts.profile import RESULTS
 from shootout.backends._joint import record
 from shootout.backends._joint.backend import JointAdapter
 from shootout.backends._joint.parts import ChosenBuild, ChosenPart, Part, Program, Task
@@ -33,7 +34,7 @@ def task_of(folder: Path, **changes: Any) -> Task:
 
 
 def test_a_program_is_looked_at_with_what_its_parts_get(here: Path):
-    found = record.record(task_of(here), here, most_s=5.0)
+    found = record.record(task_of(here), here / RESULTS, most_s=5.0)
     assert [Path(page).name for page in found["pages"]] == ["p0.npy", "p1.npy", "p2.npy"]
     assert [(one["inputs"], one["calls"]) for one in found["sizes"]["find"]] == [({"x": (1, 4)}, 3)]
     assert sorted(one["inputs"]["x"][0] for one in found["sizes"]["rec"]) == [1, 2, 3]
@@ -46,13 +47,13 @@ def test_a_program_is_looked_at_with_what_its_parts_get(here: Path):
 
 def test_results_are_compared_with_those_that_were_kept(here: Path):
     task = task_of(here)
-    record.record(task, here, most_s=5.0)
-    same = record.score(task, here / record.RESULTS, "")
+    record.record(task, here / RESULTS, most_s=5.0)
+    same = record.score(task, here / RESULTS, "")
     assert (same["scores"], same["alike"], same["differs"]) == ([1.0, 1.0], 3, "")
-    kept = pickle.loads((here / record.RESULTS).read_bytes())
+    kept = pickle.loads((here / RESULTS).read_bytes())
     kept[1][1]["best"] *= 1.01
-    (here / record.RESULTS).write_bytes(pickle.dumps(kept))
-    other = record.score(task, here / record.RESULTS, str(here / "app.py:score"))
+    (here / RESULTS).write_bytes(pickle.dumps(kept))
+    other = record.score(task, here / RESULTS, str(here / "app.py:score"))
     assert (other["alike"], other["differs"]) == (2, "p1.npy")
     assert other["scores"] == [1.0, 1.0], "the user's metric has the say"
 
@@ -76,21 +77,21 @@ def test_what_the_function_does_wrong_is_one_sentence(here: Path, body: str, say
     text = f"import time\n\nimport numpy as np\n\n\ndef read(page, find, rec):\n    {body}\n"
     (here / "wrong.py").write_text(text)
     with pytest.raises(UsageError, match=says):
-        record.record(task_of(here, function=str(here / "wrong.py:read")), here, most_s=5.0)
+        record.record(task_of(here, function=str(here / "wrong.py:read")), here / RESULTS, most_s=5.0)
 
 
 def test_the_process_writes_an_answer_or_a_sentence(here: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(record, "leave_with", lambda _: None)
     monkeypatch.setattr(record.os, "dup2", lambda *_: None)
-    monkeypatch.setattr(record.sys, "argv", ["", str(here), "1"])
+    monkeypatch.setattr(record.sys, "argv", ["", str(here / "task.json"), str(here / "answer.json"), "1"])
     task = task_of(here)
     fields = {name: getattr(task, name) for name in ("function", "parts", "pages", "threads")}
-    (here / record.TASK).write_text(json.dumps({**fields, "do": "time"}))
+    (here / "task.json").write_text(json.dumps({**fields, "do": "time"}))
     record.main()
-    assert json.loads((here / record.ANSWER).read_text())["call_ns"] > 2e6
-    (here / record.TASK).write_text(json.dumps({**fields, "function": str(here / "app.py:gone"), "do": "time"}))
+    assert json.loads((here / "answer.json").read_text())["call_ns"] > 2e6
+    (here / "task.json").write_text(json.dumps({**fields, "function": str(here / "app.py:gone"), "do": "time"}))
     record.main()
-    assert "unknown function in app.py 'gone'" in json.loads((here / record.FAULT).read_text())
+    assert "unknown function in app.py 'gone'" in json.loads((here / "answer.json").read_text())["fault"]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from shootout.apps.parts.profile import Profile, Program, call
+from shootout.apps.parts.profile import RESULTS, Profile, Program, call
 from shootout.core.contract import Arm, Target
 from shootout.core.exported.request import Request
 from shootout.core.host.folders import Scratch
@@ -80,7 +80,7 @@ def compare_results(program: Program, profile: Profile, chosen: Mapping[str, str
     Raises:
         UsageError: the function raises with these, or the user's metric does.
     """
-    results = str(profile.folder / "results.pickle")
+    results = str(profile.folder / RESULTS)
     task = program.as_task(
         profile.pages, placement.threads, do="score", chosen=chosen, results=results, metric=program.metric
     )

@@ -139,7 +139,8 @@ def take_profile(program: Program, folder: Path, placement: Placement, limit: De
     most_s = RECORD_S if limit.seconds is None else min(RECORD_S, 0.1 * limit.left_s)
     pages = [str(page) for page in program.pages]
     say(f"calling {program.short} with ONNX Runtime in each part, to see what can be gained")
-    found = call(program.as_task(pages, placement.threads, do="record", most_s=most_s), folder, placement)
+    task = program.as_task(pages, placement.threads, do="record", most_s=most_s, results=str(folder / RESULTS))
+    found = call(task, folder, placement)
     part = limit.part(0.2) if limit.seconds is not None else Deadline(None)
     again = program.as_task(found["timed"], placement.threads, do="time")
     while len(found["restarts"]) < RESTARTS and (part.left_s > 0 or len(found["restarts"]) < 3):
@@ -154,15 +155,17 @@ def call(task: Mapping[str, Any], folder: Path, placement: Placement) -> dict[st
     Raises:
         UsageError: in the user's function, or the process doesn't end well.
     """
-    (folder / "task.json").write_text(json.dumps(task), encoding="utf-8")
+    given, answered = folder / "task.json", folder / "answer.json"
+    given.write_text(json.dumps(task), encoding="utf-8")
+    answered.unlink(missing_ok=True)  # of the call before
     environment = child_environment(placement.threads, 0)
-    with Child(RECORD, [folder], environment=environment, cpus=placement.arms) as child:
+    with Child(RECORD, [given, answered], environment=environment, cpus=placement.arms) as child:
         ending = child.finish(LONGEST_S)
-    if (folder / "fault.json").exists():
-        raise UsageError(json.loads((folder / "fault.json").read_text(encoding="utf-8")))
-    if ending.code != 0:
+    if ending.code != 0 or not answered.exists():
         raise UsageError(f"{Path(task['function']).name}: the process that calls it {ending.how}")
-    answer: dict[str, Any] = json.loads((folder / "answer.json").read_text(encoding="utf-8"))
+    answer: dict[str, Any] = json.loads(answered.read_text(encoding="utf-8"))
+    if "fault" in answer:
+        raise UsageError(answer["fault"])
     return answer
 
 
