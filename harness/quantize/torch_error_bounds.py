@@ -118,7 +118,9 @@ def error_bounds(
         module.float()  # integers are coarser by far, and float64 convolutions take three times as long
         retype_programs(module, torch.float64, torch.float32)
     sets = [*inputs, *calibration[:RANGE_SETS]]
-    scaled = _scaled_modes(module, sets, by_rows, tuple(reference_outputs[0]))
+    scaled: Modes = {}
+    if effort.wants(SCALED_WAYS):
+        scaled = _scaled_modes(module, sets, by_rows, tuple(reference_outputs[0]))
     found |= _predict_each(scaled, find_bounds, effort)
     first, *_ = fp32 = found[Precision.FP32].by_mark
     growth = [max((error or 0.0) / first, 1.0) if first else 1.0 for error in fp32]

@@ -65,7 +65,6 @@ class OwnModel(DataSource):
             weights=weights.expanduser() if weights else None,
             **self.labeling(request),
             module=False,
-            needs=(),
             content=known[model.name],
         )
         found = settle(replace(own, content=replace(own.content, data=self.hash_weights(own))))

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.console import deaf_here
+from support.exports import obtain
 from support.factories import HEAD, LINEAR, apart, leave_nothing, write  # noqa: F401 - a fixture is asked for by name
 
 from shootout.backends.common_torch import architecture, float32_module
@@ -177,6 +178,13 @@ def test_a_scheme_that_takes_an_onnx_file_is_skipped_where_there_is_none(made, t
         SkippedArm, match=re.escape(f"{variant} takes an ONNX file: torch.export can't take this module: ")
     ):
         qdq.quantized(base, variant, tmp_path, reduced=False)
+
+
+def test_only_the_errors_that_are_needed_are_predicted(tmp_path: Path):
+    (tmp_path / "net.py").write_text(f"{HEAD}def make():\n    return nn.Linear(4, 3), torch.randn(1, 4)\n")
+    exported = obtain(f"{tmp_path}/net.py:make", {}, 1, needs=("fp16", "fp32"))
+    assert set(exported.error_bounds) == {"fp16", "fp32"}
+    assert {"bf16", "int8", "int8-dynamic", "int4", "tf32"} <= set(exported.unpredicted)
 
 
 def test_rows_that_nobody_is_told_of_are_not_counted_as_items(made):

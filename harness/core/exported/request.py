@@ -148,7 +148,7 @@ class Request:
         device: where a variant with quantized weights will run: only this CPU may ask for a bit less.
         module: of a user's file, the torch module alone, for backends that run nothing else.
         training: an exported model for training steps: its reference outputs hold the loss and the gradients.
-        needs: of a user's file, the precisions whose errors are needed besides FP32's; none: those of all.
+        needs: of a user's own model, the precisions whose errors are needed besides FP32's; none: those of all.
         scored: what a metric scores the rows of a user's inputs against: `truth` of theirs, or the model's own FP32
             `outputs`; "" if there is no metric.
         rows_by: a file with what each row belongs to; the rows of one stay together.
