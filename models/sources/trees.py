@@ -18,6 +18,7 @@ these nodes out.
 from __future__ import annotations
 
 import hashlib
+import re
 import shutil
 import sys
 import traceback
@@ -169,16 +170,25 @@ def main() -> None:
     leave_with(int(sys.argv[4]))
     try:
         write_converted(artifact, path, folder)
-    except ModuleNotFoundError as error:
+    except Exception as error:
+        (folder / ERROR).write_text(_tell_fault(artifact, path.name, error), encoding="utf-8")
+
+
+def _tell_fault(artifact: Artifact, name: str, error: Exception) -> str:
+    """Tell what is wrong with a user's file, or with what it needs here."""
+    if isinstance(error, ModuleNotFoundError):
         needed = str(error.name).partition(".")[0]
         fix = install("trees") if needed in LIBRARIES else "install it, or name its folder in PYTHONPATH"
-        (folder / ERROR).write_text(f"{path.name} needs the module {needed!r}: {fix}", encoding="utf-8")
-    except ShootoutError as error:
-        (folder / ERROR).write_text(str(error), encoding="utf-8")
-    except Exception as error:
-        traceback.print_exc()
-        told = f"{artifact} can't read or run {path.name}: {explained(error)}"
-        (folder / ERROR).write_text(told, encoding="utf-8")
+        return f"{name} needs the module {needed!r}: {fix}"
+    if isinstance(error, ShootoutError):
+        return str(error)
+    traceback.print_exc()
+    if isinstance(error, AttributeError) and (lost := re.match(r"Can't get attribute '(\w+)' on", str(error))):
+        return (
+            f"{name} needs {lost[1]!r} of the program that fitted it: put that into a module of its own, fit again, "
+            "and name the module's folder in PYTHONPATH"
+        )
+    return f"{artifact} can't read or run {name}: {explained(error)}"
 
 
 def write_converted(artifact: Artifact, path: Path, folder: Path) -> None:

@@ -187,6 +187,12 @@ def test_what_gives_no_probabilities_is_refused_in_one_line(tmp_path: Path):
     (tmp_path / "broken.txt").write_text("no model")
     with pytest.raises(UsageError, match=r"lightgbm can't read or run broken.txt: LightGBMError"):
         trees.Trees().convert(str(tmp_path / "broken.txt"))
+    lost = b"\x80\x04c__main__\nown_step\n."  # a pickle of a function of the program that wrote it
+    (tmp_path / "own.pkl").write_bytes(lost)
+    with pytest.raises(
+        UsageError, match=r"own.pkl needs 'own_step' of the program that fitted it: put that into a module"
+    ):
+        trees.Trees().convert(str(tmp_path / "own.pkl"))
     with pytest.raises(UsageError, match="can't read"):
         trees.Trees().convert(str(tmp_path / "absent.joblib"))
 
