@@ -19,6 +19,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
+from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -172,8 +173,8 @@ def score(task: Task, results_file: Path, metric: str) -> dict[str, Any]:
     Args:
         metric: `file.py:score`, which gets both lists of results; "": the share of pages with a like result.
     """
-    usual = pickle.loads(results_file.read_bytes())  # noqa: S301 - of our own cache
     program = Program(task)
+    usual = pickle.loads(results_file.read_bytes())  # noqa: S301 - of our own cache; may hold types of the user's file
     found = [program.read(page) for page in task.pages]
     by_usual = {
         name: part.usual_calls / max(1, part.calls)
@@ -240,14 +241,15 @@ def _find_odd(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return next((odd for odd in map(_find_odd, value) if odd is not None), None)
     own: Any = type(value)
-    return value if own.__eq__ is object.__eq__ else None
+    is_odd = own.__eq__ is object.__eq__ and value is not None and not isinstance(value, Enum)
+    return value if is_odd else None
 
 
 def _refuse_other(task: Task, page: str, result: Any, again: Any) -> None:
-    if (odd := _find_odd(result)) is not None:
-        kind = source.kind_of(odd)
-        raise UsageError(f"{_short(task)} returns {kind}, which can't be compared with another: {RETURNS}")
     if not are_alike(result, again):
+        if (odd := _find_odd(result)) is not None:
+            kind = source.kind_of(odd)
+            raise UsageError(f"{_short(task)} returns {kind}, which can't be compared with another: {RETURNS}")
         told = f"{shorten(repr(result), 40)}, then {shorten(repr(again), 40)}"
         raise UsageError(
             f"{Path(page).name}: {_short(task)} gives another result the second time ({told}): make it give the same, "

@@ -80,6 +80,14 @@ def test_what_the_function_does_wrong_is_one_sentence(here: Path, body: str, say
         record.record(task_of(here, function=str(here / "wrong.py:read")), here / RESULTS, most_s=5.0)
 
 
+def test_constants_are_results_like_others(here: Path):
+    body = f"    {BOTH}\n    return signal.SIGINT, Side.LEFT, None"
+    text = "import enum\nimport signal\n\nimport numpy as np\n\n\nSide = enum.Enum('Side', 'LEFT')\n\n\n"
+    (here / "sides.py").write_text(f"{text}def read(page, find, rec):\n{body}\n")
+    found = record.record(task_of(here, function=str(here / "sides.py:read")), here / RESULTS, most_s=5.0)
+    assert len(found["pages"]) == 3
+
+
 def test_the_process_writes_an_answer_or_a_sentence(here: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(record, "leave_with", lambda _: None)
     monkeypatch.setattr(record.os, "dup2", lambda *_: None)
