@@ -31,6 +31,8 @@ FORM = "a classifier with predict_proba or a regressor"
 _OBJECTIVE = re.compile(r"^objective=(\S+)", re.MULTILINE)
 _INFOS = re.compile(r"^feature_infos=(.+)", re.MULTILINE)
 """The range of each feature, as [low:high]; of one with categories the codes that it has."""
+UNUSED = "none"
+"""Stands there for a feature that no tree can use, such as a constant one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,12 +43,14 @@ class NativeFacts:
         features: how many columns it takes; 0 if it takes one column of texts by itself.
         names: of these columns, if it knows them.
         levels: the categories of a column in the order of their codes.
+        unplaced: how many columns have categories without the file saying which columns these are.
         classes: in the order of the probabilities; None for a regression.
     """
 
     features: int
     names: tuple[str, ...] = ()
     levels: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    unplaced: int = 0
     classes: tuple[Any, ...] | None = None
 
 
@@ -93,8 +97,18 @@ def choose_columns(table: Table, facts: NativeFacts, name: str) -> Table:
         name: the model's, for people.
 
     Raises:
-        UsageError: a column is missing, says the nearest; or their number is another one.
+        UsageError: a column is missing, says the nearest; their number is another one; or one can't be taken.
     """
+    if facts.unplaced:
+        told = f"{name} numbers the categories of {facts.unplaced} columns, and doesn't say which columns these are"
+        raise UsageError(f"{told}: fit it without ordered categories and constant columns, or on codes")
+    chosen = _pick_columns(table, facts, name)
+    for one in chosen.columns:
+        one.refuse_odd(table.file)
+    return chosen
+
+
+def _pick_columns(table: Table, facts: NativeFacts, name: str) -> Table:
     if facts.names:
         if missing := [one for one in facts.names if one not in table.names]:
             near = get_close_matches(missing[0], table.names, n=1)
@@ -107,7 +121,7 @@ def choose_columns(table: Table, facts: NativeFacts, name: str) -> Table:
             took = f"{name} takes {facts.features} columns without names, and {table.file} has {len(table.columns)}"
             raise UsageError(f"{took} beside the target: {', '.join(table.names)}")
         return table
-    texts = [one.name for one in table.columns if not one.dtype]
+    texts = [one.name for one in table.columns if one.texts]
     if len(texts) != 1:
         held = f"{len(texts)} such columns: {', '.join(texts)}" if texts else "none"
         raise UsageError(f"{name} takes one column of texts, and {table.file} has {held}")
@@ -211,14 +225,17 @@ def _tell_lightgbm(booster: Any, told: str, objective: str) -> NativeFacts:
     """
     names, infos, count = booster.feature_name(), _INFOS.search(told), booster.num_feature()
     is_made_up = names == [f"Column_{at}" for at in range(count)]
-    of_levels = [name for name, info in zip(names, infos[1].split() if infos else (), strict=False) if info[0] != "["]
+    told_of = dict(zip(names, infos[1].split() if infos else (), strict=False))
+    of_levels = [name for name, info in told_of.items() if info[0] != "[" and info != UNUSED]
     levels = booster.pandas_categorical or []
+    is_placed = len(of_levels) == len(levels)
     is_multi = objective.startswith("multiclass")
     classes = booster.num_model_per_iteration() if is_multi else BOTH * (objective == "binary")
     return NativeFacts(
         features=count,
         names=() if is_made_up else tuple(names),
-        levels=dict(zip(of_levels, levels, strict=True)) if len(of_levels) == len(levels) else {},
+        levels=dict(zip(of_levels, levels, strict=True)) if is_placed else {},
+        unplaced=0 if is_placed else len(levels),
         classes=tuple(range(classes)) if classes else None,
     )
 

@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 
     from shootout.core.adapter import Built
 
-MODEL, ENGINES = "model.onnx", "engines"
 TEXTS = "texts.onnx"
 """The graph that takes a table's texts, beside the one that looks them up by codes."""
+MODEL, ENGINES = "model.onnx", "engines"
 """In a build's folder: the graph that sessions run, and what TensorRT built of it."""
 QUIET = 3
 """Errors only."""

@@ -290,14 +290,14 @@ def ship(built: Built, folder: Path) -> Shipment:
 
 
 def _describe_columns(table: Table, sets: Sequence[Arrays]) -> dict[str, tuple[str, dict[str, str | None]]]:
-    """Return each column's name by its input, with the texts that `check.py` gives by their codes: no others leave."""
+    """Return each column's name in a graph by its input, with the texts that `check.py` gives: no others leave."""
     given = {
         one.input: {int(code) for inputs in sets for code in inputs[one.input].flat}
         for one in table.columns
         if one.texts
     }
     return {
-        one.input: (one.name, {str(code): one.texts[code] for code in sorted(given.get(one.input, ()))})
+        one.input: (one.graph, {str(code): one.texts[code] for code in sorted(given.get(one.input, ()))})
         for one in table.columns
     }
 

@@ -42,4 +42,5 @@ def _find_reader(option: str, given: str) -> Reader:
     readers = [one for one in plugins.usable(READERS, Reader).values() if one.option == option]
     if found := next((one for one in readers if one.claims(given)), None):
         return found
-    raise UsageError(f"--{option} {given!r}: no reader takes such a file")
+    known = " or ".join(sorted(one.takes for one in readers))
+    raise UsageError(f"--{option} {given!r}: expected {known}; arrays are given by --inputs")

@@ -28,7 +28,7 @@ def names_column(word: str) -> bool:
 
 
 def read_columns(path: Path) -> dict[str, Column]:
-    """Read all columns of a table by name, in the file's order.
+    """Read all columns of a table by name, in the file's order; dates of a CSV file as the texts that it has.
 
     Raises:
         UsageError: it can't be read, or pyarrow isn't installed.
@@ -42,6 +42,9 @@ def read_columns(path: Path) -> dict[str, Column]:
 
     try:
         table = csv.read_csv(path)
+        if dates := [one.name for one in table.schema if pyarrow.types.is_temporal(one.type)]:
+            as_texts = csv.ConvertOptions(column_types=dict.fromkeys(dates, pyarrow.string()))
+            table = csv.read_csv(path, convert_options=as_texts)
     except OSError as error:
         raise UsageError(f"can't read {path}: {tell_refusal(error)}") from error
     except pyarrow.ArrowException as error:

@@ -18,11 +18,14 @@ from typing import Any
 import numpy as np
 
 from shootout.core.contract import Array, Arrays
+from shootout.core.errors import UsageError
 
 COLUMNS = "columns.json"
 """Lies beside a model's own file that takes columns, and beside the rows of a table."""
 CODE, NUMBER = "/code", "/number"
 """The ends of the names of inputs: of texts' codes, and of numbers."""
+TAKEN, COLUMN = ("variable", "label", "probabilities"), "column "
+"""Names of outputs, which the converter can't give to columns, and what it puts before such a column's name."""
 GAP = "nan"
 """A missing text in a graph, as skl2onnx writes it."""
 
@@ -34,16 +37,36 @@ class TableColumn:
     Attributes:
         dtype: of its numbers in the table; "" for texts.
         texts: all different ones, by code; None for a missing one.
+        odd: tells what it holds, if that is neither numbers nor texts.
     """
 
     name: str
     dtype: str = ""
     texts: tuple[str | None, ...] = ()
+    odd: str = ""
 
     @property
     def input(self) -> str:
         """Return the name of the input that carries it."""
-        return f"{self.name}{NUMBER if self.dtype else CODE}"
+        return f"{self.graph}{NUMBER if self.dtype else CODE}"
+
+    @property
+    def graph(self) -> str:
+        """Return what a graph calls it: its name, unless converters have a use of their own for that."""
+        is_plain = self.name and self.name not in TAKEN and "/" not in self.name and not self.name.startswith(COLUMN)
+        return self.name if is_plain else f"{COLUMN}{self.name}"
+
+    def refuse_odd(self, file: str) -> None:
+        """Refuse what is neither numbers nor texts.
+
+        Args:
+            file: the table's, for people.
+
+        Raises:
+            UsageError: it holds something else.
+        """
+        if self.odd:
+            raise UsageError(f"{file}: column {self.name!r} holds {self.odd}: expected numbers or texts")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,9 +104,9 @@ class Table:
         return not all(one.dtype for one in self.columns)
 
     def arrays(self, inputs: Arrays) -> dict[str, Array]:
-        """Return the columns by name as a converted model takes them: texts as str, numbers as float32."""
+        """Return the columns by a graph's names, as a converted model takes them: texts as str, numbers as float32."""
         return {
-            one.name: inputs[one.input].astype(np.float32) if one.dtype else self._words[one.name][inputs[one.input]]
+            one.graph: inputs[one.input].astype(np.float32) if one.dtype else self._words[one.name][inputs[one.input]]
             for one in self.columns
         }
 

@@ -21,14 +21,14 @@ def add_lookups(model: ModelProto, table: Table) -> None:
     """Put arrays of numbers in the place of a graph's inputs.
 
     Args:
-        model: has an input for each column, called so.
+        model: has an input for each column, in order; its converter may have changed their names.
         table: the columns and their texts.
     """
     from onnx import TensorProto, helper
 
-    graph, columns, nodes = model.graph, {one.name: one for one in table.columns}, []
-    for info in graph.input:
-        name, one, stored = info.name, columns[info.name], f"{info.name}{STORED}"
+    graph, nodes = model.graph, []
+    for info, one in zip(model.graph.input, table.columns, strict=True):
+        name, stored = info.name, f"{one.graph}{STORED}"
         info.name = one.input
         if one.dtype:
             info.type.tensor_type.elem_type = TensorProto.DOUBLE
@@ -58,12 +58,16 @@ def cut_lookups(model: ModelProto, table: Table) -> None:
     from onnx import TensorProto
 
     graph, columns = model.graph, {one.input: one for one in table.columns}
-    names, stored = {*table.names}, {f"{name}{STORED}" for name in table.names}
-    _replace(graph.node, [node for node in graph.node if not names & {*node.output}])
+    firsts = [node for node in graph.node if columns.keys() & {*node.input}]
+    stored = {f"{one.graph}{STORED}" for one in table.columns}
+    names = {node.output[0]: columns[node.input[-1]].graph for node in firsts}
+    _replace(graph.node, [node for node in graph.node if node not in firsts])
     _replace(graph.initializer, [tensor for tensor in graph.initializer if tensor.name not in stored])
+    for node in graph.node:
+        node.input[:] = [names.get(name, name) for name in node.input]
     for info in graph.input:
         one = columns[info.name]
-        info.name = one.name
+        info.name = one.graph
         info.type.tensor_type.elem_type = TensorProto.FLOAT if one.dtype else TensorProto.STRING
 
 

@@ -58,6 +58,7 @@ class Boxes(Reader):
     """A detector's data set in data.yaml."""
 
     option = "data"
+    takes = "a detector's data.yaml"
 
     def claims(self, given: str) -> bool:
         """Return whether this is a YAML file, which need not exist."""

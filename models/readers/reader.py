@@ -22,10 +22,12 @@ class Reader:
     Attributes:
         option: the keyword of `run` that names it.
         also: further keywords that it takes, beside `labels`.
+        takes: tells what its option names, where another reader has the same option.
     """
 
     option: ClassVar[str]
     also: ClassVar[tuple[str, ...]] = ()
+    takes: ClassVar[str] = ""
 
     def claims(self, given: str) -> bool:  # noqa: ARG002
         """Return whether its option's value is meant for it, which need not exist."""

@@ -25,11 +25,13 @@ from shootout.models.data.tables import Table, TableColumn
 from shootout.models.native_trees import NativeFacts, choose_columns, read_facts
 from shootout.models.readers.reader import Reader, keep_rows
 
+VERSION = 1
+"""Raised when rows of the same table come out differently."""
 LABELS, TRUTH = "labels.npy", "truth.npy"
 ALONE = "X"
 """The input of a model that takes one array of numbers."""
 ERROR_METRIC = "mae"
-MOST_SHOWN = 5
+MOST_SHOWN, MOST_LETTERS = 5, 40
 
 
 class TableReader(Reader):
@@ -37,6 +39,7 @@ class TableReader(Reader):
 
     option = "data"
     also = ("target",)
+    takes = "a table (.parquet or .csv)"
 
     def claims(self, given: str) -> bool:
         """Return whether this is meant as a table."""
@@ -47,7 +50,10 @@ class TableReader(Reader):
         path = Path(str(given["data"])).expanduser()
         if both := [name for name in ("labels", "truth") if name in given and "target" in given]:
             raise UsageError(f"--target and --{both[0]} both say what is right: pass only one of them")
-        found = {name: _as_kind(path, name, column) for name, column in columns.read_columns(path).items()}
+        if columns.names_column(labels := str(given.get("labels", ""))):
+            column = labels.rpartition(":")[2]
+            raise UsageError(f"--labels {labels}: beside --data give the table's own column, as --target {column}")
+        found = {name: _as_kind(path, column) for name, column in columns.read_columns(path).items()}
         target = _take_target(path, found, given.get("target"))
         if not found or not len(next(iter(found.values()))):
             raise UsageError(f"{path} is a table without {'rows' if found else 'columns'}: give one with both")
@@ -57,7 +63,7 @@ class TableReader(Reader):
         by_column = (converted.parent / tables.COLUMNS).exists()
         inputs = _as_inputs(table, found) if by_column else {ALONE: _as_matrix(table, found, facts.levels, model)}
         right, fields = _score(target, facts, path, Path(model).name, given)
-        made_of = [sha256(path), path.name, sha256(Path(__file__)), table.names, str(given.get("target")), str(facts)]
+        made_of = [VERSION, sha256(path), path.name, table.names, str(given.get("target")), str(facts)]
         told = RowFacts(told=f"{len(table.columns)} columns of {path.name}", notes=tuple(_notes(table, by_column)))
         stored = f"{path.stem}.npz"  # by which screens call it
 
@@ -105,21 +111,18 @@ def _take_target(path: Path, found: dict[str, Column], target: Any) -> Column | 
     """Take the column that is right out of the others.
 
     Raises:
-        UsageError: there is no such column; says the nearest.
+        UsageError: there is no such column, says the nearest; or it can't be a target.
     """
     if target is None:
         return None
     if target not in found:
         raise unknown(f"column of {path.name} as --target", str(target), found)
+    _describe(str(target), found[target]).refuse_odd(path.name)
     return found.pop(str(target))
 
 
-def _as_kind(path: Path, name: str, column: Column) -> Column:
-    """Return a column as numbers with NaN for gaps, or as texts with None for gaps.
-
-    Raises:
-        UsageError: it holds something else.
-    """
+def _as_kind(path: Path, column: Column) -> Column:
+    """Return a column as numbers with NaN for gaps, as texts with None for gaps, or as it is if it is neither."""
     if isinstance(column, np.ndarray) and column.ndim == 1:
         return column
     gap = "" if path.suffix.lower() == ".csv" else None  # as pandas reads a field that is empty
@@ -127,17 +130,18 @@ def _as_kind(path: Path, name: str, column: Column) -> Column:
     if any(values) and all(isinstance(one, str) for one in values if one is not None):
         return values
     filled = as_column([math.nan if one is None else one for one in values])
-    if isinstance(filled, np.ndarray) and filled.ndim == 1:
-        return filled
-    odd = next(one for one in values if one is not None and not isinstance(one, numbers.Real))
-    kind = "dates" if isinstance(odd, date) else f"{type(odd).__name__} values"
-    raise UsageError(f"{path.name}: column {name!r} holds {kind} such as {str(odd)[:40]!r}: expected numbers or texts")
+    return filled if isinstance(filled, np.ndarray) and filled.ndim == 1 else values
 
 
 def _describe(name: str, column: Column) -> TableColumn:
     if isinstance(column, np.ndarray):
         return TableColumn(name=name, dtype=column.dtype.name)
-    return TableColumn(name=name, texts=(*sorted({one for one in column if one is not None}), *_gap(column)))
+    held = [one for one in column if one is not None]
+    if not all(isinstance(one, str) for one in held):
+        odd = next((one for one in held if not isinstance(one, numbers.Real)), held[0])
+        kind = "dates" if isinstance(odd, date) else f"{type(odd).__name__} values"
+        return TableColumn(name=name, odd=f"{kind} such as {str(odd)[:MOST_LETTERS]!r}")
+    return TableColumn(name=name, texts=(*sorted({*held}), *_gap(column)))
 
 
 def _gap(column: Sequence[Any]) -> tuple[None, ...]:

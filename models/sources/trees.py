@@ -18,6 +18,7 @@ these nodes out.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import shutil
 import sys
@@ -203,7 +204,7 @@ def write_converted(artifact: Artifact, path: Path, folder: Path) -> None:
         table.write(folder)
         native = open_native(artifact, folder / FILES[artifact], 1, path.name)
     row = _make_row(native, table, np.float64 if given else np.float32)
-    columns = _count_outputs(native, row, path.name, table)
+    columns = _count_outputs(native, row, path.name, chosen)
     file = folder / f"{path.name}{ONNX_SUFFIX}"
     try:
         onnx.save(_keep_scores(_convert(artifact, native, table, is_wide=bool(given))), file)
@@ -233,7 +234,7 @@ def _make_row(native: NativeModel, table: Table | None, dtype: type[np.floating[
     return {one.input: np.zeros((1, 1), dtype if one.dtype else np.int64) for one in table.columns}
 
 
-def _count_outputs(native: NativeModel, row: Arrays, name: str, table: Table | None) -> int:
+def _count_outputs(native: NativeModel, row: Arrays, name: str, given: Table | None) -> int:
     """Return how many numbers a model gives for a row.
 
     Raises:
@@ -244,9 +245,11 @@ def _count_outputs(native: NativeModel, row: Arrays, name: str, table: Table | N
     except Exception as error:
         traceback.print_exc()
         what = "rows of numbers: give columns of texts as a table, with --data table.parquet"
-        if table:
-            texts = ", ".join(one.name for one in table.columns if not one.dtype)
-            what = f"the columns of {table.file}; those of texts are {texts}"
+        if given:
+            what = f"the columns of {given.file}, which are all numbers: write those of texts as texts, in a .parquet"
+        if given and given.has_texts:
+            texts = ", ".join(one.name for one in given.columns if not one.dtype)
+            what = f"the columns of {given.file}; those of texts are {texts}"
         raise UsageError(f"{name} can't take {what} ({explained(error)})") from error
 
 
@@ -284,7 +287,8 @@ def _convert(artifact: Artifact, native: NativeModel, table: Table | None, *, is
         if is_wide:
             widen_input(found)
         return found
-    made = _convert_sklearn(native.model, {one.name: int(bool(one.dtype)) for one in table.columns})
+    estimator = _as_graphs_need(native.model, table)
+    made = _convert_sklearn(estimator, {one.graph: int(bool(one.dtype)) for one in table.columns})
     add_lookups(made, table)
     return made
 
@@ -298,7 +302,9 @@ def _write_native(artifact: Artifact, path: Path, folder: Path) -> tuple[Artifac
     if artifact is Artifact.XGBOOST:
         import xgboost
 
-        xgboost.Booster(model_file=str(path)).save_model(folder / FILES[artifact])
+        booster = xgboost.Booster(model_file=str(path))
+        is_wrapper = booster.attr("scikit_learn") is not None
+        (_cut_early(booster) if is_wrapper else booster).save_model(folder / FILES[artifact])
     elif artifact is Artifact.SKLEARN and (found := _write_wrapped(path, folder)):
         return found
     else:
@@ -315,9 +321,16 @@ def _write_wrapped(path: Path, folder: Path) -> tuple[Artifact, tuple[Any, ...]]
     if library not in BOOSTING:
         return None
     artifact = Artifact(library)
-    booster = model.booster_ if artifact is Artifact.LIGHTGBM else model.get_booster()
+    booster = model.booster_ if artifact is Artifact.LIGHTGBM else _cut_early(model.get_booster())
     booster.save_model(folder / FILES[artifact])
     return artifact, tuple(model.classes_.tolist()) if hasattr(model, "classes_") else ()
+
+
+def _cut_early(booster: Any) -> Any:
+    """Return XGBoost's trees up to the best round, by which its wrappers predict if they stopped early."""
+    best = booster.attr("best_iteration")
+    is_linear = json.loads(booster.save_config())["learner"]["gradient_booster"]["name"] == "gblinear"
+    return booster if best is None or is_linear else booster[: int(best) + 1]
 
 
 def _keep_scores(model: ModelProto) -> ModelProto:
@@ -344,7 +357,7 @@ def _convert_sklearn(estimator: Any, inputs: Mapping[str, int]) -> ModelProto:
     from sklearn.preprocessing import MaxAbsScaler, RobustScaler, StandardScaler
 
     _register_boosting()
-    estimator = _by_numbers(estimator) if INPUT in inputs else _with_gaps_as_texts(estimator)
+    estimator = _by_numbers(estimator) if INPUT in inputs else estimator
     options: dict[Any, Any] = {scaler: {"div": "div"} for scaler in (MaxAbsScaler, RobustScaler, StandardScaler)}
     options |= {counter: {"locale": LOCALE} for counter in (CountVectorizer, TfidfVectorizer)}
     if hasattr(estimator, "predict_proba"):
@@ -372,20 +385,30 @@ def _by_numbers(estimator: Any) -> Any:
     return found
 
 
-def _with_gaps_as_texts(estimator: Any) -> Any:
-    """Return the estimator with imputers of texts that fill in what a graph has for a missing text."""
+def _as_graphs_need(estimator: Any, table: Table) -> Any:
+    """Return the estimator with the names that a graph has for columns and for a missing text."""
     from sklearn.base import BaseEstimator
     from sklearn.impute import SimpleImputer
 
-    found, waiting = deepcopy(estimator), list[Any]()
+    found, waiting, names = deepcopy(estimator), list[Any](), {one.name: one.graph for one in table.columns}
     waiting.append(found)
     while waiting:
         one = waiting.pop()
         if isinstance(one, SimpleImputer) and getattr(one, "statistics_", np.zeros(0)).dtype == object:
             one.missing_values = tables.GAP
+        if hasattr(one, "transformers_"):
+            one.transformers_ = [(name, part, _rename(some, names)) for name, part, some in one.transformers_]
         if isinstance(one, BaseEstimator | list | tuple):
             waiting.extend(vars(one).values() if isinstance(one, BaseEstimator) else one)
     return found
+
+
+def _rename(columns: Any, names: Mapping[str, str]) -> Any:
+    """Return columns that are given by name with other names."""
+    if isinstance(columns, str):
+        return names.get(columns, columns)
+    is_several = isinstance(columns, list | np.ndarray)
+    return [names.get(one, one) if isinstance(one, str) else one for one in columns] if is_several else columns
 
 
 def _find_numbers(columns: Any, names: list[str]) -> Any:

@@ -109,6 +109,7 @@ def export_sizes(folder: Path, *sizes: int) -> list[ExportedModel]:
     return [one for one in found if isinstance(one, ExportedModel)]
 
 
+@pytest.mark.long
 def test_a_file_is_exported_with_the_rows_of_each_size(tmp_path: Path):
     short, odd, long = export_sizes(tmp_path, 3, 5, 16)
     assert [one.has_report for one in (short, odd, long)] == [False, False, True]
