@@ -58,7 +58,7 @@ def make(form="one", named=False):
         ),
         ("return None", "returned None: expected (torch module, example inputs)"),
         ("return 1, 2, 3, 4", "returned a tuple of 4"),
-        ("return 5, torch.ones(1)", "returned a int as the module"),
+        ("return 5, torch.ones(1)", "returned an int as the module"),
         ("return nn.Linear(2, 2), [[1.0, 2.0]]", "input 'input' is a list, expected a torch tensor"),
         ("return nn.Linear(2, 2), torch.ones(1, 2).to_sparse()", "no backend takes: give a dense one"),
         ("return nn.Linear(2, 2), torch.ones(1, 3)", "raised RuntimeError"),
