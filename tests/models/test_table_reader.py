@@ -136,6 +136,7 @@ def check_staged(exported: ExportedModel, here: Path, homes: pandas.DataFrame) -
     assert columns["area"].dtype == np.float32
 
 
+@pytest.mark.long
 def test_classes_that_are_texts_are_labels(here: Path, homes: pandas.DataFrame):
     from sklearn.linear_model import LogisticRegression
 
@@ -147,6 +148,7 @@ def test_classes_that_are_texts_are_labels(here: Path, homes: pandas.DataFrame):
     assert Path(str(choose("model.pkl", target="band", data="same.csv").inputs)).is_file()
 
 
+@pytest.mark.long
 def test_a_pipeline_of_one_text_gets_that_column_by_itself(here: Path, homes: pandas.DataFrame):
     from sklearn.feature_extraction.text import CountVectorizer
     from sklearn.linear_model import LogisticRegression
@@ -162,6 +164,7 @@ def test_a_pipeline_of_one_text_gets_that_column_by_itself(here: Path, homes: pa
     np.testing.assert_allclose(answer("onnxruntime", exported, here / "o"), right, rtol=1e-4)
 
 
+@pytest.mark.long
 def test_a_step_that_no_converter_knows_is_raced_by_scikit_learn_alone(here: Path, homes: pandas.DataFrame):
     from sklearn.feature_extraction.text import HashingVectorizer
     from sklearn.linear_model import Ridge
@@ -197,6 +200,7 @@ def _break(homes: pandas.DataFrame, change: Any) -> None:
     change(homes.copy()).to_parquet("homes.parquet")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("change", "options", "says"),
     [

@@ -25,10 +25,10 @@ def test_a_backend_that_can_t_say_what_it_can_do_gets_no_case(monkeypatch: pytes
 
 @pytest.mark.parametrize("backend", backends.shipped())
 def test_only_a_backend_without_layers_of_a_model_goes_without_its_probe(backend: str, monkeypatch: pytest.MonkeyPatch):
-    """`spin` ignores the model, and trees have no matrix product that a precision could round."""
+    """`spin` ignores the model, `joint` calls a program, and trees have no product that a precision could round."""
     monkeypatch.setattr(checks, "exported_models", lambda asked, *probes: (checks.Request(model=asked.model), *probes))
     case = checks.case_of.__wrapped__(checks.targets([backend])[0])
-    assert (case.probe_exported is None) == (backend in {"spin", "sklearn", "lightgbm", "xgboost"})
+    assert (case.probe_exported is None) == (backend in {"spin", "joint", "sklearn", "lightgbm", "xgboost"})
 
 
 def test_a_fresh_process_holds_the_checks_beforehand_but_nothing_where_there_is_a_gpu():
