@@ -33,7 +33,7 @@ WORTH = {
     "dark": -0.06,
     "garage": 0.05,
 }
-"""What a word of a flat's description adds to its price."""
+"""The price that a word of a flat's description adds."""
 
 
 def make_service(folder: Path) -> None:

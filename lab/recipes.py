@@ -28,7 +28,7 @@ from shootout.core.journal import journal
 ROOT = Path(__file__).resolve().parents[1]
 PAGES, RUNS = ROOT / "docs" / "recipes", ROOT / "results" / "reference"
 PLACE = Path("/tmp/shootout-recipes")
-"""Where the pages' commands are typed, with a cache of their own: journals name its files, and may name no home."""
+"""The folder in which the pages' commands are typed, with a cache of its own: journals name its files, and no home."""
 LIMIT_S = 1_200.0
 """A command that takes longer is ended."""
 COLUMNS = "100"

@@ -31,7 +31,7 @@ POOLINGS: Mapping[str, str] = MappingProxyType(
         "weighted": "weighted",
     }
 )
-"""What sentence-transformers calls a pooling, in old files behind `pooling_mode_`; what the metrics call it."""
+"""A pooling's name in sentence-transformers, in old files behind `pooling_mode_`, and its name in the metrics."""
 SCORED = ("Transformer", "Pooling", "Normalize")
 """The modules of a sentence-transformers folder that the metrics know; a cosine needs no `Normalize`."""
 RESERVING = {"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet", "longformer", "data2vec-text"}
@@ -42,7 +42,7 @@ SENTENCE = tuple(
     f"sentence_{kind}_config.json"
     for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 )
-"""Where sentence-transformers keeps the length of texts; the first that says something counts."""
+"""The files in which sentence-transformers keeps the length of texts; the first that says something counts."""
 NO_LIMIT = 1_000_000
 """A tokenizer without a limit says a longer one than this."""
 

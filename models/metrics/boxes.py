@@ -28,11 +28,11 @@ BOX_COLUMNS = (4, 6)
 LOWEST_SCORE = 0.25
 """A box of the truth with a lower score, as the model's own outputs have them, doesn't count as one."""
 LEAST_SCORE, MOST_OVERLAP, MOST_KEPT = 0.001, 0.7, 300
-"""Of a raw head: the score of a box, the overlap with a surer one of its class, and the boxes of a row."""
+"""The least score of a box of a raw head, its overlap with a surer one of its class, and the boxes of a row."""
 MOSTLY = 0.9
-"""So many boxes of an output are in order if it holds corners, also in a low precision."""
+"""The share of boxes that are in order if an output holds corners, also in a low precision."""
 MOST_CANDIDATES, BLOCK = 30_000, 1_000
-"""Of a raw head no more boxes of a row are looked at, the surest; so many at a time."""
+"""The most boxes of a row that are looked at in a raw head, the surest, and how many at a time."""
 
 HEADS = (
     "(rows, boxes, 4 to 6 of x1 y1 x2 y2 score class), or YOLO's (rows, 4 + classes, boxes), (rows, boxes, 5 + classes)"

@@ -122,4 +122,4 @@ EMBEDDING_METRICS = (
         parts=(_COSINE, replace(_RECALL, name=f"recall@{NEIGHBORS}", given=(NEIGHBORS,))),
     ),
 )
-"""How far an embedding moved, and whether the same rows are nearest to it."""
+"""Score how far an embedding moved, and if the same rows are nearest to it."""

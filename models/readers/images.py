@@ -34,7 +34,7 @@ VERSION = 2
 MOST_BYTES = 1 << 29
 """All rows take no more memory, which every process that scores them needs: 891 of 224x224x3 floats."""
 ENOUGH_ROWS = 800
-"""So many may take four times as much: a limit of 1 % needs 736."""
+"""The rows that may take four times as much: a limit of 1 % needs 736."""
 
 
 class Images(Reader):

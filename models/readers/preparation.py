@@ -22,7 +22,7 @@ PROCESSOR, CONFIG = "preprocessor_config.json", "config.json"
 CROPPED = 0.875
 """The side that is kept of a picture whose shorter side was resized, as for ImageNet's 224 of 256."""
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-"""Of ImageNet's red, green and blue, from 0 to 1."""
+"""The mean and deviation of ImageNet's red, green and blue, from 0 to 1."""
 NEAREST, LANCZOS, BILINEAR, BICUBIC = 0, 1, 2, 3
 RESAMPLES = {"nearest": NEAREST, "lanczos": LANCZOS, "bilinear": BILINEAR, "bicubic": BICUBIC}
 WARPED_FROM = 384

@@ -25,7 +25,7 @@ OTHERS = ("tokenizer_config.json", "vocab.txt", "vocab.json", "spiece.model", "s
 """Files of which transformers may make a tokenizer; the folder of the first one is the tokenizer's."""
 SAVE = "save it there: AutoTokenizer.from_pretrained(…).save_pretrained(folder)"
 IDS, MASK, TYPES, POSITIONS = "input_ids", "attention_mask", "token_type_ids", "position_ids"
-"""What a model may take of texts, each (rows, tokens)."""
+"""The inputs that a model may take of texts, each (rows, tokens)."""
 PARALLELISM = "TOKENIZERS_PARALLELISM"
 """No threads are left behind in a process that starts others."""
 

@@ -1,4 +1,4 @@
-"""How each part is raced by itself, and which target it gets by that."""
+"""Race each part by itself, and choose the target that it gets by that."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from shootout.tell.wording import describe_noise
 
 BACKEND, MODEL = "joint", "identity_of_one"
 USUAL = "onnxruntime"
-"""What the arm is called that has ONNX Runtime in all parts."""
+"""The name of the arm that has ONNX Runtime in all parts."""
 MOST_LOSS = 0.01
 """The chosen parts may score so much less than the usual ones, as a share of these."""
 

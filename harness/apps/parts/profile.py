@@ -1,4 +1,4 @@
-"""What a user's program does with its parts as usual: how long a page takes, how much of that is inside each part."""
+"""Look at a user's program with its parts as usual: how long a page takes, and how much of that is inside each part."""
 
 from __future__ import annotations
 
