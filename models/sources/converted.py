@@ -64,6 +64,11 @@ def hash_file(path: Path) -> str:
         raise UsageError(f"can't read {path}: {tell_refusal(error)}") from error
 
 
+def hash_code(*files: str) -> str:
+    """Hash of the modules that decide a conversion, by their files."""
+    return hashlib.sha256(b"\0".join(Path(file).read_bytes() for file in files)).hexdigest()
+
+
 def convert_once(
     path: Path, made_by: Sequence[str], module: str, arguments: Sequence[Any], more: Mapping[str, str], told: str
 ) -> str:

@@ -17,7 +17,6 @@ these nodes out.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import shutil
@@ -45,9 +44,8 @@ from shootout.core.install import install
 from shootout.models.data import tables
 from shootout.models.data.tables import Table
 from shootout.models.native_trees import FACTS, choose_columns, open_native
-from shootout.models.onnx import CLASSICAL_DOMAIN, ONNX_SUFFIX
-from shootout.models.onnx.lookups import add_lookups, widen_input
-from shootout.models.sources.converted import ERROR, ConvertedSource, convert_once, hash_file
+from shootout.models.onnx import CLASSICAL_DOMAIN, ONNX_SUFFIX, lookups
+from shootout.models.sources.converted import ERROR, ConvertedSource, convert_once, hash_code, hash_file
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -107,7 +105,7 @@ class Trees(ConvertedSource):
         """Return the ONNX file; see `ConvertedSource.convert`."""
         path, artifact = Path(word).expanduser().absolute(), find_library(word)
         assert artifact, "only a library's own file comes here"
-        own = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+        own = hash_code(__file__, lookups.__file__)
         content, table = hash_file(path), sha256(path.parent / tables.COLUMNS) if _find_table(path) else ""
         made_by = [content, artifact, own, table, *map(version_of, PACKAGES)]
         return convert_once(path, made_by, MODULE, [artifact, path], {}, f"converting {path.name} to ONNX failed: it")
@@ -285,11 +283,11 @@ def _convert(artifact: Artifact, native: NativeModel, table: Table | None, *, is
     if not table:
         found = _CONVERTERS[artifact](native.model, {INPUT: native.facts.features})
         if is_wide:
-            widen_input(found)
+            lookups.widen_input(found)
         return found
     estimator = _as_graphs_need(native.model, table)
     made = _convert_sklearn(estimator, {one.graph: int(bool(one.dtype)) for one in table.columns})
-    add_lookups(made, table)
+    lookups.add_lookups(made, table)
     return made
 
 

@@ -6,7 +6,6 @@ pickle. The ONNX file lies in the cache by the content of the `.pt`, and is a us
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import sys
@@ -24,7 +23,7 @@ from shootout.core.host.store import sealed
 from shootout.core.install import pip_install
 from shootout.models.native_trees import FACTS
 from shootout.models.onnx import ONNX_SUFFIX
-from shootout.models.sources.converted import ERROR, ConvertedSource, convert_once, hash_file
+from shootout.models.sources.converted import ERROR, ConvertedSource, convert_once, hash_code, hash_file
 
 SUFFIX, LIBRARY = ".pt", "ultralytics"
 MODULE = "shootout.models.sources.yolo_pt"
@@ -44,7 +43,7 @@ class YoloPt(ConvertedSource):
     def convert(self, word: str) -> str:
         """Return the ONNX file; see `ConvertedSource.convert`."""
         path = Path(word).expanduser().absolute()
-        content, own = hash_file(path), hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+        content, own = hash_file(path), hash_code(__file__)
         if find_spec(LIBRARY) is None:
             raise UsageError(
                 f"only the library that made {word!r} can read it: for a YOLO {pip_install(LIBRARY)} (reading a "
