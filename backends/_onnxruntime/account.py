@@ -165,7 +165,12 @@ def open_to_optimize(model: Path, arm: Arm, without: str) -> Any:
 
 
 def fallbacks(session: Any, provider: str) -> tuple[str, ...]:
-    """List the nodes that this session gave to another provider than the one that was asked for."""
+    """List the nodes that this session gave to another provider than the one that was asked for.
+
+    Before 1.24 a session doesn't tell, and only one on the CPU is opened, which has no other provider.
+    """
+    if not hasattr(session, providers.TELLS) and session.get_providers() == [provider]:
+        return ()
     subgraphs = [part for part in session.get_provider_graph_assignment_info() if part.ep_name != provider]
     return tuple(f"{node.op_type} {node.name!r} on {part.ep_name}" for part in subgraphs for node in part.get_nodes())
 

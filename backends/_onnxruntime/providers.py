@@ -145,10 +145,9 @@ def require(provider: str) -> None:
     if provider not in available:
         reason = f"onnxruntime {onnxruntime.__version__} is built without {provider} (it has {', '.join(available)})"
         raise SkippedArm(reason, FIXES.get(provider, REGISTER.format(name=provider)), NotRunKind.BROKEN)
-    if not hasattr(onnxruntime.InferenceSession, TELLS):
+    if provider != CPU and not hasattr(onnxruntime.InferenceSession, TELLS):
         reason = f"onnxruntime {onnxruntime.__version__} doesn't tell which provider runs a node: 1.24 is the first to"
-        package = "onnxruntime" if provider == CPU else "onnxruntime-gpu"
-        raise SkippedArm(reason, pip_install(f"{package}>=1.24", options="--upgrade"), NotRunKind.BROKEN)
+        raise SkippedArm(reason, pip_install("onnxruntime-gpu>=1.24", options="--upgrade"), NotRunKind.BROKEN)
     if provider in LIBRARIES and not has_bindings():
         reason = "cuda-bindings is not installed, by which ONNX Runtime is given its memory and its stream"
         raise SkippedArm(reason, INSTALL, NotRunKind.NOT_INSTALLED)

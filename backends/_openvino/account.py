@@ -66,6 +66,8 @@ MADE_UP = re.compile(r"([A-Z][A-Za-z]*)_\d+")
 UNSETTLED = "dynamic"
 """OpenVINO's hint if each float node has the precision that the file gives it."""
 NOT_EXECUTED = ("Input", "Output", "Const", "Result")
+OLD_PROPERTY = "Unsupported attribute type"
+"""In what a release says that knows no callbacks."""
 WARM_CALLS = 5
 CALLS = range(5, 101)
 """At least and at most so many are profiled, by how long the first one takes."""
@@ -97,9 +99,7 @@ def survey(path: Path, arm: Arm, inputs: Arrays, owners: Mapping[str, str]) -> d
     if arm.target.device is not Device.CPU:
         compile_model(path, arm)  # a plugin that can't take the model fails in the build
         return {**known, "products": {}, "node_ns": {}}
-    compiled = compile_model(path, arm, PERF_COUNT="YES", CACHE_ENCRYPTION_CALLBACKS=[_as_it_is, _as_it_is])
-    whole = compiled.export_model().getvalue()
-    text = whole[whole.rindex(b"<net ") : whole.rindex(b"</net>") + len(b"</net>")]
+    compiled, text = _compile_and_export(path, arm)
     nodes = list(ElementTree.fromstring(text).iterfind("layers/layer"))  # noqa: S314 - OpenVINO wrote it a moment ago
     compressed = any(_is_compressed(node) for node in nodes)
     rounding = rounding_products(path, properties_of(arm)) if compressed else set()
@@ -110,6 +110,19 @@ def survey(path: Path, arm: Arm, inputs: Arrays, owners: Mapping[str, str]) -> d
         "products": {key: products[name] for name, key in keys.items() if products.get(name)},
         "node_ns": {key: times[name] for name, key in keys.items() if name in times},
     }
+
+
+def _compile_and_export(path: Path, arm: Arm) -> tuple[Any, bytes]:
+    """Return the compiled model and its layers as XML; none of a release before 2024.4, which scrambles its export."""
+    try:
+        compiled = compile_model(path, arm, PERF_COUNT="YES", CACHE_ENCRYPTION_CALLBACKS=[_as_it_is, _as_it_is])
+    except RuntimeError as error:
+        if OLD_PROPERTY not in str(error):
+            raise
+        return compile_model(path, arm, PERF_COUNT="YES"), b"<net/>"
+    exported = compiled.export_model()
+    whole = exported if isinstance(exported, bytes) else exported.getvalue()  # the first ones gave bytes
+    return compiled, whole[whole.rindex(b"<net ") : whole.rindex(b"</net>") + len(b"</net>")]
 
 
 def read_executed(compiled: Any, facts: Mapping[str, Any]) -> dict[str, Any]:

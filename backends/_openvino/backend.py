@@ -34,6 +34,7 @@ from shootout.backends._openvino.graph import (
     floats_of,
     full_name,
     import_openvino,
+    import_operations,
     listed_precisions,
     properties_of,
     require_precision,
@@ -363,8 +364,7 @@ def _make_product(precision: Precision, threads: int) -> Callable[[int], Gemm]:
 
 def _product_model(openvino: Any, size: int, *, in_bytes: bool, in_floats: bool = False) -> Any:
     """Make a product of float operands, of operands in bytes, or of weights in bytes and activations in floats."""
-    from openvino import opset13 as op
-
+    op = import_operations()
     x = op.parameter([size, size], np.float32)
     weight = op.constant(np.ones((size, size), np.int8 if in_bytes else np.float32))
     if not in_bytes:
@@ -378,8 +378,7 @@ def _product_model(openvino: Any, size: int, *, in_bytes: bool, in_floats: bool 
 def _try_device(device: Device) -> str:
     require_device(device, PLUGINS)
     openvino, plugin = import_openvino(), chosen_plugin(device)
-    from openvino import opset13 as op
-
+    op = import_operations()
     x = op.parameter([2, 2], np.float32)
     model = openvino.Model([op.add(op.matmul(x, x, False, False), x)], [x], "tiny")
     openvino.Core().compile_model(model, plugin)([np.eye(2, dtype=np.float32)])

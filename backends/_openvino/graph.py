@@ -96,6 +96,16 @@ def import_openvino() -> Any:
     return openvino
 
 
+def import_operations() -> Any:
+    """Import the functions that make nodes; before 2025 they lay elsewhere."""
+    import_openvino()
+    try:
+        from openvino import opset13
+    except ImportError:
+        from openvino.runtime import opset13
+    return opset13
+
+
 def version() -> str:
     """Return the library's version without its build number."""
     return str(import_openvino().__version__).partition("-")[0]

@@ -18,7 +18,7 @@ from support.gpus.fake_onnxruntime import FakeOnnxRuntime
 
 from shootout.backends._onnxruntime import backend as onnxruntime_backend
 from shootout.backends._onnxruntime import providers, tensorrt
-from shootout.backends._onnxruntime.account import ENGINES, MODEL, open_session
+from shootout.backends._onnxruntime.account import ENGINES, MODEL, fallbacks, open_session
 from shootout.backends._onnxruntime.providers import CPU, CUDA, TENSORRT, TF32
 from shootout.backends._onnxruntime.session import OnnxRuntimeSession
 from shootout.core import backends
@@ -153,6 +153,15 @@ def test_what_is_missing_is_a_skip_that_says_how_to_get_it(
     with pytest.raises(SkippedArm, match=reason) as caught:
         backends.get("onnxruntime").build(exported_in(tmp_path), arm_of(mode=mode), tmp_path)
     assert fix in caught.value.fix
+
+
+def test_an_old_release_has_no_provider_but_the_cpu_s_where_no_other_is_opened(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(onnxruntime, "InferenceSession", object)
+    providers.require(CPU)
+    session = SimpleNamespace(get_providers=lambda: [CPU])
+    assert fallbacks(session, CPU) == ()
+    with pytest.raises(AttributeError):  # it can't be told
+        fallbacks(session, CUDA)
 
 
 @pytest.fixture

@@ -6,14 +6,17 @@ import os
 import sys
 from dataclasses import dataclass
 from functools import cache
+from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, save
 
+from shootout.backends._openvino import account
 from shootout.backends._openvino.graph import listed_precisions
 from shootout.core import backends
 from shootout.core.build.builder import probe_request
@@ -280,3 +283,26 @@ def test_nothing_is_reported_to_anyone_and_a_session_needs_openvino_only(tmp_pat
     done = run_fresh(build_at_home, home, exported, arm_of(exported, Precision.INT8), built, warm=warm_of(INT8))
     assert run_fresh(load_and_run, done).imported == set()
     assert [path.relative_to(home) for path in home.rglob("*") if "intel" in path.parts] == []
+
+
+@pytest.mark.parametrize(
+    ("said", "exported", "text"),
+    [
+        (None, b"head<net a/></net>tail", b"<net a/></net>"),
+        (None, BytesIO(b"head<net a/></net>tail"), b"<net a/></net>"),
+        ("Unsupported attribute type.", None, b"<net/>"),
+    ],
+)
+def test_older_releases_export_bytes_or_nothing_that_can_be_read(
+    said: str | None, exported: object, text: bytes, monkeypatch: pytest.MonkeyPatch
+):
+    def compile_model(path: Path, arm: Arm, **more: object) -> object:
+        if said and "CACHE_ENCRYPTION_CALLBACKS" in more:
+            raise RuntimeError(said)
+        return SimpleNamespace(export_model=lambda: exported)
+
+    monkeypatch.setattr(account, "compile_model", compile_model)
+    assert account._compile_and_export(Path(), Arm(target=Target(backend="openvino"), model="made"))[1] == text
+    said = "too few registers"
+    with pytest.raises(RuntimeError, match=said):
+        account._compile_and_export(Path(), Arm(target=Target(backend="openvino"), model="made"))
