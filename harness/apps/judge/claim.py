@@ -1,0 +1,305 @@
+"""Judge what is claimed of a target: `1.15x faster`, `same outputs within 1e-4`, `p99 under 5ms`. Pure.
+
+A claim on a ratio stands on the run's one interval, and one on a figure on the bounds that `decide` uses.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from shootout.apps.judge.analysis import Analysed
+from shootout.apps.judge.cell import Cell, candidate_of
+from shootout.apps.judge.decide.limits import judge_limits
+from shootout.apps.judge.decide.policy import Policy
+from shootout.apps.judge.next_steps import go_on
+from shootout.core.constants import BIAS_FLOOR
+from shootout.core.contract import NotRunKind, short
+from shootout.core.errors import UsageError, unknown
+from shootout.core.results.group import judged, unfit_for, withheld
+from shootout.core.stats.goals import MOST_PERCENT
+from shootout.core.stats.verdicts import MAX_ESTIMATE, Comparison, Verdict
+from shootout.tell.document import Finding, Row, tell_finding
+from shootout.tell.limits import LIMITS, Limit, Standing
+from shootout.tell.ratios import inverse, tell_direction, tell_ratio
+from shootout.tell.reproduce import MORE_TIME, add_options
+
+FORMS = "'faster', '1.15x faster', 'slower', 'same speed', 'same outputs within 1e-4' or 'p99 under 5ms'"
+"""The forms of a claim."""
+CLOSELY = 0.05
+"""A factor that the goal `limit` can't express is raced for until the ratio is known within this share at least."""
+TOO_CLOSE = f"it would take more than {MAX_ESTIMATE:,} restarts to tell"
+NEVER_MET = "the two were never timed in the same restart"
+_SPEED = re.compile(r"(?:(\S+?)\s*[x×]\s*)?(faster|slower)", re.IGNORECASE)
+_LIMITED = re.compile(r"(same outputs within|p99 under)\s+(.+)", re.IGNORECASE)
+_LIMITS = {"same outputs within": Limit.ERROR, "p99 under": Limit.P99}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """Hold what is claimed of a target.
+
+    Attributes:
+        verdict: on its time beside another target's; None: the claim is that a figure keeps a limit.
+        factor: by how much it is faster or slower at least; 1: by any difference that is significant.
+        limit, wanted: the figure and its limit, in the figure's basic unit.
+    """
+
+    verdict: Verdict | None = None
+    factor: float = 1.0
+    limit: Limit = Limit.ERROR
+    wanted: float = 0.0
+
+    def __str__(self) -> str:
+        """Write it as `read_claim` takes it."""
+        if self.verdict is None:
+            words = next(words for words, limit in _LIMITS.items() if limit is self.limit)
+            return f"{words} {LIMITS[self.limit].unit.tell_limit(self.wanted)}"
+        if self.verdict is Verdict.SAME:
+            return "same speed"
+        return f"{self.factor:.12g}x {self.verdict}" if self.factor > 1 else str(self.verdict)
+
+    def tell(self, arm: str, other: str = "") -> str:
+        """Write it as a clause: `openvino is 1.15x faster than onnxruntime`."""
+        if self.verdict is None:
+            gives = "gives the" if self.limit is Limit.ERROR else "keeps"
+            return f"{short(arm)} {gives} {self}"
+        if self.verdict is Verdict.SAME:
+            return f"{short(arm)} is as fast as {short(other)}"
+        return f"{short(arm)} is {self} than {short(other)}"
+
+    @property
+    def beyond(self) -> float:
+        """Return the ratio of times that is claimed, less 1; 0.0: the claim is the verdict itself."""
+        return (1 / self.factor if self.verdict is Verdict.FASTER else self.factor) - 1
+
+    def race(self, arm: str, other: str, value: float = 0.0) -> tuple[str, str]:
+        """Return the baseline and the goal of a race that ends as soon as the claim is told.
+
+        Args:
+            value: the factor that was measured; 0: none was.
+        """
+        if self.factor == 1:
+            return other, "baseline"
+        faster, beyond = (arm if self.verdict is Verdict.FASTER else other), round(self.factor - 1, 12)
+        if BIAS_FLOOR <= beyond <= MOST_PERCENT / 100:
+            return faster, f"limit {100 * beyond:.10g}%"
+        away = abs(math.log(value / self.factor)) if value else CLOSELY
+        return faster, f"resolve {100 * max(min(away, CLOSELY), BIAS_FLOOR):.2g}%"
+
+
+def read_claim(text: str) -> Claim:
+    """Read a claim in one of `FORMS`.
+
+    Raises:
+        UsageError: it has none of these forms, or its figure is no factor above 1, error or time.
+    """
+    words = " ".join(text.split())
+    if words.lower() == "same speed":
+        return Claim(verdict=Verdict.SAME)
+    if match := _SPEED.fullmatch(words):
+        return Claim(verdict=Verdict(match[2].lower()), factor=read_factor(text, match[1]) if match[1] else 1.0)
+    if match := _LIMITED.fullmatch(words):
+        limit = _LIMITS[match[1].lower()]
+        quantity = LIMITS[limit]
+        wanted = (quantity.read_as or quantity.unit).read(f"the limit of {text!r}", match[2])
+        return Claim(limit=limit, wanted=wanted)
+    raise UsageError(f"the claim {text!r} can't be read: write {FORMS}")
+
+
+def read_factor(claim: str, given: str | float) -> float:
+    """Read by how much a target is claimed to be faster or slower.
+
+    Raises:
+        UsageError: it is no number above 1.
+    """
+    try:
+        factor = float(given)
+    except (TypeError, ValueError):
+        factor = math.nan
+    if not 1 < factor < math.inf:
+        raise UsageError(f"{claim!r} needs a factor above 1, such as 1.15; received {given!r}")
+    return factor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """Hold what a run says of a claim.
+
+    Attributes:
+        sentence: for people, with the interval; of what is unknown with the reason.
+        value: how many times faster or slower, as claimed; the ratio of times for `same speed`; the error; p99 in ns.
+        low, high: its bounds, which decide; None where an end isn't known.
+        reason: why it is unknown; "" if it isn't.
+        next: the command that would tell; None if it is known, or if no run would tell.
+    """
+
+    standing: Standing
+    sentence: str
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    reason: str = ""
+    next: str | None = None
+
+
+def judge_claim(run: Analysed, claim: Claim, arm: str, other: str | None = None, group: str | None = None) -> Judged:
+    """Judge a claim by a run.
+
+    Args:
+        arm, other: labels of targets, or as short as tables show them; `other` for a claim on a ratio, and for no
+            other.
+        group: its name, if the targets are in several.
+
+    Raises:
+        UsageError: there is no such target or group, they raced in no group together or in several, or the claim needs
+            another number of targets.
+    """
+    if claim.verdict and other is None:
+        raise UsageError(f"the claim '{claim}' compares two targets: name the one that {arm!r} is compared with")
+    if not claim.verdict and other is not None:
+        raise UsageError(f"the claim '{claim}' is on one target: leave out {other!r}, and or judge it by itself")
+    cell, rows = _find_rows(run, [arm] if other is None else [arm, other], group)
+    if claim.verdict:
+        return _judge_ratio(cell, claim, *rows)
+    return _judge_figure(cell, claim, *rows)
+
+
+def _find_rows(run: Analysed, names: list[str], group: str | None) -> tuple[Cell, list[Row]]:
+    """Find the rows of these names in the one cell that has all of them."""
+    if group is not None and group not in run.cells:
+        raise unknown("group", group, run.cells)
+    cells = [cell for name, cell in run.cells.items() if group in (None, name)]
+    rows = {cell.group: [row for row in cell.rows if row.group == cell.group] for cell in cells}
+    labels = {row.arm for found in rows.values() for row in found}
+    for name in names:
+        if name not in labels | {*map(short, labels)}:
+            raise unknown("target", name, labels)
+    if len({*map(short, names)}) < len(names):
+        raise UsageError(f"{names[0]!r} and {names[1]!r} are one target: name two")
+    by_name = {place: {key: row for row in found for key in (row.arm, short(row.arm))} for place, found in rows.items()}
+    whole = [cell for cell in cells if all(name in by_name[cell.group] for name in names)]
+    told = " and ".join(map(repr, names))
+    if not whole:
+        raise UsageError(f"{told} were never in the same group, so nothing compares them: name both in one run")
+    if len(whole) > 1:
+        raise UsageError(f"{told} raced in several groups", [cell.group for cell in whole])
+    return whole[0], [by_name[whole[0].group][name] for name in names]
+
+
+def _judge_ratio(cell: Cell, claim: Claim, row: Row, other: Row) -> Judged:
+    """Judge a claim on the ratio of two targets' times; without the verdict that it implies it is never met."""
+    plain = judged(cell.journal, "end_to_end", row.arm, other.arm)
+    if plain is None or plain.reason:
+        lacks = next((_tell_missing(one) for one in (row, other) if one.outcome != "measured"), NEVER_MET)
+        why = plain.reason if plain else withheld(cell.journal, row.arm, other.arm)
+        return _leave_open(cell, claim, why or lacks, plain, row, other)
+    beside = cell.journal.evidence("end_to_end").compare(row.arm, other.arm, limit=claim.beyond) or plain
+    is_beyond = beside.verdict is claim.verdict
+    if not beside.decided or (is_beyond and plain.verdict is not claim.verdict):
+        return _leave_open(cell, claim, _tell_open(plain, beside), plain, row, other)
+    told = f"{short(row.arm)} is {_tell_known(plain, short(other.arm))}"
+    if claim.factor > 1 or not is_beyond:
+        told += f", at least {claim.factor:.12g}x" if is_beyond else f", not {_deny(claim)}"
+    value, low, high = _orient(claim, plain)
+    standing = Standing.MET if is_beyond else Standing.BROKEN
+    return Judged(standing=standing, sentence=told, value=value, low=low, high=high)
+
+
+def _tell_missing(row: Row) -> str:
+    """Tell why a row has no time, and what to do about it."""
+    return "; ".join(filter(None, [f"{short(row.arm)}: {row.reason or 'it has no time'}", row.fix or ""]))
+
+
+def _deny(claim: Claim) -> str:
+    return "the same" if claim.verdict is Verdict.SAME else str(claim)
+
+
+def _tell_known(plain: Comparison, other: str) -> str:
+    """Write a ratio with its interval; one without a verdict by its interval alone."""
+    if plain.decided or plain.low is None or plain.high is None:
+        return tell_ratio(plain, other)
+    return f"between {tell_direction(plain.high)} and {tell_direction(plain.low)} than {other}"
+
+
+def _tell_open(plain: Comparison, beside: Comparison) -> str:
+    """Tell what is known of a ratio that is open, and how many restarts would tell."""
+    told = f"it is {tell_ratio(plain)}"
+    needed = plain.restarts_needed if beside.decided else beside.restarts_needed
+    if needed is not None:
+        return f"{told}; about {needed} restarts would tell, and {plain.restarts} were played"
+    return told if plain.sd is None else f"{told}; {TOO_CLOSE}"
+
+
+def _orient(claim: Claim, plain: Comparison) -> tuple[float, float | None, float | None]:
+    """Return a ratio and the ends of its interval in the direction that is claimed."""
+    turned = inverse(plain) if claim.verdict is Verdict.FASTER else plain
+    return turned.value, turned.low, turned.high
+
+
+def _leave_open(cell: Cell, claim: Claim, why: str, plain: Comparison | None, row: Row, other: Row) -> Judged:
+    """Return that a claim on a ratio isn't known, and the command that would tell."""
+    value, low, high = _orient(claim, plain) if plain else (None, None, None)
+    can_tell = _may_play(row) and _may_play(other) and not why.endswith(TOO_CLOSE)
+    return Judged(
+        standing=Standing.UNKNOWN,
+        sentence=f"can't tell whether {claim.tell(row.arm, other.arm)}: {why}",
+        value=value,
+        low=low,
+        high=high,
+        reason=why,
+        next=_race_on(cell, claim, row.arm, other.arm, value) if can_tell else None,
+    )
+
+
+def _race_on(cell: Cell, claim: Claim, arm: str, other: str, value: float | None) -> str:
+    """Return the command that goes on with a run that ends by a verdict, or else races the two for the claim alone."""
+    baseline, goal = claim.race(arm, other, value or 0.0)
+    pair = [baseline, arm if baseline == other else other]
+    asked = [("--baseline", short(baseline)), ("--goal", goal), ("--max-time", MORE_TIME)]
+    resume = go_on(cell) if claim.factor == 1 else None
+    return resume or cell.begun.race(add_options(cell.again(pair), asked))
+
+
+def _may_play(row: Row) -> bool:
+    """Tell whether another run might time a row."""
+    return row.cause in (None, NotRunKind.NOT_REACHED, NotRunKind.KILLED)
+
+
+def _judge_figure(cell: Cell, claim: Claim, row: Row) -> Judged:
+    """Judge a claim that a figure keeps its limit."""
+    policy = Policy(limits={claim.limit: claim.wanted})
+    found = next(one for one in judge_limits(policy, [candidate_of(cell, row)])[row.arm] if one.limit is claim.limit)
+    standing, told, why = found.standing, tell_finding(found), found.reason or ""
+    if claim.limit is Limit.P99 and (doubt := unfit_for(cell.journal, row.arm)):
+        standing, why = Standing.UNKNOWN, doubt
+    elif claim.limit is Limit.ERROR and _is_refused(row):
+        standing, told = Standing.BROKEN, row.reason or "its outputs were refused"
+    elif row.fidelity is None and row.reason:
+        why = _tell_missing(row)
+    is_open = standing is Standing.UNKNOWN
+    return Judged(
+        standing=standing,
+        sentence=f"can't tell whether {claim.tell(row.arm)}: {why}" if is_open else f"{short(row.arm)}: {told}",
+        value=found.value,
+        low=found.low,
+        high=found.high,
+        reason=why if is_open else "",
+        next=_measure_more(cell, row, found) if is_open else None,
+    )
+
+
+def _is_refused(row: Row) -> bool:
+    """Tell whether outputs were refused for what the error doesn't show: NaN, wrong integers, another shape."""
+    found = row.fidelity
+    if found is None or found.standing != "refused":
+        return False
+    return found.relative_l2 is None or found.error_bound is None or found.relative_l2 <= found.error_bound
+
+
+def _measure_more(cell: Cell, row: Row, found: Finding) -> str | None:
+    """Return the command that goes on with a run, or else measures what a figure lacks."""
+    if not _may_play(row):
+        return None
+    return go_on(cell) or (cell.begun.race(add_options(cell.again([row.arm]), found.needs)) if found.needs else None)
