@@ -72,6 +72,8 @@ SLOW_US = 1e6 * BUDGET_S / FEWEST_CALLS
 MOST_OWN_US = 3.0
 """The most that the profiler spends on a kernel; a machine that slows down meanwhile shows more."""
 CONVERSION, OTHER = "conversion", "other"
+WITHOUT = "optimization.disable_specified_optimizers"
+"""ONNX Runtime's own name of the entry that leaves optimizations out."""
 ROUNDS_FLOATS = "WeightBiasQuantization"
 """An optimization to leave out if layers are to stay in float: it rounds the weights of each that stands between Q/DQ
 pairs (ONNX Runtime 1.31). It rounds biases too, so the quantizer must have done that then.
@@ -222,7 +224,7 @@ def _session_options(arm: Arm, *, optimized: bool = False) -> Any:
 def _optimizing_options(arm: Arm, without: str) -> Any:
     options = _session_options(arm)
     if without:
-        options.add_session_config_entry("optimization.disable_specified_optimizers", without)
+        options.add_session_config_entry(WITHOUT, without)
     return options
 
 

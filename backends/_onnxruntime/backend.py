@@ -27,6 +27,7 @@ from shootout.backends._onnxruntime.account import (
     MODEL,
     ROUNDS_FLOATS,
     TEXTS,
+    WITHOUT,
     count_kernels,
     look_inside,
     open_session,
@@ -287,6 +288,31 @@ def ship(built: Built, folder: Path) -> Shipment:
         options["columns"] = _describe_columns(table, exported.input_buffers())
     template = "load_table.txt" if table else "load.txt"
     return Shipment(template=template, options=options, isa=_required_isa(folder / MODEL))
+
+
+def ship_anywhere(built: Built, folder: Path) -> Shipment:
+    """Copy the graph as it was before its convolutions were fitted to this CPU; ONNX Runtime fits it as it opens it.
+
+    A graph without such convolutions is shipped as it was built, which opens sooner.
+
+    Raises:
+        SkippedArm: as `ship`.
+    """
+    from shootout.models.onnx import onnx_files
+
+    shipment = ship(built, folder)
+    if not shipment.isa or (built.folder / TEXTS).exists():
+        return shipment
+    for path in folder.glob(f"{MODEL}*"):
+        path.unlink()
+    settings = settings_of(built.arm)
+    with tempfile.TemporaryDirectory() as place:
+        source, without, _ = _write_source(built.exported, built.arm, built.folder, Path(place))
+        for name, path in {**onnx_files.external_files(source), MODEL: source}.items():
+            shutil.copyfile(path, folder / name)
+    if without:
+        settings["entries"] |= {WITHOUT: without}
+    return replace(shipment, options={**shipment.options, "session": settings}, isa=())
 
 
 def _describe_columns(table: Table, sets: Sequence[Arrays]) -> dict[str, tuple[str, dict[str, str | None]]]:
