@@ -1,0 +1,160 @@
+"""The search on synthetic restarts: steps, a step back, a drift, skipped releases, an end that doesn't load, errors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pytest
+from support.bisecting import Simulated
+
+from shootout.apps.bisect.errors import judge_errors
+from shootout.apps.bisect.search import (
+    MOST_RESTARTS,
+    Found,
+    Outcome,
+    Question,
+    Raced,
+    Side,
+    Skipped,
+    find_interval,
+    search,
+)
+from shootout.core.constants import ALPHA
+from shootout.core.errors import NothingMeasured
+from shootout.core.stats.verdicts import find_reach, make_pair
+
+STEP = math.log(1.3)
+
+
+def find(logs: Sequence[float], sd: float = 0.01, **more: object) -> Found:
+    return search([f"1.{at}" for at in range(len(logs))], Simulated(logs, sd, **more))
+
+
+@pytest.mark.parametrize("first_bad", range(1, 8))
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_step_is_named_wherever_it_is_and_in_either_direction(first_bad: int, sign: int):
+    found = find([0.0] * first_bad + [sign * STEP] * (8 - first_bad))
+    assert (found.outcome, found.last_good, found.first_bad) == (Outcome.NAMED, f"1.{first_bad - 1}", f"1.{first_bad}")
+    assert found.sign == sign
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low < math.exp(sign * STEP) < found.high
+
+
+def test_ends_alike_are_no_difference_and_nothing_else_is_raced():
+    found = find([0.0] * 8)
+    assert (found.outcome, found.questions, found.sign) == (Outcome.NONE, 1, 0)
+    assert found.low is not None
+    assert found.high is not None
+    assert 1 / 1.05 < found.low < found.high < 1.05
+
+
+def test_a_difference_at_the_limit_stays_open():
+    assert find([0.0, 0.0, math.log(1.05)]).outcome is Outcome.OPEN
+
+
+def test_of_two_steps_the_larger_is_named_with_its_own_ratio():
+    found = find([0.0, 0.0, 0.1, 0.1, 0.4, 0.4])
+    assert (found.outcome, found.first_bad) == (Outcome.NAMED, "1.4")
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low < math.exp(0.3) < found.high < found.whole
+
+
+def test_a_step_up_that_is_partly_taken_back_is_named():
+    found = find([0.0, 0.0, 0.4, 0.4, 0.25, 0.25, 0.25])
+    assert (found.outcome, found.first_bad) == (Outcome.NAMED, "1.2")
+
+
+def test_a_slow_drift_has_no_release():
+    found = find([0.1 * at for at in range(8)])
+    assert (found.outcome, found.last_good, found.first_bad) == (Outcome.DRIFT, "1.3", "1.4")
+    assert found.ratio == pytest.approx(found.whole) == pytest.approx(math.exp(0.7), rel=0.05)
+
+
+def test_a_release_half_way_stays_open_and_its_neighbors_are_asked():
+    found = find([0.0, 0.0, 0.2, 0.2, 0.2, 0.4, 0.4])
+    assert (found.outcome, found.last_good, found.first_bad) == (Outcome.RANGE, "1.1", "1.5")
+    assert found.between == ("1.2", "1.3", "1.4")
+
+
+def test_skipped_releases_are_named_and_the_range_goes_around_them():
+    found = find([0.0, 0.0, 0.0, STEP, STEP, STEP, STEP, STEP], skipped={"1.2", "1.4"})
+    assert (found.outcome, found.last_good, found.first_bad, found.between) == (Outcome.NAMED, "1.1", "1.3", ("1.2",))
+    assert found.skipped == {"1.2": "no wheel", "1.4": "no wheel"}
+
+
+def test_an_end_that_does_not_load_gives_its_place_to_the_next_one():
+    found = find([0.0, 0.0, STEP, STEP, STEP], skipped={"1.0", "1.4"})
+    assert (found.outcome, found.first_bad, *found.skipped) == (Outcome.NAMED, "1.2", "1.0", "1.4")
+    with pytest.raises(NothingMeasured, match=r"fewer than two releases can be measured: .* no wheel"):
+        find([0.0, STEP], skipped={"1.0"})
+
+
+def test_two_releases_alone_are_told_by_the_race_of_the_ends():
+    found = find([0.0, STEP])
+    assert (found.outcome, found.last_good, found.first_bad, found.questions) == (Outcome.NAMED, "1.0", "1.1", 1)
+    assert found.ratio == found.whole
+
+
+@pytest.mark.parametrize(("races", "outcome"), [(0, Outcome.OPEN), (1, Outcome.RANGE), (3, Outcome.RANGE)])
+def test_when_time_is_over_what_is_left_is_a_range(races: int, outcome: Outcome):
+    found = find([0.0] * 5 + [STEP] * 5, races=races)
+    assert found.outcome is outcome
+    assert int(found.last_good[2:]) < 5 <= int(found.first_bad[2:])
+
+
+def test_the_interval_is_the_products_at_a_share_for_more_looks():
+    x = np.random.default_rng(3).normal(0.1, 0.05, 17)
+    looks = sum(1 / (n + 1) for n in range(2, MOST_RESTARTS + 1)) / sum(1 / (n + 1) for n in range(2, 18))
+    pair = make_pair(x)
+    reach = find_reach(pair.n, pair.own, pair.typical, pair.others, looks)
+    assert find_interval(x, [], ALPHA / 2) == (pytest.approx(x.mean()), pytest.approx(float(reach), rel=1e-3))
+
+
+def test_names_are_wrong_in_less_than_one_of_twenty_searches():
+    outcomes = []
+    for seed in range(150):
+        first_bad = 1 + seed % 7
+        found = find([0.0] * first_bad + [STEP] * (8 - first_bad), sd=0.1, seed=seed, noise="heavy")
+        outcomes.append((found.outcome, found.first_bad == f"1.{first_bad}"))
+        assert int(found.last_good[2:]) < first_bad <= int(found.first_bad[2:]) or found.outcome is not Outcome.RANGE
+    assert outcomes.count((Outcome.NAMED, False)) <= 2
+    assert outcomes.count((Outcome.NAMED, True)) >= 120
+
+
+ENDS = Question(good="a", bad="c")
+CUT = Question(good="a", bad="c", suspects=("b",))
+LAST = Question(good="a", bad="d", suspects=("b", "c"))
+RIGHT, WRONG = -3.0, 2.0
+
+
+@pytest.mark.parametrize(
+    ("question", "logs", "side"),
+    [
+        (ENDS, {"a": [RIGHT], "c": [WRONG]}, Side.OPEN),
+        (ENDS, {"a": [RIGHT] * 2, "c": [WRONG] * 2}, Side.BAD),
+        (ENDS, {"a": [RIGHT] * 9, "c": [RIGHT] * 9}, Side.OPEN),
+        (ENDS, {"a": [RIGHT] * 10, "c": [RIGHT] * 10}, Side.GOOD),
+        (CUT, {"a": [RIGHT] * 2, "b": [RIGHT] * 2, "c": [WRONG] * 2}, Side.GOOD),
+        (CUT, {"a": [RIGHT] * 2, "b": [WRONG] * 2, "c": [WRONG] * 2}, Side.BAD),
+        (CUT, {"a": [RIGHT] * 4, "b": [RIGHT] * 4, "c": [WRONG, RIGHT, WRONG, WRONG]}, Side.OPEN),
+        (CUT, {"a": [RIGHT] * 9, "b": [RIGHT] * 9, "c": [WRONG, RIGHT, *[WRONG] * 7]}, Side.GOOD),
+        (CUT, {"a": [RIGHT] * 9, "b": [WRONG, RIGHT, *[WRONG] * 7], "c": [WRONG] * 9}, Side.BAD),
+        (LAST, {"a": [RIGHT] * 2, "b": [RIGHT] * 2, "c": [WRONG] * 2, "d": [WRONG] * 2}, Side.BAD),
+    ],
+)
+def test_errors_tell_at_once_if_they_repeat_and_by_a_fair_coin_if_not(
+    question: Question, logs: Mapping[str, Sequence[float]], side: Side
+):
+    assert judge_errors(question, logs) is side
+
+
+def test_errors_are_searched_like_times():
+    def ask(question: Question) -> Raced | Skipped:
+        return Raced(logs={one: [WRONG if int(one) >= 3 else RIGHT] * 10 for one in question.releases})
+
+    found = search([*map(str, range(6))], ask, judge=judge_errors)
+    assert (found.outcome, found.last_good, found.first_bad, found.sign) == (Outcome.NAMED, "2", "3", 1)
