@@ -1,0 +1,402 @@
+"""The programs of a folder whose contenders race where it lands: real processes, and contenders that are planted."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import json
+import logging
+import math
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from support.landing import finish, land, take
+from support.races.shipping import ship_target
+
+from shootout.core.contract import Target
+from shootout.core.host.placement import control_groups, cpu_quota
+from shootout.core.stats.verdicts import make_pair
+
+QUICK, SAFE, SLOW = ({"on_call": f"time.sleep({ms / 1e3})"} for ms in (1, 3, 30))
+FAULTY = {
+    "wrong": {"answer": "{'y': 3 * inputs['x']}"},
+    "shape": {"answer": "{'y': inputs['x'][:2]}"},
+    "crash": {"on_call": "os.kill(os.getpid(), signal.SIGSEGV)"},
+    "raises": {"on_load": "raise ValueError('no\\x1b[2J such\\nmodel')"},
+    "ends": {"on_load": "os._exit(7)"},
+}
+V1 = "quota", "period"
+ISA = {"isa": ["fma|asimd", "avx4096|sve9"]}
+ONCE_OPENED = "if '--play' not in sys.argv: raise ValueError('not here')"
+
+
+def open_module(folder: Path) -> ModuleType:
+    """Run choose.py as load.py does."""
+    module, path = ModuleType("choose"), folder / "choose.py"
+    module.__file__ = str(path)
+    exec(compile(path.read_text(), path, "exec"), module.__dict__)
+    return module
+
+
+def run(folder: Path, *words: str, start: tuple[str, ...] = (), **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run `choose.py --json` from elsewhere."""
+    command = [*start, sys.executable, str(folder / "choose.py"), "--json", *words]
+    environment = {**os.environ, **variables}
+    return subprocess.run(command, cwd="/", env=environment, capture_output=True, text=True, timeout=240)
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of two contenders that do nothing."""
+    return land(tmp_path_factory.mktemp("landing") / "model", {"safe": {}, "other": {}})
+
+
+@pytest.fixture
+def module(planted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Its program, which keeps choices in a folder of the test."""
+    monkeypatch.setenv("SHOOTOUT_LANDING", str(tmp_path))
+    return open_module(planted)
+
+
+# The statistics.
+
+
+def test_the_interval_is_that_of_the_product(module: ModuleType):
+    rng = np.random.default_rng(0)
+    for n, others, questions, sd in itertools.product(range(2, 18), range(4), (1, 5), (1e-5, 0.1)):
+        x, beside = rng.normal(0.2, sd, n), [rng.normal(0, 3 * sd, max(2, n - i)) for i in range(others)]
+        found = module.find_reach(x.tolist(), [one.tolist() for one in beside], questions)
+        assert found == pytest.approx(make_pair(x, beside).reach(questions), rel=1e-9)
+    assert module.find_reach([0.1], [], 1) == math.inf
+
+
+def blocks(module: ModuleType, **log_times: float) -> dict[str, dict[int, list[float]]]:
+    """Return five restarts of four rounds, with a spread of 1 % and so many times by contender."""
+    rng = np.random.default_rng(1)
+    module.LANDING["safe"] = next(iter(log_times))
+    rounds = {name: rng.normal(value, 0.01, (5, 4)) for name, value in log_times.items()}
+    return {name: dict(enumerate(np.exp(found).tolist())) for name, found in rounds.items()}
+
+
+@pytest.mark.parametrize(
+    ("log_times", "chosen", "as_good", "is_open"),
+    [
+        ({"a": 0.0, "b": -0.3, "c": -0.1}, "b", [], []),
+        ({"a": 0.0, "b": 0.3}, "a", [], []),
+        ({"a": 0.0, "b": -0.001}, "a", [], []),
+        ({"a": 0.0, "b": -0.04}, "a", [], ["a", "b"]),
+        ({"a": 0.0, "b": -0.3, "c": -0.33}, "c", ["b"], ["b", "c"]),
+        ({"a": 0.0, "b": -0.3, "c": -0.3}, "b", ["c"], []),
+    ],
+    ids=["told", "slower", "the same", "can't tell", "two lead", "two are as good"],
+)
+def test_only_what_is_told_faster_takes_the_place_of_the_safe_one(
+    module: ModuleType, log_times: dict[str, float], chosen: str, as_good: list[str], is_open: list[str]
+):
+    made = blocks(module, **log_times)
+    if is_open:  # three restarts tell less
+        made = {name: {g: one[g] for g in range(3)} for name, one in made.items()}
+    assert module.judge(made, list(made), "a") == (chosen, as_good)
+    assert module.find_open(made, list(made)) == is_open
+
+
+# What may be wrong with a contender.
+
+
+@pytest.mark.long
+def test_a_faulty_contender_is_a_line_and_the_fastest_right_one_is_taken(tmp_path: Path):
+    hangs = {"hangs": {"on_load": "time.sleep(1000)"}, "hangs-later": {"on_call": "calls > 2 and time.sleep(1000)"}}
+    plans = {"safe": SAFE, "slow": SLOW, "quick": QUICK, **FAULTY, **hangs, "absent": {}, "isa": ISA, "changed": {}}
+    packages = {"absent": ["no-such|nor-such"], "quick": ["no-such|numpy"]}
+    folder = land(tmp_path / "model", plans, packages=packages, limit_s=12.0)
+    with (folder / "contenders/changed/load.py").open("a") as file:
+        file.write("\nprint('changed')\n")
+    done = run(folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    found = json.loads(done.stdout)
+    assert found["chosen"] in ("quick", "safe"), "the slow one never, nor a faulty one"
+    assert found["passed"] == ["safe", "slow", "quick"]
+    assert found["left_out"] == {
+        "absent": "no-such|nor-such must be installed",
+        "isa": "this CPU must have avx4096|sve9",
+        "wrong": "its outputs are wrong: relative L2 error 0.58 (limit 1e-05)",
+        "shape": "output y has the shape (2,)",
+        "crash": "was ended by SIGSEGV",
+        "raises": "ValueError: no\x1b[2J such model",
+        "ends": "ended with exit code 7",
+        "hangs-later": found["left_out"]["hangs-later"],
+        "changed": "load.py was changed after it was shipped",
+    }
+    assert "gave no answer within" in found["left_out"]["hangs-later"]
+
+
+def test_without_any_that_passes_each_reason_is_named(tmp_path: Path):
+    folder = land(tmp_path / "model", {"wrong": FAULTY["wrong"], "raises": FAULTY["raises"]}, limit_s=20.0)
+    done = run(folder)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr == (
+        "no contender can run here: wrong: its outputs are wrong: relative L2 error 0.58 (limit 1e-05); "
+        "raises: ValueError: no\\x1b[2J such model\n"
+    )
+    assert not list(folder.glob("choice-*")), "nothing is kept, so the next process tries again"
+
+
+def test_what_fails_in_this_process_alone_gives_way_to_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    plans = {"safe": {"on_load": ONCE_OPENED, "environment": {"OMP_OURS": "1"}}, "other": {"environment": {"ITS": "2"}}}
+    folder = land(tmp_path / "model", plans)
+    monkeypatch.setattr(sys, "argv", ["service"])
+    monkeypatch.setenv("ITS", "0")
+    name, predict = open_module(folder).load("never")
+    assert name == "other"
+    assert predict({"x": np.ones(4, np.float32)})["y"].tolist() == [2.0] * 4
+    assert ("OMP_OURS" in os.environ, os.environ["ITS"]) == (False, "2"), "the variables of the one that runs, alone"
+    assert "safe failed in this process: ValueError: not here" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["choose.py", "load.py", "landing.json"])
+def test_a_changed_program_is_refused(planted: Path, tmp_path: Path, name: str):
+    folder = Path(shutil.copytree(planted, tmp_path / "copy"))
+    with (folder / name).open("a") as file:
+        file.write("#\n")
+    done = run(folder)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(name)
+    assert done.stderr.endswith("was changed after it was shipped\n")
+
+
+# What is kept.
+
+
+@pytest.fixture
+def made(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether a race was asked for, of each choice that is made: the others were kept."""
+    calls: list[bool] = []
+
+    def make(_flags: object, is_raced: bool) -> Mapping[str, Any]:
+        calls.append(is_raced)
+        return {"chosen": "other" if is_raced else None, "passed": ["safe", "other"], "left_out": {}, "reason": "it is"}
+
+    monkeypatch.setattr(module, "make_choice", make)
+    return calls
+
+
+def test_a_choice_is_kept_until_the_machine_changes(
+    module: ModuleType, made: list[bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    first = module.find_choice("never")
+    assert (module.find_choice("never")["chosen"], made) == (None, [False]), "its check is kept"
+    found = module.find_choice("now")
+    assert (found["chosen"], made) == ("other", [False, True])
+    assert {module.find_choice(mode)["chosen"] for mode in ("now", "idle", "never")} == {"other"}
+    assert (found["kept"], len(made)) == (first["kept"], 2)
+    monkeypatch.setenv("DNNL_MAX_CPU_ISA", "AVX2")
+    module.find_choice("now")
+    monkeypatch.setattr(module, "list_cpus", lambda: [99])
+    module.find_choice("now")
+    monkeypatch.setattr(module, "find_quota", lambda: 0.5)
+    module.find_choice("now")
+    monkeypatch.setattr(module, "find_version", lambda _: "9")
+    module.find_choice("now")
+    assert made[2:] == [True] * 4
+    module.find_choice("now", is_again=True)
+    assert made[6:] == [True]
+    assert len(list(tmp_path.glob("choice-*.json"))) == 5, "other machines' choices stay"
+
+
+@pytest.mark.parametrize("changes", [{"chosen": "../evil"}, {"passed": ["evil"]}, {"key": {}}, {"left_out": 3}, None])
+def test_what_another_program_wrote_counts_as_none(
+    module: ModuleType, made: list[bool], changes: dict[str, Any] | None
+):
+    kept = Path(module.find_choice("now")["kept"])
+    stored = json.loads(kept.read_text())
+    kept.write_text("{" if changes is None else json.dumps({**stored, **changes}))
+    assert module.find_choice("now")["chosen"] == "other"
+    assert made == [True, True]
+
+
+def test_a_variable_that_a_contender_sets_itself_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    module = open_module(land(tmp_path / "model", {"safe": {"environment": {"OMP_NUM_THREADS": "2"}}}))
+    before = module.machine_key()
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    assert module.machine_key() == before, "a process that was started by one that has loaded it finds its choice"
+
+
+def test_a_full_disk_is_a_line(
+    module: ModuleType, made: list[bool], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    def write(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", write)
+    assert module.find_choice("now")["kept"] is None
+    assert "can't be kept" in caplog.text
+    assert "No space left on device" in caplog.text
+    assert made == [True]
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="mounts take root")
+@pytest.mark.parametrize(
+    ("mount", "keeps"),
+    [("mount --bind {0} {0} && mount -o remount,ro,bind {0}", "cache"), ("mount -t tmpfs -o size=4k none {1}", None)],
+    ids=["a read-only folder", "a full disk"],
+)
+def test_where_the_folder_cannot_be_written(tmp_path: Path, mount: str, keeps: str | None):
+    folder, cache = land(tmp_path / "model", {"safe": {}, "raises": FAULTY["raises"]}), tmp_path / "cache"
+    cache.mkdir()
+    fill = "" if keeps else f" && head -c 4096 /dev/zero > {cache}/all"
+    script = mount.format(folder, cache) + fill + ' && exec "$0" "$@"'
+    variables = {"XDG_CACHE_HOME": str(cache)} if keeps else {"SHOOTOUT_LANDING": str(cache)}
+    done = run(folder, start=("unshare", "-m", "sh", "-c", script), **variables)
+    assert (done.returncode, done.stderr) == (0, "")
+    found = json.loads(done.stdout)
+    assert (found["chosen"], found["reason"]) == ("safe", "only safe can run here")
+    assert (found["kept"] or "").startswith(str(cache) if keeps else "")
+    assert bool(found["kept"]) == bool(keeps)
+    assert not list(folder.glob("choice*"))
+
+
+@pytest.mark.long
+def test_of_two_processes_at_once_the_second_takes_the_choice_of_the_first(tmp_path: Path):
+    folder = land(tmp_path / "model", {"safe": SAFE, "quick": QUICK})
+    command = [sys.executable, str(folder / "choose.py"), "--json"]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    one, other = (json.loads(process.communicate(timeout=240)[0]) for process in both)
+    assert {**one, "key": None} == {**other, "key": None}, "to the hundredth of a second that it took"
+
+
+def test_a_process_that_waits_too_long_takes_the_safe_one(module: ModuleType, made: list[bool]):
+    module.LANDING["limit_s"] = -2 * module.ANSWER_S
+    with module.one_at_a_time("choice.lock", 0.0, module.machine_key()) as is_first:
+        assert is_first
+        found = module.find_choice("now")
+    assert (found["chosen"], found["kept"], made) == (None, None, [False])
+
+
+# Where it runs.
+
+
+def test_fewer_cpus_than_threads_get_as_many_threads(tmp_path: Path):
+    module = open_module(land(tmp_path / "model", {"safe": {}}, threads=1024))
+    module.THREADS = 2
+    options = {"INFERENCE_NUM_THREADS": "1024", "session": {"intra_op_num_threads": 1024}, "batch": 1024}
+    assert module.adapt({"threads": 1024, "affinity": 1024, "options": options}) == {
+        "threads": 2,
+        "affinity": 1024,
+        "options": {"INFERENCE_NUM_THREADS": "2", "session": {"intra_op_num_threads": 2}, "batch": 1024},
+    }
+
+
+@pytest.mark.parametrize(
+    ("membership", "files"),
+    [
+        ("0::/a/b\n", {"a/b/cpu.max": "max 100000", "a/cpu.max": "150000 100000"}),
+        ("0::/\n", {"cpu.max": "50000 100000"}),
+        ("4:cpu,cpuacct:/d\n1:name=x:/d\n", {f"cpu,cpuacct/d/cpu.cfs_{name}_us": "300000" for name in V1}),
+        ("4:cpu:/d\n", dict(zip((f"cpu/d/cpu.cfs_{name}_us" for name in V1), ("-1", "100000"), strict=True))),
+        ("", {}),
+    ],
+)
+def test_a_quota_is_found_as_the_product_finds_it(
+    module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, membership: str, files: dict[str, str]
+):
+    texts = {f"/sys/fs/cgroup/{name}": text for name, text in files.items()} | {"/proc/self/cgroup": membership}
+    monkeypatch.setattr(module, "read_text", lambda path: texts.get(str(path), ""))
+    for name, text in files.items():
+        (tmp_path / "groups" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "groups" / name).write_text(text)
+    assert module.find_quota() == cpu_quota(control_groups("cpu", membership, tmp_path / "groups"))
+
+
+@pytest.mark.parametrize(("used", "races"), [(9, ["now"]), (11, [])])
+def test_a_race_waits_until_the_machine_is_idle(
+    module: ModuleType, monkeypatch: pytest.MonkeyPatch, used: int, races: list[str]
+):
+    ticks, asked = itertools.count(), []
+    monkeypatch.setattr(module, "count_ticks", lambda: (used * (number := next(ticks)), 100 * number))
+    monkeypatch.setattr(module, "find_choice", asked.append)
+    monkeypatch.setattr(module, "IDLE_S", 0.01)
+    monkeypatch.setattr(module, "IDLE_MOST_S", 0.1)
+    monkeypatch.setattr(module.os, "nice", lambda _: 0)
+    module.race_when_idle()
+    assert asked == races
+    with module.one_at_a_time("idle.lock", 0.0, module.machine_key()):
+        module.race_when_idle()
+    assert asked == races, "one such process is enough"
+
+
+def test_idle_takes_the_safe_one_and_starts_a_later_race(
+    module: ModuleType, made: list[bool], monkeypatch: pytest.MonkeyPatch
+):
+    started: list[list[str]] = []
+    monkeypatch.setattr(module, "start", lambda words, _, **__: started.append(words) or subprocess.Popen("true"))
+    assert module.load("idle")[0] == "safe"
+    assert (made, started) == ([False], [["--when-idle"]])
+    module.find_choice("now")
+    assert module.load("idle")[0] == "other"
+    assert module.load("never")[0] == "safe"
+    assert len(started) == 1
+    with pytest.raises(ValueError, match=r"choose='later' is unknown: use 'now', 'idle' or 'never'"):
+        module.load("later")
+
+
+def test_a_program_that_holds_its_own_python_takes_the_safe_one_after_a_check(
+    planted: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(sys, "executable", "/opt/app/service")
+    monkeypatch.setattr(sys, "exec_prefix", "/opt/app")
+    caplog.set_level(logging.INFO)
+    assert open_module(planted).load("now")[0] == "safe"
+    assert "safe runs: safe is the safe one, and no race was made" in caplog.text
+
+
+def test_the_programs_are_as_clean_as_ours(planted: Path):
+    words = ["check", "--isolated", "--select=E,F,B,I,UP,SIM,RET", "--ignore=E402,SIM300", "--line-length=120"]
+    command = [sys.executable, "-m", "ruff", *words, *map(str, planted.glob("*.py"))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert "LANDING_SCHEMA" not in (planted / "choose.py").read_text()
+
+
+USE = """
+import logging, sys
+logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
+sys.path.insert(0, sys.argv[1])
+sys.dont_write_bytecode = True
+import load
+print(load.load(), load.load("never"))
+import numpy as np
+with np.load(sys.argv[1] + "/contenders/onnxruntime/evidence/inputs.npz") as inputs:
+    outputs = load.predict({"x": inputs["0.0"]})
+with np.load(sys.argv[1] + "/contenders/onnxruntime/evidence/expected.npz") as expected:
+    print(all(np.allclose(one, expected[f"{place}.0"], atol=1e-4) for place, one in enumerate(outputs.values())))
+print([name for name in ("shootout", "scipy") if name in sys.modules])
+"""
+
+
+@pytest.mark.long
+def test_real_contenders_race_and_the_choice_answers_right(tmp_path: Path):
+    folder, names = tmp_path / "model", ("onnxruntime", "openvino")
+    for name in names:
+        place = tmp_path / name
+        place.mkdir()
+        take(folder, ship_target(Target(backend=name), place).shipped.folder, name)
+    finish(folder, names, {name: [name] for name in names}, limit_s=20.0, threads=1)
+    command = [sys.executable, "-I", "-c", USE, str(folder)]
+    done = subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(next(folder.glob("choice-*.json")).read_text())
+    *_, named, is_right, others = done.stdout.splitlines()
+    assert (named, is_right, others) == (f"{found['chosen']} {found['chosen']}", "True", "[]")
+    assert found["passed"] == [*names]
+    assert found["ratios"]["openvino"]["restarts"] >= 2
