@@ -21,6 +21,8 @@ from shootout.core.host.store import READ_ROWS, cache_folder, unwritable
 _LOCK = ".lock"
 LIMIT, LIMIT_GB = "SHOOTOUT_CACHE_LIMIT", 20.0
 """The variable that sets another limit, in GB (10^9 bytes), and the limit where it isn't set."""
+ENVIRONMENT = "release-"
+"""The prefix of a folder that holds an environment with one release of a package; `KEY_DIGITS` digits follow."""
 KINDS = {
     "exported models": "exported/" + "[0-9a-f]" * 8 + "*",
     "builds": "exported/built/*",
@@ -30,6 +32,7 @@ KINDS = {
     "what tasks for other machines were sent": "fleet/" + "[0-9a-f]" * 32 + "*",
     "tasks with results to fetch": "fleet/task-*",
     "converters": CONVERTER + "[0-9a-f]" * KEY_DIGITS,
+    "environments of releases": ENVIRONMENT + "[0-9a-f]" * KEY_DIGITS,
 }
 """The things that the cache holds, as patterns below its folder; the small files of facts don't count, and stay."""
 

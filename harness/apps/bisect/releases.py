@@ -1,0 +1,362 @@
+"""List a package's releases, and make an environment for each: the same other packages in all, as far as pip allows.
+
+pip does both, under the interpreter that the environments are made of. So its settings hold: the index, find-links,
+constraints. If pip isn't installed, uv brings it. An environment lies in the cache under a key of all that is in it. A
+file that is written last says that it is whole.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from shootout.apps.bisect.search import Skipped
+from shootout.backends import KEY_DIGITS
+from shootout.core.clock import Stopwatch
+from shootout.core.errors import UsageError, one_line
+from shootout.core.host.folders import Scratch
+from shootout.core.host.store import cache_folder, mark_used, open_sealed, sealed
+from shootout.core.units import size, span
+from shootout.tell.cache_limit import ENVIRONMENT
+
+AT_ONCE = 3
+LIST_S, INSTALL_S, IMPORT_S = 120.0, 1_800.0, 120.0
+STAMP = "environment.json"
+OLD_NUMPY = "numpy<2"
+COMPILED_FOR_OLD = "compiled using NumPy 1.x"
+"""What a release needs that doesn't say so, and NumPy 2's words when it is imported."""
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Describe an environment that holds one release.
+
+    Attributes:
+        python: the path of its interpreter.
+        packages: the versions of all that is installed in it, by name.
+    """
+
+    release: str
+    python: str
+    packages: Mapping[str, str]
+    size_bytes: int
+
+
+def list_releases(package: str, wanted: str, python: str) -> tuple[str, ...]:
+    """List the releases that are asked for and have a wheel for an interpreter, oldest first, without pre-releases.
+
+    Args:
+        wanted: `1.20..1.24`, which ends with the last 1.24.x; `1.20..`; or releases with commas.
+        python: the interpreter.
+
+    Raises:
+        UsageError: the words can't be read, the index has no such package, or fewer than two such releases.
+    """
+    has_range, takes = ".." in wanted, _read_wanted(wanted)
+    listed = sorted(map(Version, _ask_index(package, python)))
+    found = tuple(str(release) for release in listed if takes(release) and not release.is_prerelease)
+    if not has_range and (missing := [one for one in wanted.split(",") if str(Version(one)) not in found]):
+        raise UsageError(f"the index has no wheel of {package} {missing[0].strip()} for this Python and machine")
+    if len(found) < 2:
+        raise UsageError(
+            f"{wanted!r} holds {len(found) or 'none'} of the releases of {package} that have a wheel here, and a "
+            f"search needs two: the index has {listed[0]} to {listed[-1]}"
+        )
+    return found
+
+
+def _read_wanted(wanted: str) -> Callable[[Version], bool]:
+    """Return what tells whether a release is asked for.
+
+    Raises:
+        UsageError: the words can't be read.
+    """
+    try:
+        if ".." not in wanted:
+            named = {Version(one) for one in wanted.split(",")}
+            return named.__contains__
+        first, last = (Version(end) if end else None for end in wanted.split(".."))
+    except (InvalidVersion, ValueError):
+        raise UsageError(
+            f"can't read the releases {wanted!r}: give 1.20..1.24, 1.20.. or 1.20.1,1.22.0,1.23.2"
+        ) from None
+
+    def takes(release: Version) -> bool:
+        is_below = last is None or release <= last or release.release[: len(last.release)] == last.release
+        return is_below and (first is None or release >= first)
+
+    return takes
+
+
+def _ask_index(package: str, python: str) -> list[str]:
+    """Return all releases with a wheel for an interpreter, as pip lists them.
+
+    Raises:
+        UsageError: pip can't list them.
+    """
+    ended = run_quietly([*find_pip(python), "index", "versions", "--only-binary", ":all:", package], LIST_S)
+    said = re.search(r"^Available versions: (.+)$", ended.stdout, re.MULTILINE)
+    if not said:
+        raise UsageError(f"pip finds no wheel of {package} for {python}: {last_error(ended)}")
+    return said[1].split(", ")
+
+
+def find_pip(python: str) -> list[str]:
+    """Return the command that runs pip for an interpreter, which needs no pip of its own.
+
+    Raises:
+        UsageError: neither pip nor uv is here.
+    """
+    if find_spec("pip"):
+        return [sys.executable, "-m", "pip", "--python", python]
+    if uv := shutil.which("uv"):
+        return [uv, "tool", "run", "--quiet", "pip", "--python", python]
+    raise UsageError(f"environments are made by pip or uv, and neither is here: {sys.executable} -m ensurepip")
+
+
+class _Refused(Exception):
+    """Report that pip can't install a release, or not with these versions of the others."""
+
+
+@dataclass(slots=True)
+class Environments:
+    """Make environments of a package's releases, and keep them in the cache.
+
+    The first one that is made decides the versions of all other packages. A release that can't have some of them gets
+    its own.
+
+    Attributes:
+        needs: requirements beside the package itself.
+        python: the interpreter that they are made of.
+        imports: the package's module, which is tried; "" if it isn't known.
+        say: gets a line for each that is made.
+        pins: versions of the other packages by name; empty before the first one.
+        made: what became of each release so far.
+    """
+
+    package: str
+    needs: Sequence[str]
+    python: str
+    imports: str = ""
+    say: Callable[[str], None] = lambda _: None
+    pins: dict[str, str] = field(default_factory=dict)
+    made: dict[str, Environment | Skipped] = field(default_factory=dict)
+    _running: set[subprocess.Popen[str]] = field(default_factory=set)
+    _stopped: bool = False
+
+    def __call__(self, release: str) -> Environment | Skipped:
+        """Return the environment of a release, made now if it isn't there."""
+        return self.make([release])[release]
+
+    def make(self, releases: Iterable[str]) -> dict[str, Environment | Skipped]:
+        """Make the environments of releases side by side.
+
+        Raises:
+            UsageError: the disk is full.
+            KeyboardInterrupt: what is half made is made anew next time.
+        """
+        asked = list(releases)
+        missing = [release for release in asked if release not in self.made]
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            try:
+                while missing and not self.pins:  # the first one alone
+                    pool.submit(self._keep, missing.pop(0)).result()
+                list(pool.map(self._keep, missing))
+            except BaseException:
+                self._stopped = True
+                pool.shutdown(wait=False, cancel_futures=True)
+                for process in [*self._running]:
+                    _kill(process)
+                raise
+        return {release: self.made[release] for release in asked}
+
+    def _keep(self, release: str) -> None:
+        try:
+            found: Environment | Skipped = self._make_one(release)
+        except _Refused as error:
+            found = Skipped(release, one_line(str(error)))
+        if self._stopped:
+            return
+        self.made[release] = found
+        if isinstance(found, Environment) and not self.pins:
+            self.pins.update(without(self.package, found.packages))
+
+    def _make_one(self, release: str) -> Environment:
+        """Make one with the versions of the others, or of NumPy alone, or with its own.
+
+        Raises:
+            _Refused: it can't be installed, or not be imported.
+        """
+        held = [f"{name}=={version}" for name, version in self.pins.items()]
+        numpy = [one for one in held if one.startswith("numpy==")]
+        made, fault = self._install(release, self._resolve(release, (held, numpy, [])))
+        if fault and Version(made.packages.get("numpy", "0")) >= Version("2"):
+            others = [one for one in held if one not in numpy]
+            older = self._resolve(release, ([*others, OLD_NUMPY], [OLD_NUMPY]))
+            made, fault = self._install(release, older)
+        if fault:
+            raise _Refused(f"can't be imported: {fault}")
+        return made
+
+    def _resolve(self, release: str, tries: Iterable[Sequence[str]]) -> dict[str, tuple[str, str]]:
+        """Return the version and the hash of all that is to be installed, by name.
+
+        Args:
+            tries: constraints, the strictest first.
+
+        Raises:
+            _Refused: pip finds no set of packages, or the release was withdrawn.
+        """
+        for constraints in tries:
+            with Scratch() as place:
+                (place / "constraints.txt").write_text("\n".join(constraints), encoding="utf-8")
+                wanted = [f"{self.package}=={release}", *self.needs, "-c", str(place / "constraints.txt")]
+                only = ["--only-binary", self.package, "--prefer-binary"]
+                dry = ["install", "--dry-run", "--ignore-installed", "--quiet", "--report", "-", *only]
+                ended = self._run([*find_pip(self.python), *dry, *wanted], INSTALL_S)
+            if ended.returncode == 0:
+                break
+        else:
+            raise _Refused(f"can't be installed: {last_error(ended)}")
+        installs = {one["metadata"]["name"]: one for one in json.loads(ended.stdout)["install"]}
+        if any(one["is_yanked"] for name, one in installs.items() if is_named(name, self.package)):
+            raise _Refused("was withdrawn from the index")
+        hashes = {name: str(one["download_info"].get("archive_info")) for name, one in installs.items()}
+        return {name: (one["metadata"]["version"], hashes[name]) for name, one in installs.items()}
+
+    def _install(self, release: str, packages: Mapping[str, tuple[str, str]]) -> tuple[Environment, str]:
+        """Return an environment with these packages, and why the package can't be imported there; "" if it can."""
+        key = json.dumps([os.path.realpath(self.python), sorted(packages.items())])
+        folder = cache_folder().parent / f"{ENVIRONMENT}{hashlib.sha256(key.encode()).hexdigest()[:KEY_DIGITS]}"
+        with folder.with_name(f"{folder.name}.lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # another bisect may make it
+            if found := read_whole(folder):
+                return found
+            shutil.rmtree(folder, ignore_errors=True)  # of an interrupted one
+            with Stopwatch() as watch:
+                python = str(folder / "bin" / "python")
+                exact = [f"{name}=={version}" for name, (version, _) in packages.items()]
+                how = ["install", "--quiet", "--no-deps", "--ignore-installed", *exact]
+                self._demand([self.python, "-m", "venv", "--without-pip", str(folder)])
+                self._demand([*find_pip(python), *how])
+                tried = self._run([python, "-c", f"import {self.imports or 'sys'}"], IMPORT_S)
+            is_old = COMPILED_FOR_OLD in tried.stderr
+            fault = "it was compiled for NumPy 1" if is_old else last_error(tried) if tried.returncode else ""
+            size_bytes = sum(file.lstat().st_size for file in folder.rglob("*"))
+            made = Environment(release, python, {name: held for name, (held, _) in packages.items()}, size_bytes)
+            (folder / STAMP).write_text(sealed({**asdict(made), "fault": fault}), encoding="utf-8")
+        self.say(f"{self.package} {release}: an environment of {size(size_bytes)}, made in {span(watch.seconds)}")
+        return made, fault
+
+    def _demand(self, command: Sequence[str]) -> None:
+        """Run a command that has to succeed.
+
+        Raises:
+            _Refused: it fails.
+            UsageError: the disk is full.
+        """
+        ended = self._run(command, INSTALL_S)
+        if ended.returncode and os.strerror(errno.ENOSPC) in ended.stderr:
+            raise UsageError(f"no room for environments in {cache_folder().parent}: make room, or set SHOOTOUT_CACHE")
+        if ended.returncode:
+            raise _Refused(f"can't be installed: {last_error(ended)}")
+
+    def _run(self, command: Sequence[str], limit_s: float) -> subprocess.CompletedProcess[str]:
+        ended = run_quietly(command, limit_s, self._running)
+        if self._stopped:  # it was killed, and this is no fault of the release
+            raise _Refused("interrupted")
+        return ended
+
+
+def read_whole(folder: Path) -> tuple[Environment, str] | None:
+    """Return the environment that a folder of the cache holds, and its fault; None if it was never whole."""
+    try:
+        noted = open_sealed(folder / STAMP)
+        found = noted.pop("fault"), Environment(**noted)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    mark_used(folder)
+    return found[1], found[0]
+
+
+def run_quietly(
+    command: Sequence[str], limit_s: float, running: set[subprocess.Popen[str]] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end; one that takes longer is killed.
+
+    Args:
+        running: holds the process meanwhile.
+    """
+    variables = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    variables["PIP_DISABLE_PIP_VERSION_CHECK"] = "1"
+    try:
+        process = subprocess.Popen(  # noqa: S603 - pip, and the interpreter that the user named
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=variables,
+            encoding="utf-8",
+            errors="replace",
+            start_new_session=True,  # pip starts another one, which has to end with it
+        )
+    except OSError as error:
+        raise UsageError(f"{command[0]!r} can't be started: {error.strerror}") from None
+    held = set[subprocess.Popen[str]]() if running is None else running
+    held.add(process)
+    try:
+        said, errors = process.communicate(timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        _kill(process)
+        said, errors = process.communicate()
+        errors += f"\ntook longer than {limit_s:.0f} s"
+    finally:
+        held.discard(process)
+    return subprocess.CompletedProcess([*command], process.returncode, said, errors)
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def last_error(ended: subprocess.CompletedProcess[str]) -> str:
+    """Return what a process said last of why it failed, without warnings."""
+    lines = [line for line in ended.stderr.strip().splitlines() if line.strip() and not line.startswith("WARNING")]
+    errors = [line for line in lines if line.startswith("ERROR: ")] or lines
+    return errors[-1].removeprefix("ERROR: ") if errors else f"it ended with {ended.returncode}"
+
+
+def without(package: str, packages: Mapping[str, str]) -> dict[str, str]:
+    """Return the versions of the other packages."""
+    return {name: version for name, version in packages.items() if not is_named(name, package)}
+
+
+def is_named(name: str, package: str) -> bool:
+    """Tell whether two names are one package's."""
+    return canonicalize_name(name) == canonicalize_name(package)
+
+
+def find_differences(package: str, made: Iterable[Environment]) -> dict[str, dict[str, str]]:
+    """Return the other packages that aren't the same everywhere: their version by release, "" if it isn't there."""
+    every = {one.release: without(package, one.packages) for one in made}
+    names = sorted({name for held in every.values() for name in held})
+    found = {name: {release: held.get(name, "") for release, held in every.items()} for name in names}
+    return {name: versions for name, versions in found.items() if len(set(versions.values())) > 1}

@@ -1,0 +1,153 @@
+"""Releases that an index has, and environments of them: what is the same in all, what can't be had, what is kept."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from wheels import write_wheel
+
+from shootout.apps.bisect import releases
+from shootout.apps.bisect.releases import (
+    Environment,
+    Environments,
+    find_differences,
+    list_releases,
+    read_whole,
+    run_quietly,
+)
+from shootout.apps.bisect.search import Skipped
+from shootout.core.errors import UsageError
+from shootout.tell.cache_limit import evict, kept
+
+OLD_ABI = "import sys, numpy\nif numpy.__doc__ > '2': sys.stderr.write('A module that was compiled using NumPy 1.x')"
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An index without a network, a cache of its own, and two versions of NumPy and of a package that all need."""
+    folder = tmp_path / "index"
+    folder.mkdir()
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path / "cache"))
+    for version in ("1.26.4", "2.4.6"):
+        write_wheel(folder, "numpy", version, f"__doc__ = {version!r}")
+    for version in ("3.0", "4.0"):
+        write_wheel(folder, "other", version)
+    return folder
+
+
+def environments(package: str = "paw", **more: object) -> Environments:
+    return Environments(package, ["numpy"], sys.executable, package, **more)  # type: ignore[arg-type]
+
+
+def test_releases_are_those_with_a_wheel_for_this_python(index: Path, monkeypatch: pytest.MonkeyPatch):
+    for version in ("1.9.0", "1.20.0", "1.20.1", "1.21.0rc1", "1.24.0", "1.24.10", "1.25.0"):
+        write_wheel(index, "paw", version)
+    write_wheel(index, "paw", "1.23.0", tag="cp27-cp27m-manylinux1_x86_64")
+    (index / "paw-1.22.0.tar.gz").write_bytes(b"")
+    listed = releases._ask_index("paw", sys.executable)
+    assert sorted(listed) == ["1.20.0", "1.20.1", "1.24.0", "1.24.10", "1.25.0", "1.9.0"]
+    monkeypatch.setattr(releases, "_ask_index", lambda *_: listed)
+
+    def found(wanted: str) -> tuple[str, ...]:
+        return list_releases("paw", wanted, sys.executable)
+
+    assert found("1.20..1.24") == ("1.20.0", "1.20.1", "1.24.0", "1.24.10")  # to the last 1.24.x
+    assert found("1.20.1..1.24.0") == ("1.20.1", "1.24.0")
+    assert found("1.24..") == ("1.24.0", "1.24.10", "1.25.0")
+    assert found("1.25.0, 1.9.0") == ("1.9.0", "1.25.0")
+    for wanted, said in (
+        ("1.2x", "can't read the releases '1.2x'"),
+        ("1..2..3", "can't read"),
+        ("1.20.0,1.23.0", "no wheel of paw 1.23.0 for this Python"),
+        ("7..8", "holds none of the releases of paw .*: the index has 1.9.0 to 1.25.0"),
+        ("1.25..", "holds 1 of"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            found(wanted)
+    monkeypatch.undo()
+    with pytest.raises(UsageError, match="pip finds no wheel of paw for /none: Could not locate"):
+        list_releases("paw", "1..2", "/none")
+
+
+def test_environments_differ_in_the_package_alone_where_pip_allows(index: Path):
+    write_wheel(index, "paw", "1.0", OLD_ABI, ["other<4"])
+    write_wheel(index, "paw", "2.0", needs=["other"])
+    write_wheel(index, "paw", "3.0", needs=["other>=4"])
+    told: list[str] = []
+    make = environments(say=told.append)
+    made = make.make(["1.0", "2.0", "3.0"])
+    packages = {release: one.packages for release, one in made.items() if isinstance(one, Environment)}
+    assert packages == {
+        "1.0": {"paw": "1.0", "numpy": "1.26.4", "other": "3.0"},  # it was compiled for NumPy 1
+        "2.0": {"paw": "2.0", "numpy": "1.26.4", "other": "3.0"},
+        "3.0": {"paw": "3.0", "numpy": "1.26.4", "other": "4.0"},  # the rest stays
+    }
+    different = find_differences("paw", (one for one in made.values() if isinstance(one, Environment)))
+    assert different == {"other": {"1.0": "3.0", "2.0": "3.0", "3.0": "4.0"}}
+    assert len(told) == 4  # 1.0 twice, since NumPy 2 was tried first
+
+
+def test_what_can_not_be_had_is_skipped_with_a_reason(index: Path):
+    write_wheel(index, "paw", "1.0")
+    write_wheel(index, "paw", "2.0", needs=["missing"])
+    write_wheel(index, "paw", "3.0").write_bytes(b"torn")
+    write_wheel(index, "paw", "4.0", "import no_such_thing")
+    made = environments().make(["1.0", "2.0", "3.0", "4.0"])
+    reasons = {release: one.reason for release, one in made.items() if isinstance(one, Skipped)}
+    assert set(reasons) == {"2.0", "3.0", "4.0"}
+    assert reasons["2.0"].startswith("can't be installed: ")
+    assert "missing" in reasons["2.0"]
+    assert "invalid" in reasons["3.0"]
+    assert reasons["4.0"] == "can't be imported: ModuleNotFoundError: No module named 'no_such_thing'"
+
+
+def test_an_environment_is_kept_and_a_half_one_is_made_again(index: Path, monkeypatch: pytest.MonkeyPatch):
+    write_wheel(index, "paw", "1.0")
+    told: list[str] = []
+    first = environments(say=told.append)("1.0")
+    assert isinstance(first, Environment)
+    assert environments(say=told.append)("1.0") == first
+    assert len(told) == 1
+    folder = Path(first.python).parents[1]
+    (folder / releases.STAMP).unlink()
+    (folder / "lib").rename(folder / "torn")
+    assert read_whole(folder) is None
+    assert environments(say=told.append)("1.0") == first
+    assert len(told) == 2
+    assert not (folder / "torn").exists()
+    assert [one.kind for one in kept()] == ["environments of releases"]
+    assert evict(0)
+    assert not folder.exists()
+
+
+def test_an_interruption_ends_pip_and_leaves_nothing_half_made(index: Path, monkeypatch: pytest.MonkeyPatch):
+    write_wheel(index, "paw", "1.0")
+    write_wheel(index, "paw", "2.0", "import time; time.sleep(600)")
+    made = environments()
+    first = made("1.0")
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def run(command: list[str], *more: object) -> object:
+        if "import paw" in command:
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+        return run_quietly(command, *more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(releases, "run_quietly", run)
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            made.make(["2.0"])
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert made.made == {"1.0": first}
+    assert isinstance(first, Environment)
+    folders = [one for one in Path(first.python).parents[2].glob("release-*") if one.is_dir()]
+    assert len(folders) == 2
+    assert sum((folder / releases.STAMP).exists() for folder in folders) == 1
