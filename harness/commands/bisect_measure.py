@@ -1,0 +1,308 @@
+"""Race the releases of one question of `shootout bisect`, and read what each restart showed."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any, Protocol
+
+from shootout.apps.bisect.errors import judge_errors
+from shootout.apps.bisect.search import (
+    CHANCE,
+    COPY,
+    LIMIT,
+    MOST_RESTARTS,
+    Found,
+    Judge,
+    Logs,
+    Question,
+    Raced,
+    Side,
+    Skipped,
+    judge_ratios,
+    search,
+)
+from shootout.apps.judge.racing import AnswerPurpose
+from shootout.commands import selection
+from shootout.commands.run import measure
+from shootout.core.clock import Deadline
+from shootout.core.constants import WIDE_BOUND
+from shootout.core.contract import Fidelity
+from shootout.core.errors import NO_FAULT, UsageError
+from shootout.core.journal.records import Played
+from shootout.core.messages import Progress
+from shootout.core.race.pace import RaceTime
+from shootout.core.race.race import Race
+from shootout.core.results.group import Group
+from shootout.core.results.run import Run, begun, read_run
+from shootout.core.stats.group_evidence import Pair
+from shootout.core.study.plan import Plan, make_plan
+from shootout.tell.progress import ProgressDisplay
+from shootout.tell.study_options import DEFAULT
+
+ANY_ERROR = 1e6
+"""Outputs that err by less stay in the race, so that their error is known in each restart."""
+LEAST_ERROR = 1e-12
+"""A smaller relative error is none."""
+INFINITE = 50.0
+"""The log of an error ÷ its bound if the outputs hold NaN or have another shape."""
+
+
+class Kind(StrEnum):
+    """Name what may have become worse."""
+
+    TIME, READY, MEMORY, OUTPUTS = "time", "ready", "memory", "outputs"
+
+
+class Environment(Protocol):
+    """A Python environment that holds one release."""
+
+    @property
+    def python(self) -> str:
+        """Return the path of its interpreter."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measuring:
+    """Say how the questions of a search are raced.
+
+    Attributes:
+        target: as users write it, without an interpreter: `onnxruntime:cpu:fp32`.
+        options: those of `run` beside the model, the targets, the interpreters and the folder.
+        out: the folder that gets a run folder for each question.
+        deadline: when all of it ends.
+        fresh: measure again what is there.
+    """
+
+    kind: Kind
+    target: str
+    model: str
+    options: Mapping[str, Any]
+    out: Path
+    deadline: Deadline
+    progress: ProgressDisplay
+    fresh: bool = False
+
+    @property
+    def judge(self) -> Judge:
+        """Return what answers a question."""
+        return judge_errors if self.kind is Kind.OUTPUTS else judge_ratios
+
+
+Environments = Callable[[str], Environment | Skipped]
+"""What gives the environment of a release."""
+
+
+def find_release(
+    measuring: Measuring,
+    releases: Sequence[str],
+    environments: Environments,
+    *,
+    chance: float = CHANCE,
+    limit: float = LIMIT,
+) -> Found:
+    """Search for the release that brought most of the difference between the first and the last.
+
+    What an earlier call measured into the same folder is read, and what is open there goes on.
+
+    Raises:
+        NothingMeasured: fewer than two releases can be measured.
+        Interrupted: Ctrl-C or SIGTERM; what was measured is on disk.
+        UsageError: an option, or the model, can't be used.
+    """
+    ask = partial(_ask, measuring, environments)
+    return search(releases, ask, judge=measuring.judge, chance=chance, limit=limit)
+
+
+def name_of(release: str) -> str:
+    """Return what targets call the interpreter that has a release."""
+    return "r" + re.sub(r"[^A-Za-z0-9]", "_", release)
+
+
+def _ask(measuring: Measuring, environments: Environments, question: Question) -> Raced | Skipped:
+    """Race a question's releases until it is told, or time is over, in a run folder of their own."""
+    out = measuring.out / ("-".join(question.suspects) or f"{question.good}-{question.bad}")
+    known = read_run(out) if begun(out) and not measuring.fresh else None
+    if not (known and known.complete) and measuring.deadline.left_s > 0:
+        found = {release: environments(release) for release in question.releases}
+        if gone := next((one for one in found.values() if isinstance(one, Skipped)), None):
+            return gone
+        pythons = {name_of(one): env.python for one, env in found.items() if not isinstance(env, Skipped)}
+        known = _race(measuring, question, _plan(measuring, question, pythons), out)
+    if known is None:
+        return Raced(logs={})
+    return _read(measuring.kind, question, known)
+
+
+def _plan(measuring: Measuring, question: Question, pythons: Mapping[str, str]) -> Plan:
+    """Plan the run that races a question's releases.
+
+    Raises:
+        UsageError: an option, or the model, can't be used, or asks for several races.
+    """
+    backend, *rest = measuring.target.split(":")
+    targets = [":".join([f"{backend}@{name}", *rest]) for name in pythons]
+    asked = {"model": measuring.model, "baseline": targets[0], "backends": targets, "pythons": dict(pythons)}
+    options = {**measuring.options, **asked}
+    if measuring.kind is Kind.OUTPUTS:
+        options["max_error"] = ANY_ERROR
+    study = selection.choose(DEFAULT, options)
+    more = {"name": "bisect", "goal": "baseline", "ceilings": False, "max_restarts": MOST_RESTARTS}
+    plan = make_plan(study.model_copy(update=more), targets, progress=measuring.progress)
+    if len(plan.groups) != 1 or len(plan.groups[0].playing) > len(question.releases) + 1:
+        names = ", ".join(group.record.name for group in plan.groups)
+        raise UsageError(f"bisect races one target on one model and size, and these are asked for: {names}")
+    return plan
+
+
+def _race(measuring: Measuring, question: Question, plan: Plan, out: Path) -> Run:
+    part = measuring.deadline.part()
+    purpose = BisectPurpose(measuring.kind, question, measuring.judge)
+    told = " and ".join(question.suspects) or "the ends"
+    measuring.progress.say(f"racing {told} of {question.good} to {question.bad}")
+    measure(plan, out, fresh=measuring.fresh, limit=part, progress=measuring.progress, purpose=purpose)
+    measuring.deadline.put_off(part.waited_s)
+    return read_run(out)
+
+
+@dataclass(slots=True)
+class BisectPurpose(AnswerPurpose):
+    """A run that ends when its question is told, whatever else is open."""
+
+    kind: Kind
+    question: Question
+    judge: Judge
+
+    def _is_told(self, group: Group) -> bool:
+        skipped = _find_skipped(self.kind, self.question, group)
+        return skipped is not None or self.judge(self.question, read_logs(self.kind, self.question, group)) != Side.OPEN
+
+    def find_focus(self, race: Race) -> list[str]:
+        """Return all arms until the question is told, then none."""
+        return [] if self._is_told(race.group) else race.labels
+
+    def find_parked(self, race: Race) -> Collection[str]:  # noqa: ARG002
+        """Return none."""
+        return ()
+
+    def call_wanted(self, race: Race, out: Path) -> Sequence[Pair]:  # noqa: ARG002
+        """Call all arms once more until the question is told."""
+        baseline = str(race.rules.baseline)
+        return [(label, baseline) for label in self.find_focus(race) if label != baseline]
+
+    def choose_races(self, playing: Sequence[Race], time: RaceTime) -> list[Race]:  # noqa: ARG002
+        """Let all arms play each restart: a question takes all, and the run's goal waits for some pairs only."""
+        for race in playing:
+            race.players = [race.arms[label] for label in self.find_focus(race)]
+        return list(playing)
+
+    def lacks_answer(self, race: Race) -> bool:  # noqa: ARG002
+        """Return that nothing waits."""
+        return False
+
+    def greet(self, run: Run, progress: Progress, *, goes_on: bool) -> None:
+        """Say nothing: the search tells what it does."""
+
+    def tell_standing(self, race: Race) -> str:  # noqa: ARG002
+        """Return nothing."""
+        return ""
+
+
+def _label(group: Group, release: str) -> str | None:
+    """Return the label of a release's arm."""
+    name = name_of(release)
+    return next((arm.label for arm in group.record.arms if arm.target.python == name and not arm.control), None)
+
+
+def _find_skipped(kind: Kind, question: Question, group: Group) -> Skipped | None:
+    """Return the first release that can't be measured; outputs that are refused are what is asked about outputs."""
+    for release in question.releases:
+        label = _label(group, release) or ""
+        why, checked = group.setbacks.get(label), group.checked.get(label)
+        is_refused = checked is not None and checked.fidelity.standing == "refused"
+        if why and why.kind not in NO_FAULT and not (is_refused and kind is Kind.OUTPUTS):
+            return Skipped(release, why.reason)
+    return None
+
+
+def _read(kind: Kind, question: Question, run: Run) -> Raced | Skipped:
+    (group,) = run.groups.values()
+    if skipped := _find_skipped(kind, question, group):
+        return skipped
+    values = {release: [*_values(kind, group, _label(group, release)).values()] for release in question.releases}
+    figures = {release: median(found) for release, found in values.items() if found}
+    return Raced(logs=read_logs(kind, question, group), figures=figures, folder=str(run.folder))
+
+
+def read_logs(kind: Kind, question: Question, group: Group) -> Logs:
+    """Return the log ratios to the good end in each restart that all played; of outputs, the errors ÷ their bound."""
+    labels = {release: _label(group, release) for release in question.releases}
+    if kind is Kind.OUTPUTS:
+        found = {release: _log_errors(group, label) for release, label in labels.items()}
+    else:
+        good = labels.pop(question.good)
+        found = {release: _log_ratios(kind, group, label, good) for release, label in labels.items()}
+        if copy := _log_ratios(kind, group, group.rules.control, good):
+            found[COPY] = copy
+    shared = sorted(set.intersection(*({*series} for series in found.values())))
+    return {release: [series[g] for g in shared] for release, series in found.items()} if shared else {}
+
+
+def _log_ratios(kind: Kind, group: Group, label: str | None, good: str | None) -> Mapping[int, float]:
+    """Return by restart the log of an arm's figure ÷ the good end's; of times as the run compares them."""
+    if kind is Kind.TIME:
+        evidence = group.evidence("end_to_end")
+        return evidence.series(label, good) if label and good and evidence.have_met(label, good) else {}
+    one, other = _values(kind, group, label), _values(kind, group, good)
+    return {g: math.log(one[g] / other[g]) for g in sorted({*one} & {*other})}
+
+
+def _values(kind: Kind, group: Group, label: str | None) -> dict[int, float]:
+    """Return by restart an arm's figure in the basic unit: ns of a call, s until it is ready, bytes, error."""
+    lines = group.played.get(label or "", ())
+    match kind:
+        case Kind.TIME:
+            return {g: median(map(float, ns)) for g, ns in group.blocks("end_to_end").get(label or "", {}).items()}
+        case Kind.READY:
+            return {line.restart: _ready_s(line) for line in lines}
+        case Kind.MEMORY:  # above that of a bare interpreter with NumPy: the part that a release can change
+            known = {line.restart: line.peak_rss_bytes for line in lines if line.peak_rss_bytes}
+            before = {line.restart: line.rss_before_bytes for line in lines}
+            return {g: float(max(peak - before[g], 4096)) for g, peak in known.items()}
+        case Kind.OUTPUTS:
+            return {
+                g: found.relative_l2 for g, found in _fidelities(group, label).items() if found.relative_l2 is not None
+            }
+
+
+def _ready_s(line: Played) -> float:
+    """Return the seconds until the first answer, without the start of the process, in which no release has a part."""
+    context_s = line.gpu.cost.context_s if line.gpu and line.gpu.cost else None
+    return (context_s or 0.0) + line.load_s + line.first_call_s
+
+
+def _fidelities(group: Group, label: str | None) -> dict[int, Fidelity]:
+    """Return by restart how an arm's outputs were; one that was refused leaves, so it stands for all restarts."""
+    checked = group.checked.get(label or "")
+    if checked and checked.fidelity.standing == "refused":
+        return dict.fromkeys(range(group.next_restart), checked.fidelity)
+    return {line.restart: line.fidelity for line in group.played.get(label or "", ())}
+
+
+def _log_errors(group: Group, label: str | None) -> Mapping[int, float]:
+    """Return by restart the log of an arm's error ÷ its bound: above 0 it is wrong."""
+    found = {}
+    for g, fidelity in _fidelities(group, label).items():
+        if fidelity.relative_l2 is None:
+            found[g] = INFINITE
+            continue
+        log = math.log(max(fidelity.relative_l2, LEAST_ERROR) / (fidelity.error_bound or WIDE_BOUND))
+        found[g] = max(log, LEAST_ERROR) if fidelity.standing in ("refused", "tolerated") else log
+    return found

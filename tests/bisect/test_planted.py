@@ -1,0 +1,98 @@
+"""Searches of fake releases by the run's own race: each kind of change, and what is skipped or there already."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.deaf import deafen
+from support.releases import FakeEnvironment, make_adapter, make_environment, make_releases, plant
+
+from shootout.apps.bisect.search import Found, Outcome, Side, Skipped
+from shootout.commands.bisect_measure import Kind, Measuring, find_release
+from shootout.commands.output import show_progress
+from shootout.core.clock import Deadline
+from shootout.core.errors import NothingMeasured, UsageError
+
+RELEASES = ("1.0", "1.1", "1.2", "1.3")
+
+
+@pytest.fixture(autouse=True)
+def adapter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fake runtime's adapter, installed here and in each worker, in a process that waits for no quiet machine."""
+    folder = str(make_adapter(tmp_path / "adapter"))
+    deafen({}, monkeypatch.setattr)
+    monkeypatch.setenv("PYTHONPATH", folder)
+    monkeypatch.syspath_prepend(folder)
+
+
+def find(
+    out: Path,
+    environments: Mapping[str, FakeEnvironment | Skipped],
+    kind: str = "time",
+    *,
+    seconds: float | None = None,
+    **options: Any,
+) -> Found:
+    with show_progress() as progress:
+        measuring = Measuring(
+            kind=Kind(kind),
+            target="fakert:cpu:fp32",
+            model="identity",
+            options=options,
+            out=out,
+            deadline=Deadline(seconds),
+            progress=progress,
+        )
+        return find_release(measuring, [*environments], environments.__getitem__)
+
+
+def test_two_releases_are_raced_and_read_again_without_a_race(tmp_path: Path):
+    found = find(tmp_path / "out", make_releases(tmp_path, {"1.0": 1.0, "1.1": 2.0}, "outputs"), "outputs")
+    assert (found.outcome, found.last_good, found.first_bad, found.questions) == (Outcome.NAMED, "1.0", "1.1", 1)
+    bad = found.readings["1.1"]
+    assert (bad.restarts, bad.side, bad.folder) == (2, Side.BAD, str(tmp_path / "out" / "1.0-1.1"))
+    assert bad.figure == pytest.approx(0.01, rel=0.2)
+    assert found.readings["1.0"].figure == 0
+    gone = dict.fromkeys(("1.0", "1.1"), FakeEnvironment("", "/gone"))
+    assert find(tmp_path / "out", gone, "outputs", seconds=0) == found
+    none = find(tmp_path / "none", gone, "outputs", seconds=0)
+    assert (none.outcome, none.questions) == (Outcome.OPEN, 0)
+
+
+def test_what_bisect_cannot_race_is_refused(tmp_path: Path):
+    environments = make_releases(tmp_path, {"1.0": 1.0, "1.1": 1.0}, "time")
+    with pytest.raises(UsageError, match="bisect races one target on one model and size, and these are asked for: "):
+        find(tmp_path / "out", environments, batch=[1, 2])
+    gone = {**environments, "1.1": Skipped("1.1", "no wheel")}
+    with pytest.raises(NothingMeasured, match=r"1\.1: no wheel"):
+        find(tmp_path / "out", gone)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("kind", "factor"), [("time", 3.0), ("ready", 3.0), ("memory", 2.0), ("outputs", 2.0)])
+def test_the_release_that_changed_is_named(tmp_path: Path, kind: str, factor: float):
+    found = find(tmp_path / "out", make_releases(tmp_path, plant(RELEASES, "1.2", factor), kind), kind)
+    assert (found.outcome, found.last_good, found.first_bad) == (Outcome.NAMED, "1.1", "1.2")
+    assert found.sign == 1
+    assert found.ratio > 1
+
+
+@pytest.mark.long
+def test_a_release_that_does_not_load_is_skipped_with_its_reason(tmp_path: Path):
+    environments = make_releases(tmp_path, {"1.0": 1.0, "1.2": 3.0}, "time")
+    broken = make_environment(tmp_path / "1.1", "1.1", 'raise ImportError("libfake.so.3: no such file")')
+    found = find(tmp_path / "out", {"1.0": environments["1.0"], "1.1": broken, "1.2": environments["1.2"]})
+    assert (found.outcome, found.last_good, found.first_bad) == (Outcome.NAMED, "1.0", "1.2")
+    assert found.between == ("1.1",)
+    assert "libfake.so.3: no such file" in found.skipped["1.1"]
+
+
+@pytest.mark.long
+def test_errors_at_random_are_told_too(tmp_path: Path):
+    environments = make_releases(tmp_path, {"1.0": 1.0, "1.1": 2.0}, "outputs", base=0.3)
+    found = find(tmp_path / "out", environments, "outputs")
+    assert (found.outcome, found.first_bad) == (Outcome.NAMED, "1.1")
+    assert found.readings["1.1"].restarts > 2
