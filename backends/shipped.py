@@ -41,6 +41,8 @@ FILE = f"model{ONNX}"
 """The exported model's file, and that beside which a table's columns lie."""
 MANIFEST, RUNTIME = "manifest.json", "runtime.json"
 LOAD, CHECK, REQUIREMENTS = "load.py", "check.py", "requirements.txt"
+LANDING, CONTENDERS = "landing.json", "contenders"
+"""What a folder of several contenders has in place of a manifest (`ship --choose-on-landing`), and where they lie."""
 CODE = (".py", ".pyc", ".pyw", ".so", ".pyd", ".dll", ".dylib", ".pth", ".egg", ".whl", ".zip")
 """The endings of names of files that Python, or a library, could run."""
 MODEL, EVIDENCE = "model", "evidence"
@@ -225,6 +227,9 @@ def open_shipped(folder: Path) -> ShippedFolder:
             doesn't name; names the file.
     """
     path = folder / MANIFEST
+    if (folder / LANDING).exists() and not path.exists():
+        named = next(iter(sorted((folder / CONTENDERS).glob("*"))), folder / CONTENDERS)
+        raise UsageError(f"{str(folder)!r} holds several contenders: name one of them, such as {str(named)!r}")
     stored = _read_json(folder, MANIFEST)
     if stored.get("schema") != SCHEMA:
         made = stored.get("made_with", "another program")

@@ -78,7 +78,8 @@ shootout decide runs/small runs/large --policy deploy.toml --json"""
 SHIP_EXAMPLES = """\
 shootout ship results/run -o model-1
 shootout ship results/run --max-error 1% -o model-1
-shootout ship results/run --policy deploy.toml --p99 5ms -o model-1"""
+shootout ship results/run --policy deploy.toml --p99 5ms -o model-1
+shootout ship results/run --choose-on-landing -o model-1"""
 MERGE_EXAMPLES = """\
 shootout merge laptop/run server/run -o results/both
 shootout merge results/node-* --to all.csv"""
@@ -246,8 +247,8 @@ def merge(
     POLICY_FLAGS,
     DECIDE,
     SHIP_EXAMPLES,
-    first="--out --target --policy --objective --p99 --min-metric --max-drop --max-error --memory --size --install "
-    "--ready --group --on --json",
+    first="--out --target --choose-on-landing --policy --objective --p99 --min-metric --max-drop --max-error --memory "
+    "--size --install --ready --group --on --json",
 )
 def ship(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
@@ -261,6 +262,14 @@ def ship(
             rich_help_panel=HelpGroup.TARGETS,
         ),
     ] = None,
+    choose_on_landing: Annotated[
+        bool,
+        typer.Option(
+            "--choose-on-landing",
+            help="Ship two to four targets that race where the folder lands, and load the fastest there.",
+            rich_help_panel=HelpGroup.TARGETS,
+        ),
+    ] = False,
     policy: Policy = None,
     group: Group = None,
     on: OnHost = None,
@@ -275,6 +284,11 @@ def ship(
 
     keys = {name.replace("_", "-"): value for name, value in options.items()}
     wanted = read_policy(policy, keys) if policy or keys else None
+    if choose_on_landing or "contenders" in keys:
+        from shootout.commands.landing import refuse_options, ship_to_choose
+
+        refuse_options(choose_on_landing=choose_on_landing, target=target, on=on)
+        raise typer.Exit(ship_to_choose(folder, out, policy=wanted, group=group, as_json=as_json))
     if on:
         from shootout.commands.fleet import ship_there
 

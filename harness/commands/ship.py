@@ -94,15 +94,27 @@ def collect_evidence(source: ArmToShip) -> dict[str, bytes]:
 
 
 def check_folder(shipped: ShippedFolder) -> str:
-    """Run the folder's own check in a process of its own, with the packages of this environment.
+    """Run the folder's own check in a process of its own, with the packages of this environment; return what it says.
 
     Raises:
         ArmFailed: it doesn't pass, or doesn't end.
     """
+    return run_program(shipped.folder, CHECK)
+
+
+def run_program(folder: Path, program: str, *words: str, **variables: str) -> str:
+    """Run a program of a folder in a process of its own that doesn't import us; return what it prints.
+
+    Args:
+        variables: of its environment, beside ours.
+
+    Raises:
+        ArmFailed: it ends with an error, or doesn't end.
+    """
     try:
         done = subprocess.run(  # noqa: S603
-            [sys.executable, "-I", str(shipped.folder / CHECK)],
-            env=passed_on(os.environ),
+            [sys.executable, "-I", str(folder / program), *words],
+            env=passed_on(os.environ) | variables,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -112,10 +124,8 @@ def check_folder(shipped: ShippedFolder) -> str:
             errors="replace",
         )
     except subprocess.TimeoutExpired:
-        raise ArmFailed(
-            f"{shipped.folder} was written, but its {CHECK} didn't end within {CHECK_TIMEOUT_S:.0f} s"
-        ) from None
+        raise ArmFailed(f"{folder} was written, but its {program} didn't end within {CHECK_TIMEOUT_S:.0f} s") from None
     if done.returncode:
-        words = " | ".join((done.stdout + done.stderr).strip().splitlines()[-3:])
-        raise ArmFailed(f"{shipped.folder} was written, but its {CHECK} ends with {done.returncode}: {words}")
+        said = " | ".join((done.stdout + done.stderr).strip().splitlines()[-3:])
+        raise ArmFailed(f"{folder} was written, but its {program} ends with {done.returncode}: {said}")
     return done.stdout.strip()

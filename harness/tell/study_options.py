@@ -428,6 +428,7 @@ POLICY_FLAGS: Mapping[str, Flag] = {
     "indifferent": Flag(LIMITED, "SHARE", f"Treat candidates within this margin as equal. Default: {INDIFFERENT:.0%}."),
     "load": Flag(LIMITED, "N/s", "Requests a second to serve; p99 holds at that rate or more."),
     "price": Flag(LIMITED, "N", "Price of this machine an hour, for objective cost and --cost."),
+    "contenders": Flag(LIMITED, "N", "Targets in a folder of `ship --choose-on-landing`: 2, 3 (default) or 4."),
     **{limit.replace("-", "_"): Flag(LIMITED, quantity.example, quantity.help) for limit, quantity in LIMITS.items()},
 }
 """The option of each key of a policy, whose words are read as those of its file."""

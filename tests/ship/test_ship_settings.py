@@ -49,7 +49,7 @@ def written(
     """A folder whose adapter puts nothing into it."""
     built = Built(arm=source.arm, exported=obtain("identity", {}, 1), folder=place, facts={})
     templates = folder_of(BACKENDS) / "_numpy"
-    monkeypatch.setattr(folder, "shipping", lambda _: (lambda *_: shipment or Shipment(), templates))
+    monkeypatch.setattr(folder, "shipping", lambda _, **how: (lambda *_: shipment or Shipment(), templates))
     return folder.write_folder(source, built, place / "out")
 
 

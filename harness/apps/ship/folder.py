@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
@@ -21,7 +22,7 @@ from typing import Any, cast
 from packaging.utils import canonicalize_name
 
 from shootout import models
-from shootout.backends.optional import Ship, Shipment, find_closure
+from shootout.backends.optional import ANYWHERE, Ship, Shipment, find_closure
 from shootout.backends.shipped import (
     CHECK,
     CODE,
@@ -82,8 +83,11 @@ SHIP = "ship"
 _GIVEN_FILES = ("labels", "calibration", "rows_by", "weights")
 
 
-def shipping(target: Target) -> tuple[Ship, Path]:
+def shipping(target: Target, *, anywhere: bool = False) -> tuple[Ship, Path]:
     """Return what ships a target's artifacts, and the folder of its templates; imports its module.
+
+    Args:
+        anywhere: what is shipped is to fit other CPUs, too, if its adapter knows how.
 
     Raises:
         SkippedArm: they can't be.
@@ -93,27 +97,36 @@ def shipping(target: Target) -> tuple[Ship, Path]:
         raise SkippedArm(f"{target} is a shipped folder already", f"copy {target.folder}", NotRunKind.UNSUPPORTED)
     if why := registered.why_unshippable(target):
         raise SkippedArm(f"{target} can't be shipped: {why}", kind=NotRunKind.UNSUPPORTED)
-    return cast("Ship", plugins.load(row.ships)), plugins.folder_of(row.ships.partition(":")[0])
+    module, ship = row.ships.partition(":")[0], cast("Ship", plugins.load(row.ships))
+    return getattr(import_module(module), ANYWHERE, ship) if anywhere else ship, plugins.folder_of(module)
 
 
 def write_folder(
-    source: RacedArm, built: Built, folder: Path, evidence: Mapping[str, bytes] = MappingProxyType({})
+    source: RacedArm,
+    built: Built,
+    folder: Path,
+    evidence: Mapping[str, bytes] = MappingProxyType({}),
+    *,
+    anywhere: bool = False,
 ) -> ShippedFolder:
     """Write the shipped folder of a built arm.
 
     Args:
         folder: to be made; it isn't there yet.
         evidence: what is put beside the run's document, by the files' names.
+        anywhere: refuse what fits this kind of CPU alone.
 
     Raises:
         SkippedArm: this arm can't be shipped; says what can.
         UsageError: what it needs isn't known, or the folder can't be written to.
     """
-    ship, templates = shipping(source.arm.target)
+    ship, templates = shipping(source.arm.target, anywhere=anywhere)
     with new_folder(folder):
         (folder / MODEL).mkdir()
         (folder / EVIDENCE).mkdir()
         shipment = ship(built, folder / MODEL)
+        if anywhere and shipment.isa:
+            raise SkippedArm(f"{source.arm.label} is compiled for this kind of CPU", kind=NotRunKind.UNSUPPORTED)
         versions = closure(source.arm.target, shipment.installs)
         (folder / LOAD).write_text(load_text(templates, shipment), encoding="utf-8")
         (folder / CHECK).write_text(check_text(), encoding="utf-8")

@@ -17,7 +17,8 @@ from shootout.tell.limits import AN_HOUR, LIMITS, PER_SECOND, SHARE, Limit, writ
 
 HOUR_S, MILLION = 3_600, 1e6
 
-KEYS = ("objective", "indifferent", "load", "price", "limits")
+KEYS = ("objective", "indifferent", "load", "price", "contenders", "limits")
+FEWEST_CONTENDERS, MOST_CONTENDERS, DEFAULT_CONTENDERS = 2, 4, 3
 
 
 class Objective(StrEnum):
@@ -44,6 +45,8 @@ class Policy(BaseModel):
         indifferent: of two that differ by no more than this share, either may be shipped.
         load: requests a second that are to be served; None: one call after another.
         price: of the runs' machine, for an hour.
+        contenders: how many targets a folder that chooses on landing holds. Three are the answer, the safe one and the
+            next runtime; each one more has its own packages to install, and a share of the seconds to race.
         shares: limits that are a share of plain FP32's own figure, and not in its unit.
     """
 
@@ -53,6 +56,7 @@ class Policy(BaseModel):
     indifferent: float = INDIFFERENT
     load: float | None = None
     price: float | None = None
+    contenders: int = DEFAULT_CONTENDERS
     limits: Mapping[Limit, float] = {}
     shares: frozenset[Limit] = frozenset()
 
@@ -81,7 +85,8 @@ class Policy(BaseModel):
 
 def write_policy(policy: Policy) -> list[tuple[str, str]]:
     """Return the options of `shootout decide` that give a policy, names and values."""
-    return [(f"--{key}", value) for key, value in {**_write_keys(policy), **_write_limits(policy)}.items()]
+    found = {**_write_keys(policy), **_write_limits(policy)}
+    return [(f"--{key}", value) for key, value in found.items() if key != "contenders"]  # of no decision
 
 
 def _write_keys(policy: Policy) -> dict[str, str]:
@@ -92,6 +97,7 @@ def _write_keys(policy: Policy) -> dict[str, str]:
         "indifferent": f"{100 * policy.indifferent:.12g}%",
         "load": f"{policy.load or 0:.12g}/s",
         "price": f"{policy.price or 0:.12g}",
+        "contenders": str(policy.contenders),
     }
     return {key: value for key, value in found.items() if getattr(policy, key) != getattr(usual, key)}
 
@@ -175,12 +181,19 @@ def _check_fields(fields: Mapping[str, Any], limits: Mapping[str, Any]) -> Polic
         objective=Objective(objective),
         limits={Limit(key): read_limit(Limit(key), value) for key, value in limits.items()},
         shares=frozenset(Limit(key) for key, value in limits.items() if _is_share(Limit(key), value)),
+        contenders=_read_count(fields.get("contenders", DEFAULT_CONTENDERS)),
         **{key: unit.read(key, fields[key], example) for key, (unit, example) in units.items() if key in fields},
     )
     if policy.asks_cost and policy.price is None:
         user = "objective cost" if policy.objective is Objective.COST else "a limit on cost"
         raise UsageError(f"{user} needs the price of this machine an hour: write price = 0.0893, or --price 0.0893")
     return policy
+
+
+def _read_count(given: Any) -> int:
+    if isinstance(given, bool) or str(given) not in map(str, range(FEWEST_CONTENDERS, MOST_CONTENDERS + 1)):
+        raise UsageError(f"contenders is a number from {FEWEST_CONTENDERS} to {MOST_CONTENDERS}, received {given!r}")
+    return int(given)
 
 
 def read_limit(limit: Limit, given: Any) -> float:

@@ -20,7 +20,7 @@ from shootout.apps.judge.decide.limits import SPREAD, refuse_drop_of_all
 from shootout.apps.judge.decide.policy import Policy, as_policy
 from shootout.apps.judge.to_ship import find_arm_to_ship
 from shootout.apps.ship.folder import find_built, write_folder
-from shootout.backends.shipped import MANIFEST, ShippedFolder, open_shipped, read_row
+from shootout.backends.shipped import LANDING, MANIFEST, ShippedFolder, open_shipped, read_row
 from shootout.core import backends
 from shootout.core.constants import BIAS_FLOOR, INDIFFERENT, SHIPPED
 from shootout.core.contract import Arm, Device
@@ -134,7 +134,7 @@ def read_reference(folder: Path) -> Reference:
     Raises:
         UsageError: it is none, or one of its files was changed.
     """
-    if not (folder / MANIFEST).exists():
+    if not any((folder / name).exists() for name in (MANIFEST, LANDING)):  # the latter is refused with a better word
         what = "is no shipped folder" if folder.exists() else "isn't there"
         raise UsageError(f"the reference {str(folder)!r} {what}: name one made by `shootout ship RUN -o DIR`")
     found = open_shipped(folder)

@@ -1,0 +1,108 @@
+"""Write the folder that chooses where it lands: some shipped folders side by side, and two programs that race them.
+
+`choose.txt` and `landing_load.txt` become its own programs. All that they need to know stands in `landing.json`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from packaging.utils import canonicalize_name
+
+from shootout.apps.ship.folder import requirements_text
+from shootout.backends.shipped import CONTENDERS, LANDING, LOAD, MANIFEST, REQUIREMENTS, SCHEMA, ShippedFolder
+from shootout.core import backends
+from shootout.core.constants import ALPHA
+from shootout.core.exported.model import sha256
+from shootout.tell.document import Ratio
+
+CHOOSE = "choose.py"
+LANDING_SCHEMA = "shootout.landing/1"
+LIMIT_S = 10.0
+"""The longest that the contenders race where they land: what a start of a service bears."""
+_HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contender:
+    """Hold a target that goes along.
+
+    Attributes:
+        shipped: its folder, in that of all.
+        ratio: its time ÷ that of the safe one in the run; None of the safe one, which is taken without a verdict.
+    """
+
+    shipped: ShippedFolder
+    ratio: Ratio | None = None
+
+    @property
+    def name(self) -> str:
+        """Return the name of its folder."""
+        return self.shipped.folder.name
+
+
+def name_contender(backend: str, precision: str) -> str:
+    """Return the name of the folder of a runtime's contender: a folder holds one of each precision."""
+    return re.sub(r"[^a-z0-9.-]+", "-", f"{backend}-{precision}".lower())
+
+
+def write_landing(folder: Path, contenders: Sequence[Contender], floor: float) -> dict[str, Any]:
+    """Write what lies beside the contenders' folders; return what `landing.json` holds.
+
+    Args:
+        contenders: the fastest first; one has no ratio.
+        floor: differences up to this share could be the harness's own.
+    """
+    first, programs = contenders[0].shipped, {CHOOSE: "choose.txt", LOAD: "landing_load.txt"}
+    packages = {name: version for one in contenders for name, version in one.shipped.versions.items()}
+    for name, template in programs.items():
+        text = (_HERE / template).read_text(encoding="utf-8")
+        for word, value in {"LANDING_SCHEMA": LANDING_SCHEMA, "MANIFEST_SCHEMA": SCHEMA}.items():
+            text = text.replace(word, value)
+        (folder / name).write_text(text, encoding="utf-8")
+    (folder / REQUIREMENTS).write_text(requirements_text(packages), encoding="utf-8")
+    manifests = [f"{CONTENDERS}/{one.name}/{MANIFEST}" for one in contenders]
+    stored = {
+        "schema": LANDING_SCHEMA,
+        **{name: getattr(first, name) for name in ("made_with", "run", "group")},
+        "threads": first.runtime.threads,
+        **{kind: [asdict(spec) for spec in getattr(first, kind)] for kind in ("inputs", "outputs")},
+        "limit_s": LIMIT_S,
+        "floor": floor,
+        "alpha": ALPHA,
+        "safe": next(one.name for one in contenders if one.ratio is None),
+        "packages": packages,
+        "files": {name: sha256(folder / name) for name in (*programs, REQUIREMENTS, *manifests)},
+        "contenders": [_describe(one) for one in contenders],
+    }
+    (folder / LANDING).write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
+    return stored
+
+
+def _describe(one: Contender) -> dict[str, Any]:
+    shipped, ratio = one.shipped, one.ratio
+    return {
+        "name": one.name,
+        "folder": f"{CONTENDERS}/{one.name}",
+        "label": shipped.arm.label,
+        "backend": shipped.arm.backend,
+        "precision": shipped.arm.precision,
+        "packages": _packages_of(shipped),
+        "isa": list(shipped.isa),
+        "error_limit": shipped.error_limit,
+        "mismatches": shipped.mismatches,
+        "median_ns": shipped.median_ns,
+        "ratio_to_safe": ratio and {"ratio": ratio.value, "low": ratio.low, "high": ratio.high},
+    }
+
+
+def _packages_of(shipped: ShippedFolder) -> list[str]:
+    """Return the runtime's own packages, of several that would do with `|` between them."""
+    known = {*map(canonicalize_name, shipped.versions)}
+    wanted = (one.partition("[")[0] for one in backends.entry(shipped.arm.backend).installed(shipped.target))
+    return [one for one in wanted if known & {*map(canonicalize_name, one.split("|"))}] or ["numpy"]

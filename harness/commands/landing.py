@@ -1,0 +1,191 @@
+"""`shootout ship --choose-on-landing`: several targets of a run in one folder, which race where it lands."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from shootout.apps.judge.cell import Cell
+from shootout.apps.judge.contenders import Proposals, propose_contenders
+from shootout.apps.judge.decide.policy import FEWEST_CONTENDERS, MOST_CONTENDERS, Policy
+from shootout.apps.judge.to_ship import ArmToShip, find_arm_to_ship
+from shootout.apps.ship.folder import find_built, is_there, new_folder, write_folder
+from shootout.apps.ship.landing import CHOOSE, LIMIT_S, Contender, name_contender, write_landing
+from shootout.backends.shipped import CONTENDERS, REQUIREMENTS, ShippedFolder
+from shootout.commands.output import print_written, show_progress
+from shootout.commands.ship import check_folder, collect_evidence, run_program
+from shootout.core.contract import short
+from shootout.core.errors import ArmFailed, NothingMeasured, SkippedArm, UsageError
+from shootout.core.units import counted, seconds, size
+from shootout.tell.cache_limit import in_use
+from shootout.tell.progress import ProgressDisplay
+from shootout.tell.ratios import tell_ratio
+
+KEPT = "SHOOTOUT_LANDING"
+"""The variable that names another folder in which `choose.py` keeps its choice."""
+
+
+def refuse_options(*, choose_on_landing: bool, target: str | None, on: str | None) -> None:
+    """Refuse options of `ship` that don't go together with a folder of several targets.
+
+    Raises:
+        UsageError: they don't; says what does.
+    """
+    if not choose_on_landing:
+        raise UsageError("--contenders is of a folder of several targets: add --choose-on-landing")
+    if target:
+        raise UsageError(f"--choose-on-landing takes several targets: leave --target {target} out, or ship it alone")
+    if on:
+        raise UsageError(f"--choose-on-landing can't be combined with --on {on}: run it there, and copy the folder")
+
+
+@dataclass(kw_only=True)
+class Packing:
+    """Pack targets side by side, each as a whole shipped folder that passes its own check here.
+
+    Attributes:
+        folder: that holds their folders.
+        evidence: what each takes along, see `write_folder`.
+        packed: what was packed, by its short label.
+        left_out: why another one wasn't.
+    """
+
+    folder: Path
+    evidence: Mapping[str, bytes]
+    progress: ProgressDisplay
+    packed: dict[str, ShippedFolder] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+
+    def take(self, source: ArmToShip) -> bool:
+        """Pack a target; return whether it could be, and passed.
+
+        Raises:
+            UsageError: the first one can't be packed, as on another machine than the one that measured.
+        """
+        target, label = source.arm.target, short(source.arm.label)
+        place = self.folder / CONTENDERS / name_contender(target.backend, target.precision)
+        self.progress.stage(f"shipping {label}")
+        try:
+            shipped = write_folder(source, find_built(source, self.progress), place, self.evidence, anywhere=True)
+            check_folder(shipped)
+            if self.packed and shipped.inputs != (first := next(iter(self.packed.values()))).inputs:
+                raise SkippedArm(f"its inputs aren't those of {short(first.arm.label)}")
+        except (SkippedArm, ArmFailed, UsageError) as error:
+            if isinstance(error, UsageError) and not self.packed:
+                raise
+            shutil.rmtree(place, ignore_errors=True)
+            self.left_out[label] = str(error).removeprefix(f"{place} was written, but ")
+            return False
+        self.packed[label] = shipped
+        self.left_out.pop(label, None)
+        return True
+
+    def take_all(self, proposals: Proposals, count: int) -> ArmToShip:
+        """Pack the safe one, the answer, then different runtimes before a second precision of one; return the safe one.
+
+        Raises:
+            NothingMeasured: there is no safe one, or nothing beside it; says why.
+        """
+        self.left_out |= proposals.left_out
+        safe = next(filter(self.take, proposals.plain), None)
+        if safe is None:
+            raise self._refuse("no plain FP32 target can go along, and one has to be the safe one")
+        every = proposals.targets
+        for targets, alike in ((every[:1], ()), (every, ("backend",)), (every, ("backend", "precision"))):
+            for one in targets:
+                if len(self.packed) < count and self._is_new(one, alike):
+                    self.take(one)
+        if len(self.packed) < FEWEST_CONTENDERS:
+            raise self._refuse(f"{short(safe.arm.label)} alone can go along")
+        rest = (short(one.arm.label) for one in every if self._is_new(one, ()))
+        more = f" (--contenders {count + 1} takes one more)" if count < MOST_CONTENDERS else ""
+        self.left_out |= dict.fromkeys(rest, f"{len(self.packed)} others go along{more}")
+        return safe
+
+    def _is_new(self, source: ArmToShip, alike: Sequence[str]) -> bool:
+        """Return whether a target is neither packed nor left out, and none is packed that is alike in these words."""
+        label, target = short(source.arm.label), source.arm.target
+        taken = [one.target for one in self.packed.values()] if alike else []
+        is_alike = any(all(getattr(one, word) == getattr(target, word) for word in alike) for one in taken)
+        return label not in {**self.packed, **self.left_out} and not is_alike
+
+    def _refuse(self, what: str) -> NothingMeasured:
+        others = "; ".join(self.tell_left_out()) or "no other was raced"
+        return NothingMeasured(f"{what}: {others}; race others with it (--backends), or leave out --choose-on-landing")
+
+    def tell_left_out(self) -> list[str]:
+        """Return why targets don't go along, a line for those that share a reason."""
+        by_reason: dict[str, list[str]] = {}
+        for label, why in self.left_out.items():
+            by_reason.setdefault(why, []).append(label)
+        return [f"{', '.join(labels)}: {why}" for why, labels in by_reason.items()]
+
+
+def ship_to_choose(run: Path, out: Path, *, policy: Policy | None, group: str | None, as_json: bool = False) -> int:
+    """Write the folder of the targets that could win elsewhere, and let it choose once here; return the exit code.
+
+    Args:
+        out: the folder to make.
+        policy, group: see `find_arm_to_ship`.
+        as_json: print what was written.
+
+    Raises:
+        UsageError: `out` already exists, or the run asks for something else than the time of a call.
+        NothingMeasured: fewer than two targets can go along.
+        ArmFailed: the folder's own program fails here; the folder stays.
+    """
+    if out.exists():
+        raise is_there(out)
+    answer = find_arm_to_ship(run, None, policy, group)
+    proposals = propose_contenders(answer)
+    with show_progress() as progress, in_use():
+        with new_folder(out):
+            packing = Packing(folder=out, evidence=collect_evidence(answer), progress=progress)
+            safe = packing.take_all(proposals, (policy or Policy()).contenders)
+            contenders = _compare_with_safe(packing, proposals.cell, safe.arm.label)
+            landing = write_landing(out, contenders, answer.run.history.header.bias_floor)
+        progress.stage(f"choosing here, at most {LIMIT_S:.0f} s")
+        with tempfile.TemporaryDirectory() as kept:  # not in the folder: it lands on another machine
+            chosen = json.loads(run_program(out, CHOOSE, "--json", **{KEPT: kept}))
+    for line in _tell(run, out, contenders, packing.tell_left_out(), chosen):
+        sys.stderr.write(f"{line}\n")
+    written = {"folder": str(out), "group": answer.row.group, "size_bytes": _size_of(out), "safe": landing["safe"]}
+    written |= {"contenders": landing["contenders"], "left_out": packing.left_out, "chosen_here": chosen}
+    return print_written(written, as_json=as_json)
+
+
+def _compare_with_safe(packing: Packing, cell: Cell, safe: str) -> list[Contender]:
+    """Return what was packed, the fastest first, with the run's ratios to the safe one."""
+    ratios = {
+        one.arm.label: None if one.arm.label == safe else cell.ratio(one.arm.label, safe)
+        for one in packing.packed.values()
+    }
+    found = [Contender(shipped=one, ratio=ratios[one.arm.label]) for one in packing.packed.values()]
+    return sorted(found, key=lambda one: one.ratio.value if one.ratio else 1.0)
+
+
+def _size_of(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def _tell(
+    run: Path, out: Path, contenders: Sequence[Contender], left_out: Sequence[str], chosen: Mapping[str, Any]
+) -> Iterator[str]:
+    """Tell which targets go along and which don't, what the folder chooses here, and the command that comes next."""
+    told = {short(one.shipped.arm.label): one.ratio for one in contenders}
+    safe = next(label for label, ratio in told.items() if ratio is None)
+    wide = max(map(len, told))
+    yield f"{out}: {size(_size_of(out))}, {counted(len(told), 'contender')}, each checked here; ratios of {run}"
+    for label, ratio in told.items():
+        yield f"  {label:{wide}}  {tell_ratio(ratio, safe) if ratio else 'the safe one, taken if there is no verdict'}"
+    yield from (f"left out  {line}" for line in left_out)
+    yield f"chosen here in {seconds(chosen['seconds'])}: {chosen['reason']}"
+    place = shlex.quote(str(out))
+    yield f"next, where it runs:  pip install -r {place}/{REQUIREMENTS} && python {place}/{CHOOSE}"
