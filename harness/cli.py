@@ -479,6 +479,14 @@ def cache(
 
 
 @app.command(cls=GroupedCommand, rich_help_panel=MACHINE)
+def mcp() -> None:
+    """Serve plan, run, show, decide, explain, ship, gate and verify to agents, by MCP on stdin and stdout."""
+    from shootout.commands.mcp import serve
+
+    serve()
+
+
+@app.command(cls=GroupedCommand, rich_help_panel=MACHINE)
 def selftest(
     quick: Annotated[
         bool, typer.Option("--quick", help="Run five restarts only, and store nothing.", rich_help_panel=HelpGroup.STOP)

@@ -27,6 +27,8 @@ BUDGETS = {
     "report.md": 600,
     "gpu.md": 800,
     "python.md": 800,
+    "agents/README.md": 260,
+    "agents/SKILL.md": 480,
     "faq.md": 1000,
     "measurement.md": 1500,
     "statistics.md": 1200,

@@ -58,6 +58,7 @@ def ship(
         progress.stage(f"shipping {source.arm.label}")
         shipped = write_folder(source, find_built(source, progress), out, collect_evidence(source))
         checked = check_folder(shipped)
+    doubt = None
     if source.choice and source.choice.unsettled:
         doubt = tell_undecided(source.choice, source.arm.label)
         sys.stderr.write(f"{source.arm.label} only leads: {doubt}\n")
@@ -70,7 +71,7 @@ def ship(
             f"raced as {shipped.arm.instances} instances: this is one of them, so start a process for each\n"
         )
     written = {"folder": str(out), "group": source.row.group, "target": source.arm.label, "size_bytes": total}
-    return print_written({**written, "files": files, "checked": checked}, as_json=as_json)
+    return print_written({**written, "files": files, "checked": checked, "doubt": doubt}, as_json=as_json)
 
 
 def tell_next_steps(folder: Path) -> None:

@@ -1,0 +1,164 @@
+"""Serve tools to agents over MCP: each call is our own command line in a process of its own.
+
+So neither a crash nor a long race takes the server down, and a call that is cancelled ends with all that it started.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from subprocess import DEVNULL
+from typing import Any
+
+import shootout
+from shootout.commands.tools import TOOLS, Told
+from shootout.core.errors import ShootoutError, Unavailable, one_line, unknown
+from shootout.core.host.child import ending
+from shootout.core.install import install
+
+try:
+    import anyio
+    import mcp_types as types
+    from anyio.abc import ByteReceiveStream, Process
+    from anyio.streams.text import TextReceiveStream
+    from mcp.server.lowlevel import Server
+    from mcp.server.stdio import stdio_server
+except ImportError as error:
+    raise Unavailable(f"the server needs the package {error.name}: {install('mcp')}") from None
+
+PROGRAM: Sequence[str] = (sys.executable, "-P", "-m", "shootout.commands.told")
+"""The program of a call; this process's id, the tool and its arguments follow."""
+GRACE_S = 5.0
+"""Time for a call that is cancelled to end by itself; what it measured is kept."""
+LAST_LINES = 20
+ENDS = ("shootout: ", "Error: ")
+"""Begin the lines of standard error that say why a command ends."""
+INSTRUCTIONS = """\
+shootout answers with evidence which runtime, device and precision to ship for a model on this machine.
+Pass `answer` on as it is. Call something faster only if `verdict` is ship or met, and give its interval.
+`open` tells what isn't known; `next` is the command, and the call of a tool, that comes next.
+Paths are relative to the folder in which this server was started."""
+Say = Callable[[str], Awaitable[None]]
+
+
+def serve() -> None:
+    """Serve on standard input and output until the client closes them."""
+    if sys.stdin.isatty():
+        sys.stderr.write("serves an MCP client on standard input and output; docs/agents/README.md has its settings\n")
+    anyio.run(_serve)
+
+
+async def _serve() -> None:
+    server = Server(
+        "shootout",
+        version=shootout.__version__,
+        instructions=INSTRUCTIONS,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+    )
+    async with stdio_server() as (read, write):
+        await server.run(read, write, server.create_initialization_options())
+
+
+async def list_tools(*_: Any) -> types.ListToolsResult:
+    """Return all tools, with the schemas of what they take and return."""
+    returned = Told.model_json_schema()
+    return types.ListToolsResult(
+        tools=[
+            types.Tool(
+                name=name,
+                description=tool.about,
+                input_schema=tool.schema,
+                output_schema=returned,
+                annotations=types.ToolAnnotations(
+                    read_only_hint=not tool.writes, destructive_hint=False, open_world_hint=False
+                ),
+            )
+            for name, tool in TOOLS.items()
+        ]
+    )
+
+
+async def call_tool(context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+    """Call a tool; an error is a result, too: the one sentence of the command line."""
+    lines = 0
+
+    async def say(line: str) -> None:
+        nonlocal lines
+        lines += 1
+        await context.session.report_progress(lines, message=line)
+
+    try:
+        if params.name not in TOOLS:
+            raise unknown("tool", params.name, TOOLS)
+        arguments = params.arguments or {}
+        TOOLS[params.name].type(arguments)  # refused before a process is started
+        text = await run_apart([params.name, json.dumps(arguments)], say)
+    except ShootoutError as error:
+        return types.CallToolResult(content=[types.TextContent(text=str(error))], is_error=True)
+    return types.CallToolResult(content=[types.TextContent(text=text)], structured_content=json.loads(text))
+
+
+async def run_apart(words: Sequence[str], say: Say) -> str:
+    """Run a call in a process and a session of its own, and return the line that it prints.
+
+    Args:
+        words: the tool, and its arguments as JSON.
+        say: gets each line of its standard error.
+
+    Raises:
+        ShootoutError: it ended without a result; says why.
+    """
+    process = await anyio.open_process([*PROGRAM, str(os.getpid()), *words], stdin=DEVNULL, start_new_session=True)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    printed, heard = bytearray(), deque[str](maxlen=LAST_LINES)
+    try:
+        async with anyio.create_task_group() as readers:
+            readers.start_soon(_collect, process.stdout, printed)
+            readers.start_soon(_follow, process.stderr, heard, say)
+        code = await process.wait()
+    finally:
+        await _end(process)
+    if code:
+        raise ShootoutError(tell_ending(code, heard))
+    return printed.decode().splitlines()[-1]  # a library may have printed before
+
+
+async def _collect(stream: ByteReceiveStream, printed: bytearray) -> None:
+    async for chunk in stream:
+        printed.extend(chunk)
+
+
+async def _follow(stream: ByteReceiveStream, heard: deque[str], say: Say) -> None:
+    """Say each line as soon as it is whole."""
+    begun = ""
+    async for chunk in TextReceiveStream(stream, errors="replace"):
+        *lines, begun = (begun + chunk).split("\n")
+        for line in filter(None, map(one_line, lines)):
+            heard.append(line)
+            await say(line)
+
+
+async def _end(process: Process) -> None:
+    """End a call that still runs, with all of its session; it gets time to leave by itself."""
+    with anyio.CancelScope(shield=True):
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if process.returncode is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, number)
+                with anyio.move_on_after(GRACE_S):
+                    await process.wait()
+
+
+def tell_ending(code: int, heard: Sequence[str]) -> str:
+    """Return why a call has no result: its own sentence, or else how its process ended."""
+    if code < 0:
+        return f"the command was {ending(code)}; what it measured is kept, and the same call goes on"
+    said = [line.removeprefix(begin) for line in heard for begin in ENDS if line.startswith(begin)]
+    return said[-1] if said else f"shootout itself failed: {heard[-1] if heard else ending(code)}"

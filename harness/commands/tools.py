@@ -1,0 +1,277 @@
+"""Declare the tools that agents see: which command each one types, its arguments, and what a call returns.
+
+Few options have an argument of their own. All others go through `options` as words, which the command line checks.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+from shootout.core.errors import UsageError, unknown
+from shootout.tell.study_options import MODELS, POLICY_FLAGS, GateOptions, RunOptions, flags_of
+
+Outcome = Literal["ship", "open", "met", "broken", "unknown"]
+
+
+class Interval(BaseModel):
+    """The interval of a figure that has a verdict.
+
+    Attributes:
+        of: the figure; of a ratio, above 1 means that the second one is faster.
+        low, high: its 95 % interval; null where an end isn't known.
+    """
+
+    of: str
+    value: float | None
+    low: float | None
+    high: float | None
+
+
+class Next(BaseModel):
+    """The command that comes next, as people type it, and as a call of a tool if one types it."""
+
+    command: str
+    tool: str | None = None
+    arguments: dict[str, Any] | None = None
+
+
+class Told(BaseModel):
+    """What a call found.
+
+    Attributes:
+        answer: one sentence, to be passed on as it is.
+        verdict: `ship` (it may be shipped) or `open` (not decided) of a choice; `met`, `broken` or `unknown` of a
+            claim, of limits and of a gate; null where nothing is judged.
+        interval: null without a verdict, and then no speed-up may be claimed.
+        open: what isn't known or left out, and why.
+        notes: what else a reader must know.
+        next: the one command that comes next.
+        folder: the run folder, or the folder that was shipped.
+        exit_code: of the command line; see docs/reference/exit-codes.md.
+        rows: one for each target, in words as people see them; a ratio without a verdict is marked `open`.
+        document: all of it, if that was asked for.
+    """
+
+    answer: str
+    verdict: Outcome | None = None
+    interval: Interval | None = None
+    open: list[str] = Field(default_factory=list)
+    notes: list[str] = Field(default_factory=list)
+    next: Next | None = None
+    folder: str | None = None
+    exit_code: int = 0
+    rows: list[dict[str, str]] | None = None
+    document: dict[str, Any] | None = None
+
+
+MORE = "options"
+"""The argument for words of the command line that no other argument gives."""
+SHORT = {"-o": "--out"}
+SWITCHES = ("full", "same_proof")
+"""The arguments that are true or false."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """One tool.
+
+    Attributes:
+        about: when to call it, and what it costs.
+        command: the words that its command begins with.
+        places: its arguments without a flag, in their order, each with its description.
+        flags: those with a flag, by flag.
+        needs: the arguments that must be given.
+        writes: whether it measures or writes; else it only reads.
+    """
+
+    about: str
+    command: tuple[str, ...]
+    places: Mapping[str, str]
+    flags: Mapping[str, str] = field(default_factory=dict)
+    needs: tuple[str, ...]
+    writes: bool = False
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """Return the JSON schema of its arguments."""
+        told = {**self.places, **{_name(flag): about for flag, about in self.flags.items()}}
+        kinds = {name: "boolean" if name in SWITCHES else "string" for name in told}
+        more = f"Further words of `shootout {self.command[0]}`, such as ['--threads', '2']."
+        return {
+            "type": "object",
+            "properties": {
+                **{name: {"type": kinds[name], "description": about} for name, about in told.items()},
+                MORE: {"type": "array", "items": {"type": "string"}, "description": more},
+            },
+            "required": [*self.needs],
+            "additionalProperties": False,
+        }
+
+    def type(self, arguments: Mapping[str, Any]) -> list[str]:
+        """Return the words of the command that these arguments ask for.
+
+        Raises:
+            UsageError: one isn't known or of another type, or one is missing.
+        """
+        known = self.schema["properties"]
+        for name in arguments:
+            if name not in known:
+                raise unknown("argument", name, known)
+        if missing := [name for name in self.needs if arguments.get(name) in (None, "")]:
+            raise UsageError(f"the argument {missing[0]!r} is missing: {known[missing[0]]['description']}")
+        words = [*self.command]
+        words += [_write(name, arguments[name]) for name in self.places if arguments.get(name) is not None]
+        for flag in self.flags:
+            value = arguments.get(_name(flag))
+            if value is True:
+                words.append(flag)
+            elif value is not None and value is not False:
+                words += [flag, _write(_name(flag), value)]
+        more = arguments.get(MORE) or []
+        if not isinstance(more, list):
+            raise UsageError(f"{MORE} is a list of words, such as ['--threads', '2']; received {more!r}")
+        words += map(str, more)
+        return [str(Path(word).expanduser()) if word.startswith("~/") else word for word in words]  # as a shell does
+
+
+def _name(flag: str) -> str:
+    return flag.removeprefix("--").replace("-", "_")
+
+
+def _write(name: str, value: object) -> str:
+    """Write an argument as a word; a list stands with commas, as agents may give several targets.
+
+    Raises:
+        UsageError: it is an object, or the name of a place begins as an option does.
+    """
+    if isinstance(value, list):
+        return ",".join(_write(name, one) for one in value)
+    if isinstance(value, Mapping | bool) or str(value).startswith("--"):
+        raise UsageError(f"the argument {name!r} is a text; received {value!r}")
+    return str(value)
+
+
+def _named(table: Any, *names: str) -> dict[str, str]:
+    """Return the flags of some options of a command, with their help."""
+    told = {flag.name: f"{flag.help or flag.word}" for flag in flags_of(table).values()}
+    return {f"--{name}": told[f"--{name}"] for name in names}
+
+
+_DATA = ("inputs", "labels", "truth", "metric", "texts", "images", "data", "target")
+_RACE = _named(RunOptions, "backends", *_DATA, "batch", "policy", "max-time", "out")
+_LIMITS = {
+    "--policy": "File deploy.toml with limits and an objective.",
+    **_named(POLICY_FLAGS, "p99", "max-drop", "max-error", "size", "memory", "objective"),
+    "--group": "Group of the run, if it has several.",
+}
+_FOLDER = {"folder": "Run folder, as `folder` of an earlier result has it."}
+_MODEL = {"model": f"Model: {MODELS}."}
+_FULL = {"--full": "Add the whole JSON document, which may have 50 kB and more."}
+
+TOOLS = {
+    "plan": Tool(
+        about="Show what `run` would race here, what it would skip and why, and how long it takes. Seconds; measures "
+        "nothing. Call it first for a model that is large or new.",
+        command=("run", "--dry-run"),
+        places=_MODEL,
+        flags=_RACE,
+        needs=("model",),
+    ),
+    "run": Tool(
+        about="Race backends, devices and precisions on a model, and say which to ship. Takes 1 to 10 minutes, and all "
+        "CPUs: give max_time, such as 2m. A call that was cut off goes on if it is made again with the same out. "
+        "Without labels, truth or metric, nothing tells what a lower precision loses.",
+        command=("run",),
+        places=_MODEL,
+        flags=_RACE,
+        needs=("model",),
+        writes=True,
+    ),
+    "show": Tool(
+        about="Show a run's answer again, with a short row for each target. A second; measures nothing.",
+        command=("show",),
+        places=_FOLDER,
+        flags=_FULL,
+        needs=("folder",),
+    ),
+    "decide": Tool(
+        about="Choose what to ship from a run by limits and an objective. Seconds; measures nothing.",
+        command=("decide",),
+        places=_FOLDER,
+        flags=_LIMITS,
+        needs=("folder",),
+    ),
+    "explain": Tool(
+        about="Compare two targets of a run layer by layer: where the error begins, and where the time goes. Takes "
+        "half a minute to minutes. Call it if a lower precision was refused or isn't faster.",
+        command=("explain",),
+        places={**_FOLDER, "a": "Target to compare with; with b alone: FP32.", "b": "Target to look at."},
+        needs=("folder",),
+        writes=True,
+    ),
+    "ship": Tool(
+        about="Write a measured target as a folder to deploy, and check it. Takes seconds to a minute.",
+        command=("ship",),
+        places=_FOLDER,
+        flags={"--out": "Folder to make.", "--target": "Target to ship. Default: the run's answer.", **_LIMITS},
+        needs=("folder", "out"),
+        writes=True,
+    ),
+    "gate": Tool(
+        about="Race a candidate against a shipped folder: may it replace that? Takes 1 to 8 minutes.",
+        command=("gate",),
+        places={"reference": "Shipped folder, which `ship` wrote."},
+        flags=_named(
+            GateOptions,
+            *("candidate", "slower", "size", "same-proof", "max-drop", "max-error", "inputs", "labels", "truth"),
+            *("metric", "policy", "max-time", "out"),
+        ),
+        needs=("reference",),
+        writes=True,
+    ),
+    "verify": Tool(
+        about="Judge one claim by evidence before you repeat it: met, broken or unknown. On a run folder it takes a "
+        "second; on a model it races a and b first, which takes 1 to 5 minutes.",
+        command=("verify",),
+        places={
+            "claim": "One of: 'faster', '1.15x faster', 'slower', 'same speed', 'same outputs within 1e-4', 'p99 under "
+            "5ms'.",
+            "a": "Target that the claim is about: openvino:cpu:int8.",
+            "b": "Target that it is compared with, for a claim on speed: onnxruntime.",
+        },
+        flags={
+            "--folder": "Run folder that holds both; or give model.",
+            "--group": "Group of the run, if both are in several.",
+            "--model": "Model to race them on first; or give folder.",
+            **{flag: told for flag, told in _RACE.items() if flag not in ("--backends", "--policy")},
+        },
+        needs=("claim", "a"),
+        writes=True,
+    ),
+}
+
+
+def read_call(command: str) -> tuple[str, dict[str, Any]] | None:
+    """Return the tool and the arguments that stand for a command as people type it; None if no tool types it."""
+    program, name, *rest = [*shlex.split(command), "", ""]
+    if program != "shootout" or name not in TOOLS or "&&" in rest:
+        return None
+    tool, words = TOOLS[name], rest[:-2]
+    count = next((place for place, word in enumerate(words) if word.startswith("-")), len(words))
+    arguments: dict[str, Any] = dict(zip(tool.places, words[:count], strict=False))
+    more, left = words[len(tool.places) : count], iter(words[count:])
+    for word in left:
+        flag = SHORT.get(word, word)
+        if flag.removeprefix("--") in tool.places:
+            arguments[flag.removeprefix("--")] = next(left, "")
+        elif flag not in tool.flags:
+            more.append(word)
+        else:
+            arguments[_name(flag)] = True if _name(flag) in SWITCHES else next(left, "")
+    return name, arguments | ({MORE: more} if more else {})

@@ -1,0 +1,233 @@
+"""The server of tools, by the SDK's own client: what agents are told, and that a call never outlives its end."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import numpy as np
+import pytest
+import yaml
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters
+from support.console import children_of, environment, spin_study, state
+from support.onnx_made import WEIGHT, linear
+from typer.main import get_command
+
+from lab.recipes import read_commands
+from shootout.cli import app
+from shootout.commands import told
+from shootout.commands.tools import MORE, TOOLS, Told, read_call
+from shootout.core.errors import ShootoutError
+
+ROOT = Path(__file__).resolve().parents[2]
+RUNS = ROOT / "results" / "reference"
+SKILL = ROOT / "docs" / "agents" / "SKILL.md"
+DEAF = "from support.deaf import deafen; deafen({}); from shootout.commands.told import main; main()"
+CRASHES = (
+    "import os, sys; sys.argv[2] == 'plan' and os.kill(os.getpid(), 9); from shootout.commands.told import main; main()"
+)
+GONE_S = 20
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "shootout ship 'my run' --max-error 1% --out model-1",
+        "shootout run net.onnx --backends a,b --max-time 5m --out r --threads 2 --goal 'resolve 5%'",
+        "shootout decide r other --p99 5ms",
+        "shootout gate model-1 --candidate new.onnx --same-proof",
+        "shootout show r --full",
+        *read_commands(SKILL.read_text()),
+    ],
+)
+def test_a_call_types_the_command_that_stands_for_it(command: str):
+    words = shlex.split(command)[1:]
+    name, arguments = read_call(command) or pytest.fail("no tool types it")
+    assert sorted(TOOLS[name].type(arguments)) == sorted("--out" if word == "-o" else word for word in words)
+    get_command(app).commands[words[0]].make_context(words[0], words[1:])  # refuses an unknown option
+
+
+def test_the_next_command_may_be_none_of_a_tool():
+    assert read_call("cp -r a b && rm -r a") is read_call("cd x && shootout run net.onnx") is read_call("") is None
+    assert read_call("shootout run --model net.onnx --batch 1") == ("run", {"model": "net.onnx", "batch": "1"})
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "words"),
+    [
+        ("run", {"modle": "x"}, "unknown argument 'modle': did you mean 'model'? known: "),
+        ("run", {"backends": "onnxruntime"}, "the argument 'model' is missing: Model: "),
+        ("run", {"model": "x", MORE: "--threads 2"}, "options is a list of words, "),
+        ("show", {"folder": "--help"}, "the argument 'folder' is a text; received '--help'"),
+        (
+            "verify",
+            {"claim": "quicker", "a": "x", "folder": "r"},
+            "the claim 'quicker' can't be read: write 'faster', ",
+        ),
+        ("verify", {"claim": "faster", "a": "x"}, "verify needs either folder, "),
+    ],
+)
+def test_a_wrong_call_is_refused_in_one_sentence(name: str, arguments: dict[str, Any], words: str):
+    with pytest.raises(ShootoutError, match=rf"^{re.escape(words)}[^\n]*$"):
+        told.call(name, arguments)
+
+
+@pytest.mark.parametrize(
+    ("run", "verdict", "interval"),
+    [
+        ("shootout", "ship", True),
+        ("shootout-intel", "ship", False),  # tied with the others
+        ("recipe-int8-slower", "ship", False),  # nothing else may be shipped
+        ("width-sweep", "open", False),  # several groups
+        ("footprints", "open", False),
+    ],
+)
+def test_no_factor_is_told_without_its_interval(run: str, verdict: str, interval: bool):
+    found = told.tell_run({"run": str(RUNS / run), "groups": (), "answer": ()}, ["show"])
+    assert (found.verdict, found.interval is not None) == (verdict, interval)
+    told_ = "\n".join(
+        [found.answer, *found.open, *found.notes, *(" · ".join(row.values()) for row in found.rows or ())]
+    )
+    factors = re.findall(r"(?:about )?[\d.,]+x (?:faster|slower)[^\n;·]*", told_)
+    assert factors
+    assert not [one for one in factors if not re.search(r"^about |\(\S+ to \S+\)|\((over|under) ", one)]
+
+
+@pytest.mark.parametrize(
+    ("claim", "verdict", "code"),
+    [("1.15x faster", "met", 0), ("1.9x faster", "unknown", 7), ("slower", "broken", 5), ("3x faster", "broken", 5)],
+)
+def test_a_claim_is_judged_by_its_whole_interval(claim: str, verdict: str, code: int):
+    asked = {"claim": claim, "a": "litert", "b": "onnxruntime", "folder": str(RUNS / "shootout")}
+    found = told.verify(asked)
+    assert (found.verdict, found.exit_code) == (verdict, code)
+    assert (found.interval is None) == (verdict == "unknown") == bool(found.open)
+
+
+def test_a_decision_is_told_with_why_not_each_other():
+    data = {"runs": [str(RUNS / "decide-digits")], "policy": {"limits": {"max-drop": 0.005}}}
+    found = told.tell_decision(data, ["decide"])
+    assert (found.verdict, found.interval and found.interval.of) == ("ship", "time of onnxruntime ÷ time of litert")
+    reasons = {row["target"]: row.get("why not") for row in found.rows or ()}
+    assert reasons["litert:cpu:fp32"] is None
+    assert "max-drop unknown" in str(reasons["onnxruntime:cpu:int8"])
+
+
+def serve(folder: Path, test: Callable[[Client], Any], program: str = DEAF) -> None:
+    """Start the server in a folder, with this program for its calls, and hand its client to a test."""
+    code = f"from shootout.commands import mcp; mcp.PROGRAM = [mcp.sys.executable, '-c', {program!r}]; mcp.serve()"
+    server = StdioServerParameters(command=sys.executable, args=["-c", code], env=environment(), cwd=folder)
+
+    async def main() -> None:
+        async with Client(server) as client:
+            await test(client)
+
+    anyio.run(main)
+
+
+async def ask(client: Client, name: str, **arguments: Any) -> Told:
+    """Call a tool, and return its result, which the text has, too."""
+    found = await client.call_tool(name, arguments)
+    assert not found.is_error, found.content[0].text
+    assert json.loads(found.content[0].text) == found.structured_content
+    return Told.model_validate(found.structured_content)
+
+
+def test_the_server_lists_tools_tells_errors_and_outlives_a_call_that_is_killed(tmp_path: Path):
+    async def test(client: Client) -> None:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        assert {*tools} == {"plan", "run", "show", "decide", "explain", "ship", "gate", "verify"}
+        assert all("econd" in str(tool.description) or "inute" in str(tool.description) for tool in tools.values())
+        for name, words in (("plan", "killed by SIGKILL"), ("show", "no run in 'nowhere'"), ("shoe", "mean 'show'?")):
+            arguments = {"model": "x"} if name == "plan" else {"folder": "nowhere"}
+            found = await client.call_tool(name, arguments)
+            (content,) = found.content
+            assert found.is_error
+            assert words in content.text
+            assert "\n" not in content.text
+        shown = await ask(client, "show", folder=str(RUNS / "shootout"))
+        assert shown.next
+        assert shown.next.tool == "ship"
+        assert TOOLS["ship"].type(shown.next.arguments or {})[1] == str(RUNS / "shootout")  # written with a ~
+
+    serve(tmp_path, test, CRASHES)
+
+
+@pytest.mark.parametrize(
+    "ends", ["cancelled", *(pytest.param(how, marks=pytest.mark.long) for how in ("closed", "killed"))]
+)
+def test_a_race_ends_with_its_call_and_with_the_server(tmp_path: Path, ends: str):
+    study, started = spin_study(tmp_path, restarts=50, work=2000), set[int]()
+    journal = tmp_path / "out" / "journal.jsonl"
+
+    async def test(client: Client) -> None:
+        async with anyio.create_task_group() as calls:
+            calls.start_soon(partial(ask, client, "run", model=str(study), out="out"))
+            while len(started) < 3 or not journal.exists() or journal.read_bytes().count(b"\n") < 2:
+                await anyio.sleep(0.05)
+                started.update(children_of(os.getpid()))
+            if ends == "killed":
+                os.kill(min(started), signal.SIGKILL)
+            calls.cancel_scope.cancel()
+        if ends == "cancelled":
+            await wait_until_gone(started - {min(started)})
+            assert (await ask(client, "show", folder="out")).verdict == "open"
+
+    serve(tmp_path, test)
+    anyio.run(wait_until_gone, started)
+
+
+async def wait_until_gone(processes: set[int]) -> None:
+    limit = time.monotonic() + GONE_S
+    while left := [one for one in processes if state(one)]:
+        assert time.monotonic() < limit, left
+        await anyio.sleep(0.05)
+
+
+def test_the_skill_has_the_front_matter_that_agents_look_for():
+    text = SKILL.read_text()
+    head = yaml.safe_load(text.split("---")[1])
+    assert {*head} == {"name", "description"}
+    assert head["name"] == "shootout"
+    assert len(head["description"]) <= 1024
+    assert len(text.splitlines()) <= 80
+
+
+@pytest.mark.long
+def test_the_commands_of_the_skill_are_calls_that_lead_to_a_folder(tmp_path: Path):
+    linear(tmp_path / "model.onnx")
+    rows = np.random.default_rng(0).standard_normal((256, 4)).astype(np.float32)
+    np.savez(tmp_path / "rows.npz", x=rows)
+    np.savez(tmp_path / "labels.npz", labels=(rows @ WEIGHT).argmax(1))
+    found = dict[str, Told]()
+
+    async def test(client: Client) -> None:
+        for command in [*read_commands(SKILL.read_text()), "shootout gate model-1 --slower 50% --max-time 1m"]:
+            name, arguments = read_call(command) or pytest.fail(command)
+            name = "plan" if "--dry-run" in arguments.get(MORE, ()) else name
+            arguments[MORE] = [word for word in arguments.get(MORE, ()) if word != "--dry-run"]
+            narrow = {"backends": "onnxruntime,openvino"} if name in ("plan", "run") else {}
+            found[name] = await ask(client, name, **{**narrow, **arguments})
+        asked = {"claim": "same outputs within 1e-3", "a": "openvino", "model": "model.onnx", "out": "r3"}
+        found["verify"] = await ask(client, "verify", **asked)
+
+    serve(tmp_path, test)
+    assert (tmp_path / "model-1" / "load.py").is_file()
+    assert found["plan"].next
+    assert found["plan"].next.tool == "run"
+    assert {name: one.verdict for name, one in found.items() if name in ("ship", "gate", "verify")} == {
+        "ship": "ship",
+        "gate": "met",
+        "verify": "met",
+    }
