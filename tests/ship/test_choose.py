@@ -34,7 +34,7 @@ FAULTY = {
     "ends": {"on_load": "os._exit(7)"},
 }
 V1 = "quota", "period"
-ISA = {"isa": ["fma|asimd", "avx4096|sve9"]}
+ISA = {"on_load": "raise RuntimeError('this CPU must have avx4096|sve9')"}
 ONCE_OPENED = "if '--play' not in sys.argv: raise ValueError('not here')"
 
 
@@ -182,7 +182,7 @@ def made(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether a race was asked for, of each choice that is made: the others were kept."""
     calls: list[bool] = []
 
-    def make(_flags: object, is_raced: bool) -> Mapping[str, Any]:
+    def make(is_raced: bool) -> Mapping[str, Any]:
         calls.append(is_raced)
         return {"chosen": "other" if is_raced else None, "passed": ["safe", "other"], "left_out": {}, "reason": "it is"}
 
@@ -333,6 +333,16 @@ def test_a_race_waits_until_the_machine_is_idle(
     with module.one_at_a_time("idle.lock", 0.0, module.machine_key()):
         module.race_when_idle()
     assert asked == races, "one such process is enough"
+
+
+def test_without_what_linux_has_it_works_all_the_same(
+    module: ModuleType, made: list[bool], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(module, "fcntl", None)
+    monkeypatch.delattr(module.os, "sched_getaffinity")
+    monkeypatch.setattr(module, "read_text", lambda _: "")
+    assert module.find_choice("now")["chosen"] == module.find_choice("now")["chosen"] == "other"
+    assert (made, module.count_ticks()) == ([True], (0, 0)), "no tick: the machine is never idle"
 
 
 def test_idle_takes_the_safe_one_and_starts_a_later_race(

@@ -14,7 +14,8 @@ import numpy as np
 
 from shootout.apps import ship
 from shootout.apps.ship.folder import check_text
-from shootout.backends.shipped import SCHEMA
+from shootout.backends.shipped import EXPECTED, INPUTS, SCHEMA
+from shootout.core.exported.model import save_sets
 
 TEMPLATES = Path(str(ship.__file__)).parent
 SPEC = [{"name": "x", "dtype": "float32", "shape": [4]}], [{"name": "y", "dtype": "float32", "shape": [4]}]
@@ -47,20 +48,19 @@ def plant(
     on_load: str = "pass",
     answer: str = RIGHT,
     environment: Mapping[str, str] | None = None,
-    isa: Sequence[str] = (),
 ) -> None:
     """Write a contender whose load.py does what a test wants."""
     (folder / "evidence").mkdir(parents=True)
     sets = [np.arange(4, dtype=np.float32) + number for number in range(2)]
-    for name, factor in {"inputs": 1, "expected": 2}.items():
-        np.savez(folder / "evidence" / f"{name}.npz", **{f"0.{n}": factor * one for n, one in enumerate(sets)})
+    save_sets(folder / INPUTS, [{"x": one} for one in sets])
+    save_sets(folder / EXPECTED, [{"y": 2 * one} for one in sets])
     (folder / "load.py").write_text(LOAD.format(on_call=on_call, on_load=on_load, answer=answer))
     (folder / "check.py").write_text(check_text())
     runtime = {"threads": 2, "environment": environment or {}, "options": {"intra_threads": "2"}}
     (folder / "runtime.json").write_text(json.dumps(runtime))
     files = {path.relative_to(folder).as_posix(): digest(path) for path in folder.rglob("*") if path.is_file()}
     facts = {"inputs": SPEC[0], "outputs": SPEC[1], "error_limit": 1e-5, "mismatches": 0}
-    manifest = {"schema": SCHEMA, "files": files, **facts, "needs": {"isa": isa}}
+    manifest = {"schema": SCHEMA, "files": files, **facts, "needs": {"isa": []}}
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
