@@ -10,8 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shootout.api import Compared, Decided, Merged, Run, find_settings, load, merge, plan, run
+    from shootout.commands.pytest import RaceFixture
 
-__all__ = ["Compared", "Decided", "Merged", "Run", "__version__", "find_settings", "load", "merge", "plan", "run"]
+__all__ = [
+    "Compared",
+    "Decided",
+    "Merged",
+    "RaceFixture",
+    "Run",
+    "__version__",
+    "find_settings",
+    "load",
+    "merge",
+    "plan",
+    "run",
+]
 
 try:
     __version__ = version("shootout")
@@ -20,6 +33,10 @@ except PackageNotFoundError:  # a bare checkout
 
 
 def __getattr__(name: str) -> Any:
+    if name == "RaceFixture":  # which needs pytest
+        from shootout.commands import pytest
+
+        return pytest.RaceFixture
     if name in __all__:
         from shootout import api
 

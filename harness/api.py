@@ -314,7 +314,7 @@ def run(name: str = "shootout", **options: Unpack[RunOptions]) -> Run:
         ArmFailed: a target failed, and `strict` is True; the run folder holds the others.
         NothingMeasured: no target has a time; the run folder says why.
     """
-    limit, options = Deadline(options.get("max_time_s")), _check_options(options)
+    limit, options = Deadline(options.get("max_time_s")), check_options(options)
     with show_progress() as progress:
         planned, policy = plan_run(name, options, progress)
         out = choose_out(planned, options)
@@ -334,7 +334,7 @@ def plan(name: str = "shootout", **options: Unpack[RunOptions]) -> dict[str, Any
     Raises:
         UsageError: an option is unknown, or its value is impossible.
     """
-    planned, policy = plan_run(name, _check_options(options))
+    planned, policy = plan_run(name, check_options(options))
     return dry_run.as_data(planned, options.get("max_time_s"), policy.model_dump(mode="json") if policy else None)
 
 
@@ -352,7 +352,7 @@ def find_settings(**options: Unpack[TuneOptions]) -> Tuning:
         return measure_settings(options, progress)
 
 
-def _check_options(options: RunOptions) -> RunOptions:
+def check_options(options: RunOptions) -> RunOptions:
     """Check the keywords; a torch module among them is kept as a file, and its example inputs with it."""
     check_keywords(RunOptions, options)
     given: Any = dict(options)

@@ -21,6 +21,7 @@ BUDGETS = {
     "shipping.md": 800,
     "landing.md": 350,
     "gate.md": 800,
+    "pytest.md": 450,
     "comparing.md": 800,
     "fleet.md": 1000,
     "tuning.md": 400,

@@ -176,11 +176,19 @@ def test_a_claim_is_written_as_it_is_read():
     for text in ("faster", "1.15x slower", "same speed", "p99 under 5 ms", "same outputs within 0.01 %"):
         assert str(read_claim(text)) == text
     assert read_claim("p99 under 800us").limit is Limit.P99
-    assert [
-        read_claim(text).race("a", "b") for text in ("1.155x faster", "1.2x slower", "2x faster", "same speed")
-    ] == [
-        ("a", "limit 15.5%"),
-        ("b", "limit 20%"),
-        ("a", "resolve 5%"),
-        ("b", "baseline"),
-    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "race"),
+    [
+        ("faster", 0.0, ("b", "baseline")),
+        ("1.155x faster", 0.0, ("a", "limit 15.5%")),
+        ("1.2x slower", 0.0, ("b", "limit 20%")),
+        ("2x faster", 0.0, ("b", "baseline")),
+        ("2x faster", 2.06, ("a", "resolve 3%")),
+        ("2x faster", 8.0, ("a", "resolve 5%")),
+        ("2x slower", 2.0001, ("b", "resolve 0.5%")),
+    ],
+)
+def test_a_race_for_a_claim_ends_once_it_is_told(text: str, value: float, race: tuple[str, str]):
+    assert read_claim(text).race("a", "b", value) == race

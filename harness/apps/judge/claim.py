@@ -28,7 +28,7 @@ from shootout.tell.reproduce import MORE_TIME, add_options
 FORMS = "'faster', '1.15x faster', 'slower', 'same speed', 'same outputs within 1e-4' or 'p99 under 5ms'"
 """The forms of a claim."""
 CLOSELY = 0.05
-"""A factor that the goal `limit` can't express is raced for until the ratio is known within this share at least."""
+"""A ratio is measured within this share at least if a closer look is needed; no nearer to 1 is a goal `limit` set."""
 TOO_CLOSE = f"it would take more than {MAX_ESTIMATE:,} restarts to tell"
 NEVER_MET = "the two were never timed in the same restart"
 _SPEED = re.compile(r"(?:(\S+?)\s*[x×]\s*)?(faster|slower)", re.IGNORECASE)
@@ -78,15 +78,15 @@ class Claim:
         """Return the baseline and the goal of a race that ends as soon as the claim is told.
 
         Args:
-            value: the factor that was measured; 0: none was.
+            value: the factor as a run has measured it, which left the claim open; 0: there is no such run.
         """
-        if self.factor == 1:
-            return other, "baseline"
         faster, beyond = (arm if self.verdict is Verdict.FASTER else other), round(self.factor - 1, 12)
-        if BIAS_FLOOR <= beyond <= MOST_PERCENT / 100:
+        if self.factor > 1 and value:
+            away = abs(math.log(value / self.factor))
+            return faster, f"resolve {100 * min(max(away, BIAS_FLOOR), CLOSELY):.2g}%"
+        if CLOSELY <= beyond <= MOST_PERCENT / 100:
             return faster, f"limit {100 * beyond:.10g}%"
-        away = abs(math.log(value / self.factor)) if value else CLOSELY
-        return faster, f"resolve {100 * max(min(away, CLOSELY), BIAS_FLOOR):.2g}%"
+        return other, "baseline"
 
 
 def read_claim(text: str) -> Claim:
@@ -272,7 +272,9 @@ def _judge_figure(cell: Cell, claim: Claim, row: Row) -> Judged:
     policy = Policy(limits={claim.limit: claim.wanted})
     found = next(one for one in judge_limits(policy, [candidate_of(cell, row)])[row.arm] if one.limit is claim.limit)
     standing, told, why = found.standing, tell_finding(found), found.reason or ""
-    if claim.limit is Limit.P99 and (doubt := unfit_for(cell.journal, row.arm)):
+    # An arm that a policy's limit ended was timed right as long as it played.
+    doubt = unfit_for(cell.journal, row.arm) if row.cause is not NotRunKind.OFF_LIMITS else None
+    if claim.limit is Limit.P99 and doubt:
         standing, why = Standing.UNKNOWN, doubt
     elif claim.limit is Limit.ERROR and _is_refused(row):
         standing, told = Standing.BROKEN, row.reason or "its outputs were refused"

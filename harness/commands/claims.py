@@ -1,0 +1,166 @@
+"""Measure what a claim takes, and judge it: what a test calls by the fixture `race`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+from shootout.api import check_options
+from shootout.apps.judge.analysis import Analysed, analyse_cells
+from shootout.apps.judge.claim import Claim, Judged, judge_claim
+from shootout.commands.output import show_progress
+from shootout.commands.run import measure_run, plan_run
+from shootout.core.clock import Deadline
+from shootout.core.contract import Arm, NotRunKind, short
+from shootout.core.errors import ArmFailed, Unavailable, UsageError
+from shootout.core.study.plan import Plan
+from shootout.core.study.points import describe
+from shootout.core.study.target import parse_targets
+from shootout.tell.limits import Limit, Standing, write_limit
+from shootout.tell.study_options import DEFAULT, RunOptions
+
+CHOSEN = ("model", "parts", "backends", "baseline", "goal", "policy", "out", "fresh", "strict")
+"""The options of a run that the model, the targets and the claim give."""
+OPEN = frozenset({NotRunKind.SOFTWARE, NotRunKind.OFF_LIMITS, NotRunKind.NOT_REACHED, NotRunKind.KILLED})
+"""Why a target may lack a time though nothing is wrong with it."""
+
+
+@dataclass(slots=True)
+class Races:
+    """Measure each race once, and keep its run.
+
+    Attributes:
+        make_folder: makes an empty folder for a run.
+        max_time_s: of a race whose options have none, exports and builds included.
+        runs: by the model with its options, and by what was asked of it.
+    """
+
+    make_folder: Callable[[], Path]
+    max_time_s: float
+    runs: dict[tuple[str, str], Analysed] = field(default_factory=dict)
+
+    def judge(self, model: Any, claim: Claim, targets: Sequence[str], options: RunOptions) -> tuple[Judged, Analysed]:
+        """Judge a claim by a run that is there, or else by one for this claim; also return the run.
+
+        Args:
+            targets: the one that it is about, and the one that it is compared with if there is one.
+            options: of the run, but for those of `CHOSEN`.
+
+        Raises:
+            UsageError: an option or a target is wrong, or the options ask for several sizes.
+            Unavailable: a target can't run here.
+            ArmFailed: a target broke.
+        """
+        _refuse_chosen(options)
+        given = check_options({"max_time_s": self.max_time_s, **options, "model": model})
+        question = repr(sorted(given.items()))
+        for run in [run for (mine, _), run in self.runs.items() if mine == question]:
+            names = _find_labels(_arms_of(run), targets, options)
+            judged = judge_claim(run, claim, *names) if len(names) == len(targets) else None
+            if judged and judged.standing is not Standing.UNKNOWN:
+                return judged, run
+        judged, run = self._race(claim, targets, given, _ask(claim, targets))
+        if run.complete and claim.factor > 1 and judged.next:  # it had its goal, and a closer look would tell
+            judged, run = self._race(claim, targets, given, _ask(claim, targets, judged.value or 0.0))
+        return judged, run
+
+    def _race(
+        self, claim: Claim, targets: Sequence[str], given: RunOptions, asked: dict[str, Any]
+    ) -> tuple[Judged, Analysed]:
+        """Judge a claim by the run that these options ask for, which is measured unless it is there."""
+        key = repr(sorted(given.items())), repr(sorted(asked.items()))
+        if key not in self.runs:
+            self.runs[key] = _measure(cast("RunOptions", {**given, **asked}), self.make_folder())
+        run = self.runs[key]
+        names = _find_labels(_arms_of(run), targets, given)
+        judged = judge_claim(run, claim, *names)
+        if judged.standing is Standing.UNKNOWN:
+            _refuse_broken(run, names)
+        return judged, run
+
+
+def _refuse_chosen(options: Iterable[str]) -> None:
+    """Refuse an option that a race is given otherwise.
+
+    Raises:
+        UsageError: there is one.
+    """
+    if given := [name for name in options if name in CHOSEN]:
+        raise UsageError(f"leave out {given[0]}=: the model, the targets and the claim of a race give it")
+
+
+def _ask(claim: Claim, targets: Sequence[str], value: float = 0.0) -> dict[str, Any]:
+    """Return the options of a run that ends as soon as it tells a claim.
+
+    Args:
+        value: as `Claim.race` has it.
+    """
+    if claim.verdict:
+        if targets[0] == targets[1]:
+            raise UsageError(f"{targets[0]!r} is compared with itself: name another target")
+        baseline, goal = claim.race(targets[0], targets[1], value)
+        return {"backends": tuple(dict.fromkeys([baseline, *targets])), "baseline": baseline, "goal": goal}
+    if claim.limit is Limit.ERROR:
+        return {"backends": tuple(targets)}
+    limits = {str(claim.limit): write_limit(claim.limit, claim.wanted)}
+    return {"backends": tuple(targets), "policy": {"limits": limits}}
+
+
+def _measure(options: RunOptions, out: Path) -> Analysed:
+    """Measure what the options ask for into a folder.
+
+    Raises:
+        UsageError, Unavailable: as `Races.judge`.
+    """
+    limit = Deadline(options["max_time_s"])
+    with show_progress() as progress:
+        plan, policy = plan_run(DEFAULT, options, progress)
+        _refuse_unfit(plan, options)
+        measure_run(plan, policy, out, options, limit, progress)
+    return analyse_cells(out)
+
+
+def _refuse_unfit(plan: Plan, options: RunOptions) -> None:
+    """Refuse a plan of several groups, of several targets for a name, or of a target that can't run here."""
+    if len(plan.groups) > 1:
+        names = ", ".join(repr(one.record.name) for one in plan.groups)
+        raise UsageError(f"a claim is on one model at one size, and these options give several: {names}")
+    _find_labels(plan.groups[0].record.arms, options["backends"], options)
+    for label, why in plan.groups[0].skips.items():
+        raise Unavailable("; ".join(filter(None, [f"{short(label)} can't run here: {why.reason}", why.fix])))
+
+
+def _arms_of(run: Analysed) -> list[Arm]:
+    return [one.arm for one in run.rows]
+
+
+def _find_labels(arms: Iterable[Arm], targets: Sequence[str], options: RunOptions) -> list[str]:
+    """Return the label of the arm that each text names; none of a text whose target isn't among the arms.
+
+    Raises:
+        UsageError: a text names no target, or several.
+    """
+    labels = {arm.label: str(arm.target) for arm in arms if not arm.control}
+    found: list[str] = []
+    for text in targets:
+        firsts = (describe, partial(describe, native=True))
+        named = {str(target) for first in firsts for target in parse_targets(text, first, options.get("pythons", ()))}
+        mine = [label for label, target in labels.items() if target in named]
+        if len(mine) > 1:
+            raise UsageError(f"{text!r} names several targets, and a claim is on one: {', '.join(mine)}")
+        found += mine
+    return found
+
+
+def _refuse_broken(run: Analysed, names: Sequence[str]) -> None:
+    """Refuse to leave a claim open because of a target that broke.
+
+    Raises:
+        ArmFailed: one did.
+    """
+    for row in run.document.rows:
+        if row.arm in names and row.cause is not None and row.cause not in OPEN:
+            raise ArmFailed(f"{short(row.arm)} {row.outcome}: {row.reason}; the run is in {str(run.folder)!r}")

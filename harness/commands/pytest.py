@@ -1,0 +1,144 @@
+"""The plug-in of pytest: the fixture `race`, whose claims a test asserts, and `--shootout-strict`.
+
+It is an entry point, so pytest imports it in each project. It imports nothing of the package before a test races.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+import pytest
+
+if TYPE_CHECKING:
+    from shootout.apps.judge.claim import Judged
+    from shootout.commands.claims import Races
+    from shootout.tell.study_options import RunOptions
+
+STRICT = "--shootout-strict"
+MAX_TIME_S = 90.0
+"""Seconds of a race that is given no `max_time_s`, exports and builds included."""
+RACES = pytest.StashKey["Races"]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option by which a claim that can't be told is a failure."""
+    words = "fail a test of the fixture `race`, in place of skipping it, if the measurements can't tell"
+    parser.getgroup("shootout").addoption(STRICT, action="store_true", help=words)
+
+
+@pytest.fixture
+def race(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> RaceFixture:
+    """Race the targets of a model: `assert race("net.onnx", "openvino").faster_than("onnxruntime")`."""
+    return RaceFixture(request, tmp_path_factory)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class RaceFixture:
+    """Race the targets of a model: what the fixture `race` is, for annotations."""
+
+    _request: pytest.FixtureRequest
+    _folders: pytest.TempPathFactory
+
+    def __call__(self, model: Any, target: str, /, **options: Unpack[RunOptions]) -> Raced:
+        """Return a target whose claims can be asserted; the first claim measures.
+
+        Args:
+            model: as `shootout run` takes it, or a `torch.nn.Module`.
+            target: such as `openvino` or `onnxruntime:cpu:int8`.
+            options: keywords of `shootout.run`, but for those that the claim gives.
+        """
+        model = os.fspath(model) if isinstance(model, os.PathLike) else model
+        return Raced(self, model, target, options)
+
+    def __repr__(self) -> str:
+        return "race"
+
+    @property
+    def _races(self) -> Races:
+        """Return the races of this session."""
+        from shootout.commands.claims import Races  # here and below: nothing is imported until a test races
+
+        stash = self._request.config.stash
+        return stash.setdefault(RACES, Races(lambda: self._folders.mktemp("race"), MAX_TIME_S))
+
+    def _judge(self, raced: Raced, claim: str, *others: str) -> Told:
+        """Judge a claim, and keep what is said of it for the report of a test that fails."""
+        __tracebackhide__ = True
+        from shootout.apps.judge.claim import read_claim
+        from shootout.core.errors import Interrupted, ShootoutError
+
+        try:
+            judged, run = self._races.judge(raced.model, read_claim(claim), (raced.target, *others), raced.options)
+        except Interrupted:
+            raise KeyboardInterrupt from None
+        except ShootoutError as error:  # what is wrong stands in its sentence
+            raise error.with_traceback(None) from None
+        node = self._request.node
+        node.add_report_section("call", "shootout", f"{judged.sentence}\nshootout show {run.folder}")
+        if judged.standing == "unknown":
+            ended = "" if run.complete else f"; max_time_s={raced.options.get('max_time_s', MAX_TIME_S):g} was over"
+            end = pytest.fail if node.config.getoption(STRICT) else pytest.skip
+            end(f"{judged.sentence}{ended} (shootout show {run.folder})")
+        return Told(judged, run.folder)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Told:
+    """Hold what is said of a claim; true if it is met.
+
+    Attributes:
+        folder: of the run that tells it.
+    """
+
+    judged: Judged
+    folder: Path
+
+    def __bool__(self) -> bool:
+        return self.judged.standing == "met"
+
+    def __repr__(self) -> str:
+        """Return the sentence, with the interval that decides."""
+        return self.judged.sentence
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Raced:
+    """A target of a model, and what may be claimed of it.
+
+    If the measurements can't tell a claim, the test is skipped with the reason; with `--shootout-strict` it fails.
+    """
+
+    _race: RaceFixture
+    model: Any
+    target: str
+    options: RunOptions
+
+    def faster_than(self, other: str, by: float | None = None) -> Told:
+        """Claim that it is significantly faster than another target.
+
+        Args:
+            by: so many times at least, such as 1.15: no part of the 95 % interval lies below.
+        """
+        __tracebackhide__ = True
+        claim = "faster" if by is None else f"{by}x faster"
+        return self._race._judge(self, claim, other)
+
+    def same_outputs(self, within: float | str = 1e-4) -> Told:
+        """Claim that its outputs are those of the model in float64.
+
+        Args:
+            within: the largest relative error.
+        """
+        __tracebackhide__ = True
+        return self._race._judge(self, f"same outputs within {within}")
+
+    def p99_under(self, limit: str) -> Told:
+        """Claim that the 99th percentile of its latency is at most so long, such as `5ms`."""
+        __tracebackhide__ = True
+        return self._race._judge(self, f"p99 under {limit}")
+
+    def __repr__(self) -> str:
+        return f"race({self.model!r}, {self.target!r})"
