@@ -10,9 +10,10 @@ from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any, Protocol
+from typing import Any
 
 from shootout.apps.bisect.errors import judge_errors
+from shootout.apps.bisect.releases import Environment
 from shootout.apps.bisect.search import (
     CHANCE,
     COPY,
@@ -58,15 +59,6 @@ class Kind(StrEnum):
     """Name what may have become worse."""
 
     TIME, READY, MEMORY, OUTPUTS = "time", "ready", "memory", "outputs"
-
-
-class Environment(Protocol):
-    """A Python environment that holds one release."""
-
-    @property
-    def python(self) -> str:
-        """Return the path of its interpreter."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

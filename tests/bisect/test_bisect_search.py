@@ -74,10 +74,11 @@ def test_a_slow_drift_has_no_release():
     assert found.ratio == pytest.approx(found.whole) == pytest.approx(math.exp(0.7), rel=0.05)
 
 
-def test_a_release_half_way_stays_open_and_its_neighbors_are_asked():
+def test_a_release_half_way_is_told_and_its_neighbors_are_asked():
     found = find([0.0, 0.0, 0.2, 0.2, 0.2, 0.4, 0.4])
-    assert (found.outcome, found.last_good, found.first_bad) == (Outcome.RANGE, "1.1", "1.5")
+    assert (found.outcome, found.last_good, found.first_bad) == (Outcome.DRIFT, "1.1", "1.5")
     assert found.between == ("1.2", "1.3", "1.4")
+    assert {found.readings[one].side for one in found.between} == {Side.HALF}
 
 
 def test_skipped_releases_are_named_and_the_range_goes_around_them():

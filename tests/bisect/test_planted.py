@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 from support.deaf import deafen
-from support.releases import FakeEnvironment, make_adapter, make_environment, make_releases, plant
+from support.releases import make_adapter, make_environment, make_releases, plant
 
+from shootout.apps.bisect.releases import Environment
 from shootout.apps.bisect.search import Found, Outcome, Side, Skipped
 from shootout.commands.bisect_measure import Kind, Measuring, find_release
 from shootout.commands.output import show_progress
@@ -30,7 +31,7 @@ def adapter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def find(
     out: Path,
-    environments: Mapping[str, FakeEnvironment | Skipped],
+    environments: Mapping[str, Environment | Skipped],
     kind: str = "time",
     *,
     seconds: float | None = None,
@@ -56,7 +57,7 @@ def test_two_releases_are_raced_and_read_again_without_a_race(tmp_path: Path):
     assert (bad.restarts, bad.side, bad.folder) == (2, Side.BAD, str(tmp_path / "out" / "1.0-1.1"))
     assert bad.figure == pytest.approx(0.01, rel=0.2)
     assert found.readings["1.0"].figure == 0
-    gone = dict.fromkeys(("1.0", "1.1"), FakeEnvironment("", "/gone"))
+    gone = dict.fromkeys(("1.0", "1.1"), Environment(release="", python="/gone", packages={}, size_bytes=0))
     assert find(tmp_path / "out", gone, "outputs", seconds=0) == found
     none = find(tmp_path / "none", gone, "outputs", seconds=0)
     assert (none.outcome, none.questions) == (Outcome.OPEN, 0)

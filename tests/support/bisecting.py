@@ -35,7 +35,7 @@ class Simulated:
 
     logs: Sequence[float]
     sd: float
-    seed: int = 0
+    seed: int | Sequence[int] = 0
     noise: str = "Gaussian"
     skipped: Collection[str] = ()
     races: int = 1_000

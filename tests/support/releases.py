@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from shootout.apps.bisect.releases import Environment
 from support.adapters.third_party import install
 
 PACKAGE = '''
@@ -109,14 +109,6 @@ class FakeSession:
 '''
 
 
-@dataclass(frozen=True, slots=True)
-class FakeEnvironment:
-    """The interpreter of a release."""
-
-    release: str
-    python: str
-
-
 def make_adapter(folder: Path) -> Path:
     """The adapter as it is installed, in a folder for `sys.path` and PYTHONPATH."""
     install(folder, "shootout-fakert", {"fakert": "shootout_fakert:FakeAdapter"})
@@ -126,7 +118,7 @@ def make_adapter(folder: Path) -> Path:
 
 def make_releases(
     folder: Path, factors: Mapping[str, float], kind: str, *, sd: float = 0.01, seed: int = 0, base: float | None = None
-) -> dict[str, FakeEnvironment]:
+) -> dict[str, Environment]:
     """An interpreter for each release, whose figure is the base × its factor × its process's noise."""
     return {
         release: make_environment(
@@ -145,7 +137,7 @@ def make_releases(
     }
 
 
-def make_environment(folder: Path, release: str, code: str) -> FakeEnvironment:
+def make_environment(folder: Path, release: str, code: str) -> Environment:
     """One release with this code."""
     package, info = folder / "packages" / "fakert", folder / "packages" / f"fakert-{release}.dist-info"
     package.mkdir(parents=True)
@@ -160,7 +152,7 @@ def make_environment(folder: Path, release: str, code: str) -> FakeEnvironment:
     path = f'PYTHONPATH="${{PYTHONPATH:+$PYTHONPATH:}}{folder / "packages"}"'
     python.write_text(f'#!/bin/sh\n{path} exec {sys.executable} -S "$@"\n')
     python.chmod(0o755)
-    return FakeEnvironment(release, str(python))
+    return Environment(release=release, python=str(python), packages={"fakert": release}, size_bytes=0)
 
 
 def plant(releases: Sequence[str], first_bad: str, factor: float) -> dict[str, float]:

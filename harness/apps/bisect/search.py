@@ -8,6 +8,7 @@ one contrast:
 |---|---|---|
 | do the ends differ? | x_bad | beyond the limit: yes; wholly within it: no |
 | has most of the difference come by this suspect? | s·(x_suspect − ½·x_bad) | above 0: yes; below: no |
+| the same, half way | the same contrast | wholly within a tenth of the difference: neither |
 | did most of it come between these neighbors? | s·(x_later − x_earlier − ½·x_bad) | above 0: yes; below: no |
 
 A race goes on until the product's interval of its contrast (`core.stats.verdicts`) answers. Here the interval takes its
@@ -31,8 +32,10 @@ from shootout.core.errors import NothingMeasured
 from shootout.core.stats.verdicts import LEAST_RESTARTS, find_reach, make_pair, ratio_at
 
 CHANCE, LIMIT = 0.05, 0.05
-MOST_RESTARTS = 40
+MOST_RESTARTS = 60
 """A question that is open after so many stays open: more seldom tell."""
+ABOUT_HALF = 0.1
+"""A suspect by which 40 to 60 % of the difference have come lies half way: more restarts would tell nothing more."""
 LEAST_LAST = 5
 """The last race goes on for so long, since its ratio is what people read."""
 _LOOKS = math.fsum(1 / (n + 1) for n in range(LEAST_RESTARTS, MOST_RESTARTS + 1))
@@ -44,9 +47,9 @@ Logs = Mapping[str, Sequence[float]]
 
 
 class Side(StrEnum):
-    """Say what a question came to: `BAD` is yes, `GOOD` is no."""
+    """Say what a question came to: `BAD` is yes, `GOOD` is no, `HALF` that it is about half."""
 
-    GOOD, BAD, OPEN = "good", "bad", "open"
+    GOOD, BAD, HALF, OPEN = "good", "bad", "half", "open"
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +202,9 @@ def judge_ratios(question: Question, logs: Logs) -> Side:
     mean, reach = find_interval(scale * x, _list_others(logs, question.bad), question.chance)
     if earlier and x.size < LEAST_LAST:
         return Side.OPEN
-    return Side.BAD if mean > reach else Side.GOOD if mean < -reach else Side.OPEN
+    if abs(mean) > reach:
+        return Side.BAD if mean > 0 else Side.GOOD
+    return Side.HALF if abs(mean) + reach < scale * ABOUT_HALF * abs(float(bad.mean())) else Side.OPEN
 
 
 def _list_others(logs: Logs, *more: str) -> list[Sequence[float]]:
@@ -317,7 +322,7 @@ def _narrow(state: _Search, line: Sequence[str], ends: Question, found: Found) -
             found = replace(found, last_good=suspect)
         elif side is Side.BAD:
             found = replace(found, first_bad=suspect)
-        elif side is Side.OPEN:
+        elif side is not None:
             untold.add(suspect)
     return replace(found, outcome=Outcome.RANGE, sign=ends.sign, between=_list_between(line, found))
 
@@ -331,11 +336,12 @@ def _name(state: _Search, ends: Question, found: Found) -> Found:
 
     If one of the two is an end itself, the race that told the other's side has told it.
     """
-    if not {*found.between} <= {*state.skipped}:
-        return found
+    if untold := {*found.between} - {*state.skipped}:
+        sides = {state.readings[one].side for one in untold if one in state.readings}
+        return replace(found, outcome=Outcome.DRIFT) if Side.HALF in sides else found
     suspects = tuple(one for one in (found.last_good, found.first_bad) if one not in (ends.good, ends.bad))
     side = state.put(replace(ends, suspects=suspects)) if len(suspects) == 2 else Side.BAD
     if side is not Side.BAD:
-        return replace(found, outcome=Outcome.DRIFT) if side is Side.GOOD else found
+        return replace(found, outcome=Outcome.DRIFT) if side in (Side.GOOD, Side.HALF) else found
     ratio, low, high = state.compare(suspects, found.first_bad, found.last_good)
     return replace(found, outcome=Outcome.NAMED, ratio=ratio, low=low, high=high)
