@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -40,8 +41,8 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def environments(package: str = "paw", **more: object) -> Environments:
-    return Environments(package, ["numpy"], sys.executable, package, **more)  # type: ignore[arg-type]
+def environments(package: str = "paw", releases: Sequence[str] = (), **more: object) -> Environments:
+    return Environments(package, releases, ["numpy"], sys.executable, package, **more)  # type: ignore[arg-type]
 
 
 def test_releases_are_those_with_a_wheel_for_this_python(index: Path, monkeypatch: pytest.MonkeyPatch):
@@ -59,7 +60,7 @@ def test_releases_are_those_with_a_wheel_for_this_python(index: Path, monkeypatc
     assert found("1.20..1.24") == ("1.20.0", "1.20.1", "1.24.0", "1.24.10")  # to the last 1.24.x
     assert found("1.20.1..1.24.0") == ("1.20.1", "1.24.0")
     assert found("1.24..") == ("1.24.0", "1.24.10", "1.25.0")
-    assert found("1.25.0, 1.9.0") == ("1.9.0", "1.25.0")
+    assert found("1.25, 1.9.0") == ("1.9.0", "1.25.0")
     for wanted, said in (
         ("1.2x", "can't read the releases '1.2x'"),
         ("1..2..3", "can't read"),
@@ -75,21 +76,27 @@ def test_releases_are_those_with_a_wheel_for_this_python(index: Path, monkeypatc
 
 
 def test_environments_differ_in_the_package_alone_where_pip_allows(index: Path):
-    write_wheel(index, "paw", "1.0", OLD_ABI, ["other<4"])
-    write_wheel(index, "paw", "2.0", needs=["other"])
-    write_wheel(index, "paw", "3.0", needs=["other>=4"])
+    write_wheel(index, "paw", "1.0", OLD_ABI, ["other<4", "tail"])
+    write_wheel(index, "paw", "2.0", needs=["other", "tail", 'missing; extra == "all"'])
+    for version in ("1.0", "2.0", "3.0"):
+        write_wheel(index, "tail", version)
+        write_wheel(index, "follows", version)
+    write_wheel(index, "paw", "3.0", needs=["other>=4", "follows==3.0"])
+    write_wheel(index, "paw", "4.0", needs=["tail<2"])
     told: list[str] = []
-    make = environments(say=told.append)
-    made = make.make(["1.0", "2.0", "3.0"])
+    every = ["1.0", "2.0", "3.0", "4.0"]
+    made = environments(releases=every, say=told.append).make(every)
     packages = {release: one.packages for release, one in made.items() if isinstance(one, Environment)}
     assert packages == {
-        "1.0": {"paw": "1.0", "numpy": "1.26.4", "other": "3.0"},  # it was compiled for NumPy 1
-        "2.0": {"paw": "2.0", "numpy": "1.26.4", "other": "3.0"},
-        "3.0": {"paw": "3.0", "numpy": "1.26.4", "other": "4.0"},  # the rest stays
+        "1.0": {"paw": "1.0", "numpy": "1.26.4", "other": "3.0", "tail": "1.0"},  # it was compiled for NumPy 1
+        "2.0": {"paw": "2.0", "numpy": "1.26.4", "other": "3.0", "tail": "1.0"},
+        "3.0": {"paw": "3.0", "numpy": "1.26.4", "other": "4.0", "follows": "3.0"},  # the rest stays
+        "4.0": {"paw": "4.0", "numpy": "1.26.4", "tail": "1.0"},  # so none has a later one
     }
     different = find_differences("paw", (one for one in made.values() if isinstance(one, Environment)))
-    assert different == {"other": {"1.0": "3.0", "2.0": "3.0", "3.0": "4.0"}}
-    assert len(told) == 4  # 1.0 twice, since NumPy 2 was tried first
+    assert different["other"] == {"1.0": "3.0", "2.0": "3.0", "3.0": "4.0", "4.0": ""}
+    assert [*different] == ["follows", "other", "tail"]
+    assert len(told) == 5  # 1.0 twice, since NumPy 2 was tried first
 
 
 def test_what_can_not_be_had_is_skipped_with_a_reason(index: Path):

@@ -23,7 +23,10 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
@@ -69,11 +72,12 @@ def list_releases(package: str, wanted: str, python: str) -> tuple[str, ...]:
     Raises:
         UsageError: the words can't be read, the index has no such package, or fewer than two such releases.
     """
-    has_range, takes = ".." in wanted, _read_wanted(wanted)
+    takes = _read_wanted(wanted)
     listed = sorted(map(Version, _ask_index(package, python)))
     found = tuple(str(release) for release in listed if takes(release) and not release.is_prerelease)
-    if not has_range and (missing := [one for one in wanted.split(",") if str(Version(one)) not in found]):
-        raise UsageError(f"the index has no wheel of {package} {missing[0].strip()} for this Python and machine")
+    named = [] if ".." in wanted else wanted.split(",")
+    if missing := [one.strip() for one in named if Version(one) not in listed]:
+        raise UsageError(f"the index has no wheel of {package} {missing[0]} for this Python and machine")
     if len(found) < 2:
         raise UsageError(
             f"{wanted!r} holds {len(found) or 'none'} of the releases of {package} that have a wheel here, and a "
@@ -139,10 +143,11 @@ class _Refused(Exception):
 class Environments:
     """Make environments of a package's releases, and keep them in the cache.
 
-    The first one that is made decides the versions of all other packages. A release that can't have some of them gets
-    its own.
+    The first one that is made decides the versions of all other packages, of those that every release allows. A release
+    that can't have some of them gets its own.
 
     Attributes:
+        releases: all that are asked for.
         needs: requirements beside the package itself.
         python: the interpreter that they are made of.
         imports: the package's module, which is tried; "" if it isn't known.
@@ -152,12 +157,14 @@ class Environments:
     """
 
     package: str
+    releases: Sequence[str]
     needs: Sequence[str]
     python: str
     imports: str = ""
     say: Callable[[str], None] = lambda _: None
     pins: dict[str, str] = field(default_factory=dict)
     made: dict[str, Environment | Skipped] = field(default_factory=dict)
+    _why: dict[str, str] = field(default_factory=dict)
     _running: set[subprocess.Popen[str]] = field(default_factory=set)
     _stopped: bool = False
 
@@ -176,8 +183,9 @@ class Environments:
         missing = [release for release in asked if release not in self.made]
         with ThreadPoolExecutor(AT_ONCE) as pool:
             try:
+                shared = [] if self.pins else _find_shared(pool.map(self._list_requirements, self.releases))
                 while missing and not self.pins:  # the first one alone
-                    pool.submit(self._keep, missing.pop(0)).result()
+                    pool.submit(self._keep, missing.pop(0), shared).result()
                 list(pool.map(self._keep, missing))
             except BaseException:
                 self._stopped = True
@@ -187,9 +195,9 @@ class Environments:
                 raise
         return {release: self.made[release] for release in asked}
 
-    def _keep(self, release: str) -> None:
+    def _keep(self, release: str, shared: Sequence[str] = ()) -> None:
         try:
-            found: Environment | Skipped = self._make_one(release)
+            found: Environment | Skipped = self._make_one(release, shared)
         except _Refused as error:
             found = Skipped(release, one_line(str(error)))
         if self._stopped:
@@ -198,13 +206,16 @@ class Environments:
         if isinstance(found, Environment) and not self.pins:
             self.pins.update(without(self.package, found.packages))
 
-    def _make_one(self, release: str) -> Environment:
+    def _make_one(self, release: str, shared: Sequence[str]) -> Environment:
         """Make one with the versions of the others, or of NumPy alone, or with its own.
+
+        Args:
+            shared: what the first one is made by.
 
         Raises:
             _Refused: it can't be installed, or not be imported.
         """
-        held = [f"{name}=={version}" for name, version in self.pins.items()]
+        held = [f"{name}=={version}" for name, version in self.pins.items()] or [*shared]
         numpy = [one for one in held if one.startswith("numpy==")]
         made, fault = self._install(release, self._resolve(release, (held, numpy, [])))
         if fault and Version(made.packages.get("numpy", "0")) >= Version("2"):
@@ -224,22 +235,32 @@ class Environments:
         Raises:
             _Refused: pip finds no set of packages, or the release was withdrawn.
         """
-        for constraints in tries:
-            with Scratch() as place:
+        with Scratch() as place:
+            for constraints in tries:
                 (place / "constraints.txt").write_text("\n".join(constraints), encoding="utf-8")
-                wanted = [f"{self.package}=={release}", *self.needs, "-c", str(place / "constraints.txt")]
-                only = ["--only-binary", self.package, "--prefer-binary"]
-                dry = ["install", "--dry-run", "--ignore-installed", "--quiet", "--report", "-", *only]
-                ended = self._run([*find_pip(self.python), *dry, *wanted], INSTALL_S)
-            if ended.returncode == 0:
-                break
-        else:
-            raise _Refused(f"can't be installed: {last_error(ended)}")
-        installs = {one["metadata"]["name"]: one for one in json.loads(ended.stdout)["install"]}
+                if installs := self._plan(release, *self.needs, "-c", str(place / "constraints.txt")):
+                    break
+            else:
+                raise _Refused(f"can't be installed: {self._why[release]}")
         if any(one["is_yanked"] for name, one in installs.items() if is_named(name, self.package)):
             raise _Refused("was withdrawn from the index")
         hashes = {name: str(one["download_info"].get("archive_info")) for name, one in installs.items()}
         return {name: (one["metadata"]["version"], hashes[name]) for name, one in installs.items()}
+
+    def _plan(self, release: str, *more: str) -> dict[str, Any]:
+        """Return what pip would install for a release, by name; nothing if it can't."""
+        dry = ["install", "--dry-run", "--ignore-installed", "--quiet", "--report", "-", "--prefer-binary"]
+        wanted = ["--only-binary", self.package, f"{self.package}=={release}", *more]
+        ended = self._run([*find_pip(self.python), *dry, *wanted], INSTALL_S)
+        self._why[release] = last_error(ended)
+        found = json.loads(ended.stdout)["install"] if ended.returncode == 0 else []
+        return {one["metadata"]["name"]: one for one in found}
+
+    def _list_requirements(self, release: str) -> list[Requirement]:
+        """Return what a release itself requires."""
+        planned = self._plan(release, "--no-deps").values()
+        every = [Requirement(line) for one in planned for line in one["metadata"].get("requires_dist", ())]
+        return [each for each in every if each.marker is None or each.marker.evaluate({"extra": ""})]
 
     def _install(self, release: str, packages: Mapping[str, tuple[str, str]]) -> tuple[Environment, str]:
         """Return an environment with these packages, and why the package can't be imported there; "" if it can."""
@@ -279,10 +300,27 @@ class Environments:
             raise _Refused(f"can't be installed: {last_error(ended)}")
 
     def _run(self, command: Sequence[str], limit_s: float) -> subprocess.CompletedProcess[str]:
-        ended = run_quietly(command, limit_s, self._running)
-        if self._stopped:  # it was killed, and this is no fault of the release
+        ended = None if self._stopped else run_quietly(command, limit_s, self._running)
+        if ended is None or self._stopped:  # it was killed, and this is no fault of the release
             raise _Refused("interrupted")
         return ended
+
+
+def _find_shared(every: Iterable[Iterable[Requirement]]) -> list[str]:
+    """Return constraints that hold what all releases require of the others.
+
+    A package that follows the releases isn't among them, or one of which no version suits all.
+    """
+    found = dict[str, SpecifierSet]()
+    for one in (one for requirements in every for one in requirements):
+        found[one.name] = found.get(one.name, SpecifierSet()) & one.specifier
+
+    def suits(held: SpecifierSet) -> bool:
+        named = {one.version for one in held}
+        tried = ("0", *named, *(f"{version}.1" for version in named))
+        return not any(one.operator == "==" for one in held) and any(map(held.contains, tried))
+
+    return [f"{name}{held}" for name, held in found.items() if suits(held)]
 
 
 def read_whole(folder: Path) -> tuple[Environment, str] | None:

@@ -1,0 +1,265 @@
+"""The answer of a search over releases, as lines, as JSON values, and as a text for an issue."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from shootout.apps.bisect.releases import Environment, find_differences, without
+from shootout.apps.bisect.search import Found, Outcome, Reading, Side
+from shootout.core.stats.verdicts import Comparison, Verdict
+from shootout.core.units import counted, measured, number, size, span
+from shootout.tell.machines import machine_of
+from shootout.tell.ratios import SPEED, Words, inverse, tell_ends, tell_factor, tell_ratio
+from shootout.tell.report import Command, Line
+from shootout.tell.wording import tell_error
+
+LABELS = {
+    Outcome.NAMED: "Found",
+    Outcome.NONE: "Same",
+    Outcome.RANGE: "Range",
+    Outcome.DRIFT: "Drift",
+    Outcome.OPEN: "Open",
+}
+UNTOLD = (Outcome.RANGE, Outcome.OPEN)
+"""The outcomes that more time may change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """Say how a quantity that may have become worse is told.
+
+    Attributes:
+        name: of its column.
+        what: it is, in the line below the answer.
+        more, less: what a package does since a release that made it larger, or smaller.
+        words: the directions of its ratios.
+    """
+
+    name: str
+    what: str
+    more: str
+    less: str
+    write: Callable[[float], str]
+    words: Words = SPEED
+
+
+QUANTITIES = {
+    "time": Quantity("time", "time of a call", "is slower", "is faster", measured),
+    "ready": Quantity(
+        "ready", "time until the first answer", "starts slower", "starts faster", lambda value: measured(1e9 * value)
+    ),
+    "memory": Quantity(
+        "memory",
+        "peak memory",
+        "takes more memory",
+        "takes less memory",
+        lambda value: size(int(value)),
+        Words(less="less", more="more", even="as much"),
+    ),
+    "outputs": Quantity("error", "error of the outputs", "errs more", "errs less", tell_error),
+}
+"""By the word of `--for`. Outputs are right or wrong, so a ratio of their errors isn't told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bisection:
+    """Hold what a search found, and what it was about.
+
+    Attributes:
+        kind: the word of `--for`.
+        model: its file's name, or the zoo's.
+        model_hash: of its file; "" if it has none.
+        releases: all that were asked for.
+        environments: those that were made.
+        skipped: why releases couldn't be installed or measured, by release.
+        facts: the environment of the runs; empty if there is none.
+        folder: of the search.
+        again: the command that makes it again; `go_on` goes on with it.
+        took_s: seconds of all attempts.
+    """
+
+    package: str
+    kind: str
+    target: str
+    model: str
+    model_hash: str
+    threads: int
+    limit: float
+    releases: Sequence[str]
+    found: Found
+    environments: Mapping[str, Environment]
+    skipped: Mapping[str, str]
+    facts: Mapping[str, Any]
+    folder: str
+    again: str
+    go_on: str
+    took_s: float
+
+    @property
+    def quantity(self) -> Quantity:
+        """Return how the quantity is told."""
+        return QUANTITIES[self.kind]
+
+    def figure(self, release: str) -> float:
+        """Return the figure of a release that was measured, or else 0."""
+        reading = self.found.readings.get(release)
+        return (reading.figure if reading else None) or 0.0
+
+
+def tell_sentence(one: Bisection) -> str:
+    """Write the answer in one sentence: `onnxruntime is slower since 1.22.1: 1.34x (1.28 to 1.41)`."""
+    found, good, bad = one.found, one.found.last_good, one.found.first_bad
+    is_more = one.figure(bad) >= one.figure(good) if one.kind == "outputs" else found.sign > 0
+    does, much = one.quantity.more if is_more else one.quantity.less, _tell_size(one)
+    match found.outcome:
+        case Outcome.NAMED:
+            return f"{one.package} {does} since {' or '.join([*found.between, bad])}: {much}"
+        case Outcome.RANGE:
+            return f"{one.package} {does} since a release after {good}, up to {bad}: {much}"
+        case Outcome.DRIFT:
+            ends = f"from {one.releases[0]} to {one.releases[-1]}"
+            return f"{one.package} {does} bit by bit {ends}, {much}: no single release brought most of it"
+        case Outcome.NONE:
+            return f"{one.package} {bad} differs from {good} by less than {_percent(one.limit)}: {much}"
+        case _:
+            told = f": {much} so far" if found.readings else ", which aren't raced yet"
+            return (
+                f"it isn't told yet if {one.package} {good} and {bad} differ by more than {_percent(one.limit)}{told}"
+            )
+
+
+def _tell_size(one: Bisection) -> str:
+    """Write how much has changed: `1.34x (1.28 to 1.41)`, or of outputs both errors."""
+    found = one.found
+    if one.kind == "outputs":
+        before, after = (tell_error(one.figure(release)) for release in (found.last_good, found.first_bad))
+        return f"the outputs err by {after}, and by {before} in {found.last_good}"
+    ratio = _as_comparison(one, found)
+    if found.outcome in (Outcome.NONE, Outcome.OPEN):
+        return f"{tell_factor(ratio.value)}x the {one.quantity.name}{tell_ends(ratio.low, ratio.high)}"
+    ratio = inverse(ratio) if found.sign < 0 else ratio
+    spread = ratio.high / ratio.low if ratio.low and ratio.high else 1.0
+    return f"{tell_factor(ratio.value, spread)}x{tell_ends(ratio.low, ratio.high)}"
+
+
+def _as_comparison(one: Bisection, held: Found | Reading) -> Comparison:
+    """Return a ratio with its verdict: beyond 1, or the same within the limit."""
+    low, high = held.low or 0.0, held.high or float("inf")
+    verdict = Verdict.SLOWER if low > 1 else Verdict.FASTER if high < 1 else Verdict.CANT_TELL
+    if 1 / (1 + one.limit) <= low and high <= 1 + one.limit:
+        verdict = Verdict.SAME
+    restarts = held.restarts if isinstance(held, Reading) else 0
+    return Comparison(
+        value=held.ratio,
+        low=held.low,
+        high=held.high,
+        verdict=verdict,
+        restarts_needed=None,
+        sd=None,
+        restarts=restarts,
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{number(100 * share, 2)} %"
+
+
+def write_answer(one: Bisection, issue: str) -> list[Line]:
+    """Write the answer's lines.
+
+    Args:
+        issue: the file of the text for an issue; "" if there is none.
+    """
+    found, made = one.found, one.environments.values()
+    machine = [machine_of(one.facts).name, counted(one.threads, "thread")] if one.facts else []
+    room = f"{counted(len(made), 'environment')} of {size(sum(env.size_bytes for env in made))} in the cache"
+    return [
+        Line(LABELS[found.outcome], subject=tell_sentence(one)),
+        Line("", [one.model, one.quantity.what, one.target, *machine, f"saved in {one.folder}"]),
+        Line("Sure", [*_tell_sure(one)]),
+        Line("Skipped", [f"{release}: {why}" for release, why in one.skipped.items()]),
+        Line("Others", [*_tell_others(one)]),
+        Line("Cost", [span(one.took_s), counted(found.questions, "race"), room]),
+        Line("Issue", [f"a text for an issue is in {issue}"] if issue else []),
+        Line("Next", [], [Command(text=one.go_on)] if found.outcome in UNTOLD else []),
+    ]
+
+
+def _tell_sure(one: Bisection) -> Iterator[str]:
+    chance = f"with a chance of {_percent(one.found.chance)} at most"
+    untold = [release for release in one.found.between if release not in one.skipped]
+    match one.found.outcome:
+        case Outcome.NAMED:
+            yield f"another release brought it {chance}"
+        case Outcome.RANGE:
+            yield f"it lies elsewhere {chance}"
+            yield f"not told yet: {', '.join(untold)}" if untold else "the last race isn't told yet"
+        case Outcome.NONE | Outcome.DRIFT:
+            yield f"this is wrong {chance}"
+
+
+def _tell_others(one: Bisection) -> Iterator[str]:
+    """Tell which other packages aren't the same in all environments."""
+    for name, versions in find_differences(one.package, one.environments.values()).items():
+        usual, *others = dict(Counter(versions.values()).most_common())
+        told = [f"{held or 'none'} with {', '.join(at for at in versions if versions[at] == held)}" for held in others]
+        yield f"{name} {usual or 'none'}, {', '.join(told)}"
+    if one.environments:
+        yield "all else is the same in each environment"
+
+
+def make_rows(one: Bisection) -> list[dict[str, str]]:
+    """Make the table's rows, the oldest release first: those that were measured, and those left out."""
+    found, good = one.found, next(iter(one.found.readings), one.found.last_good)
+    headers, rows = ("release", one.quantity.name, f"against {good}", "restarts", "like"), list[dict[str, str]]()
+    for release in one.releases:
+        if reading := found.readings.get(release):
+            is_compared = one.kind != "outputs" and release != good
+            told = tell_ratio(_as_comparison(one, reading), words=one.quantity.words) if is_compared else ""
+            like = {Side.GOOD: found.last_good, Side.BAD: found.first_bad, Side.OPEN: "open"}[reading.side]
+            figure = "–" if reading.figure is None else one.quantity.write(reading.figure)
+            cells = [figure, told, str(reading.restarts), "" if like == release else like]
+        elif release in one.skipped:
+            cells = ["–", "", "", "skipped"]
+        else:
+            continue
+        mark = "▸ " if release == found.first_bad and found.outcome is Outcome.NAMED else "  "
+        rows.append(dict(zip(headers, [mark + release, *cells], strict=True)))
+    return rows
+
+
+def as_data(one: Bisection, issue: str) -> dict[str, Any]:
+    """Return the answer as JSON values."""
+    told = asdict(one)
+    found, _ = told.pop("found"), [told.pop(name) for name in ("facts", "kind", "folder", "go_on", "again")]
+    told |= {"schema": 1, "run": one.folder, "for": one.kind, "command": one.again, "issue": issue}
+    different = find_differences(one.package, one.environments.values())
+    return {"sentence": tell_sentence(one), **found, **told, "different_packages": different}
+
+
+def write_issue(one: Bisection) -> str:
+    """Write the text for an issue in Markdown, without a path of this machine."""
+    rows, facts, first = make_rows(one), one.facts, next(iter(one.environments.values()))
+    others = [f"{name} {version}" for name, version in sorted(without(one.package, first.packages).items())]
+    model = f"a file with sha256 `{one.model_hash}`" if one.model_hash else f"`{one.model}`, which shootout makes"
+    about = f"{one.quantity.what} with `{one.target}`, {counted(one.threads, 'thread')}"
+    lines = [
+        *(f"# {tell_sentence(one)}", ""),
+        f"Measured: {about}. Releases are compared in races, in which they take turns and are started afresh again and "
+        "again. Brackets hold an interval over these restarts.",
+        "",
+        *(f"| {' | '.join(rows[0])} |", "| --- " * len(rows[0]) + "|"),
+        *(f"| {' | '.join(cell.strip() for cell in row.values())} |" for row in rows),
+        "",
+        *(f"- Sure: {told}." for told in _tell_sure(one)),
+        *(f"- {release} is left out: {why}." for release, why in one.skipped.items()),
+        f"- Model: {model}.",
+        f"- Machine: {machine_of(facts).name}; {facts['os']['name']}, kernel {facts['os']['kernel']}.",
+        f"- Python {facts['python']['version']}; each release has an environment of its own with {', '.join(others)}.",
+        f"- Other packages: {'; '.join(_tell_others(one))}.",
+        *("- Again, by shootout:", "", f"      {one.again}", ""),
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,145 @@
+"""The answer of a search over releases: its sentence, its table, and the text for an issue."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from shootout.apps.bisect.releases import Environment
+from shootout.apps.bisect.screen import Bisection, make_rows, tell_sentence, write_answer, write_issue
+from shootout.apps.bisect.search import Found, Outcome, Reading, Side
+from shootout.tell.report import write_lines
+
+FACTS = {"os": {"name": "Debian 12", "kernel": "6.1"}, "python": {"version": "3.11.7"}, "cpu": {"model": "EPYC"}}
+
+
+def reading(release: str, ratio: float, side: Side, reach: float = 0.05, figure: float = 2e6) -> Reading:
+    ends = (1.0, 1.0) if ratio == 1 else (ratio * (1 - reach), ratio * (1 + reach))
+    figure *= ratio
+    return Reading(
+        release=release, figure=figure, ratio=ratio, low=ends[0], high=ends[1], restarts=4, side=side, folder="r"
+    )
+
+
+READINGS = {
+    "1.20.0": reading("1.20.0", 1.0, Side.GOOD),
+    "1.24.4": reading("1.24.4", 1.36, Side.BAD),
+    "1.22.0": reading("1.22.0", 1.01, Side.GOOD),
+    "1.22.1": reading("1.22.1", 1.34, Side.BAD),
+}
+NAMED = Found(
+    outcome=Outcome.NAMED,
+    last_good="1.22.0",
+    first_bad="1.22.1",
+    sign=1,
+    ratio=1.34,
+    low=1.28,
+    high=1.41,
+    whole=1.36,
+    readings=READINGS,
+    skipped={"1.21.0": "doesn't load the model"},
+    questions=4,
+)
+ENDS = replace(NAMED, outcome=Outcome.NONE, last_good="1.20.0", first_bad="1.24.4", sign=0)
+OPEN = replace(ENDS, outcome=Outcome.OPEN, ratio=1.08, low=0.9, high=1.29)
+TOLD = Bisection(
+    package="onnxruntime",
+    kind="time",
+    target="onnxruntime:cpu:fp32",
+    model="net.onnx",
+    model_hash="ab12",
+    threads=1,
+    limit=0.05,
+    releases=("1.20.0", "1.21.0", "1.22.0", "1.22.1", "1.23.0", "1.24.4"),
+    found=NAMED,
+    environments={
+        "1.20.0": Environment("1.20.0", "/home/me/e1/bin/python", {"onnxruntime": "1.20.0", "numpy": "2.2"}, 10**8),
+        "1.22.1": Environment("1.22.1", "/home/me/e2/bin/python", {"onnxruntime": "1.22.1", "numpy": "2.4"}, 10**8),
+    },
+    skipped={"1.21.0": "doesn't load the model"},
+    facts=FACTS,
+    folder="results/bisect/1",
+    again="shootout bisect onnxruntime 1.22.0,1.22.1 --model net.onnx",
+    go_on="shootout bisect onnxruntime 1.20..1.24 --model net.onnx --out results/bisect/1",
+    took_s=250.0,
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "found", "sentence"),
+    [
+        ("time", NAMED, "onnxruntime is slower since 1.22.1: 1.34x (1.28 to 1.41)"),
+        (
+            "memory",
+            replace(NAMED, sign=-1, ratio=1 / 1.34, low=1 / 1.41, high=1 / 1.28),
+            "onnxruntime takes less memory since 1.22.1: 1.34x (1.28 to 1.41)",
+        ),
+        (
+            "ready",
+            replace(NAMED, last_good="1.20.0", between=("1.21.0",)),
+            "onnxruntime starts slower since 1.21.0 or 1.22.1: 1.34x (1.28 to 1.41)",
+        ),
+        (
+            "outputs",
+            replace(NAMED, readings={at: replace(one, figure=0.3 * (one.ratio - 1)) for at, one in READINGS.items()}),
+            "onnxruntime errs more since 1.22.1: the outputs err by 10 %, and by 0.30 % in 1.22.0",
+        ),
+        (
+            "time",
+            replace(NAMED, outcome=Outcome.RANGE, first_bad="1.24.4"),
+            "onnxruntime is slower since a release after 1.22.0, up to 1.24.4: 1.34x (1.28 to 1.41)",
+        ),
+        (
+            "time",
+            replace(NAMED, outcome=Outcome.DRIFT),
+            "onnxruntime is slower bit by bit from 1.20.0 to 1.24.4, 1.34x (1.28 to 1.41): "
+            "no single release brought most of it",
+        ),
+        (
+            "time",
+            replace(ENDS, ratio=1.01, low=0.98, high=1.04),
+            "onnxruntime 1.24.4 differs from 1.20.0 by less than 5 %: 1.01x the time (0.980 to 1.04)",
+        ),
+        (
+            "time",
+            OPEN,
+            "it isn't told yet if onnxruntime 1.20.0 and 1.24.4 differ by more than 5 %: 1.08x the time "
+            "(0.90 to 1.3) so far",
+        ),
+        (
+            "time",
+            replace(OPEN, readings={}),
+            "it isn't told yet if onnxruntime 1.20.0 and 1.24.4 differ by more than 5 %, which aren't raced yet",
+        ),
+    ],
+)
+def test_the_answer_is_one_sentence(kind: str, found: Found, sentence: str):
+    assert tell_sentence(replace(TOLD, kind=kind, found=found)) == sentence
+
+
+def test_the_screen_names_what_was_left_out_and_what_else_differs():
+    lines = "\n".join(line.plain for line in write_lines(write_answer(TOLD, "results/bisect/1/issue.md"), 200))
+    assert "Skipped 1.21.0: doesn't load the model" in lines
+    assert "numpy 2.2, 2.4 with 1.22.1" in lines
+    assert "4 min · 4 races · 2 environments of 200 MB in the cache" in lines
+    assert "Next" not in lines
+    assert [[*row.values()] for row in make_rows(TOLD)] == [
+        ["  1.20.0", "2.00 ms", "", "4", "1.22.0"],
+        ["  1.21.0", "–", "", "", "skipped"],
+        ["  1.22.0", "2.02 ms", "about 1.01x slower, open", "4", ""],
+        ["▸ 1.22.1", "2.68 ms", "1.34x slower (1.27 to 1.41)", "4", ""],
+        ["  1.24.4", "2.72 ms", "1.36x slower (1.29 to 1.43)", "4", "1.22.1"],
+    ]
+    left = replace(TOLD, found=replace(NAMED, outcome=Outcome.RANGE, between=("1.23.0",)))
+    lines = "\n".join(line.plain for line in write_lines(write_answer(left, ""), 200))
+    assert "not told yet: 1.23.0" in lines
+    assert f"Next    {TOLD.go_on}" in lines
+
+
+def test_the_text_for_an_issue_has_no_path_of_this_machine():
+    text = write_issue(TOLD)
+    assert text.startswith("# onnxruntime is slower since 1.22.1: 1.34x (1.28 to 1.41)\n")
+    assert "/home" not in text
+    for said in ("sha256 `ab12`", "| ▸ 1.22.1 | 2.68 ms |", "Debian 12, kernel 6.1", TOLD.again, "numpy 2.2"):
+        assert said in text
