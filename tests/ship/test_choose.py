@@ -108,6 +108,28 @@ def test_only_what_is_told_faster_takes_the_place_of_the_safe_one(
     assert module.find_open(made, list(made)) == is_open
 
 
+@pytest.mark.parametrize(("times", "chosen"), [((0.0, 0.0, 0.0), "a"), ((0.0, -0.14, 0.1), "b")], ids=["equal", "15 %"])
+def test_a_race_ends_once_the_fastest_is_told(
+    module: ModuleType, monkeypatch: pytest.MonkeyPatch, times: tuple[float, ...], chosen: str
+):
+    rng = np.random.default_rng(2)
+
+    def play(race: Any, playing: list[str]) -> None:
+        for name in playing:
+            spread = rng.normal(times["abc".index(name)], 0.015) + rng.normal(0, 0.01, 6)
+            race.blocks[name][race.restarts] = np.exp(spread).tolist()
+
+    monkeypatch.setattr(module.Race, "play_restart", play)
+    module.LANDING["safe"], taken, restarts = "a", [], []
+    for _ in range(40):
+        race = module.Race(["a", "b", "c"])
+        race.run()
+        taken.append(module.judge(race.blocks, race.passed, "a")[0])
+        restarts.append(race.restarts)
+    assert taken.count(chosen) >= 39
+    assert 3 <= np.median(restarts) <= (4 if chosen == "b" else 12)
+
+
 # What may be wrong with a contender.
 
 
