@@ -46,6 +46,8 @@ OTHER_PACKAGES = (
     *("nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "jax-cuda12-plugin", "jax-cuda13-plugin"),
 )
 """Distributions that may stand in for one of our requirements, and what our requirements bring for a GPU."""
+QUANTIZERS = ("nncf", "torchao")
+"""Vendors' packages without which a float target works."""
 CHANGING = (
     r"(?!NVIDIA_(REQUIRE_\w+|DRIVER_CAPABILITIES|PRODUCT_NAME))"  # these tell a container's starter what to mount
     r"(?:(OMP|KMP|GOMP|MKL|NPY|OPENBLAS|BLIS|VECLIB|ONEDNN|DNNL|XLA|JAX|PJRT|TORCH\w*|PYTORCH|ORT|OV|CUDA|NVIDIA|MALLOC|QEMU)_\w+"

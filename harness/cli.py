@@ -35,6 +35,7 @@ from shootout.commands.options import (
 from shootout.tell.study_options import (
     MODELS,
     POLICY_FLAGS,
+    BisectOptions,
     GateOptions,
     HelpGroup,
     RunOptions,
@@ -93,6 +94,10 @@ GATE_EXAMPLES = """\
 shootout gate model-1 --candidate openvino:cpu:int8 --max-drop 0.5pp --inputs rows.npz --labels labels.npz
 shootout gate model-1 --candidate new.onnx --slower 3% --same-proof
 shootout gate model-1 --candidate onnxruntime@new --python new=.venv-new/bin/python"""
+BISECT_EXAMPLES = """\
+shootout bisect onnxruntime 1.20..1.24 --model net.onnx
+shootout bisect openvino 2025.0.. --model net.onnx --for memory --max-time 20m
+shootout bisect openvino 2025.0..2026.4 --model net.onnx --backends openvino:cpu:int8 --inputs rows.npz"""
 SENSITIVITY_EXAMPLES = """\
 shootout sensitivity model.onnx --calibration data.npz
 shootout sensitivity model.onnx --inputs data.npz --by block
@@ -401,6 +406,35 @@ def pack(
     sys.stderr.write(f"{out}: {size(size_bytes)}; open it with: tar -xf {out}\n")
     written = {"file": str(out), "size_bytes": size_bytes, "runs": runs}
     raise typer.Exit(print_written(written, as_json=as_json))
+
+
+@command(
+    BisectOptions,
+    RACE,
+    BISECT_EXAMPLES,
+    first="--model --for --limit --backends --threads --inputs --python --max-time --out --fresh --json",
+    backends="Target that runs the model: openvino:cpu:int8. Default: the package's own, in FP32.",
+    max_time_s="Stop after 90s, 10m or 1h, with the range so far. Default: until the release has a verdict.",
+)
+def bisect(
+    package: Annotated[str, typer.Argument(metavar="PACKAGE", help="Package of a runtime, as pip installs it.")],
+    releases: Annotated[
+        str,
+        typer.Argument(
+            metavar="RELEASES", help="1.20..1.24 (to the last 1.24.x), 1.20.. (to the newest), or 1.20.1,1.22.0,1.23.2."
+        ),
+    ],
+    *,
+    as_json: Json = False,
+    **options: Unpack[BisectOptions],
+) -> None:
+    """Find the release of a runtime since which a model is slower, starts slower, takes more memory or is wrong.
+
+    Exit codes: 0 named, or no difference; 3 nothing measured, 7 not enough evidence.
+    """
+    from shootout.commands.bisect import bisect
+
+    raise typer.Exit(bisect(package, releases, options, as_json=as_json))
 
 
 @command(

@@ -23,6 +23,7 @@ BUDGETS = {
     "gate.md": 800,
     "pytest.md": 450,
     "comparing.md": 800,
+    "bisect.md": 550,
     "fleet.md": 1000,
     "tuning.md": 400,
     "report.md": 600,

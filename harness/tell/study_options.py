@@ -423,6 +423,38 @@ class SensitivityOptions(InputOptions, total=False):
     max_time_s: Annotated[float, MAX_TIME]
 
 
+class BisectOptions(InputOptions, total=False):
+    """Give the options of `shootout bisect`."""
+
+    model: Annotated[str, Flag(MODEL, "MODEL", f"Model: {MODELS}.")]
+    what: Annotated[
+        Literal["time", "ready", "memory", "outputs"],
+        Flag(
+            SCENARIO,
+            "QUANTITY",
+            "What may have become worse: time of a call (default), ready (until the first answer), memory, outputs.",
+            name="--for",
+        ),
+    ]
+    limit: Annotated[
+        float, Flag(SCENARIO, "5%", "Difference of the ends that counts. Default: 5%.", read=RELATIVE.read)
+    ]
+    chance: Annotated[
+        float, Flag(SCENARIO, "5%", "Chance of naming a wrong release, at most. Default: 5%.", read=RELATIVE.read)
+    ]
+    backends: Annotated[Sequence[str], BACKENDS]
+    threads: Annotated[int | str | Sequence[int | str], THREADS]
+    options: Annotated[Mapping[str, Mapping[str, str]], OPTIONS]
+    python: Annotated[
+        str, Flag(TARGETS, "PATH", "Interpreter that the environments are made of. Default: this one.", name="--python")
+    ]
+    max_time_s: Annotated[float, MAX_TIME]
+    out: Annotated[
+        File, Flag(OUTPUT, "FOLDER", "Folder to write or continue. Default: results/bisect/<time>.", kind=Path)
+    ]
+    fresh: Annotated[bool, Flag(OUTPUT, "", "Start over in --out; do not continue.", kind=bool)]
+
+
 POLICY_FLAGS: Mapping[str, Flag] = {
     "objective": Flag(LIMITED, "NAME", "What to optimize: latency (default), rate, cost, size, install."),
     "indifferent": Flag(LIMITED, "SHARE", f"Treat candidates within this margin as equal. Default: {INDIFFERENT:.0%}."),

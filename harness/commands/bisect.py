@@ -1,0 +1,297 @@
+"""`shootout bisect`: make environments of a package's releases, search for the one that changed a model, print."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Group
+
+from shootout.apps.bisect.releases import Environment, Environments, is_named, list_releases, read_whole
+from shootout.apps.bisect.screen import QUANTITIES, UNTOLD, Bisection, as_data, make_rows, write_answer, write_issue
+from shootout.apps.bisect.search import CHANCE, LIMIT, Found, Outcome, Skipped
+from shootout.backends import QUANTIZERS
+from shootout.backends.pythons import OLDEST_NUMPY, packages_of
+from shootout.commands import selection
+from shootout.commands.bisect_measure import Kind, Measuring, find_release
+from shootout.commands.output import print_answer, show_progress, width
+from shootout.commands.run import command_of
+from shootout.core import backends
+from shootout.core.clock import Deadline
+from shootout.core.contract import SCALED, Target
+from shootout.core.errors import ExitCode, Interrupted, UsageError, unknown
+from shootout.core.exported.model import sha256
+from shootout.core.host.store import cache_folder
+from shootout.core.results.run import read_run
+from shootout.core.study import points
+from shootout.core.study.plan import make_plan
+from shootout.core.study.target import parse_targets
+from shootout.tell.cache_limit import in_use
+from shootout.tell.columns import make_table
+from shootout.tell.formats import json_text
+from shootout.tell.progress import ProgressDisplay
+from shootout.tell.report import write_lines
+from shootout.tell.reproduce import quote
+from shootout.tell.run_folder import new_folder
+from shootout.tell.study_options import DEFAULT, BisectOptions
+
+FACTS, ISSUE = "bisect.json", "issue.md"
+"""In the search's folder: what it is of and what is known so far, and the text for an issue."""
+OWN = ("model", "what", "limit", "chance", "backends", "python", "max_time_s", "out", "fresh")
+"""Options that aren't those of a run."""
+
+
+def bisect(package: str, wanted: str, options: BisectOptions, *, as_json: bool) -> int:
+    """Search and print; return the exit code.
+
+    Raises:
+        UsageError: something in the request is wrong; nothing is made then.
+        NothingMeasured: fewer than two releases can be measured.
+    """
+    code: int = ExitCode.OK
+    with show_progress() as progress, in_use():
+        search = Search.read(package, wanted, options, progress)
+        try:
+            found = search.measure()
+        except (Interrupted, KeyboardInterrupt):
+            progress.say("shootout: interrupted; the same command goes on")
+            code = ExitCode.INTERRUPTED
+            found = search.find(replace(search.measuring, deadline=Deadline(0.0), fresh=False))
+        told = search.tell(found)
+    issue, rows = search.write(told), make_rows(told)
+    lines = Group(*write_lines(write_answer(told, issue), width()))
+    if rows:
+        lines = Group(lines, "", make_table([*rows[0]], rows, left=("like",)))
+    print_answer(lines, as_data(told, issue), as_json=as_json)
+    return code or (ExitCode.UNDECIDED if told.found.outcome in UNTOLD else ExitCode.OK)
+
+
+@dataclass(slots=True)
+class Search:
+    """A search, which goes on from what its folder and the cache hold.
+
+    Attributes:
+        asked: what the folder must be of.
+        releases: all that are asked for.
+        before_s: seconds of earlier attempts.
+    """
+
+    asked: Mapping[str, Any]
+    releases: Sequence[str]
+    environments: Environments
+    measuring: Measuring
+    before_s: float
+
+    @classmethod
+    def read(cls, package: str, wanted: str, options: BisectOptions, progress: ProgressDisplay) -> Search:
+        """Read the request, and what is known of it.
+
+        Raises:
+            UsageError: something in the request is wrong.
+        """
+        limit = Deadline(options.get("max_time_s"))
+        model, kind, target = _read_request(package, options)
+        named = options.get("python") or sys.executable
+        file, python, row = Path(model).expanduser(), shutil.which(named) or named, backends.entry(target.backend)
+        run_options = {name: value for name, value in options.items() if name not in OWN}
+        study = selection.choose(DEFAULT, {**run_options, "model": model, "backends": [str(target)]})
+        make_plan(study, [str(target)], progress=progress)  # a model or data that can't be used is refused now
+        asked = {
+            "package": package,
+            "wanted": wanted,
+            "for": str(kind),
+            "target": str(target),
+            "model": str(file.absolute()) if file.exists() else model,
+            "sha256": sha256(file) if file.is_file() else "",
+            "python": python,
+            "limit": options.get("limit", LIMIT),
+            "chance": options.get("chance", CHANCE),
+            "run": json.loads(json.dumps(run_options, default=str)),
+        }
+        out, kept = _choose_out(asked, options)
+        releases = kept.get("releases") or list_releases(package, wanted, python)
+        environments = Environments(
+            package=package,
+            releases=releases,
+            needs=_list_needs(package, target),
+            python=python,
+            imports=row.loads[""][0] if row.loads else "",
+            say=progress.say,
+            pins=kept.get("pins", {}),
+            made=_recall(kept),
+        )
+        measuring = Measuring(
+            kind=kind,
+            target=str(target),
+            model=model,
+            options=run_options,
+            out=out,
+            deadline=limit,
+            progress=progress,
+            fresh=options.get("fresh", False),
+        )
+        return cls(asked, releases, environments, measuring, kept.get("took_s", 0.0))
+
+    def measure(self) -> Found:
+        """Make the ends and the middle, search, and return what was found.
+
+        Raises:
+            Interrupted, KeyboardInterrupt: what was measured, and the environments, are kept.
+        """
+        first, middle, last = (self.releases[at] for at in (0, len(self.releases) // 2, -1))
+        say, out = self.measuring.progress.say, self.measuring.out
+        say(f"{self.asked['package']} {first} to {last}: {len(self.releases)} releases; the search's folder is {out}")
+        self._keep()
+        if not self.environments.made:
+            self.measuring.progress.stage(f"making environments of {first}, {middle} and {last}")
+            self.environments.make([first, middle, last])
+        return self.find(self.measuring)
+
+    def find(self, measuring: Measuring) -> Found:
+        """Return what is found, measured as far as the time goes."""
+        chance, limit = self.asked["chance"], self.asked["limit"]
+        return find_release(measuring, self.releases, self._make, chance=chance, limit=limit)
+
+    def _make(self, release: str) -> Environment | Skipped:
+        if release not in self.environments.made:
+            self.measuring.progress.stage(f"making an environment of {release}")
+        made = self.environments(release)
+        self._keep()
+        return made
+
+    def tell(self, found: Found) -> Bisection:
+        """Return what was found, with what it was about."""
+        measuring, made = self.measuring, self.environments.made
+        raced = next((read_run(Path(one.folder)) for one in found.readings.values()), None)
+        typed, model = command_of(sys.argv[1:]), Path(self.measuring.model)
+        wanted = self.asked["wanted"]
+        shorter = f"{found.last_good},{found.first_bad}" if found.outcome is Outcome.NAMED else wanted
+        again = [shorter if word == wanted else _name_file(word) for word in typed]
+        return Bisection(
+            package=self.asked["package"],
+            kind=str(measuring.kind),
+            target=measuring.target,
+            model=model.name,
+            model_hash=self.asked["sha256"],
+            threads=next((row.arm.threads for row in raced.rows), 0) if raced else 0,
+            limit=self.asked["limit"],
+            releases=self.releases,
+            found=found,
+            environments={
+                release: one for release in self.releases if isinstance(one := made.get(release), Environment)
+            },
+            skipped={r: one.reason for r, one in made.items() if isinstance(one, Skipped)} | dict(found.skipped),
+            facts=raced.facts.environment if raced else {},
+            folder=str(measuring.out),
+            again=quote(["shootout", *again]),
+            go_on=quote(["shootout", *typed, "--out", str(measuring.out)]),
+            took_s=self.before_s + measuring.deadline.elapsed_s,
+        )
+
+    def write(self, told: Bisection) -> str:
+        """Write what is known into the folder; return the file of the text for an issue, "" if there is none."""
+        issue = self.measuring.out / ISSUE
+        if told.found.sign:
+            issue.write_text(write_issue(told), encoding="utf-8")
+        text = str(issue) if issue.exists() else ""
+        is_done = told.found.outcome not in UNTOLD
+        self._keep(done=is_done, took_s=told.took_s, answer=as_data(told, text))
+        return text
+
+    def _keep(self, **more: Any) -> None:
+        """Write what the same command needs to go on."""
+        made = {release: one for release, one in self.environments.made.items() if isinstance(one, Environment)}
+        facts = {"asked": self.asked, "releases": self.releases, "pins": self.environments.pins}
+        facts |= {"environments": {release: Path(one.python).parents[1].name for release, one in made.items()}}
+        self.measuring.out.mkdir(parents=True, exist_ok=True)
+        (self.measuring.out / FACTS).write_text(json_text({**facts, "took_s": self.before_s, **more}), encoding="utf-8")
+
+
+def _recall(kept: Mapping[str, Any]) -> dict[str, Environment | Skipped]:
+    """Return the environments that a search has made, as far as the cache still holds them."""
+    found = (read_whole(cache_folder().parent / name) for name in kept.get("environments", {}).values())
+    return {one[0].release: one[0] for one in found if one}
+
+
+def _name_file(word: str) -> str:
+    """Return a file's name without its place on this machine, and other words as they are."""
+    path = Path(word).expanduser()
+    return path.name if path.exists() else word
+
+
+def _read_request(package: str, options: BisectOptions) -> tuple[str, Kind, Target]:
+    """Return the model, what may have become worse, and the target that runs the model.
+
+    Raises:
+        UsageError: one can't be used.
+    """
+    model, what = options.get("model"), options.get("what", Kind.TIME)
+    if not model:
+        raise UsageError("bisect needs a model: --model net.onnx, or another that `shootout run` takes")
+    if what not in QUANTITIES:
+        raise unknown("quantity --for", what, QUANTITIES)
+    for name in ("limit", "chance"):
+        if not 0 < (share := options.get(name, LIMIT)) < 1:  # type: ignore[operator]
+            raise UsageError(f"--{name} is a share between 0 and 100%, such as 5%: got {share:.0%}")
+    providers = [name for name in backends.names() if provides(name, package)]
+    if not providers:
+        raise UsageError(f"{package} isn't the package of a runtime here: onnxruntime and openvino are, for example")
+    named = options.get("backends") or providers
+    if len(named) != 1:
+        raise UsageError(f"bisect follows one target, and these are {', '.join(named)}: name one with --backends")
+    found = parse_targets(named[0], points.describe)
+    if len(found) != 1 or found[0].backend not in providers:
+        raise UsageError(f"--backends {named[0]} isn't one target that {package} runs: name {' or '.join(providers)}")
+    return model, Kind(what), found[0]
+
+
+def provides(backend: str, package: str) -> bool:
+    """Return whether a package is a backend's own library, or of a third party's backend what its adapter needs."""
+    row = backends.entry(backend)
+    if row.package:
+        return any(is_named(one, package) for one in (row.package, *row.makers))
+    device, precision = row.default
+    first = row.installed(Target(backend=backend, device=device, precision=precision))[:1]
+    return any(is_named(one.partition("[")[0], package) for some in first for one in some.split("|"))
+
+
+def _list_needs(package: str, target: Target) -> list[str]:
+    """List what an environment needs beside the package."""
+    row = backends.entry(target.backend)
+    stand_in = [one for one in row.distributions(target) if provides(target.backend, one)]  # of which one is enough
+    left_out = [package, *stand_in, *(() if target.precision in SCALED else QUANTIZERS)]
+    needed = [one for one in packages_of(row) if not any(is_named(one, other) for other in left_out)]
+    return [f"numpy>={'.'.join(map(str, OLDEST_NUMPY))}", *needed]
+
+
+def _choose_out(asked: Mapping[str, Any], options: BisectOptions) -> tuple[Path, dict[str, Any]]:
+    """Return the folder of a search and what it holds: the named one, or the newest that isn't done, or a new one.
+
+    Raises:
+        UsageError: the named folder holds another search.
+    """
+    parent, fresh = Path("results") / "bisect", options.get("fresh", False)
+    if named := options.get("out"):
+        kept = _read_kept(Path(named))
+        if kept and not fresh and kept["asked"] != asked:
+            raise UsageError(f"{named} holds another search: give another --out, or start over with --fresh")
+        return Path(named), {} if fresh else kept
+    for file in [] if fresh else sorted(parent.glob(f"*/{FACTS}"), reverse=True):
+        kept = _read_kept(file.parent)
+        if kept.get("asked") == asked and not kept.get("done"):
+            return file.parent, kept
+    return new_folder(parent), {}
+
+
+def _read_kept(folder: Path) -> dict[str, Any]:
+    """Return what an earlier command kept in a folder; nothing of another folder."""
+    try:
+        kept = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+        return kept if {"asked", "releases", "pins", "environments"} <= {*kept} else {}
+    except (OSError, ValueError, TypeError):
+        return {}

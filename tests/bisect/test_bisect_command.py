@@ -1,0 +1,93 @@
+"""`shootout bisect` as a command: bad requests, an interruption, and what the same command goes on with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.console import Ended, here
+from support.onnx_made import linear
+from wheels import write_wheel
+
+from shootout.apps.bisect.search import Found, Outcome
+from shootout.commands import bisect as front
+from shootout.core.errors import Interrupted
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A model, and an index with four releases by the name of a runtime, and what its adapter needs."""
+    folder = tmp_path / "index"
+    folder.mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path / "cache"))
+    for name in ("numpy", "onnx", "ml_dtypes", "safetensors"):
+        write_wheel(folder, name, "2.4.6")
+    for minor in range(20, 24):
+        write_wheel(folder, "onnxruntime", f"1.{minor}.0")
+    return linear(tmp_path / "net.onnx")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["onnxruntime", "1.20.."], "bisect needs a model: --model net.onnx"),
+        (["onnxruntime", "1.20..", "--model", "none.onnx"], "none.onnx"),
+        (["pillow", "1..", "--model", "net.onnx"], "pillow isn't the package of a runtime here"),
+        (["torch", "2..", "--model", "net.onnx"], "these are torch-eager, torch-compile, torchscript: name one with"),
+        (["onnxruntime", "1.20..", "--model", "net.onnx", "--backends", "openvino"], "isn't one target that onnxrunt"),
+        (["onnxruntime", "1.20..", "--model", "net.onnx", "--backends", "onnxruntime:cpu:*"], "isn't one target"),
+        (["onnxruntime", "1.20..", "--model", "net.onnx", "--for", "speed"], "unknown quantity --for 'speed'"),
+        (["onnxruntime", "1.20..", "--model", "net.onnx", "--chance", "2"], "--chance is a share between 0 and 100%"),
+        (["onnxruntime", "1.2x", "--model", "net.onnx"], "can't read the releases '1.2x'"),
+        (["onnxruntime", "7..", "--model", "net.onnx"], "the index has 1.20.0 to 1.23.0"),
+        (["onnxruntime", "1.20..", "--model", "net.onnx", "--python", "/none"], "Could not locate Python interpreter"),
+    ],
+)
+def test_a_bad_request_is_one_sentence_and_makes_nothing(words: Sequence[str], said: str, model: Path):
+    ended = here("bisect", *words, cwd=model.parent)
+    assert ended.code == 2
+    assert said in ended.err
+    assert len(ended.err.splitlines()) == 1
+    assert not Path("results").exists()
+
+
+def test_an_interrupted_search_goes_on_by_the_same_command(model: Path, monkeypatch: pytest.MonkeyPatch):
+    asked: list[str] = []
+
+    def search(fails: bool) -> Callable[..., Found]:
+        def find(measuring: Any, releases: Sequence[str], environments: Any, **_: Any) -> Found:
+            if measuring.deadline.seconds == 0:  # what is known is read
+                return Found(outcome=Outcome.OPEN, last_good=releases[0], first_bad=releases[-1])
+            asked.extend(environments(release).python for release in ("1.20.0", "1.23.0"))
+            if fails:
+                raise Interrupted("interrupted")
+            return Found(outcome=Outcome.NONE, last_good=releases[0], first_bad=releases[-1])
+
+        return find
+
+    def command(*more: str) -> Ended:
+        return here("bisect", "onnxruntime", "1.20..", "--model", "net.onnx", *more, cwd=model.parent)
+
+    monkeypatch.setattr(front, "find_release", search(fails=True))
+    first = command()
+    assert first.code == 130
+    assert "the same command goes on" in first.err
+    (folder,) = Path("results/bisect").iterdir()
+    assert f"shootout bisect onnxruntime 1.20.. --model net.onnx --out {folder}" in " ".join(first.out.split())
+    write_wheel(Path("index"), "onnxruntime", "1.25.0")  # a later release doesn't change what was asked
+    monkeypatch.setattr(front, "find_release", search(fails=False))
+    second = command("--json")
+    assert list(Path("results/bisect").iterdir()) == [folder]
+    assert "made in" not in second.err
+    assert asked[:2] == asked[2:]
+    assert second.data["releases"] == ["1.20.0", "1.21.0", "1.22.0", "1.23.0"]
+    assert second.code == 0
+    assert json.loads((folder / front.FACTS).read_text())["done"]
+    other = here("bisect", "onnxruntime", "1.21..", "--model", "net.onnx", "--out", folder, cwd=model.parent)
+    assert (other.code, "holds another search" in other.err) == (2, True)
