@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from os import PathLike
 from pathlib import Path
 from typing import Any, cast
 
@@ -35,7 +37,7 @@ class Races:
     Attributes:
         make_folder: makes an empty folder for a run.
         max_time_s: of a race whose options have none, exports and builds included.
-        runs: by the model with its options, and by what was asked of it.
+        runs: by the model with its options, as `_name_question` has them, and by what the claim asked.
     """
 
     make_folder: Callable[[], Path]
@@ -56,7 +58,7 @@ class Races:
         """
         _refuse_chosen(options)
         given = check_options({"max_time_s": self.max_time_s, **options, "model": model})
-        question = repr(sorted(given.items()))
+        question = _name_question(given)
         for run in [run for (mine, _), run in self.runs.items() if mine == question]:
             names = _find_labels(_arms_of(run), targets, options)
             judged = judge_claim(run, claim, *names) if len(names) == len(targets) else None
@@ -71,7 +73,7 @@ class Races:
         self, claim: Claim, targets: Sequence[str], given: RunOptions, asked: dict[str, Any]
     ) -> tuple[Judged, Analysed]:
         """Judge a claim by the run that these options ask for, which is measured unless it is there."""
-        key = repr(sorted(given.items())), repr(sorted(asked.items()))
+        key = _name_question(given), repr(sorted(asked.items()))
         if key not in self.runs:
             self.runs[key] = _measure(cast("RunOptions", {**given, **asked}), self.make_folder())
         run = self.runs[key]
@@ -80,6 +82,16 @@ class Races:
         if judged.standing is Standing.UNKNOWN:
             _refuse_broken(run, names)
         return judged, run
+
+
+def _name_question(given: RunOptions) -> str:
+    """Name the options with each file among them as it is now: a test may write another model by the same name."""
+    values = [one for value in given.values() for one in (value if isinstance(value, (list, tuple)) else [value])]
+    words = {part for one in values if isinstance(one, (str, PathLike)) for part in re.split(r":(?=\w+$)", str(one))}
+    named = [path.expanduser().resolve() for path in map(Path, words) if path.expanduser().exists()]
+    files = [file for path in named for file in (path, *path.rglob("*")) if file.is_file()]
+    stamps = sorted((str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in files)
+    return repr((sorted(given.items()), stamps))
 
 
 def _refuse_chosen(options: Iterable[str]) -> None:

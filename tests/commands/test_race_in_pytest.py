@@ -120,6 +120,12 @@ def test_what_cant_be_told_fails_under_strict(run_tests: RunTests, goals: list[s
     assert "Failed: can't tell whether onnxruntime is 2x faster than numpy" in told
 
 
+def test_a_file_that_is_written_anew_is_raced_anew(run_tests: RunTests, goals: list[str]):
+    claim = 'assert race("net.onnx", "numpy").same_outputs()'
+    count, _ = run_tests(f"import os\ndef test(race):\n    {claim}; {claim}; os.utime('net.onnx', (1, 1)); {claim}\n")
+    assert (count, len(goals)) == ({"passed": 1}, 2)
+
+
 def test_a_target_that_breaks_is_an_error(run_tests: RunTests, goals: list[str]):
     count, told = run_tests(OPEN.replace("net.onnx", "broken.onnx"))
     assert (count, goals) == ({"failed": 1}, ["baseline"])
