@@ -75,8 +75,8 @@ class Packing:
         try:
             shipped = write_folder(source, find_built(source, self.progress), place, self.evidence, anywhere=True)
             check_folder(shipped)
-            if self.packed and shipped.inputs != (first := next(iter(self.packed.values()))).inputs:
-                raise SkippedArm(f"its inputs aren't those of {short(first.arm.label)}")
+            if self.packed and _call_of(shipped) != _call_of(first := next(iter(self.packed.values()))):
+                raise SkippedArm(f"it isn't called as {short(first.arm.label)} is: other inputs or outputs")
         except (SkippedArm, ArmFailed, UsageError) as error:
             if isinstance(error, UsageError) and not self.packed:
                 raise
@@ -98,23 +98,25 @@ class Packing:
         if safe is None:
             raise self._refuse("no plain FP32 target can go along, and one has to be the safe one")
         every = proposals.targets
-        for targets, alike in ((every[:1], ()), (every, ("backend",)), (every, ("backend", "precision"))):
+        for targets, is_runtime_new in ((every[:1], False), (every, True), (every, False)):
             for one in targets:
-                if len(self.packed) < count and self._is_new(one, alike):
-                    self.take(one)
+                if short(one.arm.label) not in {**self.packed, **self.left_out} and len(self.packed) < count:
+                    self._take_new(one, is_runtime_new=is_runtime_new)
         if len(self.packed) < FEWEST_CONTENDERS:
             raise self._refuse(f"{short(safe.arm.label)} alone can go along")
-        rest = (short(one.arm.label) for one in every if self._is_new(one, ()))
+        rest = {short(one.arm.label) for one in every} - {*self.packed, *self.left_out}
         more = f" (--contenders {count + 1} takes one more)" if count < MOST_CONTENDERS else ""
-        self.left_out |= dict.fromkeys(rest, f"{len(self.packed)} others go along{more}")
+        self.left_out |= dict.fromkeys(sorted(rest), f"{len(self.packed)} others go along{more}")
         return safe
 
-    def _is_new(self, source: ArmToShip, alike: Sequence[str]) -> bool:
-        """Return whether a target is neither packed nor left out, and none is packed that is alike in these words."""
-        label, target = short(source.arm.label), source.arm.target
-        taken = [one.target for one in self.packed.values()] if alike else []
-        is_alike = any(all(getattr(one, word) == getattr(target, word) for word in alike) for one in taken)
-        return label not in {**self.packed, **self.left_out} and not is_alike
+    def _take_new(self, source: ArmToShip, *, is_runtime_new: bool) -> None:
+        """Pack a target unless its runtime goes along in this precision; or at all, if that has to be new."""
+        mine = source.arm.target
+        of_runtime = [one.target for one in self.packed.values() if one.target.backend == mine.backend]
+        if any(one.precision == mine.precision for one in of_runtime):
+            self.left_out[short(source.arm.label)] = f"another {mine.backend} in {mine.precision} goes along"
+        elif not (is_runtime_new and of_runtime):
+            self.take(source)
 
     def _refuse(self, what: str) -> NothingMeasured:
         others = "; ".join(self.tell_left_out()) or "no other was raced"
@@ -126,6 +128,11 @@ class Packing:
         for label, why in self.left_out.items():
             by_reason.setdefault(why, []).append(label)
         return [f"{', '.join(labels)}: {why}" for why, labels in by_reason.items()]
+
+
+def _call_of(shipped: ShippedFolder) -> tuple[object, ...]:
+    """Return what a caller sees of a folder: arrays in and out, or a table's columns in place of them."""
+    return shipped.inputs, shipped.outputs, "columns" in shipped.runtime.options
 
 
 def ship_to_choose(run: Path, out: Path, *, policy: Policy | None, group: str | None, as_json: bool = False) -> int:

@@ -51,6 +51,8 @@ def test_what_is_written_reads_the_same(tmp_path: Path):
             options = {name.removeprefix("--"): value for name, value in write_policy(policy)}
             assert read_policy(None, options) == policy
             assert read(tmp_path, write_toml(policy)) == policy
+    four = read_policy(None, {"contenders": "4"})
+    assert (read(tmp_path, write_toml(four)), write_policy(four)) == (four, []), "no decision goes by it"
 
 
 def test_an_option_stands_above_the_file(tmp_path: Path):
@@ -68,6 +70,7 @@ def test_an_option_stands_above_the_file(tmp_path: Path):
         ("[limits]\nmax-drop = '0.5 points'", ("as 0.005, 0.5pp or 1%",)),
         ("[limits]\np99 = '-5ms'", ("p99 is '-5ms': it must be more than 0",)),
         ("[limits]\nmin-agreement = '150%'", ("at most 100 %",)),
+        ("contenders = 5", ("contenders is a number from 2 to 4, received 5",)),
         ("load = 200", ("load is 200: write a rate with its unit as 200/s",)),
         ('objective = "speed"', ("unknown objective 'speed'",)),
         ('objective = ["latency"]', ("unknown objective \"['latency']\"",)),

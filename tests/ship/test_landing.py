@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
@@ -18,12 +16,12 @@ from support.races import made
 from support.races.shipping import FOUND, let_numpy_ship, source_of
 
 from shootout.apps.judge.contenders import propose_contenders
-from shootout.apps.judge.decide.policy import read_policy, write_policy, write_toml
+from shootout.apps.judge.decide.policy import read_policy
 from shootout.apps.judge.to_ship import find_arm_to_ship
 from shootout.apps.ship import folder
 from shootout.apps.ship.landing import CHOOSE
 from shootout.backends.optional import Shipment
-from shootout.backends.shipped import CHECK, MANIFEST, open_shipped
+from shootout.backends.shipped import MANIFEST, open_shipped
 from shootout.commands import landing as command
 from shootout.commands.landing import KEPT, Packing
 from shootout.core.adapter import Built
@@ -108,11 +106,6 @@ def test_the_folder_chooses_on_its_own_and_each_contender_is_a_target(
     assert {path.name for path in out.iterdir()} == {
         *(CHOOSE, "load.py", "landing.json", "requirements.txt", "contenders"),
     }, "the choice of this machine stays here"
-    script = "import load; load.load(choose='never'); print(load.predict)"
-    environment = {"PYTHONPATH": str(out), "PYTHONDONTWRITEBYTECODE": "1", KEPT: str(tmp_path)}
-    subprocess.run([sys.executable, "-c", script], env=environment, check=True, timeout=60)
-    for one in ("numpy-fp32", "onnxruntime-fp32"):
-        subprocess.run([sys.executable, "-I", out / "contenders" / one / CHECK], check=True, timeout=60)
     monkeypatch.undo()
     raced = ["run", "residual_mlp", "--set", "d_model=64", "--set", "n_layers=4", "--batch", "2", "--dry-run"]
     plan = here(*raced, "--backends", f"onnxruntime,shipped:{out}/contenders/numpy-fp32", cwd=tmp_path)
@@ -139,7 +132,6 @@ def test_the_folder_itself_is_no_target_and_says_what_is_one(tmp_path: Path):
             "openvino:cpu:int8",
         ),
         ("runtimes-centerface", "litert executorch openvino ncnn", "onnxruntime litert", "onnxruntime"),
-        ("bert-quantization", "openvino onnxruntime", "onnxruntime openvino", "openvino:cpu:bf16"),
         ("h200-bert", "", "onnxruntime", "onnxruntime:cuda:fp32"),
     ],
 )
@@ -165,8 +157,8 @@ def pack(proposed: str, bound: Collection[str] = (), count: int = 3) -> Packing:
         return True
 
     packing.take = take  # type: ignore[method-assign]
-    names = [one.partition(":") for one in proposed.split()]
-    found = [Target(backend=name, precision=Precision(precision or "fp32")) for name, _, precision in names]
+    words = [(*one.partition(":")[0].split("+"), one.partition(":")[2] or "fp32") for one in proposed.split()]
+    found = [Target(backend=name, mode="".join(mode), precision=Precision(last)) for name, *mode, last in words]
     sources = [Mock(arm=Arm(target=one, model="m")) for one in found]
     plain = [one for one in sources if one.arm.target.precision is Precision.FP32]
     plain.sort(key=lambda one: one.arm.target.backend != "onnxruntime")
@@ -182,6 +174,7 @@ def pack(proposed: str, bound: Collection[str] = (), count: int = 3) -> Packing:
         ("openvino:int8 openvino litert onnxruntime", (), 3, "onnxruntime openvino:cpu:int8 litert"),
         ("openvino:int8 openvino litert onnxruntime", (), 4, "onnxruntime openvino:cpu:int8 litert openvino"),
         ("onnxruntime:int8 onnxruntime litert", (), 3, "onnxruntime onnxruntime:cpu:int8 litert"),
+        ("torch-compile torch-compile+aoti onnxruntime", (), 4, "onnxruntime torch-compile"),
         ("jax-jit onnxruntime litert", ("jax-jit",), 3, "onnxruntime litert"),
         ("litert onnxruntime", ("onnxruntime",), 3, None),
     ],
@@ -229,13 +222,5 @@ def test_a_race_of_something_else_than_calls_is_refused(run: Path, tmp_path: Pat
 )
 def test_options_that_do_not_go_together_are_refused(words: str, told: str, tmp_path: Path):
     done = here("ship", str(tmp_path), *words.split(), "-o", str(tmp_path / "out"), cwd=tmp_path)
-    assert done.code == 2
-    assert done.err.count("\n") == 1
+    assert (done.code, done.err.count("\n")) == (2, 1)
     assert told in done.err
-
-
-def test_a_policy_keeps_its_number_of_contenders_and_no_command_has_it(tmp_path: Path):
-    policy = read_policy(None, {"contenders": 2})
-    (tmp_path / "deploy.toml").write_text(write_toml(policy))
-    assert read_policy(tmp_path / "deploy.toml", {}) == policy
-    assert write_policy(policy) == [], "`decide` goes on with `ship`, which may write one target"

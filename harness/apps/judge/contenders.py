@@ -10,8 +10,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from shootout.apps.judge.cell import Candidate, Cell, is_plain
-from shootout.apps.judge.decide.decision import Decision
+from shootout.apps.judge.cell import Cell, is_plain
+from shootout.apps.judge.decide.decision import Decision, Judged
 from shootout.apps.judge.decide.policy import Objective, Policy
 from shootout.apps.judge.decide.question import PolicyAnswer
 from shootout.apps.judge.decide.screen import tell_why_not
@@ -58,22 +58,18 @@ def propose_contenders(answer: ArmToShip) -> Proposals:
     cell = next(one.play.cell for one in here if one.row.arm == answer.row.arm)
     slowness = {one.label: _compare_times(cell, one.row.arm, answer.row.arm) for one in here}
     here.sort(key=lambda one: (one.row.arm != answer.row.arm, slowness[one.label]))
-    left_out, fit = dict[str, str](), list[Candidate]()
+    left_out, targets, plain = dict[str, str](), list[ArmToShip](), list[ArmToShip]()
     for one in here:
-        if why := _find_obstacle(one, decided.decision):
+        source = ArmToShip.of(answer.run, answer.document, one.row, decided=answer.decided)
+        why = _find_obstacle(source, decided.decision.of(one.label), decided.decision)
+        if not why and is_plain(one.row):
+            plain.append(source)
+        if why := why or (f"{number(slowness[one.label], 2)}x slower here" if slowness[one.label] > WITHIN else ""):
             left_out[short(one.row.arm)] = why
         else:
-            fit.append(one)
-    slow = [one for one in fit if slowness[one.label] > WITHIN]
-    left_out |= {short(one.row.arm): f"{number(slowness[one.label], 2)}x slower here" for one in slow}
-    arms = {one.label: ArmToShip.of(answer.run, answer.document, one.row, decided=answer.decided) for one in fit}
-    plain = [one for one in fit if is_plain(one.row)]
-    return Proposals(
-        targets=[arms[one.label] for one in fit if one not in slow],
-        plain=[arms[one.label] for one in sorted(plain, key=lambda one: one.row.backend not in USUAL["cpu"])],
-        cell=cell,
-        left_out=left_out,
-    )
+            targets.append(source)
+    plain.sort(key=lambda one: one.row.backend not in USUAL["cpu"])
+    return Proposals(targets=targets, plain=plain, cell=cell, left_out=left_out)
 
 
 def _refuse_other_goals(answer: ArmToShip, policy: Policy) -> None:
@@ -96,7 +92,8 @@ def _compare_times(cell: Cell, arm: str, other: str) -> float:
     return 1.0 if arm == other else found.value if found else math.inf
 
 
-def _find_obstacle(candidate: Candidate, decision: Decision) -> str:
-    """Return why a candidate may not be shipped, or can't; "" if it can."""
-    judged = decision.of(candidate.label)
-    return tell_why_not(decision, judged) or why_no_folder(candidate.row)
+def _find_obstacle(source: ArmToShip, judged: Judged, decision: Decision) -> str:
+    """Return why a target may not be shipped, or can't; "" if it can."""
+    if source.arm.target.python:
+        return "it ran under another interpreter: ship it with that one"
+    return tell_why_not(decision, judged) or why_no_folder(source.row)
