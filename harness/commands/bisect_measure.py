@@ -34,8 +34,8 @@ from shootout.commands import selection
 from shootout.commands.run import measure
 from shootout.core.clock import Deadline
 from shootout.core.constants import WIDE_BOUND
-from shootout.core.contract import Fidelity
-from shootout.core.errors import NO_FAULT, UsageError
+from shootout.core.contract import Fidelity, NotRun, NotRunKind
+from shootout.core.errors import UsageError
 from shootout.core.journal.records import Played
 from shootout.core.messages import Progress
 from shootout.core.race.pace import RaceTime
@@ -141,7 +141,7 @@ def _plan(measuring: Measuring, question: Question, pythons: Mapping[str, str]) 
     """
     backend, *rest = measuring.target.split(":")
     targets = [":".join([f"{backend}@{name}", *rest]) for name in pythons]
-    asked = {"model": measuring.model, "baseline": targets[0], "backends": targets, "pythons": dict(pythons)}
+    asked = {"model": measuring.model, "backends": targets, "pythons": dict(pythons)}
     options = {**measuring.options, **asked}
     if measuring.kind is Kind.OUTPUTS:
         options["max_error"] = ANY_ERROR
@@ -172,13 +172,14 @@ class BisectPurpose(AnswerPurpose):
     question: Question
     judge: Judge
 
-    def _is_told(self, group: Group) -> bool:
-        skipped = _find_skipped(self.kind, self.question, group)
-        return skipped is not None or self.judge(self.question, read_logs(self.kind, self.question, group)) != Side.OPEN
+    def _is_over(self, group: Group) -> bool:
+        if _find_gone(self.kind, self.question, group):
+            return True  # without that release no restart tells anything
+        return self.judge(self.question, read_logs(self.kind, self.question, group)) is not Side.OPEN
 
     def find_focus(self, race: Race) -> list[str]:
         """Return all arms until the question is told, then none."""
-        return [] if self._is_told(race.group) else race.labels
+        return [] if self._is_over(race.group) else race.labels
 
     def find_parked(self, race: Race) -> Collection[str]:  # noqa: ARG002
         """Return none."""
@@ -213,21 +214,21 @@ def _label(group: Group, release: str) -> str | None:
     return next((arm.label for arm in group.record.arms if arm.target.python == name and not arm.control), None)
 
 
-def _find_skipped(kind: Kind, question: Question, group: Group) -> Skipped | None:
-    """Return the first release that can't be measured; outputs that are refused are what is asked about outputs."""
+def _find_gone(kind: Kind, question: Question, group: Group) -> tuple[str, NotRun] | None:
+    """Return the first release that left, and why; outputs that are refused are what is asked about outputs."""
     for release in question.releases:
         label = _label(group, release) or ""
         why, checked = group.setbacks.get(label), group.checked.get(label)
         is_refused = checked is not None and checked.fidelity.standing == "refused"
-        if why and why.kind not in NO_FAULT and not (is_refused and kind is Kind.OUTPUTS):
-            return Skipped(release, why.reason)
+        if why and not (is_refused and kind is Kind.OUTPUTS):
+            return release, why
     return None
 
 
 def _read(kind: Kind, question: Question, run: Run) -> Raced | Skipped:
     (group,) = run.groups.values()
-    if skipped := _find_skipped(kind, question, group):
-        return skipped
+    if (gone := _find_gone(kind, question, group)) and gone[1].kind is not NotRunKind.NOT_REACHED:
+        return Skipped(gone[0], gone[1].reason)
     values = {release: [*_values(kind, group, _label(group, release)).values()] for release in question.releases}
     figures = {release: median(found) for release, found in values.items() if found}
     return Raced(logs=read_logs(kind, question, group), figures=figures, folder=str(run.folder))
@@ -241,7 +242,8 @@ def read_logs(kind: Kind, question: Question, group: Group) -> Logs:
     else:
         good = labels.pop(question.good)
         found = {release: _log_ratios(kind, group, label, good) for release, label in labels.items()}
-        if copy := _log_ratios(kind, group, group.rules.control, good):
+        # The copy shares its imports with the good end: only their times spread as those of two releases.
+        if kind is Kind.TIME and (copy := _log_ratios(kind, group, group.rules.control, good)):
             found[COPY] = copy
     shared = sorted(set.intersection(*({*series} for series in found.values())))
     return {release: [series[g] for g in shared] for release, series in found.items()} if shared else {}

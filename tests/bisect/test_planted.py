@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,15 @@ def test_a_release_that_does_not_load_is_skipped_with_its_reason(tmp_path: Path)
     assert (found.outcome, found.last_good, found.first_bad) == (Outcome.NAMED, "1.0", "1.2")
     assert found.between == ("1.1",)
     assert "libfake.so.3: no such file" in found.skipped["1.1"]
+
+
+@pytest.mark.long
+def test_a_good_end_without_the_runtime_gives_its_place_to_the_next_release(tmp_path: Path):
+    environments = make_releases(tmp_path, {"1.0": 1.0, "1.1": 1.0, "1.2": 2.0}, "outputs")
+    shutil.rmtree(tmp_path / "1.0" / "packages" / "fakert-1.0.dist-info")
+    found = find(tmp_path / "out", environments, "outputs")
+    assert (found.outcome, found.last_good, found.first_bad, found.questions) == (Outcome.NAMED, "1.1", "1.2", 1)
+    assert found.skipped == {"1.0": "under @r1_0: fakert is not installed"}
 
 
 @pytest.mark.long

@@ -126,7 +126,7 @@ def make_releases(
             release,
             PACKAGE.format(
                 release=release,
-                kind=kind,
+                kind=str(kind),
                 factor=factor,
                 sd=sd,
                 seed=seed,
