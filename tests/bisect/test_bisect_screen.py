@@ -104,7 +104,7 @@ TOLD = Bisection(
         (
             "time",
             OPEN,
-            "it isn't told yet if onnxruntime 1.20.0 and 1.24.4 differ by more than 5 %: 1.08x the time "
+            "it isn't told yet if onnxruntime 1.20.0 and 1.24.4 differ by more than 5 %: 1.1x the time "
             "(0.90 to 1.3) so far",
         ),
         (

@@ -266,7 +266,7 @@ class Environments:
         """Return an environment with these packages, and why the package can't be imported there; "" if it can."""
         key = json.dumps([os.path.realpath(self.python), sorted(packages.items())])
         folder = cache_folder().parent / f"{ENVIRONMENT}{hashlib.sha256(key.encode()).hexdigest()[:KEY_DIGITS]}"
-        with folder.with_name(f"{folder.name}.lock").open("a") as lock:
+        with folder.with_name(f"{folder.name}.lock").open("a", encoding="utf-8") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # another bisect may make it
             if found := read_whole(folder):
                 return found

@@ -138,11 +138,10 @@ def _tell_size(one: Bisection) -> str:
         before, after = (tell_error(one.figure(release)) for release in (found.last_good, found.first_bad))
         return f"the outputs err by {after}, and by {before} in {found.last_good}"
     ratio = _as_comparison(one, found)
-    if found.outcome in (Outcome.NONE, Outcome.OPEN):
-        return f"{tell_factor(ratio.value)}x the {one.quantity.name}{tell_ends(ratio.low, ratio.high)}"
     ratio = inverse(ratio) if found.sign < 0 else ratio
-    spread = ratio.high / ratio.low if ratio.low and ratio.high else 1.0
-    return f"{tell_factor(ratio.value, spread)}x{tell_ends(ratio.low, ratio.high)}"
+    factor = tell_factor(ratio.value, ratio.high / ratio.low if ratio.low and ratio.high else 1.0)
+    beside = f" the {one.quantity.name}" if found.outcome in (Outcome.NONE, Outcome.OPEN) else ""
+    return f"{factor}x{beside}{tell_ends(ratio.low, ratio.high)}"
 
 
 def _as_comparison(one: Bisection, held: Found | Reading) -> Comparison:
