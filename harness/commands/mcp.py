@@ -28,8 +28,8 @@ try:
     from anyio.streams.text import TextReceiveStream
     from mcp.server.lowlevel import Server
     from mcp.server.stdio import stdio_server
-except ImportError as error:
-    raise Unavailable(f"the server needs the package {error.name}: {install('mcp')}") from None
+except ImportError:
+    raise Unavailable(f"the server needs the package mcp: {install('mcp')}") from None
 
 PROGRAM: Sequence[str] = (sys.executable, "-P", "-m", "shootout.commands.told")
 """The program of a call; this process's id, the tool and its arguments follow."""
@@ -40,8 +40,9 @@ ENDS = ("shootout: ", "Error: ")
 """Begin the lines of standard error that say why a command ends."""
 INSTRUCTIONS = """\
 shootout answers with evidence which runtime, device and precision to ship for a model on this machine.
-Pass `answer` on as it is. Call something faster only if `verdict` is ship or met, and give its interval.
-`open` tells what isn't known; `next` is the command, and the call of a tool, that comes next.
+Pass `answer` on as it is. Claim a speed-up only with its interval: `interval`, or the brackets behind a factor.
+`about 1.4x faster, open` has no verdict yet. `open` tells what isn't known.
+`next` is what comes next, as a command and as the call of a tool.
 Paths are relative to the folder in which this server was started."""
 Say = Callable[[str], Awaitable[None]]
 
@@ -50,6 +51,8 @@ def serve() -> None:
     """Serve on standard input and output until the client closes them."""
     if sys.stdin.isatty():
         sys.stderr.write("serves an MCP client on standard input and output; docs/agents/README.md has its settings\n")
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)  # nothing else ends a thread that reads; calls end with this process
     anyio.run(_serve)
 
 
@@ -127,7 +130,7 @@ async def run_apart(words: Sequence[str], say: Say) -> str:
         await _end(process)
     if code:
         raise ShootoutError(tell_ending(code, heard))
-    return printed.decode().splitlines()[-1]  # a library may have printed before
+    return printed.decode(errors="replace").splitlines()[-1]  # a library may have printed before
 
 
 async def _collect(stream: ByteReceiveStream, printed: bytearray) -> None:

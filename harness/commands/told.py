@@ -9,7 +9,7 @@ import io
 import itertools
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
@@ -38,11 +38,12 @@ from shootout.core.stats.verdicts import Verdict
 from shootout.core.units import counted, size, span
 from shootout.tell import reproduce
 from shootout.tell.answer import REFUSED, SHIPS
-from shootout.tell.document import Answer
+from shootout.tell.document import Answer, Document
 from shootout.tell.grid import may_ship
 from shootout.tell.limits import Limit, Standing
 from shootout.tell.page.contents import MeasuredRun, lay_out
 from shootout.tell.report import Line, Table
+from shootout.tell.table import compare_rows
 
 OPEN = ("Open", "Unknown", "Tied", "Skipped")
 """The labels of lines that tell what isn't known."""
@@ -93,7 +94,7 @@ def type_words(words: Sequence[str]) -> tuple[int, dict[str, Any]]:
         except SystemExit as ended:
             code = ended.code
     if not (text := printed.getvalue()):
-        raise SystemExit(code)
+        raise SystemExit(code or ExitCode.ERROR)
     try:
         return int(code or 0), json.loads(text)
     except ValueError:
@@ -213,7 +214,8 @@ def verify(arguments: Mapping[str, Any]) -> Told:
             more += ["--baseline", baseline, "--goal", goal]
         asked = {"max_time": MOST_TIME, **given, "backends": [a, b] if b else a, MORE: more}
         folder = type_words(TOOLS["run"].type(asked))[1]["run"]
-    judged = judge_claim(analyse_cells(Path(folder)), claim, a, b, arguments.get("group"))
+    run = analyse_cells(Path(folder))
+    judged = judge_claim(run, claim, a, b, arguments.get("group"))
     is_known = judged.standing is not Standing.UNKNOWN
     first, second = (b, a) if claim.verdict is Verdict.FASTER else (a, b)
     of = f"time of {first} ÷ time of {second}" if claim.verdict else FIGURES[claim.limit].format(a)
@@ -222,20 +224,29 @@ def verify(arguments: Mapping[str, Any]) -> Told:
         verdict=judged.standing.value,
         interval=bound(of, judged.value, judged.low, judged.high) if is_known else None,
         open=[judged.reason] if judged.reason else [],
+        notes=list(dict.fromkeys(tell_refusals(run.document, {a, b}))),
         next=make_next(judged.next) if judged.next else None,
         folder=str(folder),
         exit_code=EXITS[judged.standing],
     )
 
 
+def tell_refusals(document: Document, names: Container[str | None]) -> Iterator[str]:
+    """Tell which of these targets may not be shipped, however fast they are."""
+    for found in (compare_rows(group, document) for group in document.groups):
+        for row in found.rows:
+            if (row.arm in names or short(row.arm) in names) and (why := found.tell_refusal(row)):
+                yield f"{short(row.arm)} may not be shipped: {why}"
+
+
 def tell_report(lines: Sequence[Line], folder: str) -> Told:
     """Make a result of the lines of a screen: the first is the answer, with how sure it is; `Next` has the command."""
     first, *others = lines
-    told = [line for line in others if line.parts or (line.commands and line.label != "Next")]
+    nexts = [command.text for line in lines if line.label == "Next" for command in line.commands]
+    told = [line for line in others if line.parts and not {one.text for one in line.commands} & {*nexts}]
     answer = [write_line(first), *(write_line(replace(line, label="")) for line in told if line.label == "Sure")]
     # A lower precision that is held back comes with the commands that would let it in.
     open_ = [line for line in told if line.label in OPEN or (line.commands and line.label != "Next")]
-    nexts = [command.text for line in lines if line.label == "Next" for command in line.commands]
     return Told(
         answer=" ".join(f"{part[:1].upper()}{part[1:]}." for part in answer),
         open=[write_line(line) for line in open_],
