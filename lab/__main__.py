@@ -88,6 +88,7 @@ ON_REQUEST: Mapping[str, Section] = {
     "recipes": Section("recipes:figures", "the runs of docs/recipes, typed as the pages say"),
     "ship": Section("shipped_folders:figures", "shipped folders in fresh environments, beside their arms"),
     "ship-race": Section("shipped_folders:race_figures", "shipped folders raced against their arms"),
+    "landings": Section("landings:figures", "folders that choose where they land, beside whole runs there"),
 }
 """The sections that run only if `--only` names them: long ones, and those that say nothing about the harness's own
 times.

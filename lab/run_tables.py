@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lab import landings
 from lab.claims_page import RUNS, Where, fits, place_of, read
 from lab.marked_tables import fill_tables, find_pages, write_table
 from shootout.core.contract import Value
@@ -264,6 +265,8 @@ RECORDS: Mapping[str, Callable[[], list[str]]] = {
     "instructions": _instructions,
     "repeated": _repeated,
     "same": _same,
+    "landings": landings.write_sum,
+    "each-landing": landings.write_each,
 }
 
 
