@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -77,6 +77,21 @@ def test_the_interval_is_that_of_the_product(module: ModuleType):
         found = module.find_reach(x.tolist(), [one.tolist() for one in beside], questions)
         assert found == pytest.approx(make_pair(x, beside).reach(questions), rel=1e-9)
     assert module.find_reach([0.1], [], 1) == math.inf
+
+
+@pytest.mark.parametrize(("call_ns", "calls"), [(1e6, 2 + 9), (3e8, 1)], ids=["short", "long"])
+def test_a_pause_of_the_process_is_one_reading_of_several(
+    module: ModuleType, monkeypatch: pytest.MonkeyPatch, call_ns: float, calls: int
+):
+    now, made = [0.0], []
+
+    def predict(_: object) -> None:
+        made.append(now)
+        now[0] += call_ns * (20 if len(made) == 4 else 1)
+
+    monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter_ns=lambda: now[0]))
+    assert module.time_calls(predict, [{}], 10_000_000, call_ns) == call_ns
+    assert len(made) == calls
 
 
 def blocks(module: ModuleType, **log_times: float) -> dict[str, dict[int, list[float]]]:
