@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -37,7 +37,6 @@ from shootout.core.constants import WIDE_BOUND
 from shootout.core.contract import Fidelity, NotRun, NotRunKind
 from shootout.core.errors import UsageError
 from shootout.core.journal.records import Played
-from shootout.core.messages import Progress
 from shootout.core.race.pace import RaceTime
 from shootout.core.race.race import Race
 from shootout.core.results.group import Group
@@ -181,10 +180,6 @@ class BisectPurpose(AnswerPurpose):
         """Return all arms until the question is told, then none."""
         return [] if self._is_over(race.group) else race.labels
 
-    def find_parked(self, race: Race) -> Collection[str]:  # noqa: ARG002
-        """Return none."""
-        return ()
-
     def call_wanted(self, race: Race, out: Path) -> Sequence[Pair]:  # noqa: ARG002
         """Call all arms once more until the question is told."""
         baseline = str(race.rules.baseline)
@@ -199,9 +194,6 @@ class BisectPurpose(AnswerPurpose):
     def lacks_answer(self, race: Race) -> bool:  # noqa: ARG002
         """Return that nothing waits."""
         return False
-
-    def greet(self, run: Run, progress: Progress, *, goes_on: bool) -> None:
-        """Say nothing: the search tells what it does."""
 
     def tell_standing(self, race: Race) -> str:  # noqa: ARG002
         """Return nothing."""

@@ -107,6 +107,12 @@ def test_when_time_is_over_what_is_left_is_a_range(races: int, outcome: Outcome)
     assert int(found.last_good[2:]) < 5 <= int(found.first_bad[2:])
 
 
+def test_a_last_race_that_is_cut_short_leaves_what_earlier_races_told():
+    found = find([0.0] * 4 + [STEP] * 4, last_restarts=1)
+    assert (found.outcome, found.last_good, found.first_bad, found.between) == (Outcome.RANGE, "1.3", "1.4", ())
+    assert min(reading.restarts for reading in found.readings.values()) >= 3
+
+
 def test_the_interval_is_the_products_at_a_share_for_more_looks():
     x = np.random.default_rng(3).normal(0.1, 0.05, 17)
     looks = sum(1 / (n + 1) for n in range(2, MOST_RESTARTS + 1)) / sum(1 / (n + 1) for n in range(2, 18))

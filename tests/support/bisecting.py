@@ -29,6 +29,7 @@ class Simulated:
         sd: of a process's noise, in logs.
         skipped: releases that have no wheel.
         races: that there is time for.
+        last_restarts: of the race of two neighbors, at most.
         uneven: the log-SD of the releases' own SDs.
         restarts, processes: that were needed so far.
     """
@@ -39,6 +40,7 @@ class Simulated:
     noise: str = "Gaussian"
     skipped: Collection[str] = ()
     races: int = 1_000
+    last_restarts: int = MOST_RESTARTS
     uneven: float = 0.0
     restarts: int = field(default=0, init=False)
     processes: int = field(default=0, init=False)
@@ -60,7 +62,7 @@ class Simulated:
         level = np.array([self.logs[int(name[2:])] for name in names])
         sds = np.array([self._sds[name] for name in names])
         found: dict[str, list[float]] = {name: [] for name in (*question.releases[1:], COPY)}
-        for _ in range(MOST_RESTARTS):
+        for _ in range(self.last_restarts if len(question.suspects) > 1 else MOST_RESTARTS):
             x = level + sds * NOISES[self.noise](self._rng, len(names))
             for name, value in zip(found, x[1:] - x[0], strict=True):
                 found[name].append(float(value))

@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from shootout.apps.bisect.releases import Environment
-from support.adapters.third_party import install
+
+from .adapters.third_party import install
 
 PACKAGE = '''
 """A fake runtime: hands inputs back after a while."""

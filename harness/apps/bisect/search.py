@@ -109,7 +109,7 @@ Ask = Callable[[Question], Raced | Skipped]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """Hold what the last race that held a release says of it.
+    """Hold what the last race that held a release, and told its question, says of it.
 
     Attributes:
         figure: time: ns a call; ready: s; memory: bytes; outputs: relative L2 error. None: not measured.
@@ -244,6 +244,8 @@ class _Search:
         if len(question.suspects) == 2:
             sides |= dict(zip(question.suspects, (Side.GOOD, Side.BAD), strict=True))
         for release in question.releases:
+            if side is Side.OPEN and release in self.readings:
+                continue  # an earlier race has told more of it
             ratio, low, high = self.compare(question.suspects, release, question.good)
             self.readings[release] = Reading(
                 release=release,
