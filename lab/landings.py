@@ -41,7 +41,6 @@ GOES_ON = (ExitCode.OK, ExitCode.FAILED, ExitCode.UNAVAILABLE)
 FILE = ROOT / "results" / "reference" / "landings.json"
 TITLE = "choices where a folder lands, beside whole runs"
 NO_AVX512 = {
-    "ONEDNN_MAX_CPU_ISA": "AVX2",
     "OPENBLAS_CORETYPE": "Haswell",
     "NPY_DISABLE_CPU_FEATURES": "X86_V4 AVX512_ICL",
 }
