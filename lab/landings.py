@@ -93,11 +93,11 @@ def figures(bench: Bench) -> Tables:
 
 
 def read_rows() -> Table:
-    """Return the landings that ship; none before they are measured."""
+    """Return the landings that ship, but for those that failed; none before they are measured."""
     if not FILE.exists():
         return []
-    rows: Table = json.loads(FILE.read_text(encoding="utf-8"))["sections"]["landings"]["tables"][TITLE]
-    return rows
+    found = json.loads(FILE.read_text(encoding="utf-8"))["sections"]["landings"]["tables"][TITLE]
+    return [row for row in found if not row.get("failed")]
 
 
 def write_each() -> list[str]:
@@ -128,7 +128,8 @@ def write_sum() -> list[str]:
 
 
 def _write_row(row: Mapping[str, Any]) -> list[str]:
-    ratios = [f"{row[name]:.2f}" for name in ("second_to_fastest", "chosen_to_fastest")]
+    known = [row[name] for name in ("second_to_fastest", "chosen_to_fastest")]
+    ratios = ["–" if one is None else f"{one:.2f}" for one in known]
     return [row["model"], row["place"], row["chosen"], row["fastest_in_run"], *ratios, f"{row['decided_s']:.1f}"]
 
 

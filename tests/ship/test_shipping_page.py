@@ -6,6 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from lab import landings
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = " ".join((ROOT / "docs" / "shipping.md").read_text().split())
 EVIDENCE = (ROOT / "docs" / "evidence" / "shipping.md").read_text()
@@ -43,3 +47,14 @@ def test_the_page_sums_it_up():
     assert not any(row["verdict"] == "slower" for row in races.values())
     assert f"{NUMBERS[len(folders)]} backends were shipped" in PAGE
     assert "All give the same outputs to the bit, and none was significantly slower" in PAGE
+
+
+def test_a_choice_counts_only_where_the_run_has_a_clear_winner(monkeypatch: pytest.MonkeyPatch):
+    """One of two clear ones agrees; of a third, the margin is too small, and a fourth had nothing beside it."""
+    names = ("chosen", "fastest_in_run", "second_to_fastest", "chosen_to_fastest", "agrees", "decided_s")
+    figures = [("a", "a", 1.5, 1.0, True, 3.0), ("a", "b", 1.2, 1.2, False, 9.0)]
+    figures += [("a", "b", 1.1, 1.1, None, 5.0), ("a", "a", None, 1.0, None, 4.0)]
+    rows = [{"model": "m", "place": "1 CPU", **dict(zip(names, one, strict=True))} for one in figures]
+    monkeypatch.setattr(landings, "read_rows", lambda: rows)
+    assert landings.write_sum()[-1] == "| 4 | 2 | 1 | 5.0 | 9.0 | 1.20 |"
+    assert landings.write_each()[-1] == "| m | 1 CPU | a | a | – | 1.00 | 4.0 |"
