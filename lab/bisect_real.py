@@ -16,7 +16,7 @@ from shootout.tell.formats import json_text
 
 FOLDER = Path("results/reference/bisect")
 RELEASES = {
-    "onnxruntime": "1.16.3,1.17.3,1.18.1,1.19.2,1.20.1,1.21.1,1.22.1,1.23.2,1.24.4,1.31.1",
+    "onnxruntime": "1.18.1,1.19.2,1.20.1,1.21.1,1.22.1,1.23.2,1.24.4,1.26.0,1.28.0,1.31.1",
     "openvino": "2024.0.0,2024.3.0,2024.6.0,2025.0.0,2025.2.0,2025.3.0,2025.4.1,2026.0.0,2026.2.1,2026.4.1",
 }
 MODELS = {"efficientnet": (), "bert": ("--set", "layers=2", "--set", "tokens=64")}

@@ -100,7 +100,10 @@ class Search:
         file, python, row = Path(model).expanduser(), shutil.which(named) or named, backends.entry(target.backend)
         run_options = {name: value for name, value in options.items() if name not in OWN}
         study = selection.choose(DEFAULT, {**run_options, "model": model, "backends": [str(target)]})
-        make_plan(study, [str(target)], progress=progress)  # a model or data that can't be used is refused now
+        plan = make_plan(study, [str(target)], progress=progress)  # a model or data that can't be used is refused now
+        if len(plan.groups) != 1:
+            names = ", ".join(group.record.name for group in plan.groups)
+            raise UsageError(f"bisect follows one model of one size on one number of threads; these are {names}")
         asked = {
             "package": package,
             "wanted": wanted,
@@ -242,6 +245,8 @@ def _read_request(package: str, options: BisectOptions) -> tuple[str, Kind, Targ
     if not providers:
         raise UsageError(f"{package} isn't the package of a runtime here: onnxruntime and openvino are, for example")
     named = options.get("backends") or providers
+    if any("@" in one for one in named):
+        raise UsageError(f"--backends {','.join(named)}: leave @NAME out, since each release has its own interpreter")
     if len(named) != 1:
         raise UsageError(f"bisect follows one target, and these are {', '.join(named)}: name one with --backends")
     found = parse_targets(named[0], points.describe)

@@ -42,6 +42,8 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["torch", "2..", "--model", "net.onnx"], "these are torch-eager, torch-compile, torchscript: name one with"),
         (["onnxruntime", "1.20..", "--model", "net.onnx", "--backends", "openvino"], "isn't one target that onnxrunt"),
         (["onnxruntime", "1.20..", "--model", "net.onnx", "--backends", "onnxruntime:cpu:*"], "isn't one target"),
+        (["onnxruntime", "1.20..", "--model", "net.onnx", "--backends", "onnxruntime@new"], "leave @NAME out"),
+        (["onnxruntime", "1.20..", "--model", "net.onnx", "--threads", "1,2"], "one model of one size on one number"),
         (["onnxruntime", "1.20..", "--model", "net.onnx", "--for", "speed"], "unknown quantity --for 'speed'"),
         (["onnxruntime", "1.20..", "--model", "net.onnx", "--chance", "2"], "--chance is a share between 0 and 100%"),
         (["onnxruntime", "1.2x", "--model", "net.onnx"], "can't read the releases '1.2x'"),

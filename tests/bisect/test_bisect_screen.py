@@ -127,7 +127,7 @@ def test_the_screen_names_what_was_left_out_and_what_else_differs():
     assert [[*row.values()] for row in make_rows(TOLD)] == [
         ["  1.20.0", "2.00 ms", "", "4", "1.22.0"],
         ["  1.21.0", "–", "", "", "skipped"],
-        ["  1.22.0", "2.02 ms", "about 1.01x slower, open", "4", ""],
+        ["  1.22.0", "2.02 ms", "about 1.01x slower", "4", ""],
         ["▸ 1.22.1", "2.68 ms", "1.34x slower (1.27 to 1.41)", "4", ""],
         ["  1.24.4", "2.72 ms", "1.36x slower (1.29 to 1.43)", "4", "1.22.1"],
     ]

@@ -15,6 +15,7 @@ from shootout.apps.bisect.releases import (
     Environment,
     Environments,
     find_differences,
+    find_pip,
     list_releases,
     read_whole,
     run_quietly,
@@ -99,18 +100,32 @@ def test_environments_differ_in_the_package_alone_where_pip_allows(index: Path):
     assert len(told) == 5  # 1.0 twice, since NumPy 2 was tried first
 
 
-def test_what_can_not_be_had_is_skipped_with_a_reason(index: Path):
+def test_what_can_not_be_had_is_skipped_with_a_reason(index: Path, monkeypatch: pytest.MonkeyPatch):
     write_wheel(index, "paw", "1.0")
     write_wheel(index, "paw", "2.0", needs=["missing"])
     write_wheel(index, "paw", "3.0").write_bytes(b"torn")
     write_wheel(index, "paw", "4.0", "import no_such_thing")
-    made = environments().make(["1.0", "2.0", "3.0", "4.0"])
+    withdrawn = write_wheel(index.parent, "paw", "5.0")
+    (index.parent / "more.html").write_text(f"<html><a href='{withdrawn.name}' data-yanked='bad'>paw</a></html>")
+    monkeypatch.setenv("PIP_FIND_LINKS", f"{index} {index.parent / 'more.html'}")
+    made = environments().make(["1.0", "2.0", "3.0", "4.0", "5.0"])
     reasons = {release: one.reason for release, one in made.items() if isinstance(one, Skipped)}
-    assert set(reasons) == {"2.0", "3.0", "4.0"}
+    assert set(reasons) == {"2.0", "3.0", "4.0", "5.0"}
+    assert reasons["5.0"] == "was withdrawn from the index"
     assert reasons["2.0"].startswith("can't be installed: ")
     assert "missing" in reasons["2.0"]
     assert "invalid" in reasons["3.0"]
     assert reasons["4.0"] == "can't be imported: ModuleNotFoundError: No module named 'no_such_thing'"
+
+
+def test_uv_brings_pip_where_there_is_none(monkeypatch: pytest.MonkeyPatch):
+    assert find_pip("p")[-4:] == ["-m", "pip", "--python", "p"]
+    monkeypatch.setattr(releases, "find_spec", lambda _: None)
+    monkeypatch.setattr(releases.shutil, "which", lambda name: f"/bin/{name}")
+    assert find_pip("p") == ["/bin/uv", "tool", "run", "--quiet", "pip", "--python", "p"]
+    monkeypatch.setattr(releases.shutil, "which", lambda _: None)
+    with pytest.raises(UsageError, match="made by pip or uv, and neither is here"):
+        find_pip("p")
 
 
 def test_an_environment_is_kept_and_a_half_one_is_made_again(index: Path, monkeypatch: pytest.MonkeyPatch):

@@ -274,7 +274,7 @@ class Environments:
             with Stopwatch() as watch:
                 python = str(folder / "bin" / "python")
                 exact = [f"{name}=={version}" for name, (version, _) in packages.items()]
-                how = ["install", "--quiet", "--no-deps", "--ignore-installed", *exact]
+                how = ["install", "--quiet", "--no-deps", "--no-compile", "--ignore-installed", *exact]
                 self._demand([self.python, "-m", "venv", "--without-pip", str(folder)])
                 self._demand([*find_pip(python), *how])
                 tried = self._run([python, "-c", f"import {self.imports or 'sys'}"], IMPORT_S)

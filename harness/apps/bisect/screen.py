@@ -218,6 +218,8 @@ def make_rows(one: Bisection) -> list[dict[str, str]]:
         if reading := found.readings.get(release):
             is_compared = one.kind != "outputs" and release != good
             told = tell_ratio(_as_comparison(one, reading), words=one.quantity.words) if is_compared else ""
+            if reading.side is not Side.OPEN and found.outcome is not Outcome.OPEN:
+                told = told.partition(", ")[0]  # `open` is about the ratio, and what the release is like is told
             words = {Side.GOOD: found.last_good, Side.BAD: found.first_bad, Side.HALF: "half way", Side.OPEN: "open"}
             like = words[reading.side]
             figure = "–" if reading.figure is None else one.quantity.write(reading.figure)
