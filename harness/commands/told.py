@@ -98,7 +98,8 @@ def type_words(words: Sequence[str]) -> tuple[int, dict[str, Any]]:
     try:
         return int(code or 0), json.loads(text)
     except ValueError:
-        raise UsageError(f"{words} prints a text and no result: leave out what asks for it, such as --help") from None
+        typed = reproduce.quote(["shootout", *words])
+        raise UsageError(f"`{typed}` prints a text and no result: leave out what asks for it, such as --help") from None
 
 
 def tell_plan(data: Mapping[str, Any], words: Sequence[str]) -> Told:
@@ -212,6 +213,8 @@ def verify(arguments: Mapping[str, Any]) -> Told:
         if claim.verdict and b:
             baseline, goal = claim.race(a, b)
             more += ["--baseline", baseline, "--goal", goal]
+        elif claim.limit is Limit.P99:
+            more += reproduce.flatten(reproduce.MORE_RESTARTS)  # its bound takes four
         asked = {"max_time": MOST_TIME, **given, "backends": [a, b] if b else a, MORE: more}
         folder = type_words(TOOLS["run"].type(asked))[1]["run"]
     run = analyse_cells(Path(folder))

@@ -123,17 +123,16 @@ class Tool:
         for name in arguments:
             if name not in known:
                 raise unknown("argument", name, known)
-        if missing := [name for name in self.needs if arguments.get(name) in (None, "")]:
+        given = {name: value for name, value in arguments.items() if value not in (None, "", False)}  # "": not given
+        if missing := [name for name in self.needs if name not in given]:
             raise UsageError(f"the argument {missing[0]!r} is missing: {known[missing[0]]['description']}")
-        words = [*self.command]
-        words += [_write(name, arguments[name]) for name in self.places if arguments.get(name) is not None]
+        words = [*self.command, *(_write(name, given[name]) for name in self.places if name in given)]
         for flag in self.flags:
-            value = arguments.get(_name(flag))
-            if value is True:
-                words.append(flag)
-            elif value is not None and value is not False:
-                words += [flag, _write(_name(flag), value)]
-        more = arguments.get(MORE) or []
+            if (name := _name(flag)) in SWITCHES and given.get(name, True) is not True:
+                raise UsageError(f"the argument {name!r} is true or false; received {given[name]!r}")
+            if name in given:
+                words += [flag] if name in SWITCHES else [flag, _write(name, given[name])]
+        more = given.get(MORE, [])
         if not isinstance(more, list):
             raise UsageError(f"{MORE} is a list of words, such as ['--threads', '2']; received {more!r}")
         words += map(str, more)

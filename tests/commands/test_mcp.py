@@ -58,6 +58,11 @@ def test_a_call_types_the_command_that_stands_for_it(command: str):
     get_command(app).commands[words[0]].make_context(words[0], words[1:])  # refuses an unknown option
 
 
+def test_lists_numbers_and_empty_texts_are_taken_as_agents_give_them():
+    given = {"model": "x", "backends": ["a", "b"], "batch": 8, "inputs": "", "labels": None, MORE: ["--threads", 2]}
+    assert TOOLS["run"].type(given) == ["run", "x", "--backends", "a,b", "--batch", "8", "--threads", "2"]
+
+
 def test_the_next_command_may_be_none_of_a_tool():
     assert read_call("cp -r a b && rm -r a") is read_call("cd x && shootout run net.onnx") is read_call("") is None
     assert read_call("shootout run --model net.onnx --batch 1") == ("run", {"model": "net.onnx", "batch": "1"})
@@ -69,6 +74,7 @@ def test_the_next_command_may_be_none_of_a_tool():
         ("run", {"modle": "x"}, "unknown argument 'modle': did you mean 'model'? known: "),
         ("run", {"backends": "onnxruntime"}, "the argument 'model' is missing: Model: "),
         ("run", {"model": "x", MORE: "--threads 2"}, "options is a list of words, "),
+        ("show", {"folder": "r", "full": "yes"}, "the argument 'full' is true or false; received 'yes'"),
         ("show", {"folder": "--help"}, "the argument 'folder' is a text; received '--help'"),
         (
             "verify",
