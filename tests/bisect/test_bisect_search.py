@@ -107,6 +107,17 @@ def test_when_time_is_over_what_is_left_is_a_range(races: int, outcome: Outcome)
     assert int(found.last_good[2:]) < 5 <= int(found.first_bad[2:])
 
 
+def test_a_difference_that_a_later_race_does_not_show_names_nothing():
+    world = Simulated([0.0] * 4 + [STEP] * 4, 0.01)
+
+    def ask(question: Question) -> Raced | Skipped:
+        world.logs = [0.0] * 4 + [STEP] * 3 + [-0.1 if len(question.suspects) > 1 else STEP]
+        return world(question)
+
+    found = search([f"1.{at}" for at in range(8)], ask)
+    assert (found.outcome, found.last_good, found.first_bad) == (Outcome.RANGE, "1.3", "1.4")
+
+
 def test_a_last_race_that_is_cut_short_leaves_what_earlier_races_told():
     found = find([0.0] * 4 + [STEP] * 4, last_restarts=1)
     assert (found.outcome, found.last_good, found.first_bad, found.between) == (Outcome.RANGE, "1.3", "1.4", ())

@@ -11,10 +11,11 @@ one contrast:
 | the same, half way | the same contrast | wholly within a tenth of the difference: neither |
 | did most of it come between these neighbors? | s·(x_later − x_earlier − ½·x_bad) | above 0: yes; below: no |
 
-A race goes on until the product's interval of its contrast (`core.stats.verdicts`) answers. Here the interval takes its
-share of the error from `chance`: all of it in the first and the last question, and 1/⌈log2(n − 1)⌉ of it in each
-question between. So a range is wrong with at most `chance` (union bound). A release is named after a last race of it
-and its neighbor, with data of its own, so a wrong name takes a wrong range and a wrong last race.
+A race goes on until the product's interval of its contrast (`core.stats.verdicts`) answers, and the race shows the
+difference of the ends again. Here the interval takes its share of the error from `chance`: all of it in the first and
+the last question, and 1/⌈log2(n − 1)⌉ of it in each question between. So a range is wrong with at most `chance` (union
+bound). A release is named after a last race of it and its neighbor, with data of its own, so a wrong name takes a wrong
+range and a wrong last race. If one of the two is an end, the race that told the other is that race.
 """
 
 from __future__ import annotations
@@ -195,6 +196,9 @@ def judge_ratios(question: Question, logs: Logs) -> Side:
         if abs(mean) - reach > edge:
             return Side.BAD
         return Side.GOOD if abs(mean) + reach < edge else Side.OPEN
+    mean, reach = find_interval(question.sign * bad, _list_others(logs), question.chance)
+    if mean <= reach:
+        return Side.OPEN  # half of a difference that this race doesn't show is nothing to be beyond of
     *earlier, last = (np.asarray(logs[one]) for one in question.suspects)
     x = question.sign * (last - (earlier[0] if earlier else 0.0) - bad / 2)
     # Of arms that spread alike, this has the spread of a ratio of two: so the others' spread can stand for its own.
