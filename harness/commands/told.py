@@ -30,6 +30,7 @@ from shootout.apps.judge.gate.verdict import TIME, Gate
 from shootout.commands.ship import NEXT_STEPS
 from shootout.commands.streams import tell
 from shootout.commands.tools import MORE, TOOLS, Interval, Next, Outcome, Told, read_call
+from shootout.core.constants import COPY
 from shootout.core.contract import short
 from shootout.core.errors import ExitCode, ShootoutError, UsageError
 from shootout.core.host.child import leave_with
@@ -105,14 +106,16 @@ def type_words(words: Sequence[str]) -> tuple[int, dict[str, Any]]:
 def tell_plan(data: Mapping[str, Any], words: Sequence[str]) -> Told:
     """Tell what a run would do, from the document of `run --dry-run`."""
     groups = data["groups"]
-    arms = dict.fromkeys(arm for group in groups for arm in group["arms"] if "#" not in arm)
+    arms = dict.fromkeys(arm for group in groups for arm in group["arms"] if not arm.endswith(COPY))
     takes = f"about {span(data['estimate_s'])} at least and {span(data['most_s'])} at most"
     before = f"exports and builds take {span(data['prepare_s'])} before that"
-    skips = {arm: why for group in groups for arm, why in group["skipped"].items()}
+    skips: dict[str, list[str]] = {}
+    for arm, why in {arm: why for group in groups for arm, why in group["skipped"].items()}.items():
+        skips.setdefault("; ".join(filter(None, [why["reason"], why["fix"]])), []).append(arm)
     asked = [word for word in words if word != "--dry-run"]
     return Told(
         answer=f"{counted(len(arms), 'target')} would race: {', '.join(arms)}; {takes}, and {before}.",
-        open=["; ".join(filter(None, [f"{arm}: {why['reason']}", why["fix"]])) for arm, why in skips.items()],
+        open=[f"{', '.join(out)}: {why}" for why, out in skips.items()],
         notes=[note for group in groups[:1] for note in (group["model"] or {}).get("notes", ())],
         next=make_next(f"shootout {reproduce.quote(asked)}"),
     )
@@ -208,8 +211,9 @@ def verify(arguments: Mapping[str, Any]) -> Told:
     if bool(folder := arguments.get("folder")) == bool(arguments.get("model")):
         raise UsageError("verify needs either folder, a run that holds the targets, or model, to race them on")
     if not folder:
-        given = {key: value for key, value in arguments.items() if key not in ("claim", "a", "b", "group")}
-        more = list(given.pop(MORE, None) or [])
+        own = ("claim", "a", "b", "folder", "group")
+        given = {key: value for key, value in arguments.items() if key not in own and value not in (None, "")}
+        more = list(given.pop(MORE, []))
         if claim.verdict and b:
             baseline, goal = claim.race(a, b)
             more += ["--baseline", baseline, "--goal", goal]

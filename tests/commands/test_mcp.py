@@ -28,6 +28,7 @@ from lab.recipes import read_commands
 from shootout.cli import app
 from shootout.commands import told
 from shootout.commands.tools import MORE, TOOLS, Told, read_call
+from shootout.core.constants import COPY
 from shootout.core.errors import ShootoutError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -132,6 +133,18 @@ def test_a_decision_is_told_with_why_not_each_other():
     assert "max-drop unknown" in str(reasons["onnxruntime:cpu:int8"])
 
 
+def test_a_plan_tells_what_would_race_and_names_what_is_left_out_by_its_reason():
+    why = {"reason": "b is not installed", "fix": "pip install b"}
+    skipped = {"b:cpu:fp32": why, "b:cpu:int8": why}
+    group = {"arms": ["a:cpu:fp32", f"a:cpu:fp32{COPY}"], "skipped": skipped, "model": None}
+    data = {"groups": [group], "estimate_s": 3.0, "most_s": 90.0, "prepare_s": 5.0}
+    found = told.tell_plan(data, ["run", "--dry-run", "my net.onnx"])
+    assert found.answer.startswith("1 target would race: a:cpu:fp32; about 3 s at least and 90 s at most, ")
+    assert found.open == ["b:cpu:fp32, b:cpu:int8: b is not installed; pip install b"]
+    assert found.next
+    assert (found.next.command, found.next.arguments) == ("shootout run 'my net.onnx'", {"model": "my net.onnx"})
+
+
 def serve(folder: Path, test: Callable[[Client], Any], program: str = DEAF) -> None:
     """Start the server in a folder, with this program for its calls, and hand its client to a test."""
     code = f"from shootout.commands import mcp; mcp.PROGRAM = [mcp.sys.executable, '-c', {program!r}]; mcp.serve()"
@@ -230,7 +243,7 @@ def test_the_commands_of_the_skill_are_calls_that_lead_to_a_folder(tmp_path: Pat
             alone = {"backends": "onnxruntime"} if name in ("plan", "run") else {}  # it ships on a busy machine, too
             limit = {"max_time": "60s"} if "max_time" in arguments else {}
             found[name] = await ask(client, name, **{**alone, **arguments, **limit})
-        asked = {"claim": "same outputs within 1e-3", "a": "openvino", "model": "model.onnx", "out": "r3"}
+        asked = {"claim": "same outputs within 1e-3", "a": "openvino", "b": "", "model": "model.onnx", "folder": ""}
         found["verify"] = await ask(client, "verify", **asked)
 
     serve(tmp_path, test)
