@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatch
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -81,7 +82,10 @@ def imports(file: Path) -> set[str]:
     return found & set(KNOWN)
 
 
-IMPORTS = {module: imports(file) for module, file in KNOWN.items()}
+@cache
+def all_imports() -> Mapping[str, set[str]]:
+    """What each module imports: read in the one process of `-n` that tests it, since it takes a second."""
+    return {module: imports(file) for module, file in KNOWN.items()}
 
 
 def place(module: str) -> str:
@@ -113,7 +117,7 @@ def is_allowed_to_plugins(module: str, target: str) -> bool:
 def against_the_rules() -> list[str]:
     return sorted(
         f"{module} -> {target}"
-        for module, targets in IMPORTS.items()
+        for module, targets in all_imports().items()
         for target in targets
         if not is_allowed(module, target)
     )
@@ -155,7 +159,7 @@ def test_imports_keep_to_the_rings():
 
 
 def test_the_contract_of_plugins_is_no_longer_than_they_need():
-    used = {(place(module), target) for module, targets in IMPORTS.items() for target in targets}
+    used = {(place(module), target) for module, targets in all_imports().items() for target in targets}
     kinds = {place(module) for module in KNOWN if place(module).partition(".")[0] in PLUGINS}
     assert not [one for one in CONTRACT if len({kind for kind in kinds if (kind, f"core.{one}") in used}) < 2]
     assert not [(kind, one) for kind, more in CONTRACT_OF.items() for one in more if (kind, f"core.{one}") not in used]
@@ -178,8 +182,8 @@ def test_core_names_plug_ins_by_their_place_in_one_module_only():
 
 
 def test_no_files_import_each_other_in_a_circle():
-    edges = {module: targets for module, targets in IMPORTS.items() if module != "shootout"}  # it leads to the API
-    found = [" <> ".join(names) for names in circles(edges | {"shootout": set()})]
+    inside = {module: targets for module, targets in all_imports().items() if module != "shootout"}
+    found = [" <> ".join(names) for names in circles(inside | {"shootout": set()})]  # it leads to the API
     assert sorted(found) == [line for line in exceptions() if "<>" in line]
 
 
@@ -190,7 +194,7 @@ HANDLE_FILES = {"apps.judge.compare.merged", "commands.fleet", "tell.run_folder"
 def test_a_run_is_read_through_its_object():
     """Apps and tellers read `core.results.run`, and the types of a journal's lines; not the files of the folder."""
     files = {"core.journal.journal", "core.journal.samples"}
-    read = {module for module, targets in IMPORTS.items() if targets & files and place(module) != "core"}
+    read = {module for module, targets in all_imports().items() if targets & files and place(module) != "core"}
     assert {module for module in read if place(module) not in PLUGINS} == HANDLE_FILES
 
 
@@ -200,7 +204,7 @@ def test_no_library_family_imports_another():
     across = {
         f"{module} -> {target}"
         for module in families
-        for target in IMPORTS[module] & families
+        for target in all_imports()[module] & families
         if target.split(".")[1] != module.split(".")[1]
     }
     assert across == set()

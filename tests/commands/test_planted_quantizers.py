@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import helper
-from sklearn.datasets import load_digits
 from support.adapters import planted
 from support.adapters.third_party import install
 from support.console import Ended, deaf_here
@@ -24,6 +23,8 @@ BACKENDS = {
 
 def classify_digits(folder: Path) -> list[str]:
     """A linear classifier of scikit-learn's digits; half of the 1,797 rows are scored."""
+    from sklearn.datasets import load_digits  # here and below: not while tests are collected
+
     pixels, labels = load_digits(return_X_y=True)
     x = (pixels / 16).astype(np.float32)
     fitted, *_ = np.linalg.lstsq(np.column_stack([x, np.ones(len(x))]), np.eye(10)[labels], rcond=1e-3)
@@ -37,6 +38,8 @@ def classify_digits(folder: Path) -> list[str]:
 
 def forecast_twice(folder: Path) -> list[str]:
     """A forecast of two amounts by the pixels of digits, each with an error of its own."""
+    from sklearn.datasets import load_digits
+
     rng = np.random.default_rng(0)
     x = (load_digits().data / 16).astype(np.float32)
     weights: dict[str, Any] = {name: rng.uniform(0, 1, (64, 1)).astype(np.float32) for name in ("price_w", "load_w")}

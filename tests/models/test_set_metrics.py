@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
-from sklearn.metrics import f1_score, roc_auc_score
 
 from shootout.core.contract import Array
 from shootout.core.errors import UsageError
@@ -128,6 +127,8 @@ def test_error_rates_are_those_of_jiwer():
 
 @pytest.mark.parametrize("shape", [(90,), (90, 1)])
 def test_auc_and_f1_of_two_classes_are_those_of_scikit_learn(shape: tuple[int, ...]):
+    from sklearn.metrics import f1_score, roc_auc_score  # here and below: not while tests are collected
+
     truth = RNG.random(90) < 0.3
     scores = np.round(np.clip(RNG.normal(0.4 + 0.2 * truth, 0.2), 0, 1), 1)
     assert value("auc", scores.reshape(shape), truth) == pytest.approx(roc_auc_score(truth, scores))
@@ -135,6 +136,8 @@ def test_auc_and_f1_of_two_classes_are_those_of_scikit_learn(shape: tuple[int, .
 
 
 def test_auc_takes_the_scores_of_two_classes():
+    from sklearn.metrics import roc_auc_score
+
     truth = RNG.integers(0, 2, 60)
     second = np.clip(RNG.normal(0.4 + 0.2 * truth, 0.2), 0, 1).astype(np.float32)
     assert value("auc", np.stack([1 - second, second], axis=1), truth) == pytest.approx(roc_auc_score(truth, second))
@@ -142,6 +145,8 @@ def test_auc_takes_the_scores_of_two_classes():
 
 @pytest.mark.parametrize("form", ["ids", "one-hot", "FP32's own"])
 def test_f1_of_more_classes_is_the_average_of_scikit_learn(form: str):
+    from sklearn.metrics import f1_score
+
     truth = RNG.integers(0, 5, 200)
     logits = RNG.normal(size=(200, 5)) + 2 * np.eye(5)[truth]
     given = {"ids": truth, "one-hot": np.eye(5, dtype=int)[truth], "FP32's own": np.eye(5)[truth]}[form]

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
-import transformers
 from huggingface_hub import constants
 from onnx import TensorProto, helper
 from support.exports import obtain
@@ -117,6 +116,8 @@ def network(path: Path, axis: Any = "tokens", dtype: int = TensorProto.INT64, **
 
 
 def test_tokens_are_those_of_transformers_and_their_lengths_make_a_mix(folder: Path):
+    import transformers  # here and below: not while tests are collected
+
     fields = read(folder)
     loaded: Any = transformers.AutoTokenizer.from_pretrained(folder)
     theirs = loaded(LINES, padding=True, truncation=True, max_length=32, return_tensors="np")
@@ -178,6 +179,8 @@ def test_a_file_without_a_mask_is_told_to_see_its_padding(folder: Path):
 
 
 def test_transformers_opens_a_tokenizer_of_other_files(folder: Path):
+    import transformers
+
     words = Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab()
     (folder / "tokenizer.json").unlink()
     ordered = sorted([*words, "[MASK]"], key=lambda word: words.get(word, len(words)))
@@ -336,6 +339,8 @@ def test_a_folder_of_sentence_transformers_says_how_it_pools(folder: Path):
 
 @pytest.mark.long
 def test_the_folder_of_an_old_layout_runs_and_its_pooled_outputs_are_those_of_a_plain_loop(folder: Path):
+    import transformers
+
     inner = Path("old/0_Transformer")
     Path("old").mkdir()
     keep(Path("old/config.json"), {"__version__": "0.2.5"})
