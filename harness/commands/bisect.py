@@ -146,13 +146,14 @@ class Search:
         Raises:
             Interrupted, KeyboardInterrupt: what was measured, and the environments, are kept.
         """
-        first, middle, last = (self.releases[at] for at in (0, len(self.releases) // 2, -1))
+        first, *_, last = self.releases
+        soon = list(dict.fromkeys([first, self.releases[len(self.releases) // 2], last]))
         say, out = self.measuring.progress.say, self.measuring.out
         say(f"{self.asked['package']} {first} to {last}: {len(self.releases)} releases; the search's folder is {out}")
         self._keep()
         if not self.environments.made:
-            self.measuring.progress.stage(f"making environments of {first}, {middle} and {last}")
-            self.environments.make([first, middle, last])
+            self.measuring.progress.stage(f"making environments of {', '.join(soon)}")
+            self.environments.make(soon)
         return self.find(self.measuring)
 
     def find(self, measuring: Measuring) -> Found:
@@ -202,7 +203,7 @@ class Search:
         if told.found.sign:
             issue.write_text(write_issue(told), encoding="utf-8")
         text = str(issue) if issue.exists() else ""
-        is_done = told.found.outcome not in UNTOLD
+        is_done = told.is_spent or told.found.outcome not in UNTOLD
         self._keep(done=is_done, took_s=told.took_s, answer=as_data(told, text))
         return text
 
@@ -212,7 +213,9 @@ class Search:
         facts = {"asked": self.asked, "releases": self.releases, "pins": self.environments.pins}
         facts |= {"environments": {release: Path(one.python).parents[1].name for release, one in made.items()}}
         self.measuring.out.mkdir(parents=True, exist_ok=True)
-        (self.measuring.out / FACTS).write_text(json_text({**facts, "took_s": self.before_s, **more}), encoding="utf-8")
+        new = self.measuring.out / f"{FACTS}.new"
+        new.write_text(json_text({**facts, "took_s": self.before_s, **more}), encoding="utf-8")
+        new.replace(self.measuring.out / FACTS)  # whole at any moment
 
 
 def _recall(kept: Mapping[str, Any]) -> dict[str, Environment | Skipped]:

@@ -8,7 +8,7 @@ import pytest
 
 from shootout.apps.bisect.releases import Environment
 from shootout.apps.bisect.screen import Bisection, make_rows, tell_sentence, write_answer, write_issue
-from shootout.apps.bisect.search import Found, Outcome, Reading, Side
+from shootout.apps.bisect.search import MOST_RESTARTS, Found, Outcome, Reading, Side
 from shootout.tell.report import write_lines
 
 FACTS = {"os": {"name": "Debian 12", "kernel": "6.1"}, "python": {"version": "3.11.7"}, "cpu": {"model": "EPYC"}}
@@ -99,12 +99,12 @@ TOLD = Bisection(
         (
             "time",
             replace(ENDS, ratio=1.01, low=0.98, high=1.04),
-            "onnxruntime 1.24.4 differs from 1.20.0 by less than 5 %: 1.01x the time (0.980 to 1.04)",
+            "onnxruntime 1.24.4 differs from 1.20.0 by less than 5 %: 1.01x the time of a call (0.980 to 1.04)",
         ),
         (
             "time",
             OPEN,
-            "it isn't told yet if onnxruntime 1.20.0 and 1.24.4 differ by more than 5 %: 1.1x the time "
+            "it isn't told yet if onnxruntime 1.20.0 and 1.24.4 differ by more than 5 %: 1.1x the time of a call "
             "(0.90 to 1.3) so far",
         ),
         (
@@ -135,6 +135,10 @@ def test_the_screen_names_what_was_left_out_and_what_else_differs():
     lines = "\n".join(line.plain for line in write_lines(write_answer(left, ""), 200))
     assert "not told yet: 1.23.0" in lines
     assert f"Next    {TOLD.go_on}" in lines
+    noisy = replace(TOLD, found=replace(OPEN, readings={"1.20.0": replace(READINGS["1.20.0"], restarts=MOST_RESTARTS)}))
+    lines = "\n".join(line.plain for line in write_lines(write_answer(noisy, ""), 200))
+    assert f"too high to tell in {MOST_RESTARTS} restarts" in lines
+    assert f"Next    {TOLD.go_on} --fresh" in lines
 
 
 def test_the_text_for_an_issue_has_no_path_of_this_machine():

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from shootout.apps.bisect.releases import Environment, find_differences, without
-from shootout.apps.bisect.search import Found, Outcome, Reading, Side
+from shootout.apps.bisect.search import MOST_RESTARTS, Found, Outcome, Reading, Side
 from shootout.core.stats.verdicts import Comparison, Verdict
 from shootout.core.units import counted, measured, number, size, span
 from shootout.tell.machines import machine_of
@@ -103,6 +103,12 @@ class Bisection:
         """Return how the quantity is told."""
         return QUANTITIES[self.kind]
 
+    @property
+    def is_spent(self) -> bool:
+        """Return whether a question stays open that may have no more restarts, so that more time tells nothing."""
+        readings, is_open = self.found.readings.values(), self.found.outcome is Outcome.OPEN
+        return any(each.restarts >= MOST_RESTARTS for each in readings if is_open or each.side is Side.OPEN)
+
     def figure(self, release: str) -> float:
         """Return the figure of a release that was measured, or else 0."""
         reading = self.found.readings.get(release)
@@ -140,7 +146,7 @@ def _tell_size(one: Bisection) -> str:
     ratio = _as_comparison(one, found)
     ratio = inverse(ratio) if found.sign < 0 else ratio
     factor = tell_factor(ratio.value, ratio.high / ratio.low if ratio.low and ratio.high else 1.0)
-    beside = f" the {one.quantity.name}" if found.outcome in (Outcome.NONE, Outcome.OPEN) else ""
+    beside = f" the {one.quantity.what}" if found.outcome in (Outcome.NONE, Outcome.OPEN) else ""
     return f"{factor}x{beside}{tell_ends(ratio.low, ratio.high)}"
 
 
@@ -183,7 +189,8 @@ def write_answer(one: Bisection, issue: str) -> list[Line]:
         Line("Others", [*_tell_others(one)]),
         Line("Cost", [span(one.took_s), counted(found.questions, "race"), room]),
         Line("Issue", [f"a text for an issue is in {issue}"] if issue else []),
-        Line("Next", [], [Command(text=one.go_on)] if found.outcome in UNTOLD else []),
+        Line("Noise", [f"too high to tell in {MOST_RESTARTS} restarts: close other programs"] if one.is_spent else []),
+        Line("Next", [], [Command(text=one.go_on + " --fresh" * one.is_spent)] if found.outcome in UNTOLD else []),
     ]
 
 
