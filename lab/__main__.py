@@ -84,6 +84,8 @@ ON_REQUEST: Mapping[str, Section] = {
     "metrics": Section("metrics_simulated:figures", "how often a metric admits a loss, simulated"),
     "gate": Section("gates:figures", "whole gates with and without a planted difference"),
     "gates-simulated": Section("gates_simulated:figures", "how often a gate is red or green, simulated"),
+    "bisect-simulated": Section("bisect_simulated:figures", "how often a wrong release is named, simulated"),
+    "bisect-planted": Section("bisect_planted:figures", "fake releases that sleep, allocate, err or import slowly"),
     "planted": Section("planted:figures", "faults in quantized files: how often the layer is named"),
     "recipes": Section("recipes:figures", "the runs of docs/recipes, typed as the pages say"),
     "ship": Section("shipped_folders:figures", "shipped folders in fresh environments, beside their arms"),

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
 from support.bisecting import Simulated
 
+from lab.bisect_simulated import MARK, write_tables
+from lab.marked_tables import fill_tables
 from shootout.apps.bisect.errors import judge_errors
 from shootout.apps.bisect.search import (
     MOST_RESTARTS,
@@ -176,3 +179,9 @@ def test_errors_are_searched_like_times():
 
     found = search([*map(str, range(6))], ask, judge=judge_errors)
     assert (found.outcome, found.last_good, found.first_bad, found.sign) == (Outcome.NAMED, "2", "3", 1)
+
+
+def test_the_page_has_the_tables_of_the_kept_documents():
+    page = Path(__file__).parents[2] / "docs" / "evidence" / "bisect.md"
+    text = page.read_text()
+    assert fill_tables(text, MARK, write_tables) == text
