@@ -222,7 +222,7 @@ def verify(arguments: Mapping[str, Any]) -> Told:
         asked = {"max_time": MOST_TIME, **given, "backends": [a, b] if b else a, MORE: more}
         folder = type_words(TOOLS["run"].type(asked))[1]["run"]
     run = analyse_cells(Path(folder))
-    judged = judge_claim(run, claim, a, b, arguments.get("group"))
+    judged = judge_claim(run, claim, a, b, arguments.get("group") or None)
     is_known = judged.standing is not Standing.UNKNOWN
     first, second = (b, a) if claim.verdict is Verdict.FASTER else (a, b)
     of = f"time of {first} ÷ time of {second}" if claim.verdict else FIGURES[claim.limit].format(a)

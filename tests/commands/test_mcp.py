@@ -116,7 +116,7 @@ def test_no_factor_is_told_without_its_interval(run: str, verdict: str, interval
     [("1.15x faster", "met", 0), ("1.9x faster", "unknown", 7), ("slower", "broken", 5), ("3x faster", "broken", 5)],
 )
 def test_a_claim_is_judged_by_its_whole_interval(claim: str, verdict: str, code: int):
-    asked = {"claim": claim, "a": "litert", "b": "onnxruntime", "folder": str(RUNS / "shootout")}
+    asked = {"claim": claim, "a": "litert", "b": "onnxruntime", "folder": str(RUNS / "shootout"), "group": ""}
     found = told.verify(asked)
     assert (found.verdict, found.exit_code) == (verdict, code)
     assert (found.interval is None) == (verdict == "unknown") == bool(found.open)
