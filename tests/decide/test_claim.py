@@ -31,17 +31,17 @@ def run_of(
     """A run whose restarts scatter by `sd`.
 
     Args:
-        also: further lines.
+        also: lines that follow.
         ns: the times of the slow arm, the fast one and the slow one's copy.
         of_fast: what differs in the lines of the fast arm.
     """
-    rng, lines = np.random.default_rng(7), list[Any](also)
+    rng, lines = np.random.default_rng(7), list[Any]()
     for number in range(restarts):
         for arm, mine_ns in zip(ARMS, ns, strict=True):
             changes = of_fast if arm is FAST else {}
             lines.append(made.played(arm, number, mine_ns * np.exp(rng.normal(0.0, sd)), **changes))
         lines.append(made.rounds(number))
-    made.write(folder, made.header(ARMS), *lines, made.ended())
+    made.write(folder, made.header(ARMS), *lines, *also, made.ended())
     return analyse_cells(folder)
 
 
@@ -139,6 +139,13 @@ def test_a_percentile_takes_four_restarts(tmp_path: Path):
     found = judge(run_of(tmp_path, restarts=2), "p99 under 5ms", "fast")
     assert found.sentence == "can't tell whether fast keeps p99 under 5 ms: 2 of 4 restarts"
     assert (found.next or "").endswith("--goal 'resolve 2%'")
+
+
+def test_what_its_policy_ended_is_judged_by_what_it_played(tmp_path: Path):
+    out = Setback(kind="skip", group=made.GROUP, arm=FAST, reason="breaks p99", cause=NotRunKind.OFF_LIMITS)
+    ended = run_of(tmp_path, out, restarts=2)
+    assert judge(ended, "p99 under 5ms", "fast").reason == "2 of 4 restarts"
+    assert judge(ended, "faster").reason == "fast:cpu:fp32 left the race: breaks p99"
 
 
 @pytest.mark.parametrize(

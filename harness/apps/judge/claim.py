@@ -99,7 +99,7 @@ def read_claim(text: str) -> Claim:
     if words.lower() == "same speed":
         return Claim(verdict=Verdict.SAME)
     if match := _SPEED.fullmatch(words):
-        return Claim(verdict=Verdict(match[2].lower()), factor=read_factor(text, match[1]) if match[1] else 1.0)
+        return Claim(verdict=Verdict(match[2].lower()), factor=_read_factor(text, match[1]) if match[1] else 1.0)
     if match := _LIMITED.fullmatch(words):
         limit = _LIMITS[match[1].lower()]
         quantity = LIMITS[limit]
@@ -108,7 +108,7 @@ def read_claim(text: str) -> Claim:
     raise UsageError(f"the claim {text!r} can't be read: write {FORMS}")
 
 
-def read_factor(claim: str, given: str | float) -> float:
+def _read_factor(claim: str, given: str) -> float:
     """Read by how much a target is claimed to be faster or slower.
 
     Raises:
@@ -116,7 +116,7 @@ def read_factor(claim: str, given: str | float) -> float:
     """
     try:
         factor = float(given)
-    except (TypeError, ValueError):
+    except ValueError:
         factor = math.nan
     if not 1 < factor < math.inf:
         raise UsageError(f"{claim!r} needs a factor above 1, such as 1.15; received {given!r}")
