@@ -30,8 +30,8 @@ _MACHINE_ID = (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id"))
 BOARD = "device-tree/model"
 _SAME_RUN = ("machine", "os", "cpu", "gpus", "python", "libraries", "variables")
 _VOLATILE = frozenset({"microcode", "governor", "turbo", "persistence", "compute_mode"})
-_APART = re.compile(r"extra\s*==\s*['\"](boxes|cluster|dev|images|parquet|report|site|testing|texts)['\"]")
-"""Our extras that take no part in a measurement: tools, Ray, pages, readers of data. All others are recorded."""
+_APART = re.compile(r"extra\s*==\s*['\"](boxes|cluster|dev|images|mcp|parquet|report|site|testing|texts)['\"]")
+"""Extras that take no part in a measurement: tools, agents, Ray, pages, readers of data. All others are recorded."""
 VNNI = frozenset({"avx512_vnni", "avx_vnni", "amx_int8"})
 """Any of them multiplies 8-bit integers and adds up in 32 bits."""
 SEVEN_BITS = "7-bit {}: this CPU has no VNNI, and without it a sum of two 8-bit products may overflow"
