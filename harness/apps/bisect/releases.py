@@ -25,7 +25,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from packaging.requirements import Requirement
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
@@ -257,9 +257,12 @@ class Environments:
         return {one["metadata"]["name"]: one for one in found}
 
     def _list_requirements(self, release: str) -> list[Requirement]:
-        """Return what a release itself requires."""
+        """Return what a release itself requires; nothing if it isn't written as it should be."""
         planned = self._plan(release, "--no-deps").values()
-        every = [Requirement(line) for one in planned for line in one["metadata"].get("requires_dist", ())]
+        try:
+            every = [Requirement(line) for one in planned for line in one["metadata"].get("requires_dist", ())]
+        except InvalidRequirement:
+            return []
         return [each for each in every if each.marker is None or each.marker.evaluate({"extra": ""})]
 
     def _install(self, release: str, packages: Mapping[str, tuple[str, str]]) -> tuple[Environment, str]:
