@@ -124,7 +124,11 @@ def test_only_what_is_told_faster_takes_the_place_of_the_safe_one(
     assert module.find_open(made, list(made)) == is_open
 
 
-@pytest.mark.parametrize(("times", "chosen"), [((0.0, 0.0, 0.0), "a"), ((0.0, -0.14, 0.1), "b")], ids=["equal", "15 %"])
+@pytest.mark.parametrize(
+    ("times", "chosen"),
+    [((0.0, 0.0, 0.0), "a"), ((0.0, -0.14, 0.1), "b"), ((0.0, -0.14, 0.6), "b"), ((0.0, 0.6, 0.6), "a")],
+    ids=["equal", "15 %", "one is far", "all are far"],
+)
 def test_a_race_ends_once_the_fastest_is_told(
     module: ModuleType, monkeypatch: pytest.MonkeyPatch, times: tuple[float, ...], chosen: str
 ):
@@ -138,12 +142,13 @@ def test_a_race_ends_once_the_fastest_is_told(
     monkeypatch.setattr(module.Race, "play_restart", play)
     module.LANDING["safe"], taken, restarts = "a", [], []
     for _ in range(40):
-        race = module.Race(["a", "b", "c"])
+        race = module.Race(["a", "b", "c"], {})
         race.run()
         taken.append(module.judge(race.blocks, race.passed, "a")[0])
         restarts.append(race.restarts)
+        assert (len(race.blocks["c"]) == 1) == (times == (0.0, -0.14, 0.6)), "it is far behind, and two are left"
     assert taken.count(chosen) >= 39
-    assert 3 <= np.median(restarts) <= (4 if chosen == "b" else 12)
+    assert 3 <= np.median(restarts) <= (12 if times[1] == 0 else 4)
 
 
 # What may be wrong with a contender.
@@ -224,11 +229,17 @@ def test_a_changed_program_is_refused(planted: Path, tmp_path: Path, name: str):
 @pytest.fixture
 def made(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether a race was asked for, of each choice that is made: the others were kept."""
+    return count_made(module, monkeypatch)
+
+
+def count_made(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Let a folder's choice be the other one, without a race."""
     calls: list[bool] = []
 
-    def make(is_raced: bool) -> Mapping[str, Any]:
+    def make(is_raced: bool, _: Mapping[str, Any]) -> Mapping[str, Any]:
         calls.append(is_raced)
-        return {"chosen": "other" if is_raced else None, "passed": ["safe", "other"], "left_out": {}, "reason": "it is"}
+        stored = {"chosen": "other" if is_raced else None, "passed": ["safe", "other"], "left_out": {}, "open": []}
+        return {**stored, "reason": "it is", "made": len(calls), "blocks": {}, "files": module.stat_all()}
 
     monkeypatch.setattr(module, "make_choice", make)
     return calls
@@ -245,7 +256,7 @@ def test_a_choice_is_kept_until_the_machine_changes(
     assert (found["kept"], len(made)) == (first["kept"], 2)
     monkeypatch.setenv("DNNL_MAX_CPU_ISA", "AVX2")
     module.find_choice("now")
-    monkeypatch.setattr(module, "list_cpus", lambda: [99])
+    monkeypatch.setattr(module, "list_cpus", lambda: [1] * 99)
     module.find_choice("now")
     monkeypatch.setattr(module, "find_quota", lambda: 0.5)
     module.find_choice("now")
@@ -255,6 +266,57 @@ def test_a_choice_is_kept_until_the_machine_changes(
     module.find_choice("now", is_again=True)
     assert made[6:] == [True]
     assert len(list(tmp_path.glob("choice-*.json"))) == 5, "other machines' choices stay"
+
+
+@pytest.mark.parametrize(("is_dated", "finds"), [(True, {"is_command": False}), (False, {"is_command": True})])
+def test_a_contender_damaged_later_is_out_before_it_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_dated: bool, finds: dict[str, bool]
+):
+    module = open_module(land(tmp_path / "model", {"safe": {}, "other": {}}))
+    made, code = count_made(module, monkeypatch), tmp_path / "model/contenders/other/load.py"
+    kept, whole, before = Path(module.find_choice("now")["kept"]), code.read_text(), code.stat()
+    code.write_text(whole.replace("calls", "falls"))
+    os.utime(code, (before.st_atime, before.st_mtime + 10 * is_dated))
+    if not is_dated:
+        assert module.find_choice("idle")["chosen"] == "other", "not even its date tells"
+    assert module.find_choice("never", **finds)["left_out"] == {"other": "load.py was changed after it was shipped"}
+    stored = json.loads(kept.read_text())
+    assert (stored["chosen"], stored["passed"], made) == (None, ["safe"], [True])
+    assert module.load("never")[0] == "safe"
+    code.write_text(whole)
+    assert (module.find_choice("now")["left_out"], made) == ({}, [True, True]), "once it is mended"
+
+
+def test_a_race_without_a_verdict_goes_on_when_asked(module: ModuleType, monkeypatch: pytest.MonkeyPatch):
+    def play(race: Any, playing: list[str]) -> None:
+        noise = 0.3 * (race.restarts % 2)
+        for name in playing:
+            race.blocks[name][race.restarts] = [1e6 * math.exp(noise - 0.3 if name == "other" else 0.0)] * 4
+        race.end = 0.0 if race.restarts % 2 else race.end
+
+    monkeypatch.setattr(module.Race, "play_restart", play)
+    first = module.find_choice("now")
+    assert (first["chosen"], first["restarts"], first["open"]) == ("safe", 2, ["safe", "other"])
+    assert module.find_choice("now")["restarts"] == 2, "a start takes what is kept"
+    found = [module.find_choice("now", is_command=True) for _ in range(8)]
+    assert [one["restarts"] for one in found][:3] == [4, 6, 8]
+    last = found[-1]
+    assert (last["open"], last["ratios"]["other"]["restarts"]) == ([], last["restarts"])
+    assert module.find_choice("now", is_again=True)["restarts"] == 2
+
+
+def test_a_choice_holds_for_all_cpus_of_a_kind(module: ModuleType, monkeypatch: pytest.MonkeyPatch):
+    frequencies = {0: "3000000", 1: "3000000", 2: "2000000"}
+    texts = {f"/sys/devices/system/cpu/cpu{cpu}/cpufreq/cpuinfo_max_freq": text for cpu, text in frequencies.items()}
+    texts["/proc/cpuinfo"] = "\n\n".join(f"processor\t: {cpu}\nmodel name\t: A" for cpu in frequencies)
+    monkeypatch.setattr(module, "read_text", lambda path: texts.get(str(path), ""))
+    keys = []
+    for cpus in ([0], [1], [2], [0, 1], [0, 2]):
+        monkeypatch.setattr(module, "list_cpus", lambda cpus=cpus: cpus)
+        keys.append(module.machine_key())
+    assert keys[0] == keys[1]
+    assert [keys.index(key) for key in keys] == [0, 0, 2, 3, 4]
+    assert keys[4]["cpu"] == ["A 2000000", "A 3000000"]
 
 
 @pytest.mark.parametrize("changes", [{"chosen": "../evil"}, {"passed": ["evil"]}, {"key": {}}, {"left_out": 3}, None])
@@ -315,8 +377,9 @@ def test_of_two_processes_at_once_the_second_takes_the_choice_of_the_first(tmp_p
     folder = land(tmp_path / "model", {"safe": SAFE, "quick": QUICK})
     command = [sys.executable, str(folder / "choose.py"), "--json"]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    neither = {"key": None, "was_kept": None}
     one, other = (json.loads(process.communicate(timeout=240)[0]) for process in both)
-    assert {**one, "key": None} == {**other, "key": None}, "to the hundredth of a second that it took"
+    assert {**one, **neither} == {**other, **neither}, "to the hundredth of a second that it took"
 
 
 def test_a_process_that_waits_too_long_takes_the_safe_one(module: ModuleType, made: list[bool]):
@@ -368,7 +431,7 @@ def test_a_race_waits_until_the_machine_is_idle(
 ):
     ticks, asked = itertools.count(), []
     monkeypatch.setattr(module, "count_ticks", lambda: (used * (number := next(ticks)), 100 * number))
-    monkeypatch.setattr(module, "find_choice", asked.append)
+    monkeypatch.setattr(module, "find_choice", lambda mode, is_command: asked.append(mode if is_command else ""))
     monkeypatch.setattr(module, "IDLE_S", 0.01)
     monkeypatch.setattr(module, "IDLE_MOST_S", 0.1)
     monkeypatch.setattr(module.os, "nice", lambda _: 0)
@@ -419,10 +482,11 @@ SCREEN = """raises is left out: no\\x1b[2J
 * quick   1.9x faster (1.2 to 3.1)
   near    about 1.04x faster, open
   like    the same (within 0.8 %)
-  once    about 2.0x slower, open
+  once    about 2.0x slower, in one restart
   absent  not raced
-quick is taken, after 4.5 s: it is
-kept in /there
+quick is taken{}: it is
+kept{} in /there
+no verdict yet: python choose.py goes on
 """
 
 
@@ -437,9 +501,13 @@ def test_the_screen_says_what_was_left_out_and_why_this_one_is_taken(
     }
     named = {name: dict(zip(("ratio", "low", "high"), ends, strict=True)) for name, ends in ratios.items()}
     module.CONTENDERS = dict.fromkeys(("raises", "safe", *ratios, "absent"))
+    for one in named.values():
+        one["restarts"] = 1 if one["low"] is None else 4
     found = {"chosen": "quick", "safe": "safe", "left_out": {"raises": "no\x1b[2J"}, "ratios": named, "seconds": 4.5}
-    module.show({**found, "reason": "it is", "kept": "/there"})
-    assert capsys.readouterr().out == SCREEN
+    found |= {"reason": "it is", "kept": "/there", "open": ["near"], "made": "2026-01-02 03:04:05"}
+    for was_kept, told in ((False, (", after 4.5 s", "")), (True, ("", " since 2026-01-02 03:04:05"))):
+        module.show({**found, "was_kept": was_kept})
+        assert capsys.readouterr().out == SCREEN.format(*told)
 
 
 def test_the_programs_are_as_clean_as_ours(planted: Path):
