@@ -19,7 +19,7 @@ BUDGETS = {
     "explain.md": 850,
     "deciding.md": 1100,
     "shipping.md": 800,
-    "landing.md": 400,
+    "landing.md": 500,
     "gate.md": 800,
     "pytest.md": 450,
     "comparing.md": 800,
