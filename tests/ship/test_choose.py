@@ -138,6 +138,7 @@ def test_a_race_ends_once_the_fastest_is_told(
         for name in playing:
             spread = rng.normal(times["abc".index(name)], 0.015) + rng.normal(0, 0.01, 6)
             race.blocks[name][race.restarts] = np.exp(spread).tolist()
+        race.passed = race.names
 
     monkeypatch.setattr(module.Race, "play_restart", play)
     module.LANDING["safe"], taken, restarts = "a", [], []
@@ -184,7 +185,8 @@ def test_a_contender_that_is_never_ready_delays_no_choice(tmp_path: Path):
     folder = land(tmp_path / "model", {"safe": {}, "never": {"on_load": "time.sleep(1000)"}}, limit_s=4.0)
     found = json.loads(run(folder).stdout)
     assert (found["chosen"], found["passed"], found["left_out"]) == ("safe", ["safe"], {})
-    assert found["reason"] == "there is no verdict, because two restarts don't fit into 4 s here"
+    assert found["reason"] == "there is no verdict, because two restarts didn't fit into 4 s"
+    assert found["open"] == ["safe", "never"], "it may be ready in time once the machine has more time for it"
 
 
 def test_without_any_that_passes_each_reason_is_named(tmp_path: Path):
@@ -292,7 +294,7 @@ def test_a_race_without_a_verdict_goes_on_when_asked(module: ModuleType, monkeyp
         noise = 0.3 * (race.restarts % 2)
         for name in playing:
             race.blocks[name][race.restarts] = [1e6 * math.exp(noise - 0.3 if name == "other" else 0.0)] * 4
-        race.end = 0.0 if race.restarts % 2 else race.end
+        race.passed, race.end = race.names, 0.0 if race.restarts % 2 else race.end
 
     monkeypatch.setattr(module.Race, "play_restart", play)
     first = module.find_choice("now")
@@ -485,8 +487,8 @@ SCREEN = """raises is left out: no\\x1b[2J
   once    about 2.0x slower, in one restart
   absent  not raced
 quick is taken{}: it is
+open between safe and near: python choose.py goes on
 kept{} in /there
-no verdict yet: python choose.py goes on
 """
 
 
@@ -504,7 +506,7 @@ def test_the_screen_says_what_was_left_out_and_why_this_one_is_taken(
     for one in named.values():
         one["restarts"] = 1 if one["low"] is None else 4
     found = {"chosen": "quick", "safe": "safe", "left_out": {"raises": "no\x1b[2J"}, "ratios": named, "seconds": 4.5}
-    found |= {"reason": "it is", "kept": "/there", "open": ["near"], "made": "2026-01-02 03:04:05"}
+    found |= {"reason": "it is", "kept": "/there", "open": ["safe", "near"], "made": "2026-01-02 03:04:05"}
     for was_kept, told in ((False, (", after 4.5 s", "")), (True, ("", " since 2026-01-02 03:04:05"))):
         module.show({**found, "was_kept": was_kept})
         assert capsys.readouterr().out == SCREEN.format(*told)
