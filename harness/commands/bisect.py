@@ -13,7 +13,16 @@ from typing import Any
 from rich.console import Group
 
 from shootout.apps.bisect.releases import Environment, Environments, is_named, list_releases, read_whole
-from shootout.apps.bisect.screen import QUANTITIES, UNTOLD, Bisection, as_data, make_rows, write_answer, write_issue
+from shootout.apps.bisect.screen import (
+    QUANTITIES,
+    UNTOLD,
+    Bisection,
+    as_data,
+    make_rows,
+    write_answer,
+    write_issue,
+    write_notes,
+)
 from shootout.apps.bisect.search import CHANCE, LIMIT, Found, Outcome, Skipped
 from shootout.backends import QUANTIZERS
 from shootout.backends.pythons import OLDEST_NUMPY, packages_of
@@ -66,7 +75,8 @@ def bisect(package: str, wanted: str, options: BisectOptions, *, as_json: bool) 
     issue, rows = search.write(told), make_rows(told)
     lines = Group(*write_lines(write_answer(told, issue), width()))
     if rows:
-        lines = Group(lines, "", make_table([*rows[0]], rows, left=("like",)))
+        notes = write_lines(write_notes(told), width())
+        lines = Group(lines, "", make_table([*rows[0]], rows, left=("nearer to",)), "", *notes)
     print_answer(lines, as_data(told, issue), as_json=as_json)
     return code or (ExitCode.UNDECIDED if told.found.outcome in UNTOLD else ExitCode.OK)
 
@@ -286,6 +296,10 @@ def _choose_out(asked: Mapping[str, Any], options: BisectOptions) -> tuple[Path,
     parent, fresh = Path("results") / "bisect", options.get("fresh", False)
     if named := options.get("out"):
         kept = _read_kept(Path(named))
+        if not kept and Path(named).exists() and (not Path(named).is_dir() or any(Path(named).iterdir())):
+            raise UsageError(
+                f"{named} holds something else than a search of bisect: give another --out, or an empty one"
+            )
         if kept and not fresh and kept["asked"] != asked:
             raise UsageError(f"{named} holds another search: give another --out, or start over with --fresh")
         return Path(named), {} if fresh else kept

@@ -59,6 +59,14 @@ def test_a_bad_request_is_one_sentence_and_makes_nothing(words: Sequence[str], s
     assert not Path("results").exists()
 
 
+def test_a_folder_of_something_else_is_refused(model: Path):
+    Path("r1").mkdir()
+    Path("r1", "journal.jsonl").write_text("{}\n")
+    ended = here("bisect", "onnxruntime", "1.20..", "--model", "net.onnx", "--out", "r1", cwd=model.parent)
+    assert (ended.code, "r1 holds something else than a search of bisect" in ended.err) == (2, True)
+    assert [one.name for one in Path("r1").iterdir()] == ["journal.jsonl"]
+
+
 def test_an_interrupted_search_goes_on_by_the_same_command(model: Path, monkeypatch: pytest.MonkeyPatch):
     asked: list[str] = []
 

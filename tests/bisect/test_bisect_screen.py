@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from shootout.apps.bisect.releases import Environment
-from shootout.apps.bisect.screen import Bisection, make_rows, tell_sentence, write_answer, write_issue
+from shootout.apps.bisect.screen import Bisection, make_rows, tell_sentence, write_answer, write_issue, write_notes
 from shootout.apps.bisect.search import MOST_RESTARTS, Found, Outcome, Reading, Side
 from shootout.tell.report import write_lines
 
@@ -88,7 +88,13 @@ TOLD = Bisection(
         (
             "time",
             replace(NAMED, outcome=Outcome.RANGE, first_bad="1.24.4"),
-            "onnxruntime is slower since a release after 1.22.0, up to 1.24.4: 1.34x (1.28 to 1.41)",
+            "onnxruntime 1.24.4 is slower than 1.20.0: 1.34x (1.28 to 1.41); less than half of it has come by 1.22.0",
+        ),
+        (
+            "time",
+            replace(NAMED, outcome=Outcome.RANGE),
+            "onnxruntime 1.24.4 is slower than 1.20.0: 1.34x (1.28 to 1.41); "
+            "half of the difference has come by 1.22.1 and less than half by 1.22.0",
         ),
         (
             "time",
@@ -110,7 +116,7 @@ TOLD = Bisection(
         (
             "time",
             replace(OPEN, readings={}),
-            "it isn't told yet if onnxruntime 1.20.0 and 1.24.4 differ by more than 5 %, which aren't raced yet",
+            "it isn't told yet if onnxruntime 1.20.0 and 1.24.4 differ by more than 5 %: no race of the two has ended",
         ),
     ],
 )
@@ -121,24 +127,56 @@ def test_the_answer_is_one_sentence(kind: str, found: Found, sentence: str):
 def test_the_screen_names_what_was_left_out_and_what_else_differs():
     lines = "\n".join(line.plain for line in write_lines(write_answer(TOLD, "results/bisect/1/issue.md"), 200))
     assert "Skipped 1.21.0: doesn't load the model" in lines
-    assert "numpy 2.2, 2.4 with 1.22.1" in lines
+    below = "\n".join(line.plain for line in write_lines(write_notes(TOLD), 200))
+    assert "time of 1.20.0 × the ratio" in below
+    assert "numpy 2.2 with 1.20.0 and 2.4 with 1.22.1" in below
     assert "4 min · 4 races · 2 environments of 200 MB in the cache" in lines
     assert "Next" not in lines
     assert [[*row.values()] for row in make_rows(TOLD)] == [
-        ["  1.20.0", "2.00 ms", "", "4", "1.22.0"],
+        ["  1.20.0", "2.00 ms", "", "4", ""],
         ["  1.21.0", "–", "", "", "skipped"],
-        ["  1.22.0", "2.02 ms", "about 1.01x slower", "4", ""],
-        ["▸ 1.22.1", "2.68 ms", "1.34x slower (1.27 to 1.41)", "4", ""],
-        ["  1.24.4", "2.72 ms", "1.36x slower (1.29 to 1.43)", "4", "1.22.1"],
+        ["  1.22.0", "2.02 ms", "about 1.01x slower", "4", "1.20.0"],
+        ["▸ 1.22.1", "2.68 ms", "1.34x slower (1.27 to 1.41)", "4", "1.24.4"],
+        ["  1.24.4", "2.72 ms", "1.36x slower (1.29 to 1.43)", "4", ""],
     ]
     left = replace(TOLD, found=replace(NAMED, outcome=Outcome.RANGE, between=("1.23.0",)))
     lines = "\n".join(line.plain for line in write_lines(write_answer(left, ""), 200))
-    assert "not told yet: 1.23.0" in lines
+    assert "still to race: 1.23.0" in lines
     assert f"Next    {TOLD.go_on}" in lines
-    noisy = replace(TOLD, found=replace(OPEN, readings={"1.20.0": replace(READINGS["1.20.0"], restarts=MOST_RESTARTS)}))
+    noisy = replace(
+        TOLD,
+        found=replace(
+            OPEN, readings={at: replace(READINGS[at], restarts=MOST_RESTARTS) for at in ("1.20.0", "1.24.4")}
+        ),
+    )
     lines = "\n".join(line.plain for line in write_lines(write_answer(noisy, ""), 200))
     assert f"too high to tell in {MOST_RESTARTS} restarts" in lines
     assert f"Next    {TOLD.go_on} --fresh" in lines
+
+
+def test_figures_and_ratios_agree_though_each_race_has_figures_of_its_own():
+    drifted = {at: replace(one, figure=one.figure and 1.1 * one.figure) for at, one in READINGS.items()}
+    told = replace(TOLD, found=replace(NAMED, readings={**drifted, "1.20.0": READINGS["1.20.0"]}))
+    assert make_rows(told) == make_rows(TOLD)
+
+
+def test_a_range_that_holds_less_than_half_of_the_difference_says_so():
+    """A drift in three equal steps, at the time at which its middle steps are told."""
+    steps = {
+        "2025.0": reading("2025.0", 1.0, Side.GOOD),
+        "2026.1": reading("2026.1", 1.14, Side.BAD),
+        "2025.4": reading("2025.4", 1.05, Side.GOOD),
+        "2026.0": reading("2026.0", 1.09, Side.BAD),
+    }
+    found = replace(NAMED, outcome=Outcome.RANGE, last_good="2025.4", first_bad="2026.0", whole=1.14, readings=steps)
+    told = replace(TOLD, found=found, kind="memory", releases=tuple(sorted(steps)), skipped={})
+    lines = "\n".join(line.plain for line in write_lines(write_answer(told, ""), 200))
+    assert "perhaps no single release brought it: between 2025.4 and 2026.0 lies only about 1.04x" in lines
+    assert "perhaps no single release brought it" in write_issue(told)
+    step = replace(found, readings={**steps, "2026.0": reading("2026.0", 1.13, Side.BAD)})
+    assert "perhaps" not in "".join(
+        line.plain for line in write_lines(write_answer(replace(told, found=step), ""), 200)
+    )
 
 
 def test_the_text_for_an_issue_has_no_path_of_this_machine():

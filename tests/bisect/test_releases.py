@@ -51,9 +51,10 @@ def test_releases_are_those_with_a_wheel_for_this_python(index: Path, monkeypatc
         write_wheel(index, "paw", version)
     write_wheel(index, "paw", "1.23.0", tag="cp27-cp27m-manylinux1_x86_64")
     (index / "paw-1.22.0.tar.gz").write_bytes(b"")
-    listed = releases._ask_index("paw", sys.executable)
+    listed, is_answered = releases._ask_index("paw", sys.executable)
+    assert is_answered
     assert sorted(listed) == ["1.20.0", "1.20.1", "1.24.0", "1.24.10", "1.25.0", "1.9.0"]
-    monkeypatch.setattr(releases, "_ask_index", lambda *_: listed)
+    monkeypatch.setattr(releases, "_ask_index", lambda *_: (listed, True))
 
     def found(wanted: str) -> tuple[str, ...]:
         return list_releases("paw", wanted, sys.executable)
@@ -65,12 +66,17 @@ def test_releases_are_those_with_a_wheel_for_this_python(index: Path, monkeypatc
     for wanted, said in (
         ("1.2x", "can't read the releases '1.2x'"),
         ("1..2..3", "can't read"),
-        ("1.20.0,1.23.0", "no wheel of paw 1.23.0 for this Python"),
+        ("1.20.0,1.23.0", "no wheel of paw 1.23.0 for this Python.*: name releases from 1.9.0 .*, such as 1.24.0"),
+        ("1.24..1.20", "'1.24..1.20' begins with the newer release: write 1.20..1.24"),
         ("7..8", "holds none of the releases of paw .*: the index has 1.9.0 to 1.25.0"),
         ("1.25..", "holds 1 of"),
     ):
         with pytest.raises(UsageError, match=said):
             found(wanted)
+    assert found("1.24.0..1.24") == ("1.24.0", "1.24.10")  # 1.24 is all of 1.24.x
+    monkeypatch.setattr(releases, "_ask_index", lambda *_: (["1.31.0"], False))  # the one that is installed
+    with pytest.raises(UsageError, match="the index of packages didn't answer, so the releases of paw aren't known"):
+        found("1.20..")
     monkeypatch.undo()
     with pytest.raises(UsageError, match="pip finds no wheel of paw for /none: Could not locate"):
         list_releases("paw", "1..2", "/none")
@@ -171,5 +177,21 @@ def test_an_interruption_ends_pip_and_leaves_nothing_half_made(index: Path, monk
     assert made.made == {"1.0": first}
     assert isinstance(first, Environment)
     folders = [one for one in Path(first.python).parents[2].glob("release-*") if one.is_dir()]
-    assert len(folders) == 2
-    assert sum((folder / releases.STAMP).exists() for folder in folders) == 1
+    assert folders == [Path(first.python).parents[1]]
+
+
+def test_a_full_disk_is_one_sentence_with_the_space_needed_and_leaves_nothing_half_made(
+    index: Path, monkeypatch: pytest.MonkeyPatch
+):
+    write_wheel(index, "paw", "1.0")
+
+    def run(command: list[str], *more: object) -> object:
+        ended = run_quietly(command, *more)  # type: ignore[arg-type]
+        if "--no-deps" in command and "--dry-run" not in command:
+            ended.returncode, ended.stderr = 1, "ERROR: [Errno 28] No space left on device"
+        return ended
+
+    monkeypatch.setattr(releases, "run_quietly", run)
+    with pytest.raises(UsageError, match=r"no room for an environment in .*: each takes about 300 MB, .*make room"):
+        environments()("1.0")
+    assert not [one for one in (index.parent).glob("**/release-*") if one.is_dir()]

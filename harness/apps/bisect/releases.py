@@ -41,8 +41,12 @@ from shootout.tell.cache_limit import ENVIRONMENT
 
 AT_ONCE = 3
 LIST_S, INSTALL_S, IMPORT_S = 120.0, 1_800.0, 120.0
+USUAL_BYTES = 300_000_000
+"""An environment of ONNX Runtime or OpenVINO takes so much at most."""
 STAMP = "environment.json"
 OLD_NUMPY = "numpy<2"
+NO_ANSWER = "Retry(total=0"
+"""In pip's words when the last of its tries at an index found no connection."""
 COMPILED_FOR_OLD = "compiled using NumPy 1.x"
 """What a release needs that doesn't say so, and NumPy 2's words when it is imported."""
 
@@ -73,17 +77,33 @@ def list_releases(package: str, wanted: str, python: str) -> tuple[str, ...]:
         UsageError: the words can't be read, the index has no such package, or fewer than two such releases.
     """
     takes = _read_wanted(wanted)
-    listed = sorted(map(Version, _ask_index(package, python)))
+    versions, is_answered = _ask_index(package, python)
+    listed = sorted(map(Version, versions))
     found = tuple(str(release) for release in listed if takes(release) and not release.is_prerelease)
     named = [] if ".." in wanted else wanted.split(",")
-    if missing := [one.strip() for one in named if Version(one) not in listed]:
-        raise UsageError(f"the index has no wheel of {package} {missing[0]} for this Python and machine")
+    missing = [one.strip() for one in named if Version(one) not in listed]
+    if (missing or len(found) < 2) and not is_answered:
+        raise UsageError(
+            f"the index of packages didn't answer, so the releases of {package} aren't known: give the command again "
+            f"once `pip index versions {package}` works"
+        )
+    if missing:
+        raise UsageError(
+            f"the index has no wheel of {package} {missing[0]} for this Python and machine: name releases from "
+            f"{listed[0]} to {listed[-1]}, such as {_name_near(Version(missing[0]), listed)}"
+        )
     if len(found) < 2:
         raise UsageError(
             f"{wanted!r} holds {len(found) or 'none'} of the releases of {package} that have a wheel here, and a "
             f"search needs two: the index has {listed[0]} to {listed[-1]}"
         )
     return found
+
+
+def _name_near(release: Version, listed: Sequence[Version]) -> Version:
+    """Return the next release that isn't a pre-release, or else the last one."""
+    final = [one for one in listed if not one.is_prerelease] or listed
+    return next((one for one in final if one > release), final[-1])
 
 
 def _read_wanted(wanted: str) -> Callable[[Version], bool]:
@@ -102,6 +122,9 @@ def _read_wanted(wanted: str) -> Callable[[Version], bool]:
             f"can't read the releases {wanted!r}: give 1.20..1.24, 1.20.. or 1.20.1,1.22.0,1.23.2"
         ) from None
 
+    if first and last and first > last and first.release[: len(last.release)] != last.release:
+        raise UsageError(f"{wanted!r} begins with the newer release: write {last}..{first}")
+
     def takes(release: Version) -> bool:
         is_below = last is None or release <= last or release.release[: len(last.release)] == last.release
         return is_below and (first is None or release >= first)
@@ -109,17 +132,20 @@ def _read_wanted(wanted: str) -> Callable[[Version], bool]:
     return takes
 
 
-def _ask_index(package: str, python: str) -> list[str]:
-    """Return all releases with a wheel for an interpreter, as pip lists them.
+def _ask_index(package: str, python: str) -> tuple[list[str], bool]:
+    """Return all releases with a wheel for an interpreter, as pip lists them, and whether each index answered.
+
+    If an index doesn't answer, pip lists what others have, or what is installed.
 
     Raises:
         UsageError: pip can't list them.
     """
     ended = run_quietly([*find_pip(python), "index", "versions", "--only-binary", ":all:", package], LIST_S)
     said = re.search(r"^Available versions: (.+)$", ended.stdout, re.MULTILINE)
-    if not said:
+    is_answered = NO_ANSWER not in ended.stderr
+    if not said and is_answered:
         raise UsageError(f"pip finds no wheel of {package} for {python}: {last_error(ended)}")
-    return said[1].split(", ")
+    return said[1].split(", ") if said else [], is_answered
 
 
 def find_pip(python: str) -> list[str]:
@@ -273,21 +299,40 @@ class Environments:
             fcntl.flock(lock, fcntl.LOCK_EX)  # another bisect may make it
             if found := read_whole(folder):
                 return found
-            shutil.rmtree(folder, ignore_errors=True)  # of an interrupted one
-            with Stopwatch() as watch:
-                python = str(folder / "bin" / "python")
-                exact = [f"{name}=={version}" for name, (version, _) in packages.items()]
-                how = ["install", "--quiet", "--no-deps", "--no-compile", "--ignore-installed", *exact]
-                self._demand([self.python, "-m", "venv", "--without-pip", str(folder)])
-                self._demand([*find_pip(python), *how])
-                tried = self._run([python, "-c", f"import {self.imports or 'sys'}"], IMPORT_S)
-            is_old = COMPILED_FOR_OLD in tried.stderr
-            fault = "it was compiled for NumPy 1" if is_old else last_error(tried) if tried.returncode else ""
-            size_bytes = sum(file.lstat().st_size for file in folder.rglob("*"))
-            made = Environment(release, python, {name: held for name, (held, _) in packages.items()}, size_bytes)
-            (folder / STAMP).write_text(sealed({**asdict(made), "fault": fault}), encoding="utf-8")
+            try:
+                return self._fill(folder, release, packages)
+            except BaseException as error:
+                shutil.rmtree(folder, ignore_errors=True)
+                if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+                    raise self._tell_full() from None
+                raise
+
+    def _fill(self, folder: Path, release: str, packages: Mapping[str, tuple[str, str]]) -> tuple[Environment, str]:
+        """Make a folder the environment with these packages; likewise."""
+        shutil.rmtree(folder, ignore_errors=True)  # of one that was killed
+        with Stopwatch() as watch:
+            python = str(folder / "bin" / "python")
+            exact = [f"{name}=={version}" for name, (version, _) in packages.items()]
+            how = ["install", "--quiet", "--no-deps", "--no-compile", "--ignore-installed", *exact]
+            self._demand([self.python, "-m", "venv", "--without-pip", str(folder)])
+            self._demand([*find_pip(python), *how])
+            tried = self._run([python, "-c", f"import {self.imports or 'sys'}"], IMPORT_S)
+        is_old = COMPILED_FOR_OLD in tried.stderr
+        fault = "it was compiled for NumPy 1" if is_old else last_error(tried) if tried.returncode else ""
+        size_bytes = sum(file.lstat().st_size for file in folder.rglob("*"))
+        made = Environment(release, python, {name: held for name, (held, _) in packages.items()}, size_bytes)
+        (folder / STAMP).write_text(sealed({**asdict(made), "fault": fault}), encoding="utf-8")
         self.say(f"{self.package} {release}: an environment of {size(size_bytes)}, made in {span(watch.seconds)}")
         return made, fault
+
+    def _tell_full(self) -> UsageError:
+        """Return the error of a full disk, with the space that an environment takes."""
+        sizes = [made.size_bytes for made in self.made.values() if isinstance(made, Environment)]
+        return UsageError(
+            f"no room for an environment in {cache_folder().parent}: each takes about "
+            f"{size(max(sizes, default=USUAL_BYTES))}, and pip as much in its temporary folder; make room, or set "
+            "SHOOTOUT_CACHE"
+        )
 
     def _demand(self, command: Sequence[str]) -> None:
         """Run a command that has to succeed.
@@ -298,7 +343,7 @@ class Environments:
         """
         ended = self._run(command, INSTALL_S)
         if ended.returncode and os.strerror(errno.ENOSPC) in ended.stderr:
-            raise UsageError(f"no room for environments in {cache_folder().parent}: make room, or set SHOOTOUT_CACHE")
+            raise self._tell_full()
         if ended.returncode:
             raise _Refused(f"can't be installed: {last_error(ended)}")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -109,40 +109,84 @@ class Bisection:
         readings, is_open = self.found.readings.values(), self.found.outcome is Outcome.OPEN
         return any(each.restarts >= MOST_RESTARTS for each in readings if is_open or each.side is Side.OPEN)
 
+    @property
+    def ends(self) -> tuple[str, str]:
+        """Return the first and the last release that raced; if none did, of those that were asked for."""
+        raced = [*self.found.readings] or [self.releases[0], self.releases[-1]]
+        return raced[0], raced[1]
+
+    @property
+    def is_later_more(self) -> bool:
+        """Return whether the later releases' figures are the larger ones."""
+        if self.kind == "outputs":
+            return self.figure(self.found.first_bad) >= self.figure(self.found.last_good)
+        return self.found.sign > 0
+
     def figure(self, release: str) -> float:
-        """Return the figure of a release that was measured, or else 0."""
-        reading = self.found.readings.get(release)
-        return (reading.figure if reading else None) or 0.0
+        """Return the figure of a release that was measured, or else 0.
+
+        Each ratio is of a race of its own, and the machine drifts between races. So that figures and ratios agree, a
+        figure is the first release's × the ratio, except for outputs, whose errors are the same in all races.
+        """
+        reading, first = (self.found.readings.get(one) for one in (release, self.ends[0]))
+        if self.kind == "outputs" or not (reading and first and first.figure):
+            return (reading.figure if reading else None) or 0.0
+        return first.figure * reading.ratio
 
 
 def tell_sentence(one: Bisection) -> str:
     """Write the answer in one sentence: `onnxruntime is slower since 1.22.1: 1.34x (1.28 to 1.41)`."""
-    found, good, bad = one.found, one.found.last_good, one.found.first_bad
-    is_more = one.figure(bad) >= one.figure(good) if one.kind == "outputs" else found.sign > 0
-    does, much = one.quantity.more if is_more else one.quantity.less, _tell_size(one)
+    found, good, bad, (first, last) = one.found, one.found.last_good, one.found.first_bad, one.ends
+    does, much = one.quantity.more if one.is_later_more else one.quantity.less, _tell_size(one)
     match found.outcome:
         case Outcome.NAMED:
             return f"{one.package} {does} since {' or '.join([*found.between, bad])}: {much}"
         case Outcome.RANGE:
-            return f"{one.package} {does} since a release after {good}, up to {bad}: {much}"
+            return f"{one.package} {last} {does} than {first}: {much}; {_tell_range(one)}"
         case Outcome.DRIFT:
-            ends = f"from {one.releases[0]} to {one.releases[-1]}"
-            return f"{one.package} {does} bit by bit {ends}, {much}: no single release brought most of it"
+            return (
+                f"{one.package} {does} bit by bit from {first} to {last}, {much}: no single release brought most of it"
+            )
         case Outcome.NONE:
             return f"{one.package} {bad} differs from {good} by less than {_percent(one.limit)}: {much}"
         case _:
-            told = f": {much} so far" if found.readings else ", which aren't raced yet"
+            told = f": {much} so far" if found.readings else ": no race of the two has ended"
             return (
                 f"it isn't told yet if {one.package} {good} and {bad} differ by more than {_percent(one.limit)}{told}"
             )
+
+
+def _tell_range(one: Bisection) -> str:
+    """Write what is known of where a difference lies, and no more: by which releases half of it has come."""
+    good, bad, (first, last) = one.found.last_good, one.found.first_bad, one.ends
+    if (good, bad) == (first, last):
+        return "which release brought it isn't told yet"
+    if one.kind == "outputs":
+        return f"it came after {good}, up to {bad}"
+    by = [f"half of the difference has come by {bad}"] if bad != last else []
+    return " and ".join(
+        [*by, *([f"less than half {'' if by else 'of it has come '}by {good}"] if good != first else [])]
+    )
+
+
+def _tell_doubt(one: Bisection) -> Iterator[str]:
+    """Tell that a range may hold no single release, if its ends differ by less than half of the whole difference."""
+    good, bad = (one.found.readings.get(release) for release in (one.found.last_good, one.found.first_bad))
+    if one.kind == "outputs" or not good or not bad:
+        return
+    held, whole = (math.log(ratio) * one.found.sign for ratio in (bad.ratio / good.ratio, one.found.whole))
+    if held < whole / 2:
+        only = f"only about {tell_factor(math.exp(max(held, 0.0)))}x"
+        yield f"perhaps no single release brought it: between {good.release} and {bad.release} lies {only}"
 
 
 def _tell_size(one: Bisection) -> str:
     """Write how much has changed: `1.34x (1.28 to 1.41)`, or of outputs both errors."""
     found = one.found
     if one.kind == "outputs":
-        before, after = (tell_error(one.figure(release)) for release in (found.last_good, found.first_bad))
-        return f"the outputs err by {after}, and by {before} in {found.last_good}"
+        two = one.ends if found.outcome is Outcome.RANGE else (found.last_good, found.first_bad)
+        before, after = (tell_error(one.figure(release)) for release in two)
+        return f"the outputs err by {after}, and by {before} in {two[0]}"
     ratio = _as_comparison(one, found)
     ratio = inverse(ratio) if found.sign < 0 else ratio
     factor = tell_factor(ratio.value, ratio.high / ratio.low if ratio.low and ratio.high else 1.0)
@@ -180,14 +224,13 @@ def write_answer(one: Bisection, issue: str) -> list[Line]:
     """
     found, made = one.found, one.environments.values()
     machine = [machine_of(one.facts).name, counted(one.threads, "thread")] if one.facts else []
-    room = f"{counted(len(made), 'environment')} of {size(sum(env.size_bytes for env in made))} in the cache"
+    room = [f"{counted(len(made), 'environment')} of {size(sum(env.size_bytes for env in made))} in the cache"]
     return [
         Line(LABELS[found.outcome], subject=tell_sentence(one)),
         Line("", [one.model, one.quantity.what, one.target, *machine, f"saved in {one.folder}"]),
         Line("Sure", [*_tell_sure(one)]),
         Line("Skipped", [f"{release}: {why}" for release, why in one.skipped.items()]),
-        Line("Others", [*_tell_others(one)]),
-        Line("Cost", [span(one.took_s), counted(found.questions, "race"), room]),
+        Line("Cost", [span(one.took_s), counted(found.questions, "race"), *(room if made else [])]),
         Line("Issue", [f"a text for an issue is in {issue}"] if issue else []),
         Line("Noise", [f"too high to tell in {MOST_RESTARTS} restarts: close other programs"] if one.is_spent else []),
         Line("Next", [], [Command(text=one.go_on + " --fresh" * one.is_spent)] if found.outcome in UNTOLD else []),
@@ -201,36 +244,48 @@ def _tell_sure(one: Bisection) -> Iterator[str]:
         case Outcome.NAMED:
             yield f"another release brought it {chance}"
         case Outcome.RANGE:
-            yield f"it lies elsewhere {chance}"
-            yield f"not told yet: {', '.join(untold)}" if untold else "the last race isn't told yet"
+            yield f"this is wrong {chance}"
+            yield from _tell_doubt(one)
+            yield f"still to race: {', '.join(untold)}" if untold else "the last race, of these two, is still open"
         case Outcome.NONE | Outcome.DRIFT:
             yield f"this is wrong {chance}"
 
 
-def _tell_others(one: Bisection) -> Iterator[str]:
+def write_notes(one: Bisection) -> list[Line]:
+    """Write the lines below the table: how to read it, and which other packages are not in all environments."""
+    first, last = one.ends
+    name, is_ratio = one.quantity.name, one.kind != "outputs"
+    how = f"{name} of {first} × the ratio, which is of one race" if is_ratio else "the relative error"
+    nearer = f"nearer to {last}: most of the difference has come" if len(one.found.readings) > 2 else ""
+    return [
+        Line("Table", [f"{name}: {how}", *([nearer] if nearer else [])] if one.found.readings else []),
+        Line("Others", [*tell_others(one)]),
+    ]
+
+
+def tell_others(one: Bisection) -> Iterator[str]:
     """Tell which other packages aren't the same in all environments."""
     for name, versions in find_differences(one.package, one.environments.values()).items():
-        usual, *others = dict(Counter(versions.values()).most_common())
-        told = [f"{held or 'none'} with {', '.join(at for at in versions if versions[at] == held)}" for held in others]
-        yield f"{name} {usual or 'none'}, {', '.join(told)}"
-    if one.environments:
-        yield "all else is the same in each environment"
+        held = dict.fromkeys(version for version in versions.values() if version)
+        told = [f"{version} with {', '.join(at for at in versions if versions[at] == version)}" for version in held]
+        yield f"{name} {' and '.join(told)}{'' if all(versions.values()) else ' only'}"
+    if len(one.environments) > 1:
+        yield "all other packages are the same in each environment"
 
 
 def make_rows(one: Bisection) -> list[dict[str, str]]:
     """Make the table's rows, the oldest release first: those that were measured, and those left out."""
-    found, good = one.found, next(iter(one.found.readings), one.found.last_good)
-    headers, rows = ("release", one.quantity.name, f"against {good}", "restarts", "like"), list[dict[str, str]]()
+    found, (good, bad) = one.found, one.ends
+    headers, rows = ("release", one.quantity.name, f"against {good}", "restarts", "nearer to"), list[dict[str, str]]()
     for release in one.releases:
         if reading := found.readings.get(release):
             is_compared = one.kind != "outputs" and release != good
             told = tell_ratio(_as_comparison(one, reading), words=one.quantity.words) if is_compared else ""
             if reading.side is not Side.OPEN and found.outcome is not Outcome.OPEN:
                 told = told.partition(", ")[0]  # `open` is about the ratio, and what the release is like is told
-            words = {Side.GOOD: found.last_good, Side.BAD: found.first_bad, Side.HALF: "half way", Side.OPEN: "open"}
-            like = words[reading.side]
-            figure = "–" if reading.figure is None else one.quantity.write(reading.figure)
-            cells = [figure, told, str(reading.restarts), "" if like == release else like]
+            nearer = {Side.GOOD: good, Side.BAD: bad, Side.HALF: "half way", Side.OPEN: "open"}[reading.side]
+            figure = "–" if reading.figure is None else one.quantity.write(one.figure(release))
+            cells = [figure, told, str(reading.restarts), "" if release in (good, bad) else nearer]
         elif release in one.skipped:
             cells = ["–", "", "", "skipped"]
         else:
@@ -268,7 +323,7 @@ def write_issue(one: Bisection) -> str:
         f"- Model: {model}.",
         f"- Machine: {machine_of(facts).name}; {facts['os']['name']}, kernel {facts['os']['kernel']}.",
         f"- Python {facts['python']['version']}; each release has an environment of its own with {', '.join(others)}.",
-        f"- Other packages: {'; '.join(_tell_others(one))}.",
+        f"- Other packages: {'; '.join(tell_others(one))}.",
         *("- Again, by shootout:", "", f"      {one.again}", ""),
     ]
     return "\n".join(lines)
