@@ -53,12 +53,14 @@ class Packing:
     Attributes:
         folder: that holds their folders.
         evidence: what each takes along, see `write_folder`.
+        proposals: the targets that may go along.
         packed: what was packed, by its short label.
         left_out: why another one wasn't.
     """
 
     folder: Path
     evidence: Mapping[str, bytes]
+    proposals: Proposals
     progress: ProgressDisplay
     packed: dict[str, ShippedFolder] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
@@ -73,7 +75,8 @@ class Packing:
         place = self.folder / CONTENDERS / name_contender(target.backend, target.precision)
         self.progress.stage(f"shipping {label}")
         try:
-            shipped = write_folder(source, find_built(source, self.progress), place, self.evidence, anywhere=True)
+            built = find_built(source, self.progress, beside=[one.arm for one in self.proposals.targets])
+            shipped = write_folder(source, built, place, self.evidence, anywhere=True)
             check_folder(shipped)
             if self.packed and _call_of(shipped) != _call_of(first := next(iter(self.packed.values()))):
                 raise SkippedArm(f"it isn't called as {short(first.arm.label)} is: other inputs or outputs")
@@ -87,27 +90,43 @@ class Packing:
         self.left_out.pop(label, None)
         return True
 
-    def take_all(self, proposals: Proposals, count: int) -> ArmToShip:
+    def take_all(self, count: int) -> ArmToShip:
         """Pack the safe one, the answer, then different runtimes before a second precision of one; return the safe one.
 
         Raises:
             NothingMeasured: there is no safe one, or nothing beside it; says why.
         """
+        proposals = self.proposals
         self.left_out |= proposals.left_out
+        names = {short(one.arm.label) for one in (*proposals.plain, *proposals.targets)}
+        if proposals.plain and len(names) < FEWEST_CONTENDERS:  # before anything is built
+            raise self._refuse(f"{next(iter(names))} alone can go along")
         safe = next(filter(self.take, proposals.plain), None)
         if safe is None:
             raise self._refuse("no plain FP32 target can go along, and one has to be the safe one")
         every = proposals.targets
         for targets, is_runtime_new in ((every[:1], False), (every, True), (every, False)):
             for one in targets:
-                if short(one.arm.label) not in {**self.packed, **self.left_out} and len(self.packed) < count:
+                if not self._is_settled(one) and len(self.packed) < count:
                     self._take_new(one, is_runtime_new=is_runtime_new)
         if len(self.packed) < FEWEST_CONTENDERS:
             raise self._refuse(f"{short(safe.arm.label)} alone can go along")
-        rest = {short(one.arm.label) for one in every} - {*self.packed, *self.left_out}
-        more = f" (--contenders {count + 1} takes one more)" if count < MOST_CONTENDERS else ""
-        self.left_out |= dict.fromkeys(sorted(rest), f"{len(self.packed)} others go along{more}")
+        self._leave_rest([one for one in every if not self._is_settled(one)], count)
         return safe
+
+    def _is_settled(self, source: ArmToShip) -> bool:
+        return short(source.arm.label) in {**self.packed, **self.left_out}
+
+    def _leave_rest(self, rest: Sequence[ArmToShip], count: int) -> None:
+        """Say of the rest that others go along, and of the next one that one more would take it, if that is so."""
+        full = f"{len(self.packed)} others go along"
+        for one in rest if count < MOST_CONTENDERS else ():
+            self._take_new(one, is_runtime_new=False)
+            if shipped := self.packed.pop(label := short(one.arm.label), None):
+                shutil.rmtree(shipped.folder)
+                self.left_out[label] = f"{full}; --contenders {count + 1} takes it, too"
+                break
+        self.left_out |= {short(one.arm.label): full for one in rest if not self._is_settled(one)}
 
     def _take_new(self, source: ArmToShip, *, is_runtime_new: bool) -> None:
         """Pack a target unless its runtime goes along in this precision; or at all, if that has to be new."""
@@ -150,18 +169,18 @@ def ship_to_choose(run: Path, out: Path, *, policy: Policy | None, group: str | 
     """
     if out.exists():
         raise is_there(out)
-    answer = find_arm_to_ship(run, None, policy, group)
+    answer = find_arm_to_ship(run, None, policy, group, takes_leader=True)
     proposals = propose_contenders(answer)
     with show_progress() as progress, in_use():
         with new_folder(out):
-            packing = Packing(folder=out, evidence=collect_evidence(answer), progress=progress)
-            safe = packing.take_all(proposals, (policy or Policy()).contenders)
+            packing = Packing(folder=out, evidence=collect_evidence(answer), proposals=proposals, progress=progress)
+            safe = packing.take_all((policy or Policy()).contenders)
             contenders = _compare_with_safe(packing, proposals.cell, safe.arm.label)
             landing = write_landing(out, contenders, answer.run.history.header.bias_floor)
         progress.stage(f"choosing here, at most {LIMIT_S:.0f} s")
         with tempfile.TemporaryDirectory() as kept:  # not in the folder: it lands on another machine
             chosen = json.loads(run_program(out, CHOOSE, "--json", **{KEPT: kept}))
-    for line in _tell(run, out, contenders, packing.tell_left_out(), chosen):
+    for line in _tell(answer, out, contenders, packing.tell_left_out(), chosen):
         sys.stderr.write(f"{line}\n")
     written = {"folder": str(out), "group": answer.row.group, "size_bytes": _size_of(out), "safe": landing["safe"]}
     written |= {"contenders": landing["contenders"], "left_out": packing.left_out, "chosen_here": chosen}
@@ -183,16 +202,21 @@ def _size_of(folder: Path) -> int:
 
 
 def _tell(
-    run: Path, out: Path, contenders: Sequence[Contender], left_out: Sequence[str], chosen: Mapping[str, Any]
+    answer: ArmToShip, out: Path, contenders: Sequence[Contender], left_out: Sequence[str], chosen: Mapping[str, Any]
 ) -> Iterator[str]:
     """Tell which targets go along and which don't, what the folder chooses here, and the command that comes next."""
     told = {short(one.shipped.arm.label): one.ratio for one in contenders}
     safe = next(label for label, ratio in told.items() if ratio is None)
     wide = max(map(len, told))
-    yield f"{out}: {size(_size_of(out))}, {counted(len(told), 'contender')}, each checked here; ratios of {run}"
+    yield f"{out}: {size(_size_of(out))}, {counted(len(told), 'contender')}, each checked here"
+    choice = answer.choice
+    is_open = choice is not None and bool(choice.reason or choice.unsettled)
+    yield f"in the run {answer.folder}{', which has not decided' if is_open else ''}:"
     for label, ratio in told.items():
         yield f"  {label:{wide}}  {tell_ratio(ratio, safe) if ratio else 'the safe one, taken if there is no verdict'}"
     yield from (f"left out  {line}" for line in left_out)
-    yield f"chosen here in {seconds(chosen['seconds'])}: {chosen['reason']}"
+    is_safe = chosen["restarts"] and chosen["chosen"] == chosen["safe"]
+    told_choice = f"{chosen['reason']}{'; the safe one is taken' if is_safe else ''}"
+    yield f"in a race of {seconds(chosen['seconds'])} here, just now: {told_choice}"
     place = shlex.quote(str(out))
     yield f"next, where it runs:  pip install -r {place}/{REQUIREMENTS} && python {place}/{CHOOSE}"

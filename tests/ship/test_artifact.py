@@ -63,6 +63,15 @@ def test_what_differs_is_named(arm: Arm, changed: dict[str, Any], told: str, her
         folder.find_built(raced(arm, here | changed), Mock())
 
 
+def test_the_command_that_races_again_names_all_that_go_along_on_as_many_threads_as_there_are_cpus(
+    here: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(folder, "allowed_cpus", lambda: (0, 1))
+    arm, other = replace(ARM, threads=15), replace(ARM, threads=15, target=Target(backend="openvino"))
+    with pytest.raises(UsageError, match=rf"--backends {ARM.target},openvino:cpu:fp32 --threads 2$"):
+        folder.find_built(raced(arm, here | {"machine": "other"}), Mock(), beside=[arm, other])
+
+
 def test_a_number_of_threads_that_was_not_set_is_refused_with_the_one_that_was_taken(here: dict[str, Any]):
     source = raced(replace(ARM, threads=0), here)
     source = replace(source, row=source.row.model_copy(update={"executed": {"threads": 2}}))

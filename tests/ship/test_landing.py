@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +29,7 @@ from shootout.core.adapter import Built
 from shootout.core.contract import Arm, Precision, Target, short
 from shootout.core.errors import NothingMeasured, SkippedArm, UsageError
 from shootout.core.exported.model import sha256
+from shootout.core.host.child import QUIET
 from shootout.core.plugins import BACKENDS, folder_of
 from shootout.tell import machines
 
@@ -35,7 +37,7 @@ REFERENCE = Path(__file__).parents[2] / "results" / "reference"
 PARAMETERS = {"d_model": 64, "n_layers": 4}
 
 
-def write_run(place: Path, times_ns: dict[Target, float], **changes: Any) -> Path:
+def write_run(place: Path, times_ns: dict[Target, float], restarts: int = 5, **changes: Any) -> Path:
     """A run on this machine in which these targets took so long; the first is the baseline."""
     exported = obtain("residual_mlp", PARAMETERS, 2)
     arms = [
@@ -46,7 +48,7 @@ def write_run(place: Path, times_ns: dict[Target, float], **changes: Any) -> Pat
         (replace(arms[0], control=True), next(iter(times_ns.values()))),
     ]
     lines: list[Any] = [made.prepared(arm).model_copy(update={"exported": exported.key}) for arm in arms]
-    for number in range(5):
+    for number in range(restarts):
         lines += [made.played(arm, number, ns, fidelity=FOUND) for arm, ns in raced] + [made.rounds(number)]
     return made.write(place, made.header([arm for arm, _ in raced], environment=machines.facts()), *lines, made.ended())
 
@@ -61,7 +63,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def chooses_here(folder: Path, program: str, *words: str, **variables: str) -> str:
     assert (program, words, [*variables]) == (CHOOSE, ("--json",), [KEPT])
-    return json.dumps({"chosen": "numpy-fp32", "reason": "numpy-fp32 is 2.0x faster", "seconds": 3.0})
+    told = {"reason": "numpy-fp32 is 2.0x faster", "seconds": 3.0, "restarts": 4}
+    return json.dumps({"chosen": "numpy-fp32", "safe": "onnxruntime-fp32", **told})
 
 
 def test_contenders_lie_side_by_side_each_a_whole_shipped_folder(
@@ -73,7 +76,7 @@ def test_contenders_lie_side_by_side_each_a_whole_shipped_folder(
     assert "  numpy        2.00x faster than onnxruntime (2.00 to 2.00)\n" in done.err
     assert "  onnxruntime  the safe one" in done.err
     assert "left out  torch-eager: it runs the Python of the model's own package" in done.err
-    assert "chosen here in 3 s: numpy-fp32 is 2.0x faster\n" in done.err
+    assert "in a race of 3 s here, just now: numpy-fp32 is 2.0x faster\n" in done.err
     landing = json.loads((out / "landing.json").read_text())
     assert (landing["safe"], landing["threads"], landing["limit_s"]) == ("onnxruntime-fp32", 1, 10.0)
     assert [one["name"] for one in landing["contenders"]] == ["numpy-fp32", "onnxruntime-fp32"], "the fastest first"
@@ -87,11 +90,35 @@ def test_contenders_lie_side_by_side_each_a_whole_shipped_folder(
     for one in landing["contenders"]:
         shipped = open_shipped(out / one["folder"])
         assert (shipped.arm.label, shipped.error_limit) == (one["label"], one["error_limit"])
+        assert QUIET.items() <= shipped.runtime.environment.items(), "no telemetry where it lands"
         assert {*(out / one["folder"] / "requirements.txt").read_text().splitlines()[1:]} <= pinned
     written = json.loads(done.out)
     assert written["contenders"] == landing["contenders"]
     assert written["chosen_here"]["chosen"] == "numpy-fp32"
     assert written["size_bytes"] == sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
+
+
+def test_a_run_that_has_not_decided_is_enough_since_the_race_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    let_numpy_ship(monkeypatch)
+    monkeypatch.setattr(command, "run_program", chooses_here)
+    times = {Target(backend="onnxruntime"): 1e6, Target(backend="numpy"): 9e6}
+    run = write_run(tmp_path / "run", times, restarts=1)
+    alone = here("ship", str(run), "-o", str(tmp_path / "alone"), cwd=tmp_path)
+    assert alone.code == 7
+    assert "nothing is distinguished after 1 restart; race it again; or name it: --target onnxruntime" in alone.err
+    done = here("ship", str(run), "--choose-on-landing", "-o", str(tmp_path / "out"), cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert f"in the run {run}, which has not decided:\n" in done.err
+    assert "numpy        about 9.0x slower than onnxruntime, too few restarts (1)\n" in done.err, (
+        "its interval has no end"
+    )
+
+
+def test_what_can_not_go_along_alone_is_refused_before_anything_is_built(tmp_path: Path):
+    run = write_run(tmp_path / "run", {Target(backend="onnxruntime"): 1e6})
+    done = here("ship", str(run), "--choose-on-landing", "-o", str(tmp_path / "out"), cwd=tmp_path)
+    assert (done.code, done.err.count("\n")) == (3, 1)
+    assert "onnxruntime alone can go along: no other was raced; race others with it (--backends)" in done.err
 
 
 @pytest.mark.long
@@ -132,7 +159,7 @@ def test_the_folder_itself_is_no_target_and_says_what_is_one(tmp_path: Path):
             "openvino:cpu:int8",
         ),
         ("runtimes-centerface", "litert executorch openvino ncnn", "onnxruntime litert", "onnxruntime"),
-        ("h200-bert", "", "onnxruntime", "onnxruntime:cuda:fp32"),
+        ("h200-bert", "onnxruntime", "onnxruntime", "onnxruntime:cuda:fp32"),
     ],
 )
 def test_what_keeps_the_same_limits_may_go_along_the_answer_first(name: str, targets: str, plain: str, left_out: str):
@@ -145,7 +172,8 @@ def test_what_keeps_the_same_limits_may_go_along_the_answer_first(name: str, tar
 
 def pack(proposed: str, bound: Collection[str] = (), count: int = 3) -> Packing:
     """What is packed of these targets, the first of which is the answer; the plain ones may all be the safe one."""
-    packing = Packing(folder=Path("out"), evidence={}, progress=Mock())
+    proposals = Mock(left_out={"slow": "5x slower here"})
+    packing = Packing(folder=Path("out"), evidence={}, proposals=proposals, progress=Mock())
 
     def take(source: Any) -> bool:
         label = short(str(source.arm.target))
@@ -153,7 +181,7 @@ def pack(proposed: str, bound: Collection[str] = (), count: int = 3) -> Packing:
             packing.left_out[label] = "bound to this CPU"
             return False
         packing.left_out.pop(label, None)
-        packing.packed[label] = Mock(target=source.arm.target)
+        packing.packed[label] = Mock(target=source.arm.target, folder=tempfile.mkdtemp())
         return True
 
     packing.take = take  # type: ignore[method-assign]
@@ -162,7 +190,8 @@ def pack(proposed: str, bound: Collection[str] = (), count: int = 3) -> Packing:
     sources = [Mock(arm=Arm(target=one, model="m")) for one in found]
     plain = [one for one in sources if one.arm.target.precision is Precision.FP32]
     plain.sort(key=lambda one: one.arm.target.backend != "onnxruntime")
-    packing.take_all(Mock(targets=sources, plain=plain, left_out={"slow": "5x slower here"}), count)
+    proposals.targets, proposals.plain = sources, plain
+    packing.take_all(count)
     return packing
 
 
@@ -191,6 +220,14 @@ def test_different_runtimes_go_before_a_second_precision_of_one(
     found = pack(proposed, bound, count)
     assert [*found.packed] == packed.split()
     assert {short(str(one)) for one in found.packed}.isdisjoint(found.left_out)
+
+
+def test_one_more_is_offered_only_if_it_could_go():
+    assert pack("litert openvino onnxruntime jax-jit ncnn", ["jax-jit"]).left_out == {
+        "slow": "5x slower here",
+        "jax-jit": "bound to this CPU",
+        "ncnn": "3 others go along; --contenders 4 takes it, too",
+    }
 
 
 def test_what_fits_this_cpu_alone_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

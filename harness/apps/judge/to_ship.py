@@ -34,13 +34,19 @@ class ArmToShip(RacedArm):
 
 
 def find_arm_to_ship(
-    folder: Path, name: str | None = None, policy: Policy | None = None, group: str | None = None
+    folder: Path,
+    name: str | None = None,
+    policy: Policy | None = None,
+    group: str | None = None,
+    *,
+    takes_leader: bool = False,
 ) -> ArmToShip:
     """Find the arm to ship.
 
     Args:
         name: of the arm, as the document or its tables have it; None: the policy's choice, or the answer's.
         group: the name of its group, or the beginning of that name; needed if there are several.
+        takes_leader: take the best so far of a run that hasn't decided.
 
     Raises:
         UsageError: there is no such run, arm or cell, it is a merged folder, or the arm was not measured.
@@ -56,13 +62,16 @@ def find_arm_to_ship(
     choice: Choice | None = None
     if policy:
         decided = PolicyAnswer.of_runs([folder], policy, group)
-        chosen, choice = _require_chosen(decided), decided.decision
+        chosen, choice = _require_chosen(decided, takes_leader=takes_leader), decided.decision
         row = next(candidate.row for candidate in decided.question.candidates if candidate.label == chosen)
         rows, name = [one for one in document.rows if one.group == row.group], row.arm
     else:
         groups = find_groups(document, group)
         if name is None:
-            choice = found = _require_answer([answer for answer in document.answer if answer.group in groups])
+            answers = [answer for answer in document.answer if answer.group in groups]
+            is_timed = any(row.end_to_end for row in document.rows if row.group in groups)
+            name_it = "; or name what to ship with --target" if is_timed and not takes_leader else ""
+            choice = found = _require_answer(answers, name_it, takes_leader=takes_leader)
             groups, name = {found.group}, found.ship.arm if found.ship else ""
         rows = [row for row in document.rows if row.group in groups]
     raced = _find_row(rows, name)
@@ -96,23 +105,26 @@ def refuse_without_folder(wanted: RacedArm) -> None:
         raise SkippedArm(f"{wanted.row.arm} can't be shipped: {why}", kind=NotRunKind.UNSUPPORTED)
 
 
-def _require_answer(answers: Sequence[Answer]) -> Answer:
+def _require_answer(answers: Sequence[Answer], name_it: str, *, takes_leader: bool) -> Answer:
     if len(answers) > 1:
         raise UsageError("the run has an answer for each of its groups", [answer.group for answer in answers])
-    if not answers or answers[0].ship is None:
-        why = answers[0].reason if answers else "nothing was measured"
-        raise Undecided(f"the run has no answer: {why}; name what to ship with --target")
-    if answers[0].reason:
-        arm = short(answers[0].ship.arm)
-        way_out = f"continue the run, or name it: {quote(('--target', arm))}"
-        raise Undecided(f"{arm} is only the best so far: {answers[0].reason}; {way_out}")
-    return answers[0]
+    if not answers:
+        raise Undecided("the run has no answer: nothing was measured; race it again")
+    answer = answers[0]
+    measure = f"measure more: {answer.next}" if answer.next else "race it again"
+    if answer.ship is None:
+        raise Undecided(f"the run has no answer: {answer.reason}; {measure}{name_it}")
+    if answer.reason and not takes_leader:
+        arm = short(answer.ship.arm)
+        way_out = f"{measure}; or name it: {quote(('--target', arm))}"
+        raise Undecided(f"{arm} is only the best so far: {answer.reason}; {way_out}")
+    return answer
 
 
-def _require_chosen(decided: PolicyAnswer) -> str:
+def _require_chosen(decided: PolicyAnswer, *, takes_leader: bool) -> str:
     decision = decided.decision
-    if decision.chosen:
-        return decision.chosen
+    if chosen := decision.leader if takes_leader else decision.chosen:
+        return chosen
     if decision.outcome == "infeasible":
         first, *_, last = tell_decision(decision, decided.question)
         ways_in = [f"this {command.remark}: {command.text}" for command in last.commands]

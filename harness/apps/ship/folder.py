@@ -51,8 +51,9 @@ from shootout.core.exported.fidelity import OF_ZEROS, useful_flips
 from shootout.core.exported.model import ExportedModel, save_sets
 from shootout.core.exported.request import Request, brief_key, find_source
 from shootout.core.host import environment
+from shootout.core.host.child import QUIET
 from shootout.core.host.folders import Scratch
-from shootout.core.host.placement import THREAD_VARIABLES, place
+from shootout.core.host.placement import THREAD_VARIABLES, allowed_cpus, place
 from shootout.core.host.store import cache_folder, without_home
 from shootout.core.host.untrusted import MOST_JSON_BYTES
 from shootout.core.journal.records import Setback
@@ -67,7 +68,7 @@ from shootout.tell.delivery import read_delivery
 from shootout.tell.document import FidelityFigures
 from shootout.tell.formats import json_text
 from shootout.tell.machines import machine_of
-from shootout.tell.reproduce import words
+from shootout.tell.reproduce import Begun, options
 from shootout.tell.run_folder import RacedArm
 
 MOST_CHECKED_BYTES = 32 << 20
@@ -308,11 +309,11 @@ def _isa_of(source: RacedArm) -> tuple[str, ...]:
 
 
 def _variables_to_ship(source: RacedArm, shipment: Shipment) -> dict[str, str]:
-    """Return the variables of the arm's process: the run's, the thread counts, the adapter's."""
+    """Return the variables of the arm's process: the run's, no telemetry, the thread counts, the adapter's."""
     counts = dict.fromkeys(THREAD_VARIABLES, str(source.arm.threads))
     recorded = environment.variables(source.document.environment.get("variables") or {})
     kept = {name: value for name, value in recorded.items() if not _is_of_this_machine(name, value)}
-    return {**kept, **counts, **shipment.environment}
+    return {**kept, **QUIET, **counts, **shipment.environment}
 
 
 def _is_of_this_machine(name: str, value: str) -> bool:
@@ -339,18 +340,19 @@ def closure(target: Target, wanted: tuple[str, ...] = ()) -> dict[str, str]:
     return {name: package.version for name, package in packages.items()}
 
 
-def find_built(source: RacedArm, progress: Progress, *, to: str = SHIP) -> Built:
+def find_built(source: RacedArm, progress: Progress, *, to: str = SHIP, beside: Sequence[Arm] = ()) -> Built:
     """Return the artifact that was raced, or build the same again on this machine.
 
     Args:
         to: what is done with it, a verb.
+        beside: other arms of its group that have to be raced again with it if it can't be built.
 
     Raises:
         ArmFailed: the build broke, or took longer than it may.
         UsageError: this is another machine, versions or the model are not what they were, or it can't be built here.
     """
     here, there = environment.facts(), source.document.environment
-    again = f"race it again here: shootout run {words([source.arm], source.run.facts.given)}"
+    again = f"race it again here: {_race_again(source, beside)}"
     if source.arm.target.python:
         raise UsageError(f"{source.arm.label} ran under another interpreter; {again}, under that one")
     if source.arm.threads == 0 and to == SHIP:
@@ -381,6 +383,14 @@ def find_built(source: RacedArm, progress: Progress, *, to: str = SHIP) -> Built
         ):
             raise UsageError(f"its build is gone from the cache, and {changed}: {again}")
         return builder.prepare(source.arm, model, found.version)
+
+
+def _race_again(source: RacedArm, beside: Sequence[Arm]) -> str:
+    """Return the command that races arms here, on no more threads than there are CPUs."""
+    most = len(allowed_cpus())
+    arms = [replace(one, threads=min(one.threads, most)) for one in (source.arm, *beside)]
+    begun = Begun.of_run(source.folder, source.run.history.header)
+    return begun.race(options(arms, source.run.facts.given))
 
 
 def _export_probe(arm: Arm) -> dict[ProbeKey, ExportedModel]:
