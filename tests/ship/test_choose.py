@@ -321,7 +321,19 @@ def test_a_choice_holds_for_all_cpus_of_a_kind(module: ModuleType, monkeypatch: 
     assert keys[4]["cpu"] == ["A 2000000", "A 3000000"]
 
 
-@pytest.mark.parametrize("changes", [{"chosen": "../evil"}, {"passed": ["evil"]}, {"key": {}}, {"left_out": 3}, None])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"chosen": "../evil"},
+        {"passed": ["evil"]},
+        {"key": {}},
+        {"left_out": 3},
+        {"files": []},
+        {"blocks": {"safe": {"0": ["fast"]}}},
+        {"blocks": {"safe": []}},
+        None,
+    ],
+)
 def test_what_another_program_wrote_counts_as_none(
     module: ModuleType, made: list[bool], changes: dict[str, Any] | None
 ):
