@@ -40,9 +40,13 @@ ENDS = ("shootout: ", "Error: ")
 """Begin the lines of standard error that say why a command ends."""
 INSTRUCTIONS = """\
 shootout answers with evidence which runtime, device and precision to ship for a model on this machine.
-Pass `answer` on as it is. Claim a speed-up only with its interval: `interval`, or the brackets behind a factor.
+Pass `answer` on as it is, together with `terms`: threads, pinned CPUs, batch, machine, and the noise unless it is low.
+Call a target faster only if `verify` returns `met`, and then with its `interval`. No other verdict allows it:
+`ship` of a choice is permission to deploy, and `written` means that a folder holds the target that was named.
 `about 1.4x faster, open` has no verdict yet. `open` tells what isn't known.
-`next` is what comes next, as a command and as the call of a tool.
+Errors of outputs are against the reference outputs: the model in float64, or of an ONNX file ONNX Runtime without
+optimizations. They are not against another target.
+`next` proposes a command, also as the call of a tool; nothing has run it, and it may be left.
 Paths are relative to the folder in which this server was started."""
 Say = Callable[[str], Awaitable[None]]
 

@@ -140,5 +140,10 @@ class Raced:
         __tracebackhide__ = True
         return self._race._judge(self, f"p99 under {limit}")
 
+    def __bool__(self) -> bool:
+        """Refuse to be asserted: only a claim is true or false."""
+        __tracebackhide__ = True
+        raise TypeError(f"{self!r} claims nothing: add .faster_than(…), .same_outputs() or .p99_under(…)")
+
     def __repr__(self) -> str:
         return f"race({self.model!r}, {self.target!r})"

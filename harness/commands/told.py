@@ -38,13 +38,14 @@ from shootout.core.results.run import begun
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.units import counted, size, span
 from shootout.tell import reproduce
-from shootout.tell.answer import REFUSED, SHIPS
+from shootout.tell.answer import REFUSED, SHIPS, list_title_parts
 from shootout.tell.document import Answer, Document
 from shootout.tell.grid import may_ship
-from shootout.tell.limits import Limit, Standing
+from shootout.tell.limits import Limit, Standing, write_limit
 from shootout.tell.page.contents import MeasuredRun, lay_out
 from shootout.tell.report import Line, Table
 from shootout.tell.table import compare_rows
+from shootout.tell.wording import describe_noise
 
 OPEN = ("Open", "Unknown", "Tied", "Skipped")
 """The labels of lines that tell what isn't known."""
@@ -60,7 +61,7 @@ OUTCOMES: Mapping[str, Outcome] = {
 EXITS = {Standing.MET: ExitCode.OK, Standing.BROKEN: ExitCode.REFUSED, Standing.UNKNOWN: ExitCode.UNDECIDED}
 MARKS = f"{SHIPS}{REFUSED} "
 FIGURES = {Limit.ERROR: "relative error of the outputs of {}", Limit.P99: "p99 of {}, ns"}
-"""What a claim without a second target is on."""
+"""What a claim is on that is none on speed."""
 MOST_TIME = "5m"
 """The time of a race for a claim, if none is given."""
 
@@ -77,6 +78,8 @@ def call(name: str, arguments: Mapping[str, Any]) -> Told:
         return verify(arguments)
     code, data = type_words(words)
     told = TELLERS[name if "--dry-run" not in words else "plan"](data, words)
+    broke = [row for row in data.get("rows", ()) if code == ExitCode.FAILED and row.get("outcome") == "failed"]
+    told.open.extend(f"exit code {code:d}: {row['arm']} failed: {row['reason']}" for row in broke)
     return told.model_copy(update={"exit_code": code, "document": data if arguments.get("full") else None})
 
 
@@ -133,7 +136,7 @@ def tell_run(data: Mapping[str, Any], words: Sequence[str]) -> Told:
     document = analyse(Path(data["run"]))
     report, answers = lay_out(MeasuredRun(document)), document.answer
     ships = bool(answers) and all(map(may_ship, answers))
-    told = tell_report([*report.lines, *report.missing], document.run)
+    told = tell_report([*report.lines, *report.missing], document.run, tell_terms(document))
     rows = [row for table in ([report.answers] if report.answers else report.tables) for row in list_rows(table)]
     return told.model_copy(
         update={
@@ -149,7 +152,9 @@ def tell_decision(data: Mapping[str, Any], words: Sequence[str]) -> Told:
     group = next((after for word, after in itertools.pairwise(words) if word == "--group"), None)
     found = PolicyAnswer.of_runs([Path(run) for run in data["runs"]], Policy.model_validate(data["policy"]), group)
     report = found.lay_out()
-    told = tell_report(report.lines, data["runs"][0])
+    (document, *others), cells = found.question.documents, found.question.cells
+    terms = None if others else tell_terms(document, cells[0].group)
+    told = tell_report(report.lines, data["runs"][0], terms)
     rows = [row for table in report.tables for row in list_rows(table)]
     candidates = [one.row.model_copy(update={"arm": one.label}) for one in found.question.candidates]
     is_sure = found.decision.chosen and found.decision.policy.asks_time
@@ -161,7 +166,7 @@ def tell_gated(data: Mapping[str, Any], _: Sequence[str]) -> Told:
     """Tell a gate's outcome."""
     gate = Gate.model_validate({"schema_version": data["schema"], **{k: v for k, v in data.items() if k != "schema"}})
     document = analyse(Path(gate.run)) if begun(Path(gate.run)) else None
-    told = tell_report(list(tell_gate(gate, document)), gate.run)
+    told = tell_report(list(tell_gate(gate, document)), gate.run, tell_terms(document) if document else None)
     is_judged = any(one.name == TIME and one.standing in (Standing.MET, Standing.BROKEN) for one in gate.checks)
     of = "time of the candidate ÷ time of the reference"
     ratio = gate.ratio if is_judged else None
@@ -172,16 +177,16 @@ def tell_gated(data: Mapping[str, Any], _: Sequence[str]) -> Told:
 def tell_explained(data: Mapping[str, Any], _: Sequence[str]) -> Told:
     """Tell two targets layer by layer."""
     found = TypeAdapter(Explanation).validate_python(data)
-    return tell_report(list(tell_lines(found)), found.run)
+    return tell_report(list(tell_lines(found)), found.run, tell_terms(analyse(Path(found.run)), found.group))
 
 
 def tell_shipped(data: Mapping[str, Any], _: Sequence[str]) -> Told:
-    """Tell what was shipped, and whether the run is sure of it."""
+    """Tell what was written, and whether the run is sure of it: any target can be shipped, a slower one too."""
     folder, doubt = data["folder"], data["doubt"]
     check, gate = (command.format(reproduce.quote([folder])) for command in NEXT_STEPS.values())
     return Told(
         answer=f"{folder} holds {data['target']}, {size(data['size_bytes'])}; its check passed: {data['checked']}.",
-        verdict="open" if doubt else "ship",
+        verdict="written",
         open=[f"{data['target']} only leads: {doubt}"] if doubt else [],
         notes=[f"check it where it runs: `{check}`"],
         next=make_next(gate),
@@ -208,26 +213,29 @@ def verify(arguments: Mapping[str, Any]) -> Told:
         UsageError: as `read_claim` and `judge_claim`, or neither a run nor a model is given, or both are.
     """
     claim, a, b = read_claim(arguments["claim"]), arguments["a"], arguments.get("b") or None
-    if bool(folder := arguments.get("folder")) == bool(arguments.get("model")):
-        raise UsageError("verify needs either folder, a run that holds the targets, or model, to race them on")
+    if bool(folder := arguments.get("run")) == bool(arguments.get("model")):
+        raise UsageError("verify needs either run, a folder that holds the targets, or model, to race them on")
+    claim.refuse_unfit(a, b)  # before anything is measured
     if not folder:
-        own = ("claim", "a", "b", "folder", "group")
+        own = ("claim", "a", "b", "run", "group")
         given = {key: value for key, value in arguments.items() if key not in own and value not in (None, "")}
         more = list(given.pop(MORE, []))
         if claim.verdict and b:
             baseline, goal = claim.race(a, b)
             more += ["--baseline", baseline, "--goal", goal]
         elif claim.limit is Limit.P99:
-            more += reproduce.flatten(reproduce.MORE_RESTARTS)  # its bound takes four
+            more += ["--policy", f"{claim.limit}={write_limit(claim.limit, claim.wanted)}"]
         asked = {"max_time": MOST_TIME, **given, "backends": [a, b] if b else a, MORE: more}
         folder = type_words(TOOLS["run"].type(asked))[1]["run"]
     run = analyse_cells(Path(folder))
     judged = judge_claim(run, claim, a, b, arguments.get("group") or None)
     is_known = judged.standing is not Standing.UNKNOWN
     first, second = (b, a) if claim.verdict is Verdict.FASTER else (a, b)
-    of = f"time of {first} ÷ time of {second}" if claim.verdict else FIGURES[claim.limit].format(a)
+    of = FIGURES[claim.limit].format(a if b is None else f"{a} against {b}")
+    of = f"time of {first} ÷ time of {second}" if claim.verdict else of
     return Told(
         answer=f"{judged.sentence}.",
+        terms=tell_terms(run.document, judged.group),
         verdict=judged.standing.value,
         interval=bound(of, judged.value, judged.low, judged.high) if is_known else None,
         open=[judged.reason] if judged.reason else [],
@@ -246,9 +254,22 @@ def tell_refusals(document: Document, names: Container[str | None]) -> Iterator[
                 yield f"{short(row.arm)} may not be shipped: {why}"
 
 
-def tell_report(lines: Sequence[Line], folder: str) -> Told:
+def tell_terms(document: Document, group: str | None = None) -> str | None:
+    """Tell what the figures of a group hold for; None if there are several groups and none is named."""
+    answers = [one for one in document.answer if group in (None, one.group)]
+    if len(answers) != 1:
+        return None
+    rows = document.rows_of(answers[0].group)
+    parts = list_title_parts(answers[0], rows, document.environment)
+    if pinned := {len(row.cpus) for row in rows if row.cpus}:
+        parts.append(f"each process pinned to {counted(max(pinned), 'CPU')}")
+    noise = describe_noise([one for one in document.groups if one.name == answers[0].group])
+    return "; ".join([*parts, *([] if noise.startswith("low") else [f"noise {noise}"])])
+
+
+def tell_report(lines: Sequence[Line], folder: str, terms: str | None) -> Told:
     """Make a result of the lines of a screen: the first is the answer, with how sure it is; `Next` has the command."""
-    first, *others = lines
+    first, *others = [line for line in lines if not (terms and line.parts and line.parts[-1].startswith("saved in "))]
     nexts = [command.text for line in lines if line.label == "Next" for command in line.commands]
     told = [line for line in others if line.parts and not {one.text for one in line.commands} & {*nexts}]
     answer = [write_line(first), *(write_line(replace(line, label="")) for line in told if line.label == "Sure")]
@@ -256,6 +277,7 @@ def tell_report(lines: Sequence[Line], folder: str) -> Told:
     open_ = [line for line in told if line.label in OPEN or (line.commands and line.label != "Next")]
     return Told(
         answer=" ".join(f"{part[:1].upper()}{part[1:]}." for part in answer),
+        terms=terms,
         open=[write_line(line) for line in open_],
         notes=[write_line(line) for line in told if line not in open_ and line.label != "Sure"],
         next=make_next(nexts[0]) if nexts else None,

@@ -5,8 +5,9 @@ Few options have an argument of their own. All others go through `options` as wo
 
 from __future__ import annotations
 
+import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +17,7 @@ from pydantic import BaseModel, Field
 from shootout.core.errors import UsageError, unknown
 from shootout.tell.study_options import MODELS, POLICY_FLAGS, GateOptions, RunOptions, flags_of
 
-Outcome = Literal["ship", "open", "met", "broken", "unknown"]
+Outcome = Literal["ship", "written", "open", "met", "broken", "unknown"]
 
 
 class Interval(BaseModel):
@@ -45,13 +46,16 @@ class Told(BaseModel):
     """What a call found.
 
     Attributes:
-        answer: one sentence, to be passed on as it is.
+        answer: to be passed on as it is, with its terms.
+        terms: what it holds for: model, inputs, batch, threads, CPUs that a process is pinned to, machine, and the
+            noise unless it is low.
         verdict: `ship` (it may be shipped) or `open` (not decided) of a choice; `met`, `broken` or `unknown` of a
-            claim, of limits and of a gate; null where nothing is judged.
+            claim, of limits and of a gate; `written` of a folder, whatever target it holds; null where nothing is
+            judged.
         interval: null without a verdict, and then no speed-up may be claimed.
         open: what isn't known or left out, and why.
         notes: what else a reader must know.
-        next: the one command that comes next.
+        next: the one command that is proposed.
         folder: the run folder, or the folder that was shipped.
         exit_code: of the command line; see docs/reference/exit-codes.md.
         rows: one for each target, in words as people see them; a ratio without a verdict is marked `open`.
@@ -59,6 +63,7 @@ class Told(BaseModel):
     """
 
     answer: str
+    terms: str | None = None
     verdict: Outcome | None = None
     interval: Interval | None = None
     open: list[str] = Field(default_factory=list)
@@ -120,9 +125,8 @@ class Tool:
             UsageError: one isn't known or of another type, or one is missing.
         """
         known = self.schema["properties"]
-        for name in arguments:
-            if name not in known:
-                raise unknown("argument", name, known)
+        for name in arguments.keys() - known.keys():
+            raise _refuse(name, arguments[name], known)
         given = {name: value for name, value in arguments.items() if value not in (None, "", False)}  # "": not given
         if missing := [name for name in self.needs if name not in given]:
             raise UsageError(f"the argument {missing[0]!r} is missing: {known[missing[0]]['description']}")
@@ -137,6 +141,14 @@ class Tool:
             raise UsageError(f"{MORE} is a list of words, such as ['--threads', '2']; received {more!r}")
         words += map(str, more)
         return [str(Path(word).expanduser()) if word.startswith("~/") else word for word in words]  # as a shell does
+
+
+def _refuse(name: str, value: object, known: Collection[str]) -> UsageError:
+    """Return the refusal of an argument that isn't known; of one by the name of an option it says how that is given."""
+    flag = f"--{name.replace('_', '-')}"
+    if any(flag == one.name for table in (RunOptions, GateOptions, POLICY_FLAGS) for one in flags_of(table).values()):
+        return UsageError(f"{name!r} has no argument of its own: write {MORE}: {json.dumps([flag, str(value)])}")
+    return unknown("argument", name, known)
 
 
 def _name(flag: str) -> str:
@@ -169,7 +181,7 @@ _LIMITS = {
     **_named(POLICY_FLAGS, "p99", "max-drop", "max-error", "size", "memory", "objective"),
     "--group": "Group of the run, if it has several.",
 }
-_FOLDER = {"folder": "Run folder, as `folder` of an earlier result has it."}
+_FOLDER = {"run": "Run folder, as `folder` of an earlier result has it."}
 _MODEL = {"model": f"Model: {MODELS}."}
 _FULL = {"--full": "Add the whole JSON document, which may have 50 kB and more."}
 
@@ -197,29 +209,29 @@ TOOLS = {
         command=("show",),
         places=_FOLDER,
         flags=_FULL,
-        needs=("folder",),
+        needs=("run",),
     ),
     "decide": Tool(
         about="Choose what to ship from a run by limits and an objective. Seconds; measures nothing.",
         command=("decide",),
         places=_FOLDER,
         flags=_LIMITS,
-        needs=("folder",),
+        needs=("run",),
     ),
     "explain": Tool(
         about="Compare two targets of a run layer by layer: where the error begins, and where the time goes. Takes "
         "half a minute to minutes. Call it if a lower precision was refused or isn't faster.",
         command=("explain",),
         places={**_FOLDER, "a": "Target to compare with; with b alone: FP32.", "b": "Target to look at."},
-        needs=("folder",),
+        needs=("run",),
         writes=True,
     ),
     "ship": Tool(
-        about="Write a measured target as a folder to deploy, and check it. Takes seconds to a minute.",
+        about="Write a measured target as a folder to deploy, and check it. Takes up to a minute; judges no speed.",
         command=("ship",),
         places=_FOLDER,
         flags={"--out": "Folder to make.", "--target": "Target to ship. Default: the run's answer.", **_LIMITS},
-        needs=("folder", "out"),
+        needs=("run", "out"),
         writes=True,
     ),
     "gate": Tool(
@@ -242,12 +254,12 @@ TOOLS = {
             "claim": "One of: 'faster', '1.15x faster', 'slower', 'same speed', 'same outputs within 1e-4', 'p99 under "
             "5ms'.",
             "a": "Target that the claim is about: openvino:cpu:int8.",
-            "b": "Target that it is compared with, for a claim on speed: onnxruntime.",
+            "b": "Target that it is compared with: onnxruntime. A claim on outputs without b is on the reference.",
         },
         flags={
-            "--folder": "Run folder that holds both; or give model.",
+            "--run": "Run folder that holds both; or give model.",
             "--group": "Group of the run, if both are in several.",
-            "--model": "Model to race them on first; or give folder.",
+            "--model": "Model to race them on first; or give run.",
             **{flag: told for flag, told in _RACE.items() if flag not in ("--backends", "--policy")},
         },
         needs=("claim", "a"),

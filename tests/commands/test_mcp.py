@@ -75,14 +75,19 @@ def test_the_next_command_may_be_none_of_a_tool():
         ("run", {"modle": "x"}, "unknown argument 'modle': did you mean 'model'? known: "),
         ("run", {"backends": "onnxruntime"}, "the argument 'model' is missing: Model: "),
         ("run", {"model": "x", MORE: "--threads 2"}, "options is a list of words, "),
-        ("show", {"folder": "r", "full": "yes"}, "the argument 'full' is true or false; received 'yes'"),
-        ("show", {"folder": "--help"}, "the argument 'folder' is a text; received '--help'"),
+        ("show", {"run": "r", "full": "yes"}, "the argument 'full' is true or false; received 'yes'"),
+        ("show", {"run": "--help"}, "the argument 'run' is a text; received '--help'"),
         (
             "verify",
-            {"claim": "quicker", "a": "x", "folder": "r"},
+            {"claim": "quicker", "a": "x", "run": "r"},
             "the claim 'quicker' can't be read: write 'faster', ",
         ),
-        ("verify", {"claim": "faster", "a": "x"}, "verify needs either folder, "),
+        ("verify", {"claim": "faster", "a": "x"}, "verify needs either run, "),
+        (
+            "run",
+            {"model": "x", "threads": 1},
+            """'threads' has no argument of its own: write options: ["--threads", "1"]""",
+        ),
     ],
 )
 def test_a_wrong_call_is_refused_in_one_sentence(name: str, arguments: dict[str, Any], words: str):
@@ -103,6 +108,7 @@ def test_a_wrong_call_is_refused_in_one_sentence(name: str, arguments: dict[str,
 def test_no_factor_is_told_without_its_interval(run: str, verdict: str, interval: bool):
     found = told.tell_run({"run": str(RUNS / run), "groups": (), "answer": ()}, ["show"])
     assert (found.verdict, found.interval is not None) == (verdict, interval)
+    assert (found.terms is None) == (run == "width-sweep")
     told_ = "\n".join(
         [found.answer, *found.open, *found.notes, *(" · ".join(row.values()) for row in found.rows or ())]
     )
@@ -116,12 +122,35 @@ def test_no_factor_is_told_without_its_interval(run: str, verdict: str, interval
     [("1.15x faster", "met", 0), ("1.9x faster", "unknown", 7), ("slower", "broken", 5), ("3x faster", "broken", 5)],
 )
 def test_a_claim_is_judged_by_its_whole_interval(claim: str, verdict: str, code: int):
-    asked = {"claim": claim, "a": "litert", "b": "onnxruntime", "folder": str(RUNS / "shootout"), "group": ""}
+    asked = {"claim": claim, "a": "litert", "b": "onnxruntime", "run": str(RUNS / "shootout"), "group": ""}
     found = told.verify(asked)
     assert (found.verdict, found.exit_code) == (verdict, code)
     assert (found.interval is None) == (verdict == "unknown") == bool(found.open)
     refused = told.verify({**asked, "claim": "faster", "a": "litert:cpu:int8-dynamic"})
     assert (refused.verdict, refused.notes) == ("met", ["litert:cpu:int8-dynamic may not be shipped: accuracy unknown"])
+
+
+def test_what_a_figure_holds_for_comes_with_it():
+    asked = {"claim": "same outputs within 1e-4", "a": "litert", "b": "onnxruntime", "run": str(RUNS / "shootout")}
+    found = told.verify(asked)
+    terms = "residual_mlp; random inputs; batch 1; 1 thread; AMD EPYC, 2 CPUs (VM); each process pinned to 1 CPU"
+    assert (found.verdict, found.terms) == ("met", terms)
+    shown = told.tell_run({"run": str(RUNS / "shootout"), "groups": (), "answer": ()}, ["show"])
+    assert (shown.terms, [note for note in shown.notes if "saved in" in note]) == (terms, [])
+
+
+def test_a_claim_that_is_on_other_targets_is_refused_before_a_race(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(told, "type_words", lambda _: pytest.fail("it raced"))
+    with pytest.raises(ShootoutError, match="is on one target: leave out 'b', or judge it in its own call"):
+        told.verify({"claim": "p99 under 5ms", "a": "a", "b": "b", "model": "x"})
+
+
+def test_what_failed_is_named_beside_its_exit_code(monkeypatch: pytest.MonkeyPatch):
+    rows = [{"arm": "a:cpu:fp32", "outcome": "failed", "reason": "no such operator"}, {"outcome": "measured"}]
+    data = {"run": str(RUNS / "shootout"), "groups": (), "answer": (), "rows": rows}
+    monkeypatch.setattr(told, "type_words", lambda _: (4, data))
+    found = told.call("run", {"model": "x"})
+    assert (found.verdict, found.open[-1]) == ("ship", "exit code 4: a:cpu:fp32 failed: no such operator")
 
 
 def test_a_decision_is_told_with_why_not_each_other():
@@ -171,13 +200,13 @@ def test_the_server_lists_tools_tells_errors_and_outlives_a_call_that_is_killed(
         assert {*tools} == {"plan", "run", "show", "decide", "explain", "ship", "gate", "verify"}
         assert all("econd" in str(tool.description) or "inute" in str(tool.description) for tool in tools.values())
         for name, words in (("plan", "killed by SIGKILL"), ("show", "no run in 'nowhere'"), ("shoe", "mean 'show'?")):
-            arguments = {"model": "x"} if name == "plan" else {"folder": "nowhere"}
+            arguments = {"model": "x"} if name == "plan" else {"run": "nowhere"}
             found = await client.call_tool(name, arguments)
             (content,) = found.content
             assert found.is_error
             assert words in content.text
             assert "\n" not in content.text
-        shown = await ask(client, "show", folder=str(RUNS / "shootout"))
+        shown = await ask(client, "show", run=str(RUNS / "shootout"))
         assert shown.next
         assert shown.next.tool == "ship"
         assert TOOLS["ship"].type(shown.next.arguments or {})[1] == str(RUNS / "shootout")  # written with a ~
@@ -205,7 +234,7 @@ def test_a_race_ends_with_its_call_and_with_the_server(tmp_path: Path, ends: str
             calls.cancel_scope.cancel()
         if ends == "cancelled":
             await wait_until_gone(started - {min(started)})
-            assert (await ask(client, "show", folder="out")).verdict == "open"
+            assert (await ask(client, "show", run="out")).verdict == "open"
 
     serve(tmp_path, test)
     anyio.run(wait_until_gone, started)
@@ -243,12 +272,12 @@ def test_the_commands_of_the_skill_are_calls_that_lead_to_a_folder(tmp_path: Pat
             alone = {"backends": "onnxruntime"} if name in ("plan", "run") else {}  # it ships on a busy machine, too
             limit = {"max_time": "60s"} if "max_time" in arguments else {}
             found[name] = await ask(client, name, **{**alone, **arguments, **limit})
-        asked = {"claim": "same outputs within 1e-3", "a": "openvino", "b": "", "model": "model.onnx", "folder": ""}
+        asked = {"claim": "same outputs within 1e-3", "a": "openvino", "b": "", "model": "model.onnx", "run": ""}
         found["verify"] = await ask(client, "verify", **asked)
 
     serve(tmp_path, test)
     assert (tmp_path / "model-1" / "load.py").is_file()
     assert found["plan"].next
     assert found["plan"].next.tool == "run"
-    assert (found["ship"].verdict, found["verify"].verdict) == ("ship", "met")
+    assert (found["ship"].verdict, found["verify"].verdict) == ("written", "met")
     assert found["gate"].verdict in ("met", "unknown")  # by the machine

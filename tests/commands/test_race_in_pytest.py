@@ -144,6 +144,7 @@ def test_what_is_wrong_is_an_error_in_one_sentence_and_never_a_skip(run_tests: R
         '("net.onnx", "numpy", batch=[1, 2]).same_outputs()': "UsageError: a claim is on one model at one size, and",
         '("net.onnx", "onnxruntime:cpu:*").same_outputs()': "UsageError: 'onnxruntime:cpu:*' names several targets",
         '("net.onnx", "numpy").faster_than("numpy")': "UsageError: 'numpy' is compared with itself: name another",
+        '("net.onnx", "numpy") and None': "TypeError: race('net.onnx', 'numpy') claims nothing: add .faster_than(…)",
     }
     tests = [f"def test_{number}(race):\n    race{claim}\n" for number, claim in enumerate(errors)]
     count, told = run_tests("\n".join(tests), "-q")

@@ -14,7 +14,7 @@ from support.races import made
 
 from shootout.apps.judge.analysis import Analysed, analyse_cells
 from shootout.apps.judge.claim import Judged, judge_claim, read_claim
-from shootout.core.contract import Arm, NotRunKind, Target
+from shootout.core.contract import Arm, Fidelity, NotRunKind, Target
 from shootout.core.errors import UsageError
 from shootout.core.journal.records import Setback
 from shootout.tell.limits import Limit, judge_limit
@@ -26,19 +26,26 @@ Ns = tuple[float, float, float]
 
 
 def run_of(
-    folder: Path, *also: Setback, restarts: int = 6, sd: float = 0.02, ns: Ns = (2e6, 1e6, 2e6), **of_fast: Any
+    folder: Path,
+    *also: Setback,
+    restarts: int = 6,
+    sd: float = 0.02,
+    ns: Ns = (2e6, 1e6, 2e6),
+    of_slow: Fidelity = made.EXACT,
+    **of_fast: Any,
 ) -> Analysed:
     """A run whose restarts scatter by `sd`.
 
     Args:
         also: lines that follow.
         ns: the times of the slow arm, the fast one and the slow one's copy.
+        of_slow: the errors of the slow arm.
         of_fast: what differs in the lines of the fast arm.
     """
     rng, lines = np.random.default_rng(7), list[Any]()
     for number in range(restarts):
         for arm, mine_ns in zip(ARMS, ns, strict=True):
-            changes = of_fast if arm is FAST else {}
+            changes = of_fast if arm is FAST else {"fidelity": of_slow}
             lines.append(made.played(arm, number, mine_ns * np.exp(rng.normal(0.0, sd)), **changes))
         lines.append(made.rounds(number))
     made.write(folder, made.header(ARMS), *lines, *also, made.ended())
@@ -135,6 +142,25 @@ def test_outputs_are_compared_with_the_reference_outputs(tmp_path: Path, error: 
     assert (found.standing, found.value) == (standing, error)
 
 
+@pytest.mark.parametrize(
+    ("error", "standing", "sentence"),
+    [
+        (5e-5, "met", "fast and slow give the same outputs within 0.01 %: their errors against the reference outputs "),
+        (1e-3, "broken", "fast and slow don't give the same outputs within 0.01 %: their errors against the reference"),
+        (9.9e-5, "unknown", "can't tell whether fast and slow give the same outputs within 0.01 %: their errors "),
+        (None, "broken", "fast: its outputs were refused"),
+    ],
+)
+def test_outputs_of_two_differ_by_their_errors_together_at_most(
+    tmp_path: Path, error: float | None, standing: str, sentence: str
+):
+    refused = {"standing": "refused"} if error is None else {}
+    outputs = dataclasses.replace(made.EXACT, relative_l2=error, **refused)
+    slow = dataclasses.replace(made.EXACT, relative_l2=2e-6)
+    found = judge(run_of(tmp_path, restarts=1, fidelity=outputs, of_slow=slow), "same outputs within 1e-4")
+    assert (found.standing, found.sentence[: len(sentence)]) == (standing, sentence)
+
+
 def test_a_percentile_takes_four_restarts(tmp_path: Path):
     found = judge(run_of(tmp_path, restarts=2), "p99 under 5ms", "fast")
     assert found.sentence == "can't tell whether fast keeps p99 under 5 ms: 2 of 4 restarts"
@@ -169,7 +195,11 @@ def test_a_claim_that_cant_be_read_is_refused_with_what_can(text: str, told: str
     ("text", "names", "told"),
     [
         ("faster", ("fast",), "the claim 'faster' compares two targets: name the one that 'fast' is compared with"),
-        ("p99 under 5ms", ("fast", "slow"), "the claim 'p99 under 5 ms' is on one target: leave out 'slow'"),
+        (
+            "p99 under 5ms",
+            ("fast", "slow"),
+            "the claim 'p99 under 5 ms' is on one target: leave out 'slow', or judge it in its own call",
+        ),
         ("faster", ("fast", "slo"), "unknown target 'slo': known: fast:cpu:fp32, slow:cpu:fp32"),
         ("faster", ("fast", "fast:cpu:fp32"), "are one target: name two"),
     ],

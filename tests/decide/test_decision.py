@@ -136,7 +136,7 @@ def test_a_drop_may_be_a_share_of_the_mean_of_plain_fp32(given: str, wanted: flo
     ("known", "reason", "needs"),
     [
         ({"restarts": 3, "samples": 180}, "3 of 4 restarts", "--goal"),
-        ({"restarts": 12, "samples": 720}, "its calls are long: a p99 takes 100 in each", "--policy"),
+        ({"restarts": 12, "samples": 720}, "60 calls in each restart; a p99 takes 100", "--policy"),
         ({"restarts": 12, "samples": 720, "median_ns": 1e9}, "its calls are long: a p99 takes 100", None),
         ({"restarts": 4, "samples": 500}, "500 of 662 calls", "--goal"),
         ({"restarts": 9, "samples": 999, "p99_low_ns": 4e6, "p99_highest_ns": 6e6}, "the limit lies between", None),
@@ -149,6 +149,7 @@ def test_why_a_p99_is_not_known_and_what_tells_it(known: dict[str, float], reaso
     finding = next(one for one in made(question(one), p99="5ms").candidates[0].limits if one.limit is Limit.P99)
     assert (finding.reason or "").startswith(reason)
     assert (finding.needs[0][0] if finding.needs else None) == needs
+    assert dict(finding.needs).get("--policy", "p99=5ms") == "p99=5ms", "the limit that was asked"
 
 
 def test_a_control_that_failed_counts_wherever_a_time_is_asked_and_nowhere_else():

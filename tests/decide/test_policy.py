@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shootout.apps.judge.decide.policy import KEYS, Objective, read_policy, write_policy, write_toml
+from shootout.apps.judge.decide.policy import KEYS, Objective, read_policy, write_policy, write_toml, write_words
 from shootout.core.errors import UsageError
 from shootout.models.metrics import read_share
 from shootout.tell.limits import LIMITS, Limit
@@ -51,6 +51,8 @@ def test_what_is_written_reads_the_same(tmp_path: Path):
             options = {name.removeprefix("--"): value for name, value in write_policy(policy)}
             assert read_policy(None, options) == policy
             assert read(tmp_path, write_toml(policy)) == policy
+            if words := write_words(policy):
+                assert read_policy(Path(words), {}) == policy, "in place of a file"
     four = read_policy(None, {"contenders": "4"})
     assert (read(tmp_path, write_toml(four)), write_policy(four)) == (four, []), "no decision goes by it"
 
@@ -94,6 +96,8 @@ def test_a_file_that_is_not_there(tmp_path: Path):
         read_policy(tmp_path / "none.toml", {})
     with pytest.raises(UsageError, match="can't read the policy"):
         read_policy(tmp_path, {})
+    with pytest.raises(UsageError, match=r"^p98=5ms: unknown key 'p98': did you mean 'p99'"):
+        read_policy(Path("p98=5ms"), {})
 
 
 def test_there_is_an_option_for_each_key():

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shootout.apps.judge.analysis import Analysed
 from shootout.apps.judge.cell import Cell, candidate_of
 from shootout.apps.judge.decide.limits import judge_limits
 from shootout.apps.judge.decide.policy import Policy
-from shootout.apps.judge.next_steps import go_on
+from shootout.apps.judge.next_steps import go_on, needs_policy
 from shootout.core.constants import BIAS_FLOOR
 from shootout.core.contract import NotRunKind, short
 from shootout.core.errors import UsageError, unknown
@@ -21,7 +21,7 @@ from shootout.core.results.group import judged, unfit_for, withheld
 from shootout.core.stats.goals import MOST_PERCENT
 from shootout.core.stats.verdicts import MAX_ESTIMATE, Comparison, Verdict
 from shootout.tell.document import Finding, Row, tell_finding
-from shootout.tell.limits import LIMITS, Limit, Standing
+from shootout.tell.limits import LIMITS, Limit, Standing, judge_limit
 from shootout.tell.ratios import inverse, tell_direction, tell_ratio
 from shootout.tell.reproduce import MORE_TIME, add_options
 
@@ -63,11 +63,22 @@ class Claim:
     def tell(self, arm: str, other: str = "") -> str:
         """Write it as a clause: `openvino is 1.15x faster than onnxruntime`."""
         if self.verdict is None:
-            gives = "gives the" if self.limit is Limit.ERROR else "keeps"
-            return f"{short(arm)} {gives} {self}"
+            does = "keeps" if self.limit is Limit.P99 else "give the" if other else "gives the"
+            return f"{' and '.join(map(short, filter(None, [arm, other])))} {does} {self}"
         if self.verdict is Verdict.SAME:
             return f"{short(arm)} is as fast as {short(other)}"
         return f"{short(arm)} is {self} than {short(other)}"
+
+    def refuse_unfit(self, arm: str, other: str | None) -> None:
+        """Refuse targets that the claim can't be on.
+
+        Raises:
+            UsageError: it needs another number of targets.
+        """
+        if self.verdict and other is None:
+            raise UsageError(f"the claim '{self}' compares two targets: name the one that {arm!r} is compared with")
+        if self.verdict is None and self.limit is Limit.P99 and other is not None:
+            raise UsageError(f"the claim '{self}' is on one target: leave out {other!r}, or judge it in its own call")
 
     @property
     def beyond(self) -> float:
@@ -133,6 +144,7 @@ class Judged:
         low, high: its bounds, which decide; None where an end isn't known.
         reason: why it is unknown; "" if it isn't.
         next: the command that would tell; None if it is known, or if no run would tell.
+        group: in which it is judged.
     """
 
     standing: Standing
@@ -142,28 +154,25 @@ class Judged:
     high: float | None = None
     reason: str = ""
     next: str | None = None
+    group: str = ""
 
 
 def judge_claim(run: Analysed, claim: Claim, arm: str, other: str | None = None, group: str | None = None) -> Judged:
     """Judge a claim by a run.
 
     Args:
-        arm, other: labels of targets, or as short as tables show them; `other` for a claim on a ratio, and for no
-            other.
+        arm, other: labels of targets, or as short as tables show them; `other` for a claim on a ratio, and for one on
+            outputs that holds two beside each other.
         group: its name, if the targets are in several.
 
     Raises:
         UsageError: there is no such target or group, they raced in no group together or in several, or the claim needs
             another number of targets.
     """
-    if claim.verdict and other is None:
-        raise UsageError(f"the claim '{claim}' compares two targets: name the one that {arm!r} is compared with")
-    if not claim.verdict and other is not None:
-        raise UsageError(f"the claim '{claim}' is on one target: leave out {other!r}, and or judge it by itself")
+    claim.refuse_unfit(arm, other)
     cell, rows = _find_rows(run, [arm] if other is None else [arm, other], group)
-    if claim.verdict:
-        return _judge_ratio(cell, claim, *rows)
-    return _judge_figure(cell, claim, *rows)
+    judge = _judge_ratio if claim.verdict else _judge_figure if other is None else _judge_outputs
+    return replace(judge(cell, claim, *rows), group=cell.group)
 
 
 def _find_rows(run: Analysed, names: list[str], group: str | None) -> tuple[Cell, list[Row]]:
@@ -292,6 +301,39 @@ def _judge_figure(cell: Cell, claim: Claim, row: Row) -> Judged:
     )
 
 
+def _judge_outputs(cell: Cell, claim: Claim, row: Row, other: Row) -> Judged:
+    """Judge a claim on two targets' outputs, each of which was compared with the reference outputs alone.
+
+    Their difference is at most the sum of the two errors, and at least the difference of these.
+    """
+    alone = [(one, _judge_figure(cell, claim, one)) for one in (row, other)]
+    for one, found in alone:
+        if found.value is None or _is_refused(one):
+            return found
+    mine, its = (found.value or 0.0 for _, found in alone)
+    low, high = abs(mine - its), mine + its
+    standing, tell = judge_limit((low, high), claim.wanted), LIMITS[Limit.ERROR].unit.tell
+    apart = {
+        Standing.MET: f"at most {tell(high)}",
+        Standing.BROKEN: f"at least {tell(low)}",
+        Standing.UNKNOWN: f"{tell(low)} to {tell(high)}",
+    }[standing]
+    told = f"their errors against the reference outputs are {tell(mine)} and {tell(its)}, so they differ by {apart}"
+    is_open, asked = standing is Standing.UNKNOWN, claim.tell(row.arm, other.arm)
+    begun = {
+        Standing.MET: asked,
+        Standing.BROKEN: asked.replace(" give ", " don't give "),
+        Standing.UNKNOWN: f"can't tell whether {asked}",
+    }[standing]
+    return Judged(
+        standing=standing,
+        sentence=f"{begun}: {told}",
+        low=low,
+        high=high,
+        reason=told if is_open else "",
+    )
+
+
 def _is_refused(row: Row) -> bool:
     """Tell whether outputs were refused for what the error doesn't show: NaN, wrong integers, another shape."""
     found = row.fidelity
@@ -304,4 +346,5 @@ def _measure_more(cell: Cell, row: Row, found: Finding) -> str | None:
     """Return the command that goes on with a run, or else measures what a figure lacks."""
     if not _may_play(row):
         return None
-    return go_on(cell) or (cell.begun.race(add_options(cell.again([row.arm]), found.needs)) if found.needs else None)
+    resume = None if needs_policy(found.needs) else go_on(cell)
+    return resume or (cell.begun.race(add_options(cell.again([row.arm]), found.needs)) if found.needs else None)

@@ -118,6 +118,11 @@ def command_to_settle(cell: Cell, arms: Sequence[str], seconds: float) -> str | 
     return f"{cell.begun.race(cell.again(arms))} --goal best --max-time {time}"
 
 
+def needs_policy(needs: Options) -> bool:
+    """Tell whether options have a run read more calls in a restart, which more of the run that is there doesn't."""
+    return any(name == "--policy" for name, _ in needs)
+
+
 def needs_data(needs: Options) -> bool:
     """Tell whether options name data that only the user has, or another target: no policy adds these to a run."""
     return any(name in ("--inputs", "--labels", "--truth", reproduce.TARGETS) for name, _ in needs)
@@ -135,7 +140,8 @@ def measure_more(question: Question, candidate: Candidate | None, needs: Collect
         return resume
     cell, scenario = candidate.play.cell, candidate.row.scenario
     scenarios = {scenario, *(row.scenario for document in question.documents for row in document.rows)}
-    lacks = any(needs_data(need) or dict(need).get("--scenario", scenario) not in scenarios for need in needs)
+    other = any(needs_data(need) or needs_policy(need) for need in needs)
+    lacks = other or any(dict(need).get("--scenario", scenario) not in scenarios for need in needs)
     if resume and not lacks:  # more of a run tells nothing of rows or of a scenario that it doesn't have
         return resume
     if {*needs} == {MORE_RESTARTS} and cell.begun.words and cell.aim == "best":

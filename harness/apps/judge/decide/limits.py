@@ -18,7 +18,7 @@ from shootout.apps.judge.decide.objective import (
     rate_needs,
     serve_at,
 )
-from shootout.apps.judge.decide.policy import Policy, read_limit
+from shootout.apps.judge.decide.policy import Policy, read_limit, write_words
 from shootout.core.constants import TAIL_S, TOO_BUSY
 from shootout.core.scenario import find_scenario
 from shootout.core.stats.readings import LEAST_TAILS, least_calls, own_calls
@@ -41,8 +41,6 @@ SPREAD = frozenset({Limit.P99, Limit.READY, Limit.RATE, Limit.COST})
 NO_CLASSES = "its outputs are not classes"
 TRIES = 5
 """Limits of a sample share the chance of an error anew once one is looser, so that it may have to be looser yet."""
-WITH_POLICY: Options = (("--policy", "deploy.toml"), *MORE_RESTARTS)
-"""The options that make a run read more of long calls."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,7 +193,7 @@ def _bound_p99(asked: _Asked) -> Bounds:
     if timing is None:
         return Bounds(reason=NEVER_ALONE, needs=ALONE)
     low, high = timing.p99_low_ns, timing.p99_highest_ns
-    reason, needs = _explain_missing_p99(timing) if high is None else ("", ())
+    reason, needs = _explain_missing_p99(timing, asked.policy) if high is None else ("", ())
     for other in asked.candidate.plays:  # the worst run counts, as of all other figures
         more = other.row.end_to_end if other.answers(ONE_BY_ONE) else None
         if more and low and high and more.p99_low_ns and more.p99_highest_ns:
@@ -208,8 +206,8 @@ def _bound_p99(asked: _Asked) -> Bounds:
     return figure
 
 
-def _explain_missing_p99(timing: Timing) -> tuple[str, Options]:
-    """Return why there is no p99 of calls, and what would tell it."""
+def _explain_missing_p99(timing: Timing, policy: Policy) -> tuple[str, Options]:
+    """Return why there is no p99 of calls, and what would tell it: a run by the policy reads more calls."""
     if timing.restarts < LEAST_TAILS:
         return f"{timing.restarts} of {LEAST_TAILS} restarts", MORE_RESTARTS
     wanted, own = least_calls(0.99), own_calls(0.99)
@@ -217,8 +215,10 @@ def _explain_missing_p99(timing: Timing) -> tuple[str, Options]:
         is_enough = timing.samples >= wanted
         why = "its short calls were not read one by one" if is_enough else f"{timing.samples} of {wanted} calls"
         return why, MORE_RESTARTS
-    is_long = (own - timing.samples / timing.restarts) * timing.median_ns > 1e9 * TAIL_S
-    return f"its calls are long: a p99 takes {own} in each restart, and {wanted} in all", () if is_long else WITH_POLICY
+    played, takes = timing.samples // timing.restarts, f"a p99 takes {own} in each restart, and {wanted} in all"
+    if (own - played) * timing.median_ns > 1e9 * TAIL_S:
+        return f"its calls are long: {takes}", ()
+    return f"{counted(played, 'call')} in each restart; {takes}", (("--policy", write_words(policy)), *MORE_RESTARTS)
 
 
 def _bound_p99_served(candidate: Candidate, load: float) -> Bounds:

@@ -157,7 +157,15 @@ def read_policy(path: Path | None, changes: Mapping[str, Any]) -> Policy:
         raise UsageError(f"{source}{error}") from None
 
 
+def write_words(policy: Policy) -> str:
+    """Return a policy as the words that may stand for its file: `p99=5ms,objective=size`."""
+    return ",".join(f"{key}={value}" for key, value in {**_write_limits(policy), **_write_keys(policy)}.items())
+
+
 def _read_file(path: Path) -> dict[str, Any]:
+    """Read a policy's file, or the words that stand for it (`write_words`) if there is no file of that name."""
+    if "=" in str(path) and path.suffix != ".toml" and not path.exists():
+        return {key.strip(): value for key, _, value in (word.partition("=") for word in str(path).split(","))}
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -169,7 +177,7 @@ def _read_file(path: Path) -> dict[str, Any]:
 def _check_fields(fields: Mapping[str, Any], limits: Mapping[str, Any]) -> Policy:
     for key in fields:
         if key not in KEYS:
-            raise unknown("key", key, KEYS)
+            raise unknown("key", key, [*KEYS, *Limit])
     for key in limits:
         if key not in {*Limit}:
             raise unknown("limit", str(key), map(str, Limit))
