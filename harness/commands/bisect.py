@@ -10,18 +10,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Group
-
 from shootout.apps.bisect.releases import Environment, Environments, is_named, list_releases, read_whole
 from shootout.apps.bisect.screen import (
+    FACTS,
     QUANTITIES,
     UNTOLD,
     Bisection,
     as_data,
-    make_rows,
-    write_answer,
+    read_kept,
     write_issue,
-    write_notes,
+    write_screen,
 )
 from shootout.apps.bisect.search import CHANCE, LIMIT, Found, Outcome, Skipped
 from shootout.backends import QUANTIZERS
@@ -41,16 +39,17 @@ from shootout.core.study import points
 from shootout.core.study.plan import make_plan
 from shootout.core.study.target import parse_targets
 from shootout.tell.cache_limit import in_use
-from shootout.tell.columns import make_table
 from shootout.tell.formats import json_text
 from shootout.tell.progress import ProgressDisplay
-from shootout.tell.report import write_lines
-from shootout.tell.reproduce import quote
+from shootout.tell.report import WIDEST, render_plain
+from shootout.tell.reproduce import limit_words, quote
 from shootout.tell.run_folder import new_folder
 from shootout.tell.study_options import DEFAULT, BisectOptions
 
-FACTS, ISSUE = "bisect.json", "issue.md"
-"""In the search's folder: what it is of and what is known so far, and the text for an issue."""
+ISSUE = "issue.md"
+"""The text for an issue, in the search's folder."""
+LEAST_TIME_S = 120
+"""An environment takes up to 60 s, and so does a race."""
 OWN = ("model", "what", "limit", "chance", "backends", "python", "max_time_s", "out", "fresh")
 """Options that aren't those of a run."""
 
@@ -72,12 +71,8 @@ def bisect(package: str, wanted: str, options: BisectOptions, *, as_json: bool) 
             code = ExitCode.INTERRUPTED
             found = search.find(replace(search.measuring, deadline=Deadline(0.0), fresh=False))
         told = search.tell(found)
-    issue, rows = search.write(told), make_rows(told)
-    lines = Group(*write_lines(write_answer(told, issue), width()))
-    if rows:
-        notes = write_lines(write_notes(told), width())
-        lines = Group(lines, "", make_table([*rows[0]], rows, left=("nearer to",)), "", *notes)
-    print_answer(lines, as_data(told, issue), as_json=as_json)
+    issue = search.write(told)
+    print_answer(write_screen(told, issue, width()), as_data(told, issue), as_json=as_json)
     return code or (ExitCode.UNDECIDED if told.found.outcome in UNTOLD else ExitCode.OK)
 
 
@@ -137,6 +132,7 @@ class Search:
             say=progress.say,
             pins=kept.get("pins", {}),
             made=_recall(kept),
+            deadline=limit,
         )
         measuring = Measuring(
             kind=kind,
@@ -150,6 +146,12 @@ class Search:
         )
         return cls(asked, releases, environments, measuring, kept.get("took_s", 0.0))
 
+    @property
+    def go_on(self) -> str:
+        """Return the command that goes on."""
+        longer = limit_words(_name_time(self.measuring.deadline.seconds))
+        return quote(["shootout", *command_of(sys.argv[1:]), "--out", str(self.measuring.out), *longer])
+
     def measure(self) -> Found:
         """Make the ends and the middle, search, and return what was found.
 
@@ -157,7 +159,8 @@ class Search:
             Interrupted, KeyboardInterrupt: what was measured, and the environments, are kept.
         """
         first, *_, last = self.releases
-        soon = list(dict.fromkeys([first, self.releases[len(self.releases) // 2], last]))
+        middle = [] if self.measuring.deadline.seconds else [self.releases[len(self.releases) // 2]]
+        soon = list(dict.fromkeys([first, *middle, last]))
         say, out = self.measuring.progress.say, self.measuring.out
         say(f"{self.asked['package']} {first} to {last}: {len(self.releases)} releases; the search's folder is {out}")
         self._keep()
@@ -171,7 +174,7 @@ class Search:
         chance, limit = self.asked["chance"], self.asked["limit"]
         return find_release(measuring, self.releases, self._make, chance=chance, limit=limit)
 
-    def _make(self, release: str) -> Environment | Skipped:
+    def _make(self, release: str) -> Environment | Skipped | None:
         if release not in self.environments.made:
             self.measuring.progress.stage(f"making an environment of {release}")
         made = self.environments(release)
@@ -203,7 +206,7 @@ class Search:
             facts=raced.facts.environment if raced else {},
             folder=str(measuring.out),
             again=quote(["shootout", *again]),
-            go_on=quote(["shootout", *typed, "--out", str(measuring.out)]),
+            go_on=self.go_on,
             took_s=self.before_s + measuring.deadline.elapsed_s,
         )
 
@@ -214,14 +217,18 @@ class Search:
             issue.write_text(write_issue(told), encoding="utf-8")
         text = str(issue) if issue.exists() else ""
         is_done = told.is_spent or told.found.outcome not in UNTOLD
-        self._keep(done=is_done, took_s=told.took_s, answer=as_data(told, text))
+        answer = {"answer": as_data(told, text), "screen": render_plain(write_screen(told, text, WIDEST))}
+        self._keep(done=is_done, took_s=told.took_s, **answer)
         return text
 
     def _keep(self, **more: Any) -> None:
         """Write what the same command needs to go on."""
         made = {release: one for release, one in self.environments.made.items() if isinstance(one, Environment)}
         facts = {"asked": self.asked, "releases": self.releases, "pins": self.environments.pins}
-        facts |= {"environments": {release: Path(one.python).parents[1].name for release, one in made.items()}}
+        facts |= {
+            "go_on": self.go_on,
+            "environments": {release: Path(one.python).parents[1].name for release, one in made.items()},
+        }
         self.measuring.out.mkdir(parents=True, exist_ok=True)
         new = self.measuring.out / f"{FACTS}.new"
         new.write_text(json_text({**facts, "took_s": self.before_s, **more}), encoding="utf-8")
@@ -232,6 +239,14 @@ def _recall(kept: Mapping[str, Any]) -> dict[str, Environment | Skipped]:
     """Return the environments that a search has made, as far as the cache still holds them."""
     found = (read_whole(cache_folder().parent / name) for name in kept.get("environments", {}).values())
     return {one[0].release: one[0] for one in found if one}
+
+
+def _name_time(given_s: float | None) -> str:
+    """Return the time that going on should have: as much as was given, but enough for an environment and a race."""
+    if given_s is None:
+        return ""
+    time_s = max(round(given_s), LEAST_TIME_S)
+    return f"{time_s}s" if time_s % 60 else f"{time_s // 60}m"
 
 
 def _name_file(word: str) -> str:
@@ -295,7 +310,7 @@ def _choose_out(asked: Mapping[str, Any], options: BisectOptions) -> tuple[Path,
     """
     parent, fresh = Path("results") / "bisect", options.get("fresh", False)
     if named := options.get("out"):
-        kept = _read_kept(Path(named))
+        kept = read_kept(Path(named))
         if not kept and Path(named).exists() and (not Path(named).is_dir() or any(Path(named).iterdir())):
             raise UsageError(
                 f"{named} holds something else than a search of bisect: give another --out, or an empty one"
@@ -304,16 +319,7 @@ def _choose_out(asked: Mapping[str, Any], options: BisectOptions) -> tuple[Path,
             raise UsageError(f"{named} holds another search: give another --out, or start over with --fresh")
         return Path(named), {} if fresh else kept
     for file in [] if fresh else sorted(parent.glob(f"*/{FACTS}"), reverse=True):
-        kept = _read_kept(file.parent)
+        kept = read_kept(file.parent)
         if kept.get("asked") == asked and not kept.get("done"):
             return file.parent, kept
     return new_folder(parent), {}
-
-
-def _read_kept(folder: Path) -> dict[str, Any]:
-    """Return what an earlier command kept in a folder; nothing of another folder."""
-    try:
-        kept = json.loads((folder / FACTS).read_text(encoding="utf-8"))
-        return kept if {"asked", "releases", "pins", "environments"} <= {*kept} else {}
-    except (OSError, ValueError, TypeError):
-        return {}

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -44,6 +44,7 @@ from shootout.core.results.group import Group
 from shootout.core.results.run import Run, begun, read_run
 from shootout.core.stats.group_evidence import Pair
 from shootout.core.study.plan import Plan, make_plan
+from shootout.core.units import span
 from shootout.tell.progress import ProgressDisplay
 from shootout.tell.study_options import DEFAULT
 
@@ -51,6 +52,8 @@ ANY_ERROR = 1e6
 """Outputs that err by less stay in the race, so that their error is known in each restart."""
 LEAST_ERROR = 1e-12
 """A smaller relative error is none."""
+RACE_S = 12.0
+"""Two restarts of the first race take about so long, its export and builds included."""
 INFINITE = 50.0
 """The log of an error ÷ its bound if the outputs hold NaN or have another shape."""
 
@@ -71,6 +74,7 @@ class Measuring:
         out: the folder that gets a run folder for each question.
         deadline: when all of it ends.
         fresh: measure again what is there.
+        races_s: seconds of two restarts in the races so far.
     """
 
     kind: Kind
@@ -81,6 +85,17 @@ class Measuring:
     deadline: Deadline
     progress: ProgressDisplay
     fresh: bool = False
+    races_s: list[float] = field(default_factory=list)
+
+    def has_time(self, question: Question) -> bool:
+        """Return whether there is time for two restarts of a race, which tell nothing if they are fewer."""
+        takes_s, left_s = max(self.races_s, default=RACE_S), self.deadline.left_s
+        if 0 < left_s < takes_s:
+            self.progress.say(
+                f"no race of {_name(question)} yet: --max-time leaves {span(left_s)}, and two restarts take about "
+                f"{span(takes_s)}"
+            )
+        return left_s >= takes_s
 
     @property
     def judge(self) -> Judge:
@@ -88,8 +103,8 @@ class Measuring:
         return judge_errors if self.kind is Kind.OUTPUTS else judge_ratios
 
 
-Environments = Callable[[str], Environment | Skipped]
-"""What gives the environment of a release."""
+Environments = Callable[[str], Environment | Skipped | None]
+"""What gives the environment of a release; None if there is no time to make it."""
 
 
 def find_release(
@@ -122,14 +137,15 @@ def _ask(measuring: Measuring, environments: Environments, question: Question) -
     """Race a question's releases until it is told, or time is over, in a run folder of their own."""
     out = measuring.out / ("-".join(question.suspects) or f"{question.good}-{question.bad}")
     known = read_run(out) if begun(out) and not measuring.fresh else None
-    if not (known and known.complete) and measuring.deadline.left_s > 0:
+    if not (known and known.complete) and measuring.has_time(question):
         found = {release: environments(release) for release in question.releases}
         if gone := next((one for one in found.values() if isinstance(one, Skipped)), None):
             return gone
-        pythons = {name_of(one): env.python for one, env in found.items() if not isinstance(env, Skipped)}
-        if measuring.kind in (Kind.READY, Kind.MEMORY):
-            _read_files(pythons.values())
-        known = _race(measuring, question, _plan(measuring, question, pythons), out)
+        pythons = {name_of(one): env.python for one, env in found.items() if isinstance(env, Environment)}
+        if len(pythons) == len(found) and measuring.has_time(question):
+            if measuring.kind in (Kind.READY, Kind.MEMORY):
+                _read_files(pythons.values())
+            known = _race(measuring, question, _plan(measuring, question, pythons), out)
     if known is None:
         return Raced(logs={})
     return _read(measuring.kind, question, known)
@@ -167,11 +183,22 @@ def _plan(measuring: Measuring, question: Question, pythons: Mapping[str, str]) 
 def _race(measuring: Measuring, question: Question, plan: Plan, out: Path) -> Run:
     part = measuring.deadline.part()
     purpose = BisectPurpose(measuring.kind, question, measuring.judge)
-    told = " and ".join(question.suspects) or "the ends"
-    measuring.progress.say(f"racing {told} of {question.good} to {question.bad}")
+    measuring.progress.say(f"racing {_name(question)} of {question.good} to {question.bad}")
+    before = _count_restarts(read_run(out)) if begun(out) and not measuring.fresh else 0
     measure(plan, out, fresh=measuring.fresh, limit=part, progress=measuring.progress, purpose=purpose)
     measuring.deadline.put_off(part.waited_s)
-    return read_run(out)
+    run = read_run(out)
+    if (restarts := _count_restarts(run) - before) > 0:
+        measuring.races_s.append(2 * part.elapsed_s / restarts)
+    return run
+
+
+def _name(question: Question) -> str:
+    return " and ".join(question.suspects) or "the ends"
+
+
+def _count_restarts(run: Run) -> int:
+    return max((group.next_restart for group in run.groups.values()), default=0)
 
 
 @dataclass(slots=True)

@@ -12,6 +12,7 @@ from typing import Any
 
 from rich.console import Group
 
+from shootout.apps.bisect.screen import read_kept as read_search
 from shootout.apps.judge.analysis import analyse
 from shootout.apps.judge.compare.compare import compare_folders
 from shootout.apps.judge.compare.merge import MergedDocument, merge_runs
@@ -133,6 +134,10 @@ def show(folder: Path, *, full: bool = False, as_json: bool, to: Sequence[Path] 
             raise UsageError(f"--to needs a run, and {str(folder)!r} is a tuning run: use --json")
         tuning = read_tuning(folder, judge_stage)
         return print_answer(table.render(tuning, width()), table.as_data(tuning), as_json=as_json)
+    if search := read_search(folder):
+        if "screen" not in search:
+            raise UsageError(f"the search in {str(folder)!r} has no answer yet; it goes on by: {search['go_on']}")
+        return print_answer(search["screen"], search["answer"], as_json=as_json)
     if kept := parts.read_kept(folder):
         return print_answer(kept["screen"], kept["answer"], as_json=as_json)
     if is_merged(folder):

@@ -85,11 +85,13 @@ def test_an_interrupted_search_goes_on_by_the_same_command(model: Path, monkeypa
         return here("bisect", "onnxruntime", "1.20..", "--model", "net.onnx", *more, cwd=model.parent)
 
     monkeypatch.setattr(front, "find_release", search(fails=True))
-    first = command()
+    first = command("--max-time", "90s")
     assert first.code == 130
     assert "the same command goes on" in first.err
     (folder,) = Path("results/bisect").iterdir()
-    assert f"shootout bisect onnxruntime 1.20.. --model net.onnx --out {folder}" in " ".join(first.out.split())
+    assert f"shootout bisect onnxruntime 1.20.. --model net.onnx --out {folder} --max-time 2m" in " ".join(
+        first.out.split()
+    )
     write_wheel(Path("index"), "onnxruntime", "1.25.0")  # a later release doesn't change what was asked
     monkeypatch.setattr(front, "find_release", search(fails=False))
     second = command("--json")
@@ -99,5 +101,8 @@ def test_an_interrupted_search_goes_on_by_the_same_command(model: Path, monkeypa
     assert second.data["releases"] == ["1.20.0", "1.21.0", "1.22.0", "1.23.0"]
     assert second.code == 0
     assert json.loads((folder / front.FACTS).read_text())["done"]
+    shown = here("show", folder, cwd=model.parent)
+    assert "Same    onnxruntime 1.23.0 differs from 1.20.0 by less than 5 %" in shown.out
+    assert here("show", folder, "--json", cwd=model.parent).data == second.data
     other = here("bisect", "onnxruntime", "1.21..", "--model", "net.onnx", "--out", folder, cwd=model.parent)
     assert (other.code, "holds another search" in other.err) == (2, True)

@@ -128,7 +128,7 @@ def test_the_screen_names_what_was_left_out_and_what_else_differs():
     lines = "\n".join(line.plain for line in write_lines(write_answer(TOLD, "results/bisect/1/issue.md"), 200))
     assert "Skipped 1.21.0: doesn't load the model" in lines
     below = "\n".join(line.plain for line in write_lines(write_notes(TOLD), 200))
-    assert "time of 1.20.0 × the ratio" in below
+    assert "each time is that of 1.20.0 × the ratio of one race" in below
     assert "numpy 2.2 with 1.20.0 and 2.4 with 1.22.1" in below
     assert "4 min · 4 races · 2 environments of 200 MB in the cache" in lines
     assert "Next" not in lines

@@ -64,6 +64,13 @@ def test_two_releases_are_raced_and_read_again_without_a_race(tmp_path: Path):
     assert (none.outcome, none.questions) == (Outcome.OPEN, 0)
 
 
+def test_a_race_without_time_for_two_restarts_is_not_begun(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    found = find(tmp_path / "out", make_releases(tmp_path, {"1.0": 1.0, "1.1": 2.0}, "outputs"), "outputs", seconds=5)
+    assert (found.outcome, found.questions) == (Outcome.OPEN, 0)
+    assert "no race of the ends yet: --max-time leaves" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 def test_what_bisect_cannot_race_is_refused(tmp_path: Path):
     environments = make_releases(tmp_path, {"1.0": 1.0, "1.1": 1.0}, "time")
     with pytest.raises(UsageError, match="bisect races one target on one model and size, and these are asked for: "):

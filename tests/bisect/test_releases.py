@@ -21,6 +21,7 @@ from shootout.apps.bisect.releases import (
     run_quietly,
 )
 from shootout.apps.bisect.search import Skipped
+from shootout.core.clock import Deadline
 from shootout.core.errors import UsageError
 from shootout.tell.cache_limit import evict, kept
 
@@ -178,6 +179,20 @@ def test_an_interruption_ends_pip_and_leaves_nothing_half_made(index: Path, monk
     assert isinstance(first, Environment)
     folders = [one for one in Path(first.python).parents[2].glob("release-*") if one.is_dir()]
     assert folders == [Path(first.python).parents[1]]
+
+
+def test_no_environment_is_begun_for_which_no_time_is_left(index: Path):
+    for version in ("1.0", "2.0"):
+        write_wheel(index, "paw", version)
+    told: list[str] = []
+    made = environments(say=told.append, deadline=Deadline(100.0))
+    assert isinstance(made("1.0"), Environment)
+    made.deadline.put_off(-99.0 - made._slowest_s)
+    assert made("2.0") is None
+    assert [*made.made] == ["1.0"]
+    assert told[-1].startswith("no environment of 2.0 yet: --max-time leaves ")
+    made.deadline = Deadline(None)
+    assert isinstance(made("2.0"), Environment)
 
 
 def test_a_full_disk_is_one_sentence_with_the_space_needed_and_leaves_nothing_half_made(

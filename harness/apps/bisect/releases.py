@@ -32,7 +32,7 @@ from packaging.version import InvalidVersion, Version
 
 from shootout.apps.bisect.search import Skipped
 from shootout.backends import KEY_DIGITS
-from shootout.core.clock import Stopwatch
+from shootout.core.clock import Deadline, Stopwatch
 from shootout.core.errors import UsageError, one_line
 from shootout.core.host.folders import Scratch
 from shootout.core.host.store import cache_folder, mark_used, open_sealed, sealed
@@ -180,6 +180,7 @@ class Environments:
         say: gets a line for each that is made.
         pins: versions of the other packages by name; empty before the first one.
         made: what became of each release so far.
+        deadline: none is begun that would not be made before it, if it took as long as the slowest so far.
     """
 
     package: str
@@ -190,16 +191,18 @@ class Environments:
     say: Callable[[str], None] = lambda _: None
     pins: dict[str, str] = field(default_factory=dict)
     made: dict[str, Environment | Skipped] = field(default_factory=dict)
+    deadline: Deadline = field(default_factory=lambda: Deadline(None))
+    _slowest_s: float = 0.0
     _why: dict[str, str] = field(default_factory=dict)
     _running: set[subprocess.Popen[str]] = field(default_factory=set)
     _stopped: bool = False
 
-    def __call__(self, release: str) -> Environment | Skipped:
-        """Return the environment of a release, made now if it isn't there."""
-        return self.make([release])[release]
+    def __call__(self, release: str) -> Environment | Skipped | None:
+        """Return the environment of a release, made now if it isn't there; None if there is no time for it."""
+        return self.make([release]).get(release)
 
     def make(self, releases: Iterable[str]) -> dict[str, Environment | Skipped]:
-        """Make the environments of releases side by side.
+        """Make the environments of releases side by side, as far as the time goes.
 
         Raises:
             UsageError: the disk is full.
@@ -219,13 +222,19 @@ class Environments:
                 for process in [*self._running]:
                     _kill(process)
                 raise
-        return {release: self.made[release] for release in asked}
+        return {release: self.made[release] for release in asked if release in self.made}
 
     def _keep(self, release: str, shared: Sequence[str] = ()) -> None:
-        try:
-            found: Environment | Skipped = self._make_one(release, shared)
-        except _Refused as error:
-            found = Skipped(release, one_line(str(error)))
+        if not self.deadline.allows(self._slowest_s):
+            takes = f", and one takes about {span(self._slowest_s)}" if self._slowest_s else ""
+            self.say(f"no environment of {release} yet: --max-time leaves {span(self.deadline.left_s)}{takes}")
+            return
+        with Stopwatch() as watch:
+            try:
+                found: Environment | Skipped = self._make_one(release, shared)
+            except _Refused as error:
+                found = Skipped(release, one_line(str(error)))
+        self._slowest_s = max(self._slowest_s, watch.seconds)
         if self._stopped:
             return
         self.made[release] = found

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
+
+from rich.console import Group
 
 from shootout.apps.bisect.releases import Environment, find_differences, without
 from shootout.apps.bisect.search import MOST_RESTARTS, Found, Outcome, Reading, Side
 from shootout.core.stats.verdicts import Comparison, Verdict
 from shootout.core.units import counted, measured, number, size, span
+from shootout.tell.columns import make_table
 from shootout.tell.machines import machine_of
 from shootout.tell.ratios import SPEED, Words, inverse, tell_ends, tell_factor, tell_ratio
-from shootout.tell.report import Command, Line
+from shootout.tell.report import Command, Line, write_lines
 from shootout.tell.wording import tell_error
 
 LABELS = {
@@ -23,6 +28,8 @@ LABELS = {
     Outcome.DRIFT: "Drift",
     Outcome.OPEN: "Open",
 }
+FACTS = "bisect.json"
+"""In a search's folder: what it is of, and what is known so far."""
 UNTOLD = (Outcome.RANGE, Outcome.OPEN)
 """The outcomes that more time may change."""
 
@@ -255,10 +262,12 @@ def write_notes(one: Bisection) -> list[Line]:
     """Write the lines below the table: how to read it, and which other packages are not in all environments."""
     first, last = one.ends
     name, is_ratio = one.quantity.name, one.kind != "outputs"
-    how = f"{name} of {first} × the ratio, which is of one race" if is_ratio else "the relative error"
+    how = f"that of {first} × the ratio of one race" if is_ratio else "the relative error"
     nearer = f"nearer to {last}: most of the difference has come" if len(one.found.readings) > 2 else ""
     return [
-        Line("Table", [f"{name}: {how}", *([nearer] if nearer else [])] if one.found.readings else []),
+        Line(
+            "Table", [f"each {name} is {how}", *([nearer] if nearer and is_ratio else [])] if one.found.readings else []
+        ),
         Line("Others", [*tell_others(one)]),
     ]
 
@@ -295,6 +304,15 @@ def make_rows(one: Bisection) -> list[dict[str, str]]:
     return rows
 
 
+def write_screen(one: Bisection, issue: str, width: int) -> Group:
+    """Write the answer, the table and the lines below it."""
+    rows, told = make_rows(one), Group(*write_lines(write_answer(one, issue), width))
+    if not rows:
+        return told
+    notes = Group(*write_lines(write_notes(one), width))
+    return Group(told, "", make_table([*rows[0]], rows, left=("nearer to",)), "", notes)
+
+
 def as_data(one: Bisection, issue: str) -> dict[str, Any]:
     """Return the answer as JSON values."""
     told = asdict(one)
@@ -327,3 +345,12 @@ def write_issue(one: Bisection) -> str:
         *("- Again, by shootout:", "", f"      {one.again}", ""),
     ]
     return "\n".join(lines)
+
+
+def read_kept(folder: Path) -> dict[str, Any]:
+    """Return what an earlier command kept in a search's folder; nothing of another folder."""
+    try:
+        kept = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+        return kept if {"asked", "releases", "pins", "environments", "go_on"} <= {*kept} else {}
+    except (OSError, ValueError, TypeError):
+        return {}
