@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,7 +36,8 @@ MODELS = {
 """The words of a run of each model, and targets one of which is ahead by some margin; it isn't the same everywhere."""
 MARGIN = 1.15
 """From this ratio of the second to the fastest on, a choice should be the run's."""
-SHIPPED_FROM_S, RUN_S, LIMIT_S = 60, 20, 600.0
+SHIPPED_FROM_S, RUN_S, LIMIT_S, END_S = 30, 20, 180.0, 16.5 * 60
+"""What a run lasts that is shipped, one that follows a choice, and a command at most; no landing begins later."""
 GOES_ON = (ExitCode.OK, ExitCode.FAILED, ExitCode.UNAVAILABLE)
 """Exit codes of a run that timed what can run in a place."""
 FILE = ROOT / "results" / "reference" / "landings.json"
@@ -75,21 +77,28 @@ def list_places(folder: Path, targets: str) -> dict[str, Place]:
 
 
 def figures(bench: Bench) -> Tables:
-    """Land each model's folder in each place: 20 landings, about 18 minutes."""
+    """Land each model's folder in each place: 20 landings in at most 18 minutes, each kept as it ends."""
     rows: Table = []
     names = [name for name in MODELS if not bench.targets or name in bench.targets]
+    began = time.monotonic()
     for model in names[: bench.size(len(names), 1)]:
-        words, targets = MODELS[model]
-        folder = _ship(bench, model)
-        for name, place in list_places(bench.folder, targets).items():
-            say(f"landings: {model}, {name} …")
+        for name, place in list_places(bench.folder, MODELS[model][1]).items():
+            if time.monotonic() - began > END_S:
+                return {TITLE: rows}
             try:
-                found = _land(bench, words, folder, name, place)
+                found = _land(bench, MODELS[model][0], _ship(bench, model), name, place)
             except (RuntimeError, subprocess.TimeoutExpired) as error:
                 found = {"failed": str(error)}
             rows.append({"model": model, "place": name, **found})
             bench.keep({TITLE: rows})
+            say(f"{time.monotonic() - began:5.0f} s  {model}, {name}: {found.get('failed') or _tell(found)}")
     return {TITLE: rows}
+
+
+def _tell(found: Mapping[str, Any]) -> str:
+    margin = found["second_to_fastest"]
+    beside = f", second {margin:.2f}x slower" if margin else ""
+    return f"{found['chosen']} in {found['decided_s']:.1f} s; the run's fastest is {found['fastest_in_run']}{beside}"
 
 
 def read_rows() -> Table:
@@ -159,13 +168,14 @@ def _land(bench: Bench, model_words: str, folder: Path, name: str, place: Place)
     ratios = {one: timing.ratio.value if timing.ratio else 1.0 for one, timing in times.items()}
     fastest, *others = sorted(ratios, key=lambda one: ratios[one])
     margin = ratios[others[0]] / ratios[fastest] if others else None
+    taken = chosen["chosen"] or chosen["safe"]
     return {
         "contenders": len(names),
-        "chosen": chosen["chosen"],
+        "chosen": taken,
         "fastest_in_run": fastest,
         "second_to_fastest": margin,
-        "chosen_to_fastest": ratios.get(chosen["chosen"], math.inf) / ratios[fastest],
-        "agrees": chosen["chosen"] == fastest if margin and margin >= MARGIN else None,
+        "chosen_to_fastest": ratios.get(taken, math.inf) / ratios[fastest],
+        "agrees": taken == fastest if margin and margin >= MARGIN else None,
         "decided_s": chosen["seconds"],
         "restarts": chosen["restarts"],
         "reason": chosen["reason"],

@@ -189,11 +189,10 @@ def ship_to_choose(run: Path, out: Path, *, policy: Policy | None, group: str | 
 
 def _compare_with_safe(packing: Packing, cell: Cell, safe: str) -> list[Contender]:
     """Return what was packed, the fastest first, with the run's ratios to the safe one."""
-    ratios = {
-        one.arm.label: None if one.arm.label == safe else cell.ratio(one.arm.label, safe)
+    found = [
+        Contender(shipped=one, ratio=None if one.arm.label == safe else cell.ratio(one.arm.label, safe))
         for one in packing.packed.values()
-    }
-    found = [Contender(shipped=one, ratio=ratios[one.arm.label]) for one in packing.packed.values()]
+    ]
     return sorted(found, key=lambda one: one.ratio.value if one.ratio else 1.0)
 
 
@@ -215,7 +214,7 @@ def _tell(
     for label, ratio in told.items():
         yield f"  {label:{wide}}  {tell_ratio(ratio, safe) if ratio else 'the safe one, taken if there is no verdict'}"
     yield from (f"left out  {line}" for line in left_out)
-    is_safe = chosen["restarts"] and chosen["chosen"] == chosen["safe"]
+    is_safe = chosen["restarts"] and chosen["chosen"] in (None, chosen["safe"])
     told_choice = f"{chosen['reason']}{'; the safe one is taken' if is_safe else ''}"
     yield f"in a race of {seconds(chosen['seconds'])} here, just now: {told_choice}"
     place = shlex.quote(str(out))
