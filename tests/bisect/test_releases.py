@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from wheels import write_wheel
+from wheels import write_source, write_wheel
 
 from shootout.apps.bisect import releases
 from shootout.apps.bisect.releases import (
@@ -16,6 +17,7 @@ from shootout.apps.bisect.releases import (
     Environments,
     find_differences,
     find_pip,
+    last_error,
     list_releases,
     read_whole,
     run_quietly,
@@ -26,6 +28,12 @@ from shootout.core.errors import UsageError
 from shootout.tell.cache_limit import evict, kept
 
 OLD_ABI = "import sys, numpy\nif numpy.__doc__ > '2': sys.stderr.write('A module that was compiled using NumPy 1.x')"
+
+FUSSY = """import os
+if os.path.exists({busy!r}): os.kill(os.getpid(), 9)
+assert 'HF_TOKEN' not in os.environ and os.environ['ORT_DISABLE_TELEMETRY'] == '1'
+"""
+"""What is killed if a file exists, and can't be imported with a secret or with telemetry."""
 
 
 @pytest.fixture
@@ -69,6 +77,7 @@ def test_releases_are_those_with_a_wheel_for_this_python(index: Path, monkeypatc
         ("1..2..3", "can't read"),
         ("1.20.0,1.23.0", "no wheel of paw 1.23.0 for this Python.*: name releases from 1.9.0 .*, such as 1.24.0"),
         ("1.24..1.20", "'1.24..1.20' begins with the newer release: write 1.20..1.24"),
+        ("1.20.0,1.21.0rc1,1.24.0", "1.21.0rc1 is a pre-release of paw"),
         ("7..8", "holds none of the releases of paw .*: the index has 1.9.0 to 1.25.0"),
         ("1.25..", "holds 1 of"),
     ):
@@ -108,21 +117,40 @@ def test_environments_differ_in_the_package_alone_where_pip_allows(index: Path):
 
 
 def test_what_can_not_be_had_is_skipped_with_a_reason(index: Path, monkeypatch: pytest.MonkeyPatch):
+    (index / "numpy-1.26.4-py3-none-any.whl").unlink()  # as for a new Python
     write_wheel(index, "paw", "1.0")
     write_wheel(index, "paw", "2.0", needs=["missing"])
     write_wheel(index, "paw", "3.0").write_bytes(b"torn")
-    write_wheel(index, "paw", "4.0", "import no_such_thing")
+    write_wheel(index, "paw", "4.0", "raise ImportError(f'{__file__}: undefined symbol: x')")
     withdrawn = write_wheel(index.parent, "paw", "5.0")
     (index.parent / "more.html").write_text(f"<html><a href='{withdrawn.name}' data-yanked='bad'>paw</a></html>")
     monkeypatch.setenv("PIP_FIND_LINKS", f"{index} {index.parent / 'more.html'}")
-    made = environments().make(["1.0", "2.0", "3.0", "4.0", "5.0"])
+    write_wheel(index, "paw", "6.0", f"{OLD_ABI}; raise ImportError")
+    write_wheel(index, "paw", "7.0", needs=["source"])
+    write_source(index, "source", "1.0", f"open({str(index / 'it ran')!r}, 'w')")
+    made = environments().make([f"{major}.0" for major in range(1, 8)])
     reasons = {release: one.reason for release, one in made.items() if isinstance(one, Skipped)}
-    assert set(reasons) == {"2.0", "3.0", "4.0", "5.0"}
+    assert set(reasons) == {"2.0", "3.0", "4.0", "5.0", "6.0", "7.0"}
     assert reasons["5.0"] == "was withdrawn from the index"
     assert reasons["2.0"].startswith("can't be installed: ")
     assert "missing" in reasons["2.0"]
     assert "invalid" in reasons["3.0"]
-    assert reasons["4.0"] == "can't be imported: ModuleNotFoundError: No module named 'no_such_thing'"
+    assert reasons["4.0"] == "can't be imported: ImportError: paw.py: undefined symbol: x"
+    assert reasons["6.0"] == "can't be imported: it was compiled for NumPy 1"
+    assert "source" in reasons["7.0"]
+    assert not (index / "it ran").exists()
+
+
+def test_a_reason_names_no_folder(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HOME", "/home/jane doe")
+    monkeypatch.setenv("SHOOTOUT_CACHE", "/data/the cache")
+    for said, told in (
+        ("E: /home/jane doe/paw.so: undefined", "E: paw.so: undefined"),
+        ("E: no 'x' in 'paw' (/data/the cache/release-1f/lib/paw/__init__.py)", "E: no 'x' in 'paw' (__init__.py)"),
+        ("ERROR: bad file:///srv/wheels/paw-1.whl, see https://a.org/b/c", "bad paw-1.whl, see https://a.org/b/c"),
+        ("E: 3 / 4 and/or lib/paw.so", "E: 3 / 4 and/or lib/paw.so"),
+    ):
+        assert last_error(subprocess.CompletedProcess([], 1, "", said)) == told
 
 
 def test_uv_brings_pip_where_there_is_none(monkeypatch: pytest.MonkeyPatch):
@@ -136,10 +164,17 @@ def test_uv_brings_pip_where_there_is_none(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_an_environment_is_kept_and_a_half_one_is_made_again(index: Path, monkeypatch: pytest.MonkeyPatch):
-    write_wheel(index, "paw", "1.0")
+    monkeypatch.setenv("HF_TOKEN", "secret")
+    busy = index / "busy"
+    write_wheel(index, "paw", "1.0", FUSSY.format(busy=str(busy)))
     told: list[str] = []
+    busy.touch()
+    killed = environments(say=told.append)("1.0")
+    assert isinstance(killed, Skipped)
+    assert killed.reason == "can't be imported: it ended with -9"
+    busy.unlink()  # so the next search tries again
     first = environments(say=told.append)("1.0")
-    assert isinstance(first, Environment)
+    assert isinstance(first, Environment), first
     assert environments(say=told.append)("1.0") == first
     assert len(told) == 1
     folder = Path(first.python).parents[1]

@@ -1,7 +1,9 @@
-"""Wheels of packages that do nothing, in a folder that pip takes for its index."""
+"""Wheels and source packages that do nothing, in a folder that pip takes for its index."""
 
 from __future__ import annotations
 
+import io
+import tarfile
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,3 +21,16 @@ def write_wheel(
         wheel.writestr(f"{info}/WHEEL", f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: {tag}\n")
         wheel.writestr(f"{info}/RECORD", "")
     return path
+
+
+def write_source(folder: Path, name: str, version: str, code: str) -> None:
+    """Write a source package, whose code runs as soon as pip prepares it."""
+    with tarfile.open(folder / f"{name}-{version}.tar.gz", "w:gz") as packed:
+        for file, text in (
+            ("pyproject.toml", "[build-system]\nrequires = []\nbuild-backend = 'backend'\nbackend-path = ['.']\n"),
+            ("backend.py", code),
+            ("PKG-INFO", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"),
+        ):
+            member = tarfile.TarInfo(f"{name}-{version}/{file}")
+            member.size = len(text)
+            packed.addfile(member, io.BytesIO(text.encode()))

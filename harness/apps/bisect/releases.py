@@ -34,7 +34,9 @@ from shootout.apps.bisect.search import Skipped
 from shootout.backends import KEY_DIGITS
 from shootout.core.clock import Deadline, Stopwatch
 from shootout.core.errors import UsageError, one_line
+from shootout.core.host.child import QUIET
 from shootout.core.host.folders import Scratch
+from shootout.core.host.placement import passed_on
 from shootout.core.host.store import cache_folder, mark_used, open_sealed, sealed
 from shootout.core.units import size, span
 from shootout.tell.cache_limit import ENVIRONMENT
@@ -44,11 +46,14 @@ LIST_S, INSTALL_S, IMPORT_S = 120.0, 1_800.0, 120.0
 USUAL_BYTES = 300_000_000
 """An environment of ONNX Runtime or OpenVINO takes so much at most."""
 STAMP = "environment.json"
+WHEELS = ("--only-binary", ":all:")
+"""Keep pip from source packages, dependencies too: it runs their code even to learn what they require."""
 OLD_NUMPY = "numpy<2"
 NO_ANSWER = "Retry(total=0"
 """In pip's words when the last of its tries at an index found no connection."""
 COMPILED_FOR_OLD = "compiled using NumPy 1.x"
 """What a release needs that doesn't say so, and NumPy 2's words when it is imported."""
+FOR_OLD = "it was compiled for NumPy 1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +79,17 @@ def list_releases(package: str, wanted: str, python: str) -> tuple[str, ...]:
         python: the interpreter.
 
     Raises:
-        UsageError: the words can't be read, the index has no such package, or fewer than two such releases.
+        UsageError: the words can't be read or name a pre-release, the index has no such package, or fewer than two
+            such releases.
     """
     takes = _read_wanted(wanted)
+    named = [] if ".." in wanted else [Version(one) for one in wanted.split(",")]
+    if early := [str(one) for one in named if one.is_prerelease]:
+        raise UsageError(f"{early[0]} is a pre-release of {package}, and a search takes none: leave it out")
     versions, is_answered = _ask_index(package, python)
     listed = sorted(map(Version, versions))
     found = tuple(str(release) for release in listed if takes(release) and not release.is_prerelease)
-    named = [] if ".." in wanted else wanted.split(",")
-    missing = [one.strip() for one in named if Version(one) not in listed]
+    missing = [one for one in named if one not in listed]
     if (missing or len(found) < 2) and not is_answered:
         raise UsageError(
             f"the index of packages didn't answer, so the releases of {package} aren't known: give the command again "
@@ -90,7 +98,7 @@ def list_releases(package: str, wanted: str, python: str) -> tuple[str, ...]:
     if missing:
         raise UsageError(
             f"the index has no wheel of {package} {missing[0]} for this Python and machine: name releases from "
-            f"{listed[0]} to {listed[-1]}, such as {_name_near(Version(missing[0]), listed)}"
+            f"{listed[0]} to {listed[-1]}, such as {_name_near(missing[0], listed)}"
         )
     if len(found) < 2:
         raise UsageError(
@@ -140,7 +148,7 @@ def _ask_index(package: str, python: str) -> tuple[list[str], bool]:
     Raises:
         UsageError: pip can't list them.
     """
-    ended = run_quietly([*find_pip(python), "index", "versions", "--only-binary", ":all:", package], LIST_S)
+    ended = run_quietly([*find_pip(python), "index", "versions", *WHEELS, package], LIST_S)
     said = re.search(r"^Available versions: (.+)$", ended.stdout, re.MULTILINE)
     is_answered = NO_ANSWER not in ended.stderr
     if not said and is_answered:
@@ -253,10 +261,10 @@ class Environments:
         held = [f"{name}=={version}" for name, version in self.pins.items()] or [*shared]
         numpy = [one for one in held if one.startswith("numpy==")]
         made, fault = self._install(release, self._resolve(release, (held, numpy, [])))
-        if fault and Version(made.packages.get("numpy", "0")) >= Version("2"):
+        if fault == FOR_OLD and Version(made.packages.get("numpy", "0")) >= Version("2"):
             others = [one for one in held if one not in numpy]
-            older = self._resolve(release, ([*others, OLD_NUMPY], [OLD_NUMPY]))
-            made, fault = self._install(release, older)
+            with suppress(_Refused):  # this Python may have no such NumPy: the first fault is the reason
+                made, fault = self._install(release, self._resolve(release, ([*others, OLD_NUMPY], [OLD_NUMPY])))
         if fault:
             raise _Refused(f"can't be imported: {fault}")
         return made
@@ -285,7 +293,7 @@ class Environments:
     def _plan(self, release: str, *more: str) -> dict[str, Any]:
         """Return what pip would install for a release, by name; nothing if it can't."""
         dry = ["install", "--dry-run", "--ignore-installed", "--quiet", "--report", "-", "--prefer-binary"]
-        wanted = ["--only-binary", self.package, f"{self.package}=={release}", *more]
+        wanted = [*WHEELS, f"{self.package}=={release}", *more]
         ended = self._run([*find_pip(self.python), *dry, *wanted], INSTALL_S)
         self._why[release] = last_error(ended)
         found = json.loads(ended.stdout)["install"] if ended.returncode == 0 else []
@@ -301,7 +309,10 @@ class Environments:
         return [each for each in every if each.marker is None or each.marker.evaluate({"extra": ""})]
 
     def _install(self, release: str, packages: Mapping[str, tuple[str, str]]) -> tuple[Environment, str]:
-        """Return an environment with these packages, and why the package can't be imported there; "" if it can."""
+        """Return an environment with these packages, and why the package can't be imported there; "" if it can.
+
+        It is kept if the package can be imported, or was compiled for NumPy 1. Another fault may be the machine's.
+        """
         key = json.dumps([os.path.realpath(self.python), sorted(packages.items())])
         folder = cache_folder().parent / f"{ENVIRONMENT}{hashlib.sha256(key.encode()).hexdigest()[:KEY_DIGITS]}"
         with folder.with_name(f"{folder.name}.lock").open("a", encoding="utf-8") as lock:
@@ -322,14 +333,18 @@ class Environments:
         with Stopwatch() as watch:
             python = str(folder / "bin" / "python")
             exact = [f"{name}=={version}" for name, (version, _) in packages.items()]
-            how = ["install", "--quiet", "--no-deps", "--no-compile", "--ignore-installed", *exact]
+            how = ["install", "--quiet", "--no-deps", "--no-compile", "--ignore-installed", *WHEELS, *exact]
             self._demand([self.python, "-m", "venv", "--without-pip", str(folder)])
             self._demand([*find_pip(python), *how])
-            tried = self._run([python, "-c", f"import {self.imports or 'sys'}"], IMPORT_S)
+            trial = [python, "-P", "-c", f"import {self.imports or 'sys'}"]
+            tried = self._run(trial, IMPORT_S, {**passed_on(os.environ), **QUIET})
         is_old = COMPILED_FOR_OLD in tried.stderr
-        fault = "it was compiled for NumPy 1" if is_old else last_error(tried) if tried.returncode else ""
+        fault = FOR_OLD if is_old else last_error(tried) if tried.returncode else ""
         size_bytes = sum(file.lstat().st_size for file in folder.rglob("*"))
         made = Environment(release, python, {name: held for name, (held, _) in packages.items()}, size_bytes)
+        if fault not in ("", FOR_OLD):
+            shutil.rmtree(folder, ignore_errors=True)
+            return made, fault
         (folder / STAMP).write_text(sealed({**asdict(made), "fault": fault}), encoding="utf-8")
         self.say(f"{self.package} {release}: an environment of {size(size_bytes)}, made in {span(watch.seconds)}")
         return made, fault
@@ -356,8 +371,10 @@ class Environments:
         if ended.returncode:
             raise _Refused(f"can't be installed: {last_error(ended)}")
 
-    def _run(self, command: Sequence[str], limit_s: float) -> subprocess.CompletedProcess[str]:
-        ended = None if self._stopped else run_quietly(command, limit_s, self._running)
+    def _run(
+        self, command: Sequence[str], limit_s: float, given: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        ended = None if self._stopped else run_quietly(command, limit_s, self._running, given)
         if ended is None or self._stopped:  # it was killed, and this is no fault of the release
             raise _Refused("interrupted")
         return ended
@@ -392,15 +409,19 @@ def read_whole(folder: Path) -> tuple[Environment, str] | None:
 
 
 def run_quietly(
-    command: Sequence[str], limit_s: float, running: set[subprocess.Popen[str]] | None = None
+    command: Sequence[str],
+    limit_s: float,
+    running: set[subprocess.Popen[str]] | None = None,
+    given: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end; one that takes longer is killed.
 
     Args:
         running: holds the process meanwhile.
+        given: its environment, apart from Python's search path; None gives it ours, with pip's settings.
     """
-    variables = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
-    variables["PIP_DISABLE_PIP_VERSION_CHECK"] = "1"
+    ours = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"} if given is None else given
+    variables = {name: value for name, value in ours.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
     try:
         process = subprocess.Popen(  # noqa: S603 - pip, and the interpreter that the user named
             command,
@@ -433,10 +454,17 @@ def _kill(process: subprocess.Popen[str]) -> None:
 
 
 def last_error(ended: subprocess.CompletedProcess[str]) -> str:
-    """Return what a process said last of why it failed, without warnings."""
+    """Return what a process said last of why it failed, without warnings and the folders of files."""
     lines = [line for line in ended.stderr.strip().splitlines() if line.strip() and not line.startswith("WARNING")]
     errors = [line for line in lines if line.startswith("ERROR: ")] or lines
-    return errors[-1].removeprefix("ERROR: ") if errors else f"it ended with {ended.returncode}"
+    return _drop_folders(errors[-1].removeprefix("ERROR: ")) if errors else f"it ended with {ended.returncode}"
+
+
+def _drop_folders(text: str) -> str:
+    """Return a text with files named without their folders: it goes into a public issue, and folders name users."""
+    places = "|".join(re.escape(str(place)) for place in (cache_folder().parent, Path.home()) if place != Path("/"))
+    part = r"""/[^/\s:'"]+"""  # a place of ours may have spaces, too
+    return re.sub(rf"(?<![\w./~-])(?:file://)?(?:{places}|{part})(?:{part})*/", "", text)
 
 
 def without(package: str, packages: Mapping[str, str]) -> dict[str, str]:
