@@ -21,7 +21,7 @@ from shootout.core.errors import ArmFailed, Unavailable, UsageError
 from shootout.core.study.plan import Plan
 from shootout.core.study.points import describe
 from shootout.core.study.target import parse_targets
-from shootout.tell.limits import Limit, Standing, write_limit
+from shootout.tell.limits import Standing
 from shootout.tell.study_options import DEFAULT, RunOptions
 
 CHOSEN = ("model", "parts", "backends", "baseline", "goal", "policy", "out", "fresh", "strict")
@@ -110,15 +110,12 @@ def _ask(claim: Claim, targets: Sequence[str], value: float = 0.0) -> dict[str, 
     Args:
         value: as `Claim.race` has it.
     """
-    if claim.verdict:
-        if targets[0] == targets[1]:
-            raise UsageError(f"{targets[0]!r} is compared with itself: name another target")
-        baseline, goal = claim.race(targets[0], targets[1], value)
-        return {"backends": tuple(dict.fromkeys([baseline, *targets])), "baseline": baseline, "goal": goal}
-    if claim.limit is Limit.ERROR:
-        return {"backends": tuple(targets)}
-    limits = {str(claim.limit): write_limit(claim.limit, claim.wanted)}
-    return {"backends": tuple(targets), "policy": {"limits": limits}}
+    arm, other = [*targets, None][:2]
+    if arm == other:
+        raise UsageError(f"{arm!r} is compared with itself: name another target")
+    asked = claim.race(str(arm), other, value)
+    first = [asked["baseline"]] if "baseline" in asked else []
+    return {"backends": tuple(dict.fromkeys([*first, *targets])), **asked}
 
 
 def _measure(options: RunOptions, out: Path) -> Analysed:

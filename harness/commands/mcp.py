@@ -41,8 +41,8 @@ ENDS = ("shootout: ", "Error: ")
 INSTRUCTIONS = """\
 shootout answers with evidence which runtime, device and precision to ship for a model on this machine.
 Pass `answer` on as it is, together with `terms`: threads, pinned CPUs, batch, machine, and the noise unless it is low.
-Call a target faster only if `verify` returns `met`, and then with its `interval`. No other verdict allows it:
-`ship` of a choice is permission to deploy, and `written` means that a folder holds the target that was named.
+In words of your own call a target faster only if `verify` returns `met`, and then with its `interval`.
+No other verdict allows it: `ship` of a choice lets you deploy it, `written` means that a folder holds what was named.
 `about 1.4x faster, open` has no verdict yet. `open` tells what isn't known.
 Errors of outputs are against the reference outputs: the model in float64, or of an ONNX file ONNX Runtime without
 optimizations. They are not against another target.

@@ -41,7 +41,7 @@ from shootout.tell import reproduce
 from shootout.tell.answer import REFUSED, SHIPS, list_title_parts
 from shootout.tell.document import Answer, Document
 from shootout.tell.grid import may_ship
-from shootout.tell.limits import Limit, Standing, write_limit
+from shootout.tell.limits import Limit, Standing
 from shootout.tell.page.contents import MeasuredRun, lay_out
 from shootout.tell.report import Line, Table
 from shootout.tell.table import compare_rows
@@ -58,7 +58,6 @@ OUTCOMES: Mapping[str, Outcome] = {
     "fail": "broken",
 }
 """The verdict of a decision and of a gate, by their outcome."""
-EXITS = {Standing.MET: ExitCode.OK, Standing.BROKEN: ExitCode.REFUSED, Standing.UNKNOWN: ExitCode.UNDECIDED}
 MARKS = f"{SHIPS}{REFUSED} "
 FIGURES = {Limit.ERROR: "relative error of the outputs of {}", Limit.P99: "p99 of {}, ns"}
 """What a claim is on that is none on speed."""
@@ -79,8 +78,8 @@ def call(name: str, arguments: Mapping[str, Any]) -> Told:
     code, data = type_words(words)
     told = TELLERS[name if "--dry-run" not in words else "plan"](data, words)
     broke = [row for row in data.get("rows", ()) if code == ExitCode.FAILED and row.get("outcome") == "failed"]
-    told.open.extend(f"exit code {code:d}: {row['arm']} failed: {row['reason']}" for row in broke)
-    return told.model_copy(update={"exit_code": code, "document": data if arguments.get("full") else None})
+    told.open.extend(f"{row['arm']} was named, and failed: {row['reason']}" for row in broke)
+    return told
 
 
 def type_words(words: Sequence[str]) -> tuple[int, dict[str, Any]]:
@@ -130,7 +129,7 @@ def tell_run(data: Mapping[str, Any], words: Sequence[str]) -> Told:
     `show` adds a row for each target, or for each group of several.
     """
     if "groups" not in data or "answer" not in data:
-        return Told(answer=f"This is no single run: read it by `shootout {reproduce.quote(words)}`, or set full.")
+        return Told(answer=f"This is no single run: read it by `shootout {reproduce.quote(words)}`.")
     if "decision" in data:
         return tell_decision(data["decision"], words)
     document = analyse(Path(data["run"]))
@@ -219,12 +218,8 @@ def verify(arguments: Mapping[str, Any]) -> Told:
     if not folder:
         own = ("claim", "a", "b", "run", "group")
         given = {key: value for key, value in arguments.items() if key not in own and value not in (None, "")}
-        more = list(given.pop(MORE, []))
-        if claim.verdict and b:
-            baseline, goal = claim.race(a, b)
-            more += ["--baseline", baseline, "--goal", goal]
-        elif claim.limit is Limit.P99:
-            more += ["--policy", f"{claim.limit}={write_limit(claim.limit, claim.wanted)}"]
+        race = [word for name, value in claim.race(a, b).items() for word in (f"--{name}", value)]
+        more = [*given.pop(MORE, []), *race]
         asked = {"max_time": MOST_TIME, **given, "backends": [a, b] if b else a, MORE: more}
         folder = type_words(TOOLS["run"].type(asked))[1]["run"]
     run = analyse_cells(Path(folder))
@@ -242,7 +237,6 @@ def verify(arguments: Mapping[str, Any]) -> Told:
         notes=list(dict.fromkeys(tell_refusals(run.document, {a, b}))),
         next=make_next(judged.next) if judged.next else None,
         folder=str(folder),
-        exit_code=EXITS[judged.standing],
     )
 
 
@@ -288,8 +282,9 @@ def tell_report(lines: Sequence[Line], folder: str, terms: str | None) -> Told:
 def write_line(line: Line) -> str:
     """Write a line of a screen as a sentence, with the commands below it."""
     parts = [*line.parts]
-    if line.label != "Next":
-        parts += [f"{one.label or 'then:'} `{one.text}` {one.remark}".strip() for one in line.commands]
+    for one in line.commands if line.label != "Next" else ():
+        typed = f"{one.label} `{one.text}` {one.remark}".strip()
+        parts = [*parts, typed] if one.label or not parts else [*parts[:-1], f"{parts[-1]}: {typed}"]
     label = "" if line.subject == "no answer" else line.label.removeprefix("Answer")
     begun = " ".join(filter(None, [label, line.subject]))
     return ": ".join(filter(None, [begun, "; ".join(parts)]))

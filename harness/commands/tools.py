@@ -57,9 +57,7 @@ class Told(BaseModel):
         notes: what else a reader must know.
         next: the one command that is proposed.
         folder: the run folder, or the folder that was shipped.
-        exit_code: of the command line; see docs/reference/exit-codes.md.
         rows: one for each target, in words as people see them; a ratio without a verdict is marked `open`.
-        document: all of it, if that was asked for.
     """
 
     answer: str
@@ -70,16 +68,11 @@ class Told(BaseModel):
     notes: list[str] = Field(default_factory=list)
     next: Next | None = None
     folder: str | None = None
-    exit_code: int = 0
     rows: list[dict[str, str]] | None = None
-    document: dict[str, Any] | None = None
 
 
 MORE = "options"
 """The argument for words of the command line that no other argument gives."""
-SHORT = {"-o": "--out"}
-SWITCHES = ("full", "same_proof")
-"""The arguments that are true or false."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,12 +99,11 @@ class Tool:
     def schema(self) -> dict[str, Any]:
         """Return the JSON schema of its arguments."""
         told = {**self.places, **{_name(flag): about for flag, about in self.flags.items()}}
-        kinds = {name: "boolean" if name in SWITCHES else "string" for name in told}
         more = f"Further words of `shootout {self.command[0]}`, such as ['--threads', '2']."
         return {
             "type": "object",
             "properties": {
-                **{name: {"type": kinds[name], "description": about} for name, about in told.items()},
+                **{name: {"type": "string", "description": about} for name, about in told.items()},
                 MORE: {"type": "array", "items": {"type": "string"}, "description": more},
             },
             "required": [*self.needs],
@@ -130,15 +122,12 @@ class Tool:
         given = {name: value for name, value in arguments.items() if value not in (None, "", False)}  # "": not given
         if missing := [name for name in self.needs if name not in given]:
             raise UsageError(f"the argument {missing[0]!r} is missing: {known[missing[0]]['description']}")
-        words = [*self.command, *(_write(name, given[name]) for name in self.places if name in given)]
-        for flag in self.flags:
-            if (name := _name(flag)) in SWITCHES and given.get(name, True) is not True:
-                raise UsageError(f"the argument {name!r} is true or false; received {given[name]!r}")
-            if name in given:
-                words += [flag] if name in SWITCHES else [flag, _write(name, given[name])]
         more = given.get(MORE, [])
         if not isinstance(more, list):
             raise UsageError(f"{MORE} is a list of words, such as ['--threads', '2']; received {more!r}")
+        words = [*self.command, *(_write(name, given[name]) for name in self.places if name in given)]
+        for flag in self.flags:
+            words += [flag, _write(_name(flag), given[_name(flag)])] if _name(flag) in given else []
         words += map(str, more)
         return [str(Path(word).expanduser()) if word.startswith("~/") else word for word in words]  # as a shell does
 
@@ -183,7 +172,6 @@ _LIMITS = {
 }
 _FOLDER = {"run": "Run folder, as `folder` of an earlier result has it."}
 _MODEL = {"model": f"Model: {MODELS}."}
-_FULL = {"--full": "Add the whole JSON document, which may have 50 kB and more."}
 
 TOOLS = {
     "plan": Tool(
@@ -208,7 +196,6 @@ TOOLS = {
         about="Show a run's answer again, with a short row for each target. A second; measures nothing.",
         command=("show",),
         places=_FOLDER,
-        flags=_FULL,
         needs=("run",),
     ),
     "decide": Tool(
@@ -240,7 +227,7 @@ TOOLS = {
         places={"reference": "Shipped folder, which `ship` wrote."},
         flags=_named(
             GateOptions,
-            *("candidate", "slower", "size", "same-proof", "max-drop", "max-error", "inputs", "labels", "truth"),
+            *("candidate", "slower", "size", "max-drop", "max-error", "inputs", "labels", "truth"),
             *("metric", "policy", "max-time", "out"),
         ),
         needs=("reference",),
@@ -278,11 +265,11 @@ def read_call(command: str) -> tuple[str, dict[str, Any]] | None:
     arguments: dict[str, Any] = dict(zip(tool.places, words[:count], strict=False))
     more, left = words[len(tool.places) : count], iter(words[count:])
     for word in left:
-        flag = SHORT.get(word, word)
+        flag = "--out" if word == "-o" else word
         if flag.removeprefix("--") in tool.places:
             arguments[flag.removeprefix("--")] = next(left, "")
         elif flag not in tool.flags:
             more.append(word)
         else:
-            arguments[_name(flag)] = True if _name(flag) in SWITCHES else next(left, "")
+            arguments[_name(flag)] = next(left, "")
     return name, arguments | ({MORE: more} if more else {})

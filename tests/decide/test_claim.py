@@ -218,14 +218,16 @@ def test_a_claim_is_written_as_it_is_read():
 @pytest.mark.parametrize(
     ("text", "value", "race"),
     [
-        ("faster", 0.0, ("b", "baseline")),
-        ("1.155x faster", 0.0, ("a", "limit 15.5%")),
-        ("1.2x slower", 0.0, ("b", "limit 20%")),
-        ("2x faster", 0.0, ("b", "baseline")),
-        ("2x faster", 2.06, ("a", "resolve 3%")),
-        ("2x faster", 8.0, ("a", "resolve 5%")),
-        ("2x slower", 2.0001, ("b", "resolve 0.5%")),
+        ("faster", 0.0, {"baseline": "b", "goal": "baseline"}),
+        ("1.155x faster", 0.0, {"baseline": "a", "goal": "limit 15.5%"}),
+        ("1.2x slower", 0.0, {"baseline": "b", "goal": "limit 20%"}),
+        ("2x faster", 0.0, {"baseline": "b", "goal": "baseline"}),
+        ("2x faster", 2.06, {"baseline": "a", "goal": "resolve 3%"}),
+        ("2x faster", 8.0, {"baseline": "a", "goal": "resolve 5%"}),
+        ("2x slower", 2.0001, {"baseline": "b", "goal": "resolve 0.5%"}),
+        ("p99 under 5ms", 0.0, {"policy": "p99=5ms"}),
+        ("same outputs within 1e-4", 0.0, {}),
     ],
 )
-def test_a_race_for_a_claim_ends_once_it_is_told(text: str, value: float, race: tuple[str, str]):
+def test_a_race_for_a_claim_ends_once_it_is_told(text: str, value: float, race: dict[str, str]):
     assert read_claim(text).race("a", "b", value) == race

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from shootout.apps.judge.analysis import Analysed
 from shootout.apps.judge.cell import Cell, candidate_of
 from shootout.apps.judge.decide.limits import judge_limits
-from shootout.apps.judge.decide.policy import Policy
+from shootout.apps.judge.decide.policy import Policy, write_words
 from shootout.apps.judge.next_steps import go_on, needs_policy
 from shootout.core.constants import BIAS_FLOOR
 from shootout.core.contract import NotRunKind, short
@@ -85,19 +85,22 @@ class Claim:
         """Return the ratio of times that is claimed, less 1; 0.0: the claim is the verdict itself."""
         return (1 / self.factor if self.verdict is Verdict.FASTER else self.factor) - 1
 
-    def race(self, arm: str, other: str, value: float = 0.0) -> tuple[str, str]:
-        """Return the baseline and the goal of a race that ends as soon as the claim is told.
+    def race(self, arm: str, other: str | None, value: float = 0.0) -> dict[str, str]:
+        """Return the options of a race that ends as soon as the claim is told: baseline and goal, a policy, or none.
 
         Args:
             value: the factor as a run has measured it, which left the claim open; 0: there is no such run.
         """
+        if other is None or self.verdict is None:
+            limits: dict[Limit, float] = {self.limit: self.wanted} if self.limit is Limit.P99 else {}
+            return {"policy": write_words(Policy(limits=limits))} if limits else {}
         faster, beyond = (arm if self.verdict is Verdict.FASTER else other), round(self.factor - 1, 12)
         if self.factor > 1 and value:
             away = abs(math.log(value / self.factor))
-            return faster, f"resolve {100 * min(max(away, BIAS_FLOOR), CLOSELY):.2g}%"
+            return {"baseline": faster, "goal": f"resolve {100 * min(max(away, BIAS_FLOOR), CLOSELY):.2g}%"}
         if CLOSELY <= beyond <= MOST_PERCENT / 100:
-            return faster, f"limit {100 * beyond:.10g}%"
-        return other, "baseline"
+            return {"baseline": faster, "goal": f"limit {100 * beyond:.10g}%"}
+        return {"baseline": other, "goal": "baseline"}
 
 
 def read_claim(text: str) -> Claim:
@@ -264,9 +267,9 @@ def _leave_open(cell: Cell, claim: Claim, why: str, plain: Comparison | None, ro
 
 def _race_on(cell: Cell, claim: Claim, arm: str, other: str, value: float | None) -> str:
     """Return the command that goes on with a run that ends by a verdict, or else races the two for the claim alone."""
-    baseline, goal = claim.race(arm, other, value or 0.0)
-    pair = [baseline, arm if baseline == other else other]
-    asked = [("--baseline", short(baseline)), ("--goal", goal), ("--max-time", MORE_TIME)]
+    race = claim.race(arm, other, value or 0.0)
+    pair = [race["baseline"], arm if race["baseline"] == other else other]
+    asked = [("--baseline", short(race["baseline"])), ("--goal", race["goal"]), ("--max-time", MORE_TIME)]
     resume = go_on(cell) if claim.factor == 1 else None
     return resume or cell.begun.race(add_options(cell.again(pair), asked))
 
