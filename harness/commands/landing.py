@@ -26,7 +26,7 @@ from shootout.core.errors import ArmFailed, NothingMeasured, SkippedArm, UsageEr
 from shootout.core.units import counted, seconds, size
 from shootout.tell.cache_limit import in_use
 from shootout.tell.progress import ProgressDisplay
-from shootout.tell.ratios import tell_ratio
+from shootout.tell.ratios import NEVER_TOGETHER, tell_ratio
 
 KEPT = "SHOOTOUT_LANDING"
 """The variable that names another folder in which `choose.py` keeps its choice."""
@@ -130,10 +130,12 @@ class Packing:
 
     def _take_new(self, source: ArmToShip, *, is_runtime_new: bool) -> None:
         """Pack a target unless its runtime goes along in this precision; or at all, if that has to be new."""
-        mine = source.arm.target
+        mine, safe = source.arm.target, next(iter(self.packed.values()))
         of_runtime = [one.target for one in self.packed.values() if one.target.backend == mine.backend]
         if any(one.precision == mine.precision for one in of_runtime):
             self.left_out[short(source.arm.label)] = f"another {mine.backend} in {mine.precision} goes along"
+        elif self.proposals.cell.compare(source.arm.label, safe.arm.label) is None:
+            self.left_out[short(source.arm.label)] = f"{NEVER_TOGETHER} with {short(safe.arm.label)}"
         elif not (is_runtime_new and of_runtime):
             self.take(source)
 

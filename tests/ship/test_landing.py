@@ -170,9 +170,10 @@ def test_what_keeps_the_same_limits_may_go_along_the_answer_first(name: str, tar
     assert left_out in found.left_out
 
 
-def pack(proposed: str, bound: Collection[str] = (), count: int = 3) -> Packing:
+def pack(proposed: str, bound: Collection[str] = (), count: int = 3, apart: str = "") -> Packing:
     """What is packed of these targets, the first of which is the answer; the plain ones may all be the safe one."""
     proposals = Mock(left_out={"slow": "5x slower here"})
+    proposals.cell.compare = lambda one, safe: None if one == apart else Mock()
     packing = Packing(folder=Path("out"), evidence={}, proposals=proposals, progress=Mock())
 
     def take(source: Any) -> bool:
@@ -181,7 +182,7 @@ def pack(proposed: str, bound: Collection[str] = (), count: int = 3) -> Packing:
             packing.left_out[label] = "bound to this CPU"
             return False
         packing.left_out.pop(label, None)
-        packing.packed[label] = Mock(target=source.arm.target, folder=tempfile.mkdtemp())
+        packing.packed[label] = Mock(arm=source.arm, target=source.arm.target, folder=tempfile.mkdtemp())
         return True
 
     packing.take = take  # type: ignore[method-assign]
@@ -228,6 +229,12 @@ def test_one_more_is_offered_only_if_it_could_go():
         "jax-jit": "bound to this CPU",
         "ncnn": "3 others go along; --contenders 4 takes it, too",
     }
+
+
+def test_what_never_ran_beside_the_safe_one_stays():
+    found = pack("litert openvino onnxruntime", apart="litert:cpu:fp32")
+    assert [*found.packed] == ["onnxruntime", "openvino"]
+    assert found.left_out["litert"] == "not measured together with onnxruntime"
 
 
 def test_what_fits_this_cpu_alone_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

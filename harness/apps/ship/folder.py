@@ -62,6 +62,7 @@ from shootout.core.scenario import scenario_of
 from shootout.core.study.plan import PlannedGroup
 from shootout.core.study.points import find_rows, find_scored
 from shootout.core.study.target import provider
+from shootout.core.units import counted
 from shootout.core.worker import availability
 from shootout.tell import registered
 from shootout.tell.delivery import read_delivery
@@ -360,6 +361,11 @@ def find_built(source: RacedArm, progress: Progress, *, to: str = SHIP, beside: 
         raise UsageError(
             f"{source.arm.label} took its library's own number of threads, and a shipped folder sets one: race it with "
             f"--threads {known}, and ship that"
+        )
+    if source.arm.threads > (most := len(allowed_cpus())):
+        cpus = counted(most, "CPU")
+        raise UsageError(
+            f"{source.arm.label} was measured on {source.arm.threads} threads, {cpus} may be used: {again}"
         )
     if differing := _describe_differences(source.arm.target, here, there):
         raise UsageError(f"{source.document.run} was measured {differing}: {to} it there, or {again}")
