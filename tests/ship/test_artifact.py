@@ -70,6 +70,8 @@ def test_the_command_that_races_again_names_all_that_go_along_on_as_many_threads
     arm, other = replace(ARM, threads=15), replace(ARM, threads=15, target=Target(backend="openvino"))
     with pytest.raises(UsageError, match=rf"--backends {ARM.target},openvino:cpu:fp32 --threads 2$"):
         folder.find_built(raced(arm, here | {"machine": "other"}), Mock(), beside=[arm, other])
+    with pytest.raises(UsageError, match=r"measured on 15 threads, and 2 CPUs may be used here: .* --threads 2$"):
+        folder.find_built(raced(arm, here), Mock())
 
 
 def test_a_number_of_threads_that_was_not_set_is_refused_with_the_one_that_was_taken(here: dict[str, Any]):

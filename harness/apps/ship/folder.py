@@ -362,13 +362,11 @@ def find_built(source: RacedArm, progress: Progress, *, to: str = SHIP, beside: 
             f"{source.arm.label} took its library's own number of threads, and a shipped folder sets one: race it with "
             f"--threads {known}, and ship that"
         )
-    if source.arm.threads > (most := len(allowed_cpus())):
-        cpus = counted(most, "CPU")
-        raise UsageError(
-            f"{source.arm.label} was measured on {source.arm.threads} threads, {cpus} may be used: {again}"
-        )
     if differing := _describe_differences(source.arm.target, here, there):
         raise UsageError(f"{source.document.run} was measured {differing}: {to} it there, or {again}")
+    if source.arm.threads > (most := len(allowed_cpus())):
+        has = f"{source.arm.threads} threads, and {counted(most, 'CPU')} may be used here"
+        raise UsageError(f"{source.document.run} was measured on {has}: {to} it with more, or {again}")
     delivery = read_delivery(source.folder)
     model = _find_exported(source, again, is_whole=delivery is None)
     found = availability.find_available([provider(source.arm.target)])[provider(source.arm.target)]
