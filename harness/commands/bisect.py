@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from shootout.apps.bisect.issue import PROGRAM, write_issue, write_program
 from shootout.apps.bisect.releases import Environment, Environments, is_named, list_releases, read_whole
 from shootout.apps.bisect.screen import (
     FACTS,
@@ -18,7 +20,6 @@ from shootout.apps.bisect.screen import (
     Bisection,
     as_data,
     read_kept,
-    write_issue,
     write_screen,
 )
 from shootout.apps.bisect.search import CHANCE, LIMIT, Found, Outcome, Skipped
@@ -30,9 +31,9 @@ from shootout.commands.output import print_answer, show_progress, width
 from shootout.commands.run import command_of
 from shootout.core import backends
 from shootout.core.clock import Deadline
-from shootout.core.contract import SCALED, Target
-from shootout.core.errors import ExitCode, Interrupted, UsageError, unknown
-from shootout.core.exported.model import sha256
+from shootout.core.contract import SCALED, Target, TensorSpec
+from shootout.core.errors import ExitCode, Interrupted, ShootoutError, UsageError, unknown
+from shootout.core.exported.model import open_exported, sha256
 from shootout.core.host.store import cache_folder
 from shootout.core.results.run import read_run
 from shootout.core.study import points
@@ -185,7 +186,9 @@ class Search:
         """Return what was found, with what it was about."""
         measuring, made = self.measuring, self.environments.made
         raced = next((read_run(Path(one.folder)) for one in found.readings.values()), None)
-        typed, model = command_of(sys.argv[1:]), Path(self.measuring.model)
+        typed, model = command_of(sys.argv[1:]), Path(self.measuring.model).expanduser()
+        first = next(iter(raced.rows), None) if raced else None
+        built, played = (first.prepared, first.played[:1]) if first else (None, ())
         wanted = self.asked["wanted"]
         shorter = f"{found.last_good},{found.first_bad}" if found.outcome is Outcome.NAMED else wanted
         again = [shorter if word == wanted else _name_file(word) for word in typed]
@@ -205,6 +208,9 @@ class Search:
             skipped={r: one.reason for r, one in made.items() if isinstance(one, Skipped)} | dict(found.skipped),
             facts=raced.facts.environment if raced else {},
             folder=str(measuring.out),
+            inputs=_read_inputs(built.exported) if built else (),
+            operators=_count_operators(model),
+            pinned_cpus=len(played[0].cpus or ()) if played else 0,
             again=quote(["shootout", *again]),
             go_on=self.go_on,
             took_s=self.before_s + measuring.deadline.elapsed_s,
@@ -213,8 +219,12 @@ class Search:
     def write(self, told: Bisection) -> str:
         """Write what is known into the folder; return the file of the text for an issue, "" if there is none."""
         issue = self.measuring.out / ISSUE
-        if told.found.sign:
-            issue.write_text(write_issue(told), encoding="utf-8")
+        is_worse = told.found.sign and told.is_later_more
+        texts = {ISSUE: write_issue(told), PROGRAM: write_program(told)} if is_worse else {}
+        for name in (ISSUE, PROGRAM):  # none of an earlier answer stays
+            (self.measuring.out / name).unlink(missing_ok=True)
+            if text := texts.get(name):
+                (self.measuring.out / name).write_text(text, encoding="utf-8")
         text = str(issue) if issue.exists() else ""
         is_done = told.is_spent or told.found.outcome not in UNTOLD
         answer = {"answer": as_data(told, text), "screen": render_plain(write_screen(told, text, WIDEST))}
@@ -239,6 +249,23 @@ def _recall(kept: Mapping[str, Any]) -> dict[str, Environment | Skipped]:
     """Return the environments that a search has made, as far as the cache still holds them."""
     found = (read_whole(cache_folder().parent / name) for name in kept.get("environments", {}).values())
     return {one[0].release: one[0] for one in found if one}
+
+
+def _read_inputs(key: str) -> Sequence[TensorSpec]:
+    """Return the inputs of an export; none if the cache has it no more."""
+    try:
+        return open_exported(cache_folder() / key, is_whole=False).inputs
+    except (OSError, ValueError, KeyError, ShootoutError):
+        return ()
+
+
+def _count_operators(model: Path) -> dict[str, int]:
+    """Count a graph's operators, the most frequent first; none of a model that is no ONNX file."""
+    if model.suffix != ".onnx" or not model.is_file():
+        return {}
+    from shootout.models.sources.onnx_file import open_header
+
+    return dict(Counter(node.op_type for node in open_header(str(model))[1].graph.node).most_common())
 
 
 def _name_time(given_s: float | None) -> str:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from support.onnx_made import linear
 
+from shootout.apps.bisect.issue import PROGRAM, write_issue, write_program
 from shootout.apps.bisect.releases import Environment
-from shootout.apps.bisect.screen import Bisection, make_rows, tell_sentence, write_answer, write_issue, write_notes
+from shootout.apps.bisect.screen import Bisection, make_rows, tell_sentence, write_answer, write_notes
 from shootout.apps.bisect.search import MOST_RESTARTS, Found, Outcome, Reading, Side
+from shootout.core.contract import TensorSpec
 from shootout.tell.report import write_lines
 
 FACTS = {"os": {"name": "Debian 12", "kernel": "6.1"}, "python": {"version": "3.11.7"}, "cpu": {"model": "EPYC"}}
@@ -183,5 +189,22 @@ def test_the_text_for_an_issue_has_no_path_of_this_machine():
     text = write_issue(TOLD)
     assert text.startswith("# onnxruntime is slower since 1.22.1: 1.34x (1.28 to 1.41)\n")
     assert "/home" not in text
-    for said in ("sha256 `ab12`", "| ▸ 1.22.1 | 2.68 ms |", "Debian 12, kernel 6.1", TOLD.again, "numpy 2.2"):
+    race = "- 1.22.1 against 1.22.0, in a race of the two: 1.34x (1.28 to 1.41)."
+    machine = "Debian 12, kernel 6.1"
+    for said in ("sha256 `ab12`", "| ▸ 1.22.1 | 2.68 ms |", race, machine, TOLD.again, "numpy 2.2 with 1.20.0"):
         assert said in text
+
+
+def test_the_program_measures_by_the_package_alone(tmp_path: Path):
+    net = linear(tmp_path / "net.onnx")
+    told = replace(TOLD, inputs=(TensorSpec(name="x", shape=(1, 4), dtype="float32"),), operators={"MatMul": 1})
+    program = tmp_path / PROGRAM
+    program.write_text(write_program(told))
+    command = [sys.executable, program, net]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "time of a call" in ended.stdout
+    assert "peak memory" in ended.stdout
+    assert write_program(told) in write_issue(told)
+    assert "pip install onnxruntime==1.22.1 numpy==2.4 && python repro.py net.onnx" in write_issue(told)
+    assert write_program(replace(told, target="onnxruntime:cpu:int8")) == ""
+    compile(write_program(replace(told, package="openvino", target="openvino:cpu:fp32")), PROGRAM, "exec")

@@ -1,18 +1,19 @@
-"""The answer of a search over releases, as lines, as JSON values, and as a text for an issue."""
+"""The answer of a search over releases, as lines and as JSON values."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rich.console import Group
 
-from shootout.apps.bisect.releases import Environment, find_differences, without
+from shootout.apps.bisect.releases import Environment, find_differences
 from shootout.apps.bisect.search import MOST_RESTARTS, Found, Outcome, Reading, Side
+from shootout.core.contract import TensorSpec
 from shootout.core.stats.verdicts import Comparison, Verdict
 from shootout.core.units import counted, measured, number, size, span
 from shootout.tell.columns import make_table
@@ -79,6 +80,9 @@ class Bisection:
         kind: the word of `--for`.
         model: its file's name, or the zoo's.
         model_hash: of its file; "" if it has none.
+        inputs: of the model, as it was measured.
+        operators: of its graph, and how often each is there; empty if it has no ONNX file.
+        pinned_cpus: those that each process was pinned to.
         releases: all that were asked for.
         environments: those that were made.
         skipped: why releases couldn't be installed or measured, by release.
@@ -101,6 +105,9 @@ class Bisection:
     skipped: Mapping[str, str]
     facts: Mapping[str, Any]
     folder: str
+    inputs: Sequence[TensorSpec] = ()
+    operators: Mapping[str, int] = field(default_factory=dict)
+    pinned_cpus: int = 0
     again: str
     go_on: str
     took_s: float
@@ -144,7 +151,7 @@ class Bisection:
 def tell_sentence(one: Bisection) -> str:
     """Write the answer in one sentence: `onnxruntime is slower since 1.22.1: 1.34x (1.28 to 1.41)`."""
     found, good, bad, (first, last) = one.found, one.found.last_good, one.found.first_bad, one.ends
-    does, much = one.quantity.more if one.is_later_more else one.quantity.less, _tell_size(one)
+    does, much = one.quantity.more if one.is_later_more else one.quantity.less, tell_size(one)
     match found.outcome:
         case Outcome.NAMED:
             return f"{one.package} {does} since {' or '.join([*found.between, bad])}: {much}"
@@ -187,7 +194,7 @@ def _tell_doubt(one: Bisection) -> Iterator[str]:
         yield f"perhaps no single release brought it: between {good.release} and {bad.release} lies {only}"
 
 
-def _tell_size(one: Bisection) -> str:
+def tell_size(one: Bisection) -> str:
     """Write how much has changed: `1.34x (1.28 to 1.41)`, or of outputs both errors."""
     found = one.found
     if one.kind == "outputs":
@@ -235,7 +242,7 @@ def write_answer(one: Bisection, issue: str) -> list[Line]:
     return [
         Line(LABELS[found.outcome], subject=tell_sentence(one)),
         Line("", [one.model, one.quantity.what, one.target, *machine, f"saved in {one.folder}"]),
-        Line("Sure", [*_tell_sure(one)]),
+        Line("Sure", [*tell_sure(one)]),
         Line("Skipped", [f"{release}: {why}" for release, why in one.skipped.items()]),
         Line("Cost", [span(one.took_s), counted(found.questions, "race"), *(room if made else [])]),
         Line("Issue", [f"a text for an issue is in {issue}"] if issue else []),
@@ -244,7 +251,8 @@ def write_answer(one: Bisection, issue: str) -> list[Line]:
     ]
 
 
-def _tell_sure(one: Bisection) -> Iterator[str]:
+def tell_sure(one: Bisection) -> Iterator[str]:
+    """Tell how sure the answer is, and what is left to race."""
     chance = f"with a chance of {_percent(one.found.chance)} at most"
     untold = [release for release in one.found.between if release not in one.skipped]
     match one.found.outcome:
@@ -253,7 +261,11 @@ def _tell_sure(one: Bisection) -> Iterator[str]:
         case Outcome.RANGE:
             yield f"this is wrong {chance}"
             yield from _tell_doubt(one)
-            yield f"still to race: {', '.join(untold)}" if untold else "the last race, of these two, is still open"
+            yield (
+                f"still to race: {', '.join(untold)}"
+                if untold
+                else f"the last race, of {one.found.last_good} and {one.found.first_bad}, is still open"
+            )
         case Outcome.NONE | Outcome.DRIFT:
             yield f"this is wrong {chance}"
 
@@ -320,31 +332,6 @@ def as_data(one: Bisection, issue: str) -> dict[str, Any]:
     told |= {"schema": 1, "run": one.folder, "for": one.kind, "command": one.again, "issue": issue}
     different = find_differences(one.package, one.environments.values())
     return {"sentence": tell_sentence(one), **found, **told, "different_packages": different}
-
-
-def write_issue(one: Bisection) -> str:
-    """Write the text for an issue in Markdown, without a path of this machine."""
-    rows, facts, first = make_rows(one), one.facts, next(iter(one.environments.values()))
-    others = [f"{name} {version}" for name, version in sorted(without(one.package, first.packages).items())]
-    model = f"a file with sha256 `{one.model_hash}`" if one.model_hash else f"`{one.model}`, which shootout makes"
-    about = f"{one.quantity.what} with `{one.target}`, {counted(one.threads, 'thread')}"
-    lines = [
-        *(f"# {tell_sentence(one)}", ""),
-        f"Measured: {about}. Releases are compared in races, in which they take turns and are started afresh again and "
-        "again. Brackets hold an interval over these restarts.",
-        "",
-        *(f"| {' | '.join(rows[0])} |", "| --- " * len(rows[0]) + "|"),
-        *(f"| {' | '.join(cell.strip() for cell in row.values())} |" for row in rows),
-        "",
-        *(f"- Sure: {told}." for told in _tell_sure(one)),
-        *(f"- {release} is left out: {why}." for release, why in one.skipped.items()),
-        f"- Model: {model}.",
-        f"- Machine: {machine_of(facts).name}; {facts['os']['name']}, kernel {facts['os']['kernel']}.",
-        f"- Python {facts['python']['version']}; each release has an environment of its own with {', '.join(others)}.",
-        f"- Other packages: {'; '.join(tell_others(one))}.",
-        *("- Again, by shootout:", "", f"      {one.again}", ""),
-    ]
-    return "\n".join(lines)
 
 
 def read_kept(folder: Path) -> dict[str, Any]:

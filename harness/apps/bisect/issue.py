@@ -1,0 +1,124 @@
+"""Write what a maintainer needs: the text for an issue, and a program that measures by the package alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shootout.apps.bisect.screen import Bisection, make_rows, tell_others, tell_sentence, tell_size, tell_sure
+from shootout.apps.bisect.search import Outcome
+from shootout.core.units import counted, size
+from shootout.tell.machines import machine_of
+
+PROGRAM = "repro.py"
+"""The program's name, in the search's folder."""
+CALLS = 200
+OPENERS = {
+    "onnxruntime": """
+import onnxruntime as package
+
+options = package.SessionOptions()
+options.intra_op_num_threads, options.inter_op_num_threads = THREADS, 1
+session = package.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
+call = lambda: session.run(None, inputs)
+""",
+    "openvino": """
+import openvino as package
+
+settings = {"PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": "1", "INFERENCE_PRECISION_HINT": "f32"}
+model = package.Core().compile_model(sys.argv[1], "CPU", settings | {"INFERENCE_NUM_THREADS": str(THREADS)})
+call = lambda: list(model(inputs).values())
+""",
+}
+"""By package, the lines that open an ONNX file in FP32 by this package alone."""
+_BEGIN = """import os, sys, time
+import numpy as np
+
+THREADS = {threads}
+os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-THREADS:])  # a CPU for each thread
+random = np.random.default_rng(0)
+inputs = {{
+{inputs}
+}}
+peak_kb = lambda: int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM:")).split()[1])
+before_kb, began = peak_kb(), time.perf_counter()
+"""
+_END = """
+outputs = call()
+ready_s = time.perf_counter() - began
+took_s = []
+for _ in range({calls}):
+    began = time.perf_counter()
+    call()
+    took_s.append(time.perf_counter() - began)
+print(f"{{package.__version__}}: time of a call {{1e3 * np.median(took_s):.3f}} ms")
+print(f"time until the first answer {{1e3 * ready_s:.0f}} ms, peak memory {{(peak_kb() - before_kb) / 1e3:.1f}} MB")
+print(f"outputs begin with {{np.ravel(outputs[0])[:3]}}")
+"""
+
+
+def write_program(one: Bisection) -> str:
+    """Write a program that opens the model by the package alone, calls it and prints its figures.
+
+    Return "" if the package alone doesn't open what was measured: no ONNX file, or another precision than FP32.
+    """
+    opener = OPENERS.get(one.package, "")
+    if not (opener and one.operators and one.inputs and one.target == f"{one.package}:cpu:fp32"):
+        return ""
+    inputs = []
+    for spec in one.inputs:
+        drawn = f"random.random({spec.shape})" if "float" in spec.dtype else f"random.integers(0, 2, {spec.shape})"
+        inputs.append(f'    "{spec.name}": {drawn}.astype("{spec.dtype}"),')
+    begin = _BEGIN.format(threads=one.threads, inputs="\n".join(inputs))
+    return begin + opener.lstrip("\n") + _END.format(calls=CALLS)
+
+
+def write_issue(one: Bisection) -> str:
+    """Write the text for an issue in Markdown, without a path of this machine."""
+    rows = make_rows(one)
+    about = f"{one.quantity.what} with `{one.target}`, {counted(one.threads, 'thread')}"
+    pinned = f", each process pinned to {counted(one.pinned_cpus, 'CPU')}" if one.pinned_cpus else ""
+    lines = [
+        *(f"# {tell_sentence(one)}", ""),
+        f"Measured: {about}{pinned}. Releases are compared in races, in which they take turns and are started afresh "
+        "again and again. Brackets hold an interval over these restarts.",
+        "",
+        *(f"| {' | '.join(rows[0])} |", "| --- " * len(rows[0]) + "|"),
+        *(f"| {' | '.join(cell.strip() for cell in row.values())} |" for row in rows),
+        "",
+        *(f"- {fact}." for fact in _tell_facts(one)),
+        *_tell_again(one),
+    ]
+    return "\n".join(lines)
+
+
+def _tell_facts(one: Bisection) -> Iterator[str]:
+    found, facts, cpu = one.found, one.facts, one.facts["cpu"]
+    if found.outcome is Outcome.NAMED:
+        yield f"{found.first_bad} against {found.last_good}, in a race of the two: {tell_size(one)}"
+    yield from (f"Sure: {told}" for told in tell_sure(one))
+    yield from (f"{release} is left out: {why}" for release, why in one.skipped.items())
+    told = f"a file with sha256 `{one.model_hash}`" if one.model_hash else f"`{one.model}`, which shootout makes"
+    shapes = [f"`{spec.name}` {spec.dtype} {[*spec.shape]}" for spec in one.inputs]
+    yield f"Model: {told}{'; inputs ' if shapes else ''}{', '.join(shapes)}"
+    if one.operators:
+        yield "Operators: " + ", ".join(f"{count} {name}" for name, count in one.operators.items())
+    cache = f", L3 {size(cpu['cache_bytes']['L3'])}" if cpu.get("cache_bytes", {}).get("L3") else ""
+    kind = cpu.get("microarchitecture")
+    kind = f" ({kind}: {', '.join(cpu.get('flags', ()))}{cache})" if kind else ""
+    yield f"Machine: {machine_of(facts).name}{kind}; {facts['os']['name']}, kernel {facts['os']['kernel']}"
+    numpy = next(iter(one.environments.values())).packages.get("numpy", "")
+    yield f"Python {facts['python']['version']}, numpy {numpy}; each release has an environment of its own"
+    yield from [f"Other packages: {'; '.join(tell_others(one))}"] if len(one.environments) > 1 else []
+
+
+def _tell_again(one: Bisection) -> Iterator[str]:
+    """Tell how to measure again: by the package alone if that can be, and by shootout."""
+    if program := write_program(one):
+        two = (one.found.last_good, one.found.first_bad) if one.found.outcome is Outcome.NAMED else one.ends
+        yield from ("", f"Again, by {one.package} alone, with the program below as `{PROGRAM}`:", "", "```sh")
+        for release in two:
+            numpy = one.environments[release].packages["numpy"] if release in one.environments else ""
+            needs = f"{one.package}=={release} numpy{f'=={numpy}' if numpy else ''}"
+            yield f"pip install {needs} && python {PROGRAM} {one.model}"
+        yield from ("```", "", "```python", program.rstrip(), "```")
+    yield from ("", "Again, by shootout:", "", "```sh", one.again, "```", "")
