@@ -181,12 +181,43 @@ def test_a_faulty_contender_is_a_line_and_the_fastest_right_one_is_taken(tmp_pat
 
 
 @pytest.mark.long
-def test_a_contender_that_is_never_ready_delays_no_choice(tmp_path: Path):
-    folder = land(tmp_path / "model", {"safe": {}, "never": {"on_load": "time.sleep(1000)"}}, limit_s=4.0)
-    found = json.loads(run(folder).stdout)
-    assert (found["chosen"], found["passed"], found["left_out"]) == ("safe", ["safe"], {})
-    assert found["reason"] == "there is no verdict, because two restarts didn't fit into 4 s"
+@pytest.mark.parametrize(
+    ("hanging", "chosen", "reason"),
+    [
+        ("never", "safe", "there is no verdict, because two restarts didn't fit into 4 s"),
+        ("safe", "never", "safe gave no answer within"),
+    ],
+)
+def test_a_contender_that_is_never_ready_delays_no_choice(tmp_path: Path, hanging: str, chosen: str, reason: str):
+    plans = {name: {"on_load": "time.sleep(1000)"} if name == hanging else {} for name in ("safe", "never")}
+    found = json.loads(run(land(tmp_path / "model", plans, limit_s=4.0)).stdout)
+    assert (found["chosen"], found["passed"], found["left_out"]) == (chosen, [chosen], {}), "the late one isn't checked"
+    assert found["reason"].startswith(reason)
     assert found["open"] == ["safe", "never"], "it may be ready in time once the machine has more time for it"
+
+
+def test_what_has_passed_comes_before_what_was_late(module: ModuleType, monkeypatch: pytest.MonkeyPatch):
+    def play(race: Any, playing: list[str]) -> None:
+        race.late["safe"], race.passed = "gave no answer within 4.0 s", ["other"]
+
+    def start(*_: object) -> None:
+        raise AssertionError("a contender is checked again, although another has passed")
+
+    monkeypatch.setattr(module.Race, "play_restart", play)
+    monkeypatch.setattr(module, "Player", start)
+    found = module.find_choice("now")
+    assert (found["chosen"], found["reason"]) == ("other", "safe gave no answer within 4.0 s")
+    assert {module.load(mode)[0] for mode in ("now", "never")} == {"other"}
+
+
+def test_a_safe_one_that_hangs_gives_way_within_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    module = open_module(land(tmp_path / "model", {"safe": {"on_load": "time.sleep(1000)"}, "other": {}}))
+    assert module.CHECK_S <= 60
+    waits = iter([0.5, 60.0])
+    answer = module.Player.answer
+    monkeypatch.setattr(module.Player, "answer", lambda player, _: answer(player, next(waits)))
+    assert module.load("never")[0] == "other"
+    assert module.load("never")[0] == "other", "it is kept that the safe one hangs"
 
 
 def test_without_any_that_passes_each_reason_is_named(tmp_path: Path):
@@ -396,15 +427,38 @@ def test_of_two_processes_at_once_the_second_takes_the_choice_of_the_first(tmp_p
     assert {**one, **neither} == {**other, **neither}, "to the hundredth of a second that it took"
 
 
-def test_a_process_that_waits_too_long_takes_the_safe_one(module: ModuleType, made: list[bool]):
+def test_a_process_that_waits_too_long_takes_the_safe_one_and_the_command_says_why(
+    module: ModuleType, made: list[bool], capsys: pytest.CaptureFixture[str]
+):
     module.LANDING["limit_s"] = -2 * module.ANSWER_S
     with module.one_at_a_time("choice.lock", 0.0, module.machine_key()) as is_first:
         assert is_first
-        found = module.find_choice("now")
-    assert (found["chosen"], found["kept"], made) == (None, None, [False])
+        assert (module.load("now")[0], made) == ("safe", [False])
+        assert module.main(["--json"]) == 75
+        told = "another process races here: start this again once it has ended\n"
+        assert (*capsys.readouterr(), made) == ("", told, [False])
+    assert (module.main(["--json"]), module.load("now")[0]) == (0, "other")
 
 
 # Where it runs.
+
+
+def test_a_venv_in_the_folder_is_used_and_the_folder_itself_is_not(planted: Path, monkeypatch: pytest.MonkeyPatch):
+    venv, ours = planted / ".venv/lib/site-packages", [planted, planted / "contenders", planted / "contenders/safe"]
+    monkeypatch.setattr(sys, "path", [*map(str, ours), str(venv), "/elsewhere"])
+    path = open_module(planted).PATH
+    assert path == [str(venv), "/elsewhere"]
+
+
+def test_a_variable_that_changes_a_library_changes_the_key_and_a_secret_does_not(
+    module: ModuleType, monkeypatch: pytest.MonkeyPatch
+):
+    for name in ("ONEDNN_DEFAULT_FPMATH_MODE", "JAX_PLATFORMS", "OPENBLAS_CORETYPE", "ATEN_CPU_CAPABILITY", "CUDA_X"):
+        before = module.machine_key()
+        monkeypatch.setenv(name, "BF16")
+        assert module.machine_key()["variables"] == {**before["variables"], name: "BF16"}
+    monkeypatch.setenv("JAX_api_token", "s3cret")
+    assert "s3cret" not in json.dumps(module.machine_key())
 
 
 def test_fewer_cpus_than_threads_get_as_many_threads(tmp_path: Path):

@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from shootout.apps import ship
 from shootout.apps.ship.folder import check_text
+from shootout.apps.ship.landing import program_text
 from shootout.backends.shipped import EXPECTED, INPUTS, SCHEMA
 from shootout.core.exported.model import save_sets
 
-TEMPLATES = Path(str(ship.__file__)).parent
 SPEC = [{"name": "x", "dtype": "float32", "shape": [4]}], [{"name": "y", "dtype": "float32", "shape": [4]}]
 RIGHT = "{'y': 2 * inputs['x']}"
 LOAD = """import json, os, signal, sys, time
@@ -69,8 +68,7 @@ def finish(
 ) -> Path:
     """Write the two programs and landing.json over the contenders; the first one is the safe one."""
     for template, name in {"landing_load.txt": "load.py", "choose.txt": "choose.py"}.items():
-        text = (TEMPLATES / template).read_text().replace("LANDING_SCHEMA", "shootout.landing/1")
-        (folder / name).write_text(text.replace("MANIFEST_SCHEMA", SCHEMA))
+        (folder / name).write_text(program_text(template))
     contenders = []
     for name in names:
         one = {"name": name, "folder": f"contenders/{name}", "precision": "fp32"}

@@ -15,10 +15,12 @@ from typing import Any
 from packaging.utils import canonicalize_name
 
 from shootout.apps.ship.folder import requirements_text
+from shootout.backends import CHANGING
 from shootout.backends.shipped import CONTENDERS, LANDING, LOAD, MANIFEST, REQUIREMENTS, SCHEMA, ShippedFolder
 from shootout.core import backends
 from shootout.core.constants import ALPHA
 from shootout.core.exported.model import sha256
+from shootout.core.host.placement import SECRET
 from shootout.tell.document import Ratio
 
 CHOOSE = "choose.py"
@@ -51,6 +53,16 @@ def name_contender(backend: str, precision: str) -> str:
     return re.sub(r"[^a-z0-9.-]+", "-", f"{backend}-{precision}".lower())
 
 
+def program_text(template: str) -> str:
+    """Return a program of the folder; it must know the schemas, and by which variables a race's outcome changes."""
+    text = (_HERE / template).read_text(encoding="utf-8")
+    changing = rf"(?!.*(?i:{SECRET.pattern}))(?:{CHANGING}|\w+_(ISA|CAPABILITY|CORETYPE|FEATURES))"
+    words = {"LANDING_SCHEMA": LANDING_SCHEMA, "MANIFEST_SCHEMA": SCHEMA, "CHANGING_VARIABLES": changing}
+    for word, value in words.items():
+        text = text.replace(word, value)
+    return text
+
+
 def write_landing(folder: Path, contenders: Sequence[Contender], floor: float) -> dict[str, Any]:
     """Write what lies beside the contenders' folders; return what `landing.json` holds.
 
@@ -61,10 +73,7 @@ def write_landing(folder: Path, contenders: Sequence[Contender], floor: float) -
     first, programs = contenders[0].shipped, {CHOOSE: "choose.txt", LOAD: "landing_load.txt"}
     packages = {name: version for one in contenders for name, version in one.shipped.versions.items()}
     for name, template in programs.items():
-        text = (_HERE / template).read_text(encoding="utf-8")
-        for word, value in {"LANDING_SCHEMA": LANDING_SCHEMA, "MANIFEST_SCHEMA": SCHEMA}.items():
-            text = text.replace(word, value)
-        (folder / name).write_text(text, encoding="utf-8")
+        (folder / name).write_text(program_text(template), encoding="utf-8")
     (folder / REQUIREMENTS).write_text(requirements_text(packages), encoding="utf-8")
     manifests = [f"{CONTENDERS}/{one.name}/{MANIFEST}" for one in contenders]
     stored = {
