@@ -49,9 +49,9 @@ class Told(BaseModel):
         answer: to be passed on as it is, with its terms.
         terms: what it holds for: model, inputs, batch, threads, CPUs that a process is pinned to, machine, and the
             noise unless it is low.
-        verdict: `ship` (it may be shipped) or `open` (not decided) of a choice; `met`, `broken` or `unknown` of a
-            claim, of limits and of a gate; `written` of a folder, whatever target it holds; null where nothing is
-            judged.
+        verdict: `ship` (it may be shipped), `open` (not decided) or `broken` (nothing keeps the limits) of a choice;
+            `met`, `broken` or `unknown` of a claim and of a gate; `written` of a folder, whatever target it holds; null
+            where nothing is judged.
         interval: null without a verdict, and then no speed-up may be claimed.
         open: what isn't known or left out, and why.
         notes: what else a reader must know.
