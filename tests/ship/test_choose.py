@@ -218,6 +218,7 @@ def test_a_safe_one_that_hangs_gives_way_within_a_minute(tmp_path: Path, monkeyp
     monkeypatch.setattr(module.Player, "answer", lambda player, _: answer(player, next(waits)))
     assert module.load("never")[0] == "other"
     assert module.load("never")[0] == "other", "it is kept that the safe one hangs"
+    assert module.find_choice("never")["safe"] == "other"
 
 
 def test_without_any_that_passes_each_reason_is_named(tmp_path: Path):
