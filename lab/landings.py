@@ -30,7 +30,7 @@ MODELS = {
     "deep MLP": ("residual_mlp", "onnxruntime,openvino,litert"),
     "small MLP": ("residual_mlp --set d_model=64 --set n_layers=16", "onnxruntime,litert,torchscript"),
     "CNN": ("digits_cnn", "onnxruntime,openvino,openvino:cpu:int8"),
-    "encoder": ("bert --set layers=2 --set hidden=128", "onnxruntime,openvino,ncnn"),
+    "encoder": ("bert --set layers=2 --set hidden=128", "onnxruntime,openvino,torchscript"),
     "recurrent": ("recurrent", "onnxruntime,openvino,litert"),
 }
 """The words of a run of each model, and targets one of which is ahead by some margin; it isn't the same everywhere."""
