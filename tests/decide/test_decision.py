@@ -136,7 +136,7 @@ def test_a_drop_may_be_a_share_of_the_mean_of_plain_fp32(given: str, wanted: flo
     ("known", "reason", "needs"),
     [
         ({"restarts": 3, "samples": 180}, "3 of 4 restarts", "--goal"),
-        ({"restarts": 12, "samples": 720}, "60 calls in each restart; a p99 takes 100", "--policy"),
+        ({"restarts": 12, "samples": 720}, "60 of 100 calls in each restart", "--policy"),
         ({"restarts": 12, "samples": 720, "median_ns": 1e9}, "its calls are long: a p99 takes 100", None),
         ({"restarts": 4, "samples": 500}, "500 of 662 calls", "--goal"),
         ({"restarts": 9, "samples": 999, "p99_low_ns": 4e6, "p99_highest_ns": 6e6}, "the limit lies between", None),

@@ -215,10 +215,10 @@ def _explain_missing_p99(timing: Timing, policy: Policy) -> tuple[str, Options]:
         is_enough = timing.samples >= wanted
         why = "its short calls were not read one by one" if is_enough else f"{timing.samples} of {wanted} calls"
         return why, MORE_RESTARTS
-    played, takes = timing.samples // timing.restarts, f"a p99 takes {own} in each restart, and {wanted} in all"
+    played = timing.samples / timing.restarts
     if (own - played) * timing.median_ns > 1e9 * TAIL_S:
-        return f"its calls are long: {takes}", ()
-    return f"{counted(played, 'call')} in each restart; {takes}", (("--policy", write_words(policy)), *MORE_RESTARTS)
+        return f"its calls are long: a p99 takes {own} in each restart, and {wanted} in all", ()
+    return f"{math.floor(played)} of {own} calls in each restart", (("--policy", write_words(policy)), *MORE_RESTARTS)
 
 
 def _bound_p99_served(candidate: Candidate, load: float) -> Bounds:
