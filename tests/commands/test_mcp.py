@@ -138,6 +138,14 @@ def test_what_a_figure_holds_for_comes_with_it():
     assert (shown.terms, [note for note in shown.notes if "saved in" in note]) == (terms, [])
 
 
+def test_what_would_tell_a_p99_carries_its_limit():
+    asked = {"claim": "p99 under 5ms", "a": "torch-eager", "run": str(RUNS / "shootout-intel")}
+    found = told.verify(asked)
+    assert (found.verdict, found.open) == ("unknown", ["70 of 100 calls in each restart"])
+    assert found.next
+    assert (found.next.arguments or {})["policy"] == "p99=5ms"
+
+
 def test_a_claim_that_is_on_other_targets_is_refused_before_a_race(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(told, "type_words", lambda _: pytest.fail("it raced"))
     with pytest.raises(ShootoutError, match="is on one target: leave out 'b', or judge it in its own call"):
