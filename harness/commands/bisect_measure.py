@@ -52,8 +52,8 @@ ANY_ERROR = 1e6
 """Outputs that err by less stay in the race, so that their error is known in each restart."""
 LEAST_ERROR = 1e-12
 """A smaller relative error is none."""
-RACE_S = 12.0
-"""Two restarts of the first race take about so long, its export and builds included."""
+PROCESS_S = 4.0
+"""Two restarts of the first race take about so long for each process, its export and builds included."""
 INFINITE = 50.0
 """The log of an error ÷ its bound if the outputs hold NaN or have another shape."""
 
@@ -74,7 +74,7 @@ class Measuring:
         out: the folder that gets a run folder for each question.
         deadline: when all of it ends.
         fresh: measure again what is there.
-        races_s: seconds of two restarts in the races so far.
+        races_s: seconds of two restarts in the races so far, of each process.
     """
 
     kind: Kind
@@ -89,7 +89,8 @@ class Measuring:
 
     def has_time(self, question: Question) -> bool:
         """Return whether there is time for two restarts of a race, which tell nothing if they are fewer."""
-        takes_s, left_s = max(self.races_s, default=RACE_S), self.deadline.left_s
+        processes, left_s = len(question.releases) + 1, self.deadline.left_s
+        takes_s = processes * max(self.races_s, default=PROCESS_S)
         if 0 < left_s < takes_s:
             self.progress.say(
                 f"no race of {_name(question)} yet: --max-time leaves {span(left_s)}, and two restarts take about "
@@ -189,7 +190,7 @@ def _race(measuring: Measuring, question: Question, plan: Plan, out: Path) -> Ru
     measuring.deadline.put_off(part.waited_s)
     run = read_run(out)
     if (restarts := _count_restarts(run) - before) > 0:
-        measuring.races_s.append(2 * part.elapsed_s / restarts)
+        measuring.races_s.append(2 * part.elapsed_s / restarts / (len(question.releases) + 1))
     return run
 
 

@@ -147,7 +147,7 @@ def test_the_screen_names_what_was_left_out_and_what_else_differs():
     ]
     left = replace(TOLD, found=replace(NAMED, outcome=Outcome.RANGE, between=("1.23.0",)))
     lines = "\n".join(line.plain for line in write_lines(write_answer(left, ""), 200))
-    assert "still to race: 1.23.0" in lines
+    assert "still open: 1.23.0" in lines
     assert f"Next    {TOLD.go_on}" in lines
     noisy = replace(
         TOLD,

@@ -31,6 +31,8 @@ LABELS = {
 }
 FACTS = "bisect.json"
 """In a search's folder: what it is of, and what is known so far."""
+MOST_NAMED = 4
+"""More releases that are left to race are counted."""
 UNTOLD = (Outcome.RANGE, Outcome.OPEN)
 """The outcomes that more time may change."""
 
@@ -261,11 +263,9 @@ def tell_sure(one: Bisection) -> Iterator[str]:
         case Outcome.RANGE:
             yield f"this is wrong {chance}"
             yield from _tell_doubt(one)
-            yield (
-                f"still to race: {', '.join(untold)}"
-                if untold
-                else f"the last race, of {one.found.last_good} and {one.found.first_bad}, is still open"
-            )
+            last = f"the last race, of {one.found.last_good} and {one.found.first_bad}, is still open"
+            several = f"{len(untold)} releases between are still open" if len(untold) > MOST_NAMED else ""
+            yield several or (f"still open: {', '.join(untold)}" if untold else last)
         case Outcome.NONE | Outcome.DRIFT:
             yield f"this is wrong {chance}"
 
