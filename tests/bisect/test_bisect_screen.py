@@ -207,4 +207,6 @@ def test_the_program_measures_by_the_package_alone(tmp_path: Path):
     assert write_program(told) in write_issue(told)
     assert "pip install onnxruntime==1.22.1 numpy==2.4 && python repro.py net.onnx" in write_issue(told)
     assert write_program(replace(told, target="onnxruntime:cpu:int8")) == ""
+    gone = write_issue(replace(told, environments={}))  # the cache was cleared
+    assert "pip install onnxruntime==1.22.1 numpy && python repro.py net.onnx" in gone
     compile(write_program(replace(told, package="openvino", target="openvino:cpu:fp32")), PROGRAM, "exec")

@@ -106,8 +106,8 @@ def _tell_facts(one: Bisection) -> Iterator[str]:
     kind = cpu.get("microarchitecture")
     kind = f" ({kind}: {', '.join(cpu.get('flags', ()))}{cache})" if kind else ""
     yield f"Machine: {machine_of(facts).name}{kind}; {facts['os']['name']}, kernel {facts['os']['kernel']}"
-    numpy = next(iter(one.environments.values())).packages.get("numpy", "")
-    yield f"Python {facts['python']['version']}, numpy {numpy}; each release has an environment of its own"
+    numpy = [f", numpy {made.packages['numpy']}" for made in one.environments.values() if "numpy" in made.packages][:1]
+    yield f"Python {facts['python']['version']}{''.join(numpy)}; each release has an environment of its own"
     yield from [f"Other packages: {'; '.join(tell_others(one))}"] if len(one.environments) > 1 else []
 
 
@@ -117,7 +117,7 @@ def _tell_again(one: Bisection) -> Iterator[str]:
         two = (one.found.last_good, one.found.first_bad) if one.found.outcome is Outcome.NAMED else one.ends
         yield from ("", f"Again, by {one.package} alone, with the program below as `{PROGRAM}`:", "", "```sh")
         for release in two:
-            numpy = one.environments[release].packages["numpy"] if release in one.environments else ""
+            numpy = one.environments[release].packages.get("numpy") if release in one.environments else ""
             needs = f"{one.package}=={release} numpy{f'=={numpy}' if numpy else ''}"
             yield f"pip install {needs} && python {PROGRAM} {one.model}"
         yield from ("```", "", "```python", program.rstrip(), "```")
