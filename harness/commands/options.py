@@ -216,7 +216,9 @@ def as_option(flag: Flag, help_here: str = "") -> Any:
 Policy = Annotated[
     Path | None,
     typer.Option(
-        help="Policy file, which can hold all of these options.", metavar="TOML", rich_help_panel=HelpGroup.LIMITS
+        help="Policy file, which can hold all of these options, or its keys: p99=5ms,size=50MB.",
+        metavar="TOML",
+        rich_help_panel=HelpGroup.LIMITS,
     ),
 ]
 Group = Annotated[

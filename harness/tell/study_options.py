@@ -178,7 +178,10 @@ TOLERATED = Flag(
     read=RELATIVE.read,
 )
 POLICY = Flag(
-    LIMITED, "TOML", "Measure what deploy.toml needs, then decide by its limits, prices and objective.", kind=Path
+    LIMITED,
+    "TOML",
+    "Measure what deploy.toml, or p99=5ms,size=50MB, needs; then decide by its limits and objective.",
+    kind=Path,
 )
 
 

@@ -72,8 +72,7 @@ def finish(
     contenders = []
     for name in names:
         one = {"name": name, "folder": f"contenders/{name}", "precision": "fp32"}
-        isa = json.loads((folder / one["folder"] / "manifest.json").read_text())["needs"]["isa"]
-        contenders.append({**one, "packages": packages.get(name, ["numpy"]), "isa": isa})
+        contenders.append({**one, "packages": packages.get(name, ["numpy"])})
     sealed = ["load.py", "choose.py", *(f"contenders/{name}/manifest.json" for name in names)]
     landing = {
         "schema": "shootout.landing/1",

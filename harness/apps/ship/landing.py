@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from packaging.utils import canonicalize_name
 
 from shootout.apps.ship.folder import requirements_text
 from shootout.backends import CHANGING
-from shootout.backends.shipped import CONTENDERS, LANDING, LOAD, MANIFEST, REQUIREMENTS, SCHEMA, ShippedFolder
+from shootout.backends.shipped import CONTENDERS, LANDING, LOAD, MANIFEST, REQUIREMENTS, ShippedFolder
 from shootout.core import backends
 from shootout.core.constants import ALPHA
 from shootout.core.exported.model import sha256
@@ -54,13 +54,10 @@ def name_contender(backend: str, precision: str) -> str:
 
 
 def program_text(template: str) -> str:
-    """Return a program of the folder; it must know the schemas, and by which variables a race's outcome changes."""
+    """Return a program of the folder; it must know the schema, and by which variables a race's outcome changes."""
     text = (_HERE / template).read_text(encoding="utf-8")
     changing = rf"(?!.*(?i:{SECRET.pattern}))(?:{CHANGING}|\w+_(ISA|CAPABILITY|CORETYPE|FEATURES))"
-    words = {"LANDING_SCHEMA": LANDING_SCHEMA, "MANIFEST_SCHEMA": SCHEMA, "CHANGING_VARIABLES": changing}
-    for word, value in words.items():
-        text = text.replace(word, value)
-    return text
+    return text.replace("LANDING_SCHEMA", LANDING_SCHEMA).replace("CHANGING_VARIABLES", changing)
 
 
 def write_landing(folder: Path, contenders: Sequence[Contender], floor: float) -> dict[str, Any]:
@@ -80,7 +77,6 @@ def write_landing(folder: Path, contenders: Sequence[Contender], floor: float) -
         "schema": LANDING_SCHEMA,
         **{name: getattr(first, name) for name in ("made_with", "run", "group")},
         "threads": first.runtime.threads,
-        **{kind: [asdict(spec) for spec in getattr(first, kind)] for kind in ("inputs", "outputs")},
         "limit_s": LIMIT_S,
         "floor": floor,
         "alpha": ALPHA,
@@ -99,13 +95,8 @@ def _describe(one: Contender) -> dict[str, Any]:
         "name": one.name,
         "folder": f"{CONTENDERS}/{one.name}",
         "label": shipped.arm.label,
-        "backend": shipped.arm.backend,
         "precision": shipped.arm.precision,
         "packages": _packages_of(shipped),
-        "isa": list(shipped.isa),
-        "error_limit": shipped.error_limit,
-        "mismatches": shipped.mismatches,
-        "median_ns": shipped.median_ns,
         "ratio_to_safe": ratio and {"ratio": ratio.value, "low": ratio.low, "high": ratio.high},
     }
 
