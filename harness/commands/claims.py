@@ -12,15 +12,18 @@ from typing import Any, cast
 
 from shootout.api import check_options
 from shootout.apps.judge.analysis import Analysed, analyse_cells
-from shootout.apps.judge.claim import Claim, Judged, judge_claim
+from shootout.apps.judge.claim import Claim, JudgedClaim, judge_claim
 from shootout.commands.output import show_progress
 from shootout.commands.run import measure_run, plan_run
+from shootout.commands.selection import choose
 from shootout.core.clock import Deadline
 from shootout.core.contract import Arm, NotRunKind, short
 from shootout.core.errors import ArmFailed, Unavailable, UsageError
+from shootout.core.exported import client
 from shootout.core.study.plan import Plan
-from shootout.core.study.points import describe
+from shootout.core.study.points import describe, points, request
 from shootout.core.study.target import parse_targets
+from shootout.core.worker.availability import examine
 from shootout.tell.limits import Standing
 from shootout.tell.study_options import DEFAULT, RunOptions
 
@@ -44,7 +47,9 @@ class Races:
     max_time_s: float
     runs: dict[tuple[str, str], Analysed] = field(default_factory=dict)
 
-    def judge(self, model: Any, claim: Claim, targets: Sequence[str], options: RunOptions) -> tuple[Judged, Analysed]:
+    def judge(
+        self, model: Any, claim: Claim, targets: Sequence[str], options: RunOptions
+    ) -> tuple[JudgedClaim, Analysed]:
         """Judge a claim by a run that is there, or else by one for this claim; also return the run.
 
         Args:
@@ -58,22 +63,22 @@ class Races:
         """
         _refuse_chosen(options)
         given = check_options({"max_time_s": self.max_time_s, **options, "model": model})
-        question = _name_question(given)
+        question = _name_question(given, targets)
         for run in [run for (mine, _), run in self.runs.items() if mine == question]:
             names = _find_labels(_arms_of(run), targets, options)
             judged = judge_claim(run, claim, *names) if len(names) == len(targets) else None
             if judged and judged.standing is not Standing.UNKNOWN:
                 return judged, run
-        judged, run = self._race(claim, targets, given, _ask(claim, targets))
+        judged, run = self._race(question, claim, targets, given, _ask(claim, targets))
         if run.complete and claim.factor > 1 and judged.next:  # it had its goal, and a closer look would tell
-            judged, run = self._race(claim, targets, given, _ask(claim, targets, judged.value or 0.0))
+            judged, run = self._race(question, claim, targets, given, _ask(claim, targets, judged.value or 0.0))
         return judged, run
 
     def _race(
-        self, claim: Claim, targets: Sequence[str], given: RunOptions, asked: dict[str, Any]
-    ) -> tuple[Judged, Analysed]:
+        self, question: str, claim: Claim, targets: Sequence[str], given: RunOptions, asked: dict[str, Any]
+    ) -> tuple[JudgedClaim, Analysed]:
         """Judge a claim by the run that these options ask for, which is measured unless it is there."""
-        key = _name_question(given), repr(sorted(asked.items()))
+        key = question, repr(sorted(asked.items()))
         if key not in self.runs:
             self.runs[key] = _measure(cast("RunOptions", {**given, **asked}), self.make_folder())
         run = self.runs[key]
@@ -84,14 +89,20 @@ class Races:
         return judged, run
 
 
-def _name_question(given: RunOptions) -> str:
-    """Name the options with each file among them as it is now: a test may write another model by the same name."""
+def _name_question(given: RunOptions, targets: Sequence[str]) -> str:
+    """Name the options with each file among them as it is now: a test may write another model by the same name.
+
+    What a plan hashes tells the rest: external data, the .py files beside its own, the packages of other Pythons.
+    """
+    study = choose(DEFAULT, {**given, "backends": tuple(targets)})
+    made_of = client.check(request(study, points(study)[0])).content.hashes
+    others = [other.digest for other in examine(study.pythons).values()]
     values = [one for value in given.values() for one in (value if isinstance(value, (list, tuple)) else [value])]
     words = {part for one in values if isinstance(one, (str, PathLike)) for part in re.split(r":(?=\w+$)", str(one))}
     named = [path.expanduser().resolve() for path in map(Path, words) if path.expanduser().exists()]
     files = [file for path in named for file in (path, *path.rglob("*")) if file.is_file()]
     stamps = sorted((str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in files)
-    return repr((sorted(given.items()), stamps))
+    return repr((sorted(given.items()), stamps, made_of, others))
 
 
 def _refuse_chosen(options: Iterable[str]) -> None:

@@ -16,7 +16,7 @@ from subprocess import DEVNULL
 from typing import Any
 
 import shootout
-from shootout.commands.tools import TOOLS, Told
+from shootout.commands.tools import TOOLS, ToolResult
 from shootout.core.errors import ShootoutError, Unavailable, one_line, unknown
 from shootout.core.host.child import ending
 from shootout.core.install import install
@@ -74,7 +74,7 @@ async def _serve() -> None:
 
 async def list_tools(*_: Any) -> types.ListToolsResult:
     """Return all tools, with the schemas of what they take and return."""
-    returned = Told.model_json_schema()
+    returned = ToolResult.model_json_schema()
     return types.ListToolsResult(
         tools=[
             types.Tool(
@@ -82,8 +82,9 @@ async def list_tools(*_: Any) -> types.ListToolsResult:
                 description=tool.about,
                 input_schema=tool.schema,
                 output_schema=returned,
+                # Its options may hold `--fresh`, which starts over, and `--on`, which measures on other machines.
                 annotations=types.ToolAnnotations(
-                    read_only_hint=not tool.writes, destructive_hint=False, open_world_hint=False
+                    read_only_hint=not tool.writes, destructive_hint=tool.writes, open_world_hint=tool.writes
                 ),
             )
             for name, tool in TOOLS.items()

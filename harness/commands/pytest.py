@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import pytest
 
 if TYPE_CHECKING:
-    from shootout.apps.judge.claim import Judged
+    from shootout.apps.judge.claim import JudgedClaim
     from shootout.commands.claims import Races
     from shootout.tell.study_options import RunOptions
 
@@ -42,7 +42,7 @@ class RaceFixture:
     _request: pytest.FixtureRequest
     _folders: pytest.TempPathFactory
 
-    def __call__(self, model: Any, target: str, /, **options: Unpack[RunOptions]) -> Raced:
+    def __call__(self, model: Any, target: str, /, **options: Unpack[RunOptions]) -> RacedTarget:
         """Return a target whose claims can be asserted; the first claim measures.
 
         Args:
@@ -51,7 +51,7 @@ class RaceFixture:
             options: keywords of `shootout.run`, but for those that the claim gives.
         """
         model = os.fspath(model) if isinstance(model, os.PathLike) else model
-        return Raced(self, model, target, options)
+        return RacedTarget(self, model, target, options)
 
     def __repr__(self) -> str:
         return "race"
@@ -64,7 +64,7 @@ class RaceFixture:
         stash = self._request.config.stash
         return stash.setdefault(RACES, Races(lambda: self._folders.mktemp("race"), MAX_TIME_S))
 
-    def _judge(self, raced: Raced, claim: str, *others: str) -> Told:
+    def _judge(self, raced: RacedTarget, claim: str, *others: str) -> ClaimResult:
         """Judge a claim, and keep what is said of it for the report of a test that fails."""
         __tracebackhide__ = True
         from shootout.apps.judge.claim import read_claim
@@ -82,18 +82,18 @@ class RaceFixture:
             ended = "" if run.complete else f"; max_time_s={raced.options.get('max_time_s', MAX_TIME_S):g} was over"
             end = pytest.fail if node.config.getoption(STRICT) else pytest.skip
             end(f"{judged.sentence}{ended} (shootout show {run.folder})")
-        return Told(judged, run.folder)
+        return ClaimResult(judged, run.folder)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Told:
+class ClaimResult:
     """Hold what is said of a claim; true if it is met.
 
     Attributes:
         folder: of the run that tells it.
     """
 
-    judged: Judged
+    judged: JudgedClaim
     folder: Path
 
     def __bool__(self) -> bool:
@@ -105,7 +105,7 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Raced:
+class RacedTarget:
     """A target of a model, and what may be claimed of it.
 
     If the measurements can't tell a claim, the test is skipped with the reason; with `--shootout-strict` it fails.
@@ -116,7 +116,7 @@ class Raced:
     target: str
     options: RunOptions
 
-    def faster_than(self, other: str, by: float | None = None) -> Told:
+    def faster_than(self, other: str, by: float | None = None) -> ClaimResult:
         """Claim that it is significantly faster than another target.
 
         Args:
@@ -126,7 +126,7 @@ class Raced:
         claim = "faster" if by is None else f"{by}x faster"
         return self._race._judge(self, claim, other)
 
-    def same_outputs(self, within: float | str = 1e-4) -> Told:
+    def same_outputs(self, within: float | str = 1e-4) -> ClaimResult:
         """Claim that its outputs are those of the model in float64.
 
         Args:
@@ -135,7 +135,7 @@ class Raced:
         __tracebackhide__ = True
         return self._race._judge(self, f"same outputs within {within}")
 
-    def p99_under(self, limit: str) -> Told:
+    def p99_under(self, limit: str) -> ClaimResult:
         """Claim that the 99th percentile of its latency is at most so long, such as `5ms`."""
         __tracebackhide__ = True
         return self._race._judge(self, f"p99 under {limit}")

@@ -29,7 +29,7 @@ from shootout.apps.judge.gate.output import tell_gate
 from shootout.apps.judge.gate.verdict import TIME, Gate
 from shootout.commands.ship import NEXT_STEPS
 from shootout.commands.streams import tell
-from shootout.commands.tools import MORE, TOOLS, Interval, Next, Outcome, Told, read_call
+from shootout.commands.tools import MORE, TOOLS, Interval, Next, Outcome, ToolResult, keep_given, read_call
 from shootout.core.constants import COPY
 from shootout.core.contract import short
 from shootout.core.errors import ExitCode, ShootoutError, UsageError
@@ -63,9 +63,11 @@ FIGURES = {Limit.ERROR: "relative error of the outputs of {}", Limit.P99: "p99 o
 """What a claim is on that is none on speed."""
 MOST_TIME = "5m"
 """The time of a race for a claim, if none is given."""
+ON_RUN = ("claim", "a", "b", "run", "group")
+"""The arguments of a claim on a run that is there."""
 
 
-def call(name: str, arguments: Mapping[str, Any]) -> Told:
+def call(name: str, arguments: Mapping[str, Any]) -> ToolResult:
     """Call a tool.
 
     Raises:
@@ -105,7 +107,7 @@ def type_words(words: Sequence[str]) -> tuple[int, dict[str, Any]]:
         raise UsageError(f"`{typed}` prints a text and no result: leave out what asks for it, such as --help") from None
 
 
-def tell_plan(data: Mapping[str, Any], words: Sequence[str]) -> Told:
+def tell_plan(data: Mapping[str, Any], words: Sequence[str]) -> ToolResult:
     """Tell what a run would do, from the document of `run --dry-run`."""
     groups = data["groups"]
     arms = dict.fromkeys(arm for group in groups for arm in group["arms"] if not arm.endswith(COPY))
@@ -115,7 +117,7 @@ def tell_plan(data: Mapping[str, Any], words: Sequence[str]) -> Told:
     for arm, why in {arm: why for group in groups for arm, why in group["skipped"].items()}.items():
         skips.setdefault("; ".join(filter(None, [why["reason"], why["fix"]])), []).append(arm)
     asked = [word for word in words if word != "--dry-run"]
-    return Told(
+    return ToolResult(
         answer=f"{counted(len(arms), 'target')} would race: {', '.join(arms)}; {takes}, and {before}.",
         open=[f"{', '.join(out)}: {why}" for why, out in skips.items()],
         notes=[note for group in groups[:1] for note in (group["model"] or {}).get("notes", ())],
@@ -123,13 +125,13 @@ def tell_plan(data: Mapping[str, Any], words: Sequence[str]) -> Told:
     )
 
 
-def tell_run(data: Mapping[str, Any], words: Sequence[str]) -> Told:
+def tell_run(data: Mapping[str, Any], words: Sequence[str]) -> ToolResult:
     """Tell a run's answer: by its policy if it has one, else by its own.
 
     `show` adds a row for each target, or for each group of several.
     """
     if "groups" not in data or "answer" not in data:
-        return Told(answer=f"This is no single run: read it by `shootout {reproduce.quote(words)}`.")
+        return ToolResult(answer=f"This is no single run: read it by `shootout {reproduce.quote(words)}`.")
     if "decision" in data:
         return tell_decision(data["decision"], words)
     document = analyse(Path(data["run"]))
@@ -146,7 +148,7 @@ def tell_run(data: Mapping[str, Any], words: Sequence[str]) -> Told:
     )
 
 
-def tell_decision(data: Mapping[str, Any], words: Sequence[str]) -> Told:
+def tell_decision(data: Mapping[str, Any], words: Sequence[str]) -> ToolResult:
     """Tell what a policy decides."""
     group = next((after for word, after in itertools.pairwise(words) if word == "--group"), None)
     found = PolicyAnswer.of_runs([Path(run) for run in data["runs"]], Policy.model_validate(data["policy"]), group)
@@ -161,7 +163,7 @@ def tell_decision(data: Mapping[str, Any], words: Sequence[str]) -> Told:
     return told.model_copy(update={"verdict": OUTCOMES[found.decision.outcome], "interval": interval, "rows": rows})
 
 
-def tell_gated(data: Mapping[str, Any], _: Sequence[str]) -> Told:
+def tell_gated(data: Mapping[str, Any], _: Sequence[str]) -> ToolResult:
     """Tell a gate's outcome."""
     gate = Gate.model_validate({"schema_version": data["schema"], **{k: v for k, v in data.items() if k != "schema"}})
     document = analyse(Path(gate.run)) if begun(Path(gate.run)) else None
@@ -173,17 +175,17 @@ def tell_gated(data: Mapping[str, Any], _: Sequence[str]) -> Told:
     return told.model_copy(update={"verdict": OUTCOMES.get(gate.outcome, "unknown"), "interval": interval})
 
 
-def tell_explained(data: Mapping[str, Any], _: Sequence[str]) -> Told:
+def tell_explained(data: Mapping[str, Any], _: Sequence[str]) -> ToolResult:
     """Tell two targets layer by layer."""
     found = TypeAdapter(Explanation).validate_python(data)
     return tell_report(list(tell_lines(found)), found.run, tell_terms(analyse(Path(found.run)), found.group))
 
 
-def tell_shipped(data: Mapping[str, Any], _: Sequence[str]) -> Told:
+def tell_shipped(data: Mapping[str, Any], _: Sequence[str]) -> ToolResult:
     """Tell what was written, and whether the run is sure of it: any target can be shipped, a slower one too."""
     folder, doubt = data["folder"], data["doubt"]
     check, gate = (command.format(reproduce.quote([folder])) for command in NEXT_STEPS.values())
-    return Told(
+    return ToolResult(
         answer=f"{folder} holds {data['target']}, {size(data['size_bytes'])}; its check passed: {data['checked']}.",
         verdict="written",
         open=[f"{data['target']} only leads: {doubt}"] if doubt else [],
@@ -205,30 +207,38 @@ TELLERS = {
 """By tool, what makes a short result of its command's document and words."""
 
 
-def verify(arguments: Mapping[str, Any]) -> Told:
+def verify(arguments: Mapping[str, Any]) -> ToolResult:
     """Judge a claim by a run, which is raced first if a model is given.
 
     Raises:
-        UsageError: as `read_claim` and `judge_claim`, or neither a run nor a model is given, or both are.
+        UsageError: as `read_claim` and `judge_claim`, an argument is no text, neither a run nor a model is given or
+            both are, a run comes with what only a race takes, or the race made no run here.
     """
-    claim, a, b = read_claim(arguments["claim"]), arguments["a"], arguments.get("b") or None
-    if bool(folder := arguments.get("run")) == bool(arguments.get("model")):
+    given = keep_given(arguments)
+    if wrong := [name for name in ON_RUN if not isinstance(given.get(name, ""), str)]:
+        raise UsageError(f"the argument {wrong[0]!r} is a text; received {given[wrong[0]]!r}")
+    claim, a, b = read_claim(given["claim"]), given["a"], given.get("b")
+    if bool(folder := given.get("run")) == ("model" in given):
         raise UsageError("verify needs either run, a folder that holds the targets, or model, to race them on")
+    race = {name: value for name, value in given.items() if name not in ON_RUN}
+    if folder and race:
+        name, value = next(iter(race.items()))
+        raise UsageError(f"{name} is for a race, and the run is measured already: leave out one; received {value!r}")
     claim.refuse_unfit(a, b)  # before anything is measured
     if not folder:
-        own = ("claim", "a", "b", "run", "group")
-        given = {key: value for key, value in arguments.items() if key not in own and value not in (None, "")}
-        race = [word for name, value in claim.race(a, b).items() for word in (f"--{name}", value)]
-        more = [*given.pop(MORE, []), *race]
-        asked = {"max_time": MOST_TIME, **given, "backends": [a, b] if b else a, MORE: more}
-        folder = type_words(TOOLS["run"].type(asked))[1]["run"]
+        goal = [word for name, value in claim.race(a, b).items() for word in (f"--{name}", value)]
+        more = [*race.pop(MORE, []), *goal]
+        asked = {"max_time": MOST_TIME, **race, "backends": [a, b] if b else a, MORE: more}
+        folder = type_words(TOOLS["run"].type(asked))[1].get("run")
+    if not folder:
+        raise UsageError("no single run was measured: leave out of options what asks for that, such as --dry-run")
     run = analyse_cells(Path(folder))
-    judged = judge_claim(run, claim, a, b, arguments.get("group") or None)
+    judged = judge_claim(run, claim, a, b, given.get("group"))
     is_known = judged.standing is not Standing.UNKNOWN
     first, second = (b, a) if claim.verdict is Verdict.FASTER else (a, b)
     of = FIGURES[claim.limit].format(a if b is None else f"{a} against {b}")
     of = f"time of {first} ÷ time of {second}" if claim.verdict else of
-    return Told(
+    return ToolResult(
         answer=f"{judged.sentence}.",
         terms=tell_terms(run.document, judged.group),
         verdict=judged.standing.value,
@@ -261,7 +271,7 @@ def tell_terms(document: Document, group: str | None = None) -> str | None:
     return "; ".join([*parts, *([] if noise.startswith("low") else [f"noise {noise}"])])
 
 
-def tell_report(lines: Sequence[Line], folder: str, terms: str | None) -> Told:
+def tell_report(lines: Sequence[Line], folder: str, terms: str | None) -> ToolResult:
     """Make a result of the lines of a screen: the first is the answer, with how sure it is; `Next` has the command."""
     first, *others = [line for line in lines if not (terms and line.parts and line.parts[-1].startswith("saved in "))]
     nexts = [command.text for line in lines if line.label == "Next" for command in line.commands]
@@ -269,7 +279,7 @@ def tell_report(lines: Sequence[Line], folder: str, terms: str | None) -> Told:
     answer = [write_line(first), *(write_line(replace(line, label="")) for line in told if line.label == "Sure")]
     # A lower precision that is held back comes with the commands that would let it in.
     open_ = [line for line in told if line.label in OPEN or (line.commands and line.label != "Next")]
-    return Told(
+    return ToolResult(
         answer=" ".join(f"{part[:1].upper()}{part[1:]}." for part in answer),
         terms=terms,
         open=[write_line(line) for line in open_],

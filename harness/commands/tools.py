@@ -42,7 +42,7 @@ class Next(BaseModel):
     arguments: dict[str, Any] | None = None
 
 
-class Told(BaseModel):
+class ToolResult(BaseModel):
     """What a call found.
 
     Attributes:
@@ -73,6 +73,8 @@ class Told(BaseModel):
 
 MORE = "options"
 """The argument for words of the command line that no other argument gives."""
+ELSEWHERE = ("--to", "--out", "-o", "--on")
+"""The options by which a command writes a file or measures on another machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,17 +121,24 @@ class Tool:
         known = self.schema["properties"]
         for name in arguments.keys() - known.keys():
             raise _refuse(name, arguments[name], known)
-        given = {name: value for name, value in arguments.items() if value not in (None, "", False)}  # "": not given
+        given = keep_given(arguments)
         if missing := [name for name in self.needs if name not in given]:
             raise UsageError(f"the argument {missing[0]!r} is missing: {known[missing[0]]['description']}")
         more = given.get(MORE, [])
         if not isinstance(more, list):
             raise UsageError(f"{MORE} is a list of words, such as ['--threads', '2']; received {more!r}")
+        if not self.writes and (elsewhere := [word for word in more if str(word).partition("=")[0] in ELSEWHERE]):
+            raise UsageError(f"this tool only reads: leave out {elsewhere[0]!r}, or type the command in a shell")
         words = [*self.command, *(_write(name, given[name]) for name in self.places if name in given)]
         for flag in self.flags:
             words += [flag, _write(_name(flag), given[_name(flag)])] if _name(flag) in given else []
         words += map(str, more)
         return [str(Path(word).expanduser()) if word.startswith("~/") else word for word in words]  # as a shell does
+
+
+def keep_given(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that are given; null, "", [] and false stand for one that isn't, and 0 is a number."""
+    return {name: value for name, value in arguments.items() if value is not False and value not in (None, "", [])}
 
 
 def _refuse(name: str, value: object, known: Collection[str]) -> UsageError:

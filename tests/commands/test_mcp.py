@@ -27,7 +27,7 @@ from typer.main import get_command
 from lab.recipes import read_commands
 from shootout.cli import app
 from shootout.commands import told
-from shootout.commands.tools import MORE, TOOLS, Told, read_call
+from shootout.commands.tools import MORE, TOOLS, ToolResult, read_call
 from shootout.core.constants import COPY
 from shootout.core.errors import ShootoutError
 
@@ -62,6 +62,7 @@ def test_a_call_types_the_command_that_stands_for_it(command: str):
 def test_lists_numbers_and_empty_texts_are_taken_as_agents_give_them():
     given = {"model": "x", "backends": ["a", "b"], "batch": 8, "inputs": "", "labels": None, MORE: ["--threads", 2]}
     assert TOOLS["run"].type(given) == ["run", "x", "--backends", "a,b", "--batch", "8", "--threads", "2"]
+    assert TOOLS["gate"].type({"reference": "x", "slower": 0, MORE: []}) == ["gate", "x", "--slower", "0"]
 
 
 def test_the_next_command_may_be_none_of_a_tool():
@@ -76,6 +77,12 @@ def test_the_next_command_may_be_none_of_a_tool():
         ("run", {"backends": "onnxruntime"}, "the argument 'model' is missing: Model: "),
         ("run", {"model": "x", MORE: "--threads 2"}, "options is a list of words, "),
         ("show", {"run": "--help"}, "the argument 'run' is a text; received '--help'"),
+        ("show", {"run": "r", MORE: ["--to", "x.csv"]}, "this tool only reads: leave out '--to', "),
+        ("plan", {"model": "x", MORE: ["--on=ssh://a"]}, "this tool only reads: leave out '--on=ssh://a', "),
+        ("verify", {"claim": 5, "a": "x", "run": "r"}, "the argument 'claim' is a text; received 5"),
+        ("verify", {"claim": "slower", "a": ["x"], "run": "r"}, "the argument 'a' is a text; received ['x']"),
+        ("verify", {"claim": "slower", "a": "x", "run": "r", "batch": 0}, "batch is for a race, and the run is "),
+        ("verify", {"claim": "slower", "a": "x", "run": "r", MORE: ["--x"]}, "options is for a race, and the run "),
         (
             "verify",
             {"claim": "quicker", "a": "x", "run": "r"},
@@ -152,6 +159,12 @@ def test_a_claim_that_is_on_other_targets_is_refused_before_a_race(monkeypatch: 
         told.verify({"claim": "p99 under 5ms", "a": "a", "b": "b", "model": "x"})
 
 
+def test_a_claim_whose_race_makes_no_run_here_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(told, "type_words", lambda _: (0, {"groups": []}))
+    with pytest.raises(ShootoutError, match=r"^no single run was measured: leave out .*--dry-run$"):
+        told.verify({"claim": "slower", "a": "a", "b": "b", "model": "x", MORE: ["--dry-run"]})
+
+
 def test_a_named_target_that_failed_is_told(monkeypatch: pytest.MonkeyPatch):
     rows = [{"arm": "a:cpu:fp32", "outcome": "failed", "reason": "no such operator"}, {"outcome": "measured"}]
     data = {"run": str(RUNS / "shootout"), "groups": (), "answer": (), "rows": rows}
@@ -193,12 +206,12 @@ def serve(folder: Path, test: Callable[[Client], Any], program: str = DEAF) -> N
     anyio.run(main)
 
 
-async def ask(client: Client, name: str, **arguments: Any) -> Told:
+async def ask(client: Client, name: str, **arguments: Any) -> ToolResult:
     """Call a tool, and return its result, which the text has, too."""
     found = await client.call_tool(name, arguments)
     assert not found.is_error, found.content[0].text
     assert json.loads(found.content[0].text) == found.structured_content
-    return Told.model_validate(found.structured_content)
+    return ToolResult.model_validate(found.structured_content)
 
 
 def test_the_server_lists_tools_tells_errors_and_outlives_a_call_that_is_killed(tmp_path: Path):
@@ -206,6 +219,9 @@ def test_the_server_lists_tools_tells_errors_and_outlives_a_call_that_is_killed(
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         assert {*tools} == {"plan", "run", "show", "decide", "explain", "ship", "gate", "verify"}
         assert all("econd" in str(tool.description) or "inute" in str(tool.description) for tool in tools.values())
+        hints = {name: tool.annotations for name, tool in tools.items() if tool.annotations}
+        assert {name for name, hint in hints.items() if hint.read_only_hint} == {"plan", "show", "decide"}
+        assert all(hint.open_world_hint is hint.destructive_hint is not hint.read_only_hint for hint in hints.values())
         for name, words in (("plan", "killed by SIGKILL"), ("show", "no run in 'nowhere'"), ("shoe", "mean 'show'?")):
             arguments = {"model": "x"} if name == "plan" else {"run": "nowhere"}
             found = await client.call_tool(name, arguments)
@@ -269,7 +285,7 @@ def test_the_commands_of_the_skill_are_calls_that_lead_to_a_folder(tmp_path: Pat
     rows = np.random.default_rng(0).standard_normal((256, 4)).astype(np.float32)
     np.savez(tmp_path / "rows.npz", x=rows)
     np.savez(tmp_path / "labels.npz", labels=(rows @ WEIGHT).argmax(1))
-    found = dict[str, Told]()
+    found = dict[str, ToolResult]()
 
     async def test(client: Client) -> None:
         for command in [*read_commands(SKILL.read_text()), "shootout gate model-1 --slower 50% --max-time 1m"]:

@@ -24,7 +24,7 @@ from shootout.commands.pytest import RaceFixture
 from shootout.core.contract import Arm, Availability, NotRun, NotRunKind, Target
 from shootout.core.journal.records import Setback
 from shootout.core.study import plan
-from shootout.core.worker.availability import Pair
+from shootout.core.worker.availability import Pair, PythonInterpreter
 
 ROOT = Path(__file__).resolve().parents[2]
 SLOW, FAST = (Arm(target=Target(backend=name), model="identity") for name in ("numpy", "onnxruntime"))
@@ -124,6 +124,46 @@ def test_a_file_that_is_written_anew_is_raced_anew(run_tests: RunTests, goals: l
     claim = 'assert race("net.onnx", "numpy").same_outputs()'
     count, _ = run_tests(f"import os\ndef test(race):\n    {claim}; {claim}; os.utime('net.onnx', (1, 1)); {claim}\n")
     assert (count, len(goals)) == ({"passed": 1}, 2)
+
+
+EXTERNAL = """
+import onnx
+def test(race):
+    whole = {"save_as_external_data": True, "location": "data", "size_threshold": 0}
+    onnx.save_model(onnx.load("net.onnx"), "net.onnx", **whole)
+    CLAIM
+    bytes_ = bytearray(open("data", "rb").read())
+    bytes_[0] ^= 1
+    open("data", "wb").write(bytes_)
+    CLAIM
+"""
+HELPER = """
+from pathlib import Path
+def test(race):
+    Path("net.py").write_text("import helper\\ndef make():\\n    return helper.net")
+    Path("helper.py").write_text("net = 1")
+    CLAIM
+    Path("helper.py").write_text("net = 2")
+    CLAIM
+"""
+
+
+@pytest.mark.parametrize(("body", "model"), [(EXTERNAL, "net.onnx"), (HELPER, "net.py:make")])
+def test_a_model_is_raced_anew_if_another_file_of_it_changes(
+    run_tests: RunTests, goals: list[str], body: str, model: str
+):
+    claim = f'assert race("{model}", "numpy").same_outputs()'
+    count, told = run_tests(body.replace("CLAIM", f"{claim}; {claim}"))
+    assert (count, len(goals)) == ({"passed": 1}, 2), told
+
+
+def test_a_target_is_raced_anew_if_the_packages_of_its_python_change(monkeypatch: pytest.MonkeyPatch):
+    def name(version: str) -> str:
+        other = PythonInterpreter(name="new", path="p", version="3.12", libraries={"onnxruntime": version}, lent="")
+        monkeypatch.setattr(claims, "examine", lambda _: {"new": other})
+        return claims._name_question({"model": "identity", "pythons": {"new": "p"}}, ["onnxruntime@new"])
+
+    assert name("1.20") == name("1.20") != name("1.21")
 
 
 def test_a_target_that_breaks_is_an_error(run_tests: RunTests, goals: list[str]):

@@ -13,7 +13,7 @@ import pytest
 from support.races import made
 
 from shootout.apps.judge.analysis import Analysed, analyse_cells
-from shootout.apps.judge.claim import Judged, judge_claim, read_claim
+from shootout.apps.judge.claim import JudgedClaim, judge_claim, read_claim
 from shootout.core.contract import Arm, Fidelity, NotRunKind, Target
 from shootout.core.errors import UsageError
 from shootout.core.journal.records import Setback
@@ -52,7 +52,7 @@ def run_of(
     return analyse_cells(folder)
 
 
-def judge(run: Analysed, text: str, *names: str) -> Judged:
+def judge(run: Analysed, text: str, *names: str) -> JudgedClaim:
     return judge_claim(run, read_claim(text), *(names or ("fast", "slow")))
 
 

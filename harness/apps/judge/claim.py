@@ -138,7 +138,7 @@ def _read_factor(claim: str, given: str) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class JudgedClaim:
     """Hold what a run says of a claim.
 
     Attributes:
@@ -160,7 +160,9 @@ class Judged:
     group: str = ""
 
 
-def judge_claim(run: Analysed, claim: Claim, arm: str, other: str | None = None, group: str | None = None) -> Judged:
+def judge_claim(
+    run: Analysed, claim: Claim, arm: str, other: str | None = None, group: str | None = None
+) -> JudgedClaim:
     """Judge a claim by a run.
 
     Args:
@@ -200,7 +202,7 @@ def _find_rows(run: Analysed, names: list[str], group: str | None) -> tuple[Cell
     return whole[0], [by_name[whole[0].group][name] for name in names]
 
 
-def _judge_ratio(cell: Cell, claim: Claim, row: Row, other: Row) -> Judged:
+def _judge_ratio(cell: Cell, claim: Claim, row: Row, other: Row) -> JudgedClaim:
     """Judge a claim on the ratio of two targets' times; without the verdict that it implies it is never met."""
     plain = judged(cell.journal, "end_to_end", row.arm, other.arm)
     if plain is None or plain.reason:
@@ -216,7 +218,7 @@ def _judge_ratio(cell: Cell, claim: Claim, row: Row, other: Row) -> Judged:
         told += f", at least {claim.factor:.12g}x" if is_beyond else f", not {_deny(claim)}"
     value, low, high = _orient(claim, plain)
     standing = Standing.MET if is_beyond else Standing.BROKEN
-    return Judged(standing=standing, sentence=told, value=value, low=low, high=high)
+    return JudgedClaim(standing=standing, sentence=told, value=value, low=low, high=high)
 
 
 def _tell_missing(row: Row) -> str:
@@ -250,11 +252,11 @@ def _orient(claim: Claim, plain: Comparison) -> tuple[float, float | None, float
     return turned.value, turned.low, turned.high
 
 
-def _leave_open(cell: Cell, claim: Claim, why: str, plain: Comparison | None, row: Row, other: Row) -> Judged:
+def _leave_open(cell: Cell, claim: Claim, why: str, plain: Comparison | None, row: Row, other: Row) -> JudgedClaim:
     """Return that a claim on a ratio isn't known, and the command that would tell."""
     value, low, high = _orient(claim, plain) if plain else (None, None, None)
     can_tell = _may_play(row) and _may_play(other) and not why.endswith(TOO_CLOSE)
-    return Judged(
+    return JudgedClaim(
         standing=Standing.UNKNOWN,
         sentence=f"can't tell whether {claim.tell(row.arm, other.arm)}: {why}",
         value=value,
@@ -279,7 +281,7 @@ def _may_play(row: Row) -> bool:
     return row.cause in (None, NotRunKind.NOT_REACHED, NotRunKind.KILLED)
 
 
-def _judge_figure(cell: Cell, claim: Claim, row: Row) -> Judged:
+def _judge_figure(cell: Cell, claim: Claim, row: Row) -> JudgedClaim:
     """Judge a claim that a figure keeps its limit."""
     policy = Policy(limits={claim.limit: claim.wanted})
     found = next(one for one in judge_limits(policy, [candidate_of(cell, row)])[row.arm] if one.limit is claim.limit)
@@ -293,7 +295,7 @@ def _judge_figure(cell: Cell, claim: Claim, row: Row) -> Judged:
     elif row.fidelity is None and row.reason:
         why = _tell_missing(row)
     is_open = standing is Standing.UNKNOWN
-    return Judged(
+    return JudgedClaim(
         standing=standing,
         sentence=f"can't tell whether {claim.tell(row.arm)}: {why}" if is_open else f"{short(row.arm)}: {told}",
         value=found.value,
@@ -304,7 +306,7 @@ def _judge_figure(cell: Cell, claim: Claim, row: Row) -> Judged:
     )
 
 
-def _judge_outputs(cell: Cell, claim: Claim, row: Row, other: Row) -> Judged:
+def _judge_outputs(cell: Cell, claim: Claim, row: Row, other: Row) -> JudgedClaim:
     """Judge a claim on two targets' outputs, each of which was compared with the reference outputs alone.
 
     Their difference is at most the sum of the two errors, and at least the difference of these.
@@ -328,7 +330,7 @@ def _judge_outputs(cell: Cell, claim: Claim, row: Row, other: Row) -> Judged:
         Standing.BROKEN: asked.replace(" give ", " don't give "),
         Standing.UNKNOWN: f"can't tell whether {asked}",
     }[standing]
-    return Judged(
+    return JudgedClaim(
         standing=standing,
         sentence=f"{begun}: {told}",
         low=low,
