@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import sys
 from collections.abc import Iterator
 from itertools import product
@@ -68,6 +69,7 @@ def _search(place: Path, kind: Kind, sd: float, seed: int, *, is_planted: bool) 
     ratio = NOISES[sd] if is_planted else 1.0
     base = SHARES[sd] if kind is Kind.OUTPUTS else None
     releases = place / f"releases-{len([*place.glob('releases-*')])}"  # a search that was stopped left its own
+    shutil.rmtree(place / "out", ignore_errors=True)
     environments = make_releases(releases, plant(RELEASES, first, ratio), kind, sd=sd, seed=seed, base=base)
     with show_progress() as progress, Stopwatch() as watch:
         measuring = Measuring(
@@ -78,7 +80,6 @@ def _search(place: Path, kind: Kind, sd: float, seed: int, *, is_planted: bool) 
             out=place / "out",
             deadline=Deadline(None),
             progress=progress,
-            fresh=True,
         )
         found = find_release(measuring, RELEASES, environments.__getitem__)
     lines = (line for run in (place / "out").iterdir() for line in read_run(run).history.lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 from collections import Counter
@@ -16,13 +17,12 @@ from shootout.apps.bisect.releases import Environment, Environments, is_named, l
 from shootout.apps.bisect.screen import (
     FACTS,
     QUANTITIES,
-    UNTOLD,
     Bisection,
     as_data,
     read_kept,
     write_screen,
 )
-from shootout.apps.bisect.search import CHANCE, LIMIT, Found, Outcome, Skipped
+from shootout.apps.bisect.search import CHANCE, LIMIT, UNTOLD, Found, Outcome, Skipped
 from shootout.backends import QUANTIZERS
 from shootout.backends.pythons import OLDEST_NUMPY, packages_of
 from shootout.commands import selection
@@ -32,10 +32,10 @@ from shootout.commands.run import command_of
 from shootout.core import backends
 from shootout.core.clock import Deadline
 from shootout.core.contract import SCALED, Target, TensorSpec
-from shootout.core.errors import ExitCode, Interrupted, ShootoutError, UsageError, unknown
+from shootout.core.errors import ExitCode, Interrupted, ShootoutError, UsageError, tell_refusal, unknown
 from shootout.core.exported.model import open_exported, sha256
 from shootout.core.host.store import cache_folder
-from shootout.core.results.run import read_run
+from shootout.core.results.run import begun, read_run
 from shootout.core.study import points
 from shootout.core.study.plan import make_plan
 from shootout.core.study.target import parse_targets
@@ -65,12 +65,13 @@ def bisect(package: str, wanted: str, options: BisectOptions, *, as_json: bool) 
     code: int = ExitCode.OK
     with show_progress() as progress, in_use():
         search = Search.read(package, wanted, options, progress)
+        search.begin(fresh=(fresh := options.get("fresh", False)))
         try:
             found = search.measure()
         except (Interrupted, KeyboardInterrupt):
-            progress.say("shootout: interrupted; the same command goes on")
+            progress.say(f"shootout: interrupted; the same command{' without --fresh' if fresh else ''} goes on")
             code = ExitCode.INTERRUPTED
-            found = search.find(replace(search.measuring, deadline=Deadline(0.0), fresh=False))
+            found = search.find(replace(search.measuring, deadline=Deadline(0.0)))
         told = search.tell(found)
     issue = search.write(told)
     print_answer(write_screen(told, issue, width()), as_data(told, issue), as_json=as_json)
@@ -121,6 +122,7 @@ class Search:
             "limit": options.get("limit", LIMIT),
             "chance": options.get("chance", CHANCE),
             "run": json.loads(json.dumps(run_options, default=str)),
+            "files": [digest for one in plan.here.facts.values() for digest in one.hashes],
         }
         out, kept = _choose_out(asked, options)
         releases = kept.get("releases") or list_releases(package, wanted, python)
@@ -143,7 +145,6 @@ class Search:
             out=out,
             deadline=limit,
             progress=progress,
-            fresh=options.get("fresh", False),
         )
         return cls(asked, releases, environments, measuring, kept.get("took_s", 0.0))
 
@@ -152,6 +153,20 @@ class Search:
         """Return the command that goes on."""
         longer = limit_words(_name_time(self.measuring.deadline.seconds))
         return quote(["shootout", *command_of(sys.argv[1:]), "--out", str(self.measuring.out), *longer])
+
+    def begin(self, *, fresh: bool) -> None:
+        """Write what is asked into the folder, and remove an earlier search's races from it if this one starts over.
+
+        Raises:
+            UsageError: the folder can't be written.
+        """
+        out = self.measuring.out
+        try:
+            for race in [one for one in out.glob("*/") if begun(one)] if fresh else []:
+                shutil.rmtree(race)
+            self._keep()
+        except OSError as error:
+            raise UsageError(f"can't write into {str(out)!r}: {tell_refusal(error, 'choose another --out')}") from None
 
     def measure(self) -> Found:
         """Make the ends and the middle, search, and return what was found.
@@ -164,7 +179,6 @@ class Search:
         soon = list(dict.fromkeys([first, *middle, last]))
         say, out = self.measuring.progress.say, self.measuring.out
         say(f"{self.asked['package']} {first} to {last}: {len(self.releases)} releases; the search's folder is {out}")
-        self._keep()
         if not self.environments.made:
             self.measuring.progress.stage(f"making environments of {', '.join(soon)}")
             self.environments.make(soon)
@@ -191,7 +205,7 @@ class Search:
         built, played = (first.prepared, first.played[:1]) if first else (None, ())
         wanted = self.asked["wanted"]
         shorter = f"{found.last_good},{found.first_bad}" if found.outcome is Outcome.NAMED else wanted
-        again = [shorter if word == wanted else _name_file(word) for word in typed]
+        again = [shorter if word == wanted else without_folders(word) for word in typed]
         return Bisection(
             package=self.asked["package"],
             kind=str(measuring.kind),
@@ -226,7 +240,7 @@ class Search:
             if text := texts.get(name):
                 (self.measuring.out / name).write_text(text, encoding="utf-8")
         text = str(issue) if issue.exists() else ""
-        is_done = told.is_spent or told.found.outcome not in UNTOLD
+        is_done = told.found.is_spent or told.found.outcome not in UNTOLD
         answer = {"answer": as_data(told, text), "screen": render_plain(write_screen(told, text, WIDEST))}
         self._keep(done=is_done, took_s=told.took_s, **answer)
         return text
@@ -276,10 +290,9 @@ def _name_time(given_s: float | None) -> str:
     return f"{time_s}s" if time_s % 60 else f"{time_s // 60}m"
 
 
-def _name_file(word: str) -> str:
-    """Return a file's name without its place on this machine, and other words as they are."""
-    path = Path(word).expanduser()
-    return path.name if path.exists() else word
+def without_folders(word: str) -> str:
+    """Return a word of a command with its files named without their folders, which name users: `--inputs=x.npz`."""
+    return "".join(part.rstrip("/").rpartition("/")[2] or part for part in re.split("([=:,])", word))
 
 
 def _read_request(package: str, options: BisectOptions) -> tuple[str, Kind, Target]:

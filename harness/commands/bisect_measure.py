@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any
 
 from shootout.apps.bisect.errors import judge_errors
-from shootout.apps.bisect.releases import Environment
+from shootout.apps.bisect.releases import Environment, drop_folders
 from shootout.apps.bisect.search import (
     CHANCE,
     COPY,
@@ -73,7 +73,6 @@ class Measuring:
         options: those of `run` beside the model, the targets, the interpreters and the folder.
         out: the folder that gets a run folder for each question.
         deadline: when all of it ends.
-        fresh: measure again what is there.
         races_s: seconds of two restarts in the races so far, of each process.
     """
 
@@ -84,7 +83,6 @@ class Measuring:
     out: Path
     deadline: Deadline
     progress: ProgressDisplay
-    fresh: bool = False
     races_s: list[float] = field(default_factory=list)
 
     def has_time(self, question: Question) -> bool:
@@ -137,7 +135,7 @@ def name_of(release: str) -> str:
 def _ask(measuring: Measuring, environments: Environments, question: Question) -> Raced | Skipped:
     """Race a question's releases until it is told, or time is over, in a run folder of their own."""
     out = measuring.out / ("-".join(question.suspects) or f"{question.good}-{question.bad}")
-    known = read_run(out) if begun(out) and not measuring.fresh else None
+    known = read_run(out) if begun(out) else None
     if not (known and known.complete) and measuring.has_time(question):
         found = {release: environments(release) for release in question.releases}
         if gone := next((one for one in found.values() if isinstance(one, Skipped)), None):
@@ -185,8 +183,8 @@ def _race(measuring: Measuring, question: Question, plan: Plan, out: Path) -> Ru
     part = measuring.deadline.part()
     purpose = BisectPurpose(measuring.kind, question, measuring.judge)
     measuring.progress.say(f"racing {_name(question)} of {question.good} to {question.bad}")
-    before = _count_restarts(read_run(out)) if begun(out) and not measuring.fresh else 0
-    measure(plan, out, fresh=measuring.fresh, limit=part, progress=measuring.progress, purpose=purpose)
+    before = _count_restarts(read_run(out)) if begun(out) else 0
+    measure(plan, out, fresh=False, limit=part, progress=measuring.progress, purpose=purpose)
     measuring.deadline.put_off(part.waited_s)
     run = read_run(out)
     if (restarts := _count_restarts(run) - before) > 0:
@@ -259,10 +257,11 @@ def _find_gone(kind: Kind, question: Question, group: Group) -> tuple[str, NotRu
 def _read(kind: Kind, question: Question, run: Run) -> Raced | Skipped:
     (group,) = run.groups.values()
     if (gone := _find_gone(kind, question, group)) and gone[1].kind is not NotRunKind.NOT_REACHED:
-        return Skipped(gone[0], gone[1].reason)
+        return Skipped(gone[0], drop_folders(gone[1].reason))
     values = {release: [*_values(kind, group, _label(group, release)).values()] for release in question.releases}
     figures = {release: median(found) for release, found in values.items() if found}
-    return Raced(logs=read_logs(kind, question, group), figures=figures, folder=str(run.folder))
+    logs = read_logs(kind, question, group)
+    return Raced(logs=logs, figures=figures, folder=str(run.folder), is_complete=run.complete)
 
 
 def read_logs(kind: Kind, question: Question, group: Group) -> Logs:

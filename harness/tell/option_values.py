@@ -177,7 +177,7 @@ def read_seconds(flag: str, text: str) -> float:
         raise UsageError(f"{flag} {text!r} is not a time: write 90s, 2m30s or 1h")
     seconds = sum(float(number) * _UNIT_S[unit or "s"] for number, unit in parts)
     if not seconds:
-        raise UsageError(f"{flag} {text!r} leaves no time to measure anything; --dry-run shows what a run would do")
+        raise UsageError(f"{flag} {text!r} leaves no time to measure anything: write 90s, 2m30s or 1h")
     return seconds
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from support.console import Ended, here
 from support.onnx_made import linear
@@ -14,6 +15,7 @@ from wheels import write_wheel
 
 from shootout.apps.bisect.search import Found, Outcome
 from shootout.commands import bisect as front
+from shootout.commands.bisect_measure import Measuring
 from shootout.core.errors import Interrupted
 
 
@@ -46,6 +48,11 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["onnxruntime", "1.20..", "--model", "net.onnx", "--threads", "1,2"], "one model of one size on one number"),
         (["onnxruntime", "1.20..", "--model", "net.onnx", "--for", "speed"], "unknown quantity --for 'speed'"),
         (["onnxruntime", "1.20..", "--model", "net.onnx", "--chance", "2"], "--chance is a share between 0 and 100%"),
+        (["onnxruntime", "1.20..", "--model", "net.onnx", "--out", "net.onnx/r"], "can't write into 'net.onnx/r'"),
+        (
+            ["onnxruntime", "1.20..", "--model", "net.onnx", "--max-time", "0s"],
+            "no time to measure anything: write",
+        ),
         (["onnxruntime", "1.2x", "--model", "net.onnx"], "can't read the releases '1.2x'"),
         (["onnxruntime", "7..", "--model", "net.onnx"], "the index has 1.20.0 to 1.23.0"),
         (["onnxruntime", "1.20..", "--model", "net.onnx", "--python", "/none"], "Could not locate Python interpreter"),
@@ -106,3 +113,43 @@ def test_an_interrupted_search_goes_on_by_the_same_command(model: Path, monkeypa
     assert here("show", folder, "--json", cwd=model.parent).data == second.data
     other = here("bisect", "onnxruntime", "1.21..", "--model", "net.onnx", "--out", folder, cwd=model.parent)
     assert (other.code, "holds another search" in other.err) == (2, True)
+
+
+def test_an_interrupted_fresh_search_reads_no_race_of_the_earlier_one(model: Path, monkeypatch: pytest.MonkeyPatch):
+    read: list[bool] = []
+
+    def find(measuring: Measuring, releases: Sequence[str], *_: object, **__: object) -> Found:
+        race = measuring.out / "1.20.0-1.23.0" / "journal.jsonl"
+        read.append(race.exists())
+        race.parent.mkdir(exist_ok=True)
+        if measuring.deadline.seconds != 0:
+            race.write_text("{}\n")
+            raise Interrupted("interrupted")
+        return Found(outcome=Outcome.OPEN, last_good=releases[0], first_bad=releases[-1])
+
+    monkeypatch.setattr(front, "find_release", find)
+    monkeypatch.setattr(front.Environments, "make", lambda *_: {})
+    np.savez("x.npz", x=np.zeros((1, 4), np.float32))
+    words = ["bisect", "onnxruntime", "1.20..", "--model", model, "--inputs", Path("x.npz").absolute()]
+    words += ["--out", "r1"]
+    first = here(*words, "--json", cwd=model.parent)
+    assert first.data["command"] == "shootout bisect onnxruntime 1.20.. --model net.onnx --inputs x.npz"
+    here(*words, cwd=model.parent)
+    fresh = here(*words, "--fresh", cwd=model.parent)
+    assert "the same command without --fresh goes on" in fresh.err
+    assert read == [False, True, True, True, False, True]
+    np.savez("x.npz", x=np.ones((1, 4), np.float32))
+    assert "r1 holds another search" in here(*words, cwd=model.parent).err
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("--inputs=/gone/of/me/x.npz", "--inputs=x.npz"),
+        ("~/me/api.py:run", "api.py:run"),
+        ("1.20..1.24", "1.20..1.24"),
+        ("openvino:cpu:int8", "openvino:cpu:int8"),
+    ],
+)
+def test_a_word_of_the_command_has_no_folder(word: str, told: str):
+    assert front.without_folders(word) == told

@@ -55,7 +55,8 @@ def test_ends_alike_are_no_difference_and_nothing_else_is_raced():
 
 
 def test_a_difference_at_the_limit_stays_open():
-    assert find([0.0, 0.0, math.log(1.05)]).outcome is Outcome.OPEN
+    found = find([0.0, 0.0, math.log(1.05)])
+    assert (found.outcome, found.is_spent) == (Outcome.OPEN, True)
 
 
 def test_of_two_steps_the_larger_is_named_with_its_own_ratio():
@@ -106,7 +107,7 @@ def test_two_releases_alone_are_told_by_the_race_of_the_ends():
 @pytest.mark.parametrize(("races", "outcome"), [(0, Outcome.OPEN), (1, Outcome.RANGE), (3, Outcome.RANGE)])
 def test_when_time_is_over_what_is_left_is_a_range(races: int, outcome: Outcome):
     found = find([0.0] * 5 + [STEP] * 5, races=races)
-    assert found.outcome is outcome
+    assert (found.outcome, found.is_spent) == (outcome, False)
     assert int(found.last_good[2:]) < 5 <= int(found.first_bad[2:])
 
 

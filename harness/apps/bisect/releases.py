@@ -457,10 +457,10 @@ def last_error(ended: subprocess.CompletedProcess[str]) -> str:
     """Return what a process said last of why it failed, without warnings and the folders of files."""
     lines = [line for line in ended.stderr.strip().splitlines() if line.strip() and not line.startswith("WARNING")]
     errors = [line for line in lines if line.startswith("ERROR: ")] or lines
-    return _drop_folders(errors[-1].removeprefix("ERROR: ")) if errors else f"it ended with {ended.returncode}"
+    return drop_folders(errors[-1].removeprefix("ERROR: ")) if errors else f"it ended with {ended.returncode}"
 
 
-def _drop_folders(text: str) -> str:
+def drop_folders(text: str) -> str:
     """Return a text with files named without their folders: it goes into a public issue, and folders name users."""
     places = "|".join(re.escape(str(place)) for place in (cache_folder().parent, Path.home()) if place != Path("/"))
     part = r"""/[^/\s:'"]+"""  # a place of ours may have spaces, too

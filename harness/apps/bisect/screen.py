@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Group
 
 from shootout.apps.bisect.releases import Environment, find_differences
-from shootout.apps.bisect.search import MOST_RESTARTS, Found, Outcome, Reading, Side
+from shootout.apps.bisect.search import MOST_RESTARTS, UNTOLD, Found, Outcome, Reading, Side
 from shootout.core.contract import TensorSpec
 from shootout.core.stats.verdicts import Comparison, Verdict
 from shootout.core.units import counted, measured, number, size, span
@@ -33,8 +33,6 @@ FACTS = "bisect.json"
 """In a search's folder: what it is of, and what is known so far."""
 MOST_NAMED = 4
 """More releases that are left to race are counted."""
-UNTOLD = (Outcome.RANGE, Outcome.OPEN)
-"""The outcomes that more time may change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +116,6 @@ class Bisection:
     def quantity(self) -> Quantity:
         """Return how the quantity is told."""
         return QUANTITIES[self.kind]
-
-    @property
-    def is_spent(self) -> bool:
-        """Return whether a question stays open that may have no more restarts, so that more time tells nothing."""
-        readings, is_open = self.found.readings.values(), self.found.outcome is Outcome.OPEN
-        return any(each.restarts >= MOST_RESTARTS for each in readings if is_open or each.side is Side.OPEN)
 
     @property
     def ends(self) -> tuple[str, str]:
@@ -248,8 +240,8 @@ def write_answer(one: Bisection, issue: str) -> list[Line]:
         Line("Skipped", [f"{release}: {why}" for release, why in one.skipped.items()]),
         Line("Cost", [span(one.took_s), counted(found.questions, "race"), *(room if made else [])]),
         Line("Issue", [f"a text for an issue is in {issue}"] if issue else []),
-        Line("Noise", [f"too high to tell in {MOST_RESTARTS} restarts: close other programs"] if one.is_spent else []),
-        Line("Next", [], [Command(text=one.go_on + " --fresh" * one.is_spent)] if found.outcome in UNTOLD else []),
+        Line("Noise", [f"too close to tell in {MOST_RESTARTS} restarts"] if found.is_spent else []),
+        Line("Next", [], [Command(text=one.go_on)] if found.outcome in UNTOLD and not found.is_spent else []),
     ]
 
 

@@ -97,11 +97,13 @@ class Raced:
     Attributes:
         figures: by release, its median over restarts in the basic unit.
         folder: of the run.
+        is_complete: the same question gets no more restarts.
     """
 
     logs: Logs
     figures: Mapping[str, float] = field(default_factory=dict)
     folder: str = ""
+    is_complete: bool = True
 
 
 Ask = Callable[[Question], Raced | Skipped]
@@ -141,6 +143,10 @@ class Outcome(StrEnum):
     NAMED, NONE, RANGE, DRIFT, OPEN = "named", "none", "range", "drift", "open"
 
 
+UNTOLD = (Outcome.RANGE, Outcome.OPEN)
+"""The outcomes that more time may change."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
     """Hold what a search found.
@@ -154,6 +160,7 @@ class Found:
         skipped: by release, why it couldn't be measured.
         questions: races that were needed.
         chance: of a wrong release, at most.
+        is_spent: more time would tell no more, since each race that is open has had its restarts.
     """
 
     outcome: Outcome
@@ -169,6 +176,7 @@ class Found:
     skipped: Mapping[str, str] = field(default_factory=dict)
     questions: int = 0
     chance: float = CHANCE
+    is_spent: bool = False
 
 
 def find_interval(x: Sequence[float] | Array, others: Sequence[Sequence[float]], chance: float) -> tuple[float, float]:
@@ -221,6 +229,7 @@ class _Search:
 
     Attributes:
         races: by suspects, the questions that were raced and what they showed.
+        lacks_time: a question was left for another time.
     """
 
     ask: Ask
@@ -230,6 +239,7 @@ class _Search:
     readings: dict[str, Reading] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
     races: dict[tuple[str, ...], tuple[Question, Raced]] = field(default_factory=dict)
+    lacks_time: bool = False
 
     def put(self, question: Question) -> Side | None:
         """Race a question, note what each of its releases showed, and return the answer; None: it wasn't raced.
@@ -240,9 +250,11 @@ class _Search:
         if isinstance(raced, Skipped):
             self.skipped[raced.release] = raced.reason
             return None
-        if not raced.logs:
+        side = self.judge(question, raced.logs) if raced.logs else None
+        if side is None or (side is Side.OPEN and not raced.is_complete):
+            self.lacks_time = True
+        if side is None:
             return None
-        side = self.judge(question, raced.logs)
         self.races[question.suspects] = question, raced
         sides = {question.good: Side.GOOD, question.bad: Side.BAD}
         if len(question.suspects) == 2:
@@ -297,7 +309,8 @@ def search(
             line.remove(gone[0])
             continue
         found = _search_between(state, line, ends, side)
-        return replace(found, readings=state.readings, skipped=state.skipped, questions=len(state.races))
+        found = replace(found, readings=state.readings, skipped=state.skipped, questions=len(state.races))
+        return replace(found, is_spent=found.outcome in UNTOLD and not state.lacks_time)
     why = "; ".join(f"{release}: {reason}" for release, reason in state.skipped.items())
     raise NothingMeasured(f"fewer than two releases can be measured: {why}")
 
