@@ -21,8 +21,9 @@ from typing import Any
 from lab.common import Bench, Table, Tables, say
 from lab.levels import REFERENCE_RUNS
 from lab.marked_tables import write_table
+from shootout.apps.bisect.screen import QUANTITIES
 from shootout.apps.bisect.search import Found, Outcome
-from shootout.commands.bisect_measure import Kind, Measuring, find_release
+from shootout.commands.bisect_measure import Measuring, find_release
 from shootout.commands.output import show_progress
 from shootout.core.clock import Deadline, Stopwatch
 from shootout.core.journal.records import Rounds
@@ -44,7 +45,7 @@ def figures(bench: Bench) -> Tables:
     sys.path.insert(0, str(folder))
     os.environ["PYTHONPATH"] = str(folder)
     rows: Table = []
-    kinds = [Kind(name) for name in bench.targets] or [*Kind]
+    kinds = bench.targets or [*QUANTITIES]
     for kind, sd, seed in product(kinds, NOISES, range(bench.repeats(SEEDS, 1))):
         for is_planted in (True, False) if seed == 0 else (True,):
             rows.append(_find_row(bench.folder, kind, sd, seed, is_planted=is_planted))
@@ -52,7 +53,7 @@ def figures(bench: Bench) -> Tables:
     return _make_tables(rows)
 
 
-def _find_row(folder: Path, kind: Kind, sd: float, seed: int, *, is_planted: bool) -> dict[str, Any]:
+def _find_row(folder: Path, kind: str, sd: float, seed: int, *, is_planted: bool) -> dict[str, Any]:
     """Return the row of one search, which is read if it is there."""
     place = folder / f"{kind}-{sd:g}-{seed}{'' if is_planted else '-none'}"
     kept = place / "row.json"
@@ -64,10 +65,10 @@ def _find_row(folder: Path, kind: Kind, sd: float, seed: int, *, is_planted: boo
     return found
 
 
-def _search(place: Path, kind: Kind, sd: float, seed: int, *, is_planted: bool) -> dict[str, Any]:
+def _search(place: Path, kind: str, sd: float, seed: int, *, is_planted: bool) -> dict[str, Any]:
     first = random.Random(f"{kind} {sd} {seed}").choice(RELEASES[1:])
     ratio = NOISES[sd] if is_planted else 1.0
-    base = SHARES[sd] if kind is Kind.OUTPUTS else None
+    base = SHARES[sd] if kind == "outputs" else None
     releases = place / f"releases-{len([*place.glob('releases-*')])}"  # a search that was stopped left its own
     shutil.rmtree(place / "out", ignore_errors=True)
     environments = make_releases(releases, plant(RELEASES, first, ratio), kind, sd=sd, seed=seed, base=base)
@@ -84,16 +85,16 @@ def _search(place: Path, kind: Kind, sd: float, seed: int, *, is_planted: bool) 
         found = find_release(measuring, RELEASES, environments.__getitem__)
     lines = (line for run in (place / "out").iterdir() for line in read_run(run).history.lines)
     return {
-        "for": str(kind),
+        "for": kind,
         "SD": sd,
         "seed": seed,
         "planted": f"{ratio}x from {first}" if is_planted else "",
         "outcome": str(found.outcome),
         "is right": _is_right(found, first, is_planted=is_planted),
         "named": found.first_bad if found.outcome is Outcome.NAMED else "",
-        "ratio": found.ratio,
-        "low": found.low,
-        "high": found.high,
+        "ratio": found.ratio.value,
+        "low": found.ratio.low,
+        "high": found.ratio.high,
         "races": found.questions,
         "restarts": sum(isinstance(line, Rounds) for line in lines),
         "seconds": round(watch.seconds, 1),
@@ -141,8 +142,8 @@ def write_counts() -> list[str]:
     lines = [
         (
             row["for"],
-            f"{100 * row['SD']:.0f} %" if row["for"] != Kind.OUTPUTS else f"{100 * SHARES[row['SD']]:.0f} % of calls",
-            "" if row["planted"] is None or row["for"] == Kind.OUTPUTS else f"{row['planted']}x",
+            f"{100 * row['SD']:.0f} %" if row["for"] != "outputs" else f"{100 * SHARES[row['SD']]:.0f} % of calls",
+            "" if row["planted"] is None or row["for"] == "outputs" else f"{row['planted']}x",
             *(str(row[name]) for name in heads[3:]),
             f"{row['restarts, mean']:.0f}",
             f"{row['seconds, mean']:.0f}",

@@ -26,7 +26,7 @@ from shootout.apps.bisect.search import CHANCE, LIMIT, UNTOLD, Found, Outcome, S
 from shootout.backends import QUANTIZERS
 from shootout.backends.pythons import OLDEST_NUMPY, packages_of
 from shootout.commands import selection
-from shootout.commands.bisect_measure import Kind, Measuring, find_release
+from shootout.commands.bisect_measure import Measuring, find_release
 from shootout.commands.output import print_answer, show_progress, width
 from shootout.commands.run import command_of
 from shootout.core import backends
@@ -114,7 +114,7 @@ class Search:
         asked = {
             "package": package,
             "wanted": wanted,
-            "for": str(kind),
+            "for": kind,
             "target": str(target),
             "model": str(file.absolute()) if file.exists() else model,
             "sha256": sha256(file) if file.is_file() else "",
@@ -208,7 +208,7 @@ class Search:
         again = [shorter if word == wanted else without_folders(word) for word in typed]
         return Bisection(
             package=self.asked["package"],
-            kind=str(measuring.kind),
+            kind=measuring.kind,
             target=measuring.target,
             model=model.name,
             model_hash=self.asked["sha256"],
@@ -295,13 +295,13 @@ def without_folders(word: str) -> str:
     return "".join(part.rstrip("/").rpartition("/")[2] or part for part in re.split("([=:,])", word))
 
 
-def _read_request(package: str, options: BisectOptions) -> tuple[str, Kind, Target]:
+def _read_request(package: str, options: BisectOptions) -> tuple[str, str, Target]:
     """Return the model, what may have become worse, and the target that runs the model.
 
     Raises:
         UsageError: one can't be used.
     """
-    model, what = options.get("model"), options.get("what", Kind.TIME)
+    model, what = options.get("model"), options.get("what", "time")
     if not model:
         raise UsageError("bisect needs a model: --model net.onnx, or another that `shootout run` takes")
     if what not in QUANTITIES:
@@ -320,7 +320,7 @@ def _read_request(package: str, options: BisectOptions) -> tuple[str, Kind, Targ
     found = parse_targets(named[0], points.describe)
     if len(found) != 1 or found[0].backend not in providers:
         raise UsageError(f"--backends {named[0]} isn't one target that {package} runs: name {' or '.join(providers)}")
-    return model, Kind(what), found[0]
+    return model, what, found[0]
 
 
 def provides(backend: str, package: str) -> bool:

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -58,17 +57,12 @@ INFINITE = 50.0
 """The log of an error ÷ its bound if the outputs hold NaN or have another shape."""
 
 
-class Kind(StrEnum):
-    """Name what may have become worse."""
-
-    TIME, READY, MEMORY, OUTPUTS = "time", "ready", "memory", "outputs"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measuring:
     """Say how the questions of a search are raced.
 
     Attributes:
+        kind: the word of `--for`, of `QUANTITIES`.
         target: as users write it, without an interpreter: `onnxruntime:cpu:fp32`.
         options: those of `run` beside the model, the targets, the interpreters and the folder.
         out: the folder that gets a run folder for each question.
@@ -76,7 +70,7 @@ class Measuring:
         races_s: seconds of two restarts in the races so far, of each process.
     """
 
-    kind: Kind
+    kind: str
     target: str
     model: str
     options: Mapping[str, Any]
@@ -99,7 +93,7 @@ class Measuring:
     @property
     def judge(self) -> Judge:
         """Return what answers a question."""
-        return judge_errors if self.kind is Kind.OUTPUTS else judge_ratios
+        return judge_errors if self.kind == "outputs" else judge_ratios
 
 
 Environments = Callable[[str], Environment | Skipped | None]
@@ -142,7 +136,7 @@ def _ask(measuring: Measuring, environments: Environments, question: Question) -
             return gone
         pythons = {name_of(one): env.python for one, env in found.items() if isinstance(env, Environment)}
         if len(pythons) == len(found) and measuring.has_time(question):
-            if measuring.kind in (Kind.READY, Kind.MEMORY):
+            if measuring.kind in ("ready", "memory"):
                 _read_files(pythons.values())
             known = _race(measuring, question, _plan(measuring, question, pythons), out)
     if known is None:
@@ -168,7 +162,7 @@ def _plan(measuring: Measuring, question: Question, pythons: Mapping[str, str]) 
     targets = [":".join([f"{backend}@{name}", *rest]) for name in pythons]
     asked = {"model": measuring.model, "backends": targets, "pythons": dict(pythons)}
     options = {**measuring.options, **asked}
-    if measuring.kind is Kind.OUTPUTS:
+    if measuring.kind == "outputs":
         options["max_error"] = ANY_ERROR
     study = selection.choose(DEFAULT, options)
     more = {"name": "bisect", "goal": "baseline", "ceilings": False, "max_restarts": MOST_RESTARTS}
@@ -204,7 +198,7 @@ def _count_restarts(run: Run) -> int:
 class BisectPurpose(AnswerPurpose):
     """A run that ends when its question is told, whatever else is open."""
 
-    kind: Kind
+    kind: str
     question: Question
     judge: Judge
 
@@ -243,18 +237,18 @@ def _label(group: Group, release: str) -> str | None:
     return next((arm.label for arm in group.record.arms if arm.target.python == name and not arm.control), None)
 
 
-def _find_gone(kind: Kind, question: Question, group: Group) -> tuple[str, NotRun] | None:
+def _find_gone(kind: str, question: Question, group: Group) -> tuple[str, NotRun] | None:
     """Return the first release that left, and why; outputs that are refused are what is asked about outputs."""
     for release in question.releases:
         label = _label(group, release) or ""
         why, checked = group.setbacks.get(label), group.checked.get(label)
         is_refused = checked is not None and checked.fidelity.standing == "refused"
-        if why and not (is_refused and kind is Kind.OUTPUTS):
+        if why and not (is_refused and kind == "outputs"):
             return release, why
     return None
 
 
-def _read(kind: Kind, question: Question, run: Run) -> Raced | Skipped:
+def _read(kind: str, question: Question, run: Run) -> Raced | Skipped:
     (group,) = run.groups.values()
     if (gone := _find_gone(kind, question, group)) and gone[1].kind is not NotRunKind.NOT_REACHED:
         return Skipped(gone[0], drop_folders(gone[1].reason))
@@ -264,43 +258,43 @@ def _read(kind: Kind, question: Question, run: Run) -> Raced | Skipped:
     return Raced(logs=logs, figures=figures, folder=str(run.folder), is_complete=run.complete)
 
 
-def read_logs(kind: Kind, question: Question, group: Group) -> Logs:
+def read_logs(kind: str, question: Question, group: Group) -> Logs:
     """Return the log ratios to the good end in each restart that all played; of outputs, the errors ÷ their bound."""
     labels = {release: _label(group, release) for release in question.releases}
-    if kind is Kind.OUTPUTS:
+    if kind == "outputs":
         found = {release: _log_errors(group, label) for release, label in labels.items()}
     else:
         good = labels.pop(question.good)
         found = {release: _log_ratios(kind, group, label, good) for release, label in labels.items()}
         # The copy shares its imports with the good end: only their times spread as those of two releases.
-        if kind is Kind.TIME and (copy := _log_ratios(kind, group, group.rules.control, good)):
+        if kind == "time" and (copy := _log_ratios(kind, group, group.rules.control, good)):
             found[COPY] = copy
     shared = sorted(set.intersection(*({*series} for series in found.values())))
     return {release: [series[g] for g in shared] for release, series in found.items()} if shared else {}
 
 
-def _log_ratios(kind: Kind, group: Group, label: str | None, good: str | None) -> Mapping[int, float]:
+def _log_ratios(kind: str, group: Group, label: str | None, good: str | None) -> Mapping[int, float]:
     """Return by restart the log of an arm's figure ÷ the good end's; of times as the run compares them."""
-    if kind is Kind.TIME:
+    if kind == "time":
         evidence = group.evidence("end_to_end")
         return evidence.series(label, good) if label and good and evidence.have_met(label, good) else {}
     one, other = _values(kind, group, label), _values(kind, group, good)
     return {g: math.log(one[g] / other[g]) for g in sorted({*one} & {*other})}
 
 
-def _values(kind: Kind, group: Group, label: str | None) -> dict[int, float]:
+def _values(kind: str, group: Group, label: str | None) -> dict[int, float]:
     """Return by restart an arm's figure in the basic unit: ns of a call, s until it is ready, bytes, error."""
     lines = group.played.get(label or "", ())
     match kind:
-        case Kind.TIME:
+        case "time":
             return {g: median(map(float, ns)) for g, ns in group.blocks("end_to_end").get(label or "", {}).items()}
-        case Kind.READY:
+        case "ready":
             return {line.restart: _ready_s(line) for line in lines}
-        case Kind.MEMORY:  # above that of a bare interpreter with NumPy: the part that a release can change
+        case "memory":  # above that of a bare interpreter with NumPy: the part that a release can change
             known = {line.restart: line.peak_rss_bytes for line in lines if line.peak_rss_bytes}
             before = {line.restart: line.rss_before_bytes for line in lines}
             return {g: float(max(peak - before[g], 4096)) for g, peak in known.items()}
-        case Kind.OUTPUTS:
+        case _:
             return {
                 g: found.relative_l2 for g, found in _fidelities(group, label).items() if found.relative_l2 is not None
             }

@@ -431,7 +431,7 @@ class BisectOptions(InputOptions, total=False):
 
     model: Annotated[str, Flag(MODEL, "MODEL", f"Model: {MODELS}.")]
     what: Annotated[
-        Literal["time", "ready", "memory", "outputs"],
+        str,
         Flag(
             SCENARIO,
             "QUANTITY",

@@ -13,20 +13,24 @@ from support.onnx_made import linear
 from shootout.apps.bisect.issue import PROGRAM, write_issue, write_program
 from shootout.apps.bisect.releases import Environment
 from shootout.apps.bisect.screen import Bisection, make_rows, tell_sentence, write_answer, write_notes
-from shootout.apps.bisect.search import MOST_RESTARTS, Found, Outcome, Reading, Side
+from shootout.apps.bisect.search import MOST_RESTARTS, NO_RATIO, Found, Outcome, Reading, Side
 from shootout.commands.bisect import without_folders
 from shootout.core.contract import TensorSpec
+from shootout.core.stats.verdicts import Comparison, Verdict
 from shootout.tell.report import write_lines
 
 FACTS = {"os": {"name": "Debian 12", "kernel": "6.1"}, "python": {"version": "3.11.7"}, "cpu": {"model": "EPYC"}}
 
 
+def compared(ratio: float, low: float, high: float) -> Comparison:
+    verdict = Verdict.SLOWER if low > 1 else Verdict.CANT_TELL
+    return replace(NO_RATIO, value=ratio, low=low, high=high, verdict=verdict, restarts=4)
+
+
 def reading(release: str, ratio: float, side: Side, reach: float = 0.05, figure: float = 2e6) -> Reading:
-    ends = (1.0, 1.0) if ratio == 1 else (ratio * (1 - reach), ratio * (1 + reach))
-    figure *= ratio
-    return Reading(
-        release=release, figure=figure, ratio=ratio, low=ends[0], high=ends[1], restarts=4, side=side, folder="r"
-    )
+    low, high = (1.0, 1.0) if ratio == 1 else (ratio * (1 - reach), ratio * (1 + reach))
+    told = compared(ratio, low, high)
+    return Reading(release=release, figure=figure * ratio, ratio=told, side=side, folder="r")
 
 
 READINGS = {
@@ -40,16 +44,14 @@ NAMED = Found(
     last_good="1.22.0",
     first_bad="1.22.1",
     sign=1,
-    ratio=1.34,
-    low=1.28,
-    high=1.41,
+    ratio=compared(1.34, 1.28, 1.41),
     whole=1.36,
     readings=READINGS,
     skipped={"1.21.0": "doesn't load the model"},
     questions=4,
 )
 ENDS = replace(NAMED, outcome=Outcome.NONE, last_good="1.20.0", first_bad="1.24.4", sign=0)
-OPEN = replace(ENDS, outcome=Outcome.OPEN, ratio=1.08, low=0.9, high=1.29)
+OPEN = replace(ENDS, outcome=Outcome.OPEN, ratio=compared(1.08, 0.9, 1.29))
 TOLD = Bisection(
     package="onnxruntime",
     kind="time",
@@ -79,7 +81,7 @@ TOLD = Bisection(
         ("time", NAMED, "onnxruntime is slower since 1.22.1: 1.34x (1.28 to 1.41)"),
         (
             "memory",
-            replace(NAMED, sign=-1, ratio=1 / 1.34, low=1 / 1.41, high=1 / 1.28),
+            replace(NAMED, sign=-1, ratio=compared(1 / 1.34, 1 / 1.41, 1 / 1.28)),
             "onnxruntime takes less memory since 1.22.1: 1.34x (1.28 to 1.41)",
         ),
         (
@@ -89,7 +91,9 @@ TOLD = Bisection(
         ),
         (
             "outputs",
-            replace(NAMED, readings={at: replace(one, figure=0.3 * (one.ratio - 1)) for at, one in READINGS.items()}),
+            replace(
+                NAMED, readings={at: replace(one, figure=0.3 * (one.ratio.value - 1)) for at, one in READINGS.items()}
+            ),
             "onnxruntime errs more since 1.22.1: the outputs err by 10 %, and by 0.30 % in 1.22.0",
         ),
         (
@@ -111,7 +115,7 @@ TOLD = Bisection(
         ),
         (
             "time",
-            replace(ENDS, ratio=1.01, low=0.98, high=1.04),
+            replace(ENDS, ratio=compared(1.01, 0.98, 1.04)),
             "onnxruntime 1.24.4 differs from 1.20.0 by less than 5 %: 1.01x the time of a call (0.980 to 1.04)",
         ),
         (

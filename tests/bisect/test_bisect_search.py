@@ -41,17 +41,17 @@ def test_a_step_is_named_wherever_it_is_and_in_either_direction(first_bad: int, 
     found = find([0.0] * first_bad + [sign * STEP] * (8 - first_bad))
     assert (found.outcome, found.last_good, found.first_bad) == (Outcome.NAMED, f"1.{first_bad - 1}", f"1.{first_bad}")
     assert found.sign == sign
-    assert found.low is not None
-    assert found.high is not None
-    assert found.low < math.exp(sign * STEP) < found.high
+    assert found.ratio.low is not None
+    assert found.ratio.high is not None
+    assert found.ratio.low < math.exp(sign * STEP) < found.ratio.high
 
 
 def test_ends_alike_are_no_difference_and_nothing_else_is_raced():
     found = find([0.0] * 8)
     assert (found.outcome, found.questions, found.sign) == (Outcome.NONE, 1, 0)
-    assert found.low is not None
-    assert found.high is not None
-    assert 1 / 1.05 < found.low < found.high < 1.05
+    assert found.ratio.low is not None
+    assert found.ratio.high is not None
+    assert 1 / 1.05 < found.ratio.low < found.ratio.high < 1.05
 
 
 def test_a_difference_at_the_limit_stays_open():
@@ -62,9 +62,9 @@ def test_a_difference_at_the_limit_stays_open():
 def test_of_two_steps_the_larger_is_named_with_its_own_ratio():
     found = find([0.0, 0.0, 0.1, 0.1, 0.4, 0.4])
     assert (found.outcome, found.first_bad) == (Outcome.NAMED, "1.4")
-    assert found.low is not None
-    assert found.high is not None
-    assert found.low < math.exp(0.3) < found.high < found.whole
+    assert found.ratio.low is not None
+    assert found.ratio.high is not None
+    assert found.ratio.low < math.exp(0.3) < found.ratio.high < found.whole
 
 
 def test_a_step_up_that_is_partly_taken_back_is_named():
@@ -75,7 +75,7 @@ def test_a_step_up_that_is_partly_taken_back_is_named():
 def test_a_slow_drift_has_no_release():
     found = find([0.1 * at for at in range(8)])
     assert (found.outcome, found.last_good, found.first_bad) == (Outcome.DRIFT, "1.3", "1.4")
-    assert found.ratio == pytest.approx(found.whole) == pytest.approx(math.exp(0.7), rel=0.05)
+    assert found.ratio.value == pytest.approx(found.whole) == pytest.approx(math.exp(0.7), rel=0.05)
 
 
 def test_a_release_half_way_is_told_and_its_neighbors_are_asked():
@@ -101,7 +101,7 @@ def test_an_end_that_does_not_load_gives_its_place_to_the_next_one():
 def test_two_releases_alone_are_told_by_the_race_of_the_ends():
     found = find([0.0, STEP])
     assert (found.outcome, found.last_good, found.first_bad, found.questions) == (Outcome.NAMED, "1.0", "1.1", 1)
-    assert found.ratio == found.whole
+    assert found.ratio.value == found.whole
 
 
 @pytest.mark.parametrize(("races", "outcome"), [(0, Outcome.OPEN), (1, Outcome.RANGE), (3, Outcome.RANGE)])
@@ -125,7 +125,7 @@ def test_a_difference_that_a_later_race_does_not_show_names_nothing():
 def test_a_last_race_that_is_cut_short_leaves_what_earlier_races_told():
     found = find([0.0] * 4 + [STEP] * 4, last_restarts=1)
     assert (found.outcome, found.last_good, found.first_bad, found.between) == (Outcome.RANGE, "1.3", "1.4", ())
-    assert min(reading.restarts for reading in found.readings.values()) >= 3
+    assert min(reading.ratio.restarts for reading in found.readings.values()) >= 3
 
 
 def test_the_interval_is_the_products_at_a_share_for_more_looks():

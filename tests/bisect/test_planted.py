@@ -13,7 +13,7 @@ from support.releases import make_adapter, make_environment, make_releases, plan
 
 from shootout.apps.bisect.releases import Environment
 from shootout.apps.bisect.search import Found, Outcome, Side, Skipped
-from shootout.commands.bisect_measure import Kind, Measuring, find_release
+from shootout.commands.bisect_measure import Measuring, find_release
 from shootout.commands.output import show_progress
 from shootout.core.clock import Deadline
 from shootout.core.errors import NothingMeasured, UsageError
@@ -40,7 +40,7 @@ def find(
 ) -> Found:
     with show_progress() as progress:
         measuring = Measuring(
-            kind=Kind(kind),
+            kind=kind,
             target="fakert:cpu:fp32",
             model="identity",
             options=options,
@@ -55,7 +55,7 @@ def test_two_releases_are_raced_and_read_again_without_a_race(tmp_path: Path):
     found = find(tmp_path / "out", make_releases(tmp_path, {"1.0": 1.0, "1.1": 2.0}, "outputs"), "outputs")
     assert (found.outcome, found.last_good, found.first_bad, found.questions) == (Outcome.NAMED, "1.0", "1.1", 1)
     bad = found.readings["1.1"]
-    assert (bad.restarts, bad.side, bad.folder) == (2, Side.BAD, str(tmp_path / "out" / "1.0-1.1"))
+    assert (bad.ratio.restarts, bad.side, bad.folder) == (2, Side.BAD, str(tmp_path / "out" / "1.0-1.1"))
     assert bad.figure == pytest.approx(0.01, rel=0.2)
     assert found.readings["1.0"].figure == 0
     gone = dict.fromkeys(("1.0", "1.1"), Environment(release="", python="/gone", packages={}, size_bytes=0))
@@ -86,7 +86,7 @@ def test_the_release_that_changed_is_named(tmp_path: Path, kind: str, factor: fl
     found = find(tmp_path / "out", make_releases(tmp_path, plant(RELEASES, "1.2", factor), kind), kind)
     assert (found.outcome, found.last_good, found.first_bad) == (Outcome.NAMED, "1.1", "1.2")
     assert found.sign == 1
-    assert found.ratio > 1
+    assert found.ratio.value > 1
 
 
 @pytest.mark.long
@@ -114,4 +114,4 @@ def test_errors_at_random_are_told_too(tmp_path: Path):
     environments = make_releases(tmp_path, {"1.0": 1.0, "1.1": 2.0}, "outputs", base=0.3)
     found = find(tmp_path / "out", environments, "outputs")
     assert (found.outcome, found.first_bad) == (Outcome.NAMED, "1.1")
-    assert found.readings["1.1"].restarts > 2
+    assert found.readings["1.1"].ratio.restarts > 2

@@ -127,7 +127,7 @@ def make_releases(
             release,
             PACKAGE.format(
                 release=release,
-                kind=str(kind),
+                kind=kind,
                 factor=factor,
                 sd=sd,
                 seed=seed,

@@ -12,9 +12,8 @@ from typing import Any
 from rich.console import Group
 
 from shootout.apps.bisect.releases import Environment, find_differences
-from shootout.apps.bisect.search import MOST_RESTARTS, UNTOLD, Found, Outcome, Reading, Side
+from shootout.apps.bisect.search import MOST_RESTARTS, UNTOLD, Found, Outcome, Side
 from shootout.core.contract import TensorSpec
-from shootout.core.stats.verdicts import Comparison, Verdict
 from shootout.core.units import counted, measured, number, size, span
 from shootout.tell.columns import make_table
 from shootout.tell.machines import machine_of
@@ -139,7 +138,7 @@ class Bisection:
         reading, first = (self.found.readings.get(one) for one in (release, self.ends[0]))
         if self.kind == "outputs" or not (reading and first and first.figure):
             return (reading.figure if reading else None) or 0.0
-        return first.figure * reading.ratio
+        return first.figure * reading.ratio.value
 
 
 def tell_sentence(one: Bisection) -> str:
@@ -182,7 +181,7 @@ def _tell_doubt(one: Bisection) -> Iterator[str]:
     good, bad = (one.found.readings.get(release) for release in (one.found.last_good, one.found.first_bad))
     if one.kind == "outputs" or not good or not bad:
         return
-    held, whole = (math.log(ratio) * one.found.sign for ratio in (bad.ratio / good.ratio, one.found.whole))
+    held, whole = (math.log(ratio) * one.found.sign for ratio in (bad.ratio.value / good.ratio.value, one.found.whole))
     if held < whole / 2:
         only = f"only about {tell_factor(math.exp(max(held, 0.0)))}x"
         yield f"perhaps no single release brought it: between {good.release} and {bad.release} lies {only}"
@@ -195,29 +194,10 @@ def tell_size(one: Bisection) -> str:
         two = one.ends if found.outcome is Outcome.RANGE else (found.last_good, found.first_bad)
         before, after = (tell_error(one.figure(release)) for release in two)
         return f"the outputs err by {after}, and by {before} in {two[0]}"
-    ratio = _as_comparison(one, found)
-    ratio = inverse(ratio) if found.sign < 0 else ratio
+    ratio = inverse(found.ratio) if found.sign < 0 else found.ratio
     factor = tell_factor(ratio.value, ratio.high / ratio.low if ratio.low and ratio.high else 1.0)
     beside = f" the {one.quantity.what}" if found.outcome in (Outcome.NONE, Outcome.OPEN) else ""
     return f"{factor}x{beside}{tell_ends(ratio.low, ratio.high)}"
-
-
-def _as_comparison(one: Bisection, held: Found | Reading) -> Comparison:
-    """Return a ratio with its verdict: beyond 1, or the same within the limit."""
-    low, high = held.low or 0.0, held.high or float("inf")
-    verdict = Verdict.SLOWER if low > 1 else Verdict.FASTER if high < 1 else Verdict.CANT_TELL
-    if 1 / (1 + one.limit) <= low and high <= 1 + one.limit:
-        verdict = Verdict.SAME
-    restarts = held.restarts if isinstance(held, Reading) else 0
-    return Comparison(
-        value=held.ratio,
-        low=held.low,
-        high=held.high,
-        verdict=verdict,
-        restarts_needed=None,
-        sd=None,
-        restarts=restarts,
-    )
 
 
 def _percent(share: float) -> str:
@@ -293,12 +273,12 @@ def make_rows(one: Bisection) -> list[dict[str, str]]:
     for release in one.releases:
         if reading := found.readings.get(release):
             is_compared = one.kind != "outputs" and release != good
-            told = tell_ratio(_as_comparison(one, reading), words=one.quantity.words) if is_compared else ""
+            told = tell_ratio(reading.ratio, words=one.quantity.words) if is_compared else ""
             if reading.side is not Side.OPEN and found.outcome is not Outcome.OPEN:
                 told = told.partition(", ")[0]  # `open` is about the ratio, and what the release is like is told
             nearer = {Side.GOOD: good, Side.BAD: bad, Side.HALF: "half way", Side.OPEN: "open"}[reading.side]
             figure = "–" if reading.figure is None else one.quantity.write(one.figure(release))
-            cells = [figure, told, str(reading.restarts), "" if release in (good, bad) else nearer]
+            cells = [figure, told, str(reading.ratio.restarts), "" if release in (good, bad) else nearer]
         elif release in one.skipped:
             cells = ["–", "", "", "skipped"]
         else:
@@ -320,10 +300,19 @@ def write_screen(one: Bisection, issue: str, width: int) -> Group:
 def as_data(one: Bisection, issue: str) -> dict[str, Any]:
     """Return the answer as JSON values."""
     told = asdict(one)
-    found, _ = told.pop("found"), [told.pop(name) for name in ("facts", "kind", "folder", "go_on", "again")]
+    found, _ = _flatten(told.pop("found")), [told.pop(name) for name in ("facts", "kind", "folder", "go_on", "again")]
     told |= {"schema": 1, "run": one.folder, "for": one.kind, "command": one.again, "issue": issue}
     different = find_differences(one.package, one.environments.values())
+    readings = {release: _flatten(told) for release, told in found["readings"].items()}
+    found |= {"readings": readings}
     return {"sentence": tell_sentence(one), **found, **told, "different_packages": different}
+
+
+def _flatten(told: dict[str, Any]) -> dict[str, Any]:
+    """Return what holds a ratio, with its three figures in its place."""
+    ratio = told["ratio"]
+    restarts = {"restarts": ratio["restarts"]} if "release" in told else {}
+    return told | {"ratio": ratio["value"], "low": ratio["low"], "high": ratio["high"]} | restarts
 
 
 def read_kept(folder: Path) -> dict[str, Any]:

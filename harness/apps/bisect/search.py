@@ -30,7 +30,7 @@ import numpy as np
 from shootout.core.constants import ALPHA
 from shootout.core.contract import Array
 from shootout.core.errors import NothingMeasured
-from shootout.core.stats.verdicts import LEAST_RESTARTS, find_reach, make_pair, ratio_at
+from shootout.core.stats.verdicts import LEAST_RESTARTS, Comparison, Verdict, find_reach, make_pair, ratio_at
 
 CHANCE, LIMIT = 0.05, 0.05
 MOST_RESTARTS = 60
@@ -117,17 +117,13 @@ class Reading:
     Attributes:
         figure: time: ns a call; ready: s; memory: bytes; outputs: relative L2 error. None: not measured.
         ratio: to the good end of the same race.
-        low, high: the interval of that ratio; None if it is open to this side.
         side: of the cut; of an end, its own.
         folder: of the run that says so.
     """
 
     release: str
     figure: float | None
-    ratio: float
-    low: float | None
-    high: float | None
-    restarts: int
+    ratio: Comparison
     side: Side
     folder: str
 
@@ -147,6 +143,12 @@ UNTOLD = (Outcome.RANGE, Outcome.OPEN)
 """The outcomes that more time may change."""
 
 
+NO_RATIO = Comparison(
+    value=1.0, low=None, high=None, verdict=Verdict.CANT_TELL, restarts_needed=None, sd=None, restarts=0
+)
+"""Stands for a race that there was no time for."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
     """Hold what a search found.
@@ -155,7 +157,6 @@ class Found:
         between: releases after `last_good` and before `first_bad`: skipped, or not told.
         sign: 1 if the later figures are larger, −1 if smaller, 0 if that isn't told.
         ratio: of `first_bad` to `last_good`, which raced together; of the bad end to the good one if none is named.
-        low, high: its interval; None if it is open to this side.
         whole: the ratio of the bad end to the good one, in the race of these two.
         skipped: by release, why it couldn't be measured.
         questions: races that were needed.
@@ -168,9 +169,7 @@ class Found:
     first_bad: str
     between: tuple[str, ...] = ()
     sign: int = 0
-    ratio: float = 1.0
-    low: float | None = None
-    high: float | None = None
+    ratio: Comparison = NO_RATIO
     whole: float = 1.0
     readings: Mapping[str, Reading] = field(default_factory=dict)
     skipped: Mapping[str, str] = field(default_factory=dict)
@@ -262,28 +261,25 @@ class _Search:
         for release in question.releases:
             if side is Side.OPEN and release in self.readings:
                 continue  # an earlier race has told more of it
-            ratio, low, high = self.compare(question.suspects, release, question.good)
             self.readings[release] = Reading(
                 release=release,
                 figure=raced.figures.get(release),
-                ratio=ratio,
-                low=low,
-                high=high,
-                restarts=len(raced.logs[question.bad]),
+                ratio=self.compare(question.suspects, release, question.good),
                 side=sides.get(release, side),
                 folder=raced.folder,
             )
         return side
 
-    def compare(self, suspects: tuple[str, ...], one: str, other: str) -> tuple[float, float | None, float | None]:
-        """Return the ratio of two releases that raced together, and the ends of its interval."""
-        if one == other:
-            return 1.0, 1.0, 1.0
+    def compare(self, suspects: tuple[str, ...], one: str, other: str) -> Comparison:
+        """Return the ratio of two releases that raced together: beyond 1, or the same within the limit."""
         question, raced = self.races[suspects]
         zeros = np.zeros(len(raced.logs[question.bad]))
         x = np.asarray(raced.logs.get(one, zeros)) - np.asarray(raced.logs.get(other, zeros))
-        mean, reach = find_interval(x, _list_others(raced.logs), self.chance / 2)
-        return math.exp(mean), ratio_at(mean - reach), ratio_at(mean + reach)
+        mean, reach = find_interval(x, _list_others(raced.logs), self.chance / 2) if one != other else (0.0, 0.0)
+        verdict = Verdict.SLOWER if mean > reach else Verdict.FASTER if mean < -reach else Verdict.CANT_TELL
+        verdict = Verdict.SAME if abs(mean) + reach <= math.log1p(self.limit) else verdict
+        low, high = ratio_at(mean - reach), ratio_at(mean + reach)
+        return replace(NO_RATIO, value=math.exp(mean), low=low, high=high, verdict=verdict, restarts=x.size)
 
 
 def search(
@@ -320,11 +316,11 @@ def _search_between(state: _Search, line: Sequence[str], ends: Question, side: S
     found = Found(outcome=Outcome.OPEN, last_good=ends.good, first_bad=ends.bad, chance=state.chance)
     if side is None:
         return found
-    ratio, low, high = state.compare((), ends.bad, ends.good)
-    found = replace(found, ratio=ratio, low=low, high=high, whole=ratio)
+    ratio = state.compare((), ends.bad, ends.good)
+    found = replace(found, ratio=ratio, whole=ratio.value)
     if side is not Side.BAD:
         return replace(found, outcome=Outcome.NONE if side is Side.GOOD else Outcome.OPEN)
-    sign = 1 if ratio > 1 else -1
+    sign = 1 if ratio.value > 1 else -1
     return _name(state, replace(ends, sign=sign), _narrow(state, line, replace(ends, sign=sign), found))
 
 
@@ -362,5 +358,5 @@ def _name(state: _Search, ends: Question, found: Found) -> Found:
     side = state.put(replace(ends, suspects=suspects)) if len(suspects) == 2 else Side.BAD
     if side is not Side.BAD:
         return replace(found, outcome=Outcome.DRIFT) if side in (Side.GOOD, Side.HALF) else found
-    ratio, low, high = state.compare(suspects, found.first_bad, found.last_good)
-    return replace(found, outcome=Outcome.NAMED, ratio=ratio, low=low, high=high)
+    ratio = state.compare(suspects, found.first_bad, found.last_good)
+    return replace(found, outcome=Outcome.NAMED, ratio=ratio)
