@@ -21,7 +21,7 @@ from typing import Any
 from lab.common import Bench, Table, Tables, say
 from lab.levels import REFERENCE_RUNS
 from lab.marked_tables import write_table
-from shootout.apps.bisect.screen import QUANTITIES
+from shootout.apps.bisect.screen import QUANTITIES, Asked
 from shootout.apps.bisect.search import Found, Outcome
 from shootout.commands.bisect_measure import Measuring, find_release
 from shootout.commands.output import show_progress
@@ -74,10 +74,7 @@ def _search(place: Path, kind: str, sd: float, seed: int, *, is_planted: bool) -
     environments = make_releases(releases, plant(RELEASES, first, ratio), kind, sd=sd, seed=seed, base=base)
     with show_progress() as progress, Stopwatch() as watch:
         measuring = Measuring(
-            kind=kind,
-            target="fakert",
-            model="identity",
-            options={},
+            asked=Asked(package="fakert", wanted="", kind=kind, target="fakert", model="identity", python=""),
             out=place / "out",
             deadline=Deadline(None),
             progress=progress,

@@ -8,20 +8,13 @@ import shutil
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from shootout.apps.bisect.issue import PROGRAM, write_issue, write_program
 from shootout.apps.bisect.releases import Environment, Environments, is_named, list_releases, read_whole
-from shootout.apps.bisect.screen import (
-    FACTS,
-    QUANTITIES,
-    Bisection,
-    as_data,
-    read_kept,
-    write_screen,
-)
+from shootout.apps.bisect.screen import FACTS, QUANTITIES, Asked, Bisection, as_data, read_kept, write_screen
 from shootout.apps.bisect.search import CHANCE, LIMIT, UNTOLD, Found, Outcome, Skipped
 from shootout.backends import QUANTIZERS
 from shootout.backends.pythons import OLDEST_NUMPY, packages_of
@@ -83,13 +76,9 @@ class Search:
     """A search, which goes on from what its folder and the cache hold.
 
     Attributes:
-        asked: what the folder must be of.
-        releases: all that are asked for.
         before_s: seconds of earlier attempts.
     """
 
-    asked: Mapping[str, Any]
-    releases: Sequence[str]
     environments: Environments
     measuring: Measuring
     before_s: float
@@ -101,52 +90,23 @@ class Search:
         Raises:
             UsageError: something in the request is wrong.
         """
-        limit = Deadline(options.get("max_time_s"))
-        model, kind, target = _read_request(package, options)
-        named = options.get("python") or sys.executable
-        file, python, row = Path(model).expanduser(), shutil.which(named) or named, backends.entry(target.backend)
-        run_options = {name: value for name, value in options.items() if name not in OWN}
-        study = selection.choose(DEFAULT, {**run_options, "model": model, "backends": [str(target)]})
-        plan = make_plan(study, [str(target)], progress=progress)  # a model or data that can't be used is refused now
-        if len(plan.groups) != 1:
-            names = ", ".join(group.record.name for group in plan.groups)
-            raise UsageError(f"bisect follows one model of one size on one number of threads; these are {names}")
-        asked = {
-            "package": package,
-            "wanted": wanted,
-            "for": kind,
-            "target": str(target),
-            "model": str(file.absolute()) if file.exists() else model,
-            "sha256": sha256(file) if file.is_file() else "",
-            "python": python,
-            "limit": options.get("limit", LIMIT),
-            "chance": options.get("chance", CHANCE),
-            "run": json.loads(json.dumps(run_options, default=str)),
-            "files": [digest for one in plan.here.facts.values() for digest in one.hashes],
-        }
+        limit, target = Deadline(options.get("max_time_s")), _choose_target(package, options)
+        asked = _read_request(package, wanted, target, options, progress)
         out, kept = _choose_out(asked, options)
-        releases = kept.get("releases") or list_releases(package, wanted, python)
+        row = backends.entry(target.backend)
         environments = Environments(
             package=package,
-            releases=releases,
+            releases=kept.get("releases") or list_releases(package, wanted, asked.python),
             needs=_list_needs(package, target),
-            python=python,
+            python=asked.python,
             imports=row.loads[""][0] if row.loads else "",
             say=progress.say,
             pins=kept.get("pins", {}),
             made=_recall(kept),
             deadline=limit,
         )
-        measuring = Measuring(
-            kind=kind,
-            target=str(target),
-            model=model,
-            options=run_options,
-            out=out,
-            deadline=limit,
-            progress=progress,
-        )
-        return cls(asked, releases, environments, measuring, kept.get("took_s", 0.0))
+        measuring = Measuring(asked=asked, out=out, deadline=limit, progress=progress)
+        return cls(environments, measuring, kept.get("took_s", 0.0))
 
     @property
     def go_on(self) -> str:
@@ -174,11 +134,11 @@ class Search:
         Raises:
             Interrupted, KeyboardInterrupt: what was measured, and the environments, are kept.
         """
-        first, *_, last = self.releases
-        middle = [] if self.measuring.deadline.seconds else [self.releases[len(self.releases) // 2]]
+        every, say, out = self.environments.releases, self.measuring.progress.say, self.measuring.out
+        first, *_, last = every
+        middle = [] if self.measuring.deadline.seconds else [every[len(every) // 2]]
         soon = list(dict.fromkeys([first, *middle, last]))
-        say, out = self.measuring.progress.say, self.measuring.out
-        say(f"{self.asked['package']} {first} to {last}: {len(self.releases)} releases; the search's folder is {out}")
+        say(f"{self.environments.package} {first} to {last}: {len(every)} releases; the search's folder is {out}")
         if not self.environments.made:
             self.measuring.progress.stage(f"making environments of {', '.join(soon)}")
             self.environments.make(soon)
@@ -186,8 +146,7 @@ class Search:
 
     def find(self, measuring: Measuring) -> Found:
         """Return what is found, measured as far as the time goes."""
-        chance, limit = self.asked["chance"], self.asked["limit"]
-        return find_release(measuring, self.releases, self._make, chance=chance, limit=limit)
+        return find_release(measuring, self.environments.releases, self._make)
 
     def _make(self, release: str) -> Environment | Skipped | None:
         if release not in self.environments.made:
@@ -198,36 +157,26 @@ class Search:
 
     def tell(self, found: Found) -> Bisection:
         """Return what was found, with what it was about."""
-        measuring, made = self.measuring, self.environments.made
+        asked, every, made = self.measuring.asked, self.environments.releases, self.environments.made
         raced = next((read_run(Path(one.folder)) for one in found.readings.values()), None)
-        typed, model = command_of(sys.argv[1:]), Path(self.measuring.model).expanduser()
         first = next(iter(raced.rows), None) if raced else None
-        built, played = (first.prepared, first.played[:1]) if first else (None, ())
-        wanted = self.asked["wanted"]
-        shorter = f"{found.last_good},{found.first_bad}" if found.outcome is Outcome.NAMED else wanted
-        again = [shorter if word == wanted else without_folders(word) for word in typed]
+        unmade = {release: one.reason for release, one in made.items() if isinstance(one, Skipped)}
+        shorter = f"{found.last_good},{found.first_bad}" if found.outcome is Outcome.NAMED else asked.wanted
+        again = [shorter if word == asked.wanted else without_folders(word) for word in command_of(sys.argv[1:])]
         return Bisection(
-            package=self.asked["package"],
-            kind=measuring.kind,
-            target=measuring.target,
-            model=model.name,
-            model_hash=self.asked["sha256"],
-            threads=next((row.arm.threads for row in raced.rows), 0) if raced else 0,
-            limit=self.asked["limit"],
-            releases=self.releases,
-            found=found,
-            environments={
-                release: one for release in self.releases if isinstance(one := made.get(release), Environment)
-            },
-            skipped={r: one.reason for r, one in made.items() if isinstance(one, Skipped)} | dict(found.skipped),
+            asked=asked,
+            releases=every,
+            found=replace(found, skipped={**unmade, **found.skipped}),
+            environments={release: one for release in every if isinstance(one := made.get(release), Environment)},
             facts=raced.facts.environment if raced else {},
-            folder=str(measuring.out),
-            inputs=_read_inputs(built.exported) if built else (),
-            operators=_count_operators(model),
-            pinned_cpus=len(played[0].cpus or ()) if played else 0,
+            threads=first.arm.threads if first else 0,
+            inputs=_read_inputs(first.prepared.exported) if first and first.prepared else (),
+            operators=_count_operators(Path(asked.model).expanduser()),
+            pinned_cpus=len(first.played[0].cpus or ()) if first and first.played else 0,
+            folder=str(self.measuring.out),
             again=quote(["shootout", *again]),
             go_on=self.go_on,
-            took_s=self.before_s + measuring.deadline.elapsed_s,
+            took_s=self.before_s + self.measuring.deadline.elapsed_s,
         )
 
     def write(self, told: Bisection) -> str:
@@ -248,8 +197,10 @@ class Search:
     def _keep(self, **more: Any) -> None:
         """Write what the same command needs to go on."""
         made = {release: one for release, one in self.environments.made.items() if isinstance(one, Environment)}
-        facts = {"asked": self.asked, "releases": self.releases, "pins": self.environments.pins}
-        facts |= {
+        facts = {
+            "asked": _as_kept(self.measuring.asked),
+            "releases": self.environments.releases,
+            "pins": self.environments.pins,
             "go_on": self.go_on,
             "environments": {release: Path(one.python).parents[1].name for release, one in made.items()},
         }
@@ -257,6 +208,11 @@ class Search:
         new = self.measuring.out / f"{FACTS}.new"
         new.write_text(json_text({**facts, "took_s": self.before_s, **more}), encoding="utf-8")
         new.replace(self.measuring.out / FACTS)  # whole at any moment
+
+
+def _as_kept(asked: Asked) -> Any:
+    """Return what is asked as the folder's file holds it."""
+    return json.loads(json.dumps(asdict(asked), default=str))
 
 
 def _recall(kept: Mapping[str, Any]) -> dict[str, Environment | Skipped]:
@@ -295,20 +251,51 @@ def without_folders(word: str) -> str:
     return "".join(part.rstrip("/").rpartition("/")[2] or part for part in re.split("([=:,])", word))
 
 
-def _read_request(package: str, options: BisectOptions) -> tuple[str, str, Target]:
-    """Return the model, what may have become worse, and the target that runs the model.
+def _read_request(
+    package: str, wanted: str, target: Target, options: BisectOptions, progress: ProgressDisplay
+) -> Asked:
+    """Return what is searched for; a model or data that can't be used is refused now.
 
     Raises:
-        UsageError: one can't be used.
+        UsageError: something in it can't be used.
     """
-    model, what = options.get("model"), options.get("what", "time")
+    model, kind = options.get("model"), options.get("what", "time")
     if not model:
         raise UsageError("bisect needs a model: --model net.onnx, or another that `shootout run` takes")
-    if what not in QUANTITIES:
-        raise unknown("quantity --for", what, QUANTITIES)
-    for name in ("limit", "chance"):
-        if not 0 < (share := options.get(name, LIMIT)) < 1:  # type: ignore[operator]
+    if kind not in QUANTITIES:
+        raise unknown("quantity --for", kind, QUANTITIES)
+    limit, chance = options.get("limit", LIMIT), options.get("chance", CHANCE)
+    for name, share in (("limit", limit), ("chance", chance)):
+        if not 0 < share < 1:
             raise UsageError(f"--{name} is a share between 0 and 100%, such as 5%: got {share:.0%}")
+    run = {name: value for name, value in options.items() if name not in OWN}
+    study = selection.choose(DEFAULT, {**run, "model": model, "backends": [str(target)]})
+    plan = make_plan(study, [str(target)], progress=progress)
+    if len(plan.groups) != 1:
+        names = ", ".join(group.record.name for group in plan.groups)
+        raise UsageError(f"bisect follows one model of one size on one number of threads; these are {names}")
+    file, python = Path(model).expanduser(), options.get("python") or sys.executable
+    return Asked(
+        package=package,
+        wanted=wanted,
+        kind=kind,
+        target=str(target),
+        model=model,
+        sha256=sha256(file) if file.is_file() else "",
+        files=[digest for one in plan.here.facts.values() for digest in one.hashes],
+        python=shutil.which(python) or python,
+        limit=limit,
+        chance=chance,
+        run=run,
+    )
+
+
+def _choose_target(package: str, options: BisectOptions) -> Target:
+    """Return the target that runs the model.
+
+    Raises:
+        UsageError: no target that the package runs is named, or several.
+    """
     providers = [name for name in backends.names() if provides(name, package)]
     if not providers:
         raise UsageError(f"{package} isn't the package of a runtime here: onnxruntime and openvino are, for example")
@@ -320,7 +307,7 @@ def _read_request(package: str, options: BisectOptions) -> tuple[str, str, Targe
     found = parse_targets(named[0], points.describe)
     if len(found) != 1 or found[0].backend not in providers:
         raise UsageError(f"--backends {named[0]} isn't one target that {package} runs: name {' or '.join(providers)}")
-    return model, what, found[0]
+    return found[0]
 
 
 def provides(backend: str, package: str) -> bool:
@@ -342,7 +329,7 @@ def _list_needs(package: str, target: Target) -> list[str]:
     return [f"numpy>={'.'.join(map(str, OLDEST_NUMPY))}", *needed]
 
 
-def _choose_out(asked: Mapping[str, Any], options: BisectOptions) -> tuple[Path, dict[str, Any]]:
+def _choose_out(asked: Asked, options: BisectOptions) -> tuple[Path, dict[str, Any]]:
     """Return the folder of a search and what it holds: the named one, or the newest that isn't done, or a new one.
 
     Raises:
@@ -355,11 +342,11 @@ def _choose_out(asked: Mapping[str, Any], options: BisectOptions) -> tuple[Path,
             raise UsageError(
                 f"{named} holds something else than a search of bisect: give another --out, or an empty one"
             )
-        if kept and not fresh and kept["asked"] != asked:
+        if kept and not fresh and kept["asked"] != _as_kept(asked):
             raise UsageError(f"{named} holds another search: give another --out, or start over with --fresh")
         return Path(named), {} if fresh else kept
     for file in [] if fresh else sorted(parent.glob(f"*/{FACTS}"), reverse=True):
         kept = read_kept(file.parent)
-        if kept.get("asked") == asked and not kept.get("done"):
+        if kept.get("asked") == _as_kept(asked) and not kept.get("done"):
             return file.parent, kept
     return new_folder(parent), {}

@@ -10,14 +10,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from shootout.apps.bisect.errors import judge_errors
 from shootout.apps.bisect.releases import Environment, drop_folders
+from shootout.apps.bisect.screen import Asked
 from shootout.apps.bisect.search import (
-    CHANCE,
     COPY,
-    LIMIT,
     MOST_RESTARTS,
     Found,
     Judge,
@@ -35,7 +33,6 @@ from shootout.commands.run import measure
 from shootout.core.clock import Deadline
 from shootout.core.constants import WIDE_BOUND
 from shootout.core.contract import Fidelity, NotRun, NotRunKind
-from shootout.core.errors import UsageError
 from shootout.core.journal.records import Played
 from shootout.core.race.pace import RaceTime
 from shootout.core.race.race import Race
@@ -62,18 +59,12 @@ class Measuring:
     """Say how the questions of a search are raced.
 
     Attributes:
-        kind: the word of `--for`, of `QUANTITIES`.
-        target: as users write it, without an interpreter: `onnxruntime:cpu:fp32`.
-        options: those of `run` beside the model, the targets, the interpreters and the folder.
         out: the folder that gets a run folder for each question.
         deadline: when all of it ends.
         races_s: seconds of two restarts in the races so far, of each process.
     """
 
-    kind: str
-    target: str
-    model: str
-    options: Mapping[str, Any]
+    asked: Asked
     out: Path
     deadline: Deadline
     progress: ProgressDisplay
@@ -93,21 +84,14 @@ class Measuring:
     @property
     def judge(self) -> Judge:
         """Return what answers a question."""
-        return judge_errors if self.kind == "outputs" else judge_ratios
+        return judge_errors if self.asked.kind == "outputs" else judge_ratios
 
 
 Environments = Callable[[str], Environment | Skipped | None]
 """What gives the environment of a release; None if there is no time to make it."""
 
 
-def find_release(
-    measuring: Measuring,
-    releases: Sequence[str],
-    environments: Environments,
-    *,
-    chance: float = CHANCE,
-    limit: float = LIMIT,
-) -> Found:
+def find_release(measuring: Measuring, releases: Sequence[str], environments: Environments) -> Found:
     """Search for the release that brought most of the difference between the first and the last.
 
     What an earlier call measured into the same folder is read, and what is open there goes on.
@@ -117,8 +101,8 @@ def find_release(
         Interrupted: Ctrl-C or SIGTERM; what was measured is on disk.
         UsageError: an option, or the model, can't be used.
     """
-    ask = partial(_ask, measuring, environments)
-    return search(releases, ask, judge=measuring.judge, chance=chance, limit=limit)
+    ask, asked = partial(_ask, measuring, environments), measuring.asked
+    return search(releases, ask, judge=measuring.judge, chance=asked.chance, limit=asked.limit)
 
 
 def name_of(release: str) -> str:
@@ -136,12 +120,12 @@ def _ask(measuring: Measuring, environments: Environments, question: Question) -
             return gone
         pythons = {name_of(one): env.python for one, env in found.items() if isinstance(env, Environment)}
         if len(pythons) == len(found) and measuring.has_time(question):
-            if measuring.kind in ("ready", "memory"):
+            if measuring.asked.kind in ("ready", "memory"):
                 _read_files(pythons.values())
-            known = _race(measuring, question, _plan(measuring, question, pythons), out)
+            known = _race(measuring, question, _plan(measuring, pythons), out)
     if known is None:
         return Raced(logs={})
-    return _read(measuring.kind, question, known)
+    return _read(measuring.asked.kind, question, known)
 
 
 def _read_files(pythons: Iterable[str]) -> None:
@@ -152,30 +136,26 @@ def _read_files(pythons: Iterable[str]) -> None:
                 file.read_bytes()
 
 
-def _plan(measuring: Measuring, question: Question, pythons: Mapping[str, str]) -> Plan:
+def _plan(measuring: Measuring, pythons: Mapping[str, str]) -> Plan:
     """Plan the run that races a question's releases.
 
     Raises:
-        UsageError: an option, or the model, can't be used, or asks for several races.
+        UsageError: an option, or the model, can't be used.
     """
-    backend, *rest = measuring.target.split(":")
+    asked = measuring.asked
+    backend, *rest = asked.target.split(":")
     targets = [":".join([f"{backend}@{name}", *rest]) for name in pythons]
-    asked = {"model": measuring.model, "backends": targets, "pythons": dict(pythons)}
-    options = {**measuring.options, **asked}
-    if measuring.kind == "outputs":
+    options = {**asked.run, "model": asked.model, "backends": targets, "pythons": dict(pythons)}
+    if asked.kind == "outputs":
         options["max_error"] = ANY_ERROR
     study = selection.choose(DEFAULT, options)
     more = {"name": "bisect", "goal": "baseline", "ceilings": False, "max_restarts": MOST_RESTARTS}
-    plan = make_plan(study.model_copy(update=more), targets, progress=measuring.progress)
-    if len(plan.groups) != 1 or len(plan.groups[0].playing) > len(question.releases) + 1:
-        names = ", ".join(group.record.name for group in plan.groups)
-        raise UsageError(f"bisect races one target on one model and size, and these are asked for: {names}")
-    return plan
+    return make_plan(study.model_copy(update=more), targets, progress=measuring.progress)
 
 
 def _race(measuring: Measuring, question: Question, plan: Plan, out: Path) -> Run:
     part = measuring.deadline.part()
-    purpose = BisectPurpose(measuring.kind, question, measuring.judge)
+    purpose = BisectPurpose(measuring.asked.kind, question, measuring.judge)
     measuring.progress.say(f"racing {_name(question)} of {question.good} to {question.bad}")
     before = _count_restarts(read_run(out)) if begun(out) else 0
     measure(plan, out, fresh=False, limit=part, progress=measuring.progress, purpose=purpose)
@@ -202,14 +182,11 @@ class BisectPurpose(AnswerPurpose):
     question: Question
     judge: Judge
 
-    def _is_over(self, group: Group) -> bool:
-        if _find_gone(self.kind, self.question, group):
-            return True  # without that release no restart tells anything
-        return self.judge(self.question, read_logs(self.kind, self.question, group)) is not Side.OPEN
-
     def find_focus(self, race: Race) -> list[str]:
-        """Return all arms until the question is told, then none."""
-        return [] if self._is_over(race.group) else race.labels
+        """Return all arms until the question is told or a release has left, without which no restart tells it."""
+        asked = self.kind, self.question, race.group
+        is_open = not _find_gone(*asked) and self.judge(self.question, read_logs(*asked)) is Side.OPEN
+        return race.labels if is_open else []
 
     def call_wanted(self, race: Race, out: Path) -> Sequence[Pair]:  # noqa: ARG002
         """Call all arms once more until the question is told."""

@@ -46,6 +46,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["onnxruntime", "1.20..", "--model", "net.onnx", "--backends", "onnxruntime:cpu:*"], "isn't one target"),
         (["onnxruntime", "1.20..", "--model", "net.onnx", "--backends", "onnxruntime@new"], "leave @NAME out"),
         (["onnxruntime", "1.20..", "--model", "net.onnx", "--threads", "1,2"], "one model of one size on one number"),
+        (["onnxruntime", "1.20..", "--model", "net.onnx", "--batch", "1,2"], "one model of one size on one number"),
         (["onnxruntime", "1.20..", "--model", "net.onnx", "--for", "speed"], "unknown quantity --for 'speed'"),
         (["onnxruntime", "1.20..", "--model", "net.onnx", "--chance", "2"], "--chance is a share between 0 and 100%"),
         (["onnxruntime", "1.20..", "--model", "net.onnx", "--out", "net.onnx/r"], "can't write into 'net.onnx/r'"),

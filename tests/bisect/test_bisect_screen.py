@@ -12,7 +12,7 @@ from support.onnx_made import linear
 
 from shootout.apps.bisect.issue import PROGRAM, write_issue, write_program
 from shootout.apps.bisect.releases import Environment
-from shootout.apps.bisect.screen import Bisection, make_rows, tell_sentence, write_answer, write_notes
+from shootout.apps.bisect.screen import Asked, Bisection, make_rows, tell_sentence, write_answer, write_notes
 from shootout.apps.bisect.search import MOST_RESTARTS, NO_RATIO, Found, Outcome, Reading, Side
 from shootout.commands.bisect import without_folders
 from shootout.core.contract import TensorSpec
@@ -52,21 +52,24 @@ NAMED = Found(
 )
 ENDS = replace(NAMED, outcome=Outcome.NONE, last_good="1.20.0", first_bad="1.24.4", sign=0)
 OPEN = replace(ENDS, outcome=Outcome.OPEN, ratio=compared(1.08, 0.9, 1.29))
-TOLD = Bisection(
+ASKED = Asked(
     package="onnxruntime",
+    wanted="1.20..1.24",
     kind="time",
     target="onnxruntime:cpu:fp32",
-    model="net.onnx",
-    model_hash="ab12",
+    model="/home/me/net.onnx",
+    sha256="ab12",
+    python="/home/me/bin/python",
+)
+TOLD = Bisection(
+    asked=ASKED,
     threads=1,
-    limit=0.05,
     releases=("1.20.0", "1.21.0", "1.22.0", "1.22.1", "1.23.0", "1.24.4"),
     found=NAMED,
     environments={
         "1.20.0": Environment("1.20.0", "/home/me/e1/bin/python", {"onnxruntime": "1.20.0", "numpy": "2.2"}, 10**8),
         "1.22.1": Environment("1.22.1", "/home/me/e2/bin/python", {"onnxruntime": "1.22.1", "numpy": "2.4"}, 10**8),
     },
-    skipped={"1.21.0": "doesn't load the model"},
     facts=FACTS,
     folder="results/bisect/1",
     again=" ".join(map(without_folders, ["shootout", "bisect", "onnxruntime", "--model=/home/me/net.onnx"])),
@@ -132,7 +135,7 @@ TOLD = Bisection(
     ],
 )
 def test_the_answer_is_one_sentence(kind: str, found: Found, sentence: str):
-    assert tell_sentence(replace(TOLD, kind=kind, found=found)) == sentence
+    assert tell_sentence(replace(TOLD, asked=replace(ASKED, kind=kind), found=found)) == sentence
 
 
 def test_the_screen_names_what_was_left_out_and_what_else_differs():
@@ -174,8 +177,10 @@ def test_a_range_that_holds_less_than_half_of_the_difference_says_so():
         "2025.4": reading("2025.4", 1.05, Side.GOOD),
         "2026.0": reading("2026.0", 1.09, Side.BAD),
     }
-    found = replace(NAMED, outcome=Outcome.RANGE, last_good="2025.4", first_bad="2026.0", whole=1.14, readings=steps)
-    told = replace(TOLD, found=found, kind="memory", releases=tuple(sorted(steps)), skipped={})
+    found = replace(
+        NAMED, outcome=Outcome.RANGE, last_good="2025.4", first_bad="2026.0", whole=1.14, readings=steps, skipped={}
+    )
+    told = replace(TOLD, found=found, asked=replace(ASKED, kind="memory"), releases=tuple(sorted(steps)))
     lines = "\n".join(line.plain for line in write_lines(write_answer(told, ""), 200))
     assert "perhaps no single release brought it: between 2025.4 and 2026.0 lies only about 1.04x" in lines
     assert "perhaps no single release brought it" in write_issue(told)
@@ -206,7 +211,11 @@ def test_the_program_measures_by_the_package_alone(tmp_path: Path):
     assert "peak memory" in ended.stdout
     assert write_program(told) in write_issue(told)
     assert "pip install onnxruntime==1.22.1 numpy==2.4 && python repro.py net.onnx" in write_issue(told)
-    assert write_program(replace(told, target="onnxruntime:cpu:int8")) == ""
+    assert write_program(replace(told, asked=replace(ASKED, target="onnxruntime:cpu:int8"))) == ""
     gone = write_issue(replace(told, environments={}))  # the cache was cleared
     assert "pip install onnxruntime==1.22.1 numpy && python repro.py net.onnx" in gone
-    compile(write_program(replace(told, package="openvino", target="openvino:cpu:fp32")), PROGRAM, "exec")
+    compile(
+        write_program(replace(told, asked=replace(ASKED, package="openvino", target="openvino:cpu:fp32"))),
+        PROGRAM,
+        "exec",
+    )

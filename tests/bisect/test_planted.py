@@ -12,11 +12,12 @@ from support.deaf import deafen
 from support.releases import make_adapter, make_environment, make_releases, plant
 
 from shootout.apps.bisect.releases import Environment
+from shootout.apps.bisect.screen import Asked
 from shootout.apps.bisect.search import Found, Outcome, Side, Skipped
 from shootout.commands.bisect_measure import Measuring, find_release
 from shootout.commands.output import show_progress
 from shootout.core.clock import Deadline
-from shootout.core.errors import NothingMeasured, UsageError
+from shootout.core.errors import NothingMeasured
 
 RELEASES = ("1.0", "1.1", "1.2", "1.3")
 
@@ -38,16 +39,11 @@ def find(
     seconds: float | None = None,
     **options: Any,
 ) -> Found:
+    asked = Asked(
+        package="fakert", wanted="", kind=kind, target="fakert:cpu:fp32", model="identity", python="", run=options
+    )
     with show_progress() as progress:
-        measuring = Measuring(
-            kind=kind,
-            target="fakert:cpu:fp32",
-            model="identity",
-            options=options,
-            out=out,
-            deadline=Deadline(seconds),
-            progress=progress,
-        )
+        measuring = Measuring(asked=asked, out=out, deadline=Deadline(seconds), progress=progress)
         return find_release(measuring, [*environments], environments.__getitem__)
 
 
@@ -71,12 +67,9 @@ def test_a_race_without_time_for_two_restarts_is_not_begun(tmp_path: Path, capsy
     assert not (tmp_path / "out").exists()
 
 
-def test_what_bisect_cannot_race_is_refused(tmp_path: Path):
-    environments = make_releases(tmp_path, {"1.0": 1.0, "1.1": 1.0}, "time")
-    with pytest.raises(UsageError, match="bisect races one target on one model and size, and these are asked for: "):
-        find(tmp_path / "out", environments, batch=[1, 2])
-    gone = {**environments, "1.1": Skipped("1.1", "no wheel")}
-    with pytest.raises(NothingMeasured, match=r"1\.1: no wheel"):
+def test_a_search_with_one_release_is_refused(tmp_path: Path):
+    gone = {"1.0": Skipped("1.0", "no wheel"), "1.1": Skipped("1.1", "no wheel")}
+    with pytest.raises(NothingMeasured, match=r"1\.0: no wheel"):
         find(tmp_path / "out", gone)
 
 

@@ -61,8 +61,8 @@ def write_program(one: Bisection) -> str:
 
     Return "" if the package alone doesn't open what was measured: no ONNX file, or another precision than FP32.
     """
-    opener = OPENERS.get(one.package, "")
-    if not (opener and one.operators and one.inputs and one.target == f"{one.package}:cpu:fp32"):
+    opener = OPENERS.get(one.asked.package, "")
+    if not (opener and one.operators and one.inputs and one.asked.target == f"{one.asked.package}:cpu:fp32"):
         return ""
     inputs = []
     for spec in one.inputs:
@@ -75,7 +75,7 @@ def write_program(one: Bisection) -> str:
 def write_issue(one: Bisection) -> str:
     """Write the text for an issue in Markdown, without a path of this machine."""
     rows = make_rows(one)
-    about = f"{one.quantity.what} with `{one.target}`, {counted(one.threads, 'thread')}"
+    about = f"{one.quantity.what} with `{one.asked.target}`, {counted(one.threads, 'thread')}"
     pinned = f", each process pinned to {counted(one.pinned_cpus, 'CPU')}" if one.pinned_cpus else ""
     lines = [
         *(f"# {tell_sentence(one)}", ""),
@@ -96,8 +96,9 @@ def _tell_facts(one: Bisection) -> Iterator[str]:
     if found.outcome is Outcome.NAMED:
         yield f"{found.first_bad} against {found.last_good}, in a race of the two: {tell_size(one)}"
     yield from (f"Sure: {told}" for told in tell_sure(one))
-    yield from (f"{release} is left out: {why}" for release, why in one.skipped.items())
-    told = f"a file with sha256 `{one.model_hash}`" if one.model_hash else f"`{one.model}`, which shootout makes"
+    yield from (f"{release} is left out: {why}" for release, why in one.found.skipped.items())
+    file, name = one.asked.sha256, one.asked.name
+    told = f"a file with sha256 `{file}`" if file else f"`{name}`, which shootout makes"
     shapes = [f"`{spec.name}` {spec.dtype} {[*spec.shape]}" for spec in one.inputs]
     yield f"Model: {told}{'; inputs ' if shapes else ''}{', '.join(shapes)}"
     if one.operators:
@@ -115,10 +116,10 @@ def _tell_again(one: Bisection) -> Iterator[str]:
     """Tell how to measure again: by the package alone if that can be, and by shootout."""
     if program := write_program(one):
         two = (one.found.last_good, one.found.first_bad) if one.found.outcome is Outcome.NAMED else one.ends
-        yield from ("", f"Again, by {one.package} alone, with the program below as `{PROGRAM}`:", "", "```sh")
+        yield from ("", f"Again, by {one.asked.package} alone, with the program below as `{PROGRAM}`:", "", "```sh")
         for release in two:
             numpy = one.environments[release].packages.get("numpy") if release in one.environments else ""
-            needs = f"{one.package}=={release} numpy{f'=={numpy}' if numpy else ''}"
-            yield f"pip install {needs} && python {PROGRAM} {one.model}"
+            needs = f"{one.asked.package}=={release} numpy{f'=={numpy}' if numpy else ''}"
+            yield f"pip install {needs} && python {PROGRAM} {one.asked.name}"
         yield from ("```", "", "```python", program.rstrip(), "```")
     yield from ("", "Again, by shootout:", "", "```sh", one.again, "```", "")

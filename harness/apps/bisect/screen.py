@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Group
 
 from shootout.apps.bisect.releases import Environment, find_differences
-from shootout.apps.bisect.search import MOST_RESTARTS, UNTOLD, Found, Outcome, Side
+from shootout.apps.bisect.search import CHANCE, LIMIT, MOST_RESTARTS, UNTOLD, Found, Outcome, Side
 from shootout.core.contract import TensorSpec
 from shootout.core.units import counted, measured, number, size, span
 from shootout.tell.columns import make_table
@@ -21,13 +21,7 @@ from shootout.tell.ratios import SPEED, Words, inverse, tell_ends, tell_factor, 
 from shootout.tell.report import Command, Line, write_lines
 from shootout.tell.wording import tell_error
 
-LABELS = {
-    Outcome.NAMED: "Found",
-    Outcome.NONE: "Same",
-    Outcome.RANGE: "Range",
-    Outcome.DRIFT: "Drift",
-    Outcome.OPEN: "Open",
-}
+LABELS = dict(zip(Outcome, ("Found", "Same", "Range", "Drift", "Open"), strict=True))
 FACTS = "bisect.json"
 """In a search's folder: what it is of, and what is known so far."""
 MOST_NAMED = 4
@@ -72,41 +66,66 @@ QUANTITIES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """Say what is searched for; a search goes on in its folder if all of it is the same.
+
+    Attributes:
+        wanted: the words that name releases.
+        kind: the word of `--for`.
+        target: as users write it, without an interpreter: `onnxruntime:cpu:fp32`.
+        model: as users write it.
+        sha256: of the model's file; "" if it has none.
+        files: hashes of all files of the user's, data included.
+        python: the interpreter that the environments are made of.
+        run: options of `run` beside the model, the targets, the interpreters and the folder.
+    """
+
+    package: str
+    wanted: str
+    kind: str
+    target: str
+    model: str
+    sha256: str = ""
+    files: Sequence[str] = ()
+    python: str
+    limit: float = LIMIT
+    chance: float = CHANCE
+    run: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Return the name of the model's file, or the zoo's."""
+        return Path(self.model).expanduser().name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Bisection:
     """Hold what a search found, and what it was about.
 
     Attributes:
-        kind: the word of `--for`.
-        model: its file's name, or the zoo's.
-        model_hash: of its file; "" if it has none.
+        releases: all that were asked for.
+        found: with the releases among those skipped that couldn't be installed.
+        environments: those that were made.
+        facts: the environment of the runs; empty if there is none.
+        threads: of each process.
         inputs: of the model, as it was measured.
         operators: of its graph, and how often each is there; empty if it has no ONNX file.
         pinned_cpus: those that each process was pinned to.
-        releases: all that were asked for.
-        environments: those that were made.
-        skipped: why releases couldn't be installed or measured, by release.
-        facts: the environment of the runs; empty if there is none.
         folder: of the search.
         again: the command that makes it again; `go_on` goes on with it.
         took_s: seconds of all attempts.
     """
 
-    package: str
-    kind: str
-    target: str
-    model: str
-    model_hash: str
-    threads: int
-    limit: float
+    asked: Asked
     releases: Sequence[str]
     found: Found
     environments: Mapping[str, Environment]
-    skipped: Mapping[str, str]
     facts: Mapping[str, Any]
-    folder: str
+    threads: int
     inputs: Sequence[TensorSpec] = ()
     operators: Mapping[str, int] = field(default_factory=dict)
     pinned_cpus: int = 0
+    folder: str
     again: str
     go_on: str
     took_s: float
@@ -114,7 +133,7 @@ class Bisection:
     @property
     def quantity(self) -> Quantity:
         """Return how the quantity is told."""
-        return QUANTITIES[self.kind]
+        return QUANTITIES[self.asked.kind]
 
     @property
     def ends(self) -> tuple[str, str]:
@@ -125,7 +144,7 @@ class Bisection:
     @property
     def is_later_more(self) -> bool:
         """Return whether the later releases' figures are the larger ones."""
-        if self.kind == "outputs":
+        if self.asked.kind == "outputs":
             return self.figure(self.found.first_bad) >= self.figure(self.found.last_good)
         return self.found.sign > 0
 
@@ -136,7 +155,7 @@ class Bisection:
         figure is the first release's × the ratio, except for outputs, whose errors are the same in all races.
         """
         reading, first = (self.found.readings.get(one) for one in (release, self.ends[0]))
-        if self.kind == "outputs" or not (reading and first and first.figure):
+        if self.asked.kind == "outputs" or not (reading and first and first.figure):
             return (reading.figure if reading else None) or 0.0
         return first.figure * reading.ratio.value
 
@@ -145,22 +164,19 @@ def tell_sentence(one: Bisection) -> str:
     """Write the answer in one sentence: `onnxruntime is slower since 1.22.1: 1.34x (1.28 to 1.41)`."""
     found, good, bad, (first, last) = one.found, one.found.last_good, one.found.first_bad, one.ends
     does, much = one.quantity.more if one.is_later_more else one.quantity.less, tell_size(one)
+    package, limit = one.asked.package, _percent(one.asked.limit)
     match found.outcome:
         case Outcome.NAMED:
-            return f"{one.package} {does} since {' or '.join([*found.between, bad])}: {much}"
+            return f"{package} {does} since {' or '.join([*found.between, bad])}: {much}"
         case Outcome.RANGE:
-            return f"{one.package} {last} {does} than {first}: {much}; {_tell_range(one)}"
+            return f"{package} {last} {does} than {first}: {much}; {_tell_range(one)}"
         case Outcome.DRIFT:
-            return (
-                f"{one.package} {does} bit by bit from {first} to {last}, {much}: no single release brought most of it"
-            )
+            return f"{package} {does} bit by bit from {first} to {last}, {much}: no single release brought most of it"
         case Outcome.NONE:
-            return f"{one.package} {bad} differs from {good} by less than {_percent(one.limit)}: {much}"
+            return f"{package} {bad} differs from {good} by less than {limit}: {much}"
         case _:
             told = f": {much} so far" if found.readings else ": no race of the two has ended"
-            return (
-                f"it isn't told yet if {one.package} {good} and {bad} differ by more than {_percent(one.limit)}{told}"
-            )
+            return f"it isn't told yet if {package} {good} and {bad} differ by more than {limit}{told}"
 
 
 def _tell_range(one: Bisection) -> str:
@@ -168,18 +184,18 @@ def _tell_range(one: Bisection) -> str:
     good, bad, (first, last) = one.found.last_good, one.found.first_bad, one.ends
     if (good, bad) == (first, last):
         return "which release brought it isn't told yet"
-    if one.kind == "outputs":
+    if one.asked.kind == "outputs":
         return f"it came after {good}, up to {bad}"
-    by = [f"half of the difference has come by {bad}"] if bad != last else []
-    return " and ".join(
-        [*by, *([f"less than half {'' if by else 'of it has come '}by {good}"] if good != first else [])]
-    )
+    told = [f"half of the difference has come by {bad}"] if bad != last else []
+    if good != first:
+        told += [f"less than half {'' if told else 'of it has come '}by {good}"]
+    return " and ".join(told)
 
 
 def _tell_doubt(one: Bisection) -> Iterator[str]:
     """Tell that a range may hold no single release, if its ends differ by less than half of the whole difference."""
     good, bad = (one.found.readings.get(release) for release in (one.found.last_good, one.found.first_bad))
-    if one.kind == "outputs" or not good or not bad:
+    if one.asked.kind == "outputs" or not good or not bad:
         return
     held, whole = (math.log(ratio) * one.found.sign for ratio in (bad.ratio.value / good.ratio.value, one.found.whole))
     if held < whole / 2:
@@ -190,7 +206,7 @@ def _tell_doubt(one: Bisection) -> Iterator[str]:
 def tell_size(one: Bisection) -> str:
     """Write how much has changed: `1.34x (1.28 to 1.41)`, or of outputs both errors."""
     found = one.found
-    if one.kind == "outputs":
+    if one.asked.kind == "outputs":
         two = one.ends if found.outcome is Outcome.RANGE else (found.last_good, found.first_bad)
         before, after = (tell_error(one.figure(release)) for release in two)
         return f"the outputs err by {after}, and by {before} in {two[0]}"
@@ -215,9 +231,9 @@ def write_answer(one: Bisection, issue: str) -> list[Line]:
     room = [f"{counted(len(made), 'environment')} of {size(sum(env.size_bytes for env in made))} in the cache"]
     return [
         Line(LABELS[found.outcome], subject=tell_sentence(one)),
-        Line("", [one.model, one.quantity.what, one.target, *machine, f"saved in {one.folder}"]),
+        Line("", [one.asked.name, one.quantity.what, one.asked.target, *machine, f"saved in {one.folder}"]),
         Line("Sure", [*tell_sure(one)]),
-        Line("Skipped", [f"{release}: {why}" for release, why in one.skipped.items()]),
+        Line("Skipped", [f"{release}: {why}" for release, why in one.found.skipped.items()]),
         Line("Cost", [span(one.took_s), counted(found.questions, "race"), *(room if made else [])]),
         Line("Issue", [f"a text for an issue is in {issue}"] if issue else []),
         Line("Noise", [f"too close to tell in {MOST_RESTARTS} restarts"] if found.is_spent else []),
@@ -228,7 +244,7 @@ def write_answer(one: Bisection, issue: str) -> list[Line]:
 def tell_sure(one: Bisection) -> Iterator[str]:
     """Tell how sure the answer is, and what is left to race."""
     chance = f"with a chance of {_percent(one.found.chance)} at most"
-    untold = [release for release in one.found.between if release not in one.skipped]
+    untold = [release for release in one.found.between if release not in one.found.skipped]
     match one.found.outcome:
         case Outcome.NAMED:
             yield f"another release brought it {chance}"
@@ -245,20 +261,17 @@ def tell_sure(one: Bisection) -> Iterator[str]:
 def write_notes(one: Bisection) -> list[Line]:
     """Write the lines below the table: how to read it, and which other packages are not in all environments."""
     first, last = one.ends
-    name, is_ratio = one.quantity.name, one.kind != "outputs"
+    name, is_ratio = one.quantity.name, one.asked.kind != "outputs"
     how = f"that of {first} × the ratio of one race" if is_ratio else "the relative error"
-    nearer = f"nearer to {last}: most of the difference has come" if len(one.found.readings) > 2 else ""
-    return [
-        Line(
-            "Table", [f"each {name} is {how}", *([nearer] if nearer and is_ratio else [])] if one.found.readings else []
-        ),
-        Line("Others", [*tell_others(one)]),
-    ]
+    told = [f"each {name} is {how}"] if one.found.readings else []
+    if is_ratio and len(one.found.readings) > 2:
+        told += [f"nearer to {last}: most of the difference has come"]
+    return [Line("Table", told), Line("Others", [*tell_others(one)])]
 
 
 def tell_others(one: Bisection) -> Iterator[str]:
     """Tell which other packages aren't the same in all environments."""
-    for name, versions in find_differences(one.package, one.environments.values()).items():
+    for name, versions in find_differences(one.asked.package, one.environments.values()).items():
         held = dict.fromkeys(version for version in versions.values() if version)
         told = [f"{version} with {', '.join(at for at in versions if versions[at] == version)}" for version in held]
         yield f"{name} {' and '.join(told)}{'' if all(versions.values()) else ' only'}"
@@ -272,14 +285,14 @@ def make_rows(one: Bisection) -> list[dict[str, str]]:
     headers, rows = ("release", one.quantity.name, f"against {good}", "restarts", "nearer to"), list[dict[str, str]]()
     for release in one.releases:
         if reading := found.readings.get(release):
-            is_compared = one.kind != "outputs" and release != good
+            is_compared = one.asked.kind != "outputs" and release != good
             told = tell_ratio(reading.ratio, words=one.quantity.words) if is_compared else ""
             if reading.side is not Side.OPEN and found.outcome is not Outcome.OPEN:
                 told = told.partition(", ")[0]  # `open` is about the ratio, and what the release is like is told
             nearer = {Side.GOOD: good, Side.BAD: bad, Side.HALF: "half way", Side.OPEN: "open"}[reading.side]
             figure = "–" if reading.figure is None else one.quantity.write(one.figure(release))
             cells = [figure, told, str(reading.ratio.restarts), "" if release in (good, bad) else nearer]
-        elif release in one.skipped:
+        elif release in one.found.skipped:
             cells = ["–", "", "", "skipped"]
         else:
             continue
@@ -299,12 +312,13 @@ def write_screen(one: Bisection, issue: str, width: int) -> Group:
 
 def as_data(one: Bisection, issue: str) -> dict[str, Any]:
     """Return the answer as JSON values."""
-    told = asdict(one)
-    found, _ = _flatten(told.pop("found")), [told.pop(name) for name in ("facts", "kind", "folder", "go_on", "again")]
-    told |= {"schema": 1, "run": one.folder, "for": one.kind, "command": one.again, "issue": issue}
-    different = find_differences(one.package, one.environments.values())
-    readings = {release: _flatten(told) for release, told in found["readings"].items()}
-    found |= {"readings": readings}
+    asked, told = one.asked, asdict(one)
+    found, _ = _flatten(told.pop("found")), [told.pop(name) for name in ("asked", "facts", "folder", "go_on", "again")]
+    found["readings"] = {release: _flatten(reading) for release, reading in found["readings"].items()}
+    told |= {"schema": 1, "run": one.folder, "command": one.again, "issue": issue, "for": asked.kind}
+    told |= {"package": asked.package, "target": asked.target, "limit": asked.limit}
+    told |= {"model": asked.name, "model_hash": asked.sha256}
+    different = find_differences(asked.package, one.environments.values())
     return {"sentence": tell_sentence(one), **found, **told, "different_packages": different}
 
 
