@@ -155,7 +155,7 @@ def _plan(measuring: Measuring, pythons: Mapping[str, str]) -> Plan:
 
 def _race(measuring: Measuring, question: Question, plan: Plan, out: Path) -> Run:
     part = measuring.deadline.part()
-    purpose = BisectPurpose(measuring.asked.kind, question, measuring.judge)
+    purpose = BisectPurpose(measuring, question)
     measuring.progress.say(f"racing {_name(question)} of {question.good} to {question.bad}")
     before = _count_restarts(read_run(out)) if begun(out) else 0
     measure(plan, out, fresh=False, limit=part, progress=measuring.progress, purpose=purpose)
@@ -178,14 +178,13 @@ def _count_restarts(run: Run) -> int:
 class BisectPurpose(AnswerPurpose):
     """A run that ends when its question is told, whatever else is open."""
 
-    kind: str
+    measuring: Measuring
     question: Question
-    judge: Judge
 
     def find_focus(self, race: Race) -> list[str]:
         """Return all arms until the question is told or a release has left, without which no restart tells it."""
-        asked = self.kind, self.question, race.group
-        is_open = not _find_gone(*asked) and self.judge(self.question, read_logs(*asked)) is Side.OPEN
+        asked = self.measuring.asked.kind, self.question, race.group
+        is_open = not _find_gone(*asked) and self.measuring.judge(self.question, read_logs(*asked)) is Side.OPEN
         return race.labels if is_open else []
 
     def call_wanted(self, race: Race, out: Path) -> Sequence[Pair]:  # noqa: ARG002

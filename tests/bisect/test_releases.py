@@ -148,6 +148,7 @@ def test_a_reason_names_no_folder(monkeypatch: pytest.MonkeyPatch):
         ("E: /home/jane doe/paw.so: undefined", "E: paw.so: undefined"),
         ("E: no 'x' in 'paw' (/data/the cache/release-1f/lib/paw/__init__.py)", "E: no 'x' in 'paw' (__init__.py)"),
         ("ERROR: bad file:///srv/wheels/paw-1.whl, see https://a.org/b/c", "bad paw-1.whl, see https://a.org/b/c"),
+        ("E: ~/jane/net.onnx isn't whole", "E: net.onnx isn't whole"),
         ("E: 3 / 4 and/or lib/paw.so", "E: 3 / 4 and/or lib/paw.so"),
     ):
         assert last_error(subprocess.CompletedProcess([], 1, "", said)) == told

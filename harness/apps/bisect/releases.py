@@ -464,7 +464,7 @@ def drop_folders(text: str) -> str:
     """Return a text with files named without their folders: it goes into a public issue, and folders name users."""
     places = "|".join(re.escape(str(place)) for place in (cache_folder().parent, Path.home()) if place != Path("/"))
     part = r"""/[^/\s:'"]+"""  # a place of ours may have spaces, too
-    return re.sub(rf"(?<![\w./~-])(?:file://)?(?:{places}|{part})(?:{part})*/", "", text)
+    return re.sub(rf"(?<![\w./~-])(?:file://)?(?:{places}|~|{part})(?:{part})*/", "", text)
 
 
 def without(package: str, packages: Mapping[str, str]) -> dict[str, str]:

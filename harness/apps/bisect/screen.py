@@ -243,7 +243,7 @@ def write_answer(one: Bisection, issue: str) -> list[Line]:
 
 def tell_sure(one: Bisection) -> Iterator[str]:
     """Tell how sure the answer is, and what is left to race."""
-    chance = f"with a chance of {_percent(one.found.chance)} at most"
+    chance = f"with a chance of {_percent(one.asked.chance)} at most"
     untold = [release for release in one.found.between if release not in one.found.skipped]
     match one.found.outcome:
         case Outcome.NAMED:
@@ -316,7 +316,7 @@ def as_data(one: Bisection, issue: str) -> dict[str, Any]:
     found, _ = _flatten(told.pop("found")), [told.pop(name) for name in ("asked", "facts", "folder", "go_on", "again")]
     found["readings"] = {release: _flatten(reading) for release, reading in found["readings"].items()}
     told |= {"schema": 1, "run": one.folder, "command": one.again, "issue": issue, "for": asked.kind}
-    told |= {"package": asked.package, "target": asked.target, "limit": asked.limit}
+    told |= {"package": asked.package, "target": asked.target, "limit": asked.limit, "chance": asked.chance}
     told |= {"model": asked.name, "model_hash": asked.sha256}
     different = find_differences(asked.package, one.environments.values())
     return {"sentence": tell_sentence(one), **found, **told, "different_packages": different}

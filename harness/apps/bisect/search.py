@@ -160,7 +160,6 @@ class Found:
         whole: the ratio of the bad end to the good one, in the race of these two.
         skipped: by release, why it couldn't be measured.
         questions: races that were needed.
-        chance: of a wrong release, at most.
         is_spent: more time would tell no more, since each race that is open has had its restarts.
     """
 
@@ -174,7 +173,6 @@ class Found:
     readings: Mapping[str, Reading] = field(default_factory=dict)
     skipped: Mapping[str, str] = field(default_factory=dict)
     questions: int = 0
-    chance: float = CHANCE
     is_spent: bool = False
 
 
@@ -313,7 +311,7 @@ def search(
 
 def _search_between(state: _Search, line: Sequence[str], ends: Question, side: Side | None) -> Found:
     """Search between the ends if they differ."""
-    found = Found(outcome=Outcome.OPEN, last_good=ends.good, first_bad=ends.bad, chance=state.chance)
+    found = Found(outcome=Outcome.OPEN, last_good=ends.good, first_bad=ends.bad)
     if side is None:
         return found
     ratio = state.compare((), ends.bad, ends.good)
