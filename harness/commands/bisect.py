@@ -254,7 +254,7 @@ def without_folders(word: str) -> str:
 def _read_request(
     package: str, wanted: str, target: Target, options: BisectOptions, progress: ProgressDisplay
 ) -> Asked:
-    """Return what is searched for; a model or data that can't be used is refused now.
+    """Return what is searched for.
 
     Raises:
         UsageError: something in it can't be used.
@@ -269,11 +269,6 @@ def _read_request(
         if not 0 < share < 1:
             raise UsageError(f"--{name} is a share between 0 and 100%, such as 5%: got {share:.0%}")
     run = {name: value for name, value in options.items() if name not in OWN}
-    study = selection.choose(DEFAULT, {**run, "model": model, "backends": [str(target)]})
-    plan = make_plan(study, [str(target)], progress=progress)
-    if len(plan.groups) != 1:
-        names = ", ".join(group.record.name for group in plan.groups)
-        raise UsageError(f"bisect follows one model of one size on one number of threads; these are {names}")
     file, python = Path(model).expanduser(), options.get("python") or sys.executable
     return Asked(
         package=package,
@@ -282,12 +277,25 @@ def _read_request(
         target=str(target),
         model=model,
         sha256=sha256(file) if file.is_file() else "",
-        files=[digest for one in plan.here.facts.values() for digest in one.hashes],
+        files=_check_files({**run, "model": model, "backends": [str(target)]}, progress),
         python=shutil.which(python) or python,
         limit=limit,
         chance=chance,
         run=run,
     )
+
+
+def _check_files(options: Mapping[str, Any], progress: ProgressDisplay) -> list[str]:
+    """Return the hashes of a run's files; a model or data that can't be raced is refused before anything is made.
+
+    Raises:
+        UsageError: it can't be used, or there are several sizes or numbers of threads.
+    """
+    plan = make_plan(selection.choose(DEFAULT, options), options["backends"], progress=progress)
+    if len(plan.groups) != 1:
+        names = ", ".join(group.record.name for group in plan.groups)
+        raise UsageError(f"bisect follows one model of one size on one number of threads; these are {names}")
+    return [digest for one in plan.here.facts.values() for digest in one.hashes]
 
 
 def _choose_target(package: str, options: BisectOptions) -> Target:
