@@ -23,7 +23,7 @@ BUDGETS = {
     "gate.md": 800,
     "pytest.md": 450,
     "comparing.md": 800,
-    "bisect.md": 700,
+    "bisect.md": 740,
     "fleet.md": 1000,
     "tuning.md": 400,
     "report.md": 600,
