@@ -75,6 +75,7 @@ def test_a_folder_of_something_else_is_refused(model: Path):
     assert [one.name for one in Path("r1").iterdir()] == ["journal.jsonl"]
 
 
+@pytest.mark.long
 def test_an_interrupted_search_goes_on_by_the_same_command(model: Path, monkeypatch: pytest.MonkeyPatch):
     asked: list[str] = []
 

@@ -92,6 +92,7 @@ def test_releases_are_those_with_a_wheel_for_this_python(index: Path, monkeypatc
         list_releases("paw", "1..2", "/none")
 
 
+@pytest.mark.long
 def test_environments_differ_in_the_package_alone_where_pip_allows(index: Path):
     write_wheel(index, "paw", "1.0", OLD_ABI, ["other<4", "tail"])
     write_wheel(index, "paw", "2.0", needs=["other", "tail", 'missing; extra == "all"'])
@@ -116,6 +117,7 @@ def test_environments_differ_in_the_package_alone_where_pip_allows(index: Path):
     assert len(told) == 5  # 1.0 twice, since NumPy 2 was tried first
 
 
+@pytest.mark.long
 def test_what_can_not_be_had_is_skipped_with_a_reason(index: Path, monkeypatch: pytest.MonkeyPatch):
     (index / "numpy-1.26.4-py3-none-any.whl").unlink()  # as for a new Python
     write_wheel(index, "paw", "1.0")
