@@ -1,4 +1,4 @@
-"""The answer of a search over releases, as lines and as JSON values."""
+"""Tell the answer of a search over releases, as lines and as JSON values."""
 
 from __future__ import annotations
 

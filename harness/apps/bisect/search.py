@@ -87,7 +87,7 @@ class Question:
 
 
 Judge = Callable[[Question, Logs], Side]
-"""What tells the answer of a question after any restart."""
+"""Tell the answer of a question after any restart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +107,7 @@ class Raced:
 
 
 Ask = Callable[[Question], Raced | Skipped]
-"""What races a question's releases until its answer is told or its time is over."""
+"""Race the releases of a question until its answer is told or its time is over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
