@@ -42,7 +42,7 @@ FILE = f"model{ONNX}"
 MANIFEST, RUNTIME = "manifest.json", "runtime.json"
 LOAD, CHECK, REQUIREMENTS = "load.py", "check.py", "requirements.txt"
 LANDING, CONTENDERS = "landing.json", "contenders"
-"""What a folder of several contenders has in place of a manifest (`ship --choose-on-landing`), and where they lie."""
+"""Name the manifest of a folder of several contenders (`ship --choose-on-landing`), and the folder that holds them."""
 CODE = (".py", ".pyc", ".pyw", ".so", ".pyd", ".dll", ".dylib", ".pth", ".egg", ".whl", ".zip")
 """The endings of names of files that Python, or a library, could run."""
 MODEL, EVIDENCE = "model", "evidence"

@@ -88,7 +88,7 @@ class Measuring:
 
 
 Environments = Callable[[str], Environment | Skipped | None]
-"""What gives the environment of a release; None if there is no time to make it."""
+"""Give the environment of a release; None if there is no time to make it."""
 
 
 def find_release(measuring: Measuring, releases: Sequence[str], environments: Environments) -> Found:

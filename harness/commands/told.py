@@ -60,7 +60,7 @@ OUTCOMES: Mapping[str, Outcome] = {
 """The verdict of a decision and of a gate, by their outcome."""
 MARKS = f"{SHIPS}{REFUSED} "
 FIGURES = {Limit.ERROR: "relative error of the outputs of {}", Limit.P99: "p99 of {}, ns"}
-"""What a claim is on that is none on speed."""
+"""Name the figure of a claim that is none on speed."""
 MOST_TIME = "5m"
 """The time of a race for a claim, if none is given."""
 ON_RUN = ("claim", "a", "b", "run", "group")

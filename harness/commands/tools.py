@@ -43,7 +43,7 @@ class Next(BaseModel):
 
 
 class ToolResult(BaseModel):
-    """What a call found.
+    """Hold what a call found.
 
     Attributes:
         answer: to be passed on as it is, with its terms.

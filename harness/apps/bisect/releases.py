@@ -49,10 +49,11 @@ STAMP = "environment.json"
 WHEELS = ("--only-binary", ":all:")
 """Keep pip from source packages, dependencies too: it runs their code even to learn what they require."""
 OLD_NUMPY = "numpy<2"
+"""The requirement of a release that was compiled for NumPy 1, if its wheel doesn't say so."""
 NO_ANSWER = "Retry(total=0"
 """In pip's words when the last of its tries at an index found no connection."""
 COMPILED_FOR_OLD = "compiled using NumPy 1.x"
-"""What a release needs that doesn't say so, and NumPy 2's words when it is imported."""
+"""In NumPy 2's words when such a release is imported."""
 FOR_OLD = "it was compiled for NumPy 1"
 
 
