@@ -76,9 +76,11 @@ class Search:
     """A search, which goes on from what its folder and the cache hold.
 
     Attributes:
+        releases: all that were asked for.
         before_s: seconds of earlier attempts.
     """
 
+    releases: Sequence[str]
     environments: Environments
     measuring: Measuring
     before_s: float
@@ -94,9 +96,9 @@ class Search:
         asked = _read_request(package, wanted, target, options, progress)
         out, kept = _choose_out(asked, options)
         row = backends.entry(target.backend)
+        every = kept.get("releases") or list_releases(package, wanted, asked.python)
         environments = Environments(
             package=package,
-            releases=kept.get("releases") or list_releases(package, wanted, asked.python),
             needs=_list_needs(package, target),
             python=asked.python,
             imports=row.loads[""][0] if row.loads else "",
@@ -106,7 +108,7 @@ class Search:
             deadline=limit,
         )
         measuring = Measuring(asked=asked, out=out, deadline=limit, progress=progress)
-        return cls(environments, measuring, kept.get("took_s", 0.0))
+        return cls(every, environments, measuring, kept.get("took_s", 0.0))
 
     @property
     def go_on(self) -> str:
@@ -134,7 +136,7 @@ class Search:
         Raises:
             Interrupted, KeyboardInterrupt: what was measured, and the environments, are kept.
         """
-        every, say, out = self.environments.releases, self.measuring.progress.say, self.measuring.out
+        every, say, out = self.releases, self.measuring.progress.say, self.measuring.out
         first, *_, last = every
         middle = [] if self.measuring.deadline.seconds else [every[len(every) // 2]]
         soon = list(dict.fromkeys([first, *middle, last]))
@@ -146,7 +148,7 @@ class Search:
 
     def find(self, measuring: Measuring) -> Found:
         """Return what is found, measured as far as the time goes."""
-        return find_release(measuring, self.environments.releases, self._make)
+        return find_release(measuring, self.releases, self._make)
 
     def _make(self, release: str) -> Environment | Skipped | None:
         if release not in self.environments.made:
@@ -157,7 +159,7 @@ class Search:
 
     def tell(self, found: Found) -> Bisection:
         """Return what was found, with what it was about."""
-        asked, every, made = self.measuring.asked, self.environments.releases, self.environments.made
+        asked, every, made = self.measuring.asked, self.releases, self.environments.made
         raced = next((read_run(Path(one.folder)) for one in found.readings.values()), None)
         first = next(iter(raced.rows), None) if raced else None
         unmade = {release: one.reason for release, one in made.items() if isinstance(one, Skipped)}
@@ -199,7 +201,7 @@ class Search:
         made = {release: one for release, one in self.environments.made.items() if isinstance(one, Environment)}
         facts = {
             "asked": _as_kept(self.measuring.asked),
-            "releases": self.environments.releases,
+            "releases": self.releases,
             "pins": self.environments.pins,
             "go_on": self.go_on,
             "environments": {release: Path(one.python).parents[1].name for release, one in made.items()},

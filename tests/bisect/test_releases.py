@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -51,8 +50,8 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def environments(package: str = "paw", releases: Sequence[str] = (), **more: object) -> Environments:
-    return Environments(package, releases, ["numpy"], sys.executable, package, **more)  # type: ignore[arg-type]
+def environments(**more: object) -> Environments:
+    return Environments("paw", ["numpy"], sys.executable, "paw", **more)  # type: ignore[arg-type]
 
 
 def test_releases_are_those_with_a_wheel_for_this_python(index: Path, monkeypatch: pytest.MonkeyPatch):
@@ -103,7 +102,7 @@ def test_environments_differ_in_the_package_alone_where_pip_allows(index: Path):
     write_wheel(index, "paw", "4.0", needs=["tail<2"])
     told: list[str] = []
     every = ["1.0", "2.0", "3.0", "4.0"]
-    made = environments(releases=every, say=told.append).make(every)
+    made = environments(say=told.append).make(every)
     packages = {release: one.packages for release, one in made.items() if isinstance(one, Environment)}
     assert packages == {
         "1.0": {"paw": "1.0", "numpy": "1.26.4", "other": "3.0", "tail": "1.0"},  # it was compiled for NumPy 1

@@ -178,11 +178,10 @@ class _Refused(Exception):
 class Environments:
     """Make environments of a package's releases, and keep them in the cache.
 
-    The first one that is made decides the versions of all other packages, of those that every release allows. A release
-    that can't have some of them gets its own.
+    The first one that is made decides the versions of all other packages, of those that all allow which are asked for
+    together. A release that can't have some of them gets its own.
 
     Attributes:
-        releases: all that are asked for.
         needs: requirements beside the package itself.
         python: the interpreter that they are made of.
         imports: the package's module, which is tried; "" if it isn't known.
@@ -193,7 +192,6 @@ class Environments:
     """
 
     package: str
-    releases: Sequence[str]
     needs: Sequence[str]
     python: str
     imports: str = ""
@@ -221,7 +219,7 @@ class Environments:
         missing = [release for release in asked if release not in self.made]
         with ThreadPoolExecutor(AT_ONCE) as pool:
             try:
-                shared = [] if self.pins else _find_shared(pool.map(self._list_requirements, self.releases))
+                shared = [] if self.pins else _find_shared(pool.map(self._list_requirements, asked))
                 while missing and not self.pins:  # the first one alone
                     pool.submit(self._keep, missing.pop(0), shared).result()
                 list(pool.map(self._keep, missing))
