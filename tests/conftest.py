@@ -19,6 +19,7 @@ from shootout.core.contract import Precision
 from shootout.core.exported import client
 from shootout.core.host import child
 from shootout.core.host.child import QUIET
+from shootout.models.sources import converted
 from shootout.testing.plugin import add_option
 
 
@@ -63,8 +64,9 @@ def pytest_configure(config: pytest.Config) -> None:
     with suppress(ImportError):  # a GPU machine that runs the conformance suite alone lacks it
         from hypothesis import HealthCheck, settings
 
-        settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-        settings.load_profile("busy")  # a busy machine is no fault
+        steady = {"derandomize": True, "deadline": None, "suppress_health_check": list(HealthCheck)}
+        settings.register_profile("steady", **steady)  # the same examples each time, and a busy machine is no fault
+        settings.load_profile("steady")
     os.environ.pop("COLUMNS", None)  # which `-n` sets: a screen is as wide as a pipe
     os.environ.update(QUIET)  # some tests import libraries into this process
     gc.disable()  # all that the collection imports stays, and takes a fifth less time so
@@ -151,8 +153,11 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SHOOTOUT_TEST_CACHE", folder)
         patch.setenv("SHOOTOUT_CACHE", folder)
+        if tmp_path_factory.getbasetemp().is_relative_to(Path.home()):  # else the tests' paths are told as `~`
+            patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
         patch.setattr(client, "run", exporting.run)
         patch.setattr(child, "run", scoring_process.run)
+        patch.setattr(converted, "run", scoring_process.run)
         patch.setattr(os, "fsync", lambda _: None)  # no power is cut, but where a test says so (tests/journal)
         patch.setenv(
             "TORCHINDUCTOR_VEC_ISA_OK", "1"

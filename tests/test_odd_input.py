@@ -29,7 +29,7 @@ import onnx
 import pytest
 import typer
 from google.protobuf import json_format
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support import onnx_made
 from support.odd import ODD_TEXT, as_json, edited_bytes, edited_text, edited_values
@@ -70,8 +70,6 @@ odd = settings(
     max_examples=INPUTS,
     derandomize=INPUTS < 100,  # a share of them that is always the same
     database=None,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
 )
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(300 + INPUTS)]
 

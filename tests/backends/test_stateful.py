@@ -17,6 +17,8 @@ from shootout.core.exported.model import ExportedModel
 from shootout.core.host.environment import libraries
 from shootout.core.worker.blocks import Blocks
 from shootout.tell import registered
+from shootout.testing.checks import warm_of
+from shootout.testing.fresh import run_fresh
 
 BACKENDS = ("numpy", "onnxruntime", "openvino", "torch-eager", "executorch", "jax-jit", "litert", "ncnn", "iree")
 
@@ -41,16 +43,10 @@ def exports(tmp_path_factory: pytest.TempPathFactory) -> list[ExportedModel]:
     return [client.obtain(Request(model=str(path), module=module, steps=20)) for module in (False, True)]
 
 
-@pytest.mark.parametrize("name", BACKENDS)
-def test_states_flow_through_the_session_that_is_timed(name: str, exports: list[ExportedModel], tmp_path: Path):
-    if not registered.is_installed(name, libraries()):
-        pytest.skip(f"{name} is not installed")
-    consumed = {*backends.capabilities(name).consumes}
-    exported = next(one for one in exports if consumed & {*one.artifacts})
-    device, precision = backends.entry(name).default
-    arm = Arm(target=Target(backend=name, device=device, precision=precision), model=exported.model)
+def runs(exported: ExportedModel, arm: Arm, folder: Path) -> None:
+    """Run through the clips twice, and hold each call's outputs against the reference."""
     runner = backends.runner(arm.target)
-    session = runner.load(runner.build(exported, arm, tmp_path))
+    session = runner.load(runner.build(exported, arm, folder))
     assert exported.stream
     sets, reference = exported.input_buffers(), exported.reference_outputs()
     blocks = Blocks(session, exported.pick(sets), stream=exported.stream, sets=sets)
@@ -61,3 +57,14 @@ def test_states_flow_through_the_session_that_is_timed(name: str, exports: list[
         right = exported.pick(reference)[3]
         assert (fidelity.set_error(blocks.answered(3), right, fidelity.sizes(reference)) or 0.0) < 1e-5
     session.close()
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_states_flow_through_the_session_that_is_timed(name: str, exports: list[ExportedModel], tmp_path: Path):
+    if not registered.is_installed(name, libraries()):
+        pytest.skip(f"{name} is not installed")
+    consumed = {*backends.capabilities(name).consumes}
+    exported = next(one for one in exports if consumed & {*one.artifacts})
+    device, precision = backends.entry(name).default
+    arm = Arm(target=Target(backend=name, device=device, precision=precision), model=exported.model)
+    run_fresh(runs, exported, arm, tmp_path, warm=warm_of(arm.target))

@@ -57,7 +57,7 @@ POLICIES = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(rows=arms(), keys=POLICIES, within=st.sampled_from((0.02, 0.3)))
 def test_nobody_infeasible_unmeasured_or_beaten_is_ever_chosen(
     rows: tuple[Row, ...], keys: dict[str, str], within: float
@@ -82,7 +82,7 @@ def test_nobody_infeasible_unmeasured_or_beaten_is_ever_chosen(
             assert not _dominates(by_arm[other.arm], by_arm[chosen.arm], other.objective, chosen.objective)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(rows=arms(), within=st.sampled_from((0.02, 0.04, 0.3)))
 def test_the_answer_of_a_run_is_the_decision_by_the_default_policy(rows: tuple[Row, ...], within: float):
     decision, answer = decide(Policy(), question(*rows, within=within)), choose(cell(*rows, within=within))
@@ -108,7 +108,7 @@ def _dominates(one: Row, other: Row, value: float | None, than: float | None) ->
 FIGURES = st.floats(0.001, 1e9)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(limit=st.sampled_from(Limit), wanted=FIGURES, ends=st.tuples(FIGURES, FIGURES))
 def test_a_limit_within_the_uncertainty_is_unknown(limit: Limit, wanted: float, ends: tuple[float, float]):
     low, high = sorted(ends)

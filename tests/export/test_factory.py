@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.console import deaf_here
+from support.exporting import forked
 from support.exports import obtain
 from support.factories import HEAD, LINEAR, apart, leave_nothing, write  # noqa: F401 - a fixture is asked for by name
 
@@ -116,13 +117,17 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Expo
     asked["batch"] = Request(model=f"{paths['fixed']}:make", batch=2)
     away = ("plain", "crash")
     found = dict(zip(away, obtain_all([asked[name] for name in away]), strict=True))
-    found |= {name: made_here(one, folder / f"{name}.exported") for name, one in asked.items() if name not in away}
+    jobs = {name: (one, folder / f"{name}.exported") for name, one in asked.items() if name not in away}
+    found |= forked(make_together, jobs)
     return {name: (paths.get(name, folder), one) for name, one in found.items()}
 
 
-def made_here(request: Request, folder: Path) -> ExportedModel | Exception:
-    """What the export process makes of a request, without that process."""
+def make_together(jobs: dict[str, tuple[Request, Path]]) -> dict[str, ExportedModel | Exception]:
+    """What an export process makes of each request, all in this one."""
+    return {name: make_one(*job) for name, job in jobs.items()}
 
+
+def make_one(request: Request, folder: Path) -> ExportedModel | Exception:
     folder.mkdir()
     job = checked(request)
     assert isinstance(job, Request)

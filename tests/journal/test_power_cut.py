@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.races.made import A, B, ended, header, played, prepared, rounds
 
@@ -126,7 +126,7 @@ def cuts(tmp_path_factory: pytest.TempPathFactory) -> list[Disk]:
         return list(states(tmp_path_factory.mktemp("run"), patch))
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60)
 @given(data=st.data())
 def test_what_was_kept_is_there_and_nothing_else_counts(
     cuts: list[Disk], tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

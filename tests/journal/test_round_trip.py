@@ -11,7 +11,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 from pydantic import BaseModel, ValidationError
@@ -83,7 +83,7 @@ def _made(kind: Any, facts: dict[str, Any]) -> SearchStrategy[Any]:
         return st.nothing()
 
 
-@settings(max_examples=5, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=5)
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data())
 def test_it_comes_back(kind: type[Record], tmp_path_factory: pytest.TempPathFactory, data: st.DataObject):

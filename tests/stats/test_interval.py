@@ -23,7 +23,6 @@ from shootout.core.stats.verdicts import (
     make_pair,
 )
 
-seeded = settings(derandomize=True, deadline=None, max_examples=60)
 log_ratios = st.lists(st.floats(-1.0, 1.0).map(lambda x: round(x, 6)), min_size=2, max_size=24)
 QUIET = [[0.0, 0.01, -0.01, 0.005]] * 8
 
@@ -82,7 +81,7 @@ def test_one_restart_tells_nothing_and_two_no_less_than_a_doubling(x: list[float
         assert found.high / found.low >= math.exp(2 * LEAST_REACH_OF_TWO) * (1 - 1e-12)
 
 
-@seeded
+@settings(max_examples=60)
 @given(log_ratios, st.floats(0.001, 0.5), st.integers(1, 60))
 def test_a_pair_is_told_exactly_if_it_bears_as_many_questions(x: list[float], floor: float, comparisons: int):
     pair, edge = make_pair(x, QUIET), math.log1p(floor)

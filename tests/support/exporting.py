@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from shootout.core.host import child
 from shootout.core.host.child import Ending
@@ -53,6 +54,15 @@ def run_forked(warm: str, call: tuple[object, ...], timeout_s: float, variables:
             return Ending(code=None, said="", how=child.too_long(timeout_s))
     said = " | ".join(words.decode(errors="replace").splitlines()[-3:])
     return Ending(code=code, said="", how=child.with_last_words(child.ending(code), said))
+
+
+def forked(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What an importable function returns in a process forked from the one that exports are forked from."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "call").write_bytes(pickle.dumps((function.__module__, function.__qualname__, arguments)))
+        code, words = _process(WARM, frozenset()).run(folder, 240)
+        assert not code, words.decode(errors="replace")
+        return pickle.loads(Path(folder, "result").read_bytes())
 
 
 @functools.cache

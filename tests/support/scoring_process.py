@@ -1,6 +1,6 @@
-"""Rows that a function of a user's scores or reads, in a process forked from one that has imported what does so.
+"""Programs that score or read rows, or convert trees, in a process forked from one that has imported what they need.
 
-What the tests' own processes ask for runs so (tests/conftest.py): `python -m` imports for half a second each time.
+What the tests' own processes ask for runs so (tests/conftest.py): `python -m` imports for up to two seconds each time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,13 @@ from shootout.core.host import child
 from shootout.core.host.child import Ending
 from support.exporting import run_forked
 
-MODULES = ("shootout.models.metrics.scoring", "shootout.models.data.reading")
+MODULES = {
+    "shootout.models.metrics.scoring": "",
+    "shootout.models.data.reading": "",
+    "shootout.models.sources.yolo_pt": "",
+    "shootout.models.sources.trees": ",pandas,sklearn.pipeline,skl2onnx,onnxmltools,lightgbm,xgboost,onnxruntime",
+}
+"""The programs, each with what else is imported before its process is forked."""
 RUN = child.run
 
 
@@ -30,7 +36,7 @@ def run(
     if module not in MODULES:
         return RUN(module, arguments, timeout_s, variables, look)
     call = (__name__, "serve", (module, [*map(str, arguments)], {**os.environ, **(variables or {})}, str(Path.cwd())))
-    return run_forked(f"{__name__},{module}", call, timeout_s, variables or {})
+    return run_forked(f"{__name__},{module}{MODULES[module]}", call, timeout_s, variables or {})
 
 
 def serve(module: str, arguments: list[str], environment: dict[str, str], folder: str) -> None:
@@ -38,6 +44,7 @@ def serve(module: str, arguments: list[str], environment: dict[str, str], folder
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
+    sys.path += filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
     sys.argv = [module, *arguments, str(os.getppid())]
     importlib.import_module(module).main()
     sys.stdout.flush()

@@ -95,7 +95,5 @@ def test_the_process_that_forks_ends_with_its_own(end: str):
     call = f"print(run_fresh(os.getppid, warm='{MODULE}'), flush=True)"
     code = f"import os; from shootout.testing.fresh import run_fresh; {call}"
     told = subprocess.run([sys.executable, "-c", f"{code}\n{end}"], capture_output=True, text=True, check=False)
-    deadline = time.monotonic() + 20
     while Path(f"/proc/{int(told.stdout)}").exists():
-        assert time.monotonic() < deadline, "still there"
-        time.sleep(0.05)
+        time.sleep(0.05)  # the test's time-out is the limit
