@@ -21,14 +21,12 @@ from typing import Any
 from lab.common import Bench, Table, Tables, say
 from lab.levels import REFERENCE_RUNS
 from lab.marked_tables import write_table
-from shootout.apps.bisect.screen import QUANTITIES, Asked
+from shootout.apps.bisect.quantities import QUANTITIES
 from shootout.apps.bisect.search import Found, Outcome
-from shootout.commands.bisect_measure import Measuring, find_release
-from shootout.commands.output import show_progress
-from shootout.core.clock import Deadline, Stopwatch
+from shootout.core.clock import Stopwatch
 from shootout.core.journal.records import Rounds
 from shootout.core.results.run import read_run
-from tests.support.releases import make_adapter, make_releases, plant
+from tests.support.releases import find, make_adapter, make_releases, plant
 
 RELEASES = [f"1.{at}" for at in range(8)]
 SEEDS = 5
@@ -72,15 +70,9 @@ def _search(place: Path, kind: str, sd: float, seed: int, *, is_planted: bool) -
     releases = place / f"releases-{len([*place.glob('releases-*')])}"  # a search that was stopped left its own
     shutil.rmtree(place / "out", ignore_errors=True)
     environments = make_releases(releases, plant(RELEASES, first, ratio), kind, sd=sd, seed=seed, base=base)
-    with show_progress() as progress, Stopwatch() as watch:
-        measuring = Measuring(
-            asked=Asked(package="fakert", wanted="", kind=kind, target="fakert", model="identity", python=""),
-            out=place / "out",
-            deadline=Deadline(None),
-            progress=progress,
-        )
-        found = find_release(measuring, RELEASES, environments.__getitem__)
-    lines = (line for run in (place / "out").iterdir() for line in read_run(run).history.lines)
+    with Stopwatch() as watch:
+        found = find(place / "out", environments, kind)
+    lines = (line for run in (place / "out").glob("*/") for line in read_run(run).history.lines)
     return {
         "for": kind,
         "SD": sd,

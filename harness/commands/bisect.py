@@ -1,49 +1,46 @@
-"""`shootout bisect`: make environments of a package's releases, search for the one that changed a model, print."""
+"""`shootout bisect`: read the options, plan the races of a search over a package's releases, measure them, print."""
 
 from __future__ import annotations
 
-import json
-import re
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-from shootout.apps.bisect.issue import PROGRAM, write_issue, write_program
-from shootout.apps.bisect.releases import Environment, Environments, is_named, list_releases, read_whole
-from shootout.apps.bisect.screen import FACTS, QUANTITIES, Asked, Bisection, as_data, read_kept, write_screen
-from shootout.apps.bisect.search import CHANCE, LIMIT, UNTOLD, Found, Outcome, Skipped
+from shootout.apps.bisect.bisection import Asked, Bisection, choose_folder
+from shootout.apps.bisect.issue import PROGRAM, name_files, write_issue, write_program
+from shootout.apps.bisect.quantities import QUANTITIES
+from shootout.apps.bisect.racing import QuestionPurpose, name_python
+from shootout.apps.bisect.releases import Environments, is_named, list_releases
+from shootout.apps.bisect.screen import as_data, write_screen
+from shootout.apps.bisect.search import CHANCE, LIMIT, MOST_RESTARTS, UNTOLD, Outcome, Question
 from shootout.backends import QUANTIZERS
 from shootout.backends.pythons import OLDEST_NUMPY, packages_of
 from shootout.commands import selection
-from shootout.commands.bisect_measure import Measuring, find_release
 from shootout.commands.output import print_answer, show_progress, width
-from shootout.commands.run import command_of
+from shootout.commands.run import command_of, measure
 from shootout.core import backends
 from shootout.core.clock import Deadline
-from shootout.core.contract import SCALED, Target, TensorSpec
-from shootout.core.errors import ExitCode, Interrupted, ShootoutError, UsageError, tell_refusal, unknown
-from shootout.core.exported.model import open_exported, sha256
-from shootout.core.host.store import cache_folder
-from shootout.core.results.run import begun, read_run
+from shootout.core.contract import SCALED, Target
+from shootout.core.errors import ExitCode, Interrupted, UsageError, unknown
+from shootout.core.exported.model import sha256
 from shootout.core.study import points
 from shootout.core.study.plan import make_plan
 from shootout.core.study.target import parse_targets
 from shootout.tell.cache_limit import in_use
-from shootout.tell.formats import json_text
 from shootout.tell.progress import ProgressDisplay
 from shootout.tell.report import WIDEST, render_plain
 from shootout.tell.reproduce import limit_words, quote
-from shootout.tell.run_folder import new_folder
 from shootout.tell.study_options import DEFAULT, BisectOptions
 
 ISSUE = "issue.md"
 """The text for an issue, in the search's folder."""
 LEAST_TIME_S = 120
 """An environment takes up to 60 s, and so does a race."""
+ANY_ERROR = 1e6
+"""Outputs that err by less stay in the race, so that their error is known in each restart."""
 OWN = ("model", "what", "limit", "chance", "backends", "python", "max_time_s", "out", "fresh")
 """Options that aren't those of a run."""
 
@@ -57,209 +54,103 @@ def bisect(package: str, wanted: str, options: BisectOptions, *, as_json: bool) 
     """
     code: int = ExitCode.OK
     with show_progress() as progress, in_use():
-        search = Search.read(package, wanted, options, progress)
-        search.begin(fresh=(fresh := options.get("fresh", False)))
+        one = read_search(package, wanted, options, progress)
+        one.begin(fresh=(fresh := options.get("fresh", False)))
         try:
-            found = search.measure()
+            one.make_first()
+            one.find()
         except (Interrupted, KeyboardInterrupt):
             progress.say(f"shootout: interrupted; the same command{' without --fresh' if fresh else ''} goes on")
             code = ExitCode.INTERRUPTED
-            found = search.find(replace(search.measuring, deadline=Deadline(0.0)))
-        told = search.tell(found)
-    issue = search.write(told)
-    print_answer(write_screen(told, issue, width()), as_data(told, issue), as_json=as_json)
-    return code or (ExitCode.UNDECIDED if told.found.outcome in UNTOLD else ExitCode.OK)
+            one.before_s, one.deadline = one.before_s + one.deadline.elapsed_s, Deadline(0.0)
+            one.find()  # what is known is read
+    issue = _write(one)
+    print_answer(write_screen(one, issue, width()), as_data(one, issue), as_json=as_json)
+    return code or (ExitCode.UNDECIDED if one.found.outcome in UNTOLD else ExitCode.OK)
 
 
-@dataclass(slots=True)
-class Search:
-    """A search, which goes on from what its folder and the cache hold.
+def read_search(package: str, wanted: str, options: BisectOptions, progress: ProgressDisplay) -> Bisection:
+    """Read the request, and what is known of it.
 
-    Attributes:
-        releases: all that were asked for.
-        before_s: seconds of earlier attempts.
+    Raises:
+        UsageError: something in the request is wrong.
     """
-
-    releases: Sequence[str]
-    environments: Environments
-    measuring: Measuring
-    before_s: float
-
-    @classmethod
-    def read(cls, package: str, wanted: str, options: BisectOptions, progress: ProgressDisplay) -> Search:
-        """Read the request, and what is known of it.
-
-        Raises:
-            UsageError: something in the request is wrong.
-        """
-        limit, target = Deadline(options.get("max_time_s")), _choose_target(package, options)
-        asked = _read_request(package, wanted, target, options, progress)
-        out, kept = _choose_out(asked, options)
-        row = backends.entry(target.backend)
-        every = kept.get("releases") or list_releases(package, wanted, asked.python)
-        environments = Environments(
-            package=package,
-            needs=_list_needs(package, target),
-            python=asked.python,
-            imports=row.loads[""][0] if row.loads else "",
-            say=progress.say,
-            pins=kept.get("pins", {}),
-            made=_recall(kept),
-            deadline=limit,
-        )
-        measuring = Measuring(asked=asked, out=out, deadline=limit, progress=progress)
-        return cls(every, environments, measuring, kept.get("took_s", 0.0))
-
-    @property
-    def go_on(self) -> str:
-        """Return the command that goes on."""
-        longer = limit_words(_name_time(self.measuring.deadline.seconds))
-        return quote(["shootout", *command_of(sys.argv[1:]), "--out", str(self.measuring.out), *longer])
-
-    def begin(self, *, fresh: bool) -> None:
-        """Write what is asked into the folder, and remove an earlier search's races from it if this one starts over.
-
-        Raises:
-            UsageError: the folder can't be written.
-        """
-        out = self.measuring.out
-        try:
-            for race in [one for one in out.glob("*/") if begun(one)] if fresh else []:
-                shutil.rmtree(race)
-            self._keep()
-        except OSError as error:
-            raise UsageError(f"can't write into {str(out)!r}: {tell_refusal(error, 'choose another --out')}") from None
-
-    def measure(self) -> Found:
-        """Make the ends and the middle, search, and return what was found.
-
-        Raises:
-            Interrupted, KeyboardInterrupt: what was measured, and the environments, are kept.
-        """
-        every, say, out = self.releases, self.measuring.progress.say, self.measuring.out
-        first, *_, last = every
-        middle = [] if self.measuring.deadline.seconds else [every[len(every) // 2]]
-        soon = list(dict.fromkeys([first, *middle, last]))
-        say(f"{self.environments.package} {first} to {last}: {len(every)} releases; the search's folder is {out}")
-        if not self.environments.made:
-            self.measuring.progress.stage(f"making environments of {', '.join(soon)}")
-            self.environments.make(soon)
-        return self.find(self.measuring)
-
-    def find(self, measuring: Measuring) -> Found:
-        """Return what is found, measured as far as the time goes."""
-        return find_release(measuring, self.releases, self._make)
-
-    def _make(self, release: str) -> Environment | Skipped | None:
-        if release not in self.environments.made:
-            self.measuring.progress.stage(f"making an environment of {release}")
-        made = self.environments(release)
-        self._keep()
-        return made
-
-    def tell(self, found: Found) -> Bisection:
-        """Return what was found, with what it was about."""
-        asked, every, made = self.measuring.asked, self.releases, self.environments.made
-        raced = next((read_run(Path(one.folder)) for one in found.readings.values()), None)
-        first = next(iter(raced.rows), None) if raced else None
-        unmade = {release: one.reason for release, one in made.items() if isinstance(one, Skipped)}
-        shorter = f"{found.last_good},{found.first_bad}" if found.outcome is Outcome.NAMED else asked.wanted
-        again = [shorter if word == asked.wanted else without_folders(word) for word in command_of(sys.argv[1:])]
-        return Bisection(
-            asked=asked,
-            releases=every,
-            found=replace(found, skipped={**unmade, **found.skipped}),
-            environments={release: one for release in every if isinstance(one := made.get(release), Environment)},
-            facts=raced.facts.environment if raced else {},
-            threads=first.arm.threads if first else 0,
-            inputs=_read_inputs(first.prepared.exported) if first and first.prepared else (),
-            operators=_count_operators(Path(asked.model).expanduser()),
-            pinned_cpus=len(first.played[0].cpus or ()) if first and first.played else 0,
-            folder=str(self.measuring.out),
-            again=quote(["shootout", *again]),
-            go_on=self.go_on,
-            took_s=self.before_s + self.measuring.deadline.elapsed_s,
-        )
-
-    def write(self, told: Bisection) -> str:
-        """Write what is known into the folder; return the file of the text for an issue, "" if there is none."""
-        issue = self.measuring.out / ISSUE
-        is_worse = told.found.sign and told.is_later_more
-        texts = {ISSUE: write_issue(told), PROGRAM: write_program(told)} if is_worse else {}
-        for name in (ISSUE, PROGRAM):  # none of an earlier answer stays
-            (self.measuring.out / name).unlink(missing_ok=True)
-            if text := texts.get(name):
-                (self.measuring.out / name).write_text(text, encoding="utf-8")
-        text = str(issue) if issue.exists() else ""
-        is_done = told.found.is_spent or told.found.outcome not in UNTOLD
-        answer = {"answer": as_data(told, text), "screen": render_plain(write_screen(told, text, WIDEST))}
-        self._keep(done=is_done, took_s=told.took_s, **answer)
-        return text
-
-    def _keep(self, **more: Any) -> None:
-        """Write what the same command needs to go on."""
-        made = {release: one for release, one in self.environments.made.items() if isinstance(one, Environment)}
-        facts = {
-            "asked": _as_kept(self.measuring.asked),
-            "releases": self.releases,
-            "pins": self.environments.pins,
-            "go_on": self.go_on,
-            "environments": {release: Path(one.python).parents[1].name for release, one in made.items()},
-        }
-        self.measuring.out.mkdir(parents=True, exist_ok=True)
-        new = self.measuring.out / f"{FACTS}.new"
-        new.write_text(json_text({**facts, "took_s": self.before_s, **more}), encoding="utf-8")
-        new.replace(self.measuring.out / FACTS)  # whole at any moment
+    deadline, target = Deadline(options.get("max_time_s")), _choose_target(package, options)
+    asked = _read_request(package, wanted, target, options, progress)
+    named = options.get("out")
+    folder, kept = choose_folder(asked, Path(named) if named else None, fresh=options.get("fresh", False))
+    loads, needs = backends.entry(target.backend).loads, _list_needs(package, target)
+    one = Bisection(
+        asked=asked,
+        folder=folder,
+        releases=kept.get("releases") or list_releases(package, wanted, asked.python),
+        environments=Environments(
+            package, needs, asked.python, loads[""][0] if loads else "", say=progress.say, deadline=deadline
+        ),
+        race=partial(race, asked, progress),
+        progress=progress,
+        deadline=deadline,
+        go_on=_write_command(folder, deadline.seconds),
+        operators=_count_operators(Path(asked.model).expanduser()),
+    )
+    one.recall(kept)
+    return one
 
 
-def _as_kept(asked: Asked) -> Any:
-    """Return what is asked as the folder's file holds it."""
-    return json.loads(json.dumps(asdict(asked), default=str))
+def race(
+    asked: Asked, progress: ProgressDisplay, question: Question, pythons: Mapping[str, str], out: Path, limit: Deadline
+) -> None:
+    """Race a question's releases into a run folder until it is told, or until a deadline.
+
+    Args:
+        pythons: the interpreter that has each release.
+
+    Raises:
+        Interrupted: what was measured is on disk.
+        UsageError: an option, or the model, can't be used.
+    """
+    backend, *rest = asked.target.split(":")
+    named = {name_python(release): python for release, python in pythons.items()}
+    targets = [":".join([f"{backend}@{name}", *rest]) for name in named]
+    bound = {"max_error": ANY_ERROR} if asked.kind == "outputs" else {}
+    own = {"model": asked.model, "backends": targets, "pythons": named}
+    study = selection.choose(DEFAULT, {**asked.run, **own, **bound})
+    more = {"name": "bisect", "goal": "baseline", "ceilings": False, "max_restarts": MOST_RESTARTS}
+    plan = make_plan(study.model_copy(update=more), targets, progress=progress)
+    measure(plan, out, fresh=False, limit=limit, progress=progress, purpose=QuestionPurpose(asked.kind, question))
 
 
-def _recall(kept: Mapping[str, Any]) -> dict[str, Environment | Skipped]:
-    """Return the environments that a search has made, as far as the cache still holds them."""
-    found = (read_whole(cache_folder().parent / name) for name in kept.get("environments", {}).values())
-    return {one[0].release: one[0] for one in found if one}
+def _write(one: Bisection) -> str:
+    """Write what is known into the folder; return the file of the text for an issue, "" if there is none."""
+    found, issue = one.found, one.folder / ISSUE
+    shorter = f"{found.last_good},{found.first_bad}" if found.outcome is Outcome.NAMED else one.asked.wanted
+    words = (shorter if word == one.asked.wanted else name_files(word) for word in command_of(sys.argv[1:]))
+    one.again = quote(["shootout", *words])
+    texts = (write_issue(one), write_program(one)) if found.sign and one.is_later_more else ("", "")
+    for file, text in zip((issue, one.folder / PROGRAM), texts, strict=True):
+        file.unlink(missing_ok=True)  # none of an earlier answer stays
+        if text:
+            file.write_text(text, encoding="utf-8")
+    name = str(issue) if texts[0] else ""
+    answer = {"answer": as_data(one, name), "screen": render_plain(write_screen(one, name, WIDEST))}
+    one.keep(done=found.is_spent or found.outcome not in UNTOLD, took_s=one.took_s, **answer)
+    return name
 
 
-def _read_inputs(key: str) -> Sequence[TensorSpec]:
-    """Return the inputs of an export; none if the cache has it no more."""
-    try:
-        return open_exported(cache_folder() / key, is_whole=False).inputs
-    except (OSError, ValueError, KeyError, ShootoutError):
-        return ()
-
-
-def _count_operators(model: Path) -> dict[str, int]:
-    """Count a graph's operators, the most frequent first; none of a model that is no ONNX file."""
-    if model.suffix != ".onnx" or not model.is_file():
-        return {}
-    from shootout.models.sources.onnx_file import open_header
-
-    return dict(Counter(node.op_type for node in open_header(str(model))[1].graph.node).most_common())
-
-
-def _name_time(given_s: float | None) -> str:
-    """Return the time that going on should have: as much as was given, but enough for an environment and a race."""
-    if given_s is None:
-        return ""
-    time_s = max(round(given_s), LEAST_TIME_S)
-    return f"{time_s}s" if time_s % 60 else f"{time_s // 60}m"
-
-
-def without_folders(word: str) -> str:
-    """Return a word of a command with its files named without their folders, which name users: `--inputs=x.npz`."""
-    return "".join(part.rstrip("/").rpartition("/")[2] or part for part in re.split("([=:,])", word))
+def _write_command(folder: Path, given_s: float | None) -> str:
+    """Write the command that goes on, with as much time as was given, but enough for an environment and a race."""
+    time_s = max(round(given_s or 0), LEAST_TIME_S)
+    time = f"{time_s}s" if time_s % 60 else f"{time_s // 60}m"
+    return quote(["shootout", *command_of(sys.argv[1:]), "--out", str(folder), *limit_words(time if given_s else "")])
 
 
 def _read_request(
     package: str, wanted: str, target: Target, options: BisectOptions, progress: ProgressDisplay
 ) -> Asked:
-    """Return what is searched for.
+    """Return what is searched for; a model or data that can't be raced is refused before anything is made.
 
     Raises:
-        UsageError: something in it can't be used.
+        UsageError: something in it can't be used, or there are several sizes or numbers of threads.
     """
     model, kind = options.get("model"), options.get("what", "time")
     if not model:
@@ -271,6 +162,11 @@ def _read_request(
         if not 0 < share < 1:
             raise UsageError(f"--{name} is a share between 0 and 100%, such as 5%: got {share:.0%}")
     run = {name: value for name, value in options.items() if name not in OWN}
+    study = selection.choose(DEFAULT, {**run, "model": model, "backends": [str(target)]})
+    plan = make_plan(study, [str(target)], progress=progress)
+    if len(plan.groups) != 1:
+        names = ", ".join(group.record.name for group in plan.groups)
+        raise UsageError(f"bisect follows one model of one size on one number of threads; these are {names}")
     file, python = Path(model).expanduser(), options.get("python") or sys.executable
     return Asked(
         package=package,
@@ -279,7 +175,7 @@ def _read_request(
         target=str(target),
         model=model,
         sha256=sha256(file) if file.is_file() else "",
-        files=_check_files({**run, "model": model, "backends": [str(target)]}, progress),
+        files=[digest for one in plan.here.facts.values() for digest in one.hashes],
         python=shutil.which(python) or python,
         limit=limit,
         chance=chance,
@@ -287,17 +183,13 @@ def _read_request(
     )
 
 
-def _check_files(options: Mapping[str, Any], progress: ProgressDisplay) -> list[str]:
-    """Return the hashes of a run's files; a model or data that can't be raced is refused before anything is made.
+def _count_operators(model: Path) -> dict[str, int]:
+    """Count a graph's operators, the most frequent first; none of a model that is no ONNX file."""
+    if model.suffix != ".onnx" or not model.is_file():
+        return {}
+    from shootout.models.sources.onnx_file import open_header
 
-    Raises:
-        UsageError: it can't be used, or there are several sizes or numbers of threads.
-    """
-    plan = make_plan(selection.choose(DEFAULT, options), options["backends"], progress=progress)
-    if len(plan.groups) != 1:
-        names = ", ".join(group.record.name for group in plan.groups)
-        raise UsageError(f"bisect follows one model of one size on one number of threads; these are {names}")
-    return [digest for one in plan.here.facts.values() for digest in one.hashes]
+    return dict(Counter(node.op_type for node in open_header(str(model))[1].graph.node).most_common())
 
 
 def _choose_target(package: str, options: BisectOptions) -> Target:
@@ -337,26 +229,3 @@ def _list_needs(package: str, target: Target) -> list[str]:
     left_out = [package, *stand_in, *(() if target.precision in SCALED else QUANTIZERS)]
     needed = [one for one in packages_of(row) if not any(is_named(one, other) for other in left_out)]
     return [f"numpy>={'.'.join(map(str, OLDEST_NUMPY))}", *needed]
-
-
-def _choose_out(asked: Asked, options: BisectOptions) -> tuple[Path, dict[str, Any]]:
-    """Return the folder of a search and what it holds: the named one, or the newest that isn't done, or a new one.
-
-    Raises:
-        UsageError: the named folder holds another search.
-    """
-    parent, fresh = Path("results") / "bisect", options.get("fresh", False)
-    if named := options.get("out"):
-        kept = read_kept(Path(named))
-        if not kept and Path(named).exists() and (not Path(named).is_dir() or any(Path(named).iterdir())):
-            raise UsageError(
-                f"{named} holds something else than a search of bisect: give another --out, or an empty one"
-            )
-        if kept and not fresh and kept["asked"] != _as_kept(asked):
-            raise UsageError(f"{named} holds another search: give another --out, or start over with --fresh")
-        return Path(named), {} if fresh else kept
-    for file in [] if fresh else sorted(parent.glob(f"*/{FACTS}"), reverse=True):
-        kept = read_kept(file.parent)
-        if kept.get("asked") == _as_kept(asked) and not kept.get("done"):
-            return file.parent, kept
-    return new_folder(parent), {}

@@ -12,7 +12,7 @@ from typing import Any
 
 from rich.console import Group
 
-from shootout.apps.bisect.screen import read_kept as read_search
+from shootout.apps.bisect.bisection import read_kept as read_search
 from shootout.apps.judge.analysis import analyse
 from shootout.apps.judge.compare.compare import compare_folders
 from shootout.apps.judge.compare.merge import MergedDocument, merge_runs

@@ -35,6 +35,7 @@ from shootout.core.contract import family
 from shootout.core.errors import ExitCode, Interrupted, UsageError
 from shootout.core.host.store import without_home
 from shootout.core.journal.records import Header
+from shootout.core.race.race import Purpose
 from shootout.core.study import points
 from shootout.core.study.plan import Plan, make_plan
 from shootout.core.study.schema import Study
@@ -159,7 +160,7 @@ def measure(
     limit: Deadline,
     progress: ProgressDisplay,
     trace: bool = False,
-    purpose: AnswerPurpose | None = None,
+    purpose: Purpose | None = None,
     racing_s: float | None = None,
     wait: Deadline | None = None,
     command: Sequence[str] = (),
@@ -181,7 +182,7 @@ def measure(
         UsageError: `out` can't be used: it isn't writable, is in use, or holds another study.
     """
     purpose = purpose or AnswerPurpose()
-    if trace:
+    if trace and isinstance(purpose, AnswerPurpose):
         purpose.trace = partial(_trace, plan=plan, out=out, progress=progress, limit=limit)
 
     def begin() -> Header:
@@ -195,7 +196,7 @@ def measure(
             command=command,
             on=on,
             began_in=reproduce.name_current_folder(out) if command and not on else "",
-            has_policy=purpose.has_policy,
+            has_policy=isinstance(purpose, AnswerPurpose) and purpose.has_policy,
         )
 
     with in_use():

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partialmethod
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,9 +12,9 @@ from support.console import Ended, here
 from support.onnx_made import linear
 from wheels import write_wheel
 
-from shootout.apps.bisect.search import Found, Outcome
-from shootout.commands import bisect as front
-from shootout.commands.bisect_measure import Measuring
+from shootout.apps.bisect.bisection import Bisection, read_kept
+from shootout.apps.bisect.releases import Environment, Environments
+from shootout.apps.bisect.search import Found, Outcome, Skipped
 from shootout.core.errors import Interrupted
 
 
@@ -77,23 +76,21 @@ def test_a_folder_of_something_else_is_refused(model: Path):
 
 @pytest.mark.long
 def test_an_interrupted_search_goes_on_by_the_same_command(model: Path, monkeypatch: pytest.MonkeyPatch):
-    asked: list[str] = []
+    asked: list[Environment | Skipped | None] = []
 
-    def search(fails: bool) -> Callable[..., Found]:
-        def find(measuring: Any, releases: Sequence[str], environments: Any, **_: Any) -> Found:
-            if measuring.deadline.seconds == 0:  # what is known is read
-                return Found(outcome=Outcome.OPEN, last_good=releases[0], first_bad=releases[-1])
-            asked.extend(environments(release).python for release in ("1.20.0", "1.23.0"))
-            if fails:
-                raise Interrupted("interrupted")
-            return Found(outcome=Outcome.NONE, last_good=releases[0], first_bad=releases[-1])
-
-        return find
+    def find(one: Bisection, *, fails: bool) -> None:
+        one.found = Found(last_good=one.releases[0], first_bad=one.releases[-1])
+        if one.deadline.seconds == 0:  # what is known is read
+            return
+        asked.extend(one._make(release) for release in ("1.20.0", "1.23.0"))
+        if fails:
+            raise Interrupted("interrupted")
+        one.found.outcome = Outcome.NONE
 
     def command(*more: str) -> Ended:
         return here("bisect", "onnxruntime", "1.20..", "--model", "net.onnx", *more, cwd=model.parent)
 
-    monkeypatch.setattr(front, "find_release", search(fails=True))
+    monkeypatch.setattr(Bisection, "find", partialmethod(find, fails=True))
     first = command("--max-time", "90s")
     assert first.code == 130
     assert "the same command goes on" in first.err
@@ -102,14 +99,14 @@ def test_an_interrupted_search_goes_on_by_the_same_command(model: Path, monkeypa
         first.out.split()
     )
     write_wheel(Path("index"), "onnxruntime", "1.25.0")  # a later release doesn't change what was asked
-    monkeypatch.setattr(front, "find_release", search(fails=False))
+    monkeypatch.setattr(Bisection, "find", partialmethod(find, fails=False))
     second = command("--json")
     assert list(Path("results/bisect").iterdir()) == [folder]
     assert "made in" not in second.err
     assert asked[:2] == asked[2:]
     assert second.data["releases"] == ["1.20.0", "1.21.0", "1.22.0", "1.23.0"]
     assert second.code == 0
-    assert json.loads((folder / front.FACTS).read_text())["done"]
+    assert read_kept(folder)["done"]
     shown = here("show", folder, cwd=model.parent)
     assert "Same    onnxruntime 1.23.0 differs from 1.20.0 by less than 5 %" in shown.out
     assert here("show", folder, "--json", cwd=model.parent).data == second.data
@@ -120,17 +117,16 @@ def test_an_interrupted_search_goes_on_by_the_same_command(model: Path, monkeypa
 def test_an_interrupted_fresh_search_reads_no_race_of_the_earlier_one(model: Path, monkeypatch: pytest.MonkeyPatch):
     read: list[bool] = []
 
-    def find(measuring: Measuring, releases: Sequence[str], *_: object, **__: object) -> Found:
-        race = measuring.out / "1.20.0-1.23.0" / "journal.jsonl"
+    def find(one: Bisection) -> None:
+        race = one.folder / "1.20.0-1.23.0" / "journal.jsonl"
         read.append(race.exists())
         race.parent.mkdir(exist_ok=True)
-        if measuring.deadline.seconds != 0:
+        if one.deadline.seconds != 0:
             race.write_text("{}\n")
             raise Interrupted("interrupted")
-        return Found(outcome=Outcome.OPEN, last_good=releases[0], first_bad=releases[-1])
 
-    monkeypatch.setattr(front, "find_release", find)
-    monkeypatch.setattr(front.Environments, "make", lambda *_: {})
+    monkeypatch.setattr(Bisection, "find", find)
+    monkeypatch.setattr(Environments, "make", lambda *_: {})
     np.savez("x.npz", x=np.zeros((1, 4), np.float32))
     words = ["bisect", "onnxruntime", "1.20..", "--model", model, "--inputs", Path("x.npz").absolute()]
     words += ["--out", "r1"]
@@ -142,16 +138,3 @@ def test_an_interrupted_fresh_search_reads_no_race_of_the_earlier_one(model: Pat
     assert read == [False, True, True, True, False, True]
     np.savez("x.npz", x=np.ones((1, 4), np.float32))
     assert "r1 holds another search" in here(*words, cwd=model.parent).err
-
-
-@pytest.mark.parametrize(
-    ("word", "told"),
-    [
-        ("--inputs=/gone/of/me/x.npz", "--inputs=x.npz"),
-        ("~/me/api.py:run", "api.py:run"),
-        ("1.20..1.24", "1.20..1.24"),
-        ("openvino:cpu:int8", "openvino:cpu:int8"),
-    ],
-)
-def test_a_word_of_the_command_has_no_folder(word: str, told: str):
-    assert front.without_folders(word) == told

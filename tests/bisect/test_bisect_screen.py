@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 from support.onnx_made import linear
 
-from shootout.apps.bisect.issue import PROGRAM, write_issue, write_program
-from shootout.apps.bisect.releases import Environment
-from shootout.apps.bisect.screen import Asked, Bisection, make_rows, tell_sentence, write_answer, write_notes
+from shootout.apps.bisect.bisection import Asked, Bisection
+from shootout.apps.bisect.issue import PROGRAM, name_files, write_issue, write_program
+from shootout.apps.bisect.releases import Environment, Environments
+from shootout.apps.bisect.screen import make_rows, tell_sentence, write_answer, write_notes
 from shootout.apps.bisect.search import MOST_RESTARTS, NO_RATIO, Found, Outcome, Reading, Side
-from shootout.commands.bisect import without_folders
+from shootout.commands.output import show_progress
+from shootout.core.clock import Deadline
 from shootout.core.contract import TensorSpec
 from shootout.core.stats.verdicts import Comparison, Verdict
 from shootout.tell.report import write_lines
@@ -27,17 +29,21 @@ def compared(ratio: float, low: float, high: float) -> Comparison:
     return replace(NO_RATIO, value=ratio, low=low, high=high, verdict=verdict, restarts=4)
 
 
-def reading(release: str, ratio: float, side: Side, reach: float = 0.05, figure: float = 2e6) -> Reading:
-    low, high = (1.0, 1.0) if ratio == 1 else (ratio * (1 - reach), ratio * (1 + reach))
-    told = compared(ratio, low, high)
-    return Reading(release=release, figure=figure * ratio, ratio=told, side=side, folder="r")
+def reading(ratio: float, side: Side) -> Reading:
+    low, high = (1.0, 1.0) if ratio == 1 else (ratio * 0.95, ratio * 1.05)
+    return Reading(figure=2e6 * ratio, ratio=compared(ratio, low, high), side=side, folder="r")
+
+
+def tell(one: Bisection, issue: str = "") -> str:
+    """The lines of the answer and those below the table."""
+    return "\n".join(line.plain for line in write_lines([*write_answer(one, issue), *write_notes(one)], 200))
 
 
 READINGS = {
-    "1.20.0": reading("1.20.0", 1.0, Side.GOOD),
-    "1.24.4": reading("1.24.4", 1.36, Side.BAD),
-    "1.22.0": reading("1.22.0", 1.01, Side.GOOD),
-    "1.22.1": reading("1.22.1", 1.34, Side.BAD),
+    "1.20.0": reading(1.0, Side.GOOD),
+    "1.24.4": reading(1.36, Side.BAD),
+    "1.22.0": reading(1.01, Side.GOOD),
+    "1.22.1": reading(1.34, Side.BAD),
 }
 NAMED = Found(
     outcome=Outcome.NAMED,
@@ -61,20 +67,22 @@ ASKED = Asked(
     sha256="ab12",
     python="/home/me/bin/python",
 )
+OLD = Environment("1.20.0", "/home/me/e1/bin/python", {"onnxruntime": "1.20.0", "numpy": "2.2"}, 10**8)
+NEW = Environment("1.22.1", "/home/me/e2/bin/python", {"onnxruntime": "1.22.1", "numpy": "2.4"}, 10**8)
 TOLD = Bisection(
     asked=ASKED,
-    threads=1,
+    folder=Path("results/bisect/1"),
     releases=("1.20.0", "1.21.0", "1.22.0", "1.22.1", "1.23.0", "1.24.4"),
+    environments=Environments("onnxruntime", (), "", made={"1.20.0": OLD, "1.22.1": NEW}),
+    race=lambda *_: None,
+    progress=show_progress(),
+    deadline=Deadline(None),
     found=NAMED,
-    environments={
-        "1.20.0": Environment("1.20.0", "/home/me/e1/bin/python", {"onnxruntime": "1.20.0", "numpy": "2.2"}, 10**8),
-        "1.22.1": Environment("1.22.1", "/home/me/e2/bin/python", {"onnxruntime": "1.22.1", "numpy": "2.4"}, 10**8),
-    },
-    facts=FACTS,
-    folder="results/bisect/1",
-    again=" ".join(map(without_folders, ["shootout", "bisect", "onnxruntime", "--model=/home/me/net.onnx"])),
+    again="shootout bisect onnxruntime --model=net.onnx",
     go_on="shootout bisect onnxruntime 1.20..1.24 --model net.onnx --out results/bisect/1",
     took_s=250.0,
+    facts=FACTS,
+    threads=1,
 )
 
 
@@ -139,12 +147,12 @@ def test_the_answer_is_one_sentence(kind: str, found: Found, sentence: str):
 
 
 def test_the_screen_names_what_was_left_out_and_what_else_differs():
-    lines = "\n".join(line.plain for line in write_lines(write_answer(TOLD, "results/bisect/1/issue.md"), 200))
+    lines = tell(TOLD, "results/bisect/1/issue.md")
     assert "Skipped 1.21.0: doesn't load the model" in lines
-    below = "\n".join(line.plain for line in write_lines(write_notes(TOLD), 200))
-    assert "each time is that of 1.20.0 × the ratio of one race" in below
-    assert "numpy 2.2 with 1.20.0 and 2.4 with 1.22.1" in below
+    assert "each time is that of 1.20.0 × the ratio of one race" in lines
+    assert "numpy 2.2 with 1.20.0 and 2.4 with 1.22.1" in lines
     assert "4 min · 4 races · 2 environments of 200 MB in the cache" in lines
+    assert "a text for an issue is in results/bisect/1/issue.md" in lines
     assert "Next" not in lines
     assert [[*row.values()] for row in make_rows(TOLD)] == [
         ["  1.20.0", "2.00 ms", "", "4", ""],
@@ -153,12 +161,10 @@ def test_the_screen_names_what_was_left_out_and_what_else_differs():
         ["▸ 1.22.1", "2.68 ms", "1.34x slower (1.27 to 1.41)", "4", "1.24.4"],
         ["  1.24.4", "2.72 ms", "1.36x slower (1.29 to 1.43)", "4", ""],
     ]
-    left = replace(TOLD, found=replace(NAMED, outcome=Outcome.RANGE, between=("1.23.0",)))
-    lines = "\n".join(line.plain for line in write_lines(write_answer(left, ""), 200))
+    lines = tell(replace(TOLD, found=replace(NAMED, outcome=Outcome.RANGE, between=("1.23.0",))))
     assert "still open: 1.23.0" in lines
     assert f"Next    {TOLD.go_on}" in lines
-    spent = replace(TOLD, found=replace(OPEN, is_spent=True))
-    lines = "\n".join(line.plain for line in write_lines(write_answer(spent, ""), 200))
+    lines = tell(replace(TOLD, found=replace(OPEN, is_spent=True)))
     assert f"too close to tell in {MOST_RESTARTS} restarts" in lines
     assert "Next" not in lines
 
@@ -172,22 +178,19 @@ def test_figures_and_ratios_agree_though_each_race_has_figures_of_its_own():
 def test_a_range_that_holds_less_than_half_of_the_difference_says_so():
     """A drift in three equal steps, at the time at which its middle steps are told."""
     steps = {
-        "2025.0": reading("2025.0", 1.0, Side.GOOD),
-        "2026.1": reading("2026.1", 1.14, Side.BAD),
-        "2025.4": reading("2025.4", 1.05, Side.GOOD),
-        "2026.0": reading("2026.0", 1.09, Side.BAD),
+        "2025.0": reading(1.0, Side.GOOD),
+        "2026.1": reading(1.14, Side.BAD),
+        "2025.4": reading(1.05, Side.GOOD),
+        "2026.0": reading(1.09, Side.BAD),
     }
     found = replace(
         NAMED, outcome=Outcome.RANGE, last_good="2025.4", first_bad="2026.0", whole=1.14, readings=steps, skipped={}
     )
     told = replace(TOLD, found=found, asked=replace(ASKED, kind="memory"), releases=tuple(sorted(steps)))
-    lines = "\n".join(line.plain for line in write_lines(write_answer(told, ""), 200))
-    assert "perhaps no single release brought it: between 2025.4 and 2026.0 lies only about 1.04x" in lines
+    assert "perhaps no single release brought it: between 2025.4 and 2026.0 lies only about 1.04x" in tell(told)
     assert "perhaps no single release brought it" in write_issue(told)
-    step = replace(found, readings={**steps, "2026.0": reading("2026.0", 1.13, Side.BAD)})
-    assert "perhaps" not in "".join(
-        line.plain for line in write_lines(write_answer(replace(told, found=step), ""), 200)
-    )
+    step = replace(found, readings={**steps, "2026.0": reading(1.13, Side.BAD)})
+    assert "perhaps" not in tell(replace(told, found=step))
 
 
 def test_the_text_for_an_issue_has_no_path_of_this_machine():
@@ -212,10 +215,20 @@ def test_the_program_measures_by_the_package_alone(tmp_path: Path):
     assert write_program(told) in write_issue(told)
     assert "pip install onnxruntime==1.22.1 numpy==2.4 && python repro.py net.onnx" in write_issue(told)
     assert write_program(replace(told, asked=replace(ASKED, target="onnxruntime:cpu:int8"))) == ""
-    gone = write_issue(replace(told, environments={}))  # the cache was cleared
+    gone = write_issue(replace(told, environments=Environments("onnxruntime", (), "")))  # the cache was cleared
     assert "pip install onnxruntime==1.22.1 numpy && python repro.py net.onnx" in gone
-    compile(
-        write_program(replace(told, asked=replace(ASKED, package="openvino", target="openvino:cpu:fp32"))),
-        PROGRAM,
-        "exec",
-    )
+    other = replace(told, asked=replace(ASKED, package="openvino", target="openvino:cpu:fp32"))
+    compile(write_program(other), PROGRAM, "exec")
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("--inputs=/gone/of/me/x.npz", "--inputs=x.npz"),
+        ("~/me/api.py:run", "api.py:run"),
+        ("1.20..1.24", "1.20..1.24"),
+        ("openvino:cpu:int8", "openvino:cpu:int8"),
+    ],
+)
+def test_a_word_of_the_command_has_no_folder(word: str, told: str):
+    assert name_files(word) == told

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.deaf import deafen
-from support.releases import make_adapter, make_environment, make_releases, plant
+from support.releases import find, make_adapter, make_environment, make_releases, plant
 
 from shootout.apps.bisect.releases import Environment
-from shootout.apps.bisect.screen import Asked
-from shootout.apps.bisect.search import Found, Outcome, Side, Skipped
-from shootout.commands.bisect_measure import Measuring, find_release
-from shootout.commands.output import show_progress
-from shootout.core.clock import Deadline
+from shootout.apps.bisect.search import Outcome, Side, Skipped
 from shootout.core.errors import NothingMeasured
 
 RELEASES = ("1.0", "1.1", "1.2", "1.3")
@@ -29,22 +23,6 @@ def adapter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     deafen({}, monkeypatch.setattr)
     monkeypatch.setenv("PYTHONPATH", folder)
     monkeypatch.syspath_prepend(folder)
-
-
-def find(
-    out: Path,
-    environments: Mapping[str, Environment | Skipped],
-    kind: str = "time",
-    *,
-    seconds: float | None = None,
-    **options: Any,
-) -> Found:
-    asked = Asked(
-        package="fakert", wanted="", kind=kind, target="fakert:cpu:fp32", model="identity", python="", run=options
-    )
-    with show_progress() as progress:
-        measuring = Measuring(asked=asked, out=out, deadline=Deadline(seconds), progress=progress)
-        return find_release(measuring, [*environments], environments.__getitem__)
 
 
 def test_two_releases_are_raced_and_read_again_without_a_race(tmp_path: Path):

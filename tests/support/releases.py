@@ -9,11 +9,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from shootout.apps.bisect.releases import Environment
+from shootout.apps.bisect.bisection import Asked, Bisection
+from shootout.apps.bisect.releases import Environment, Environments
+from shootout.apps.bisect.search import Found, Skipped
+from shootout.commands.bisect import race
+from shootout.commands.output import show_progress
+from shootout.core.clock import Deadline
 
 from .adapters.third_party import install
 
@@ -160,3 +167,25 @@ def plant(releases: Sequence[str], first_bad: str, factor: float) -> dict[str, f
     """The factor of each release: 1 before the first bad one."""
     at = releases.index(first_bad)
     return {release: factor if index >= at else 1.0 for index, release in enumerate(releases)}
+
+
+def find(
+    folder: Path,
+    environments: Mapping[str, Environment | Skipped],
+    kind: str = "time",
+    *,
+    seconds: float | None = None,
+    **options: Any,
+) -> Found:
+    """What a whole search of these finds; its races are in the folder."""
+    asked = Asked(package="fakert", kind=kind, target="fakert:cpu:fp32", model="identity", run=options)
+    with show_progress() as progress:
+        return Bisection(
+            asked=asked,
+            folder=folder,
+            releases=[*environments],
+            environments=Environments("fakert", (), "", made={**environments}),
+            race=partial(race, asked, progress),
+            progress=progress,
+            deadline=Deadline(seconds),
+        ).find()

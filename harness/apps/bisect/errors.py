@@ -44,6 +44,5 @@ def judge_errors(question: Question, logs: Logs) -> Side:
         return Side.BAD if differ(good, bad) else Side.GOOD if is_same else Side.OPEN
     if len(suspects) == 2:
         return Side.BAD if differ(*suspects) else Side.OPEN
-    sides = {Side.BAD: differ(suspects[0], good), Side.GOOD: differ(suspects[0], bad)}
-    told = [side for side, is_told in sides.items() if is_told]
+    told = [side for side, end in ((Side.BAD, good), (Side.GOOD, bad)) if differ(suspects[0], end)]
     return told[0] if len(told) == 1 else Side.OPEN

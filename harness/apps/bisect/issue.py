@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
-from shootout.apps.bisect.screen import Bisection, make_rows, tell_others, tell_sentence, tell_size, tell_sure
+from shootout.apps.bisect.bisection import Bisection
+from shootout.apps.bisect.screen import make_rows, tell_others, tell_sentence, tell_size, tell_sure
 from shootout.apps.bisect.search import Outcome
 from shootout.core.units import counted, size
 from shootout.tell.machines import machine_of
@@ -107,9 +109,9 @@ def _tell_facts(one: Bisection) -> Iterator[str]:
     kind = cpu.get("microarchitecture")
     kind = f" ({kind}: {', '.join(cpu.get('flags', ()))}{cache})" if kind else ""
     yield f"Machine: {machine_of(facts).name}{kind}; {facts['os']['name']}, kernel {facts['os']['kernel']}"
-    numpy = [f", numpy {made.packages['numpy']}" for made in one.environments.values() if "numpy" in made.packages][:1]
+    numpy = [f", numpy {made.packages['numpy']}" for made in one.made.values() if "numpy" in made.packages][:1]
     yield f"Python {facts['python']['version']}{''.join(numpy)}; each release has an environment of its own"
-    yield from [f"Other packages: {'; '.join(tell_others(one))}"] if len(one.environments) > 1 else []
+    yield from [f"Other packages: {'; '.join(tell_others(one))}"] if len(one.made) > 1 else []
 
 
 def _tell_again(one: Bisection) -> Iterator[str]:
@@ -118,8 +120,13 @@ def _tell_again(one: Bisection) -> Iterator[str]:
         two = (one.found.last_good, one.found.first_bad) if one.found.outcome is Outcome.NAMED else one.ends
         yield from ("", f"Again, by {one.asked.package} alone, with the program below as `{PROGRAM}`:", "", "```sh")
         for release in two:
-            numpy = one.environments[release].packages.get("numpy") if release in one.environments else ""
+            numpy = one.made[release].packages.get("numpy") if release in one.made else ""
             needs = f"{one.asked.package}=={release} numpy{f'=={numpy}' if numpy else ''}"
             yield f"pip install {needs} && python {PROGRAM} {one.asked.name}"
         yield from ("```", "", "```python", program.rstrip(), "```")
     yield from ("", "Again, by shootout:", "", "```sh", one.again, "```", "")
+
+
+def name_files(word: str) -> str:
+    """Return a word of a command with its files named without their folders, which name users: `--inputs=x.npz`."""
+    return "".join(part.rstrip("/").rpartition("/")[2] or part for part in re.split("([=:,])", word))

@@ -40,6 +40,7 @@ from shootout.core.host.placement import passed_on
 from shootout.core.host.store import cache_folder, mark_used, open_sealed, sealed
 from shootout.core.units import size, span
 from shootout.tell.cache_limit import ENVIRONMENT
+from shootout.tell.report import clean_text
 
 AT_ONCE = 3
 LIST_S, INSTALL_S, IMPORT_S = 120.0, 1_800.0, 120.0
@@ -50,11 +51,10 @@ WHEELS = ("--only-binary", ":all:")
 """Keep pip from source packages, dependencies too: it runs their code even to learn what they require."""
 OLD_NUMPY = "numpy<2"
 """The requirement of a release that was compiled for NumPy 1, if its wheel doesn't say so."""
+COMPILED_FOR_OLD, FOR_OLD = "compiled using NumPy 1.x", "it was compiled for NumPy 1"
+"""What NumPy 2 says when such a release is imported, and what is told of it."""
 NO_ANSWER = "Retry(total=0"
 """In pip's words when the last of its tries at an index found no connection."""
-COMPILED_FOR_OLD = "compiled using NumPy 1.x"
-"""In NumPy 2's words when such a release is imported."""
-FOR_OLD = "it was compiled for NumPy 1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +64,19 @@ class Environment:
     Attributes:
         python: the path of its interpreter.
         packages: the versions of all that is installed in it, by name.
+        fault: why the release can't be imported there; "" if it can.
     """
 
     release: str
     python: str
     packages: Mapping[str, str]
     size_bytes: int
+    fault: str = ""
+
+    @property
+    def name(self) -> str:
+        """Return the name of its folder in the cache."""
+        return Path(self.python).parents[1].name
 
 
 def list_releases(package: str, wanted: str, python: str) -> tuple[str, ...]:
@@ -97,9 +104,10 @@ def list_releases(package: str, wanted: str, python: str) -> tuple[str, ...]:
             f"once `pip index versions {package}` works"
         )
     if missing:
+        near = next((one for one in listed if one > missing[0] and not one.is_prerelease), listed[-1])
         raise UsageError(
             f"the index has no wheel of {package} {missing[0]} for this Python and machine: name releases from "
-            f"{listed[0]} to {listed[-1]}, such as {_name_near(missing[0], listed)}"
+            f"{listed[0]} to {listed[-1]}, such as {near}"
         )
     if len(found) < 2:
         raise UsageError(
@@ -107,12 +115,6 @@ def list_releases(package: str, wanted: str, python: str) -> tuple[str, ...]:
             f"search needs two: the index has {listed[0]} to {listed[-1]}"
         )
     return found
-
-
-def _name_near(release: Version, listed: Sequence[Version]) -> Version:
-    """Return the next release that isn't a pre-release, or else the last one."""
-    final = [one for one in listed if not one.is_prerelease] or listed
-    return next((one for one in final if one > release), final[-1])
 
 
 def _read_wanted(wanted: str) -> Callable[[Version], bool]:
@@ -123,21 +125,19 @@ def _read_wanted(wanted: str) -> Callable[[Version], bool]:
     """
     try:
         if ".." not in wanted:
-            named = {Version(one) for one in wanted.split(",")}
-            return named.__contains__
+            return {Version(one) for one in wanted.split(",")}.__contains__
         first, last = (Version(end) if end else None for end in wanted.split(".."))
     except (InvalidVersion, ValueError):
         raise UsageError(
             f"can't read the releases {wanted!r}: give 1.20..1.24, 1.20.. or 1.20.1,1.22.0,1.23.2"
         ) from None
 
-    if first and last and first > last and first.release[: len(last.release)] != last.release:
-        raise UsageError(f"{wanted!r} begins with the newer release: write {last}..{first}")
-
     def takes(release: Version) -> bool:
         is_below = last is None or release <= last or release.release[: len(last.release)] == last.release
         return is_below and (first is None or release >= first)
 
+    if first and last and not takes(first):
+        raise UsageError(f"{wanted!r} begins with the newer release: write {last}..{first}")
     return takes
 
 
@@ -200,26 +200,20 @@ class Environments:
     made: dict[str, Environment | Skipped] = field(default_factory=dict)
     deadline: Deadline = field(default_factory=lambda: Deadline(None))
     _slowest_s: float = 0.0
-    _why: dict[str, str] = field(default_factory=dict)
     _running: set[subprocess.Popen[str]] = field(default_factory=set)
     _stopped: bool = False
 
-    def __call__(self, release: str) -> Environment | Skipped | None:
-        """Return the environment of a release, made now if it isn't there; None if there is no time for it."""
-        return self.make([release]).get(release)
-
-    def make(self, releases: Iterable[str]) -> dict[str, Environment | Skipped]:
-        """Make the environments of releases side by side, as far as the time goes.
+    def make(self, releases: Sequence[str]) -> Mapping[str, Environment | Skipped]:
+        """Make the environments of releases that aren't there yet, side by side, as far as the time goes; return all.
 
         Raises:
             UsageError: the disk is full.
             KeyboardInterrupt: what is half made is made anew next time.
         """
-        asked = list(releases)
-        missing = [release for release in asked if release not in self.made]
+        missing = [release for release in releases if release not in self.made]
         with ThreadPoolExecutor(AT_ONCE) as pool:
             try:
-                shared = [] if self.pins else _find_shared(pool.map(self._list_requirements, asked))
+                shared = [] if self.pins else _find_shared(pool.map(self._list_requirements, missing))
                 while missing and not self.pins:  # the first one alone
                     pool.submit(self._keep, missing.pop(0), shared).result()
                 list(pool.map(self._keep, missing))
@@ -229,7 +223,7 @@ class Environments:
                 for process in [*self._running]:
                     _kill(process)
                 raise
-        return {release: self.made[release] for release in asked if release in self.made}
+        return self.made
 
     def _keep(self, release: str, shared: Sequence[str] = ()) -> None:
         if not self.deadline.allows(self._slowest_s):
@@ -259,13 +253,13 @@ class Environments:
         """
         held = [f"{name}=={version}" for name, version in self.pins.items()] or [*shared]
         numpy = [one for one in held if one.startswith("numpy==")]
-        made, fault = self._install(release, self._resolve(release, (held, numpy, [])))
-        if fault == FOR_OLD and Version(made.packages.get("numpy", "0")) >= Version("2"):
+        made = self._install(release, self._resolve(release, (held, numpy, [])))
+        if made.fault == FOR_OLD and Version(made.packages.get("numpy", "0")) >= Version("2"):
             others = [one for one in held if one not in numpy]
             with suppress(_Refused):  # this Python may have no such NumPy: the first fault is the reason
-                made, fault = self._install(release, self._resolve(release, ([*others, OLD_NUMPY], [OLD_NUMPY])))
-        if fault:
-            raise _Refused(f"can't be imported: {fault}")
+                made = self._install(release, self._resolve(release, ([*others, OLD_NUMPY], [OLD_NUMPY])))
+        if made.fault:
+            raise _Refused(f"can't be imported: {made.fault}")
         return made
 
     def _resolve(self, release: str, tries: Iterable[Sequence[str]]) -> dict[str, tuple[str, str]]:
@@ -280,38 +274,35 @@ class Environments:
         with Scratch() as place:
             for constraints in tries:
                 (place / "constraints.txt").write_text("\n".join(constraints), encoding="utf-8")
-                if installs := self._plan(release, *self.needs, "-c", str(place / "constraints.txt")):
+                installs, why = self._plan(release, *self.needs, "-c", str(place / "constraints.txt"))
+                if installs:
                     break
             else:
-                raise _Refused(f"can't be installed: {self._why[release]}")
-        if any(one["is_yanked"] for name, one in installs.items() if is_named(name, self.package)):
+                raise _Refused(f"can't be installed: {why}")
+        if any(one["is_yanked"] for one in installs if is_named(one["metadata"]["name"], self.package)):
             raise _Refused("was withdrawn from the index")
-        hashes = {name: str(one["download_info"].get("archive_info")) for name, one in installs.items()}
-        return {name: (one["metadata"]["version"], hashes[name]) for name, one in installs.items()}
+        return {
+            one["metadata"]["name"]: (one["metadata"]["version"], str(one["download_info"].get("archive_info")))
+            for one in installs
+        }
 
-    def _plan(self, release: str, *more: str) -> dict[str, Any]:
-        """Return what pip would install for a release, by name; nothing if it can't."""
+    def _plan(self, release: str, *more: str) -> tuple[list[dict[str, Any]], str]:
+        """Return what pip would install for a release; nothing if it can't, and why."""
         dry = ["install", "--dry-run", "--ignore-installed", "--quiet", "--report", "-", "--prefer-binary"]
-        wanted = [*WHEELS, f"{self.package}=={release}", *more]
-        ended = self._run([*find_pip(self.python), *dry, *wanted], INSTALL_S)
-        self._why[release] = last_error(ended)
-        found = json.loads(ended.stdout)["install"] if ended.returncode == 0 else []
-        return {one["metadata"]["name"]: one for one in found}
+        ended = self._run([*find_pip(self.python), *dry, *WHEELS, f"{self.package}=={release}", *more], INSTALL_S)
+        return (json.loads(ended.stdout)["install"], "") if ended.returncode == 0 else ([], last_error(ended))
 
     def _list_requirements(self, release: str) -> list[Requirement]:
         """Return what a release itself requires; nothing if it isn't written as it should be."""
-        planned = self._plan(release, "--no-deps").values()
+        planned, _ = self._plan(release, "--no-deps")
         try:
             every = [Requirement(line) for one in planned for line in one["metadata"].get("requires_dist", ())]
         except InvalidRequirement:
             return []
         return [each for each in every if each.marker is None or each.marker.evaluate({"extra": ""})]
 
-    def _install(self, release: str, packages: Mapping[str, tuple[str, str]]) -> tuple[Environment, str]:
-        """Return an environment with these packages, and why the package can't be imported there; "" if it can.
-
-        It is kept if the package can be imported, or was compiled for NumPy 1. Another fault may be the machine's.
-        """
+    def _install(self, release: str, packages: Mapping[str, tuple[str, str]]) -> Environment:
+        """Return an environment with these packages, from the cache if it holds one."""
         key = json.dumps([os.path.realpath(self.python), sorted(packages.items())])
         folder = cache_folder().parent / f"{ENVIRONMENT}{hashlib.sha256(key.encode()).hexdigest()[:KEY_DIGITS]}"
         with folder.with_name(f"{folder.name}.lock").open("a", encoding="utf-8") as lock:
@@ -319,34 +310,39 @@ class Environments:
             if found := read_whole(folder):
                 return found
             try:
-                return self._fill(folder, release, packages)
+                return self._fill(folder, release, {name: version for name, (version, _) in packages.items()})
             except BaseException as error:
                 shutil.rmtree(folder, ignore_errors=True)
                 if isinstance(error, OSError) and error.errno == errno.ENOSPC:
                     raise self._tell_full() from None
                 raise
 
-    def _fill(self, folder: Path, release: str, packages: Mapping[str, tuple[str, str]]) -> tuple[Environment, str]:
-        """Make a folder the environment with these packages; likewise."""
+    def _fill(self, folder: Path, release: str, packages: Mapping[str, str]) -> Environment:
+        """Make a folder the environment with these packages.
+
+        It is kept if the package can be imported, or was compiled for NumPy 1. Another fault may be the machine's.
+        """
         shutil.rmtree(folder, ignore_errors=True)  # of one that was killed
         with Stopwatch() as watch:
             python = str(folder / "bin" / "python")
-            exact = [f"{name}=={version}" for name, (version, _) in packages.items()]
+            exact = [f"{name}=={version}" for name, version in packages.items()]
             how = ["install", "--quiet", "--no-deps", "--no-compile", "--ignore-installed", *WHEELS, *exact]
-            self._demand([self.python, "-m", "venv", "--without-pip", str(folder)])
-            self._demand([*find_pip(python), *how])
+            for command in ([self.python, "-m", "venv", "--without-pip", str(folder)], [*find_pip(python), *how]):
+                ended = self._run(command, INSTALL_S)
+                if ended.returncode and os.strerror(errno.ENOSPC) in ended.stderr:
+                    raise self._tell_full()
+                if ended.returncode:
+                    raise _Refused(f"can't be installed: {last_error(ended)}")
             trial = [python, "-P", "-c", f"import {self.imports or 'sys'}"]
             tried = self._run(trial, IMPORT_S, {**passed_on(os.environ), **QUIET})
-        is_old = COMPILED_FOR_OLD in tried.stderr
-        fault = FOR_OLD if is_old else last_error(tried) if tried.returncode else ""
-        size_bytes = sum(file.lstat().st_size for file in folder.rglob("*"))
-        made = Environment(release, python, {name: held for name, (held, _) in packages.items()}, size_bytes)
+        fault = FOR_OLD if COMPILED_FOR_OLD in tried.stderr else last_error(tried) if tried.returncode else ""
+        made = Environment(release, python, packages, sum(file.lstat().st_size for file in folder.rglob("*")), fault)
         if fault not in ("", FOR_OLD):
             shutil.rmtree(folder, ignore_errors=True)
-            return made, fault
-        (folder / STAMP).write_text(sealed({**asdict(made), "fault": fault}), encoding="utf-8")
-        self.say(f"{self.package} {release}: an environment of {size(size_bytes)}, made in {span(watch.seconds)}")
-        return made, fault
+            return made
+        (folder / STAMP).write_text(sealed(asdict(made)), encoding="utf-8")
+        self.say(f"{self.package} {release}: an environment of {size(made.size_bytes)}, made in {span(watch.seconds)}")
+        return made
 
     def _tell_full(self) -> UsageError:
         """Return the error of a full disk, with the space that an environment takes."""
@@ -356,19 +352,6 @@ class Environments:
             f"{size(max(sizes, default=USUAL_BYTES))}, and pip as much in its temporary folder; make room, or set "
             "SHOOTOUT_CACHE"
         )
-
-    def _demand(self, command: Sequence[str]) -> None:
-        """Run a command that has to succeed.
-
-        Raises:
-            _Refused: it fails.
-            UsageError: the disk is full.
-        """
-        ended = self._run(command, INSTALL_S)
-        if ended.returncode and os.strerror(errno.ENOSPC) in ended.stderr:
-            raise self._tell_full()
-        if ended.returncode:
-            raise _Refused(f"can't be installed: {last_error(ended)}")
 
     def _run(
         self, command: Sequence[str], limit_s: float, given: Mapping[str, str] | None = None
@@ -396,15 +379,14 @@ def _find_shared(every: Iterable[Iterable[Requirement]]) -> list[str]:
     return [f"{name}{held}" for name, held in found.items() if suits(held)]
 
 
-def read_whole(folder: Path) -> tuple[Environment, str] | None:
-    """Return the environment that a folder of the cache holds, and its fault; None if it was never whole."""
+def read_whole(folder: Path) -> Environment | None:
+    """Return the environment that a folder of the cache holds; None if it was never whole."""
     try:
-        noted = open_sealed(folder / STAMP)
-        found = noted.pop("fault"), Environment(**noted)
-    except (OSError, ValueError, KeyError, TypeError):
+        found = Environment(**open_sealed(folder / STAMP))
+    except (OSError, ValueError, TypeError):
         return None
     mark_used(folder)
-    return found[1], found[0]
+    return found
 
 
 def run_quietly(
@@ -420,14 +402,13 @@ def run_quietly(
         given: its environment, apart from Python's search path; None gives it ours, with pip's settings.
     """
     ours = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"} if given is None else given
-    variables = {name: value for name, value in ours.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
     try:
         process = subprocess.Popen(  # noqa: S603 - pip, and the interpreter that the user named
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env=variables,
+            env={name: value for name, value in ours.items() if name not in ("PYTHONPATH", "PYTHONHOME")},
             encoding="utf-8",
             errors="replace",
             start_new_session=True,  # pip starts another one, which has to end with it
@@ -461,9 +442,9 @@ def last_error(ended: subprocess.CompletedProcess[str]) -> str:
 
 def drop_folders(text: str) -> str:
     """Return a text with files named without their folders: it goes into a public issue, and folders name users."""
-    places = "|".join(re.escape(str(place)) for place in (cache_folder().parent, Path.home()) if place != Path("/"))
-    part = r"""/[^/\s:'"]+"""  # a place of ours may have spaces, too
-    return re.sub(rf"(?<![\w./~-])(?:file://)?(?:{places}|~|{part})(?:{part})*/", "", text)
+    for place in {cache_folder().parent, Path.home()} - {Path("/")}:  # these names may have spaces
+        text = text.replace(f"{place}/", "~/")
+    return clean_text(text.replace("file://", ""))
 
 
 def without(package: str, packages: Mapping[str, str]) -> dict[str, str]:

@@ -1,15 +1,8 @@
 """Search releases, oldest first, for the one that brought most of the difference between the first and the last.
 
-Each question is one race in which both ends play again, since the machine drifts. With x_r the log of a release's
-figure ÷ the good end's in one restart, and s the direction of the difference of the ends (+1 or −1), it is judged by
-one contrast:
-
-| question | contrast | answers |
-|---|---|---|
-| do the ends differ? | x_bad | beyond the limit: yes; wholly within it: no |
-| has most of the difference come by this suspect? | s·(x_suspect − ½·x_bad) | above 0: yes; below: no |
-| the same, half way | the same contrast | wholly within a tenth of the difference: neither |
-| did most of it come between these neighbors? | s·(x_later − x_earlier − ½·x_bad) | above 0: yes; below: no |
+Each question is one race in which both ends play again, since the machine drifts. It is judged by a contrast of the
+logs of figures ÷ the good end's in each restart (docs/evidence/bisect.md has the table): do the ends differ by more
+than the limit; has most of that come by this suspect; did most of it come between these neighbors?
 
 A race goes on until the product's interval of its contrast (`core.stats.verdicts`) answers, and the race shows the
 difference of the ends again. Here the interval takes its share of the error from `chance`: all of it in the first and
@@ -85,6 +78,11 @@ class Question:
         """Return all that race, the good end first."""
         return (self.good, *self.suspects, self.bad)
 
+    @property
+    def subject(self) -> str:
+        """Return what a race of it is called."""
+        return " and ".join(self.suspects) or "the ends"
+
 
 Judge = Callable[[Question, Logs], Side]
 """Tell the answer of a question after any restart."""
@@ -105,6 +103,17 @@ class Raced:
     folder: str = ""
     is_complete: bool = True
 
+    def compare(self, one: str, other: str, question: Question) -> Comparison:
+        """Return the ratio of two releases of the race: beyond 1, or the same within the question's limit."""
+        zeros = np.zeros(len(self.logs[question.bad]))
+        x = np.asarray(self.logs.get(one, zeros)) - np.asarray(self.logs.get(other, zeros))
+        others = _list_others(self.logs)
+        mean, reach = find_interval(x, others, question.chance / 2) if one != other else (0.0, 0.0)
+        verdict = Verdict.SLOWER if mean > reach else Verdict.FASTER if mean < -reach else Verdict.CANT_TELL
+        verdict = Verdict.SAME if abs(mean) + reach <= math.log1p(question.limit) else verdict
+        low, high = ratio_at(mean - reach), ratio_at(mean + reach)
+        return replace(NO_RATIO, value=math.exp(mean), low=low, high=high, verdict=verdict, restarts=x.size)
+
 
 Ask = Callable[[Question], Raced | Skipped]
 """Race the releases of a question until its answer is told or its time is over."""
@@ -121,7 +130,6 @@ class Reading:
         folder: of the run that says so.
     """
 
-    release: str
     figure: float | None
     ratio: Comparison
     side: Side
@@ -141,17 +149,15 @@ class Outcome(StrEnum):
 
 UNTOLD = (Outcome.RANGE, Outcome.OPEN)
 """The outcomes that more time may change."""
-
-
 NO_RATIO = Comparison(
     value=1.0, low=None, high=None, verdict=Verdict.CANT_TELL, restarts_needed=None, sd=None, restarts=0
 )
 """Stands for a race that there was no time for."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Found:
-    """Hold what a search found.
+    """Hold what a search has found.
 
     Attributes:
         between: releases after `last_good` and before `first_bad`: skipped, or not told.
@@ -163,15 +169,15 @@ class Found:
         is_spent: more time would tell no more, since each race that is open has had its restarts.
     """
 
-    outcome: Outcome
-    last_good: str
-    first_bad: str
+    outcome: Outcome = Outcome.OPEN
+    last_good: str = ""
+    first_bad: str = ""
     between: tuple[str, ...] = ()
     sign: int = 0
     ratio: Comparison = NO_RATIO
     whole: float = 1.0
-    readings: Mapping[str, Reading] = field(default_factory=dict)
-    skipped: Mapping[str, str] = field(default_factory=dict)
+    readings: dict[str, Reading] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
     questions: int = 0
     is_spent: bool = False
 
@@ -222,62 +228,87 @@ def _list_others(logs: Logs, *more: str) -> list[Sequence[float]]:
 
 @dataclass(slots=True)
 class _Search:
-    """Ask questions, and keep what they show.
+    """Ask questions about a line of releases, and note what they show.
 
     Attributes:
-        races: by suspects, the questions that were raced and what they showed.
-        lacks_time: a question was left for another time.
+        ends: the question whether they differ.
+        races: what was raced, by the question's suspects.
     """
 
     ask: Ask
     judge: Judge
-    chance: float
-    limit: float
-    readings: dict[str, Reading] = field(default_factory=dict)
-    skipped: dict[str, str] = field(default_factory=dict)
-    races: dict[tuple[str, ...], tuple[Question, Raced]] = field(default_factory=dict)
-    lacks_time: bool = False
+    line: Sequence[str]
+    ends: Question
+    found: Found
+    races: dict[tuple[str, ...], Raced] = field(default_factory=dict)
 
     def put(self, question: Question) -> Side | None:
         """Race a question, note what each of its releases showed, and return the answer; None: it wasn't raced.
 
         Then one of its releases is skipped, or the time is over.
         """
-        raced = self.ask(question)
+        raced, found = self.ask(question), self.found
         if isinstance(raced, Skipped):
-            self.skipped[raced.release] = raced.reason
+            found.skipped[raced.release] = raced.reason
             return None
         side = self.judge(question, raced.logs) if raced.logs else None
-        if side is None or (side is Side.OPEN and not raced.is_complete):
-            self.lacks_time = True
+        found.is_spent &= side is not None and (side is not Side.OPEN or raced.is_complete)
         if side is None:
             return None
-        self.races[question.suspects] = question, raced
+        self.races[question.suspects] = raced
+        found.questions = len(self.races)
         sides = {question.good: Side.GOOD, question.bad: Side.BAD}
         if len(question.suspects) == 2:
             sides |= dict(zip(question.suspects, (Side.GOOD, Side.BAD), strict=True))
         for release in question.releases:
-            if side is Side.OPEN and release in self.readings:
+            if side is Side.OPEN and release in found.readings:
                 continue  # an earlier race has told more of it
-            self.readings[release] = Reading(
-                release=release,
+            found.readings[release] = Reading(
                 figure=raced.figures.get(release),
-                ratio=self.compare(question.suspects, release, question.good),
+                ratio=raced.compare(release, question.good, self.ends),
                 side=sides.get(release, side),
                 folder=raced.folder,
             )
         return side
 
-    def compare(self, suspects: tuple[str, ...], one: str, other: str) -> Comparison:
-        """Return the ratio of two releases that raced together: beyond 1, or the same within the limit."""
-        question, raced = self.races[suspects]
-        zeros = np.zeros(len(raced.logs[question.bad]))
-        x = np.asarray(raced.logs.get(one, zeros)) - np.asarray(raced.logs.get(other, zeros))
-        mean, reach = find_interval(x, _list_others(raced.logs), self.chance / 2) if one != other else (0.0, 0.0)
-        verdict = Verdict.SLOWER if mean > reach else Verdict.FASTER if mean < -reach else Verdict.CANT_TELL
-        verdict = Verdict.SAME if abs(mean) + reach <= math.log1p(self.limit) else verdict
-        low, high = ratio_at(mean - reach), ratio_at(mean + reach)
-        return replace(NO_RATIO, value=math.exp(mean), low=low, high=high, verdict=verdict, restarts=x.size)
+    def narrow(self) -> None:
+        """Halve the range until each release in it is skipped or stays open, or the time is over."""
+        found, untold = self.found, set[str]()
+        share = self.ends.chance / max(1, math.ceil(math.log2(len(self.line) - 1)))
+        while inside := [one for one in self.list_between() if one not in {*untold, *found.skipped}]:
+            suspect = inside[len(inside) // 2]
+            side = self.put(replace(self.ends, suspects=(suspect,), chance=share))
+            if side is None and suspect not in found.skipped:
+                break
+            if side is Side.GOOD:
+                found.last_good = suspect
+            elif side is Side.BAD:
+                found.first_bad = suspect
+            elif side is not None:
+                untold.add(suspect)
+        found.between = self.list_between()
+
+    def list_between(self) -> tuple[str, ...]:
+        """Return the releases inside the range."""
+        return tuple(self.line[self.line.index(self.found.last_good) + 1 : self.line.index(self.found.first_bad)])
+
+    def name(self) -> None:
+        """Race the two ends of a range that holds no release to ask, beside the ends, and name the later one.
+
+        If one of the two is an end itself, the race that told the other's side has told it.
+        """
+        found, ends = self.found, self.ends
+        if untold := {*found.between} - {*found.skipped}:
+            is_half = any(one in found.readings and found.readings[one].side is Side.HALF for one in untold)
+            found.outcome = Outcome.DRIFT if is_half else found.outcome
+            return
+        suspects = tuple(one for one in (found.last_good, found.first_bad) if one not in (ends.good, ends.bad))
+        side = self.put(replace(ends, suspects=suspects)) if len(suspects) == 2 else Side.BAD
+        if side is Side.BAD:
+            found.outcome = Outcome.NAMED
+            found.ratio = self.races[suspects].compare(found.first_bad, found.last_good, ends)
+        elif side in (Side.GOOD, Side.HALF):
+            found.outcome = Outcome.DRIFT
 
 
 def search(
@@ -295,66 +326,26 @@ def search(
     Raises:
         NothingMeasured: fewer than two releases can be measured.
     """
-    state, line = _Search(ask, judge, chance, limit), list(releases)
+    skipped, line = dict[str, str](), list(releases)
     while len(line) > 1:
+        found = Found(last_good=line[0], first_bad=line[-1], skipped=skipped, is_spent=True)
         ends = Question(good=line[0], bad=line[-1], chance=chance, limit=limit)
+        state = _Search(ask, judge, line, ends, found)
         side = state.put(ends)
-        if gone := [release for release in (ends.good, ends.bad) if release in state.skipped]:
+        if gone := [release for release in (ends.good, ends.bad) if release in skipped]:
             line.remove(gone[0])
             continue
-        found = _search_between(state, line, ends, side)
-        found = replace(found, readings=state.readings, skipped=state.skipped, questions=len(state.races))
-        return replace(found, is_spent=found.outcome in UNTOLD and not state.lacks_time)
-    why = "; ".join(f"{release}: {reason}" for release, reason in state.skipped.items())
-    raise NothingMeasured(f"fewer than two releases can be measured: {why}")
-
-
-def _search_between(state: _Search, line: Sequence[str], ends: Question, side: Side | None) -> Found:
-    """Search between the ends if they differ."""
-    found = Found(outcome=Outcome.OPEN, last_good=ends.good, first_bad=ends.bad)
-    if side is None:
-        return found
-    ratio = state.compare((), ends.bad, ends.good)
-    found = replace(found, ratio=ratio, whole=ratio.value)
-    if side is not Side.BAD:
-        return replace(found, outcome=Outcome.NONE if side is Side.GOOD else Outcome.OPEN)
-    sign = 1 if ratio.value > 1 else -1
-    return _name(state, replace(ends, sign=sign), _narrow(state, line, replace(ends, sign=sign), found))
-
-
-def _narrow(state: _Search, line: Sequence[str], ends: Question, found: Found) -> Found:
-    """Halve the range until each release in it is skipped or stays open, or the time is over."""
-    untold = set[str]()
-    share = state.chance / max(1, math.ceil(math.log2(len(line) - 1)))
-    while inside := [one for one in _list_between(line, found) if one not in {*untold, *state.skipped}]:
-        suspect = inside[len(inside) // 2]
-        side = state.put(replace(ends, suspects=(suspect,), chance=share))
-        if side is None and suspect not in state.skipped:
-            break
+        if side is not None:
+            found.ratio = state.races[()].compare(ends.bad, ends.good, ends)
+            found.whole = found.ratio.value
         if side is Side.GOOD:
-            found = replace(found, last_good=suspect)
+            found.outcome = Outcome.NONE
         elif side is Side.BAD:
-            found = replace(found, first_bad=suspect)
-        elif side is not None:
-            untold.add(suspect)
-    return replace(found, outcome=Outcome.RANGE, sign=ends.sign, between=_list_between(line, found))
-
-
-def _list_between(line: Sequence[str], found: Found) -> tuple[str, ...]:
-    return tuple(line[line.index(found.last_good) + 1 : line.index(found.first_bad)])
-
-
-def _name(state: _Search, ends: Question, found: Found) -> Found:
-    """Race the two ends of a range that holds no release to ask, beside the ends, and name the later one.
-
-    If one of the two is an end itself, the race that told the other's side has told it.
-    """
-    if untold := {*found.between} - {*state.skipped}:
-        sides = {state.readings[one].side for one in untold if one in state.readings}
-        return replace(found, outcome=Outcome.DRIFT) if Side.HALF in sides else found
-    suspects = tuple(one for one in (found.last_good, found.first_bad) if one not in (ends.good, ends.bad))
-    side = state.put(replace(ends, suspects=suspects)) if len(suspects) == 2 else Side.BAD
-    if side is not Side.BAD:
-        return replace(found, outcome=Outcome.DRIFT) if side in (Side.GOOD, Side.HALF) else found
-    ratio = state.compare(suspects, found.first_bad, found.last_good)
-    return replace(found, outcome=Outcome.NAMED, ratio=ratio)
+            found.outcome, found.sign = Outcome.RANGE, 1 if found.whole > 1 else -1
+            state.ends = replace(ends, sign=found.sign)
+            state.narrow()
+            state.name()
+        found.is_spent &= found.outcome in UNTOLD
+        return found
+    why = "; ".join(f"{release}: {reason}" for release, reason in skipped.items())
+    raise NothingMeasured(f"fewer than two releases can be measured: {why}")

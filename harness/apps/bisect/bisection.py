@@ -1,0 +1,291 @@
+"""Hold a search over releases: what is asked, what its folder keeps, the races that it needs, and what they found."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from shootout.apps.bisect.quantities import QUANTITIES, Quantity
+from shootout.apps.bisect.racing import choose_judge, count_restarts, read_files, read_race
+from shootout.apps.bisect.releases import Environment, Environments, read_whole
+from shootout.apps.bisect.search import CHANCE, LIMIT, Found, Question, Raced, Skipped, search
+from shootout.core.clock import Deadline
+from shootout.core.contract import TensorSpec
+from shootout.core.errors import ShootoutError, UsageError, tell_refusal
+from shootout.core.exported.model import open_exported
+from shootout.core.host.store import cache_folder
+from shootout.core.results.run import begun, read_run
+from shootout.core.units import span
+from shootout.tell.formats import json_text
+from shootout.tell.progress import ProgressDisplay
+from shootout.tell.run_folder import new_folder
+
+FACTS = "bisect.json"
+"""In a search's folder: what it is of, and what is known so far."""
+PROCESS_S = 4.0
+"""Two restarts of the first race take about so long for each process, its export and builds included."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """Say what is searched for; a search goes on in its folder if all of it is the same.
+
+    Attributes:
+        wanted: the words that name releases.
+        kind: the word of `--for`.
+        target: as users write it, without an interpreter: `onnxruntime:cpu:fp32`.
+        model: as users write it.
+        sha256: of the model's file; "" if it has none.
+        files: hashes of all files of the user's, data included.
+        python: the interpreter that the environments are made of.
+        run: options of `run` beside the model, the targets, the interpreters and the folder.
+    """
+
+    package: str
+    wanted: str = ""
+    kind: str = "time"
+    target: str
+    model: str
+    sha256: str = ""
+    files: Sequence[str] = ()
+    python: str = ""
+    limit: float = LIMIT
+    chance: float = CHANCE
+    run: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Return the name of the model's file, or the zoo's."""
+        return Path(self.model).expanduser().name
+
+    def as_kept(self) -> Any:
+        """Return this as the folder's file holds it."""
+        return json.loads(json.dumps(asdict(self), default=str))
+
+
+@dataclass(slots=True, kw_only=True)
+class Bisection:
+    """A search, which goes on from what its folder and the cache hold.
+
+    Attributes:
+        folder: gets a run folder for each question.
+        releases: all that were asked for.
+        race: races a question's releases, each by its interpreter, into a run folder until it is told or time is over.
+        deadline: when all of it ends.
+        found: with the releases among those skipped that couldn't be installed.
+        again: the command that makes it again; `go_on` goes on with it.
+        before_s: seconds of earlier attempts; `took_s`: of all.
+        facts: the environment of the runs; empty if there is none.
+        threads, pinned_cpus: of each process.
+        inputs: of the model, as it was measured.
+        operators: of its graph, and how often each is there; empty if it has no ONNX file.
+    """
+
+    asked: Asked
+    folder: Path
+    releases: Sequence[str]
+    environments: Environments
+    race: Callable[[Question, Mapping[str, str], Path, Deadline], None]
+    progress: ProgressDisplay
+    deadline: Deadline
+    found: Found = field(default_factory=Found)
+    again: str = ""
+    go_on: str = ""
+    before_s: float = 0.0
+    took_s: float = 0.0
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    threads: int = 0
+    pinned_cpus: int = 0
+    inputs: Sequence[TensorSpec] = ()
+    operators: Mapping[str, int] = field(default_factory=dict)
+    _process_s: float = PROCESS_S
+
+    @property
+    def quantity(self) -> Quantity:
+        """Return how the quantity is told."""
+        return QUANTITIES[self.asked.kind]
+
+    @property
+    def made(self) -> dict[str, Environment]:
+        """Return the environments that were made, by release."""
+        made = self.environments.made
+        return {at: one for at in self.releases if isinstance(one := made.get(at), Environment)}
+
+    @property
+    def ends(self) -> tuple[str, str]:
+        """Return the first and the last release that raced; if none did, of those that were asked for."""
+        raced = [*self.found.readings] or [self.releases[0], self.releases[-1]]
+        return raced[0], raced[1]
+
+    @property
+    def is_later_more(self) -> bool:
+        """Return whether the later releases' figures are the larger ones."""
+        if self.quantity.words:
+            return self.found.sign > 0
+        return self.figure(self.found.first_bad) >= self.figure(self.found.last_good)
+
+    def figure(self, release: str) -> float:
+        """Return the figure of a release that was measured, or else 0.
+
+        Each ratio is of a race of its own, and the machine drifts between races. So that figures and ratios agree, a
+        figure is the first release's × the ratio, except for outputs, whose errors are the same in all races.
+        """
+        reading, first = (self.found.readings.get(one) for one in (release, self.ends[0]))
+        if self.quantity.words and reading and first and first.figure:
+            return first.figure * reading.ratio.value
+        return (reading.figure if reading else None) or 0.0
+
+    def make_first(self) -> None:
+        """Make the environments of the ends and, if the time isn't limited, of the middle, side by side.
+
+        Raises:
+            KeyboardInterrupt: those that are whole are kept.
+        """
+        every = self.releases
+        middle = [] if self.deadline.seconds else [every[len(every) // 2]]
+        soon = list(dict.fromkeys([every[0], *middle, every[-1]]))
+        told = f"{self.asked.package} {every[0]} to {every[-1]}: {len(every)} releases"
+        self.progress.say(f"{told}; the search's folder is {self.folder}")
+        if not self.environments.made:
+            self.progress.stage(f"making environments of {', '.join(soon)}")
+            self.environments.make(soon)
+
+    def find(self) -> Found:
+        """Search as far as the time goes, and return what was found; what the folder holds is read or goes on.
+
+        Raises:
+            NothingMeasured: fewer than two releases can be measured.
+            Interrupted, KeyboardInterrupt: what was measured, and the environments, are kept.
+            UsageError: an option, or the model, can't be used.
+        """
+        asked, made = self.asked, self.environments.made
+        judge = choose_judge(asked.kind)
+        self.found = search(self.releases, self._ask, judge=judge, chance=asked.chance, limit=asked.limit)
+        unmade = {release: one.reason for release, one in made.items() if isinstance(one, Skipped)}
+        self.found.skipped = {**unmade, **self.found.skipped}
+        raced = next((read_run(Path(one.folder)) for one in self.found.readings.values()), None)
+        if raced and (first := next(iter(raced.rows), None)):
+            self.facts, self.threads = raced.facts.environment, first.arm.threads
+            self.pinned_cpus = len(first.played[0].cpus or ()) if first.played else 0
+            export = first.prepared.exported if first.prepared else ""
+            with suppress(OSError, ValueError, KeyError, ShootoutError):  # the cache may have it no more
+                self.inputs = open_exported(cache_folder() / export, is_whole=False).inputs
+        self.took_s = self.before_s + self.deadline.elapsed_s
+        return self.found
+
+    def _ask(self, question: Question) -> Raced | Skipped:
+        """Race a question's releases until it is told, or time is over, in a run folder of their own."""
+        out, kind = self.folder / ("-".join(question.suspects) or f"{question.good}-{question.bad}"), self.asked.kind
+        run = read_run(out) if begun(out) else None
+        if not (run and run.complete) and self._has_time(question):
+            made = {release: self._make(release) for release in question.releases}
+            if gone := next((one for one in made.values() if isinstance(one, Skipped)), None):
+                return gone
+            pythons = {at: one.python for at, one in made.items() if isinstance(one, Environment)}
+            if len(pythons) == len(made) and self._has_time(question):
+                before, part = count_restarts(run) if run else 0, self.deadline.part()
+                if kind in ("ready", "memory"):
+                    read_files(pythons.values())
+                self.progress.say(f"racing {question.subject} of {question.good} to {question.bad}")
+                self.race(question, pythons, out, part)
+                self.deadline.put_off(part.waited_s)
+                run = read_run(out)
+                if restarts := count_restarts(run) - before:
+                    self._process_s = max(self._process_s, 2 * part.elapsed_s / restarts / (len(pythons) + 1))
+        return read_race(kind, question, run) if run else Raced(logs={})
+
+    def _has_time(self, question: Question) -> bool:
+        """Return whether there is time for two restarts of a race, which tell nothing if they are fewer."""
+        left_s, takes_s = self.deadline.left_s, (len(question.releases) + 1) * self._process_s
+        if 0 < left_s < takes_s:
+            why = f"--max-time leaves {span(left_s)}, and two restarts take about {span(takes_s)}"
+            self.progress.say(f"no race of {question.subject} yet: {why}")
+        return left_s >= takes_s
+
+    def _make(self, release: str) -> Environment | Skipped | None:
+        """Return the environment of a release, made now if it isn't there; None if there is no time for it."""
+        if release not in self.environments.made:
+            self.progress.stage(f"making an environment of {release}")
+            self.environments.make([release])
+        self.keep()
+        return self.environments.made.get(release)
+
+    def begin(self, *, fresh: bool) -> None:
+        """Write what is asked into the folder, and remove an earlier search's races from it if this one starts over.
+
+        Raises:
+            UsageError: the folder can't be written.
+        """
+        try:
+            for race in [one for one in self.folder.glob("*/") if begun(one)] if fresh else []:
+                shutil.rmtree(race)
+            self.keep()
+        except OSError as error:
+            why = tell_refusal(error, "choose another --out")
+            raise UsageError(f"can't write into {str(self.folder)!r}: {why}") from None
+
+    def keep(self, **more: Any) -> None:
+        """Write into the folder what the same command needs to go on, whole at any moment.
+
+        Raises:
+            OSError: the folder can't be written.
+        """
+        facts = {
+            "asked": self.asked.as_kept(),
+            "releases": self.releases,
+            "pins": self.environments.pins,
+            "go_on": self.go_on,
+            "environments": {at: one.name for at, one in self.made.items()},
+            "took_s": self.before_s,
+        }
+        self.folder.mkdir(parents=True, exist_ok=True)
+        new = self.folder / f"{FACTS}.new"
+        new.write_text(json_text({**facts, **more}), encoding="utf-8")
+        new.replace(self.folder / FACTS)
+
+    def recall(self, kept: Mapping[str, Any]) -> None:
+        """Take up what a folder keeps, and the environments that the cache still holds."""
+        found = (read_whole(cache_folder().parent / name) for name in kept.get("environments", {}).values())
+        self.environments.made |= {one.release: one for one in found if one}
+        self.environments.pins |= kept.get("pins", {})
+        self.before_s = kept.get("took_s", 0.0)
+
+
+def read_kept(folder: Path) -> dict[str, Any]:
+    """Return what an earlier command kept in a search's folder; nothing of another folder."""
+    try:
+        kept = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+        return kept if {"asked", "releases", "pins", "environments", "go_on"} <= {*kept} else {}
+    except (OSError, ValueError, TypeError):
+        return {}
+
+
+def choose_folder(asked: Asked, named: Path | None, *, fresh: bool) -> tuple[Path, dict[str, Any]]:
+    """Return the folder of a search and what it holds: the named one, or the newest that isn't done, or a new one.
+
+    Args:
+        fresh: nothing that it holds counts.
+
+    Raises:
+        UsageError: the named folder holds something else.
+    """
+    parent = Path("results") / "bisect"
+    if named:
+        kept = read_kept(named)
+        if not kept and named.exists() and (not named.is_dir() or any(named.iterdir())):
+            raise UsageError(
+                f"{named} holds something else than a search of bisect: give another --out, or an empty one"
+            )
+        if kept and not fresh and kept["asked"] != asked.as_kept():
+            raise UsageError(f"{named} holds another search: give another --out, or start over with --fresh")
+        return named, {} if fresh else kept
+    for file in [] if fresh else sorted(parent.glob(f"*/{FACTS}"), reverse=True):
+        kept = read_kept(file.parent)
+        if kept.get("asked") == asked.as_kept() and not kept.get("done"):
+            return file.parent, kept
+    return new_folder(parent), {}
