@@ -1,9 +1,9 @@
-"""Measure what a claim takes, and judge it: what a test calls by the fixture `race`."""
+"""Race the targets of a claim until it is told, and judge it: for the tool `verify`, and for tests by `race`."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from os import PathLike
@@ -14,7 +14,7 @@ from shootout.api import check_options
 from shootout.apps.judge.analysis import Analysed, analyse_cells
 from shootout.apps.judge.claim import Claim, JudgedClaim, judge_claim
 from shootout.commands.output import show_progress
-from shootout.commands.run import measure_run, plan_run
+from shootout.commands.run import choose_out, measure_run, plan_run
 from shootout.commands.selection import choose
 from shootout.core.clock import Deadline
 from shootout.core.contract import Arm, NotRunKind, short
@@ -27,15 +27,65 @@ from shootout.core.worker.availability import examine
 from shootout.tell.limits import Standing
 from shootout.tell.study_options import DEFAULT, RunOptions
 
-CHOSEN = ("model", "parts", "backends", "baseline", "goal", "policy", "out", "fresh", "strict")
-"""The options of a run that the model, the targets and the claim give."""
+GIVEN = ("parts", "backends", "baseline", "goal", "policy", "strict")
+"""The options of a run that the targets and the claim give."""
 OPEN = frozenset({NotRunKind.SOFTWARE, NotRunKind.OFF_LIMITS, NotRunKind.NOT_REACHED, NotRunKind.KILLED})
 """Why a target may lack a time though nothing is wrong with it."""
 
 
+def ask(claim: Claim, targets: Sequence[str], value: float | None = None) -> dict[str, Any]:
+    """Return the options of a run that ends as soon as it tells a claim.
+
+    Args:
+        targets: the one that it is about, and the one that it is compared with if there is one.
+        value: as `Claim.race` has it.
+
+    Raises:
+        UsageError: the claim can't be on these.
+    """
+    claim.refuse_unfit(*targets)
+    asked = claim.race(*targets, value=value or 0.0)
+    return {"backends": tuple(dict.fromkeys([asked.get("baseline", targets[0]), *targets])), **asked}
+
+
+def race_for(asked: dict[str, Any], options: RunOptions, command: Sequence[str] = ()) -> Analysed:
+    """Race for a claim until it is told.
+
+    Args:
+        asked: what `ask` returns.
+        options: of the run, with a model and a time, but for those of `GIVEN`.
+        command: the words of a command that does the same, for what goes on with the run.
+
+    Raises:
+        UsageError: an option or a target is wrong, or the options ask for several sizes.
+        Unavailable: a target can't run here.
+    """
+    refuse_given(options, GIVEN)
+    limit, given = Deadline(options["max_time_s"]), cast("RunOptions", {**options, **asked})
+    with show_progress() as progress:
+        plan, policy = plan_run(DEFAULT, given, progress)
+        _refuse_unfit(plan, given)
+        measure_run(plan, policy, out := choose_out(plan, given), given, limit, progress, command)
+    return analyse_cells(out)
+
+
+def judge_raced(run: Analysed, claim: Claim, targets: Sequence[str], options: RunOptions) -> JudgedClaim:
+    """Judge a claim by a run of `race_for`; other than by any run, it isn't left open because of a target that broke.
+
+    Raises:
+        ArmFailed: a target broke.
+    """
+    names = _find_labels(run, targets, options)
+    judged = judge_claim(run, claim, *names)
+    for row in run.document.rows if judged.standing is Standing.UNKNOWN else ():
+        if row.arm in names and row.cause is not None and row.cause not in OPEN:
+            raise ArmFailed(f"{short(row.arm)} {row.outcome}: {row.reason}; the run is in {str(run.folder)!r}")
+    return judged
+
+
 @dataclass(slots=True)
 class Races:
-    """Measure each race once, and keep its run.
+    """Race for each claim once, and keep the run.
 
     Attributes:
         make_folder: makes an empty folder for a run.
@@ -47,46 +97,44 @@ class Races:
     max_time_s: float
     runs: dict[tuple[str, str], Analysed] = field(default_factory=dict)
 
-    def judge(
-        self, model: Any, claim: Claim, targets: Sequence[str], options: RunOptions
-    ) -> tuple[JudgedClaim, Analysed]:
-        """Judge a claim by a run that is there, or else by one for this claim; also return the run.
+    def judge(self, model: Any, claim: Claim, targets: Sequence[str], options: RunOptions) -> JudgedClaim:
+        """Judge a claim by a run that is there, or else by one for this claim, and by a closer one if that is needed.
 
         Args:
-            targets: the one that it is about, and the one that it is compared with if there is one.
-            options: of the run, but for those of `CHOSEN`.
+            targets: as `ask` has them.
+            options: of the run, but for those that are given otherwise.
 
         Raises:
-            UsageError: an option or a target is wrong, or the options ask for several sizes.
-            Unavailable: a target can't run here.
-            ArmFailed: a target broke.
+            UsageError, Unavailable, ArmFailed: as `race_for` and `judge_raced`.
         """
-        _refuse_chosen(options)
+        refuse_given(options, (*GIVEN, "model", "out", "fresh"))
         given = check_options({"max_time_s": self.max_time_s, **options, "model": model})
         question = _name_question(given, targets)
         for run in [run for (mine, _), run in self.runs.items() if mine == question]:
-            names = _find_labels(_arms_of(run), targets, options)
-            judged = judge_claim(run, claim, *names) if len(names) == len(targets) else None
-            if judged and judged.standing is not Standing.UNKNOWN:
-                return judged, run
-        judged, run = self._race(question, claim, targets, given, _ask(claim, targets))
-        if run.complete and claim.factor > 1 and judged.next:  # it had its goal, and a closer look would tell
-            judged, run = self._race(question, claim, targets, given, _ask(claim, targets, judged.value or 0.0))
-        return judged, run
+            if len(_find_labels(run, targets, given)) == len(targets):
+                judged = judge_raced(run, claim, targets, given)
+                if judged.standing is not Standing.UNKNOWN:
+                    return judged
+        value: float | None = None
+        for _ in range(2):
+            key = question, repr(asked := ask(claim, targets, value))
+            if key not in self.runs:
+                self.runs[key] = race_for(asked, {**given, "out": self.make_folder()})
+            judged = judge_raced(self.runs[key], claim, targets, given)
+            if not judged.run.complete or claim.factor == 1 or not judged.next:
+                break
+            value = judged.value  # it had its goal, and a closer look would tell
+        return judged
 
-    def _race(
-        self, question: str, claim: Claim, targets: Sequence[str], given: RunOptions, asked: dict[str, Any]
-    ) -> tuple[JudgedClaim, Analysed]:
-        """Judge a claim by the run that these options ask for, which is measured unless it is there."""
-        key = question, repr(sorted(asked.items()))
-        if key not in self.runs:
-            self.runs[key] = _measure(cast("RunOptions", {**given, **asked}), self.make_folder())
-        run = self.runs[key]
-        names = _find_labels(_arms_of(run), targets, given)
-        judged = judge_claim(run, claim, *names)
-        if judged.standing is Standing.UNKNOWN:
-            _refuse_broken(run, names)
-        return judged, run
+
+def refuse_given(options: RunOptions, names: Collection[str]) -> None:
+    """Refuse options that a race for a claim is given otherwise.
+
+    Raises:
+        UsageError: there is one.
+    """
+    if found := [name for name in options if name in names]:
+        raise UsageError(f"leave out {found[0]}=: the model, the targets and the claim of a race give it")
 
 
 def _name_question(given: RunOptions, targets: Sequence[str]) -> str:
@@ -105,44 +153,6 @@ def _name_question(given: RunOptions, targets: Sequence[str]) -> str:
     return repr((sorted(given.items()), stamps, made_of, others))
 
 
-def _refuse_chosen(options: Iterable[str]) -> None:
-    """Refuse an option that a race is given otherwise.
-
-    Raises:
-        UsageError: there is one.
-    """
-    if given := [name for name in options if name in CHOSEN]:
-        raise UsageError(f"leave out {given[0]}=: the model, the targets and the claim of a race give it")
-
-
-def _ask(claim: Claim, targets: Sequence[str], value: float = 0.0) -> dict[str, Any]:
-    """Return the options of a run that ends as soon as it tells a claim.
-
-    Args:
-        value: as `Claim.race` has it.
-    """
-    arm, other = [*targets, None][:2]
-    if arm == other:
-        raise UsageError(f"{arm!r} is compared with itself: name another target")
-    asked = claim.race(str(arm), other, value)
-    first = [asked["baseline"]] if "baseline" in asked else []
-    return {"backends": tuple(dict.fromkeys([*first, *targets])), **asked}
-
-
-def _measure(options: RunOptions, out: Path) -> Analysed:
-    """Measure what the options ask for into a folder.
-
-    Raises:
-        UsageError, Unavailable: as `Races.judge`.
-    """
-    limit = Deadline(options["max_time_s"])
-    with show_progress() as progress:
-        plan, policy = plan_run(DEFAULT, options, progress)
-        _refuse_unfit(plan, options)
-        measure_run(plan, policy, out, options, limit, progress)
-    return analyse_cells(out)
-
-
 def _refuse_unfit(plan: Plan, options: RunOptions) -> None:
     """Refuse a plan of several groups, of several targets for a name, or of a target that can't run here."""
     if len(plan.groups) > 1:
@@ -153,16 +163,13 @@ def _refuse_unfit(plan: Plan, options: RunOptions) -> None:
         raise Unavailable("; ".join(filter(None, [f"{short(label)} can't run here: {why.reason}", why.fix])))
 
 
-def _arms_of(run: Analysed) -> list[Arm]:
-    return [one.arm for one in run.rows]
-
-
-def _find_labels(arms: Iterable[Arm], targets: Sequence[str], options: RunOptions) -> list[str]:
+def _find_labels(among: Analysed | Iterable[Arm], targets: Sequence[str], options: RunOptions) -> list[str]:
     """Return the label of the arm that each text names; none of a text whose target isn't among the arms.
 
     Raises:
         UsageError: a text names no target, or several.
     """
+    arms = [row.arm for row in among.rows] if isinstance(among, Analysed) else among
     labels = {arm.label: str(arm.target) for arm in arms if not arm.control}
     found: list[str] = []
     for text in targets:
@@ -173,14 +180,3 @@ def _find_labels(arms: Iterable[Arm], targets: Sequence[str], options: RunOption
             raise UsageError(f"{text!r} names several targets, and a claim is on one: {', '.join(mine)}")
         found += mine
     return found
-
-
-def _refuse_broken(run: Analysed, names: Sequence[str]) -> None:
-    """Refuse to leave a claim open because of a target that broke.
-
-    Raises:
-        ArmFailed: one did.
-    """
-    for row in run.document.rows:
-        if row.arm in names and row.cause is not None and row.cause not in OPEN:
-            raise ArmFailed(f"{short(row.arm)} {row.outcome}: {row.reason}; the run is in {str(run.folder)!r}")

@@ -48,7 +48,8 @@ def gate(place: Path, options: GateOptions, *, as_json: bool, to: Sequence[Path]
     judged = _run_gate(place, options)
     document = analyse(Path(judged.run)) if begun(Path(judged.run)) else None
     write_gate(judged, document, to)
-    print_answer(render(judged, document, width()), judged.model_dump(mode="json", by_alias=True), as_json=as_json)
+    data = judged.model_dump(mode="json", by_alias=True)
+    print_answer(render(judged, document, width()), data, as_json=as_json, found=(judged, document))
     tell_github(judged, document, sys.stderr if as_json else sys.stdout)
     return judged.exit_code
 

@@ -49,7 +49,7 @@ def explain(
     # profiles have times, and both the builds and the float graph would disturb another run's
     with in_use(), show_progress() as progress, machine_lock(f"explain {run}", progress.wait):
         found = explain_sides(sides, progress)
-    return print_answer(render_sides(found, width(), full=full), asdict(found), as_json=as_json)
+    return print_answer(render_sides(found, width(), full=full), asdict(found), as_json=as_json, found=found)
 
 
 def find_sides(run: Path, targets: Sequence[str], group: str | None = None) -> tuple[Side, Side]:

@@ -5,14 +5,16 @@ So neither a crash nor a long race takes the server down, and a call that is can
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
 import sys
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from subprocess import DEVNULL
+from tempfile import TemporaryFile
 from typing import Any
 
 import shootout
@@ -24,7 +26,7 @@ from shootout.core.install import install
 try:
     import anyio
     import mcp_types as types
-    from anyio.abc import ByteReceiveStream, Process
+    from anyio.abc import Process
     from anyio.streams.text import TextReceiveStream
     from mcp.server.lowlevel import Server
     from mcp.server.stdio import stdio_server
@@ -32,7 +34,7 @@ except ImportError:
     raise Unavailable(f"the server needs the package mcp: {install('mcp')}") from None
 
 PROGRAM: Sequence[str] = (sys.executable, "-P", "-m", "shootout.commands.told")
-"""The program of a call; this process's id, the tool and its arguments follow."""
+"""The program of a call; this process's id and the words of a command follow."""
 GRACE_S = 5.0
 """Time for a call that is cancelled to end by itself; what it measured is kept."""
 LAST_LINES = 20
@@ -46,7 +48,7 @@ No other verdict allows it: `ship` of a choice lets you deploy it, `written` mea
 `about 1.4x faster, open` has no verdict yet. `open` tells what isn't known.
 Errors of outputs are against the reference outputs: the model in float64, or of an ONNX file ONNX Runtime without
 optimizations. They are not against another target.
-`next` proposes a command, also as the call of a tool; nothing has run it, and it may be left.
+`next` proposes a command, which nothing has run. As a call, options without an argument go into `options` as words.
 Paths are relative to the folder in which this server was started."""
 Say = Callable[[str], Awaitable[None]]
 
@@ -94,63 +96,54 @@ async def list_tools(*_: Any) -> types.ListToolsResult:
 
 async def call_tool(context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
     """Call a tool; an error is a result, too: the one sentence of the command line."""
-    lines = 0
+    numbers = itertools.count(1)
 
     async def say(line: str) -> None:
-        nonlocal lines
-        lines += 1
-        await context.session.report_progress(lines, message=line)
+        await context.session.report_progress(next(numbers), message=line)
 
     try:
         if params.name not in TOOLS:
             raise unknown("tool", params.name, TOOLS)
-        arguments = params.arguments or {}
-        TOOLS[params.name].type(arguments)  # refused before a process is started
-        text = await run_apart([params.name, json.dumps(arguments)], say)
+        text = await run_apart(TOOLS[params.name].type(params.arguments or {}), say)
     except ShootoutError as error:
         return types.CallToolResult(content=[types.TextContent(text=str(error))], is_error=True)
     return types.CallToolResult(content=[types.TextContent(text=text)], structured_content=json.loads(text))
 
 
 async def run_apart(words: Sequence[str], say: Say) -> str:
-    """Run a call in a process and a session of its own, and return the line that it prints.
+    """Run a command in a process and a session of its own, and return the line that it prints.
 
     Args:
-        words: the tool, and its arguments as JSON.
         say: gets each line of its standard error.
 
     Raises:
         ShootoutError: it ended without a result; says why.
     """
-    process = await anyio.open_process([*PROGRAM, str(os.getpid()), *words], stdin=DEVNULL, start_new_session=True)
-    assert process.stdout is not None
+    heard = deque[str](maxlen=LAST_LINES)
+    with TemporaryFile() as printed:
+        typed = [*PROGRAM, str(os.getpid()), *words]
+        process = await anyio.open_process(typed, stdin=DEVNULL, stdout=printed, start_new_session=True)
+        try:
+            async for line in _follow(process):
+                heard.append(line)
+                await say(line)
+            code = await process.wait()
+        finally:
+            await _end(process)
+        printed.seek(0)
+        if code:
+            raise ShootoutError(tell_ending(code, heard))
+        return printed.read().decode(errors="replace").splitlines()[-1]  # a library may have printed before
+
+
+async def _follow(process: Process) -> AsyncIterator[str]:
+    """Yield each line of standard error as soon as it is whole."""
     assert process.stderr is not None
-    printed, heard = bytearray(), deque[str](maxlen=LAST_LINES)
-    try:
-        async with anyio.create_task_group() as readers:
-            readers.start_soon(_collect, process.stdout, printed)
-            readers.start_soon(_follow, process.stderr, heard, say)
-        code = await process.wait()
-    finally:
-        await _end(process)
-    if code:
-        raise ShootoutError(tell_ending(code, heard))
-    return printed.decode(errors="replace").splitlines()[-1]  # a library may have printed before
-
-
-async def _collect(stream: ByteReceiveStream, printed: bytearray) -> None:
-    async for chunk in stream:
-        printed.extend(chunk)
-
-
-async def _follow(stream: ByteReceiveStream, heard: deque[str], say: Say) -> None:
-    """Say each line as soon as it is whole."""
     begun = ""
-    async for chunk in TextReceiveStream(stream, errors="replace"):
+    async for chunk in TextReceiveStream(process.stderr, errors="replace"):
         *lines, begun = (begun + chunk).split("\n")
         for line in filter(None, map(one_line, lines)):
-            heard.append(line)
-            await say(line)
+            yield line
 
 
 async def _end(process: Process) -> None:

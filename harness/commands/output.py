@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -15,6 +17,8 @@ from shootout.tell import table
 from shootout.tell.document import Document
 from shootout.tell.formats import json_text
 from shootout.tell.progress import ProgressDisplay
+
+_TAKEN = ContextVar[list[Any] | None]("taken", default=None)
 
 
 class PlainConsole(Console):
@@ -41,15 +45,31 @@ def show_progress() -> ProgressDisplay:
     return ProgressDisplay(PlainConsole(stderr=True))
 
 
+@contextmanager
+def take_answers() -> Iterator[list[Any]]:
+    """Take what commands find, in place of printing it: the object that is found, or else the data of its JSON."""
+    token = _TAKEN.set(found := list[Any]())
+    try:
+        yield found
+    finally:
+        _TAKEN.reset(token)
+
+
 def print_document(document: Document, *, full: bool, as_json: bool) -> int:
     """Print a run's answer and tables, or its document as JSON; `full`: all columns, and a table for each size."""
     text = table.render(document, width(), full=full)
-    return print_answer(text, document.model_dump(mode="json", by_alias=True), as_json=as_json)
+    return print_answer(text, document.model_dump(mode="json", by_alias=True), as_json=as_json, found=document)
 
 
-def print_answer(text: RenderableType, data: Any, *, as_json: bool) -> int:
-    """Print data as JSON, or the same as text for people; return the exit code, always 0."""
-    if as_json:
+def print_answer(text: RenderableType, data: Any, *, as_json: bool, found: object = None) -> int:
+    """Print data as JSON, or the same as text for people; return the exit code, always 0.
+
+    Args:
+        found: the object that both are made of, for `take_answers`.
+    """
+    if (taken := _TAKEN.get()) is not None:
+        taken.append(data if found is None else found)
+    elif as_json:
         sys.stdout.write(json_text(data))
     else:
         _make_console().print(text, crop=False)  # a command that is cut can't be pasted
@@ -58,9 +78,7 @@ def print_answer(text: RenderableType, data: Any, *, as_json: bool) -> int:
 
 def print_written(data: Any, *, as_json: bool) -> int:
     """Print as JSON what a command has written, of which people are told on stderr; return the exit code, always 0."""
-    if as_json:
-        sys.stdout.write(json_text(data))
-    return ExitCode.OK
+    return print_answer("", data, as_json=True) if as_json else ExitCode.OK
 
 
 def width() -> int:

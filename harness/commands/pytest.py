@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 import pytest
@@ -64,44 +63,26 @@ class RaceFixture:
         stash = self._request.config.stash
         return stash.setdefault(RACES, Races(lambda: self._folders.mktemp("race"), MAX_TIME_S))
 
-    def _judge(self, raced: RacedTarget, claim: str, *others: str) -> ClaimResult:
+    def _judge(self, raced: RacedTarget, claim: str, *others: str) -> JudgedClaim:
         """Judge a claim, and keep what is said of it for the report of a test that fails."""
         __tracebackhide__ = True
         from shootout.apps.judge.claim import read_claim
         from shootout.core.errors import Interrupted, ShootoutError
 
         try:
-            judged, run = self._races.judge(raced.model, read_claim(claim), (raced.target, *others), raced.options)
+            judged = self._races.judge(raced.model, read_claim(claim), (raced.target, *others), raced.options)
         except Interrupted:
             raise KeyboardInterrupt from None
         except ShootoutError as error:  # what is wrong stands in its sentence
             raise error.with_traceback(None) from None
         node = self._request.node
-        node.add_report_section("call", "shootout", f"{judged.sentence}\nshootout show {run.folder}")
+        node.add_report_section("call", "shootout", f"{judged}\nshootout show {judged.folder}")
         if judged.standing == "unknown":
-            ended = "" if run.complete else f"; max_time_s={raced.options.get('max_time_s', MAX_TIME_S):g} was over"
+            limit_s = raced.options.get("max_time_s", MAX_TIME_S)
+            ended = "" if judged.run.complete else f"; max_time_s={limit_s:g} was over"
             end = pytest.fail if node.config.getoption(STRICT) else pytest.skip
-            end(f"{judged.sentence}{ended} (shootout show {run.folder})")
-        return ClaimResult(judged, run.folder)
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class ClaimResult:
-    """Hold what is said of a claim; true if it is met.
-
-    Attributes:
-        folder: of the run that tells it.
-    """
-
-    judged: JudgedClaim
-    folder: Path
-
-    def __bool__(self) -> bool:
-        return self.judged.standing == "met"
-
-    def __repr__(self) -> str:
-        """Return the sentence, with the interval that decides."""
-        return self.judged.sentence
+            end(f"{judged}{ended} (shootout show {judged.folder})")
+        return judged
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -116,7 +97,7 @@ class RacedTarget:
     target: str
     options: RunOptions
 
-    def faster_than(self, other: str, by: float | None = None) -> ClaimResult:
+    def faster_than(self, other: str, by: float | None = None) -> JudgedClaim:
         """Claim that it is significantly faster than another target.
 
         Args:
@@ -126,7 +107,7 @@ class RacedTarget:
         claim = "faster" if by is None else f"{by}x faster"
         return self._race._judge(self, claim, other)
 
-    def same_outputs(self, within: float | str = 1e-4) -> ClaimResult:
+    def same_outputs(self, within: float | str = 1e-4) -> JudgedClaim:
         """Claim that its outputs are those of the model in float64.
 
         Args:
@@ -135,7 +116,7 @@ class RacedTarget:
         __tracebackhide__ = True
         return self._race._judge(self, f"same outputs within {within}")
 
-    def p99_under(self, limit: str) -> ClaimResult:
+    def p99_under(self, limit: str) -> JudgedClaim:
         """Claim that the 99th percentile of its latency is at most so long, such as `5ms`."""
         __tracebackhide__ = True
         return self._race._judge(self, f"p99 under {limit}")

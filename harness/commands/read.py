@@ -20,7 +20,7 @@ from shootout.apps.judge.compare.merged import expand_merged, expand_several, is
 from shootout.apps.judge.compare.screen import render_compared, render_merged
 from shootout.apps.judge.decide.decision import decide as find_decision
 from shootout.apps.judge.decide.policy import Policy, read_policy
-from shootout.apps.judge.decide.question import judge_stage, read_question
+from shootout.apps.judge.decide.question import PolicyAnswer, judge_stage, read_question
 from shootout.apps.judge.decide.screen import render as render_decision
 from shootout.apps.parts import screen as parts
 from shootout.apps.tune import table
@@ -46,7 +46,7 @@ def print_decision(policy: Policy, document: Document, *, full: bool, as_json: b
     unmarked = document.model_copy(update={"answer": ()})
     tables = [render_tables(unmarked, width(), full=True)] if full else []
     data = document.model_dump(mode="json", by_alias=True) | {"decision": decision.model_dump(mode="json")}
-    print_answer(Group(*screen, *tables), data, as_json=as_json)
+    print_answer(Group(*screen, *tables), data, as_json=as_json, found=PolicyAnswer(decision, question))
     return decision.exit_code
 
 
@@ -66,6 +66,7 @@ def decide(
         Group(*render_decision(decision, question, min(width(), WIDEST))),
         decision.model_dump(mode="json"),
         as_json=as_json,
+        found=PolicyAnswer(decision, question),
     )
     return decision.exit_code
 

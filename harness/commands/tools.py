@@ -6,8 +6,7 @@ Few options have an argument of their own. All others go through `options` as wo
 from __future__ import annotations
 
 import json
-import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -34,14 +33,6 @@ class Interval(BaseModel):
     high: float | None
 
 
-class Next(BaseModel):
-    """The command that comes next, as people type it, and as a call of a tool if one types it."""
-
-    command: str
-    tool: str | None = None
-    arguments: dict[str, Any] | None = None
-
-
 class ToolResult(BaseModel):
     """Hold what a call found.
 
@@ -55,7 +46,7 @@ class ToolResult(BaseModel):
         interval: null without a verdict, and then no speed-up may be claimed.
         open: what isn't known or left out, and why.
         notes: what else a reader must know.
-        next: the one command that is proposed.
+        next: the one command that is proposed, as people type it.
         folder: the run folder, or the folder that was shipped.
         rows: one for each target, in words as people see them; a ratio without a verdict is marked `open`.
     """
@@ -66,87 +57,76 @@ class ToolResult(BaseModel):
     interval: Interval | None = None
     open: list[str] = Field(default_factory=list)
     notes: list[str] = Field(default_factory=list)
-    next: Next | None = None
+    next: str | None = None
     folder: str | None = None
     rows: list[dict[str, str]] | None = None
 
 
 MORE = "options"
 """The argument for words of the command line that no other argument gives."""
+_NONE: tuple[Any, ...] = (None, "", [])
 ELSEWHERE = ("--to", "--out", "-o", "--on")
 """The options by which a command writes a file or measures on another machine."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Tool:
     """One tool.
 
     Attributes:
-        about: when to call it, and what it costs.
         command: the words that its command begins with.
+        about: when to call it, and what it costs.
         places: its arguments without a flag, in their order, each with its description.
         flags: those with a flag, by flag.
-        needs: the arguments that must be given.
+        needs: the arguments that must be given; (): the first place.
         writes: whether it measures or writes; else it only reads.
     """
 
+    command: str
     about: str
-    command: tuple[str, ...]
     places: Mapping[str, str]
     flags: Mapping[str, str] = field(default_factory=dict)
-    needs: tuple[str, ...]
+    needs: tuple[str, ...] = ()
     writes: bool = False
 
     @property
     def schema(self) -> dict[str, Any]:
         """Return the JSON schema of its arguments."""
         told = {**self.places, **{_name(flag): about for flag, about in self.flags.items()}}
-        more = f"Further words of `shootout {self.command[0]}`, such as ['--threads', '2']."
+        more = f"Further words of `shootout {self.command.split()[0]}`, such as ['--threads', '2']."
         return {
             "type": "object",
             "properties": {
                 **{name: {"type": "string", "description": about} for name, about in told.items()},
                 MORE: {"type": "array", "items": {"type": "string"}, "description": more},
             },
-            "required": [*self.needs],
+            "required": [*(self.needs or [*self.places][:1])],
             "additionalProperties": False,
         }
 
     def type(self, arguments: Mapping[str, Any]) -> list[str]:
-        """Return the words of the command that these arguments ask for.
+        """Return the words of the command that these arguments ask for; null, "", [] and false stand for none.
 
         Raises:
             UsageError: one isn't known or of another type, or one is missing.
         """
-        known = self.schema["properties"]
+        known, needs = self.schema["properties"], self.schema["required"]
         for name in arguments.keys() - known.keys():
-            raise _refuse(name, arguments[name], known)
-        given = keep_given(arguments)
-        if missing := [name for name in self.needs if name not in given]:
+            hint = f"what has no argument goes into {MORE}, as words: {json.dumps(['--threads', '2'])}"
+            raise UsageError(f"{unknown('argument', name, known)}; {hint}")
+        given = {name: value for name, value in arguments.items() if value is not False and value not in _NONE}
+        if missing := [name for name in needs if name not in given]:
             raise UsageError(f"the argument {missing[0]!r} is missing: {known[missing[0]]['description']}")
         more = given.get(MORE, [])
         if not isinstance(more, list):
             raise UsageError(f"{MORE} is a list of words, such as ['--threads', '2']; received {more!r}")
         if not self.writes and (elsewhere := [word for word in more if str(word).partition("=")[0] in ELSEWHERE]):
             raise UsageError(f"this tool only reads: leave out {elsewhere[0]!r}, or type the command in a shell")
-        words = [*self.command, *(_write(name, given[name]) for name in self.places if name in given)]
+        words = [*self.command.split(), *(_write(name, given[name]) for name in self.places if name in given)]
         for flag in self.flags:
             words += [flag, _write(_name(flag), given[_name(flag)])] if _name(flag) in given else []
         words += map(str, more)
         return [str(Path(word).expanduser()) if word.startswith("~/") else word for word in words]  # as a shell does
-
-
-def keep_given(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments that are given; null, "", [] and false stand for one that isn't, and 0 is a number."""
-    return {name: value for name, value in arguments.items() if value is not False and value not in (None, "", [])}
-
-
-def _refuse(name: str, value: object, known: Collection[str]) -> UsageError:
-    """Return the refusal of an argument that isn't known; of one by the name of an option it says how that is given."""
-    flag = f"--{name.replace('_', '-')}"
-    if any(flag == one.name for table in (RunOptions, GateOptions, POLICY_FLAGS) for one in flags_of(table).values()):
-        return UsageError(f"{name!r} has no argument of its own: write {MORE}: {json.dumps([flag, str(value)])}")
-    return unknown("argument", name, known)
 
 
 def _name(flag: str) -> str:
@@ -157,7 +137,7 @@ def _write(name: str, value: object) -> str:
     """Write an argument as a word; a list stands with commas, as agents may give several targets.
 
     Raises:
-        UsageError: it is an object, or the name of a place begins as an option does.
+        UsageError: it is an object, or begins as an option does.
     """
     if isinstance(value, list):
         return ",".join(_write(name, one) for one in value)
@@ -166,93 +146,81 @@ def _write(name: str, value: object) -> str:
     return str(value)
 
 
-def _named(table: Any, *names: str) -> dict[str, str]:
+def _named(table: Any, names: str) -> dict[str, str]:
     """Return the flags of some options of a command, with their help."""
     told = {flag.name: f"{flag.help or flag.word}" for flag in flags_of(table).values()}
-    return {f"--{name}": told[f"--{name}"] for name in names}
+    return {f"--{name}": told[f"--{name}"] for name in names.split()}
 
 
-_DATA = ("inputs", "labels", "truth", "metric", "texts", "images", "data", "target")
-_RACE = _named(RunOptions, "backends", *_DATA, "batch", "policy", "max-time", "out")
+_RACE = _named(RunOptions, "backends inputs labels truth metric texts images data target batch policy max-time out")
 _LIMITS = {
     "--policy": "File deploy.toml with limits and an objective.",
-    **_named(POLICY_FLAGS, "p99", "max-drop", "max-error", "size", "memory", "objective"),
+    **_named(POLICY_FLAGS, "p99 max-drop max-error size memory objective"),
     "--group": "Group of the run, if it has several.",
 }
+_GATE = _named(GateOptions, "candidate slower size max-drop max-error inputs labels truth metric policy max-time out")
 _FOLDER = {"run": "Run folder, as `folder` of an earlier result has it."}
 _MODEL = {"model": f"Model: {MODELS}."}
 
 TOOLS = {
     "plan": Tool(
-        about="Show what `run` would race here, what it would skip and why, and how long it takes. Seconds; measures "
+        "run --dry-run",
+        "Show what `run` would race here, what it would skip and why, and how long it takes. Seconds; measures "
         "nothing. Call it first for a model that is large or new.",
-        command=("run", "--dry-run"),
-        places=_MODEL,
-        flags=_RACE,
-        needs=("model",),
+        _MODEL,
+        _RACE,
     ),
     "run": Tool(
-        about="Race backends, devices and precisions on a model, and say which to ship. Takes 1 to 10 minutes, and all "
+        "run",
+        "Race backends, devices and precisions on a model, and say which to ship. Takes 1 to 10 minutes, and all "
         "CPUs: give max_time, such as 2m. A call that was cut off goes on if it is made again with the same out. "
         "Without labels, truth or metric, nothing tells what a lower precision loses.",
-        command=("run",),
-        places=_MODEL,
-        flags=_RACE,
-        needs=("model",),
+        _MODEL,
+        _RACE,
         writes=True,
     ),
     "show": Tool(
-        about="Show a run's answer again, with a short row for each target. A second; measures nothing.",
-        command=("show",),
-        places=_FOLDER,
-        needs=("run",),
+        "show", "Show a run's answer again, with a short row for each target. A second; measures nothing.", _FOLDER
     ),
     "decide": Tool(
-        about="Choose what to ship from a run by limits and an objective. Seconds; measures nothing.",
-        command=("decide",),
-        places=_FOLDER,
-        flags=_LIMITS,
-        needs=("run",),
+        "decide",
+        "Choose what to ship from a run by limits and an objective. Seconds; measures nothing.",
+        _FOLDER,
+        _LIMITS,
     ),
     "explain": Tool(
-        about="Compare two targets of a run layer by layer: where the error begins, and where the time goes. Takes "
+        "explain",
+        "Compare two targets of a run layer by layer: where the error begins, and where the time goes. Takes "
         "half a minute to minutes. Call it if a lower precision was refused or isn't faster.",
-        command=("explain",),
-        places={**_FOLDER, "a": "Target to compare with; with b alone: FP32.", "b": "Target to look at."},
-        needs=("run",),
+        {**_FOLDER, "a": "Target to compare with; with b alone: FP32.", "b": "Target to look at."},
         writes=True,
     ),
     "ship": Tool(
-        about="Write a measured target as a folder to deploy, and check it. Takes up to a minute; judges no speed.",
-        command=("ship",),
-        places=_FOLDER,
-        flags={"--out": "Folder to make.", "--target": "Target to ship. Default: the run's answer.", **_LIMITS},
+        "ship",
+        "Write a measured target as a folder to deploy, and check it. Takes up to a minute; judges no speed.",
+        _FOLDER,
+        {"--out": "Folder to make.", "--target": "Target to ship. Default: the run's answer.", **_LIMITS},
         needs=("run", "out"),
         writes=True,
     ),
     "gate": Tool(
-        about="Race a candidate against a shipped folder: may it replace that? Takes 1 to 8 minutes.",
-        command=("gate",),
-        places={"reference": "Shipped folder, which `ship` wrote."},
-        flags=_named(
-            GateOptions,
-            *("candidate", "slower", "size", "max-drop", "max-error", "inputs", "labels", "truth"),
-            *("metric", "policy", "max-time", "out"),
-        ),
-        needs=("reference",),
+        "gate",
+        "Race a candidate against a shipped folder: may it replace that? Takes 1 to 8 minutes.",
+        {"reference": "Shipped folder, which `ship` wrote."},
+        _GATE,
         writes=True,
     ),
     "verify": Tool(
-        about="Judge one claim by evidence before you repeat it: met, broken or unknown. On a run folder it takes a "
+        "verify",  # a command that told.py declares
+        "Judge one claim by evidence before you repeat it: met, broken or unknown. On a run folder it takes a "
         "second; on a model it races a and b first, which takes 1 to 5 minutes.",
-        command=("verify",),
-        places={
+        {
             "claim": "One of: 'faster', '1.15x faster', 'slower', 'same speed', 'same outputs within 1e-4', 'p99 under "
             "5ms'.",
             "a": "Target that the claim is about: openvino:cpu:int8.",
             "b": "Target that it is compared with: onnxruntime. A claim on outputs without b is on the reference.",
         },
-        flags={
+        {
             "--run": "Run folder that holds both; or give model.",
             "--group": "Group of the run, if both are in several.",
             "--model": "Model to race them on first; or give run.",
@@ -262,23 +230,3 @@ TOOLS = {
         writes=True,
     ),
 }
-
-
-def read_call(command: str) -> tuple[str, dict[str, Any]] | None:
-    """Return the tool and the arguments that stand for a command as people type it; None if no tool types it."""
-    program, name, *rest = [*shlex.split(command), "", ""]
-    if program != "shootout" or name not in TOOLS or "&&" in rest:
-        return None
-    tool, words = TOOLS[name], rest[:-2]
-    count = next((place for place, word in enumerate(words) if word.startswith("-")), len(words))
-    arguments: dict[str, Any] = dict(zip(tool.places, words[:count], strict=False))
-    more, left = words[len(tool.places) : count], iter(words[count:])
-    for word in left:
-        flag = "--out" if word == "-o" else word
-        if flag.removeprefix("--") in tool.places:
-            arguments[flag.removeprefix("--")] = next(left, "")
-        elif flag not in tool.flags:
-            more.append(word)
-        else:
-            arguments[_name(flag)] = next(left, "")
-    return name, arguments | ({MORE: more} if more else {})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 import signal
 import sys
 import time
@@ -24,10 +23,12 @@ from support.console import children_of, environment, spin_study, state
 from support.onnx_made import WEIGHT, linear
 from typer.main import get_command
 
-from lab.recipes import read_commands
-from shootout.cli import app
+from shootout import cli
+from shootout.apps.judge.analysis import analyse
 from shootout.commands import told
-from shootout.commands.tools import MORE, TOOLS, ToolResult, read_call
+from shootout.commands.mcp import tell_ending
+from shootout.commands.output import print_document
+from shootout.commands.tools import MORE, TOOLS, ToolResult
 from shootout.core.constants import COPY
 from shootout.core.errors import ShootoutError
 
@@ -35,28 +36,23 @@ ROOT = Path(__file__).resolve().parents[2]
 RUNS = ROOT / "results" / "reference"
 SKILL = ROOT / "docs" / "agents" / "SKILL.md"
 DEAF = "from support.deaf import deafen; deafen({}); from shootout.commands.told import main; main()"
-CRASHES = (
-    "import os, sys; sys.argv[2] == 'plan' and os.kill(os.getpid(), 9); from shootout.commands.told import main; main()"
-)
+CRASHES = f"import os, sys; '--dry-run' in sys.argv and os.kill(os.getpid(), 9); {DEAF}"
 GONE_S = 20
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "shootout ship 'my run' --max-error 1% --out model-1",
-        "shootout run net.onnx --backends a,b --max-time 5m --out r --threads 2 --goal 'resolve 5%'",
-        "shootout decide r other --p99 5ms",
-        "shootout gate model-1 --candidate new.onnx --same-proof",
-        "shootout show r --full",
-        *read_commands(SKILL.read_text()),
-    ],
-)
-def test_a_call_types_the_command_that_stands_for_it(command: str):
-    words = shlex.split(command)[1:]
-    name, arguments = read_call(command) or pytest.fail("no tool types it")
-    assert sorted(TOOLS[name].type(arguments)) == sorted("--out" if word == "-o" else word for word in words)
-    get_command(app).commands[words[0]].make_context(words[0], words[1:])  # refuses an unknown option
+@pytest.fixture(autouse=True)
+def commands_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the commands that the process of a call has, and arguments that it may change."""
+    monkeypatch.setattr(sys, "argv", [])
+    monkeypatch.setattr(cli.app, "registered_commands", [*cli.app.registered_commands])
+    told.declare_verify()
+
+
+@pytest.mark.parametrize("name", TOOLS)
+def test_a_call_types_words_that_its_command_takes(name: str):
+    words = TOOLS[name].type({one: "1" for one in TOOLS[name].schema["properties"] if one != MORE} | {MORE: ["--json"]})
+    assert {*TOOLS[name].flags, "--json"} <= {*words}
+    get_command(cli.app).commands[words[0]].make_context(words[0], words[1:])  # refuses an unknown option or word
 
 
 def test_lists_numbers_and_empty_texts_are_taken_as_agents_give_them():
@@ -65,40 +61,57 @@ def test_lists_numbers_and_empty_texts_are_taken_as_agents_give_them():
     assert TOOLS["gate"].type({"reference": "x", "slower": 0, MORE: []}) == ["gate", "x", "--slower", "0"]
 
 
-def test_the_next_command_may_be_none_of_a_tool():
-    assert read_call("cp -r a b && rm -r a") is read_call("cd x && shootout run net.onnx") is read_call("") is None
-    assert read_call("shootout run --model net.onnx --batch 1") == ("run", {"model": "net.onnx", "batch": "1"})
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., ToolResult | str]:
+    """Call a tool in this process; return its result, or the sentence that it ends with."""
+
+    def call(name: str, **arguments: Any) -> ToolResult | str:
+        try:
+            return told.call(TOOLS[name].type(arguments))
+        except ShootoutError as error:
+            return str(error)
+        except SystemExit:
+            return tell_ending(2, capsys.readouterr().err.splitlines())
+
+    return call
 
 
 @pytest.mark.parametrize(
     ("name", "arguments", "words"),
     [
         ("run", {"modle": "x"}, "unknown argument 'modle': did you mean 'model'? known: "),
+        ("run", {"model": "x", "threads": 1}, "unknown argument 'threads': "),
         ("run", {"backends": "onnxruntime"}, "the argument 'model' is missing: Model: "),
         ("run", {"model": "x", MORE: "--threads 2"}, "options is a list of words, "),
+        ("run", {"model": "x", MORE: ["--help"]}, "`shootout run x --help` prints a text and no result: leave out "),
         ("show", {"run": "--help"}, "the argument 'run' is a text; received '--help'"),
         ("show", {"run": "r", MORE: ["--to", "x.csv"]}, "this tool only reads: leave out '--to', "),
         ("plan", {"model": "x", MORE: ["--on=ssh://a"]}, "this tool only reads: leave out '--on=ssh://a', "),
-        ("verify", {"claim": 5, "a": "x", "run": "r"}, "the argument 'claim' is a text; received 5"),
-        ("verify", {"claim": "slower", "a": ["x"], "run": "r"}, "the argument 'a' is a text; received ['x']"),
-        ("verify", {"claim": "slower", "a": "x", "run": "r", "batch": 0}, "batch is for a race, and the run is "),
-        ("verify", {"claim": "slower", "a": "x", "run": "r", MORE: ["--x"]}, "options is for a race, and the run "),
+        ("verify", {"claim": 5, "a": "x", "run": "r"}, "the claim '5' can't be read: write 'faster', "),
+        ("verify", {"claim": "slower", "a": "x", "b": "y", "run": "r", "batch": 0}, "--batch (0,) is for a race, "),
+        ("verify", {"claim": "faster", "a": "x", "b": "y"}, "verify needs either run, "),
+        ("verify", {"claim": "faster", "a": "x", "b": "y", "model": "x", "group": "g"}, "--group is of a run, and "),
         (
             "verify",
-            {"claim": "quicker", "a": "x", "run": "r"},
-            "the claim 'quicker' can't be read: write 'faster', ",
+            {"claim": "p99 under 5ms", "a": "x", "b": "y", "model": "x"},
+            "the claim 'p99 under 5 ms' is on one ",
         ),
-        ("verify", {"claim": "faster", "a": "x"}, "verify needs either run, "),
         (
-            "run",
-            {"model": "x", "threads": 1},
-            """'threads' has no argument of its own: write options: ["--threads", "1"]""",
+            "verify",
+            {"claim": "faster", "a": "x", "b": "y", "model": "x", MORE: ["--dry-run"]},
+            "No such option: --dry-",
         ),
+        ("verify", {"claim": "faster", "a": "x", "b": "y", "model": "x", MORE: ["--strict"]}, "leave out strict=: "),
+        ("verify", {"claim": "same outputs within 1", "a": "x", "model": "no.onnx"}, "unknown backend 'x': "),
     ],
 )
-def test_a_wrong_call_is_refused_in_one_sentence(name: str, arguments: dict[str, Any], words: str):
-    with pytest.raises(ShootoutError, match=rf"^{re.escape(words)}[^\n]*$"):
-        told.call(name, arguments)
+def test_a_wrong_call_is_refused_in_one_sentence(
+    call: Callable[..., ToolResult | str], name: str, arguments: dict[str, Any], words: str
+):
+    sentence = call(name, **arguments)
+    assert isinstance(sentence, str)
+    assert sentence.startswith(words)
+    assert "\n" not in sentence
 
 
 @pytest.mark.parametrize(
@@ -112,7 +125,7 @@ def test_a_wrong_call_is_refused_in_one_sentence(name: str, arguments: dict[str,
     ],
 )
 def test_no_factor_is_told_without_its_interval(run: str, verdict: str, interval: bool):
-    found = told.tell_run({"run": str(RUNS / run), "groups": (), "answer": ()}, ["show"])
+    found = told.call(["show", str(RUNS / run)])
     assert (found.verdict, found.interval is not None) == (verdict, interval)
     assert (found.terms is None) == (run == "width-sweep")
     told_ = "\n".join(
@@ -128,54 +141,47 @@ def test_no_factor_is_told_without_its_interval(run: str, verdict: str, interval
     [("1.15x faster", "met"), ("1.9x faster", "unknown"), ("slower", "broken"), ("3x faster", "broken")],
 )
 def test_a_claim_is_judged_by_its_whole_interval(claim: str, verdict: str):
-    asked = {"claim": claim, "a": "litert", "b": "onnxruntime", "run": str(RUNS / "shootout"), "group": ""}
-    found = told.verify(asked)
+    found = told.call(["verify", claim, "litert", "onnxruntime", "--run", str(RUNS / "shootout")])
     assert found.verdict == verdict
     assert (found.interval is None) == (verdict == "unknown") == bool(found.open)
-    refused = told.verify({**asked, "claim": "faster", "a": "litert:cpu:int8-dynamic"})
-    assert (refused.verdict, refused.notes) == ("met", ["litert:cpu:int8-dynamic may not be shipped: accuracy unknown"])
+
+
+def test_a_target_of_a_claim_that_may_not_be_shipped_is_told():
+    words = ["verify", "faster", "litert:cpu:int8-dynamic", "onnxruntime", "--run", str(RUNS / "shootout")]
+    found = told.call(words)
+    assert (found.verdict, found.notes) == ("met", ["litert:cpu:int8-dynamic may not be shipped: accuracy unknown"])
 
 
 def test_what_a_figure_holds_for_comes_with_it():
-    asked = {"claim": "same outputs within 1e-4", "a": "litert", "b": "onnxruntime", "run": str(RUNS / "shootout")}
-    found = told.verify(asked)
+    claim = "same outputs within 1e-4"
+    found = told.call(["verify", claim, "litert", "onnxruntime", "--run", str(RUNS / "shootout")])
     terms = "residual_mlp; random inputs; batch 1; 1 thread; AMD EPYC, 2 CPUs (VM); each process pinned to 1 CPU"
     assert (found.verdict, found.terms) == ("met", terms)
-    shown = told.tell_run({"run": str(RUNS / "shootout"), "groups": (), "answer": ()}, ["show"])
+    shown = told.call(["show", str(RUNS / "shootout")])
     assert (shown.terms, [note for note in shown.notes if "saved in" in note]) == (terms, [])
 
 
 def test_what_would_tell_a_p99_carries_its_limit():
-    asked = {"claim": "p99 under 5ms", "a": "torch-eager", "run": str(RUNS / "shootout-intel")}
-    found = told.verify(asked)
+    found = told.call(["verify", "p99 under 5ms", "torch-eager", "--run", str(RUNS / "shootout-intel")])
     assert (found.verdict, found.open) == ("unknown", ["70 of 100 calls in each restart"])
-    assert found.next
-    assert (found.next.arguments or {})["policy"] == "p99=5ms"
-
-
-def test_a_claim_that_is_on_other_targets_is_refused_before_a_race(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(told, "type_words", lambda _: pytest.fail("it raced"))
-    with pytest.raises(ShootoutError, match="is on one target: leave out 'b', or judge it in its own call"):
-        told.verify({"claim": "p99 under 5ms", "a": "a", "b": "b", "model": "x"})
-
-
-def test_a_claim_whose_race_makes_no_run_here_is_refused(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(told, "type_words", lambda _: (0, {"groups": []}))
-    with pytest.raises(ShootoutError, match=r"^no single run was measured: leave out .*--dry-run$"):
-        told.verify({"claim": "slower", "a": "a", "b": "b", "model": "x", MORE: ["--dry-run"]})
+    assert "--policy p99=5ms" in str(found.next)
 
 
 def test_a_named_target_that_failed_is_told(monkeypatch: pytest.MonkeyPatch):
-    rows = [{"arm": "a:cpu:fp32", "outcome": "failed", "reason": "no such operator"}, {"outcome": "measured"}]
-    data = {"run": str(RUNS / "shootout"), "groups": (), "answer": (), "rows": rows}
-    monkeypatch.setattr(told, "type_words", lambda _: (4, data))
-    found = told.call("run", {"model": "x"})
-    assert (found.verdict, found.open[-1]) == ("ship", "a:cpu:fp32 was named, and failed: no such operator")
+    document = analyse(RUNS / "shootout")
+    failed = document.rows[0].model_copy(update={"outcome": "failed", "reason": "no such operator"})
+    document = document.model_copy(update={"rows": (failed, *document.rows[1:])})
+
+    def run() -> None:
+        print_document(document, full=False, as_json=True)
+        raise SystemExit(4)
+
+    monkeypatch.setattr(cli, "main", run)
+    assert told.call(["run", "x"]).open[-1] == f"{failed.arm} was named, and failed: no such operator"
 
 
 def test_a_decision_is_told_with_why_not_each_other():
-    data = {"runs": [str(RUNS / "decide-digits")], "policy": {"limits": {"max-drop": 0.005}}}
-    found = told.tell_decision(data, ["decide"])
+    found = told.call(["decide", str(RUNS / "decide-digits"), "--max-drop", "0.005"])
     assert (found.verdict, found.interval and found.interval.of) == ("ship", "time of onnxruntime ÷ time of litert")
     reasons = {row["target"]: row.get("why not") for row in found.rows or ()}
     assert reasons["litert:cpu:fp32"] is None
@@ -187,11 +193,10 @@ def test_a_plan_tells_what_would_race_and_names_what_is_left_out_by_its_reason()
     skipped = {"b:cpu:fp32": why, "b:cpu:int8": why}
     group = {"arms": ["a:cpu:fp32", f"a:cpu:fp32{COPY}"], "skipped": skipped, "model": None}
     data = {"groups": [group], "estimate_s": 3.0, "most_s": 90.0, "prepare_s": 5.0}
-    found = told.tell_plan(data, ["run", "--dry-run", "my net.onnx"])
+    found = told.tell_found(data, ["run", "--dry-run", "my net.onnx"])
     assert found.answer.startswith("1 target would race: a:cpu:fp32; about 3 s at least and 90 s at most, ")
     assert found.open == ["b:cpu:fp32, b:cpu:int8: b is not installed; pip install b"]
-    assert found.next
-    assert (found.next.command, found.next.arguments) == ("shootout run 'my net.onnx'", {"model": "my net.onnx"})
+    assert found.next == "shootout run 'my net.onnx'"
 
 
 def serve(folder: Path, test: Callable[[Client], Any], program: str = DEAF) -> None:
@@ -230,9 +235,7 @@ def test_the_server_lists_tools_tells_errors_and_outlives_a_call_that_is_killed(
             assert words in content.text
             assert "\n" not in content.text
         shown = await ask(client, "show", run=str(RUNS / "shootout"))
-        assert shown.next
-        assert shown.next.tool == "ship"
-        assert TOOLS["ship"].type(shown.next.arguments or {})[1] == str(RUNS / "shootout")  # written with a ~
+        assert str(shown.next).startswith("shootout ship ")
 
     serve(tmp_path, test, CRASHES)
 
@@ -281,27 +284,28 @@ def test_the_skill_has_the_front_matter_that_agents_look_for():
 
 
 @pytest.mark.long
-def test_the_commands_of_the_skill_are_calls_that_lead_to_a_folder(tmp_path: Path):
+def test_the_tools_lead_from_a_model_to_a_folder_and_a_claim(tmp_path: Path):
     linear(tmp_path / "model.onnx")
     rows = np.random.default_rng(0).standard_normal((256, 4)).astype(np.float32)
     np.savez(tmp_path / "rows.npz", x=rows)
     np.savez(tmp_path / "labels.npz", labels=(rows @ WEIGHT).argmax(1))
-    found = dict[str, ToolResult]()
+    raced = {
+        "model": "model.onnx",
+        "backends": "onnxruntime",
+        "max_time": "60s",
+        "out": "r1",
+    }  # ships on a busy machine
+    data = {"inputs": "rows.npz", "labels": "labels.npz", MORE: ["--threads", "1"]}
+    claim = {"claim": "same outputs within 1e-3", "a": "openvino", "b": "", "model": "model.onnx", "run": ""}
 
     async def test(client: Client) -> None:
-        for command in [*read_commands(SKILL.read_text()), "shootout gate model-1 --slower 50% --max-time 1m"]:
-            name, arguments = read_call(command) or pytest.fail(command)
-            name = "plan" if "--dry-run" in arguments.get(MORE, ()) else name
-            arguments[MORE] = [word for word in arguments.get(MORE, ()) if word != "--dry-run"]
-            alone = {"backends": "onnxruntime"} if name in ("plan", "run") else {}  # it ships on a busy machine, too
-            limit = {"max_time": "60s"} if "max_time" in arguments else {}
-            found[name] = await ask(client, name, **{**alone, **arguments, **limit})
-        asked = {"claim": "same outputs within 1e-3", "a": "openvino", "b": "", "model": "model.onnx", "run": ""}
-        found["verify"] = await ask(client, "verify", **asked)
+        assert str((await ask(client, "plan", **raced)).next).startswith("shootout run model.onnx ")
+        assert (await ask(client, "run", **raced, **data)).verdict == "ship"
+        assert (await ask(client, "decide", run="r1", max_drop="1pp")).verdict == "ship"
+        assert (await ask(client, "ship", run="r1", out="model-1")).verdict == "written"
+        asked = {"reference": "model-1", "slower": "50%", "max_time": "1m"}
+        assert (await ask(client, "gate", **asked)).verdict in ("met", "unknown")  # by the machine
+        assert (await ask(client, "verify", **claim)).verdict == "met"
 
     serve(tmp_path, test)
     assert (tmp_path / "model-1" / "load.py").is_file()
-    assert found["plan"].next
-    assert found["plan"].next.tool == "run"
-    assert (found["ship"].verdict, found["verify"].verdict) == ("written", "met")
-    assert found["gate"].verdict in ("met", "unknown")  # by the machine

@@ -177,7 +177,7 @@ def test_what_is_wrong_is_an_error_in_one_sentence_and_never_a_skip(run_tests: R
         '("net.onnx", "opervino").p99_under("5ms")': "UsageError: unknown backend 'opervino': did you mean 'openvino'?",
         '("net.onnx", "iree").p99_under("5ms")': "Unavailable: iree can't run here: iree isn't installed; pip",
         '("no.onnx", "numpy").same_outputs()': "UsageError: can't read ",
-        '("net.onnx", "numpy").p99_under("5")': "UsageError: the limit of 'p99 under 5' is '5': write a time with",
+        '("net.onnx", "numpy").p99_under("5")': "UsageError: p99 is '5': write a time with its unit",
         '("net.onnx", "numpy").faster_than("iree", by=0.9)': "UsageError: '0.9x faster' needs a factor above 1, such",
         '("net.onnx", "numpy", thread=2).same_outputs()': "UsageError: unknown option 'thread': did you mean 'th",
         '("net.onnx", "numpy", goal="best").same_outputs()': "UsageError: leave out goal=: the model, the targets and",

@@ -79,7 +79,7 @@ def test_a_ratio_is_told_by_its_whole_interval(
 ):
     found = judge(run, text, *names)
     assert found.standing == standing
-    assert re.match(sentence, found.sentence), found.sentence
+    assert re.match(sentence, str(found)), str(found)
     assert bool(found.reason) is (standing == "unknown")
 
 
@@ -109,7 +109,7 @@ def test_equals_are_the_same_and_not_faster(tmp_path: Path):
     same = run_of(tmp_path, sd=0.001, ns=(1e6, 1e6, 1e6))
     assert judge(same, "same speed").standing == "met"
     assert judge(same, "faster").standing == "broken"
-    assert judge(same, "faster").sentence.startswith("fast is as fast as slow (within")
+    assert str(judge(same, "faster")).startswith("fast is as fast as slow (within")
 
 
 def test_no_claim_on_times_stands_if_the_control_strays(tmp_path: Path):
@@ -158,12 +158,12 @@ def test_outputs_of_two_differ_by_their_errors_together_at_most(
     outputs = dataclasses.replace(made.EXACT, relative_l2=error, **refused)
     slow = dataclasses.replace(made.EXACT, relative_l2=2e-6)
     found = judge(run_of(tmp_path, restarts=1, fidelity=outputs, of_slow=slow), "same outputs within 1e-4")
-    assert (found.standing, found.sentence[: len(sentence)]) == (standing, sentence)
+    assert (found.standing, str(found)[: len(sentence)]) == (standing, sentence)
 
 
 def test_a_percentile_takes_four_restarts(tmp_path: Path):
     found = judge(run_of(tmp_path, restarts=2), "p99 under 5ms", "fast")
-    assert found.sentence == "can't tell whether fast keeps p99 under 5 ms: 2 of 4 restarts"
+    assert str(found) == "can't tell whether fast keeps p99 under 5 ms: 2 of 4 restarts"
     assert (found.next or "").endswith("--goal 'resolve 2%'")
 
 
@@ -179,8 +179,7 @@ def test_what_its_policy_ended_is_judged_by_what_it_played(tmp_path: Path):
     [
         ("better", "the claim 'better' can't be read: write 'faster', '1.15x faster'"),
         ("0.9x faster", "'0.9x faster' needs a factor above 1, such as 1.15; received '0.9'"),
-        ("fivex slower", "needs a factor above 1"),
-        ("nanx slower", "needs a factor above 1"),
+        ("nanx slower", "the claim 'nanx slower' can't be read"),
         ("p99 under 5", "write a time with its unit as 5ms"),
         ("same outputs within 5ms", "write a relative error as 0.1% or 1e-3"),
         ("same outputs within -1", "it must be more than 0"),
@@ -201,7 +200,7 @@ def test_a_claim_that_cant_be_read_is_refused_with_what_can(text: str, told: str
             "the claim 'p99 under 5 ms' is on one target: leave out 'slow', or judge it in its own call",
         ),
         ("faster", ("fast", "slo"), "unknown target 'slo': known: fast:cpu:fp32, slow:cpu:fp32"),
-        ("faster", ("fast", "fast:cpu:fp32"), "are one target: name two"),
+        ("faster", ("fast", "fast:cpu:fp32"), "'fast' is compared with itself: name another target"),
     ],
 )
 def test_a_claim_on_no_such_targets_is_refused(run: Analysed, text: str, names: Sequence[str], told: str):
@@ -230,4 +229,4 @@ def test_a_claim_is_written_as_it_is_read():
     ],
 )
 def test_a_race_for_a_claim_ends_once_it_is_told(text: str, value: float, race: dict[str, str]):
-    assert read_claim(text).race("a", "b", value) == race
+    assert read_claim(text).race("a", "b", value=value) == race

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from shootout.apps.judge.analysis import Analysed
 from shootout.apps.judge.cell import Cell, candidate_of
 from shootout.apps.judge.decide.limits import judge_limits
-from shootout.apps.judge.decide.policy import Policy, write_words
+from shootout.apps.judge.decide.policy import Policy, read_limit, write_words
 from shootout.apps.judge.next_steps import go_on, needs_policy
 from shootout.core.constants import BIAS_FLOOR
 from shootout.core.contract import NotRunKind, short
@@ -31,7 +33,9 @@ CLOSELY = 0.05
 """A ratio is measured within this share at least if a closer look is needed; no nearer to 1 is a goal `limit` set."""
 TOO_CLOSE = f"it would take more than {MAX_ESTIMATE:,} restarts to tell"
 NEVER_MET = "the two were never timed in the same restart"
-_SPEED = re.compile(r"(?:(\S+?)\s*[x×]\s*)?(faster|slower)", re.IGNORECASE)
+_Figure = tuple[float | None, float | None, float | None]
+"""A value and its bounds."""
+_SPEED = re.compile(r"(?:(\d+(?:\.\d+)?)\s*[x×]\s*)?(faster|slower)", re.IGNORECASE)
 _LIMITED = re.compile(r"(same outputs within|p99 under)\s+(.+)", re.IGNORECASE)
 _LIMITS = {"same outputs within": Limit.ERROR, "p99 under": Limit.P99}
 
@@ -69,23 +73,25 @@ class Claim:
             return f"{short(arm)} is as fast as {short(other)}"
         return f"{short(arm)} is {self} than {short(other)}"
 
-    def refuse_unfit(self, arm: str, other: str | None) -> None:
+    def refuse_unfit(self, arm: str, other: str | None = None) -> None:
         """Refuse targets that the claim can't be on.
 
         Raises:
-            UsageError: it needs another number of targets.
+            UsageError: it needs another number of targets, or both are one.
         """
         if self.verdict and other is None:
             raise UsageError(f"the claim '{self}' compares two targets: name the one that {arm!r} is compared with")
-        if self.verdict is None and self.limit is Limit.P99 and other is not None:
+        if other is not None and self.limit is Limit.P99:
             raise UsageError(f"the claim '{self}' is on one target: leave out {other!r}, or judge it in its own call")
+        if other is not None and short(arm) == short(other):
+            raise UsageError(f"{arm!r} is compared with itself: name another target")
 
     @property
     def beyond(self) -> float:
         """Return the ratio of times that is claimed, less 1; 0.0: the claim is the verdict itself."""
         return (1 / self.factor if self.verdict is Verdict.FASTER else self.factor) - 1
 
-    def race(self, arm: str, other: str | None, value: float = 0.0) -> dict[str, str]:
+    def race(self, arm: str, other: str | None = None, *, value: float = 0.0) -> dict[str, str]:
         """Return the options of a race that ends as soon as the claim is told: baseline and goal, a policy, or none.
 
         Args:
@@ -113,121 +119,126 @@ def read_claim(text: str) -> Claim:
     if words.lower() == "same speed":
         return Claim(verdict=Verdict.SAME)
     if match := _SPEED.fullmatch(words):
-        return Claim(verdict=Verdict(match[2].lower()), factor=_read_factor(text, match[1]) if match[1] else 1.0)
+        factor = float(match[1] or 1)
+        if match[1] and not 1 < factor < math.inf:
+            raise UsageError(f"{text!r} needs a factor above 1, such as 1.15; received {match[1]!r}")
+        return Claim(verdict=Verdict(match[2].lower()), factor=factor)
     if match := _LIMITED.fullmatch(words):
         limit = _LIMITS[match[1].lower()]
-        quantity = LIMITS[limit]
-        wanted = (quantity.read_as or quantity.unit).read(f"the limit of {text!r}", match[2])
-        return Claim(limit=limit, wanted=wanted)
+        return Claim(limit=limit, wanted=read_limit(limit, match[2]))
     raise UsageError(f"the claim {text!r} can't be read: write {FORMS}")
 
 
-def _read_factor(claim: str, given: str) -> float:
-    """Read by how much a target is claimed to be faster or slower.
-
-    Raises:
-        UsageError: it is no number above 1.
-    """
-    try:
-        factor = float(given)
-    except ValueError:
-        factor = math.nan
-    if not 1 < factor < math.inf:
-        raise UsageError(f"{claim!r} needs a factor above 1, such as 1.15; received {given!r}")
-    return factor
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class JudgedClaim:
-    """Hold what a run says of a claim.
+    """Hold what a run says of a claim: true if it is met, and as a text its sentence.
 
     Attributes:
-        sentence: for people, with the interval; of what is unknown with the reason.
+        rows: the targets that the claim is on, in the `cell` of the `run` that has them.
+        told: what is known; of what is unknown the reason.
         value: how many times faster or slower, as claimed; the ratio of times for `same speed`; the error; p99 in ns.
         low, high: its bounds, which decide; None where an end isn't known.
-        reason: why it is unknown; "" if it isn't.
         next: the command that would tell; None if it is known, or if no run would tell.
-        group: in which it is judged.
     """
 
-    standing: Standing
-    sentence: str
+    claim: Claim
+    run: Analysed
+    cell: Cell
+    rows: Sequence[Row]
+    standing: Standing = Standing.UNKNOWN
+    told: str = ""
     value: float | None = None
     low: float | None = None
     high: float | None = None
-    reason: str = ""
     next: str | None = None
-    group: str = ""
+
+    @property
+    def arms(self) -> list[str]:
+        """Return the labels of the targets."""
+        return [row.arm for row in self.rows]
+
+    @property
+    def folder(self) -> Path:
+        """Return the folder of the run."""
+        return self.run.folder
+
+    @property
+    def reason(self) -> str:
+        """Return why it is unknown; "" if it isn't."""
+        return self.told if self.standing is Standing.UNKNOWN else ""
+
+    def __bool__(self) -> bool:
+        return self.standing is Standing.MET
+
+    def __repr__(self) -> str:
+        """Return the sentence, with the interval that decides."""
+        return f"can't tell whether {self.claim.tell(*self.arms)}: {self.told}" if self.reason else self.told
+
+    def end(self, standing: Standing, told: str, figure: _Figure, next_: str | None = None) -> JudgedClaim:
+        """Return the same with what is known, a value with its bounds, and what would tell more."""
+        value, low, high = figure
+        return replace(self, standing=standing, told=told, value=value, low=low, high=high, next=next_)
 
 
-def judge_claim(
-    run: Analysed, claim: Claim, arm: str, other: str | None = None, group: str | None = None
-) -> JudgedClaim:
+def judge_claim(run: Analysed, claim: Claim, *names: str, group: str | None = None) -> JudgedClaim:
     """Judge a claim by a run.
 
     Args:
-        arm, other: labels of targets, or as short as tables show them; `other` for a claim on a ratio, and for one on
-            outputs that holds two beside each other.
+        names: the label of the target, or as short as tables show it; and of the one that it is compared with.
         group: its name, if the targets are in several.
 
     Raises:
         UsageError: there is no such target or group, they raced in no group together or in several, or the claim needs
-            another number of targets.
+            other targets.
     """
-    claim.refuse_unfit(arm, other)
-    cell, rows = _find_rows(run, [arm] if other is None else [arm, other], group)
-    judge = _judge_ratio if claim.verdict else _judge_figure if other is None else _judge_outputs
-    return replace(judge(cell, claim, *rows), group=cell.group)
-
-
-def _find_rows(run: Analysed, names: list[str], group: str | None) -> tuple[Cell, list[Row]]:
-    """Find the rows of these names in the one cell that has all of them."""
+    claim.refuse_unfit(*names)
     if group is not None and group not in run.cells:
         raise unknown("group", group, run.cells)
     cells = [cell for name, cell in run.cells.items() if group in (None, name)]
-    rows = {cell.group: [row for row in cell.rows if row.group == cell.group] for cell in cells}
-    labels = {row.arm for found in rows.values() for row in found}
+    rows_of = [[row for row in cell.rows if row.group == cell.group] for cell in cells]
+    found = [{name: row for row in rows for name in (row.arm, short(row.arm))} for rows in rows_of]
     for name in names:
-        if name not in labels | {*map(short, labels)}:
-            raise unknown("target", name, labels)
-    if len({*map(short, names)}) < len(names):
-        raise UsageError(f"{names[0]!r} and {names[1]!r} are one target: name two")
-    by_name = {place: {key: row for row in found for key in (row.arm, short(row.arm))} for place, found in rows.items()}
-    whole = [cell for cell in cells if all(name in by_name[cell.group] for name in names)]
+        if not any(name in rows for rows in found):
+            raise unknown("target", name, {row.arm for rows in rows_of for row in rows})
+    whole = [(cell, rows) for cell, rows in zip(cells, found, strict=True) if rows.keys() >= {*names}]
     told = " and ".join(map(repr, names))
     if not whole:
         raise UsageError(f"{told} were never in the same group, so nothing compares them: name both in one run")
     if len(whole) > 1:
-        raise UsageError(f"{told} raced in several groups", [cell.group for cell in whole])
-    return whole[0], [by_name[whole[0].group][name] for name in names]
+        raise UsageError(f"{told} raced in several groups", [cell.group for cell, _ in whole])
+    ((cell, rows),) = whole
+    judge = _judge_ratio if claim.verdict else _judge_outputs if names[1:] else _judge_figure
+    return judge(JudgedClaim(claim, run, cell, [rows[name] for name in names]))
 
 
-def _judge_ratio(cell: Cell, claim: Claim, row: Row, other: Row) -> JudgedClaim:
+def _judge_ratio(asked: JudgedClaim) -> JudgedClaim:
     """Judge a claim on the ratio of two targets' times; without the verdict that it implies it is never met."""
-    plain = judged(cell.journal, "end_to_end", row.arm, other.arm)
+    claim, group, (arm, other) = asked.claim, asked.cell.journal, asked.arms
+    plain = judged(group, "end_to_end", arm, other)
+    figure = _orient(claim, plain)
     if plain is None or plain.reason:
-        lacks = next((_tell_missing(one) for one in (row, other) if one.outcome != "measured"), NEVER_MET)
-        why = plain.reason if plain else withheld(cell.journal, row.arm, other.arm)
-        return _leave_open(cell, claim, why or lacks, plain, row, other)
-    beside = cell.journal.evidence("end_to_end").compare(row.arm, other.arm, limit=claim.beyond) or plain
+        lacks = next((_tell_missing(row) for row in asked.rows if row.outcome != "measured"), NEVER_MET)
+        why = plain.reason if plain else withheld(group, arm, other)
+        return asked.end(Standing.UNKNOWN, why or lacks, figure, _race_on(asked, figure[0]))
+    beside = group.evidence("end_to_end").compare(arm, other, limit=claim.beyond) or plain
     is_beyond = beside.verdict is claim.verdict
     if not beside.decided or (is_beyond and plain.verdict is not claim.verdict):
-        return _leave_open(cell, claim, _tell_open(plain, beside), plain, row, other)
-    told = f"{short(row.arm)} is {_tell_known(plain, short(other.arm))}"
-    if claim.factor > 1 or not is_beyond:
-        told += f", at least {claim.factor:.12g}x" if is_beyond else f", not {_deny(claim)}"
-    value, low, high = _orient(claim, plain)
-    standing = Standing.MET if is_beyond else Standing.BROKEN
-    return JudgedClaim(standing=standing, sentence=told, value=value, low=low, high=high)
+        told, needed = f"it is {tell_ratio(plain)}", (plain if beside.decided else beside).restarts_needed
+        if needed is None and plain.sd is not None:
+            return asked.end(Standing.UNKNOWN, f"{told}; {TOO_CLOSE}", figure)
+        told += f"; about {needed} restarts would tell, and {plain.restarts} were played" if needed else ""
+        return asked.end(Standing.UNKNOWN, told, figure, _race_on(asked, figure[0]))
+    told = f"{short(arm)} is {_tell_known(plain, short(other))}"
+    if not is_beyond:
+        told += ", not the same" if claim.verdict is Verdict.SAME else f", not {claim}"
+    elif claim.factor > 1:
+        told += f", at least {claim.factor:.12g}x"
+    return asked.end(Standing.MET if is_beyond else Standing.BROKEN, told, figure)
 
 
 def _tell_missing(row: Row) -> str:
     """Tell why a row has no time, and what to do about it."""
     return "; ".join(filter(None, [f"{short(row.arm)}: {row.reason or 'it has no time'}", row.fix or ""]))
-
-
-def _deny(claim: Claim) -> str:
-    return "the same" if claim.verdict is Verdict.SAME else str(claim)
 
 
 def _tell_known(plain: Comparison, other: str) -> str:
@@ -237,43 +248,21 @@ def _tell_known(plain: Comparison, other: str) -> str:
     return f"between {tell_direction(plain.high)} and {tell_direction(plain.low)} than {other}"
 
 
-def _tell_open(plain: Comparison, beside: Comparison) -> str:
-    """Tell what is known of a ratio that is open, and how many restarts would tell."""
-    told = f"it is {tell_ratio(plain)}"
-    needed = plain.restarts_needed if beside.decided else beside.restarts_needed
-    if needed is not None:
-        return f"{told}; about {needed} restarts would tell, and {plain.restarts} were played"
-    return told if plain.sd is None else f"{told}; {TOO_CLOSE}"
-
-
-def _orient(claim: Claim, plain: Comparison) -> tuple[float, float | None, float | None]:
+def _orient(claim: Claim, plain: Comparison | None) -> _Figure:
     """Return a ratio and the ends of its interval in the direction that is claimed."""
-    turned = inverse(plain) if claim.verdict is Verdict.FASTER else plain
-    return turned.value, turned.low, turned.high
+    turned = inverse(plain) if plain and claim.verdict is Verdict.FASTER else plain
+    return (turned.value, turned.low, turned.high) if turned else (None, None, None)
 
 
-def _leave_open(cell: Cell, claim: Claim, why: str, plain: Comparison | None, row: Row, other: Row) -> JudgedClaim:
-    """Return that a claim on a ratio isn't known, and the command that would tell."""
-    value, low, high = _orient(claim, plain) if plain else (None, None, None)
-    can_tell = _may_play(row) and _may_play(other) and not why.endswith(TOO_CLOSE)
-    return JudgedClaim(
-        standing=Standing.UNKNOWN,
-        sentence=f"can't tell whether {claim.tell(row.arm, other.arm)}: {why}",
-        value=value,
-        low=low,
-        high=high,
-        reason=why,
-        next=_race_on(cell, claim, row.arm, other.arm, value) if can_tell else None,
-    )
-
-
-def _race_on(cell: Cell, claim: Claim, arm: str, other: str, value: float | None) -> str:
+def _race_on(asked: JudgedClaim, value: float | None) -> str | None:
     """Return the command that goes on with a run that ends by a verdict, or else races the two for the claim alone."""
-    race = claim.race(arm, other, value or 0.0)
-    pair = [race["baseline"], arm if race["baseline"] == other else other]
-    asked = [("--baseline", short(race["baseline"])), ("--goal", race["goal"]), ("--max-time", MORE_TIME)]
-    resume = go_on(cell) if claim.factor == 1 else None
-    return resume or cell.begun.race(add_options(cell.again(pair), asked))
+    if not all(map(_may_play, asked.rows)):
+        return None
+    cell, race = asked.cell, asked.claim.race(*asked.arms, value=value or 0.0)
+    pair = sorted(asked.arms, key=lambda arm: arm != race["baseline"])
+    options = [("--baseline", short(race["baseline"])), ("--goal", race["goal"]), ("--max-time", MORE_TIME)]
+    resume = go_on(cell) if asked.claim.factor == 1 else None
+    return resume or cell.begun.race(add_options(cell.again(pair), options))
 
 
 def _may_play(row: Row) -> bool:
@@ -281,62 +270,42 @@ def _may_play(row: Row) -> bool:
     return row.cause in (None, NotRunKind.NOT_REACHED, NotRunKind.KILLED)
 
 
-def _judge_figure(cell: Cell, claim: Claim, row: Row) -> JudgedClaim:
-    """Judge a claim that a figure keeps its limit."""
+def _judge_figure(asked: JudgedClaim) -> JudgedClaim:
+    """Judge a claim that a figure of one target keeps its limit."""
+    claim, cell, (row,) = asked.claim, asked.cell, asked.rows
     policy = Policy(limits={claim.limit: claim.wanted})
     found = next(one for one in judge_limits(policy, [candidate_of(cell, row)])[row.arm] if one.limit is claim.limit)
-    standing, told, why = found.standing, tell_finding(found), found.reason or ""
+    figure = found.value, found.low, found.high
+    if claim.limit is Limit.ERROR and _is_refused(row):
+        return asked.end(Standing.BROKEN, f"{short(row.arm)}: {row.reason or 'its outputs were refused'}", figure)
     # An arm that a policy's limit ended was timed right as long as it played.
-    doubt = unfit_for(cell.journal, row.arm) if row.cause is not NotRunKind.OFF_LIMITS else None
-    if claim.limit is Limit.P99 and doubt:
-        standing, why = Standing.UNKNOWN, doubt
-    elif claim.limit is Limit.ERROR and _is_refused(row):
-        standing, told = Standing.BROKEN, row.reason or "its outputs were refused"
-    elif row.fidelity is None and row.reason:
-        why = _tell_missing(row)
-    is_open = standing is Standing.UNKNOWN
-    return JudgedClaim(
-        standing=standing,
-        sentence=f"can't tell whether {claim.tell(row.arm)}: {why}" if is_open else f"{short(row.arm)}: {told}",
-        value=found.value,
-        low=found.low,
-        high=found.high,
-        reason=why if is_open else "",
-        next=_measure_more(cell, row, found) if is_open else None,
-    )
+    is_timed = claim.limit is Limit.P99 and row.cause is not NotRunKind.OFF_LIMITS
+    doubt = unfit_for(cell.journal, row.arm) if is_timed else None
+    if doubt or found.standing is Standing.UNKNOWN:
+        lacks = _tell_missing(row) if row.fidelity is None and row.reason else found.reason
+        return asked.end(Standing.UNKNOWN, doubt or lacks or "", figure, _measure_more(cell, row, found))
+    return asked.end(found.standing, f"{short(row.arm)}: {tell_finding(found)}", figure)
 
 
-def _judge_outputs(cell: Cell, claim: Claim, row: Row, other: Row) -> JudgedClaim:
+def _judge_outputs(asked: JudgedClaim) -> JudgedClaim:
     """Judge a claim on two targets' outputs, each of which was compared with the reference outputs alone.
 
     Their difference is at most the sum of the two errors, and at least the difference of these.
     """
-    alone = [(one, _judge_figure(cell, claim, one)) for one in (row, other)]
-    for one, found in alone:
-        if found.value is None or _is_refused(one):
-            return found
-    mine, its = (found.value or 0.0 for _, found in alone)
+    alone = [_judge_figure(replace(asked, rows=[row])) for row in asked.rows]
+    if unlike := [one for one in alone if one.value is None or _is_refused(one.rows[0])]:
+        return unlike[0]
+    mine, its = (one.value or 0.0 for one in alone)
     low, high = abs(mine - its), mine + its
-    standing, tell = judge_limit((low, high), claim.wanted), LIMITS[Limit.ERROR].unit.tell
-    apart = {
-        Standing.MET: f"at most {tell(high)}",
-        Standing.BROKEN: f"at least {tell(low)}",
-        Standing.UNKNOWN: f"{tell(low)} to {tell(high)}",
+    standing, tell = judge_limit((low, high), asked.claim.wanted), LIMITS[Limit.ERROR].unit.tell
+    claimed = asked.claim.tell(*asked.arms)
+    begun, apart = {
+        Standing.MET: (f"{claimed}: ", f"at most {tell(high)}"),
+        Standing.BROKEN: (f"{claimed}: ".replace(" give ", " don't give "), f"at least {tell(low)}"),
+        Standing.UNKNOWN: ("", f"{tell(low)} to {tell(high)}"),
     }[standing]
     told = f"their errors against the reference outputs are {tell(mine)} and {tell(its)}, so they differ by {apart}"
-    is_open, asked = standing is Standing.UNKNOWN, claim.tell(row.arm, other.arm)
-    begun = {
-        Standing.MET: asked,
-        Standing.BROKEN: asked.replace(" give ", " don't give "),
-        Standing.UNKNOWN: f"can't tell whether {asked}",
-    }[standing]
-    return JudgedClaim(
-        standing=standing,
-        sentence=f"{begun}: {told}",
-        low=low,
-        high=high,
-        reason=told if is_open else "",
-    )
+    return asked.end(standing, begun + told, (None, low, high))
 
 
 def _is_refused(row: Row) -> bool:
