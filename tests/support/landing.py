@@ -58,7 +58,7 @@ def plant(
     runtime = {"threads": 2, "environment": environment or {}, "options": {"intra_threads": "2"}}
     (folder / "runtime.json").write_text(json.dumps(runtime))
     files = {path.relative_to(folder).as_posix(): digest(path) for path in folder.rglob("*") if path.is_file()}
-    facts = {"inputs": SPEC[0], "outputs": SPEC[1], "error_limit": 1e-5, "mismatches": 0}
+    facts = {"arm": {"label": folder.name}, "inputs": SPEC[0], "outputs": SPEC[1], "error_limit": 1e-5, "mismatches": 0}
     manifest = {"schema": SCHEMA, "files": files, **facts, "needs": {"isa": []}}
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
