@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, Unpack, cast
+
+import typer
 
 from shootout.api import check_options
 from shootout.apps.judge.analysis import Analysed, analyse_cells
-from shootout.apps.judge.claim import Claim, JudgedClaim, judge_claim
-from shootout.commands.output import show_progress
-from shootout.commands.run import choose_out, measure_run, plan_run
+from shootout.apps.judge.claim import Claim, JudgedClaim, judge_claim, read_claim
+from shootout.commands.options import Group, Json
+from shootout.commands.output import print_answer, show_progress
+from shootout.commands.run import choose_out, command_of, measure_run, plan_run
 from shootout.commands.selection import choose
 from shootout.core.clock import Deadline
 from shootout.core.contract import Arm, NotRunKind, short
@@ -25,12 +29,50 @@ from shootout.core.study.points import describe, points, request
 from shootout.core.study.target import parse_targets
 from shootout.core.worker.availability import examine
 from shootout.tell.limits import Standing
-from shootout.tell.study_options import DEFAULT, RunOptions
+from shootout.tell.study_options import DEFAULT, RunOptions, flags_of
 
 GIVEN = ("parts", "backends", "baseline", "goal", "policy", "strict")
 """The options of a run that the targets and the claim give."""
+MOST_TIME_S = 300.0
+"""Seconds of a race of `verify`, if none are given."""
 OPEN = frozenset({NotRunKind.SOFTWARE, NotRunKind.OFF_LIMITS, NotRunKind.NOT_REACHED, NotRunKind.KILLED})
 """Why a target may lack a time though nothing is wrong with it."""
+
+
+def verify(
+    claim: str,
+    a: str,
+    b: Annotated[str | None, typer.Argument()] = None,
+    *,
+    run: Path | None = None,
+    group: Group = None,
+    as_json: Json = False,
+    **options: Unpack[RunOptions],
+) -> None:
+    """Judge a claim by a run, or by a race of its own; agents alone have this command.
+
+    Raises:
+        UsageError: as `read_claim` and `judge_claim`, neither a run nor a model is given or both are, or one comes with
+            what only the other takes.
+    """
+    asked, targets = read_claim(claim), [a, *([b] if b else [])]
+    asked.refuse_unfit(*targets)  # before anything is measured
+    if (run is None) is not ("model" in options):
+        raise UsageError("verify needs either run, a folder that holds the targets, or model, to race them on")
+    if run:
+        flags = flags_of(RunOptions)
+        if given := [f"{flags[key].name} {value!r}" for key, value in options.items()]:
+            raise UsageError(f"{given[0]} is for a race, and the run is measured already: leave out one")
+        judged = judge_claim(analyse_cells(run), asked, *targets, group=group)
+    elif group:
+        raise UsageError(f"--group is of a run, and a race has one group: leave it out; received {group!r}")
+    else:
+        wanted, typed = ask(asked, targets), sys.argv[3 + len(targets) :]
+        for name, value in wanted.items():
+            typed += [f"--{name}", ",".join(value) if name == "backends" else value]
+        raced = race_for(wanted, {"max_time_s": MOST_TIME_S, **options}, command_of(["run", *typed]))
+        judged = judge_raced(raced, asked, targets, options)
+    print_answer("", None, as_json=as_json, found=judged)
 
 
 def ask(claim: Claim, targets: Sequence[str], value: float | None = None) -> dict[str, Any]:

@@ -10,29 +10,26 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Unpack
-
-import typer
+from typing import Any
 
 from shootout import cli
 from shootout.apps.explain.measure import Explanation
 from shootout.apps.explain.screen import tell_lines
-from shootout.apps.judge.analysis import analyse, analyse_cells
-from shootout.apps.judge.claim import JudgedClaim, judge_claim, read_claim
+from shootout.apps.judge.analysis import analyse
+from shootout.apps.judge.claim import JudgedClaim
 from shootout.apps.judge.decide.question import PolicyAnswer
 from shootout.apps.judge.decide.screen import as_answer
 from shootout.apps.judge.gate.output import tell_gate
 from shootout.apps.judge.gate.verdict import TIME, Gate
-from shootout.commands.claims import ask, judge_raced, race_for
-from shootout.commands.options import READ, Group, Json
-from shootout.commands.output import print_answer, take_answers
-from shootout.commands.run import command_of
+from shootout.commands.claims import verify
+from shootout.commands.options import READ
+from shootout.commands.output import take_answers
 from shootout.commands.ship import NEXT_STEPS
 from shootout.commands.streams import tell
 from shootout.commands.tools import Interval, Outcome, ToolResult
 from shootout.core.constants import COPY
 from shootout.core.contract import short
-from shootout.core.errors import ExitCode, UsageError
+from shootout.core.errors import ExitCode
 from shootout.core.host.child import leave_with
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.units import counted, size, span
@@ -43,7 +40,7 @@ from shootout.tell.grid import may_ship
 from shootout.tell.limits import Limit, Standing
 from shootout.tell.page.contents import MeasuredRun, lay_out
 from shootout.tell.report import Line, Table
-from shootout.tell.study_options import RunOptions, flags_of
+from shootout.tell.study_options import RunOptions
 from shootout.tell.table import compare_rows
 from shootout.tell.wording import describe_noise
 
@@ -61,49 +58,6 @@ OUTCOMES: Mapping[str, Outcome] = {
 MARKS = f"{SHIPS}{REFUSED} "
 FIGURES = {Limit.ERROR: "relative error of the outputs of {}", Limit.P99: "p99 of {}, ns"}
 """Name the figure of a claim that is none on speed."""
-MOST_TIME_S = 300.0
-"""Seconds of a race for a claim, if none are given."""
-
-
-def verify(
-    claim: str,
-    a: str,
-    b: Annotated[str | None, typer.Argument()] = None,
-    *,
-    run: Path | None = None,
-    group: Group = None,
-    as_json: Json = False,
-    **options: Unpack[RunOptions],
-) -> None:
-    """Judge a claim by a run, or by a race of its own; `declare_verify` makes it a command.
-
-    Raises:
-        UsageError: as `read_claim` and `judge_claim`, neither a run nor a model is given or both are, or one comes with
-            what only the other takes.
-    """
-    asked, targets = read_claim(claim), [a, *([b] if b else [])]
-    asked.refuse_unfit(*targets)  # before anything is measured
-    if (run is None) is not ("model" in options):
-        raise UsageError("verify needs either run, a folder that holds the targets, or model, to race them on")
-    if run:
-        flags = flags_of(RunOptions)
-        if given := [f"{flags[key].name} {value!r}" for key, value in options.items()]:
-            raise UsageError(f"{given[0]} is for a race, and the run is measured already: leave out one")
-        judged = judge_claim(analyse_cells(run), asked, *targets, group=group)
-    elif group:
-        raise UsageError(f"--group is of a run, and a race has one group: leave it out; received {group!r}")
-    else:
-        wanted, typed = ask(asked, targets), sys.argv[3 + len(targets) :]
-        for name, value in wanted.items():
-            typed += [f"--{name}", ",".join(value) if name == "backends" else value]
-        raced = race_for(wanted, {"max_time_s": MOST_TIME_S, **options}, command_of(["run", *typed]))
-        judged = judge_raced(raced, asked, targets, options)
-    print_answer("", None, as_json=as_json, found=judged)
-
-
-def declare_verify() -> None:
-    """Add `verify` to the command line of this process; people have `decide` and `gate`."""
-    cli.command(RunOptions, READ, first="")(verify)
 
 
 def call(words: Sequence[str]) -> ToolResult:
@@ -311,7 +265,7 @@ def main() -> None:
     """Run the command that this process was started for."""
     parent, *words = sys.argv[1:]
     leave_with(int(parent))
-    declare_verify()
+    cli.command(RunOptions, READ, first="")(verify)  # agents alone have it
     sys.stdout.write(f"{call(words).model_dump_json(exclude_none=True)}\n")
 
 

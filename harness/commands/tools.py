@@ -24,13 +24,13 @@ class Interval(BaseModel):
 
     Attributes:
         of: the figure; of a ratio, above 1 means that the second one is faster.
-        low, high: its 95 % interval; null where an end isn't known.
+        low, high: its 95 % interval; left out where an end isn't known.
     """
 
     of: str
-    value: float | None
-    low: float | None
-    high: float | None
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
 
 
 class ToolResult(BaseModel):
@@ -152,7 +152,8 @@ def _named(table: Any, names: str) -> dict[str, str]:
     return {f"--{name}": told[f"--{name}"] for name in names.split()}
 
 
-_RACE = _named(RunOptions, "backends inputs labels truth metric texts images data target batch policy max-time out")
+_DATA = _named(RunOptions, "inputs labels truth metric texts images data target batch max-time out")
+_RACE = _named(RunOptions, "backends policy") | _DATA
 _LIMITS = {
     "--policy": "File deploy.toml with limits and an objective.",
     **_named(POLICY_FLAGS, "p99 max-drop max-error size memory objective"),
@@ -224,7 +225,7 @@ TOOLS = {
             "--run": "Run folder that holds both; or give model.",
             "--group": "Group of the run, if both are in several.",
             "--model": "Model to race them on first; or give run.",
-            **{flag: told for flag, told in _RACE.items() if flag not in ("--backends", "--policy")},
+            **_DATA,
         },
         needs=("claim", "a"),
         writes=True,

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shootout.apps.judge.analysis import Analysed
 from shootout.apps.judge.cell import Cell, candidate_of
-from shootout.apps.judge.decide.limits import judge_limits
+from shootout.apps.judge.decide.limits import Bounds, judge_limits
 from shootout.apps.judge.decide.policy import Policy, read_limit, write_words
 from shootout.apps.judge.next_steps import go_on, needs_policy
 from shootout.core.constants import BIAS_FLOOR
@@ -33,8 +33,6 @@ CLOSELY = 0.05
 """A ratio is measured within this share at least if a closer look is needed; no nearer to 1 is a goal `limit` set."""
 TOO_CLOSE = f"it would take more than {MAX_ESTIMATE:,} restarts to tell"
 NEVER_MET = "the two were never timed in the same restart"
-_Figure = tuple[float | None, float | None, float | None]
-"""A value and its bounds."""
 _SPEED = re.compile(r"(?:(\d+(?:\.\d+)?)\s*[x×]\s*)?(faster|slower)", re.IGNORECASE)
 _LIMITED = re.compile(r"(same outputs within|p99 under)\s+(.+)", re.IGNORECASE)
 _LIMITS = {"same outputs within": Limit.ERROR, "p99 under": Limit.P99}
@@ -85,11 +83,6 @@ class Claim:
             raise UsageError(f"the claim '{self}' is on one target: leave out {other!r}, or judge it in its own call")
         if other is not None and short(arm) == short(other):
             raise UsageError(f"{arm!r} is compared with itself: name another target")
-
-    @property
-    def beyond(self) -> float:
-        """Return the ratio of times that is claimed, less 1; 0.0: the claim is the verdict itself."""
-        return (1 / self.factor if self.verdict is Verdict.FASTER else self.factor) - 1
 
     def race(self, arm: str, other: str | None = None, *, value: float = 0.0) -> dict[str, str]:
         """Return the options of a race that ends as soon as the claim is told: baseline and goal, a policy, or none.
@@ -174,10 +167,12 @@ class JudgedClaim:
         """Return the sentence, with the interval that decides."""
         return f"can't tell whether {self.claim.tell(*self.arms)}: {self.told}" if self.reason else self.told
 
-    def end(self, standing: Standing, told: str, figure: _Figure, next_: str | None = None) -> JudgedClaim:
+    def end(
+        self, standing: Standing, told: str, figure: Comparison | Finding | Bounds | None, next_: str | None = None
+    ) -> JudgedClaim:
         """Return the same with what is known, a value with its bounds, and what would tell more."""
-        value, low, high = figure
-        return replace(self, standing=standing, told=told, value=value, low=low, high=high, next=next_)
+        found = replace(self, standing=standing, told=told, next=next_)
+        return replace(found, value=figure.value, low=figure.low, high=figure.high) if figure else found
 
 
 def judge_claim(run: Analysed, claim: Claim, *names: str, group: str | None = None) -> JudgedClaim:
@@ -215,19 +210,20 @@ def _judge_ratio(asked: JudgedClaim) -> JudgedClaim:
     """Judge a claim on the ratio of two targets' times; without the verdict that it implies it is never met."""
     claim, group, (arm, other) = asked.claim, asked.cell.journal, asked.arms
     plain = judged(group, "end_to_end", arm, other)
-    figure = _orient(claim, plain)
+    figure = inverse(plain) if plain and claim.verdict is Verdict.FASTER else plain
     if plain is None or plain.reason:
         lacks = next((_tell_missing(row) for row in asked.rows if row.outcome != "measured"), NEVER_MET)
         why = plain.reason if plain else withheld(group, arm, other)
-        return asked.end(Standing.UNKNOWN, why or lacks, figure, _race_on(asked, figure[0]))
-    beside = group.evidence("end_to_end").compare(arm, other, limit=claim.beyond) or plain
+        return asked.end(Standing.UNKNOWN, why or lacks, figure, _race_on(asked, figure))
+    claimed = 1 / claim.factor if claim.verdict is Verdict.FASTER else claim.factor
+    beside = group.evidence("end_to_end").compare(arm, other, limit=claimed - 1) or plain
     is_beyond = beside.verdict is claim.verdict
     if not beside.decided or (is_beyond and plain.verdict is not claim.verdict):
         told, needed = f"it is {tell_ratio(plain)}", (plain if beside.decided else beside).restarts_needed
         if needed is None and plain.sd is not None:
             return asked.end(Standing.UNKNOWN, f"{told}; {TOO_CLOSE}", figure)
         told += f"; about {needed} restarts would tell, and {plain.restarts} were played" if needed else ""
-        return asked.end(Standing.UNKNOWN, told, figure, _race_on(asked, figure[0]))
+        return asked.end(Standing.UNKNOWN, told, figure, _race_on(asked, figure))
     told = f"{short(arm)} is {_tell_known(plain, short(other))}"
     if not is_beyond:
         told += ", not the same" if claim.verdict is Verdict.SAME else f", not {claim}"
@@ -248,26 +244,22 @@ def _tell_known(plain: Comparison, other: str) -> str:
     return f"between {tell_direction(plain.high)} and {tell_direction(plain.low)} than {other}"
 
 
-def _orient(claim: Claim, plain: Comparison | None) -> _Figure:
-    """Return a ratio and the ends of its interval in the direction that is claimed."""
-    turned = inverse(plain) if plain and claim.verdict is Verdict.FASTER else plain
-    return (turned.value, turned.low, turned.high) if turned else (None, None, None)
-
-
-def _race_on(asked: JudgedClaim, value: float | None) -> str | None:
+def _race_on(asked: JudgedClaim, figure: Comparison | None) -> str | None:
     """Return the command that goes on with a run that ends by a verdict, or else races the two for the claim alone."""
-    if not all(map(_may_play, asked.rows)):
-        return None
-    cell, race = asked.cell, asked.claim.race(*asked.arms, value=value or 0.0)
-    pair = sorted(asked.arms, key=lambda arm: arm != race["baseline"])
+    race = asked.claim.race(*asked.arms, value=figure.value if figure else 0.0)
     options = [("--baseline", short(race["baseline"])), ("--goal", race["goal"]), ("--max-time", MORE_TIME)]
-    resume = go_on(cell) if asked.claim.factor == 1 else None
-    return resume or cell.begun.race(add_options(cell.again(pair), options))
+    return _measure_more(asked, options, may_go_on=asked.claim.factor == 1)
 
 
-def _may_play(row: Row) -> bool:
-    """Tell whether another run might time a row."""
-    return row.cause in (None, NotRunKind.NOT_REACHED, NotRunKind.KILLED)
+def _measure_more(asked: JudgedClaim, options: Collection[tuple[str, str]], *, may_go_on: bool) -> str | None:
+    """Return the command that goes on with a run, or else races the targets by options, if there are any.
+
+    None if another run wouldn't time them either.
+    """
+    if any(row.cause not in (None, NotRunKind.NOT_REACHED, NotRunKind.KILLED) for row in asked.rows):
+        return None
+    cell, resume = asked.cell, go_on(asked.cell) if may_go_on else None
+    return resume or (cell.begun.race(add_options(cell.again(asked.arms), options)) if options else None)
 
 
 def _judge_figure(asked: JudgedClaim) -> JudgedClaim:
@@ -275,16 +267,16 @@ def _judge_figure(asked: JudgedClaim) -> JudgedClaim:
     claim, cell, (row,) = asked.claim, asked.cell, asked.rows
     policy = Policy(limits={claim.limit: claim.wanted})
     found = next(one for one in judge_limits(policy, [candidate_of(cell, row)])[row.arm] if one.limit is claim.limit)
-    figure = found.value, found.low, found.high
     if claim.limit is Limit.ERROR and _is_refused(row):
-        return asked.end(Standing.BROKEN, f"{short(row.arm)}: {row.reason or 'its outputs were refused'}", figure)
+        return asked.end(Standing.BROKEN, f"{short(row.arm)}: {row.reason or 'its outputs were refused'}", found)
     # An arm that a policy's limit ended was timed right as long as it played.
     is_timed = claim.limit is Limit.P99 and row.cause is not NotRunKind.OFF_LIMITS
     doubt = unfit_for(cell.journal, row.arm) if is_timed else None
     if doubt or found.standing is Standing.UNKNOWN:
         lacks = _tell_missing(row) if row.fidelity is None and row.reason else found.reason
-        return asked.end(Standing.UNKNOWN, doubt or lacks or "", figure, _measure_more(cell, row, found))
-    return asked.end(found.standing, f"{short(row.arm)}: {tell_finding(found)}", figure)
+        more = _measure_more(asked, found.needs, may_go_on=not needs_policy(found.needs))
+        return asked.end(Standing.UNKNOWN, doubt or lacks or "", found, more)
+    return asked.end(found.standing, f"{short(row.arm)}: {tell_finding(found)}", found)
 
 
 def _judge_outputs(asked: JudgedClaim) -> JudgedClaim:
@@ -305,7 +297,7 @@ def _judge_outputs(asked: JudgedClaim) -> JudgedClaim:
         Standing.UNKNOWN: ("", f"{tell(low)} to {tell(high)}"),
     }[standing]
     told = f"their errors against the reference outputs are {tell(mine)} and {tell(its)}, so they differ by {apart}"
-    return asked.end(standing, begun + told, (None, low, high))
+    return asked.end(standing, begun + told, Bounds(low=low, high=high))
 
 
 def _is_refused(row: Row) -> bool:
@@ -314,11 +306,3 @@ def _is_refused(row: Row) -> bool:
     if found is None or found.standing != "refused":
         return False
     return found.relative_l2 is None or found.error_bound is None or found.relative_l2 <= found.error_bound
-
-
-def _measure_more(cell: Cell, row: Row, found: Finding) -> str | None:
-    """Return the command that goes on with a run, or else measures what a figure lacks."""
-    if not _may_play(row):
-        return None
-    resume = None if needs_policy(found.needs) else go_on(cell)
-    return resume or (cell.begun.race(add_options(cell.again([row.arm]), found.needs)) if found.needs else None)
