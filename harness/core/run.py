@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from shootout.core.build.preparation import TOO_LATE
+from shootout.core.build.preparation import TOO_LATE as NOT_BUILT
 from shootout.core.clock import Deadline
 from shootout.core.contract import NotRun, NotRunKind
 from shootout.core.errors import Interrupted
@@ -17,7 +17,7 @@ from shootout.core.journal import journal
 from shootout.core.journal.folder import open_folder, open_journal
 from shootout.core.journal.records import Ended, Header
 from shootout.core.messages import Progress
-from shootout.core.race.pace import RaceTime
+from shootout.core.race.pace import TOO_LATE, RaceTime
 from shootout.core.race.race import Purpose
 from shootout.core.race.runner import RaceRunner
 from shootout.core.results.run import Run, read_run
@@ -122,12 +122,8 @@ def tell_shortage(limit_s: float, preparing_s: float, setbacks: Mapping[str, Not
     Args:
         setbacks: why arms are out, by label.
     """
-    late = [
-        f"{label}: {why.reason}"
-        for label, why in setbacks.items()
-        if why.kind is NotRunKind.NOT_REACHED and why.reason != TOO_LATE
-    ]
-    cause = f"exports and builds took {span(preparing_s)}"
-    if late and preparing_s < limit_s / 2:
-        cause = late[0]
+    late = {label: why for label, why in setbacks.items() if why.kind is NotRunKind.NOT_REACHED}
+    long = [f"{label}: {why.reason}" for label, why in late.items() if why.reason not in (NOT_BUILT, TOO_LATE[0])]
+    loads = ", and loads the rest" if any(why.reason == TOO_LATE[0] for why in late.values()) else ""
+    cause = long[0] if long and preparing_s < limit_s / 2 else f"exports and builds took {span(preparing_s)}{loads}"
     return f"--max-time {span(limit_s)} was too short for a figure: {cause}"

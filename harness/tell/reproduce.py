@@ -49,6 +49,7 @@ class Begun:
         base: the folder from which its words, arms and `given` name files; None: the current one.
         has_policy: whether a policy decides on it, so that it measures all that this needs.
         on: the address by which its command reached this machine; "" if it was typed here.
+        had_s: the seconds that its last command took; 0 of one that hasn't ended.
     """
 
     folder: Path = Path("RUN")
@@ -57,9 +58,10 @@ class Begun:
     base: Path | None = None
     has_policy: bool = False
     on: str = ""
+    had_s: float = 0.0
 
     @classmethod
-    def of_run(cls, folder: Path, header: Header) -> Begun:
+    def of_run(cls, folder: Path, header: Header, had_s: float = 0.0) -> Begun:
         """Return how the run in a folder was begun, by the first line of its journal."""
         return cls(
             folder=Path(without_home(str(folder))),
@@ -68,6 +70,7 @@ class Begun:
             base=find_base(folder, header.began_in),
             has_policy=header.has_policy,
             on=header.on,
+            had_s=had_s,
         )
 
     @property

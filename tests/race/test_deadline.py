@@ -28,8 +28,7 @@ from shootout.core.journal.journal import Journal
 from shootout.core.journal.records import not_run
 from shootout.core.messages import Ask, Scores, Turn
 from shootout.core.race import restart
-from shootout.core.race.live_arm import TOO_LATE
-from shootout.core.race.pace import GRACE_S, RaceTime
+from shootout.core.race.pace import GRACE_S, LOADING_GRACE, TOO_LATE, RaceTime
 from shootout.core.race.race import Race, find_next
 from shootout.core.race.restart import Restart
 from shootout.core.results.group import group_of
@@ -203,17 +202,19 @@ def test_a_restart_under_requests_that_lacks_steps_does_not_count(
 
 
 @pytest.mark.parametrize(
-    ("preparing_s", "told"),
+    ("preparing_s", "slow", "told"),
     [
-        (1.0, "--max-time 10 s was too short for a figure: slow: a restart with it takes 6 min at least"),
-        (9.0, "--max-time 10 s was too short for a figure: exports and builds took 9 s"),
+        (1.0, "a restart with it takes 6 min at least", "slow: a restart with it takes 6 min at least"),
+        (9.0, "a restart with it takes 6 min at least", "exports and builds took 9 s"),
+        (1.0, TOO_LATE[0], "exports and builds took 1 s, and loads the rest"),
     ],
 )
-def test_a_time_that_was_too_short_tells_for_what(preparing_s: float, told: str) -> None:
+def test_a_time_that_was_too_short_tells_for_what(preparing_s: float, slow: str, told: str) -> None:
     failed = NotRun(NotRunKind.KILLED, "segmentation fault", "")
-    late = NotRun(NotRunKind.NOT_REACHED, "a restart with it takes 6 min at least", "")
+    late = NotRun(NotRunKind.NOT_REACHED, slow, "")
     unbuilt = NotRun(NotRunKind.NOT_REACHED, NOT_BUILT, "")
-    assert tell_shortage(10.0, preparing_s, {"broken": failed, "unbuilt": unbuilt, "slow": late}) == told
+    found = tell_shortage(10.0, preparing_s, {"broken": failed, "unbuilt": unbuilt, "slow": late})
+    assert found == f"--max-time 10 s was too short for a figure: {told}"
 
 
 def test_an_arm_that_is_asked_at_ever_lower_rates_does_not_cost_the_others_their_figures(
@@ -241,9 +242,9 @@ def test_an_arm_that_is_asked_at_ever_lower_rates_does_not_cost_the_others_their
     ("left_s", "asked_s", "kind"),
     [
         (1e3, 300.0, NotRunKind.FAILED),
-        (10.0, 5.0 + GRACE_S, NotRunKind.NOT_REACHED),
-        (-1.0, GRACE_S - 1.0, NotRunKind.NOT_REACHED),
-        (-9.0, 0.0, NotRunKind.NOT_REACHED),
+        (100.0, 50.0 + GRACE_S, NotRunKind.NOT_REACHED),
+        (10.0, 5.0 + 10 * LOADING_GRACE, NotRunKind.NOT_REACHED),
+        (-1.0, 0.0, NotRunKind.NOT_REACHED),
     ],
 )
 def test_no_arm_is_waited_for_beyond_its_part_of_the_time(left_s: float, asked_s: float, kind: NotRunKind) -> None:

@@ -86,6 +86,24 @@ def test_a_rival_that_rounds_leaves_before_the_last_that_does_not(left_s: float,
     assert leavers([rounds, BASE, A, COPY, B], needs_s, left_s) == out
 
 
+@pytest.mark.parametrize(("limit_s", "is_first"), [(40.0, True), (40.0, False), (None, True)])
+def test_in_the_first_restart_of_a_limited_run_the_baseline_and_what_loads_soonest_load_first(
+    limit_s: float | None, is_first: bool
+):
+    arms = [fakes.arm(name) for name in ("torch-compile", "unknown", "openvino", "torch-eager", "litert")]
+    time = RaceTime(run=Deadline(limit_s))
+    found = sorted(arms, key=lambda arm: time.place_of(arm, baseline=arms[3].label, is_first=is_first))
+    in_order = [arms[3], arms[4], arms[2], arms[0], arms[1]]
+    assert found == (in_order if limit_s and is_first else arms)
+
+
+def test_the_loads_of_a_first_restart_leave_time_for_a_second():
+    time = RaceTime(run=Deadline(40.0))
+    for is_first, seconds in ((True, 12.0), (False, 20.0)):
+        time.begin_restart([4], is_first=is_first)
+        assert time.loaded_by.seconds == pytest.approx(seconds, abs=0.1)
+
+
 def test_where_nothing_vouches_all_play_that_fit():
     alone = [BASE, A, B]
     assert leavers(alone, NEEDS, 7.0, is_first=True) == []

@@ -11,6 +11,8 @@ from support.races.cells import cell, document, row
 from support.races.made import COPY, A, B, ended, header, played, rounds, write
 
 from shootout.apps.judge.analysis import analyse, analyse_cells
+from shootout.apps.judge.next_steps import more_time
+from shootout.core.contract import NotRunKind
 from shootout.tell import notes, reproduce
 from shootout.tell.document import Document
 
@@ -65,6 +67,12 @@ def test_what_a_strangers_journal_says_of_its_folder_raises_nothing(tmp_path: Pa
     assert base in (None, Path("/"))
     begun = reproduce.Begun(base=tmp_path / "gone")
     assert begun.race([("--model", "a" * 5_000 + "/".join("ab" * 3_000)), ("--out", "..")]).startswith("shootout run ")
+
+
+@pytest.mark.parametrize(("is_late", "had_s", "told"), [(False, 600, "5m"), (True, 42, "5m"), (True, 130, "15m")])
+def test_a_run_that_could_not_build_all_is_to_have_five_times_as_long(is_late: bool, had_s: float, told: str):
+    late = row("b", None).model_copy(update={"cause": NotRunKind.NOT_REACHED})
+    assert more_time([row("a", 1_000), *([late] if is_late else [])], had_s) == told
 
 
 def told_at_the_end(found: Document) -> str:

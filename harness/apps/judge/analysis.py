@@ -78,7 +78,8 @@ def analyse_cells(folder: Path) -> Analysed:
     rows = [row for group in groups for row in _make_rows(run, group)]
     chose = {confirming_name(record.name): record.name for record in history.groups if record.selects_for is not None}
     summaries = [_summarize_group(group, chose.get(group.record.name)) for group in groups]
-    begun = reproduce.Begun.of_run(folder, header)
+    ended = [line for line in history.lines if isinstance(line, Ended)]
+    begun = reproduce.Begun.of_run(folder, header, sum(line.wall_s + line.planning_s for line in ended[-1:]))
     cells = dict(make_cells(groups, summaries, rows, machine_of(header.environment), begun, complete=history.complete))
     answers = tuple(map(choose, cells.values()))
     rows = add_ship_ratios(cells, answers, rows)
@@ -91,7 +92,7 @@ def analyse_cells(folder: Path) -> Analysed:
         baseline=next((summary.baseline for summary in summaries if summary.baseline), None),
         complete=history.complete,
         budget_s=history.budget_s,
-        resume=None if history.complete else begun.resume(more_time(rows)),
+        resume=None if history.complete else begun.resume(more_time(rows, begun.had_s)),
         answer=answers,
         open_questions=tuple(find_open(run.groups, answers)),
         environment=header.environment,
@@ -99,7 +100,7 @@ def analyse_cells(folder: Path) -> Analysed:
         groups=tuple(summaries),
         control=worst,
         void_share=max(summary.void_share for summary in summaries),
-        wall_s=sum(line.wall_s for line in history.lines if isinstance(line, Ended)),
+        wall_s=sum(line.wall_s for line in ended),
         spent_s=find_time_spent(history.lines),
         warnings=(*tell_damaged(folder, history.damaged), *tell_lost(folder, run.readings.lost)),
         crossovers=find_crossovers(run.groups, cells, answers),

@@ -19,8 +19,8 @@ from shootout.tell.reproduce import MORE_RESTARTS, Options
 
 FOLDER = "model-1"
 """The folder that a suggested `ship` makes; the next free number if it exists."""
-MORE_FOR_BUILDS = "30m"
-"""The time that is proposed for a run whose time was over before all was built."""
+LONGER, ROUNDED_S = 5, 300
+"""A run whose time was over before all was built is to have so many times as much, rounded up to so many seconds."""
 
 
 def read_by(cell: Cell, command: str, options: Iterable[tuple[str, str]]) -> str:
@@ -45,12 +45,12 @@ def decide_on(question: Question, policy: Policy) -> str:
 
 def go_on(cell: Cell) -> str | None:
     """Return the command that goes on with a cell's run; None if the run is complete, or its command isn't known."""
-    return None if cell.complete else cell.begun.resume(more_time(cell.rows))
+    return None if cell.complete else cell.begun.resume(more_time(cell.rows, cell.begun.had_s))
 
 
 def measure_again(cell: Cell) -> str | None:
     """Return the command that measures the same in a new run; None if that isn't known."""
-    return cell.begun.repeat(*reproduce.limit_words(more_time(cell.rows)))
+    return cell.begun.repeat(*reproduce.limit_words(more_time(cell.rows, cell.begun.had_s)))
 
 
 def why_no_folder(row: Row) -> str:
@@ -86,16 +86,17 @@ def race_at_sizes(cell: Cell, arms: Sequence[str], axis: str, sizes: Sequence[in
     return cell.begun.race(reproduce.at_sizes(cell.again(arms), axis, sizes)) if sizes else None
 
 
-def more_time(rows: Sequence[Row]) -> str:
+def more_time(rows: Sequence[Row], had_s: float) -> str:
     """Return the time that is proposed for more of a run; "" where a number of restarts shares a time of its own.
 
     Args:
         rows: of the run, or of one cell.
+        had_s: the seconds that the run's last command took.
     """
     if any(find_scenario(row.scenario).restarts for row in rows[:1]):
         return ""
     late = any(row.cause is NotRunKind.NOT_REACHED and row.build_s is None and not has_played(row) for row in rows)
-    return MORE_FOR_BUILDS if late else reproduce.MORE_TIME
+    return f"{math.ceil(LONGER * had_s / ROUNDED_S) * ROUNDED_S // 60}m" if late and had_s else reproduce.MORE_TIME
 
 
 def seconds_to_settle(cell: Cell, played: int, needed: int | None) -> float | None:

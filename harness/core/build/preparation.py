@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
@@ -27,6 +27,7 @@ from shootout.core.host.placement import lanes
 from shootout.core.messages import Progress
 from shootout.core.race.recording import Recorder
 from shootout.core.scoring import scorer
+from shootout.core.stats.verdicts import LEAST_RESTARTS
 from shootout.core.study.feasibility import check_export, check_memory_of_exports, device_bytes
 from shootout.core.study.plan import Plan, PlannedGroup
 from shootout.core.study.points import metric_of
@@ -79,6 +80,11 @@ class BuildJob:
     def expected_s(self) -> float:
         """Return the seconds that the build takes by rule of thumb."""
         return 0.0 if self.kept else expected_s(self.group, self.arm)
+
+    @property
+    def loads_s(self) -> float:
+        """Return the seconds that the arm takes to load, in each restart, by rule of thumb."""
+        return backends.entry(self.arm.target.backend).ready_s
 
 
 @dataclass(slots=True, kw_only=True)
@@ -149,8 +155,7 @@ class Preparation:
     @property
     def has_next(self) -> bool:
         """Tell whether a build that waits for the first answer would end in time."""
-        limit = self.deadline.part(BUILD_SHARE)
-        return any(limit.allows(job.expected_s) for job in self._later)
+        return any(self.deadline.part(BUILD_SHARE).allows(job.expected_s) for job in self._later)
 
     def count_held(self, group: str) -> int:
         """Count the targets of a group that wait and can run here."""
@@ -199,7 +204,8 @@ class Preparation:
             return late
         leading = leading_of([group], any_error=self.plan.study.max_error > 0)
         here = [job for job in jobs if job not in late and job.skip is None]
-        quick = [job for job in here if _is_quick(job, leading) or job.is_baseline]
+        leads = [job for job in here if str(job.arm.target.precision) in leading and job.loads_s <= QUICK_LOAD_S]
+        quick = [job for job in here if job.is_baseline or (job in leads and job.expected_s <= QUICK_BUILD_S)]
         return [job for job in jobs if job not in quick] if len(quick) >= ENOUGH else late
 
     def _find_late(self, jobs: Sequence[BuildJob], limit: Deadline) -> list[BuildJob]:
@@ -321,9 +327,9 @@ class Preparation:
     def _order(self, jobs: Sequence[BuildJob]) -> list[BuildJob]:
         """Return jobs in the order in which they begin: the longest first, so that all lanes are busy to the end.
 
-        If there is a limit, cached builds and the baseline come first, then the shortest, so that no long one takes the
-        time of several short ones. Under a tuning run's limits it is each group's own order, which begins with the most
-        telling.
+        If there is a limit, cached builds and the baseline come first, then what is built and loaded twice soonest, so
+        that no long one takes the time of several short ones. Under a tuning run's limits it is each group's own order,
+        which begins with the most telling.
         """
         if self.deadline.seconds is None:
             return sorted(jobs, key=lambda job: -job.expected_s)
@@ -331,7 +337,7 @@ class Preparation:
         def order(job: BuildJob) -> tuple[float, ...]:
             hung, arms = self.recorder.hung(job.key[0], job.arm), [arm.label for arm in job.group.record.arms]
             place = 0 if self.plan.limits is None else arms.index(job.arm.label)
-            return not job.kept, hung, not job.is_baseline, place, job.expected_s
+            return not job.kept, hung, not job.is_baseline, place, job.expected_s + LEAST_RESTARTS * job.loads_s
 
         return sorted(jobs, key=order)
 
@@ -514,10 +520,3 @@ def expected_s(group: PlannedGroup, arm: Arm) -> float:
     """Return the seconds that a build of a group's arm takes by rule of thumb."""
     row = backends.entry(arm.target.backend)
     return row.expect_build_s(arm.target.mode, arm.target.precision, group.weight_bytes)
-
-
-def _is_quick(job: BuildJob, leading: Collection[str]) -> bool:
-    """Tell whether a target belongs to the first answer: it can be shipped, and is built and loaded within seconds."""
-    loads_s = backends.entry(job.arm.target.backend).ready_s
-    may_lead = str(job.arm.target.precision) in leading
-    return may_lead and job.expected_s <= QUICK_BUILD_S and loads_s <= QUICK_LOAD_S

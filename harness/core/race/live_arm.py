@@ -44,7 +44,7 @@ from shootout.core.host.folders import Scratch
 from shootout.core.host.noise import NoiseMeter
 from shootout.core.host.placement import Placement, ProcessBounds, child_environment
 from shootout.core.messages import SCOPES, Ask, Loaded, OnGpu, Scores, Tuned, Turn, Verified
-from shootout.core.race.pace import MORE_TIME, RaceTime
+from shootout.core.race.pace import TOO_LATE, RaceTime
 from shootout.core.scenario import scenario_of
 from shootout.core.scoring import MetricSpec, scorer
 from shootout.core.stats.readings import steady_from
@@ -75,7 +75,6 @@ LEAST_READ, LEAST_READ_ON_GPU = 0.3, 0.1
 of calls.
 """
 _CAUSE = "something in its process (the adapter, a library or the model's own code) replaces the clock; take that out"
-TOO_LATE = ("--max-time was over before it could be measured", MORE_TIME, NotRunKind.NOT_REACHED)
 OWN = 0
 """The lane of the arms' own CPUs."""
 ALONE = 1

@@ -6,20 +6,22 @@ slowest stay out: a verdict takes two restarts of the fastest ones, and one of e
 
 | step | gets at most |
 |---|---|
-| exports (`exported.request`) | 60 % of the run's time, and plan with 40 % of that; each model left gets as much |
+| exports (`exported.request`) | 40 % of the run's time, and plan with 60 % of that; each model left gets as much |
 | builds (`build.preparation`) | 50 % of what is left; 75 % if all that was built before is settled |
 | racing | what exports and builds leave; 90 s a group without `--max-time`, less what they took beyond 25 s |
 | a first restart | 60 % of the racing, if not every target fits |
-| loading, in each restart | 50 % of what is left |
+| loading, in each restart | 50 % of what is left, in a first one of its part; there what loads soonest goes first |
 | warming up, in each restart | 25 % of that restart's time; 50 % of the run's if the calls aren't steady by then |
 | one target, in any step | 50 % of what that step has left, or twice its foreseen time |
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from shootout.core import backends
 from shootout.core.clock import Deadline
 from shootout.core.constants import (
     BLOCK_CALLS,
@@ -49,9 +51,13 @@ LOADING_SHARE = 0.5
 FIRST_RESTART_SHARE = 0.6
 """The second restart, that of the fastest targets, gets the rest."""
 WARMING_SHARE = 0.25
-GRACE_S = 3.0
-"""A process that hasn't answered so long after the end of its time is ended."""
+GRACE_S, LOADING_GRACE = 3.0, 0.1
+"""A process that hasn't answered so long after the end of its time is ended; one that loads after this part of what is
+left, if that is less.
+"""
 MORE_TIME = "run the same command again, with more time"
+TOO_LATE = ("--max-time was over before it could be measured", MORE_TIME, NotRunKind.NOT_REACHED)
+"""The reason of what had no time left, with its fix and kind."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -112,14 +118,15 @@ class RaceTime:
 
     # One restart.
 
-    def begin_restart(self, owed: Iterable[int]) -> None:
+    def begin_restart(self, owed: Iterable[int], *, is_first: bool = False) -> None:
         """Set when the next restart should be over, and when its arms must be loaded.
 
         Args:
             owed: restarts that each group which waits should have yet (`Race.owed`).
+            is_first: whether it is its group's first: then the second one needs its part of the time too.
         """
         self.restart = Deadline(max(0.0, self.left_s) / max(1, sum(max(2, count) for count in owed)))
-        self.loaded_by = self.run.part(LOADING_SHARE)
+        self.loaded_by = self.run.part(LOADING_SHARE * (FIRST_RESTART_SHARE if is_first else 1.0))
 
     def answer_s(self, takes_s: float = 0.0, *, loads: bool = False) -> float:
         """Return how many seconds to wait for an arm's answer before its process is ended: others get the rest.
@@ -128,7 +135,16 @@ class RaceTime:
             takes_s: about what the answer takes.
             loads: whether it is a step of loading.
         """
-        return max(0.0, (self.loaded_by if loads else self.run).one_arm_s(takes_s) + GRACE_S)
+        grace_s = min(GRACE_S, LOADING_GRACE * self.run.left_s) if loads else GRACE_S
+        return max(0.0, (self.loaded_by if loads else self.run).one_arm_s(takes_s) + grace_s)
+
+    def place_of(self, arm: Arm, *, baseline: str | None, is_first: bool) -> tuple[float, float]:
+        """Return what arms are sorted by before they load: all are alike, but in the first restart of a limited run.
+
+        There the baseline is first, then what loads soonest by rule of thumb: what is late is left out.
+        """
+        ready_s = getattr(backends.shipped().get(arm.target.backend), "ready_s", math.inf)
+        return (0, 0) if not is_first or self.run.seconds is None else (arm.label != baseline, ready_s)
 
     def is_over(self, *, loads: bool = False) -> bool:
         """Tell whether the run's time is over, or that of loading."""
@@ -167,9 +183,9 @@ class RaceTime:
         def keep_out(arm: Arm) -> None:
             nonlocal whole_s
             more = ", and a verdict takes two" if is_first and whole_s <= left_s else ""
-            leaves = f"{'; ' if more else ', and '}--max-time leaves {span(max(left_s, 0.0))}"
-            reason = f"a restart with it takes {seconds(whole_s)} at least{more}{leaves}"
-            out[arm.label] = NotRun(NotRunKind.NOT_REACHED, reason, MORE_TIME)
+            leaves = f"{'; ' if more else ', and '}--max-time leaves {span(left_s)}"
+            needs = f"a restart with it takes {seconds(whole_s)} at least{more}{leaves}"
+            out[arm.label] = NotRun(NotRunKind.NOT_REACHED, needs if left_s > 0 else TOO_LATE[0], MORE_TIME)
             whole_s -= needs_s[arm.label]
             order.remove(arm)
 

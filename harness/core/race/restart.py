@@ -129,11 +129,13 @@ class Restart:
 
     def _load_arms(self, arms: Sequence[Arm], cleanup: ExitStack) -> list[LiveArm]:
         """Load and verify these arms, side by side; a fault keeps one out of the rounds."""
-        shuffled = sorted(_shuffle(arms, self.rng), key=lambda arm: arm.label in self.hung)
-        loading = [self.launcher.take(arm, self.rng.randrange(_MAX_PADDING_BYTES)) for arm in shuffled]
+        place = partial(self.launcher.time.place_of, baseline=self.baseline, is_first=self.index == 0)
+        in_order = sorted(_shuffle(arms, self.rng), key=lambda arm: (arm.label in self.hung, place(arm)))
+        loading = [self.launcher.take(arm, self.rng.randrange(_MAX_PADDING_BYTES)) for arm in in_order]
         with Stopwatch() as watch:
             self.launcher.load(loading, cleanup, self.index)
-        if any(isinstance(live.error, ArmFailed) and live.error.hung for live in loading):
+        errors = [live.error for live in loading if live.error]
+        if any(getattr(one, "hung", False) or one.why.kind is NotRunKind.NOT_REACHED for one in errors):
             others_s = [sum(live.spent_s.values()) for live in loading]
             self._count_hung(watch.seconds - max(sum(others_s) / self.launcher.lanes, *others_s, 0.0))
         return loading
@@ -355,7 +357,7 @@ class Restart:
                 fidelity=live.verified.fidelity,
                 per_reading=dict(live.tuned.per_reading) | ({SINGLE: 1} if live.single_ns.size else {}),
                 block_median_ns=block_medians(live),
-                flagged=flagged_blocks(live, self.flagged),
+                flagged=self.flagged if scenario_of(live.arm).counts_rounds(live.turns) else (),
                 rss_before_bytes=live.loaded.rss_before_bytes,
                 rss_after_bytes=live.loaded.rss_after_bytes,
                 peak_rss_bytes=live.peak_rss_bytes,
@@ -429,11 +431,6 @@ def block_medians(live: LiveArm) -> dict[str, tuple[float, ...]]:
         "end_to_end": scenario_of(live.arm).values_ns(live.turns),
         "compute": tuple(float(np.median(ns)) for ns in compute),
     } | ({CPU: tuple(cpu_ns)} if len(cpu_ns) == len(live.turns) > 0 else {})
-
-
-def flagged_blocks(live: LiveArm, flagged: tuple[int, ...]) -> tuple[int, ...]:
-    """Return which of an arm's figures are of flagged rounds; one for all rounds is of none."""
-    return flagged if scenario_of(live.arm).counts_rounds(live.turns) else ()
 
 
 def undisturbed(figures: OnGpu | None, reasons: Callable[[], tuple[Disturbance, ...]]) -> OnGpu | None:

@@ -10,14 +10,13 @@ from pathlib import Path
 from shootout.core.adapter import Built
 from shootout.core.build.preparation import Preparation
 from shootout.core.clock import Stopwatch
-from shootout.core.contract import Arm
 from shootout.core.errors import UsageError
 from shootout.core.host import environment
 from shootout.core.host.devices import accelerator
 from shootout.core.host.noise import NoiseMeter
 from shootout.core.host.placement import lanes_near, on_cpus
 from shootout.core.journal.journal import History, Journal
-from shootout.core.journal.records import Confirming, Played
+from shootout.core.journal.records import Confirming
 from shootout.core.messages import Progress
 from shootout.core.race.live_arm import Launcher
 from shootout.core.race.pace import RaceTime
@@ -148,25 +147,22 @@ class RaceRunner:
         if restart.is_cut:
             return False
         for live, line in zip(restart.playing, self.recorder.restart(race.group, restart), strict=True):
-            self._drop_if_limit_broken(race, live.arm, line)
+            installed = self.recorder.installed.get((line.group, line.arm))
+            is_compared = live.arm.control or line.arm == race.rules.baseline  # with it; both stay for the others
+            if not is_compared and (why := self.purpose.find_breach(line, installed)):
+                self.recorder.note(line.group, live.arm, why)
         self._replace_baseline(race)
         self._look([race])
         return True
 
     def _run_restart(self, race: Race, waiting: Sequence[Race]) -> Restart:
         self.launcher.built, self.launcher.played = self.built.get(race.name, {}), race.group.played
-        self.time.begin_restart([each.owed for each in waiting])
+        self.time.begin_restart([each.owed for each in waiting], is_first=race.played == 0)
         goal_s = sum(each.left_s for each in waiting)
         standing = self.purpose.tell_standing(race)
         self.progress.restart(race.name, race.played, race.fewest, goal_s, self.time.left_s, standing)
         setback, checked = partial(self.recorder.note, race.name), partial(self.recorder.checked, race.name)
         return race.play(self.launcher, setback, checked)
-
-    def _drop_if_limit_broken(self, race: Race, arm: Arm, line: Played) -> None:
-        """Drop an arm that breaks a limit of the run; the baseline and its copy stay for the others."""
-        installed = self.recorder.installed.get((line.group, line.arm))
-        if not arm.control and arm.label != race.rules.baseline and (why := self.purpose.find_breach(line, installed)):
-            self.recorder.note(line.group, arm, why)
 
     def _replace_baseline(self, race: Race) -> None:
         """Let the next plain target be the baseline if the group's own was refused: its copy vouches for no verdict."""
