@@ -56,8 +56,6 @@ class Shipment:
 
 Ship = Callable[[Built, Path], Shipment]
 """Puts an arm's artifact into a folder; raises `SkippedArm` where this one can't be shipped, with what to do."""
-ANYWHERE = "ship_anywhere"
-"""The name of another `Ship` beside an adapter's own, if that one's artifact may be bound to this CPU: its isn't."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ FACTS = Entry(
     movable=True,
     loads={"": ("onnxruntime",)},
     ships="shootout.backends._onnxruntime.backend:ship",
+    ships_anywhere="shootout.backends._onnxruntime.backend:ship_anywhere",
     ready_s=0.4,
     build_s=1.0,
     ready_gb_s=0.8,

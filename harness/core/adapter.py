@@ -257,6 +257,7 @@ class Entry:
             has them; the library's name is the first of `loads`.
         ships: `module:function` of how its artifact is shipped (see `Ship`), beside whose module the template
             lies; "" where none of them can be.
+        ships_anywhere: the same of an artifact for any CPU, if the one that is built may be bound to this kind.
         unshippable: by mode, why an arm's can't be, and what to ship instead; `{model}` is the model's name.
         own_files: whether it runs only files that its own library wrote.
         movable: whether a loaded arm's threads stay where they are moved to. A library that pins them while it loads
@@ -281,6 +282,7 @@ class Entry:
     loads: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     gemms: str = ""
     ships: str = ""
+    ships_anywhere: str = ""
     unshippable: Mapping[str, str] = field(default_factory=dict)
     own_files: bool = False
     movable: bool = False
@@ -309,8 +311,7 @@ class Entry:
         """Return what is to be installed to run what it builds for a target; () if that is unknown."""
         if self.package:
             return (self.package,)
-        mode = next((mode for mode in self.installs if is_among(target.mode, (mode,))), "")
-        needs = self.installs.get(mode)
+        needs = self.installs.get(next((mode for mode in self.installs if is_among(target.mode, (mode,))), ""))
         more = (self.installs.get(word) or () for word in (target.device, target.precision))
         return (*needs, *(one for some in more for one in some)) if needs else ()
 

@@ -14,7 +14,6 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
@@ -22,7 +21,7 @@ from typing import Any, cast
 from packaging.utils import canonicalize_name
 
 from shootout import models
-from shootout.backends.optional import ANYWHERE, Ship, Shipment, find_closure
+from shootout.backends.optional import Ship, Shipment, find_closure
 from shootout.backends.shipped import (
     CHECK,
     CODE,
@@ -99,8 +98,8 @@ def shipping(target: Target, *, anywhere: bool = False) -> tuple[Ship, Path]:
         raise SkippedArm(f"{target} is a shipped folder already", f"copy {target.folder}", NotRunKind.UNSUPPORTED)
     if why := registered.why_unshippable(target):
         raise SkippedArm(f"{target} can't be shipped: {why}", kind=NotRunKind.UNSUPPORTED)
-    module, ship = row.ships.partition(":")[0], cast("Ship", plugins.load(row.ships))
-    return getattr(import_module(module), ANYWHERE, ship) if anywhere else ship, plugins.folder_of(module)
+    place = (row.ships_anywhere if anywhere else "") or row.ships
+    return cast("Ship", plugins.load(place)), plugins.folder_of(place.partition(":")[0])
 
 
 def write_folder(

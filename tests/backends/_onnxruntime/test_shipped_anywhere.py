@@ -12,7 +12,8 @@ from onnx import helper
 from support.exports import obtain
 from support.onnx_made import value, write
 
-from shootout.backends._onnxruntime.backend import BLOCKED, OnnxRuntimeAdapter, ship, ship_anywhere
+from shootout.apps.ship.folder import shipping
+from shootout.backends._onnxruntime.backend import BLOCKED, OnnxRuntimeAdapter
 from shootout.core.contract import Arm, Target
 
 WEIGHT = np.random.default_rng(0).standard_normal((32, 3, 3, 3)).astype(np.float32)
@@ -32,7 +33,7 @@ def test_a_net_with_convolutions_goes_elsewhere_as_it_was_and_is_fitted_there(
     for folder in folders:
         folder.mkdir()
     built = OnnxRuntimeAdapter().build(exported, arm, folders[0])
-    bound, free = ship(built, folders[1]), ship_anywhere(built, folders[2])
+    bound, free = (shipping(arm.target, anywhere=bool(place))[0](built, folders[1 + place]) for place in range(2))
     graphs = [(folder / "model.onnx").read_bytes() for folder in folders[1:]]
     assert free.isa == ()
     if product == "MatMul":
