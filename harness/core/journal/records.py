@@ -362,6 +362,7 @@ _ANY_SIGN = frozenset(
         *("fidelity", "scores", "parameters", "voided", "start_late_ns", "celsius", "total_mj", "bound_ns"),
         *("kernel_ns", "flops_by_precision"),  # as a library tells them
         *("seed", "weights", "limits"),  # as a user gave them: their own types refuse what is no number
+        "environment",  # as the machine tells it
     }
 )
 """Keys below which a figure may be negative, infinite or NaN; every other one is a count, a size or a time."""
@@ -375,8 +376,8 @@ def is_possible(line: Line) -> bool:
 
 
 def _is_possible(value: Any) -> bool:
+    if isinstance(value, (int, float)):
+        return 0 <= value < _MOST
     if isinstance(value, dict):
-        return all(key in _ANY_SIGN or _is_possible(inner) for key, inner in value.items() if key != "environment")
-    if isinstance(value, list | tuple):
-        return all(map(_is_possible, value))
-    return not isinstance(value, int | float) or 0 <= value < _MOST
+        value = [inner for key, inner in value.items() if key not in _ANY_SIGN]
+    return not isinstance(value, (list, tuple)) or all(map(_is_possible, value))
