@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from os import PathLike
@@ -55,74 +55,119 @@ def verify(
         UsageError: as `read_claim` and `judge_claim`, neither a run nor a model is given or both are, or one comes with
             what only the other takes.
     """
-    asked, targets = read_claim(claim), [a, *([b] if b else [])]
-    asked.refuse_unfit(*targets)  # before anything is measured
+    options = {"max_time_s": MOST_TIME_S, **options} if run is None else options
+    race = ClaimRace(read_claim(claim), (a, b) if b else (a,), options)
     if (run is None) is not ("model" in options):
         raise UsageError("verify needs either run, a folder that holds the targets, or model, to race them on")
-    if run:
+    if run is None:
+        if group:
+            raise UsageError(f"--group is of a run, and a race has one group: leave it out; received {group!r}")
+        judged = race.judge(race.measure(race.ask(), sys.argv[3 + len(race.targets) :]))
+    else:
         flags = flags_of(RunOptions)
         if given := [f"{flags[key].name} {value!r}" for key, value in options.items()]:
             raise UsageError(f"{given[0]} is for a race, and the run is measured already: leave out one")
-        judged = judge_claim(analyse_cells(run), asked, *targets, group=group)
-    elif group:
-        raise UsageError(f"--group is of a run, and a race has one group: leave it out; received {group!r}")
-    else:
-        wanted, typed = ask(asked, targets), sys.argv[3 + len(targets) :]
-        for name, value in wanted.items():
-            typed += [f"--{name}", ",".join(value) if name == "backends" else value]
-        raced = race_for(wanted, {"max_time_s": MOST_TIME_S, **options}, command_of(["run", *typed]))
-        judged = judge_raced(raced, asked, targets, options)
+        judged = judge_claim(analyse_cells(run), race.claim, *race.targets, group=group)
     print_answer("", None, as_json=as_json, found=judged)
 
 
-def ask(claim: Claim, targets: Sequence[str], value: float | None = None) -> dict[str, Any]:
-    """Return the options of a run that ends as soon as it tells a claim.
+@dataclass(frozen=True, slots=True)
+class ClaimRace:
+    """Race for a claim, and judge it.
 
-    Args:
+    Attributes:
         targets: the one that it is about, and the one that it is compared with if there is one.
-        value: as `Claim.race` has it.
-
-    Raises:
-        UsageError: the claim can't be on these.
-    """
-    claim.refuse_unfit(*targets)
-    asked = claim.race(*targets, value=value or 0.0)
-    return {"backends": tuple(dict.fromkeys([asked.get("baseline", targets[0]), *targets])), **asked}
-
-
-def race_for(asked: dict[str, Any], options: RunOptions, command: Sequence[str] = ()) -> Analysed:
-    """Race for a claim until it is told.
-
-    Args:
-        asked: what `ask` returns.
         options: of the run, with a model and a time, but for those of `GIVEN`.
-        command: the words of a command that does the same, for what goes on with the run.
+    """
+
+    claim: Claim
+    targets: Sequence[str]
+    options: RunOptions
+
+    def __post_init__(self) -> None:
+        self.claim.refuse_unfit(*self.targets)  # before anything is measured
+        refuse_given(self.options, GIVEN)
+
+    def ask(self, value: float | None = None) -> dict[str, str]:
+        """Return the options of a run that ends as soon as it tells the claim, as they are typed.
+
+        Args:
+            value: as `Claim.race` has it.
+        """
+        asked = self.claim.race(*self.targets, value=value or 0.0)
+        targets = dict.fromkeys([asked.get("baseline", self.targets[0]), *self.targets])
+        return {"backends": ",".join(targets), **asked}
+
+    def measure(self, asked: Mapping[str, str], words: Sequence[str] = (), out: Path | None = None) -> Analysed:
+        """Race until the claim is told.
+
+        Args:
+            asked: what `ask` returns.
+            words: the options as they were typed, for the command that goes on with the run.
+            out: a folder for the run; None: as the options have it.
+
+        Raises:
+            UsageError: an option or a target is wrong, or the options ask for several sizes.
+            Unavailable: a target can't run here.
+        """
+        limit, own = Deadline(self.options["max_time_s"]), {"out": out} if out else {}
+        options = cast("RunOptions", {**self.options, **asked, "backends": asked["backends"].split(","), **own})
+        typed = [word for name, value in asked.items() for word in (f"--{name}", value)]
+        command = command_of(["run", *words, *typed]) if words else ()
+        with show_progress() as progress:
+            plan, policy = plan_run(DEFAULT, options, progress)
+            self._refuse_unfit(plan)
+            measure_run(plan, policy, out := choose_out(plan, options), options, limit, progress, command)
+        return analyse_cells(out)
+
+    def judge(self, run: Analysed) -> JudgedClaim:
+        """Judge the claim by such a run; other than by any run, it isn't left open because of a target that broke.
+
+        Raises:
+            ArmFailed: a target broke.
+        """
+        names = self.find_labels(row.arm for row in run.rows)
+        judged = judge_claim(run, self.claim, *names)
+        for row in run.document.rows if judged.standing is Standing.UNKNOWN else ():
+            if row.arm in names and row.cause is not None and row.cause not in OPEN:
+                raise ArmFailed(f"{short(row.arm)} {row.outcome}: {row.reason}; the run is in {str(run.folder)!r}")
+        return judged
+
+    def find_labels(self, arms: Iterable[Arm]) -> list[str]:
+        """Return the label of the arm of each target; none of a target that isn't among the arms.
+
+        Raises:
+            UsageError: a text names no target, or several.
+        """
+        labels, found = {arm.label: str(arm.target) for arm in arms if not arm.control}, list[str]()
+        firsts, pythons = (describe, partial(describe, native=True)), self.options.get("pythons", ())
+        for text in self.targets:
+            named = {str(target) for first in firsts for target in parse_targets(text, first, pythons)}
+            mine = [label for label, target in labels.items() if target in named]
+            if len(mine) > 1:
+                raise UsageError(f"{text!r} names several targets, and a claim is on one: {', '.join(mine)}")
+            found += mine
+        return found
+
+    def _refuse_unfit(self, plan: Plan) -> None:
+        """Refuse a plan of several groups, of several targets for a name, or of a target that can't run here."""
+        group, *others = plan.groups
+        if others:
+            names = ", ".join(repr(one.record.name) for one in plan.groups)
+            raise UsageError(f"a claim is on one model at one size, and these options give several: {names}")
+        self.find_labels(group.record.arms)
+        for label, why in group.skips.items():
+            raise Unavailable("; ".join(filter(None, [f"{short(label)} can't run here: {why.reason}", why.fix])))
+
+
+def refuse_given(options: Iterable[str], names: Collection[str]) -> None:
+    """Refuse options that a race for a claim is given otherwise.
 
     Raises:
-        UsageError: an option or a target is wrong, or the options ask for several sizes.
-        Unavailable: a target can't run here.
+        UsageError: there is one.
     """
-    refuse_given(options, GIVEN)
-    limit, given = Deadline(options["max_time_s"]), cast("RunOptions", {**options, **asked})
-    with show_progress() as progress:
-        plan, policy = plan_run(DEFAULT, given, progress)
-        _refuse_unfit(plan, given)
-        measure_run(plan, policy, out := choose_out(plan, given), given, limit, progress, command)
-    return analyse_cells(out)
-
-
-def judge_raced(run: Analysed, claim: Claim, targets: Sequence[str], options: RunOptions) -> JudgedClaim:
-    """Judge a claim by a run of `race_for`; other than by any run, it isn't left open because of a target that broke.
-
-    Raises:
-        ArmFailed: a target broke.
-    """
-    names = _find_labels(run, targets, options)
-    judged = judge_claim(run, claim, *names)
-    for row in run.document.rows if judged.standing is Standing.UNKNOWN else ():
-        if row.arm in names and row.cause is not None and row.cause not in OPEN:
-            raise ArmFailed(f"{short(row.arm)} {row.outcome}: {row.reason}; the run is in {str(run.folder)!r}")
-    return judged
+    if found := [name for name in options if name in names]:
+        raise UsageError(f"leave out {found[0]}=: the model, the targets and the claim of a race give it")
 
 
 @dataclass(slots=True)
@@ -143,40 +188,28 @@ class Races:
         """Judge a claim by a run that is there, or else by one for this claim, and by a closer one if that is needed.
 
         Args:
-            targets: as `ask` has them.
-            options: of the run, but for those that are given otherwise.
+            targets, options: as `ClaimRace` has them.
 
         Raises:
-            UsageError, Unavailable, ArmFailed: as `race_for` and `judge_raced`.
+            UsageError, Unavailable, ArmFailed: as `ClaimRace`.
         """
-        refuse_given(options, (*GIVEN, "model", "out", "fresh"))
+        refuse_given(options, ("model", "out", "fresh"))
         given = check_options({"max_time_s": self.max_time_s, **options, "model": model})
-        question = _name_question(given, targets)
+        race, question, value = ClaimRace(claim, targets, given), _name_question(given, targets), None
         for run in [run for (mine, _), run in self.runs.items() if mine == question]:
-            if len(_find_labels(run, targets, given)) == len(targets):
-                judged = judge_raced(run, claim, targets, given)
+            if len(race.find_labels(row.arm for row in run.rows)) == len(targets):
+                judged = race.judge(run)
                 if judged.standing is not Standing.UNKNOWN:
                     return judged
-        value: float | None = None
         for _ in range(2):
-            key = question, repr(asked := ask(claim, targets, value))
+            key = question, repr(asked := race.ask(value))
             if key not in self.runs:
-                self.runs[key] = race_for(asked, {**given, "out": self.make_folder()})
-            judged = judge_raced(self.runs[key], claim, targets, given)
+                self.runs[key] = race.measure(asked, out=self.make_folder())
+            judged = race.judge(self.runs[key])
             if not judged.run.complete or claim.factor == 1 or not judged.next:
                 break
             value = judged.value  # it had its goal, and a closer look would tell
         return judged
-
-
-def refuse_given(options: RunOptions, names: Collection[str]) -> None:
-    """Refuse options that a race for a claim is given otherwise.
-
-    Raises:
-        UsageError: there is one.
-    """
-    if found := [name for name in options if name in names]:
-        raise UsageError(f"leave out {found[0]}=: the model, the targets and the claim of a race give it")
 
 
 def _name_question(given: RunOptions, targets: Sequence[str]) -> str:
@@ -193,32 +226,3 @@ def _name_question(given: RunOptions, targets: Sequence[str]) -> str:
     files = [file for path in named for file in (path, *path.rglob("*")) if file.is_file()]
     stamps = sorted((str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in files)
     return repr((sorted(given.items()), stamps, made_of, others))
-
-
-def _refuse_unfit(plan: Plan, options: RunOptions) -> None:
-    """Refuse a plan of several groups, of several targets for a name, or of a target that can't run here."""
-    if len(plan.groups) > 1:
-        names = ", ".join(repr(one.record.name) for one in plan.groups)
-        raise UsageError(f"a claim is on one model at one size, and these options give several: {names}")
-    _find_labels(plan.groups[0].record.arms, options["backends"], options)
-    for label, why in plan.groups[0].skips.items():
-        raise Unavailable("; ".join(filter(None, [f"{short(label)} can't run here: {why.reason}", why.fix])))
-
-
-def _find_labels(among: Analysed | Iterable[Arm], targets: Sequence[str], options: RunOptions) -> list[str]:
-    """Return the label of the arm that each text names; none of a text whose target isn't among the arms.
-
-    Raises:
-        UsageError: a text names no target, or several.
-    """
-    arms = [row.arm for row in among.rows] if isinstance(among, Analysed) else among
-    labels = {arm.label: str(arm.target) for arm in arms if not arm.control}
-    found: list[str] = []
-    for text in targets:
-        firsts = (describe, partial(describe, native=True))
-        named = {str(target) for first in firsts for target in parse_targets(text, first, options.get("pythons", ()))}
-        mine = [label for label, target in labels.items() if target in named]
-        if len(mine) > 1:
-            raise UsageError(f"{text!r} names several targets, and a claim is on one: {', '.join(mine)}")
-        found += mine
-    return found

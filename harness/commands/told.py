@@ -46,14 +46,8 @@ from shootout.tell.wording import describe_noise
 
 OPEN = ("Open", "Unknown", "Tied", "Skipped")
 """The labels of lines that tell what isn't known."""
-OUTCOMES: Mapping[str, Outcome] = {
-    "chosen": "ship",
-    "tied": "ship",
-    "undecided": "open",
-    "infeasible": "broken",
-    "pass": "met",
-    "fail": "broken",
-}
+CHOICES: Mapping[str, Outcome] = {"chosen": "ship", "tied": "ship", "undecided": "open", "infeasible": "broken"}
+GATES: Mapping[str, Outcome] = {"pass": "met", "fail": "broken", "undecided": "unknown"}
 """The verdict of a decision and of a gate, by their outcome."""
 MARKS = f"{SHIPS}{REFUSED} "
 FIGURES = {Limit.ERROR: "relative error of the outputs of {}", Limit.P99: "p99 of {}, ns"}
@@ -142,7 +136,7 @@ def tell_decision(found: PolicyAnswer) -> ToolResult:
     decision, question, report = found.decision, found.question, found.lay_out()
     (document, *others), cells = question.documents, question.cells
     told = tell_report(report.lines, document.run, None if others else tell_terms(document, cells[0].group))
-    told.rows, told.verdict = list_rows(report.tables), OUTCOMES[decision.outcome]
+    told.rows, told.verdict = list_rows(report.tables), CHOICES[decision.outcome]
     if decision.chosen and decision.policy.asks_time:
         candidates = [one.row.model_copy(update={"arm": one.label}) for one in question.candidates]
         told.interval = find_interval(as_answer(decision, question, candidates))
@@ -152,7 +146,7 @@ def tell_decision(found: PolicyAnswer) -> ToolResult:
 def tell_gated(gate: Gate, document: Document | None) -> ToolResult:
     """Tell a gate's outcome."""
     told = tell_report(list(tell_gate(gate, document)), gate.run, tell_terms(document) if document else None)
-    told.verdict, ratio = OUTCOMES.get(gate.outcome, "unknown"), gate.ratio
+    told.verdict, ratio = GATES[gate.outcome], gate.ratio
     if ratio and any(one.name == TIME and one.standing in (Standing.MET, Standing.BROKEN) for one in gate.checks):
         told.interval = bound("time of the candidate ÷ time of the reference", ratio.value, ratio.low, ratio.high)
     return told

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -76,23 +76,21 @@ class Tool:
     Attributes:
         command: the words that its command begins with.
         about: when to call it, and what it costs.
-        places: its arguments without a flag, in their order, each with its description.
-        flags: those with a flag, by flag.
-        needs: the arguments that must be given; (): the first place.
+        takes: what may follow, with its description: words in their order by names, then options by their flags.
+        needs: the arguments that must be given; (): the first.
         writes: whether it measures or writes; else it only reads.
     """
 
     command: str
     about: str
-    places: Mapping[str, str]
-    flags: Mapping[str, str] = field(default_factory=dict)
+    takes: Mapping[str, str]
     needs: tuple[str, ...] = ()
     writes: bool = False
 
     @property
     def schema(self) -> dict[str, Any]:
         """Return the JSON schema of its arguments."""
-        told = {**self.places, **{_name(flag): about for flag, about in self.flags.items()}}
+        told = {_name(flag): about for flag, about in self.takes.items()}
         more = f"Further words of `shootout {self.command.split()[0]}`, such as ['--threads', '2']."
         return {
             "type": "object",
@@ -100,7 +98,7 @@ class Tool:
                 **{name: {"type": "string", "description": about} for name, about in told.items()},
                 MORE: {"type": "array", "items": {"type": "string"}, "description": more},
             },
-            "required": [*(self.needs or [*self.places][:1])],
+            "required": [*(self.needs or [*told][:1])],
             "additionalProperties": False,
         }
 
@@ -122,9 +120,11 @@ class Tool:
             raise UsageError(f"{MORE} is a list of words, such as ['--threads', '2']; received {more!r}")
         if not self.writes and (elsewhere := [word for word in more if str(word).partition("=")[0] in ELSEWHERE]):
             raise UsageError(f"this tool only reads: leave out {elsewhere[0]!r}, or type the command in a shell")
-        words = [*self.command.split(), *(_write(name, given[name]) for name in self.places if name in given)]
-        for flag in self.flags:
-            words += [flag, _write(_name(flag), given[_name(flag)])] if _name(flag) in given else []
+        words = self.command.split()
+        for flag in self.takes:
+            if (name := _name(flag)) in given:
+                words += [flag] if flag.startswith("--") else []
+                words.append(_write(name, given[name]))
         words += map(str, more)
         return [str(Path(word).expanduser()) if word.startswith("~/") else word for word in words]  # as a shell does
 
@@ -168,16 +168,14 @@ TOOLS = {
         "run --dry-run",
         "Show what `run` would race here, what it would skip and why, and how long it takes. Seconds; measures "
         "nothing. Call it first for a model that is large or new.",
-        _MODEL,
-        _RACE,
+        _MODEL | _RACE,
     ),
     "run": Tool(
         "run",
         "Race backends, devices and precisions on a model, and say which to ship. Takes 1 to 10 minutes, and all "
         "CPUs: give max_time, such as 2m. A call that was cut off goes on if it is made again with the same out. "
         "Without labels, truth or metric, nothing tells what a lower precision loses.",
-        _MODEL,
-        _RACE,
+        _MODEL | _RACE,
         writes=True,
     ),
     "show": Tool(
@@ -186,29 +184,26 @@ TOOLS = {
     "decide": Tool(
         "decide",
         "Choose what to ship from a run by limits and an objective. Seconds; measures nothing.",
-        _FOLDER,
-        _LIMITS,
+        _FOLDER | _LIMITS,
     ),
     "explain": Tool(
         "explain",
         "Compare two targets of a run layer by layer: where the error begins, and where the time goes. Takes "
         "half a minute to minutes. Call it if a lower precision was refused or isn't faster.",
-        {**_FOLDER, "a": "Target to compare with; with b alone: FP32.", "b": "Target to look at."},
+        _FOLDER | {"a": "Target to compare with; with b alone: FP32.", "b": "Target to look at."},
         writes=True,
     ),
     "ship": Tool(
         "ship",
         "Write a measured target as a folder to deploy, and check it. Takes up to a minute; judges no speed.",
-        _FOLDER,
-        {"--out": "Folder to make.", "--target": "Target to ship. Default: the run's answer.", **_LIMITS},
+        _FOLDER | {"--out": "Folder to make.", "--target": "Target to ship. Default: the run's answer."} | _LIMITS,
         needs=("run", "out"),
         writes=True,
     ),
     "gate": Tool(
         "gate",
         "Race a candidate against a shipped folder: may it replace that? Takes 1 to 8 minutes.",
-        {"reference": "Shipped folder, which `ship` wrote."},
-        _GATE,
+        {"reference": "Shipped folder, which `ship` wrote."} | _GATE,
         writes=True,
     ),
     "verify": Tool(
@@ -220,13 +215,11 @@ TOOLS = {
             "5ms'.",
             "a": "Target that the claim is about: openvino:cpu:int8.",
             "b": "Target that it is compared with: onnxruntime. A claim on outputs without b is on the reference.",
-        },
-        {
             "--run": "Run folder that holds both; or give model.",
             "--group": "Group of the run, if both are in several.",
             "--model": "Model to race them on first; or give run.",
-            **_DATA,
-        },
+        }
+        | _DATA,
         needs=("claim", "a"),
         writes=True,
     ),

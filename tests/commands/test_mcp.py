@@ -25,6 +25,7 @@ from typer.main import get_command
 
 from shootout import cli
 from shootout.apps.judge.analysis import analyse
+from shootout.apps.judge.gate.verdict import Gate
 from shootout.commands import told
 from shootout.commands.claims import verify
 from shootout.commands.mcp import tell_ending
@@ -54,7 +55,7 @@ def commands_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", TOOLS)
 def test_a_call_types_words_that_its_command_takes(name: str):
     words = TOOLS[name].type({one: "1" for one in TOOLS[name].schema["properties"] if one != MORE} | {MORE: ["--json"]})
-    assert {*TOOLS[name].flags, "--json"} <= {*words}
+    assert {flag for flag in TOOLS[name].takes if flag.startswith("--")} <= {*words}
     get_command(cli.app).commands[words[0]].make_context(words[0], words[1:])  # refuses an unknown option or word
 
 
@@ -185,6 +186,13 @@ def test_a_decision_is_told_with_why_not_each_other():
     reasons = {row["target"]: row.get("why not") for row in found.rows or ()}
     assert reasons["litert:cpu:fp32"] is None
     assert "max-drop unknown" in str(reasons["onnxruntime:cpu:int8"])
+
+
+def test_a_gate_without_a_verdict_is_unknown():
+    gate = Gate(
+        outcome="undecided", reasons=("slow",), reference="m", candidate="c", recorded="m", limit=1.05, run="nowhere"
+    )
+    assert (told.tell_found((gate, None), ["gate"]).verdict, gate.exit_code) == ("unknown", 7)
 
 
 def test_a_plan_tells_what_would_race_and_names_what_is_left_out_by_its_reason():
