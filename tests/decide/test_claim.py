@@ -84,7 +84,7 @@ def test_a_ratio_is_told_by_its_whole_interval(
 
 
 def test_the_interval_that_is_returned_decides(run: Analysed):
-    ends = (judge(run, "faster").low, judge(run, "faster").high)
+    ends = judge(run, "faster").low, judge(run, "faster").high
     told = [judge(run, f"{factor:.3f}x faster").standing for factor in np.linspace(1.05, 3, 60)]
     assert told == [judge_limit(ends, factor, at_most=False) for factor in np.linspace(1.05, 3, 60)]
     assert {*told} == {"met", "unknown", "broken"}
