@@ -105,12 +105,14 @@ class AnswerPurpose(Purpose):
     def find_parked(self, race: Race) -> Collection[str]:
         """Return the far arms that stand back while the contenders play; the baseline stays with its copy.
 
-        None if many are near: then the contenders' restarts cost nearly as much as those of all.
+        None if many are near: then the contenders' restarts cost nearly as much as those of all. None if the baseline
+        is near alone: then it would play against its copy.
         """
         if race.rules.goal.aim != "best" or is_unopposed(race.labels, race.rules):
             return set()
-        far, arms = find_far(race), [label for label in race.labels if label != race.rules.control]
-        return far - {race.rules.baseline} if len(arms) - len(far) <= CONTENDERS_SHARE * len(arms) else set()
+        far, arms = find_far(race), {*race.labels} - {race.rules.control}
+        near, own = arms - far, {race.rules.baseline}
+        return far - own if near != own and len(near) <= CONTENDERS_SHARE * len(arms) else set()
 
     def find_contenders(self, race: Race) -> list[str]:
         """Return the arms that don't stand back."""
