@@ -56,8 +56,9 @@ def bisect(package: str, wanted: str, options: BisectOptions, *, as_json: bool) 
     with show_progress() as progress, in_use():
         one = read_search(package, wanted, options, progress)
         one.begin(fresh=(fresh := options.get("fresh", False)))
+        ends = f"{one.releases[0]} to {one.releases[-1]}"
+        progress.say(f"{package} {ends}: {len(one.releases)} releases; the search's folder is {one.folder}")
         try:
-            one.make_first()
             one.find()
         except (Interrupted, KeyboardInterrupt):
             progress.say(f"shootout: interrupted; the same command{' without --fresh' if fresh else ''} goes on")

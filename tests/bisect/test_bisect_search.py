@@ -46,43 +46,30 @@ def test_a_step_is_named_wherever_it_is_and_in_either_direction(first_bad: int, 
     assert found.ratio.low < math.exp(sign * STEP) < found.ratio.high
 
 
-def test_ends_alike_are_no_difference_and_nothing_else_is_raced():
-    found = find([0.0] * 8)
-    assert (found.outcome, found.questions, found.sign) == (Outcome.NONE, 1, 0)
+@pytest.mark.parametrize(
+    ("logs", "outcome", "last_good", "first_bad", "between"),
+    [
+        pytest.param([0.0] * 8, Outcome.NONE, "1.0", "1.7", (), id="ends alike"),
+        pytest.param([0.0, 0.0, math.log(1.05)], Outcome.OPEN, "1.0", "1.2", (), id="at the limit"),
+        pytest.param([0.0, STEP], Outcome.NAMED, "1.0", "1.1", (), id="two releases"),
+        pytest.param([0.0, 0.0, 0.1, 0.1, 0.4, 0.4], Outcome.NAMED, "1.3", "1.4", (), id="the larger of two steps"),
+        pytest.param([0.0, 0.0, 0.4, 0.4, 0.25, 0.25, 0.25], Outcome.NAMED, "1.1", "1.2", (), id="partly taken back"),
+        pytest.param([0.1 * at for at in range(8)], Outcome.DRIFT, "1.3", "1.4", (), id="a slow drift"),
+        pytest.param(
+            [0.0, 0.0, 0.2, 0.2, 0.2, 0.4, 0.4], Outcome.DRIFT, "1.1", "1.5", ("1.2", "1.3", "1.4"), id="half way"
+        ),
+    ],
+)
+def test_other_shapes(logs: Sequence[float], outcome: Outcome, last_good: str, first_bad: str, between: Sequence[str]):
+    found = find(logs)
+    assert (found.outcome, found.last_good, found.first_bad, found.between) == (outcome, last_good, first_bad, between)
+    assert {found.readings[one].side for one in found.between} <= {Side.HALF}
+    assert found.is_spent == (outcome is Outcome.OPEN)
+    assert (found.questions > 1) == (len(logs) > 3 and outcome is not Outcome.NONE)  # else the ends tell all
+    ends = (0, -1) if outcome is not Outcome.NAMED else (int(last_good[2:]), int(first_bad[2:]))
     assert found.ratio.low is not None
     assert found.ratio.high is not None
-    assert 1 / 1.05 < found.ratio.low < found.ratio.high < 1.05
-
-
-def test_a_difference_at_the_limit_stays_open():
-    found = find([0.0, 0.0, math.log(1.05)])
-    assert (found.outcome, found.is_spent) == (Outcome.OPEN, True)
-
-
-def test_of_two_steps_the_larger_is_named_with_its_own_ratio():
-    found = find([0.0, 0.0, 0.1, 0.1, 0.4, 0.4])
-    assert (found.outcome, found.first_bad) == (Outcome.NAMED, "1.4")
-    assert found.ratio.low is not None
-    assert found.ratio.high is not None
-    assert found.ratio.low < math.exp(0.3) < found.ratio.high < found.whole
-
-
-def test_a_step_up_that_is_partly_taken_back_is_named():
-    found = find([0.0, 0.0, 0.4, 0.4, 0.25, 0.25, 0.25])
-    assert (found.outcome, found.first_bad) == (Outcome.NAMED, "1.2")
-
-
-def test_a_slow_drift_has_no_release():
-    found = find([0.1 * at for at in range(8)])
-    assert (found.outcome, found.last_good, found.first_bad) == (Outcome.DRIFT, "1.3", "1.4")
-    assert found.ratio.value == pytest.approx(found.whole) == pytest.approx(math.exp(0.7), rel=0.05)
-
-
-def test_a_release_half_way_is_told_and_its_neighbors_are_asked():
-    found = find([0.0, 0.0, 0.2, 0.2, 0.2, 0.4, 0.4])
-    assert (found.outcome, found.last_good, found.first_bad) == (Outcome.DRIFT, "1.1", "1.5")
-    assert found.between == ("1.2", "1.3", "1.4")
-    assert {found.readings[one].side for one in found.between} == {Side.HALF}
+    assert found.ratio.low < math.exp(logs[ends[1]] - logs[ends[0]]) < found.ratio.high
 
 
 def test_skipped_releases_are_named_and_the_range_goes_around_them():
@@ -96,12 +83,6 @@ def test_an_end_that_does_not_load_gives_its_place_to_the_next_one():
     assert (found.outcome, found.first_bad, *found.skipped) == (Outcome.NAMED, "1.2", "1.0", "1.4")
     with pytest.raises(NothingMeasured, match=r"fewer than two releases can be measured: .* no wheel"):
         find([0.0, STEP], skipped={"1.0"})
-
-
-def test_two_releases_alone_are_told_by_the_race_of_the_ends():
-    found = find([0.0, STEP])
-    assert (found.outcome, found.last_good, found.first_bad, found.questions) == (Outcome.NAMED, "1.0", "1.1", 1)
-    assert found.ratio.value == found.whole
 
 
 @pytest.mark.parametrize(("races", "outcome"), [(0, Outcome.OPEN), (1, Outcome.RANGE), (3, Outcome.RANGE)])

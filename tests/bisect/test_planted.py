@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -10,8 +9,7 @@ from support.deaf import deafen
 from support.releases import find, make_adapter, make_environment, make_releases, plant
 
 from shootout.apps.bisect.releases import Environment
-from shootout.apps.bisect.search import Outcome, Side, Skipped
-from shootout.core.errors import NothingMeasured
+from shootout.apps.bisect.search import Outcome, Side
 
 RELEASES = ("1.0", "1.1", "1.2", "1.3")
 
@@ -45,12 +43,6 @@ def test_a_race_without_time_for_two_restarts_is_not_begun(tmp_path: Path, capsy
     assert not (tmp_path / "out").exists()
 
 
-def test_a_search_with_one_release_is_refused(tmp_path: Path):
-    gone = {"1.0": Skipped("1.0", "no wheel"), "1.1": Skipped("1.1", "no wheel")}
-    with pytest.raises(NothingMeasured, match=r"1\.0: no wheel"):
-        find(tmp_path / "out", gone)
-
-
 @pytest.mark.long
 @pytest.mark.parametrize(("kind", "factor"), [("time", 3.0), ("ready", 3.0), ("memory", 2.0), ("outputs", 2.0)])
 def test_the_release_that_changed_is_named(tmp_path: Path, kind: str, factor: float):
@@ -69,15 +61,6 @@ def test_a_release_that_does_not_load_is_skipped_with_its_reason(tmp_path: Path)
     assert found.between == ("1.1",)
     assert "libfake.so.3: no such file" in found.skipped["1.1"]
     assert "/home" not in found.skipped["1.1"]
-
-
-@pytest.mark.long
-def test_a_good_end_without_the_runtime_gives_its_place_to_the_next_release(tmp_path: Path):
-    environments = make_releases(tmp_path, {"1.0": 1.0, "1.1": 1.0, "1.2": 2.0}, "outputs")
-    shutil.rmtree(tmp_path / "1.0" / "packages" / "fakert-1.0.dist-info")
-    found = find(tmp_path / "out", environments, "outputs")
-    assert (found.outcome, found.last_good, found.first_bad, found.questions) == (Outcome.NAMED, "1.1", "1.2", 1)
-    assert found.skipped == {"1.0": "under @r1_0: fakert is not installed"}
 
 
 @pytest.mark.long

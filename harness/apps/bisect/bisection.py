@@ -103,7 +103,7 @@ class Bisection:
     pinned_cpus: int = 0
     inputs: Sequence[TensorSpec] = ()
     operators: Mapping[str, int] = field(default_factory=dict)
-    _process_s: float = PROCESS_S
+    _races_s: list[float] = field(default_factory=list)
 
     @property
     def quantity(self) -> Quantity:
@@ -140,21 +140,6 @@ class Bisection:
             return first.figure * reading.ratio.value
         return (reading.figure if reading else None) or 0.0
 
-    def make_first(self) -> None:
-        """Make the environments of the ends and, if the time isn't limited, of the middle, side by side.
-
-        Raises:
-            KeyboardInterrupt: those that are whole are kept.
-        """
-        every = self.releases
-        middle = [] if self.deadline.seconds else [every[len(every) // 2]]
-        soon = list(dict.fromkeys([every[0], *middle, every[-1]]))
-        told = f"{self.asked.package} {every[0]} to {every[-1]}: {len(every)} releases"
-        self.progress.say(f"{told}; the search's folder is {self.folder}")
-        if not self.environments.made:
-            self.progress.stage(f"making environments of {', '.join(soon)}")
-            self.environments.make(soon)
-
     def find(self) -> Found:
         """Search as far as the time goes, and return what was found; what the folder holds is read or goes on.
 
@@ -163,9 +148,13 @@ class Bisection:
             Interrupted, KeyboardInterrupt: what was measured, and the environments, are kept.
             UsageError: an option, or the model, can't be used.
         """
-        asked, made = self.asked, self.environments.made
-        judge = choose_judge(asked.kind)
-        self.found = search(self.releases, self._ask, judge=judge, chance=asked.chance, limit=asked.limit)
+        asked, made, every, judge = self.asked, self.environments.made, self.releases, choose_judge(self.asked.kind)
+        if not made and self.deadline.left_s > 0:  # side by side: the ends and, if the time isn't limited, the middle
+            middle = [] if self.deadline.seconds else [every[len(every) // 2]]
+            soon = list(dict.fromkeys([every[0], *middle, every[-1]]))
+            self.progress.stage(f"making environments of {', '.join(soon)}")
+            self.environments.make(soon)
+        self.found = search(every, self._ask, judge=judge, chance=asked.chance, limit=asked.limit)
         unmade = {release: one.reason for release, one in made.items() if isinstance(one, Skipped)}
         self.found.skipped = {**unmade, **self.found.skipped}
         raced = next((read_run(Path(one.folder)) for one in self.found.readings.values()), None)
@@ -196,12 +185,12 @@ class Bisection:
                 self.deadline.put_off(part.waited_s)
                 run = read_run(out)
                 if restarts := count_restarts(run) - before:
-                    self._process_s = max(self._process_s, 2 * part.elapsed_s / restarts / (len(pythons) + 1))
+                    self._races_s.append(2 * part.elapsed_s / restarts / (len(pythons) + 1))
         return read_race(kind, question, run) if run else Raced(logs={})
 
     def _has_time(self, question: Question) -> bool:
         """Return whether there is time for two restarts of a race, which tell nothing if they are fewer."""
-        left_s, takes_s = self.deadline.left_s, (len(question.releases) + 1) * self._process_s
+        left_s, takes_s = self.deadline.left_s, (len(question.releases) + 1) * max(self._races_s, default=PROCESS_S)
         if 0 < left_s < takes_s:
             why = f"--max-time leaves {span(left_s)}, and two restarts take about {span(takes_s)}"
             self.progress.say(f"no race of {question.subject} yet: {why}")

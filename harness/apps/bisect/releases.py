@@ -118,11 +118,7 @@ def list_releases(package: str, wanted: str, python: str) -> tuple[str, ...]:
 
 
 def _read_wanted(wanted: str) -> Callable[[Version], bool]:
-    """Return what tells whether a release is asked for.
-
-    Raises:
-        UsageError: the words can't be read.
-    """
+    """Return what tells whether a release is asked for."""
     try:
         if ".." not in wanted:
             return {Version(one) for one in wanted.split(",")}.__contains__
@@ -145,9 +141,6 @@ def _ask_index(package: str, python: str) -> tuple[list[str], bool]:
     """Return all releases with a wheel for an interpreter, as pip lists them, and whether each index answered.
 
     If an index doesn't answer, pip lists what others have, or what is installed.
-
-    Raises:
-        UsageError: pip can't list them.
     """
     ended = run_quietly([*find_pip(python), "index", "versions", *WHEELS, package], LIST_S)
     said = re.search(r"^Available versions: (.+)$", ended.stdout, re.MULTILINE)
@@ -243,18 +236,11 @@ class Environments:
             self.pins.update(without(self.package, found.packages))
 
     def _make_one(self, release: str, shared: Sequence[str]) -> Environment:
-        """Make one with the versions of the others, or of NumPy alone, or with its own.
-
-        Args:
-            shared: what the first one is made by.
-
-        Raises:
-            _Refused: it can't be installed, or not be imported.
-        """
+        """Make one with the versions of the others, or of NumPy alone, or with its own; `shared` makes the first."""
         held = [f"{name}=={version}" for name, version in self.pins.items()] or [*shared]
         numpy = [one for one in held if one.startswith("numpy==")]
         made = self._install(release, self._resolve(release, (held, numpy, [])))
-        if made.fault == FOR_OLD and Version(made.packages.get("numpy", "0")) >= Version("2"):
+        if made.fault == FOR_OLD:
             others = [one for one in held if one not in numpy]
             with suppress(_Refused):  # this Python may have no such NumPy: the first fault is the reason
                 made = self._install(release, self._resolve(release, ([*others, OLD_NUMPY], [OLD_NUMPY])))
@@ -263,14 +249,7 @@ class Environments:
         return made
 
     def _resolve(self, release: str, tries: Iterable[Sequence[str]]) -> dict[str, tuple[str, str]]:
-        """Return the version and the hash of all that is to be installed, by name.
-
-        Args:
-            tries: constraints, the strictest first.
-
-        Raises:
-            _Refused: pip finds no set of packages, or the release was withdrawn.
-        """
+        """Return the version and the hash of all that is to be installed, by name; constraints: the strictest first."""
         with Scratch() as place:
             for constraints in tries:
                 (place / "constraints.txt").write_text("\n".join(constraints), encoding="utf-8")
@@ -402,19 +381,16 @@ def run_quietly(
         given: its environment, apart from Python's search path; None gives it ours, with pip's settings.
     """
     ours = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"} if given is None else given
-    try:
-        process = subprocess.Popen(  # noqa: S603 - pip, and the interpreter that the user named
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={name: value for name, value in ours.items() if name not in ("PYTHONPATH", "PYTHONHOME")},
-            encoding="utf-8",
-            errors="replace",
-            start_new_session=True,  # pip starts another one, which has to end with it
-        )
-    except OSError as error:
-        raise UsageError(f"{command[0]!r} can't be started: {error.strerror}") from None
+    process = subprocess.Popen(  # noqa: S603 - pip, and the interpreter that the user named
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={name: value for name, value in ours.items() if name not in ("PYTHONPATH", "PYTHONHOME")},
+        encoding="utf-8",
+        errors="replace",
+        start_new_session=True,  # pip starts another one, which has to end with it
+    )
     held = set[subprocess.Popen[str]]() if running is None else running
     held.add(process)
     try:

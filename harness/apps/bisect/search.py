@@ -228,12 +228,7 @@ def _list_others(logs: Logs, *more: str) -> list[Sequence[float]]:
 
 @dataclass(slots=True)
 class _Search:
-    """Ask questions about a line of releases, and note what they show.
-
-    Attributes:
-        ends: the question whether they differ.
-        races: what was raced, by the question's suspects.
-    """
+    """Ask questions about a line of releases, and note what they show; `ends`: do these differ."""
 
     ask: Ask
     judge: Judge
