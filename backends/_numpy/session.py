@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 WEIGHTS = "weights.safetensors"
 MATRIX = 2
 """Axes of one."""
+INTERPRETED = "onnx.reference runs the file node by node in Python; plain NumPy code is faster"
 Run = Callable[[Arrays], Mapping[str, Array]]
 Observe = Callable[[Arrays], Mapping[str, int]]
 
@@ -51,6 +52,7 @@ class NumpySession:
             device="cpu",
             threads=blas_threads(),
             compute_nodes_by_precision=self._observe(self._exported.input_buffers()[0]),
+            fallbacks=() if Artifact.FORWARD in self._exported.artifacts else (INTERPRETED,),
             artifact_bytes=self._artifact_bytes,
         )
 

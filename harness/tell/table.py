@@ -301,6 +301,9 @@ def tell_legend(shown: Sequence[Compared], headers: Collection[str]) -> Iterator
     if "error" in headers and any(row.fidelity for _, row in rows):
         library = name_reference(row for _, row in rows)
         yield ERRORS_OF_LIBRARY.format(library=library) if library else ERRORS
+    ran = {short(row.arm): (row.executed or {}).get("fallbacks", ()) for _, row in rows if row.end_to_end}
+    if headers is not ALL:  # which has notes of each row
+        yield from (f"{name}: {'; '.join(elsewhere)}." for name, elsewhere in ran.items() if elsewhere)
     for found in shown[:1]:
         if told := find_scenario(found.rows[0].scenario).explain_times(found.rows) if found.rows else "":
             yield told

@@ -44,6 +44,13 @@ def test_no_console_is_so_narrow_that_an_interval_is_cut_or_left_out(width: int,
     assert ("0.960 ms to 1.04 ms" in found) is full
 
 
+@pytest.mark.parametrize("full", [True, False])
+def test_what_ran_elsewhere_than_its_target_says_is_told_once_beside_its_time(full: bool):
+    told = "2 nodes on another provider"
+    rows = [cells.row("a", 2e6), cells.row("b", 1e6).model_copy(update={"executed": {"fallbacks": (told,)}})]
+    assert shown(rows, 200, full=full).count(told) == 1
+
+
 def test_a_time_is_that_of_what_ships_times_the_ratio():
     found = cells.document(cells.cell(cells.row("a", 2e6), cells.row("b", 1e6)))
     odd = [

@@ -13,6 +13,7 @@ import torch
 from onnx import TensorProto, helper
 
 from shootout.backends._numpy import session
+from shootout.core.contract import Artifact
 
 
 def test_matrices_are_stored_in_out_and_seen_as_torch_names_them(tmp_path: Path):
@@ -42,9 +43,12 @@ def test_a_transposed_convolution_of_a_file_has_its_groups(groups: int, tmp_path
         [onnx.numpy_helper.from_array(weight, "w"), onnx.numpy_helper.from_array(bias, "b")],
     )
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), tmp_path / "m.onnx")
-    exported: Any = SimpleNamespace(path=lambda _: tmp_path / "m.onnx", outputs=[SimpleNamespace(name="y")])
-    run, _, _ = session.open_onnx(exported)
+    facts = {"outputs": [SimpleNamespace(name="y")], "artifacts": {Artifact.ONNX}, "input_buffers": lambda: [{"x": x}]}
+    exported: Any = SimpleNamespace(path=lambda _: tmp_path / "m.onnx", **facts)
+    run, *facts_of_call = session.open_onnx(exported)
     wanted = torch.nn.functional.conv_transpose2d(
         *(torch.from_numpy(one).double() for one in (x, weight, bias)), stride=2, groups=groups
     )
     np.testing.assert_allclose(run({"x": x})["y"], wanted.numpy(), rtol=1e-4, atol=1e-6)
+    told = session.NumpySession(exported, run, *facts_of_call).executed.fallbacks
+    assert told == (session.INTERPRETED,), "a reader takes its time for that of NumPy code"
