@@ -65,7 +65,7 @@ from shootout.tell.machines import BIAS_FLOORS, bias_floor
 from shootout.tell.page import contents, figures, markdown
 
 KEPT = Path(__file__).parent / "support" / "odd_input"
-INPUTS = int(os.environ.get("ODD_INPUTS", "25"))
+INPUTS = int(os.environ.get("ODD_INPUTS", "15"))
 odd = settings(
     max_examples=INPUTS,
     derandomize=INPUTS < 100,  # a share of them that is always the same

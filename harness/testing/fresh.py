@@ -5,7 +5,7 @@ arguments), the pickled result goes to the file `result`, because frameworks pri
 files lie there too and go with it: a process that ends at once tidies nothing up.
 
 Importing torch costs more than most calls. So a caller whose function imports a module anyway may name it as `warm`:
-`python -m shootout.testing.fresh --warm MODULE` imports it, runs nothing of it, and forks a process for each call.
+`python -m shootout.testing.fresh --warm MODULE` imports it, and forks a process for each call.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ def run_fresh(
         path: more folders to import from.
         threads: of OpenMP and the BLAS libraries.
         timeout_s: seconds until the call is stopped.
-        warm: modules that the new process may hold already, with a comma between two. Their import may start
-            no thread and no GPU. Not for calls that tell if one of these is imported, nor for loads that register
-            something by importing.
+        warm: modules that the new process may hold already, with a comma between two; `module:function` calls the
+            function, too. They may start no thread and no GPU. Not for calls that tell if one of these is imported,
+            nor for loads that register something by importing.
 
     Raises:
         AssertionError: the process died or the function raised; with its last words.
@@ -137,9 +137,12 @@ def fork_calls(modules: str) -> NoReturn:
     answers = os.dup(1)
     os.dup2(2, 1)
     gc.disable()
-    for module in modules.split(","):
+    for place in modules.split(","):
+        module, _, function = place.partition(":")
         with suppress(Exception):  # the call will tell, or do without
-            importlib.import_module(module)
+            imported = importlib.import_module(module)
+            if function:
+                getattr(imported, function)()
     gc.freeze()  # pages of what lives already stay shared
     for line in sys.stdin:
         timeout_s, _, folder = line.rstrip("\n").partition(" ")

@@ -103,7 +103,7 @@ def test_a_build_begins_with_what_it_needs_of_this_model(target: Target, model: 
     assert tuple(builder._list_shared(Arm(target=target, model=model), exported)) == modules
 
 
-@pytest.mark.parametrize("name", ["torchscript", "onnxruntime"])
+@pytest.mark.parametrize("name", [pytest.param("torchscript", marks=pytest.mark.long), "onnxruntime"])
 def test_a_forked_build_writes_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str):
     arm = Arm(target=Target(backend=name), model="permutation_probe", threads=1)
     model, written = obtain("permutation_probe", {}, PROBE_BATCH), []

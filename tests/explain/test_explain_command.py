@@ -207,6 +207,13 @@ def test_no_command_is_told_that_races_the_same_again_or_quantizes_nothing(tmp_p
 def test_a_run_is_shown(run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     let_numpy_ship(monkeypatch)
     monkeypatch.setattr(command, "machine_lock", lambda *_: nullcontext(0.0))
+    measured, explains = list[Any](), command.explain_sides
+
+    def explains_once(*given: Any) -> Any:
+        measured.extend([] if measured else [explains(*given)])
+        return measured[0]
+
+    monkeypatch.setattr(command, "explain_sides", explains_once)
     assert show(run, as_json=True) == 0
     said = json.loads(capsys.readouterr().out)
     assert [layer["name"] for layer in said["layers"]] == [f"layers.{number}" for number in range(4)]

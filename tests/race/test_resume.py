@@ -141,11 +141,14 @@ def test_a_run_killed_before_its_header_was_whole_starts_over(study: Path):
 @pytest.mark.parametrize(
     ("how", "forked"), [(signal.SIGTERM, True), pytest.param(signal.SIGINT, False, marks=pytest.mark.long)]
 )
-def test_an_interrupted_run_shows_what_it_has_and_resumes_in_the_same_folder(
+def test_an_interrupted_run_lets_no_other_write_shows_what_it_has_and_resumes_in_the_same_folder(
     study: Path, how: signal.Signals, forked: bool
 ):
     with stopped(study, restart=1, forked=forked) as process:  # without --out: the unfinished run is found again
         found = list(study.parent.glob("results/tiny/*"))
+        second = deaf_here("run", study, "--out", found[0], cwd=study.parent)
+        assert second.code == 2
+        assert f"process {process.pid} (a run) is writing there; wait for it or give another --out" in second.err
         workers = children_of(process.pid)
         os.killpg(process.pid, how)
         os.killpg(process.pid, signal.SIGCONT)
@@ -232,15 +235,3 @@ def test_a_run_of_another_version_is_refused_even_to_resume(study: Path):
     assert done.code == 2
     assert "written by another version of shootout (schema 7, this one reads 6): read it with that version" in done.err
     assert (out / journal.NAME).read_bytes() == other
-
-
-def test_two_runs_cannot_write_into_one_folder(study: Path):
-    out = study.parent / "out"
-    with stopped(study, "--out", "out", restart=0, forked=True) as process:
-        second = again(study)
-        assert second.code == 2
-        assert f"process {process.pid} (a run) is writing there; wait for it or give another --out" in second.err
-        process.send_signal(signal.SIGCONT)
-        process.communicate(timeout=60)
-    assert process.returncode == 0
-    measured_once(out)

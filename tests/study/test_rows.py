@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from support.onnx_made import linear
 
+from shootout.core.contract import Availability
 from shootout.core.errors import UsageError
 from shootout.core.messages import Progress
 from shootout.core.study import plan as planning
@@ -33,6 +34,9 @@ def given(outputs, truth): return outputs["x"][:, 0] - truth["y"][:, 0]
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Rows of a linear model, as a file and as a folder for a function, and some truth."""
     monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(
+        planning, "known_available", lambda pairs, *_, **__: dict.fromkeys(pairs, Availability(version="1"))
+    )
     monkeypatch.chdir(tmp_path)
     linear(tmp_path / "m.onnx")
     rows = np.arange(160, dtype=np.float32).reshape(40, 4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import subprocess
@@ -34,6 +35,11 @@ def test_a_forked_process_holds_the_module_and_nothing_of_the_calls_before():
     assert first == second == (True, first[1], "1", str(Path.cwd()))
     assert first[1] != os.getpid()
     assert run_fresh(placed) == (False, os.getpid(), "1", str(Path.cwd()))
+
+
+def test_what_a_function_keeps_is_there_too():
+    assert run_fresh(faulthandler.is_enabled, warm="faulthandler:enable")
+    assert not run_fresh(faulthandler.is_enabled, warm="faulthandler")
 
 
 def test_another_environment_or_folder_gets_another_parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -68,12 +68,12 @@ def test_a_call_that_sleeps_takes_time_and_no_cpu():
 
 
 def test_all_threads_count():
-    assert 0.95 * CALL_S < cpu_s(Session(awake=True)) < 1.5 * CALL_S
-    assert 1.95 * CALL_S < cpu_s(Session(awake=True, helps=True)) < 2.7 * CALL_S
+    assert 0.95 * CALL_S < cpu_s(Session(awake=True)) < 1.9 * CALL_S
+    assert 1.95 * CALL_S < cpu_s(Session(awake=True, helps=True)) < 3.8 * CALL_S
 
 
 def test_a_process_that_starts_and_ends_within_a_call_counts():
-    assert HELPER_S < cpu_s(Session(awake=False, starts=True)) < 3 * HELPER_S, "its own start, too"
+    assert HELPER_S < cpu_s(Session(awake=False, starts=True)) < 6 * HELPER_S, "its own start, too"
 
 
 def test_an_unknown_count_is_no_figure(monkeypatch: pytest.MonkeyPatch):
