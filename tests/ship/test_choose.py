@@ -180,35 +180,29 @@ def test_a_faulty_contender_is_a_line_and_the_fastest_right_one_is_taken(tmp_pat
     }
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("hanging", "chosen", "reason"),
     [
-        ("never", "safe", "there is no verdict, because two restarts didn't fit into 4 s"),
-        ("safe", "never", "safe gave no answer within"),
+        ("other", "safe", "there is no verdict, because two restarts didn't fit into 60 s"),
+        ("safe", "other", "safe gave no answer within 24.0 s"),
     ],
 )
-def test_a_contender_that_is_never_ready_delays_no_choice(tmp_path: Path, hanging: str, chosen: str, reason: str):
-    plans = {name: {"on_load": "time.sleep(1000)"} if name == hanging else {} for name in ("safe", "never")}
-    found = json.loads(run(land(tmp_path / "model", plans, limit_s=4.0)).stdout)
-    assert (found["chosen"], found["passed"], found["left_out"]) == (chosen, [chosen], {}), "the late one isn't checked"
-    assert found["reason"].startswith(reason)
-    assert found["open"] == ["safe", "never"], "it may be ready in time once the machine has more time for it"
+def test_a_contender_that_is_never_ready_delays_no_choice(
+    module: ModuleType, monkeypatch: pytest.MonkeyPatch, hanging: str, chosen: str, reason: str
+):
+    def answer(player: Any, seconds: float) -> float:
+        if player.name == hanging:
+            raise module.Late(f"gave no answer within {seconds:.1f} s")
+        return 1e6
 
-
-def test_what_has_passed_comes_before_what_was_late(module: ModuleType, monkeypatch: pytest.MonkeyPatch):
-    def play(race: Any, _: list[str]) -> dict[str, list[float]]:
-        race.late["safe"], race.passed = "gave no answer within 4.0 s", ["other"]
-        return {}
-
-    def start(*_: object) -> None:
-        raise AssertionError("a contender is checked again, although another has passed")
-
-    monkeypatch.setattr(module.Race, "play_restart", play)
-    monkeypatch.setattr(module, "Player", start)
+    methods = {"__init__": lambda player, name, _: setattr(player, "name", name), "answer": answer}
+    methods |= {"ask": lambda *_: 1e6, "close": lambda _: None}
+    monkeypatch.setattr(module, "Player", type("Player", (), methods))
     found = module.find_choice("now")
-    assert (found["chosen"], found["reason"]) == ("other", "safe gave no answer within 4.0 s")
-    assert {module.load(mode)[0] for mode in ("now", "never")} == {"other"}
+    assert (found["chosen"], found["passed"], found["left_out"]) == (chosen, [chosen], {}), "the late one isn't checked"
+    assert found["reason"] == reason
+    assert found["open"] == ["safe", "other"], "it may be ready in time once the machine has more time for it"
+    assert {module.load(mode)[0] for mode in ("now", "never")} == {chosen}, "what has passed comes first"
 
 
 def test_a_safe_one_that_hangs_gives_way_within_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -377,6 +371,7 @@ def test_a_choice_holds_for_all_cpus_of_a_kind(module: ModuleType, monkeypatch: 
         {"passed": ["evil"]},
         {"key": {}},
         {"left_out": 3},
+        {"open": ["evil"]},
         None,
     ],
 )
@@ -390,13 +385,6 @@ def test_what_another_program_wrote_counts_as_none(
     assert made == [True, True]
 
 
-def test_a_variable_that_a_contender_sets_itself_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    module = open_module(land(tmp_path / "model", {"safe": {"environment": {"OMP_NUM_THREADS": "2"}}}))
-    before = module.machine_key()
-    monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    assert module.machine_key() == before, "a process that was started by one that has loaded it finds its choice"
-
-
 def test_a_full_disk_is_a_line(
     module: ModuleType, made: list[bool], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
@@ -408,27 +396,19 @@ def test_a_full_disk_is_a_line(
     assert "can't be kept" in caplog.text
     assert "No space left on device" in caplog.text
     assert made == [True]
+    monkeypatch.setenv("SHOOTOUT_LANDING", "/dev/null/nowhere")
+    assert module.load("never")[0] == "safe", "nor can a note be written"
 
 
-@pytest.mark.long
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="mounts take root")
-@pytest.mark.parametrize(
-    ("mount", "keeps"),
-    [("mount --bind {0} {0} && mount -o remount,ro,bind {0}", "cache"), ("mount -t tmpfs -o size=4k none {1}", None)],
-    ids=["a read-only folder", "a full disk"],
-)
-def test_where_the_folder_cannot_be_written(tmp_path: Path, mount: str, keeps: str | None):
+def test_where_the_folder_cannot_be_written(tmp_path: Path):
     folder, cache = land(tmp_path / "model", {"safe": {}, "raises": FAULTY["raises"]}), tmp_path / "cache"
-    cache.mkdir()
-    fill = "" if keeps else f" && head -c 4096 /dev/zero > {cache}/all"
-    script = mount.format(folder, cache) + fill + ' && exec "$0" "$@"'
-    variables = {"XDG_CACHE_HOME": str(cache)} if keeps else {"SHOOTOUT_LANDING": str(cache)}
-    done = run(folder, start=("unshare", "-m", "sh", "-c", script), **variables)
+    script = f'mount --bind {folder} {folder} && mount -o remount,ro,bind {folder} && exec "$0" "$@"'
+    done = run(folder, start=("unshare", "-m", "sh", "-c", script), XDG_CACHE_HOME=str(cache))
     assert (done.returncode, done.stderr) == (0, "")
     found = json.loads(done.stdout)
     assert (found["chosen"], found["reason"]) == ("safe", "only safe can run here")
-    assert (found["kept"] or "").startswith(str(cache) if keeps else "")
-    assert bool(found["kept"]) == bool(keeps)
+    assert found["kept"].startswith(str(cache))
     assert not list(folder.glob("choice*"))
 
 
@@ -465,15 +445,16 @@ def test_a_venv_in_the_folder_is_used_and_the_folder_itself_is_not(planted: Path
     assert path == [str(venv), "/elsewhere"]
 
 
-def test_a_variable_that_changes_a_library_changes_the_key_and_a_secret_does_not(
-    module: ModuleType, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_variable_that_changes_a_library_changes_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    module = open_module(land(tmp_path / "model", {"safe": {"environment": {"OMP_NUM_THREADS": "2"}}}))
     for name in ("ONEDNN_DEFAULT_FPMATH_MODE", "JAX_PLATFORMS", "OPENBLAS_CORETYPE", "ATEN_CPU_CAPABILITY", "CUDA_X"):
         before = module.machine_key()
         monkeypatch.setenv(name, "BF16")
         assert module.machine_key()["variables"] == {**before["variables"], name: "BF16"}
+    before = module.machine_key()
     monkeypatch.setenv("JAX_api_token", "s3cret")
-    assert "s3cret" not in json.dumps(module.machine_key())
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    assert module.machine_key() == before, "neither a secret, nor what a contender sets itself"
 
 
 def test_fewer_cpus_than_threads_get_as_many_threads(tmp_path: Path):
@@ -598,7 +579,7 @@ def test_the_programs_are_as_clean_as_ours(planted: Path):
     command = [sys.executable, "-m", "ruff", *words, *map(str, planted.glob("*.py"))]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
-    assert "LANDING_SCHEMA" not in (planted / "choose.py").read_text()
+    assert "CHANGING_VARIABLES" not in (planted / "choose.py").read_text()
 
 
 USE = """
@@ -624,7 +605,7 @@ def test_real_contenders_race_and_the_choice_answers_right(tmp_path: Path):
         place = tmp_path / name
         place.mkdir()
         take(folder, ship_target(Target(backend=name), place).shipped.folder, name)
-    finish(folder, names, {name: [name] for name in names}, limit_s=20.0, threads=1)
+    finish(folder, names, {name: [name] for name in names}, threads=1)
     command = [sys.executable, "-I", "-c", USE, str(folder)]
     done = subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr

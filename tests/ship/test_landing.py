@@ -223,15 +223,13 @@ def test_different_runtimes_go_before_a_second_precision_of_one(
     assert {short(str(one)) for one in found.packed}.isdisjoint(found.left_out)
 
 
-def test_one_more_is_offered_only_if_it_could_go():
+def test_what_stays_says_why():
+    """One more is offered only if it could go; what never ran beside the safe one can't."""
     assert pack("litert openvino onnxruntime jax-jit ncnn", ["jax-jit"]).left_out == {
         "slow": "5x slower here",
         "jax-jit": "bound to this CPU",
         "ncnn": "3 others go along; --contenders 4 takes it, too",
     }
-
-
-def test_what_never_ran_beside_the_safe_one_stays():
     found = pack("litert openvino onnxruntime", apart="litert:cpu:fp32")
     assert [*found.packed] == ["onnxruntime", "openvino"]
     assert found.left_out["litert"] == "not measured together with onnxruntime"

@@ -54,10 +54,10 @@ def name_contender(backend: str, precision: str) -> str:
 
 
 def program_text(template: str) -> str:
-    """Return a program of the folder; it must know the schema, and by which variables a race's outcome changes."""
+    """Return a program of the folder; it must know by which variables a race's outcome changes."""
     text = (_HERE / template).read_text(encoding="utf-8")
     changing = rf"(?!.*(?i:{SECRET.pattern}))(?:{CHANGING}|\w+_(ISA|CAPABILITY|CORETYPE|FEATURES))"
-    return text.replace("LANDING_SCHEMA", LANDING_SCHEMA).replace("CHANGING_VARIABLES", changing)
+    return text.replace("CHANGING_VARIABLES", changing)
 
 
 def write_landing(folder: Path, contenders: Sequence[Contender], floor: float) -> dict[str, Any]:
