@@ -157,9 +157,10 @@ def test_errors_tell_at_once_if_they_repeat_and_by_a_fair_coin_if_not(
 
 def test_errors_are_searched_like_times():
     def ask(question: Question) -> Raced | Skipped:
-        return Raced(logs={one: [WRONG if int(one) >= 3 else RIGHT] * 10 for one in question.releases})
+        logs = {one: [WRONG if int(one) >= 3 else RIGHT] * 10 for one in question.releases}
+        return Raced(side=judge_errors(question, logs), logs=logs)
 
-    found = search([*map(str, range(6))], ask, judge=judge_errors)
+    found = search([*map(str, range(6))], ask)
     assert (found.outcome, found.last_good, found.first_bad, found.sign) == (Outcome.NAMED, "2", "3", 1)
 
 

@@ -56,7 +56,7 @@ class Simulated:
         if gone := [one for one in question.releases if one in self.skipped]:
             return Skipped(gone[0], "no wheel")
         if self.races <= 0:
-            return Raced(logs={})
+            return Raced()
         self.races -= 1
         names = [*question.releases, question.good]
         level = np.array([self.logs[int(name[2:])] for name in names])
@@ -68,6 +68,6 @@ class Simulated:
                 found[name].append(float(value))
             self.restarts += 1
             self.processes += len(names)
-            if judge_ratios(question, found) is not Side.OPEN:
+            if (side := judge_ratios(question, found)) is not Side.OPEN:
                 break
-        return Raced(logs=found)
+        return Raced(side=side, logs=found, restarts=len(found[COPY]))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from shootout.apps.bisect.quantities import QUANTITIES, Quantity
-from shootout.apps.bisect.racing import choose_judge, count_restarts, read_files, read_race
+from shootout.apps.bisect.racing import read_files, read_race
 from shootout.apps.bisect.releases import Environment, Environments, read_whole
 from shootout.apps.bisect.search import CHANCE, LIMIT, Found, Question, Raced, Skipped, search
 from shootout.core.clock import Deadline
@@ -148,13 +148,13 @@ class Bisection:
             Interrupted, KeyboardInterrupt: what was measured, and the environments, are kept.
             UsageError: an option, or the model, can't be used.
         """
-        asked, made, every, judge = self.asked, self.environments.made, self.releases, choose_judge(self.asked.kind)
+        asked, made, every = self.asked, self.environments.made, self.releases
         if not made and self.deadline.left_s > 0:  # side by side: the ends and, if the time isn't limited, the middle
             middle = [] if self.deadline.seconds else [every[len(every) // 2]]
             soon = list(dict.fromkeys([every[0], *middle, every[-1]]))
             self.progress.stage(f"making environments of {', '.join(soon)}")
             self.environments.make(soon)
-        self.found = search(every, self._ask, judge=judge, chance=asked.chance, limit=asked.limit)
+        self.found = search(every, self._ask, chance=asked.chance, limit=asked.limit)
         unmade = {release: one.reason for release, one in made.items() if isinstance(one, Skipped)}
         self.found.skipped = {**unmade, **self.found.skipped}
         raced = next((read_run(Path(one.folder)) for one in self.found.readings.values()), None)
@@ -170,23 +170,25 @@ class Bisection:
     def _ask(self, question: Question) -> Raced | Skipped:
         """Race a question's releases until it is told, or time is over, in a run folder of their own."""
         out, kind = self.folder / ("-".join(question.suspects) or f"{question.good}-{question.bad}"), self.asked.kind
-        run = read_run(out) if begun(out) else None
-        if not (run and run.complete) and self._has_time(question):
-            made = {release: self._make(release) for release in question.releases}
-            if gone := next((one for one in made.values() if isinstance(one, Skipped)), None):
-                return gone
-            pythons = {at: one.python for at, one in made.items() if isinstance(one, Environment)}
-            if len(pythons) == len(made) and self._has_time(question):
-                before, part = count_restarts(run) if run else 0, self.deadline.part()
-                if kind in ("ready", "memory"):
-                    read_files(pythons.values())
-                self.progress.say(f"racing {question.subject} of {question.good} to {question.bad}")
-                self.race(question, pythons, out, part)
-                self.deadline.put_off(part.waited_s)
-                run = read_run(out)
-                if restarts := count_restarts(run) - before:
-                    self._races_s.append(2 * part.elapsed_s / restarts / (len(pythons) + 1))
-        return read_race(kind, question, run) if run else Raced(logs={})
+        known = read_race(kind, question, read_run(out)) if begun(out) else Raced()
+        if (isinstance(known, Raced) and known.is_over) or not self._has_time(question):
+            return known
+        made = {release: self._make(release) for release in question.releases}
+        if gone := next((one for one in made.values() if isinstance(one, Skipped)), None):
+            return gone
+        pythons = {at: one.python for at, one in made.items() if isinstance(one, Environment)}
+        if len(pythons) < len(made) or not self._has_time(question):
+            return known
+        if kind in ("ready", "memory"):
+            read_files(pythons.values())
+        self.progress.say(f"racing {question.subject} of {question.good} to {question.bad}")
+        part = self.deadline.part()
+        self.race(question, pythons, out, part)
+        self.deadline.put_off(part.waited_s)
+        raced, before = read_race(kind, question, read_run(out)), known.restarts if isinstance(known, Raced) else 0
+        if isinstance(raced, Raced) and raced.restarts > before:
+            self._races_s.append(2 * part.elapsed_s / (raced.restarts - before) / (len(pythons) + 1))
+        return raced
 
     def _has_time(self, question: Question) -> bool:
         """Return whether there is time for two restarts of a race, which tell nothing if they are fewer."""

@@ -12,7 +12,7 @@ from statistics import median
 
 from shootout.apps.bisect.errors import judge_errors
 from shootout.apps.bisect.releases import drop_folders
-from shootout.apps.bisect.search import COPY, Judge, Logs, Question, Raced, Side, Skipped, judge_ratios
+from shootout.apps.bisect.search import COPY, Logs, Question, Raced, Side, Skipped, judge_ratios
 from shootout.core.constants import WIDE_BOUND
 from shootout.core.contract import Fidelity, NotRun, NotRunKind
 from shootout.core.journal.records import Played
@@ -33,9 +33,8 @@ def name_python(release: str) -> str:
     return "r" + re.sub(r"[^A-Za-z0-9]", "_", release)
 
 
-def choose_judge(kind: str) -> Judge:
-    """Return what answers a question about a quantity, a word of `--for`."""
-    return judge_errors if kind == "outputs" else judge_ratios
+def _judge(kind: str, question: Question, logs: Logs) -> Side:
+    return judge_errors(question, logs) if kind == "outputs" else judge_ratios(question, logs)
 
 
 @dataclass(slots=True)
@@ -51,10 +50,9 @@ class QuestionPurpose(Purpose):
 
     def find_focus(self, race: Race) -> list[str]:
         """Return all arms until the question is told or a release has left, without which no restart tells it."""
-        if _find_gone(self.kind, self.question, race.group):
-            return []
-        side = choose_judge(self.kind)(self.question, read_logs(self.kind, self.question, race.group))
-        return race.labels if side is Side.OPEN else []
+        asked = self.kind, self.question
+        logs = read_logs(*asked, race.group)
+        return [] if _find_gone(*asked, race.group) or _judge(*asked, logs) is not Side.OPEN else race.labels
 
     def call_wanted(self, race: Race, out: Path) -> Sequence[Pair]:  # noqa: ARG002
         """Call all arms once more until the question is told."""
@@ -80,12 +78,8 @@ def read_race(kind: str, question: Question, run: Run) -> Raced | Skipped:
     values = {release: [*_values(kind, group, _label(group, release)).values()] for release in question.releases}
     figures = {release: median(found) for release, found in values.items() if found}
     logs = read_logs(kind, question, group)
-    return Raced(logs=logs, figures=figures, folder=str(run.folder), is_complete=run.complete)
-
-
-def count_restarts(run: Run) -> int:
-    """Return how many restarts a question's run has had."""
-    return max((group.next_restart for group in run.groups.values()), default=0)
+    side, folder = _judge(kind, question, logs) if logs else None, str(run.folder)
+    return Raced(side=side, logs=logs, figures=figures, folder=folder, restarts=group.next_restart)
 
 
 def read_files(pythons: Iterable[str]) -> None:

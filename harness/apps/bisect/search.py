@@ -84,24 +84,27 @@ class Question:
         return " and ".join(self.suspects) or "the ends"
 
 
-Judge = Callable[[Question, Logs], Side]
-"""Tell the answer of a question after any restart."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Raced:
     """Hold what a race showed.
 
     Attributes:
+        side: the answer of its question; None: there was no time for it.
         figures: by release, its median over restarts in the basic unit.
         folder: of the run.
-        is_complete: the same question gets no more restarts.
+        restarts: that it has had.
     """
 
-    logs: Logs
+    side: Side | None = None
+    logs: Logs = field(default_factory=dict)
     figures: Mapping[str, float] = field(default_factory=dict)
     folder: str = ""
-    is_complete: bool = True
+    restarts: int = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether more restarts would tell nothing more."""
+        return self.side not in (None, Side.OPEN) or self.restarts >= MOST_RESTARTS
 
     def compare(self, one: str, other: str, question: Question) -> Comparison:
         """Return the ratio of two releases of the race: beyond 1, or the same within the question's limit."""
@@ -116,7 +119,7 @@ class Raced:
 
 
 Ask = Callable[[Question], Raced | Skipped]
-"""Race the releases of a question until its answer is told or its time is over."""
+"""Race the releases of a question until its answer is told or its time is over; judge it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,7 +234,6 @@ class _Search:
     """Ask questions about a line of releases, and note what they show; `ends`: do these differ."""
 
     ask: Ask
-    judge: Judge
     line: Sequence[str]
     ends: Question
     found: Found
@@ -246,9 +248,8 @@ class _Search:
         if isinstance(raced, Skipped):
             found.skipped[raced.release] = raced.reason
             return None
-        side = self.judge(question, raced.logs) if raced.logs else None
-        found.is_spent &= side is not None and (side is not Side.OPEN or raced.is_complete)
-        if side is None:
+        found.is_spent &= raced.is_over
+        if (side := raced.side) is None:
             return None
         self.races[question.suspects] = raced
         found.questions = len(self.races)
@@ -306,15 +307,13 @@ class _Search:
             found.outcome = Outcome.DRIFT
 
 
-def search(
-    releases: Sequence[str], ask: Ask, *, judge: Judge = judge_ratios, chance: float = CHANCE, limit: float = LIMIT
-) -> Found:
+def search(releases: Sequence[str], ask: Ask, *, chance: float = CHANCE, limit: float = LIMIT) -> Found:
     """Search for the release that brought most of the difference between the ends.
 
     Args:
         releases: at least two, oldest first. The first is the good end, the last the bad one; an end that can't be
             measured is left out.
-        ask: races a question until `judge` answers it, or until its time is over.
+        ask: races a question until its answer is told, or until its time is over.
         chance: of naming a wrong release, at most.
         limit: a difference of the ends up to this is none.
 
@@ -325,7 +324,7 @@ def search(
     while len(line) > 1:
         found = Found(last_good=line[0], first_bad=line[-1], skipped=skipped, is_spent=True)
         ends = Question(good=line[0], bad=line[-1], chance=chance, limit=limit)
-        state = _Search(ask, judge, line, ends, found)
+        state = _Search(ask, line, ends, found)
         side = state.put(ends)
         if gone := [release for release in (ends.good, ends.bad) if release in skipped]:
             line.remove(gone[0])
