@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import compiled, exporting, scoring_process
+from support import compiled, programs
 
+from shootout.core import plugins
 from shootout.core.contract import Precision
 from shootout.core.exported import client
 from shootout.core.host import child
@@ -155,9 +156,10 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("SHOOTOUT_CACHE", folder)
         if tmp_path_factory.getbasetemp().is_relative_to(Path.home()):  # else the tests' paths are told as `~`
             patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
-        patch.setattr(client, "run", exporting.run)
-        patch.setattr(child, "run", scoring_process.run)
-        patch.setattr(converted, "run", scoring_process.run)
+        for module in (client, child, converted):
+            patch.setattr(module, "run", programs.run)
+        changed_ns = plugins._changed_ns  # the folders of tests, one for each package, hold no third party's
+        patch.setattr(plugins, "_changed_ns", lambda at: 0 if at.startswith(str(TESTS)) else changed_ns(at))
         patch.setattr(os, "fsync", lambda _: None)  # no power is cut, but where a test says so (tests/journal)
         patch.setenv(
             "TORCHINDUCTOR_VEC_ISA_OK", "1"

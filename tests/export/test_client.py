@@ -50,7 +50,7 @@ def test_a_known_exported_comes_from_the_cache(request: pytest.FixtureRequest):
 
 @pytest.mark.usefixtures("own_cache")
 def test_a_process_of_its_own_exports_as_users_have_it(monkeypatch: pytest.MonkeyPatch):
-    """All other tests fork theirs from one that has imported everything (see `support.exporting`)."""
+    """All other tests fork theirs from one that has imported everything (see `support.programs`)."""
     endings: list[Ending] = []
 
     def noted(*words: Any) -> Ending:

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.console import deaf_here
-from support.exporting import forked
 from support.exports import obtain
 from support.factories import HEAD, LINEAR, apart, leave_nothing, write  # noqa: F401 - a fixture is asked for by name
+from support.programs import forked
 
 from shootout.backends.common_torch import architecture, float32_module
 from shootout.core.contract import Arm, Artifact, Target

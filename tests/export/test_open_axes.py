@@ -149,6 +149,7 @@ def test_a_module_that_goes_by_its_size_is_exported_for_each(tmp_path: Path):
     assert any(note.startswith(ALONE) for exported in found for note in exported.notes)
 
 
+@pytest.mark.long
 def test_a_parameter_that_makes_other_weights_is_no_open_axis(tmp_path: Path):
     made = write(tmp_path / "widths.py", BRANCHING)
     found = export(ask(f"{made}:make", "width", (3, 8)))

@@ -31,7 +31,7 @@ from shootout.core import backends
 from shootout.core.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
-WAITS_S = 30.0
+WAITS_S = 120.0
 """Of a test, for what takes a fraction of a second."""
 STAND_IN = """
 import os, shutil, subprocess, sys, threading
@@ -72,7 +72,7 @@ def tell(text):
     print(text, file=sys.stderr, flush=True)
 
 def wait_for(name):
-    limit = time.monotonic() + 30
+    limit = time.monotonic() + 120
     while not (signs / name).exists() and time.monotonic() < limit:
         time.sleep(0.01)
 """

@@ -32,6 +32,7 @@ def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_it_is_gated_from_another_folder_and_both_sides_run_by_a_load_py(shipped: Path, tmp_path: Path):
     done = deaf("gate", shipped, "--same-proof", "--out", "gate", "--json", cwd=tmp_path)
     assert done.code == 7, done.err

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet
 import pytest
-from support import scoring_process
+from support import programs
 from support.exports import bare_exported
 from support.onnx_made import linear
 
@@ -117,7 +117,7 @@ def truth(tmp_path: Path) -> Path:
 def test_every_row_is_scored_once_in_a_process_of_its_own(
     metric: Path, outputs: Path, exported: ExportedModel, truth: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(child, "run", scoring_process.RUN)
+    monkeypatch.setattr(child, "run", programs.RUN)
     found = scorer.score(MetricSpec(metric=f"{metric}:margin", truth=str(truth)), outputs, exported, 60.0)
     assert found == Scores(name="metric.py:margin", rows=(1.0, 2.0, 3.0, 4.0, 5.0), lower_is_better=True)
 

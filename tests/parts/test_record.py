@@ -34,7 +34,7 @@ def task_of(folder: Path, **changes: Any) -> Task:
 
 
 def test_a_program_is_looked_at_with_what_its_parts_get(here: Path):
-    found = record.record(task_of(here), here / RESULTS, most_s=5.0)
+    found = record.record(task_of(here), here / RESULTS, most_s=60.0)
     assert [Path(page).name for page in found["pages"]] == ["p0.npy", "p1.npy", "p2.npy"]
     assert [(one["inputs"], one["calls"]) for one in found["sizes"]["find"]] == [({"x": (1, 4)}, 3)]
     assert sorted(one["inputs"]["x"][0] for one in found["sizes"]["rec"]) == [1, 2, 3]
@@ -47,7 +47,7 @@ def test_a_program_is_looked_at_with_what_its_parts_get(here: Path):
 
 def test_results_are_compared_with_those_that_were_kept(here: Path):
     task = task_of(here)
-    record.record(task, here / RESULTS, most_s=5.0)
+    record.record(task, here / RESULTS, most_s=60.0)
     same = record.score(task, here / RESULTS, "")
     assert (same["scores"], same["alike"], same["differs"]) == ([1.0, 1.0], 3, "")
     kept = pickle.loads((here / RESULTS).read_bytes())
@@ -77,14 +77,14 @@ def test_what_the_function_does_wrong_is_one_sentence(here: Path, body: str, say
     text = f"import time\n\nimport numpy as np\n\n\ndef read(page, find, rec):\n    {body}\n"
     (here / "wrong.py").write_text(text)
     with pytest.raises(UsageError, match=says):
-        record.record(task_of(here, function=str(here / "wrong.py:read")), here / RESULTS, most_s=5.0)
+        record.record(task_of(here, function=str(here / "wrong.py:read")), here / RESULTS, most_s=60.0)
 
 
 def test_constants_are_results_like_others(here: Path):
     body = f"    {BOTH}\n    return signal.SIGINT, Side.LEFT, None"
     text = "import enum\nimport signal\n\nimport numpy as np\n\n\nSide = enum.Enum('Side', 'LEFT')\n\n\n"
     (here / "sides.py").write_text(f"{text}def read(page, find, rec):\n{body}\n")
-    found = record.record(task_of(here, function=str(here / "sides.py:read")), here / RESULTS, most_s=5.0)
+    found = record.record(task_of(here, function=str(here / "sides.py:read")), here / RESULTS, most_s=60.0)
     assert len(found["pages"]) == 3
 
 

@@ -152,7 +152,7 @@ def test_an_interrupted_run_lets_no_other_write_shows_what_it_has_and_resumes_in
         workers = children_of(process.pid)
         os.killpg(process.pid, how)
         os.killpg(process.pid, signal.SIGCONT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=240)
     assert process.returncode == 130
     assert "Traceback" not in err
     assert "shootout: interrupted; run the same command again to resume" in err

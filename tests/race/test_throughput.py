@@ -301,6 +301,7 @@ def test_no_stream_rests_while_another_is_read(monkeypatch: pytest.MonkeyPatch) 
     assert slow_count in (2, 3)
 
 
+@pytest.mark.long
 def test_both_scenarios_run_for_real(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fork_workers(monkeypatch.setattr)
     monkeypatch.setattr(noise.NoiseMeter, "reasons", lambda *_: ())

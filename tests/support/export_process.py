@@ -1,9 +1,8 @@
-"""The process that exports are forked from (see `support.exporting`): all they import, and one export to try it on."""
+"""The process that exports are forked from (see `support.programs`): all they import, and one export to try it on."""
 
 from __future__ import annotations
 
 import functools
-import os
 import sys
 import tempfile
 from pathlib import Path
@@ -13,22 +12,10 @@ import sklearn.datasets  # noqa: F401 - what the shipped models are trained on
 import torch
 import tqdm
 
-from shootout.models.sources import __main__ as process
+import shootout.models.sources.__main__  # noqa: F401 - the program itself
 from shootout.models.sources import torch_files
 from shootout.models.zoo import digits
 from support.trained import trained_once
-
-
-def export(arguments: list[str], environment: dict[str, str], folder: str) -> None:
-    """Do the jobs of a file, as `python -m shootout.models.sources` does."""
-    os.environ.clear()
-    os.environ.update(environment)
-    os.chdir(folder)
-    sys.argv = ["", *arguments, str(os.getppid())]
-    process.main()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)  # taking torch apart takes longer than many an export
 
 
 def _import_the_rest() -> None:
