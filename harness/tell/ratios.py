@@ -94,7 +94,8 @@ def _tell_why_open(ratio: Comparison) -> str:
 def tell_close_ratio(ratio: Comparison, than: str) -> str:
     """Write a ratio to the thousandth, with the interval that its verdict rests on, for limits of a few percent.
 
-    For example `1.003x slower than the reference (1.009x faster to 1.014x slower)`.
+    For example `1.003x slower than the reference (1.009x faster to 1.014x slower)`, or `(1.176 to 1.224)` if both ends
+    lie on the side of the value.
     """
 
     def tell(value: float | None) -> str:
@@ -102,7 +103,11 @@ def tell_close_ratio(ratio: Comparison, than: str) -> str:
             return "?"
         return f"{1 / value:.3f}x {SPEED.less}" if value < 1 else f"{value:.3f}x {SPEED.more}"
 
-    return f"{tell(ratio.value)} than {than} ({tell(ratio.low)} to {tell(ratio.high)})"
+    ends = f"{tell(ratio.low)} to {tell(ratio.high)}"
+    if ratio.low is not None and ratio.high is not None and (ratio.low >= 1 or ratio.high < 1):
+        low, high = sorted(max(end, 1 / end) for end in (ratio.low, ratio.high))
+        ends = f"{low:.3f} to {high:.3f}"
+    return f"{tell(ratio.value)} than {than} ({ends})"
 
 
 def tell_direction(value: float, words: Words = SPEED, spread: float = 1.0) -> str:
