@@ -50,7 +50,6 @@ Errors of outputs are against the reference outputs: the model in float64, or of
 optimizations. They are not against another target.
 `next` proposes a command, which nothing has run. As a call, options without an argument go into `options` as words.
 Paths are relative to the folder in which this server was started."""
-Say = Callable[[str], Awaitable[None]]
 
 
 def serve() -> None:
@@ -96,37 +95,32 @@ async def list_tools(*_: Any) -> types.ListToolsResult:
 
 async def call_tool(context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
     """Call a tool; an error is a result, too: the one sentence of the command line."""
-    numbers = itertools.count(1)
-
-    async def say(line: str) -> None:
-        await context.session.report_progress(next(numbers), message=line)
-
     try:
         if params.name not in TOOLS:
             raise unknown("tool", params.name, TOOLS)
-        text = await run_apart(TOOLS[params.name].type(params.arguments or {}), say)
+        text = await run_apart(TOOLS[params.name].type(params.arguments or {}), context.session.report_progress)
     except ShootoutError as error:
         return types.CallToolResult(content=[types.TextContent(text=str(error))], is_error=True)
     return types.CallToolResult(content=[types.TextContent(text=text)], structured_content=json.loads(text))
 
 
-async def run_apart(words: Sequence[str], say: Say) -> str:
+async def run_apart(words: Sequence[str], report: Callable[..., Awaitable[None]]) -> str:
     """Run a command in a process and a session of its own, and return the line that it prints.
 
     Args:
-        say: gets each line of its standard error.
+        report: gets each line of its standard error with its number.
 
     Raises:
         ShootoutError: it ended without a result; says why.
     """
-    heard = deque[str](maxlen=LAST_LINES)
+    heard, numbers = deque[str](maxlen=LAST_LINES), itertools.count(1)
     with TemporaryFile() as printed:
         typed = [*PROGRAM, str(os.getpid()), *words]
         process = await anyio.open_process(typed, stdin=DEVNULL, stdout=printed, start_new_session=True)
         try:
             async for line in _follow(process):
                 heard.append(line)
-                await say(line)
+                await report(next(numbers), message=line)
             code = await process.wait()
         finally:
             await _end(process)

@@ -29,9 +29,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture
-def race(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> RaceFixture:
+def race(request: pytest.FixtureRequest) -> RaceFixture:
     """Race the targets of a model: `assert race("net.onnx", "openvino").faster_than("onnxruntime")`."""
-    return RaceFixture(request, tmp_path_factory)
+    return RaceFixture(request)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -39,7 +39,6 @@ class RaceFixture:
     """Race the targets of a model: what the fixture `race` is, for annotations."""
 
     _request: pytest.FixtureRequest
-    _folders: pytest.TempPathFactory
 
     def __call__(self, model: Any, target: str, /, **options: Unpack[RunOptions]) -> RacedTarget:
         """Return a target whose claims can be asserted; the first claim measures.
@@ -60,8 +59,8 @@ class RaceFixture:
         """Return the races of this session."""
         from shootout.commands.claims import Races  # here and below: nothing is imported until a test races
 
-        stash = self._request.config.stash
-        return stash.setdefault(RACES, Races(lambda: self._folders.mktemp("race"), MAX_TIME_S))
+        folders: pytest.TempPathFactory = self._request.getfixturevalue("tmp_path_factory")
+        return self._request.config.stash.setdefault(RACES, Races(lambda: folders.mktemp("race"), MAX_TIME_S))
 
     def _judge(self, raced: RacedTarget, claim: str, *others: str) -> JudgedClaim:
         """Judge a claim, and keep what is said of it for the report of a test that fails."""
