@@ -362,7 +362,7 @@ def test_a_build_that_hangs_is_ended_with_its_part_and_the_others_are_built(shop
     assert shop.waited_s == [pytest.approx(15.0, abs=0.5)]  # half of the half that builds get
     why = ledger.out[ORT]
     assert why.hung
-    assert why.reason == "--max-time left it no more time: its 'build' was stopped after 15 s"
+    assert why.reason == "--max-time left it no more time: its build was stopped after 15.0 s"
     assert sorted(ready) == sorted([COMPILE, INT8])
 
 

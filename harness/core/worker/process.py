@@ -163,7 +163,7 @@ def no_answer(command: str, waited_s: float, *, had_part: bool, told: Callable[[
     """
     error = ArmFailed(told(f"hung: no answer to {command!r} within {waited_s:.0f} s; it was killed"), hung=True)
     if had_part:
-        stopped = told(f"its {command!r} was stopped after {waited_s:.0f} s")
+        stopped = told(f"its {command} was stopped after {waited_s:.1f} s")
         fix = "run the same command again with more time; this target is then started after the others"
         error.why = NotRun(NotRunKind.NOT_REACHED, f"--max-time left it no more time: {stopped}", fix)
     return error
