@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from shootout.apps.bisect.bisection import Asked, Bisection, choose_folder
-from shootout.apps.bisect.issue import PROGRAM, name_files, write_issue, write_program
+from shootout.apps.bisect.issue import keep_answer, name_files
 from shootout.apps.bisect.quantities import QUANTITIES
 from shootout.apps.bisect.racing import QuestionPurpose, name_python
 from shootout.apps.bisect.releases import Environments, is_named, list_releases
@@ -31,12 +31,9 @@ from shootout.core.study.plan import make_plan
 from shootout.core.study.target import parse_targets
 from shootout.tell.cache_limit import in_use
 from shootout.tell.progress import ProgressDisplay
-from shootout.tell.report import WIDEST, render_plain
 from shootout.tell.reproduce import limit_words, quote
 from shootout.tell.study_options import DEFAULT, BisectOptions
 
-ISSUE = "issue.md"
-"""The text for an issue, in the search's folder."""
 LEAST_TIME_S = 120
 """An environment takes up to 60 s, and so does a race."""
 ANY_ERROR = 1e6
@@ -65,7 +62,8 @@ def bisect(package: str, wanted: str, options: BisectOptions, *, as_json: bool) 
             code = ExitCode.INTERRUPTED
             one.before_s, one.deadline = one.before_s + one.deadline.elapsed_s, Deadline(0.0)
             one.find()  # what is known is read
-    issue = _write(one)
+    one.again = _write_again(one)
+    issue = keep_answer(one)
     print_answer(write_screen(one, issue, width()), as_data(one, issue), as_json=as_json)
     return code or (ExitCode.UNDECIDED if one.found.outcome in UNTOLD else ExitCode.OK)
 
@@ -121,21 +119,12 @@ def race(
     measure(plan, out, fresh=False, limit=limit, progress=progress, purpose=QuestionPurpose(asked.kind, question))
 
 
-def _write(one: Bisection) -> str:
-    """Write what is known into the folder; return the file of the text for an issue, "" if there is none."""
-    found, issue = one.found, one.folder / ISSUE
-    shorter = f"{found.last_good},{found.first_bad}" if found.outcome is Outcome.NAMED else one.asked.wanted
-    words = (shorter if word == one.asked.wanted else name_files(word) for word in command_of(sys.argv[1:]))
-    one.again = quote(["shootout", *words])
-    texts = (write_issue(one), write_program(one)) if found.sign and one.is_later_more else ("", "")
-    for file, text in zip((issue, one.folder / PROGRAM), texts, strict=True):
-        file.unlink(missing_ok=True)  # none of an earlier answer stays
-        if text:
-            file.write_text(text, encoding="utf-8")
-    name = str(issue) if texts[0] else ""
-    answer = {"answer": as_data(one, name), "screen": render_plain(write_screen(one, name, WIDEST))}
-    one.keep(done=found.is_spent or found.outcome not in UNTOLD, took_s=one.took_s, **answer)
-    return name
+def _write_again(one: Bisection) -> str:
+    """Write the command that makes the answer again, of the two releases if one is named, without folders."""
+    found, wanted = one.found, one.asked.wanted
+    shorter = f"{found.last_good},{found.first_bad}" if found.outcome is Outcome.NAMED else wanted
+    words = command_of(sys.argv[1:])
+    return quote(["shootout", *(shorter if word == wanted else name_files(word) for word in words)])
 
 
 def _write_command(folder: Path, given_s: float | None) -> str:

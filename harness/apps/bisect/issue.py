@@ -1,4 +1,4 @@
-"""Write what a maintainer needs: the text for an issue, and a program that measures by the package alone."""
+"""Write what a maintainer needs, the text for an issue and a program of the package alone, and keep the answer."""
 
 from __future__ import annotations
 
@@ -6,13 +6,22 @@ import re
 from collections.abc import Iterator
 
 from shootout.apps.bisect.bisection import Bisection
-from shootout.apps.bisect.screen import make_rows, tell_others, tell_sentence, tell_size, tell_sure
-from shootout.apps.bisect.search import Outcome
+from shootout.apps.bisect.screen import (
+    as_data,
+    make_rows,
+    tell_others,
+    tell_sentence,
+    tell_size,
+    tell_sure,
+    write_screen,
+)
+from shootout.apps.bisect.search import UNTOLD, Outcome
 from shootout.core.units import counted, size
 from shootout.tell.machines import machine_of
+from shootout.tell.report import WIDEST, render_plain
 
-PROGRAM = "repro.py"
-"""The program's name, in the search's folder."""
+ISSUE, PROGRAM = "issue.md", "repro.py"
+"""The text for an issue and the program, in the search's folder."""
 CALLS = 200
 OPENERS = {
     "onnxruntime": """
@@ -130,3 +139,17 @@ def _tell_again(one: Bisection) -> Iterator[str]:
 def name_files(word: str) -> str:
     """Return a word of a command with its files named without their folders, which name users: `--inputs=x.npz`."""
     return "".join(part.rstrip("/").rpartition("/")[2] or part for part in re.split("([=:,])", word))
+
+
+def keep_answer(one: Bisection) -> str:
+    """Write what is known into the search's folder; return the file of the text for an issue, "" if there is none."""
+    found, issue = one.found, one.folder / ISSUE
+    texts = (write_issue(one), write_program(one)) if found.sign and one.is_later_more else ("", "")
+    for file, text in zip((issue, one.folder / PROGRAM), texts, strict=True):
+        file.unlink(missing_ok=True)  # none of an earlier answer stays
+        if text:
+            file.write_text(text, encoding="utf-8")
+    name = str(issue) if texts[0] else ""
+    answer = {"answer": as_data(one, name), "screen": render_plain(write_screen(one, name, WIDEST))}
+    one.keep(done=found.is_spent or found.outcome not in UNTOLD, took_s=one.took_s, **answer)
+    return name
