@@ -28,17 +28,18 @@ class ExpectedFailure:
     why: str
 
 
+FEW_BITS = ExpectedFailure(
+    check="error_within_error_bound",
+    fault="adapter",
+    error="is above the error bound of this precision, 1e-05",
+    why="bf16 keeps 8 bits",
+)
 LOWERING = (
     ExpectedFailure(
         check="executed_matches_request", fault="adapter", error="bf16", why="torch's trace shows bf16 operands"
     ),
     ExpectedFailure(check="probe_agrees", fault="adapter", error="shows bf16", why="2^-8 is lost next to 1"),
-    ExpectedFailure(
-        check="error_within_error_bound",
-        fault="adapter",
-        error="is above the error bound of this precision, 1e-05",
-        why="bf16 keeps 8 bits",
-    ),
+    FEW_BITS,
 )
 ECHOING = (
     ExpectedFailure(check="probe_explains", fault="adapter", error="names its version", why="it gives no version"),
@@ -48,12 +49,7 @@ ECHOING = (
         error="shows bf16",
         why="the account is an echo, bits are not",
     ),
-    ExpectedFailure(
-        check="error_within_error_bound",
-        fault="adapter",
-        error="is above the error bound of this precision, 1e-05",
-        why="bf16 keeps 8 bits",
-    ),
+    FEW_BITS,
     ExpectedFailure(check="threads_as_asked", fault="adapter", error="runs 64", why="it reports 64 threads"),
     ExpectedFailure(check="inputs_unchanged", fault="adapter", error="Mismatched", why="it rounds the caller's array"),
     ExpectedFailure(check="outputs_survive", fault="adapter", error="a later call changed", why="one output for all"),

@@ -24,17 +24,11 @@ from shootout.testing.fresh import WarmInterpreter
 EXPORTER = "support.export_process"
 TREES = "pandas,sklearn.pipeline,skl2onnx,onnxmltools,lightgbm,xgboost"
 """ONNX Runtime isn't among them: it starts a thread, without which a fork can't end."""
+SMALL = [f"shootout.models.{name}" for name in ("sources.yolo_pt", "metrics.scoring", "data.reading")]
 PROGRAMS = {
     "shootout.models.sources": EXPORTER,
     "shootout.models.sources.trees": f"shootout.models.sources.trees,{TREES}",
-    **{
-        module: module
-        for module in (
-            "shootout.models.sources.yolo_pt",
-            "shootout.models.metrics.scoring",
-            "shootout.models.data.reading",
-        )
-    },
+    **dict.fromkeys(SMALL, ",".join(SMALL)),
 }
 """What `python -m` starts, each with all that is imported before its process is forked."""
 RUN = child.run
