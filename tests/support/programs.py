@@ -76,7 +76,7 @@ def forked(function: Callable[..., Any], *arguments: Any) -> Any:
     """What an importable function returns in a process forked from the one that exports are forked from."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "call").write_bytes(pickle.dumps((function.__module__, function.__qualname__, arguments)))
-        code, words = _process(EXPORTER, frozenset()).run(folder, 240)
+        code, words = _process(EXPORTER, frozenset(child.ONE_THREAD.items())).run(folder, 240)
         assert not code, words.decode(errors="replace")
         return pickle.loads(Path(folder, "result").read_bytes())
 
