@@ -51,6 +51,7 @@ SO_FAR = ", leads so far"
 ALONE = ", nothing compared"
 """Follows the name of an arm that was measured alone."""
 TOO_FEW = "too few restarts yet"
+NOT_NOISE = "that isn't why this is open"
 UNPROVEN = "not shipped: no plain FP32 was raced beside it"
 MEASURE_AGAIN = "measure again; `shootout doctor` tells what is noisy or missing here"
 REPEAT = "repeat the command or call that began this run, with the same out and more time"
@@ -263,7 +264,7 @@ def _tell_open(answer: Answer, words: Words) -> Iterator[str]:
 def _tell_why_open(ratio: Ratio | None) -> str:
     if ratio is None or not ratio.restarts:
         return NEVER_TOGETHER
-    return TOO_FEW if ratio.restarts <= LEAST_RESTARTS else ""
+    return ratio.reason or (TOO_FEW if ratio.restarts <= LEAST_RESTARTS else "")
 
 
 def _tell_about(rival: Rival, words: Words) -> str:
@@ -291,6 +292,8 @@ def _tell_what_noise_allows(answer: Answer) -> str:
             needed = f"{takes} more" if answer.goes_on else f"a race of the open ones for {takes}"
             return f"{needed} would decide it"
         raced = [ratio for ratio in open_ if ratio]
+        if any(ratio.reason for ratio in raced):
+            return NOT_NOISE
         if all(ratio.sd is None for ratio in raced) or any(ratio.restarts <= LEAST_RESTARTS for ratio in raced):
             return "too few restarts to decide"
         if answer.sure.nearest is None:

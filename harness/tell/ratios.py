@@ -86,9 +86,9 @@ def _name_direction(value: float, than: str, words: Words, spread: float) -> str
 
 
 def _tell_why_open(ratio: Comparison) -> str:
-    if 0 < ratio.restarts <= LEAST_RESTARTS:
-        return f"too few restarts ({ratio.restarts})"
-    return "no verdict" if ratio.reason else OPEN
+    if ratio.reason:
+        return "no verdict"
+    return f"too few restarts ({ratio.restarts})" if 0 < ratio.restarts <= LEAST_RESTARTS else OPEN
 
 
 def tell_close_ratio(ratio: Comparison, than: str) -> str:
