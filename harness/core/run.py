@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from shootout.core.build.preparation import TOO_LATE as NOT_BUILT
+from shootout.core.build.preparation import NOT_BUILT
 from shootout.core.clock import Deadline
 from shootout.core.contract import NotRun, NotRunKind
 from shootout.core.errors import Interrupted

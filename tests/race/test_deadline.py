@@ -18,7 +18,7 @@ from support.races.groups import group_of_rules
 from support.races.planted import header, here, on_stage, run, study
 
 from shootout.apps.judge.analysis import analyse
-from shootout.core.build.preparation import TOO_LATE as NOT_BUILT
+from shootout.core.build.preparation import NOT_BUILT
 from shootout.core.clock import Deadline
 from shootout.core.constants import MIN_ROUNDS, ROUNDS
 from shootout.core.contract import NotRun, NotRunKind

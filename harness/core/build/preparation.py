@@ -42,7 +42,7 @@ MOST_OFF = 10.0
 """A rule of thumb for a build's seconds may be so many times too long."""
 ENOUGH = 2
 """With so many targets there can be a first answer."""
-TOO_LATE = "not built in the time that --max-time leaves for builds"
+NOT_BUILT = "not built in the time that --max-time leaves for builds"
 MORE_TIME = "run the same command again, with more time: what was built is kept"
 
 OTHER_EXPORT = (
@@ -386,7 +386,7 @@ class Preparation:
         """Note that there was no time for these; if an arm can't run here anyway, note the reason for that."""
         for job in jobs:
             self._waiting.discard(job)
-            late = NotRun(NotRunKind.NOT_REACHED, TOO_LATE, MORE_TIME)
+            late = NotRun(NotRunKind.NOT_REACHED, NOT_BUILT, MORE_TIME)
             self.recorder.note(job.key[0], job.arm, job.skip or late)
 
     def _hand_out(self, group: PlannedGroup, arms: Sequence[Arm], exports: Exports, builder: Builder) -> list[BuildJob]:
