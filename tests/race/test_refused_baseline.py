@@ -1,4 +1,4 @@
-"""A baseline whose outputs are refused hands its place, and its copy's, to the next plain target."""
+"""A baseline that is refused, or late in the first restart, hands its place to the next plain target, as its copy."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.races import planted
+from support.races import fakes, planted
 from support.races.fakes import arm
 from support.races.planted import Budget, ByBatch, Planted, on_stage, run, study
 
 from shootout.apps.judge.analysis import analyse
 from shootout.core.contract import Arm
+from shootout.core.errors import SkippedArm
 from shootout.core.journal import journal
+from shootout.core.messages import Loaded
+from shootout.core.race.pace import TOO_LATE
 from shootout.core.results.group import group_of
 from shootout.core.stats.goals import Goal
 from shootout.core.study.group import GroupRecord, copy_of, with_control, with_next_baseline
@@ -87,6 +90,31 @@ def test_a_run_that_goes_on_keeps_the_baseline_that_it_took(stage: list[ByBatch]
     stage[0].spawned.clear()
     assert raced(tmp_path / "out", stage).groups[0].baseline == NUMPY
     assert {label for _, label in stage[0].spawned} == {NUMPY, f"{NUMPY}#control", JAX}
+
+
+def test_a_baseline_that_is_late_leaves_the_others_their_verdicts_and_races_later_on(
+    stage: list[ByBatch], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    class Late(fakes.FakePlayer):
+        def load(self) -> Loaded:
+            if self.arm.target.backend == "onnxruntime":
+                raise SkippedArm(*TOO_LATE)
+            return super().load()
+
+    stage[0].fails = {}
+    with monkeypatch.context() as patch:
+        patch.setattr(fakes, "FakePlayer", Late)
+        first = raced(tmp_path / "out", stage)
+    told = next(row.end_to_end for row in first.rows if row.arm == JAX)
+    assert first.groups[0].baseline == NUMPY
+    assert told is not None
+    assert told.ratio is not None
+    assert (told.ratio.verdict, told.ratio.reason) == ("slower", None)
+    more = raced(tmp_path / "out", stage)
+    found = {row.arm: row.end_to_end.ratio for row in more.rows if row.end_to_end}
+    assert more.groups[0].baseline == NUMPY, "it keeps its copy"
+    assert (ratio := found[ORT]) is not None
+    assert (ratio.verdict, ratio.reason) == ("faster", None)
 
 
 BASE, RIVAL, LAST = arm("onnxruntime"), arm("numpy"), arm("jax-jit")

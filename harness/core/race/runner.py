@@ -165,11 +165,11 @@ class RaceRunner:
         return race.play(self.launcher, setback, checked)
 
     def _replace_baseline(self, race: Race) -> None:
-        """Let the next plain target be the baseline if the group's own was refused: its copy vouches for no verdict."""
+        """Let the next plain target be the baseline if the group's own is refused or late: no copy vouches for it."""
         old, known = race.group.record.baseline, race.group.with_sound_baseline()
         if known.record.baseline == old:
             return
-        self.progress.say(f"{old} is refused, so {known.record.baseline} is the baseline now")
+        self.progress.say(f"{old} is out, so {known.record.baseline} is the baseline now")
         group = self.groups[race.name] = replace(self.groups[race.name], record=known.record)
         self._add_control(group)
         race.take_baseline(known)

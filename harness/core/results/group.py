@@ -70,12 +70,14 @@ class Group:
         self._evidence.clear()
 
     def with_sound_baseline(self) -> Group:
-        """Return the group with the next plain target as its baseline if its own was refused; else the group itself.
+        """Return the group with the next plain target as its baseline if its own was refused, or is late where others
+        have played; else the group itself.
 
         The new one's copy is last. The old copy is no target; it took time in the restarts that it played, so its lines
         stay.
         """
-        record = with_next_baseline(self.record, find_faulty(self.setbacks), self.played)
+        late = {label for label, why in self.setbacks.items() if why.kind is NotRunKind.NOT_REACHED} - {*self.played}
+        record = with_next_baseline(self.record, find_faulty(self.setbacks) | late, self.played)
         if record.baseline == self.record.baseline:
             return self
         rules = replace(self.rules, baseline=record.baseline, control=record.arms[-1].label)
@@ -180,7 +182,8 @@ def group_of(history: History, record: GroupRecord) -> Group:
         played.setdefault(line.arm, []).append(line)
     setbacks = _setbacks(mine, played)
     copied = [arm.label for arm in record.arms if copy_of(arm).label in played]
-    record = with_next_baseline(record, find_faulty(setbacks), copied)
+    # a baseline that was late, and played later on, has no copy
+    record = with_next_baseline(record, find_faulty(setbacks) | {str(record.baseline)} - {*copied}, copied)
     old = {copy_of(arm).label for arm in record.arms} - {arm.label for arm in record.arms}
     played = {label: lines for label, lines in played.items() if label not in old}  # no target for a verdict
     return Group(
@@ -239,8 +242,7 @@ def against(group: Group, scope: Scope, label: str | None, other: str | None) ->
 
 def withheld(group: Group, label: str, other: str | None) -> str | None:
     """Return why no verdict on an arm against another may be given, whatever the interval says; None when one may."""
-    reasons = (unvouched(group), unfit_for(group, label), unfit_for(group, other))
-    return next(filter(None, reasons), None)
+    return unvouched(group) or unfit_for(group, label) or unfit_for(group, other)
 
 
 def judged(group: Group, scope: Scope, label: str | None, other: str | None) -> Comparison | None:

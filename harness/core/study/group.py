@@ -60,13 +60,13 @@ def copy_of(arm: Arm) -> Arm:
 
 
 def with_next_baseline(record: GroupRecord, out: Collection[str], measured: Collection[str]) -> GroupRecord:
-    """Return a group whose baseline was refused with the next plain target as baseline and control.
+    """Return a group whose baseline was refused, or came too late, with the next plain target as baseline and control.
 
     A verdict needs a control that lives. It is the first measured target in full precision, or the one whose copy has
     played already. A group that asks how much slower than its baseline others are keeps it.
 
     Args:
-        out: labels of the arms that are out for good.
+        out: labels of the arms that can't be the baseline.
         measured: labels of those that have played.
     """
     if record.baseline not in out or record.goal.aim == "limit":
