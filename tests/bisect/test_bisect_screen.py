@@ -132,8 +132,8 @@ TOLD = Bisection(
         (
             "time",
             OPEN,
-            "it isn't told yet if onnxruntime 1.20.0 and 1.24.4 differ by more than 5 %: 1.1x the time of a call "
-            "(0.90 to 1.3) so far",
+            "it isn't told yet if onnxruntime 1.20.0 and 1.24.4 differ by more than 5 %: "
+            "about 1.1x the time of a call so far",
         ),
         (
             "time",

@@ -85,6 +85,19 @@ def test_an_end_that_does_not_load_gives_its_place_to_the_next_one():
         find([0.0, STEP], skipped={"1.0"})
 
 
+@pytest.mark.parametrize("end", ["1.0", "1.7"])
+@pytest.mark.parametrize("suspects", [1, 2])
+def test_an_end_that_leaves_a_later_race_is_raced_again_by_the_same_command(end: str, suspects: int):
+    world = Simulated([0.0] * 4 + [STEP] * 4, 0.01)
+
+    def ask(question: Question) -> Raced | Skipped:
+        return Skipped(end, "was killed") if len(question.suspects) == suspects else world(question)
+
+    found = search([f"1.{at}" for at in range(8)], ask)
+    assert (found.outcome, found.skipped, found.is_spent) == (Outcome.RANGE, {}, False)
+    assert {"1.0", "1.7"} <= {*found.readings}
+
+
 @pytest.mark.parametrize(("races", "outcome"), [(0, Outcome.OPEN), (1, Outcome.RANGE), (3, Outcome.RANGE)])
 def test_when_time_is_over_what_is_left_is_a_range(races: int, outcome: Outcome):
     found = find([0.0] * 5 + [STEP] * 5, races=races)

@@ -173,6 +173,8 @@ class Bisection:
         known = read_race(kind, question, read_run(out)) if begun(out) else Raced()
         if (isinstance(known, Raced) and known.is_over) or not self._has_time(question):
             return known
+        if isinstance(known, Skipped) and question.has_run(known.release):
+            shutil.rmtree(out)  # the run itself would try it no more
         made = {release: self._make(release) for release in question.releases}
         if gone := next((one for one in made.values() if isinstance(one, Skipped)), None):
             return gone

@@ -14,7 +14,8 @@ from shootout.apps.bisect.errors import judge_errors
 from shootout.apps.bisect.releases import drop_folders
 from shootout.apps.bisect.search import COPY, Logs, Question, Raced, Side, Skipped, judge_ratios
 from shootout.core.constants import WIDE_BOUND
-from shootout.core.contract import Fidelity, NotRun, NotRunKind
+from shootout.core.contract import Fidelity, NotRun
+from shootout.core.errors import TRIED_AGAIN
 from shootout.core.journal.records import Played
 from shootout.core.race.pace import RaceTime
 from shootout.core.race.race import Purpose, Race
@@ -51,8 +52,9 @@ class QuestionPurpose(Purpose):
     def find_focus(self, race: Race) -> list[str]:
         """Return all arms until the question is told or a release has left, without which no restart tells it."""
         asked = self.kind, self.question
-        logs = read_logs(*asked, race.group)
-        return [] if _find_gone(*asked, race.group) or _judge(*asked, logs) is not Side.OPEN else race.labels
+        gone = _find_gone(*asked, race.group)
+        has_left = gone and _label(race.group, gone[0]) not in race.labels  # one that was killed once plays again
+        return [] if has_left or _judge(*asked, read_logs(*asked, race.group)) is not Side.OPEN else race.labels
 
     def call_wanted(self, race: Race, out: Path) -> Sequence[Pair]:  # noqa: ARG002
         """Call all arms once more until the question is told."""
@@ -67,13 +69,13 @@ class QuestionPurpose(Purpose):
 
 
 def read_race(kind: str, question: Question, run: Run) -> Raced | Skipped:
-    """Return what a question's run showed, or which release left it and why.
+    """Return what a question's run showed, or which release left it and why, if the same command can't try it again.
 
     Args:
         kind: the word of `--for`.
     """
     (group,) = run.groups.values()
-    if (gone := _find_gone(kind, question, group)) and gone[1].kind is not NotRunKind.NOT_REACHED:
+    if (gone := _find_gone(kind, question, group)) and gone[1].kind not in TRIED_AGAIN:
         return Skipped(gone[0], drop_folders(gone[1].reason))
     values = {release: [*_values(kind, group, _label(group, release)).values()] for release in question.releases}
     figures = {release: median(found) for release, found in values.items() if found}

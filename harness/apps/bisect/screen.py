@@ -66,7 +66,9 @@ def tell_size(one: Bisection) -> str:
         return f"the outputs err by {after}, and by {before} in {two[0]}"
     ratio = inverse(found.ratio) if found.sign < 0 else found.ratio
     factor = tell_factor(ratio.value, ratio.high / ratio.low if ratio.low and ratio.high else 1.0)
-    beside = f" the {one.quantity.what}" if found.outcome in (Outcome.NONE, Outcome.OPEN) else ""
+    if found.outcome is Outcome.OPEN:
+        return f"about {factor}x the {one.quantity.what}"
+    beside = f" the {one.quantity.what}" if found.outcome is Outcome.NONE else ""
     return f"{factor}x{beside}{tell_ends(ratio.low, ratio.high)}"
 
 

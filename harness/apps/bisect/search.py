@@ -83,6 +83,10 @@ class Question:
         """Return what a race of it is called."""
         return " and ".join(self.suspects) or "the ends"
 
+    def has_run(self, release: str) -> bool:
+        """Return whether a release is an end that ran in an earlier race: what makes it leave a later one may pass."""
+        return bool(self.suspects) and release in (self.good, self.bad)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Raced:
@@ -242,9 +246,11 @@ class _Search:
     def put(self, question: Question) -> Side | None:
         """Race a question, note what each of its releases showed, and return the answer; None: it wasn't raced.
 
-        Then one of its releases is skipped, or the time is over.
+        Then one of its releases is skipped, the time is over, or an end has left that ran in an earlier race.
         """
         raced, found = self.ask(question), self.found
+        if isinstance(raced, Skipped) and question.has_run(raced.release):
+            raced = Raced()
         if isinstance(raced, Skipped):
             found.skipped[raced.release] = raced.reason
             return None
