@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
+from packaging.version import Version
+
 from shootout.apps.bisect.bisection import Asked, Bisection, choose_folder
 from shootout.apps.bisect.issue import keep_answer, name_files
 from shootout.apps.bisect.quantities import QUANTITIES
@@ -38,6 +40,7 @@ LEAST_TIME_S = 120
 """An environment takes up to 60 s, and so does a race."""
 ANY_ERROR = 1e6
 """Outputs that err by less stay in the race, so that their error is known in each restart."""
+OLDEST = ".".join(map(str, OLDEST_NUMPY))
 OWN = ("model", "what", "limit", "chance", "backends", "python", "max_time_s", "out", "fresh")
 """Options that aren't those of a run."""
 
@@ -78,11 +81,14 @@ def read_search(package: str, wanted: str, options: BisectOptions, progress: Pro
     asked = _read_request(package, wanted, target, options, progress)
     named = options.get("out")
     folder, kept = choose_folder(asked, Path(named) if named else None, fresh=options.get("fresh", False))
+    releases = kept.get("releases") or list_releases(package, wanted, asked.python)
+    if is_named(package, "numpy") and Version(releases[0]) < Version(OLDEST):
+        raise UsageError(f"numpy {releases[0]} is too old for any run: name releases from {OLDEST} on, as {OLDEST}..")
     loads, needs = backends.entry(target.backend).loads, _list_needs(package, target)
     one = Bisection(
         asked=asked,
         folder=folder,
-        releases=kept.get("releases") or list_releases(package, wanted, asked.python),
+        releases=releases,
         environments=Environments(
             package, needs, asked.python, loads[""][0] if loads else "", say=progress.say, deadline=deadline
         ),
@@ -218,4 +224,4 @@ def _list_needs(package: str, target: Target) -> list[str]:
     stand_in = [one for one in row.distributions(target) if provides(target.backend, one)]  # of which one is enough
     left_out = [package, *stand_in, *(() if target.precision in SCALED else QUANTIZERS)]
     needed = [one for one in packages_of(row) if not any(is_named(one, other) for other in left_out)]
-    return [f"numpy>={'.'.join(map(str, OLDEST_NUMPY))}", *needed]
+    return [f"numpy>={OLDEST}", *needed]

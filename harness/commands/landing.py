@@ -19,7 +19,7 @@ from shootout.apps.judge.to_ship import ArmToShip, find_arm_to_ship
 from shootout.apps.ship.folder import find_built, is_there, new_folder, write_folder
 from shootout.apps.ship.landing import CHOOSE, LIMIT_S, Contender, name_contender, write_landing
 from shootout.backends.shipped import CONTENDERS, REQUIREMENTS, ShippedFolder
-from shootout.commands.output import print_written, show_progress
+from shootout.commands.output import join_reasons, print_written, show_progress
 from shootout.commands.ship import check_folder, collect_evidence, run_program
 from shootout.core.contract import short
 from shootout.core.errors import ArmFailed, NothingMeasured, SkippedArm, UsageError
@@ -30,6 +30,8 @@ from shootout.tell.ratios import NEVER_TOGETHER, tell_ratio
 
 KEPT = "SHOOTOUT_LANDING"
 """The variable that names another folder in which `choose.py` keeps its choice."""
+NEXT = f"pip install -r {{0}}/{REQUIREMENTS} && python {{0}}/{CHOOSE}"
+"""The command that takes the folder {0}, where it runs."""
 
 
 def refuse_options(*, choose_on_landing: bool, target: str | None, on: str | None) -> None:
@@ -140,15 +142,8 @@ class Packing:
             self.take(source)
 
     def _refuse(self, what: str) -> NothingMeasured:
-        others = "; ".join(self.tell_left_out()) or "no other was raced"
+        others = "; ".join(join_reasons(self.left_out)) or "no other was raced"
         return NothingMeasured(f"{what}: {others}; race others with it (--backends), or leave out --choose-on-landing")
-
-    def tell_left_out(self) -> list[str]:
-        """Return why targets don't go along, a line for those that share a reason."""
-        by_reason: dict[str, list[str]] = {}
-        for label, why in self.left_out.items():
-            by_reason.setdefault(why, []).append(label)
-        return [f"{', '.join(labels)}: {why}" for why, labels in by_reason.items()]
 
 
 def _call_of(shipped: ShippedFolder) -> tuple[object, ...]:
@@ -182,7 +177,7 @@ def ship_to_choose(run: Path, out: Path, *, policy: Policy | None, group: str | 
         progress.stage(f"choosing here, at most {LIMIT_S:.0f} s")
         with tempfile.TemporaryDirectory() as kept:  # not in the folder: it lands on another machine
             chosen = json.loads(run_program(out, CHOOSE, "--json", **{KEPT: kept}))
-    for line in _tell(answer, out, contenders, packing.tell_left_out(), chosen):
+    for line in _tell(answer, out, contenders, join_reasons(packing.left_out), chosen):
         sys.stderr.write(f"{line}\n")
     written = {"folder": str(out), "group": answer.row.group, "size_bytes": _size_of(out), "safe": landing["safe"]}
     written |= {"contenders": landing["contenders"], "left_out": packing.left_out, "chosen_here": chosen}
@@ -216,8 +211,12 @@ def _tell(
     for label, ratio in told.items():
         yield f"  {label:{wide}}  {tell_ratio(ratio, safe) if ratio else 'the safe one, taken if there is no verdict'}"
     yield from (f"left out  {line}" for line in left_out)
+    yield tell_choice(chosen)
+    yield f"next, where it runs:  {NEXT.format(shlex.quote(str(out)))}"
+
+
+def tell_choice(chosen: Mapping[str, Any]) -> str:
+    """Tell what the folder chose here, from what its program printed."""
     is_safe = chosen["restarts"] and chosen["chosen"] in (None, chosen["safe"])
-    told_choice = f"{chosen['reason']}{'; the safe one is taken' if is_safe else ''}"
-    yield f"in a race of {seconds(chosen['seconds'])} here, just now: {told_choice}"
-    place = shlex.quote(str(out))
-    yield f"next, where it runs:  pip install -r {place}/{REQUIREMENTS} && python {place}/{CHOOSE}"
+    told = f"{chosen['reason']}{'; the safe one is taken' if is_safe else ''}"
+    return f"in a race of {seconds(chosen['seconds'])} here, just now: {told}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -79,6 +79,14 @@ def print_answer(text: RenderableType, data: Any, *, as_json: bool, found: objec
 def print_written(data: Any, *, as_json: bool) -> int:
     """Print as JSON what a command has written, of which people are told on stderr; return the exit code, always 0."""
     return print_answer("", data, as_json=True) if as_json else ExitCode.OK
+
+
+def join_reasons(why: Mapping[str, str]) -> list[str]:
+    """Return why targets were left out, a line for those that share a reason."""
+    by_reason: dict[str, list[str]] = {}
+    for label, reason in why.items():
+        by_reason.setdefault(reason, []).append(label)
+    return [f"{', '.join(labels)}: {reason}" for reason, labels in by_reason.items()]
 
 
 def width() -> int:

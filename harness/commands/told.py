@@ -22,8 +22,9 @@ from shootout.apps.judge.decide.screen import as_answer
 from shootout.apps.judge.gate.output import tell_gate
 from shootout.apps.judge.gate.verdict import TIME, Gate
 from shootout.commands.claims import verify
+from shootout.commands.landing import NEXT, tell_choice
 from shootout.commands.options import READ
-from shootout.commands.output import take_answers
+from shootout.commands.output import join_reasons, take_answers
 from shootout.commands.ship import NEXT_STEPS
 from shootout.commands.streams import tell
 from shootout.commands.tools import Interval, Outcome, ToolResult
@@ -98,8 +99,8 @@ def tell_found(found: Any, words: Sequence[str]) -> ToolResult:
             return tell_plan(found, words)
         case {"checked": _, "doubt": _}:
             return tell_shipped(found)
-        case {"folder": str(folder), "contenders": _}:
-            return ToolResult(answer=f"{folder} is written.", verdict="written", folder=folder)
+        case {"folder": _, "contenders": _}:
+            return tell_landing(found)
     return ToolResult(answer=f"This is no single run: read it by `shootout {reproduce.quote(words)}`.")
 
 
@@ -109,12 +110,10 @@ def tell_plan(data: Mapping[str, Any], words: Sequence[str]) -> ToolResult:
     arms = dict.fromkeys(arm for group in groups for arm in group["arms"] if not arm.endswith(COPY))
     takes = f"about {span(data['estimate_s'])} at least and {span(data['most_s'])} at most"
     before = f"exports and builds take {span(data['prepare_s'])} before that"
-    skips: dict[str, list[str]] = {}
-    for arm, why in {arm: why for group in groups for arm, why in group["skipped"].items()}.items():
-        skips.setdefault("; ".join(filter(None, [why["reason"], why["fix"]])), []).append(arm)
+    skipped = {arm: [why["reason"], why["fix"]] for group in groups for arm, why in group["skipped"].items()}
     return ToolResult(
         answer=f"{counted(len(arms), 'target')} would race: {', '.join(arms)}; {takes}, and {before}.",
-        open=[f"{', '.join(out)}: {why}" for why, out in skips.items()],
+        open=join_reasons({arm: "; ".join(filter(None, why)) for arm, why in skipped.items()}),
         notes=[note for group in groups[:1] for note in (group["model"] or {}).get("notes", ())],
         next=f"shootout {reproduce.quote(word for word in words if word != '--dry-run')}",
     )
@@ -163,6 +162,20 @@ def tell_shipped(data: Mapping[str, Any]) -> ToolResult:
         notes=[f"check it where it runs: `{check}`"],
         next=gate,
         folder=folder,
+    )
+
+
+def tell_landing(data: Mapping[str, Any]) -> ToolResult:
+    """Tell what a folder of several targets holds, and what it chose here, which holds for no other machine."""
+    labels = {one["name"]: short(one["label"]) for one in data["contenders"]}
+    return ToolResult(
+        answer=f"{data['folder']} chooses among {', '.join(labels.values())} where it lands; without a verdict it "
+        f"takes {labels[data['safe']]}.",
+        verdict="written",
+        open=join_reasons(data["left_out"]),
+        notes=[tell_choice(data["chosen_here"])],
+        next=NEXT.format(reproduce.quote([data["folder"]])),
+        folder=data["folder"],
     )
 
 

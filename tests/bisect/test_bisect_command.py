@@ -30,6 +30,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("numpy", "onnx", "ml_dtypes", "safetensors"):
         write_wheel(folder, name, "2.4.6")
     for minor in range(20, 24):
+        write_wheel(folder, "numpy", f"1.{minor}.0")
         write_wheel(folder, "onnxruntime", f"1.{minor}.0")
     return linear(tmp_path / "net.onnx")
 
@@ -56,6 +57,10 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["onnxruntime", "1.20..", "--model", "net.onnx", "--max-time", "0s"], "no time to measure anything: write"),
         (["onnxruntime", "1.2x", "--model", "net.onnx"], "can't read the releases '1.2x'"),
         (["onnxruntime", "7..", "--model", "net.onnx"], "the index has 1.20.0 to 1.23.0"),
+        (
+            ["numpy", "1.20..1.24", "--model", "net.onnx"],
+            "numpy 1.20.0 is too old for any run: name releases from 1.26",
+        ),
         (["onnxruntime", "1.20..", "--model", "net.onnx", "--python", "/none"], "Could not locate Python interpreter"),
     ],
 )

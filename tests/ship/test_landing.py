@@ -25,6 +25,7 @@ from shootout.backends.optional import Shipment
 from shootout.backends.shipped import MANIFEST, open_shipped
 from shootout.commands import landing as command
 from shootout.commands.landing import KEPT, Packing
+from shootout.commands.told import tell_found
 from shootout.core.adapter import Built
 from shootout.core.contract import Arm, Precision, Target, short
 from shootout.core.errors import NothingMeasured, SkippedArm, UsageError
@@ -94,7 +95,13 @@ def test_contenders_lie_side_by_side_each_a_whole_shipped_folder(
         assert {*(out / one["folder"] / "requirements.txt").read_text().splitlines()[1:]} <= pinned
     written = json.loads(done.out)
     assert written["contenders"] == landing["contenders"]
-    assert written["chosen_here"]["chosen"] == "numpy-fp32"
+    found = tell_found(written, ["ship"])  # what an agent is told
+    assert found.answer.endswith(
+        "chooses among numpy, onnxruntime where it lands; without a verdict it takes onnxruntime."
+    )
+    assert "torch-eager: it runs the Python of the model's own package" in found.open[0]
+    assert found.notes == ["in a race of 3 s here, just now: numpy-fp32 is 2.0x faster"]
+    assert found.next == f"pip install -r {out}/requirements.txt && python {out}/{CHOOSE}"
     assert written["size_bytes"] == sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
 
 
