@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from shootout.core.contract import short
+from shootout.core.errors import shorten
 from shootout.core.scenario import find_scenario
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.units import counted
@@ -285,6 +286,12 @@ def title(summary: GroupSummary, rows: Sequence[Row]) -> str:
     return ", ".join([summary.name, *tell_threads_beside(summary.name.split(", "), rows)])
 
 
+def _tell_first(lines: Sequence[str]) -> str:
+    """Tell the first of a row's lines, cut, and how many more `--full` shows."""
+    more = f", and {len(lines) - 1:,} more: --full" if len(lines) > 1 else ""
+    return shorten(lines[0], notes.LONGEST_REASON) + more
+
+
 def tell_legend(shown: Sequence[Compared], headers: Collection[str]) -> Iterator[str]:
     """Explain what the tables show, once: what brackets, marks, errors and times are; nothing that isn't there."""
     rows = [(found, row) for found in shown for row in found.rows]
@@ -303,7 +310,7 @@ def tell_legend(shown: Sequence[Compared], headers: Collection[str]) -> Iterator
         yield ERRORS_OF_LIBRARY.format(library=library) if library else ERRORS
     ran = {short(row.arm): (row.executed or {}).get("fallbacks", ()) for _, row in rows if row.end_to_end}
     if headers is not ALL:  # which has notes of each row
-        yield from (f"{name}: {'; '.join(elsewhere)}." for name, elsewhere in ran.items() if elsewhere)
+        yield from (f"{name}: {_tell_first(elsewhere)}." for name, elsewhere in ran.items() if elsewhere)
     for found in shown[:1]:
         if told := find_scenario(found.rows[0].scenario).explain_times(found.rows) if found.rows else "":
             yield told

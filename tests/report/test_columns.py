@@ -51,6 +51,16 @@ def test_what_ran_elsewhere_than_its_target_says_is_told_once_beside_its_time(fu
     assert shown(rows, 200, full=full).count(told) == 1
 
 
+def test_of_many_lines_on_what_ran_elsewhere_the_first_is_told_and_the_others_are_counted():
+    elsewhere = tuple(f"node {number} on another provider: {'long ' * 90}why" for number in range(100))
+    rows = [cells.row("a", 2e6), cells.row("b", 1e6).model_copy(update={"executed": {"fallbacks": elsewhere}})]
+    found = shown(rows, 1000)
+    assert "b: node 0 on another provider: long" in found
+    assert "long…, and 99 more: --full." in found
+    assert "node 1 " not in found
+    assert max(map(len, found.splitlines())) < 500
+
+
 def test_a_time_is_that_of_what_ships_times_the_ratio():
     found = cells.document(cells.cell(cells.row("a", 2e6), cells.row("b", 1e6)))
     odd = [
