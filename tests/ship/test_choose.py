@@ -9,9 +9,9 @@ import logging
 import math
 import os
 import shutil
-import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -180,40 +180,30 @@ def test_a_faulty_contender_is_a_line_and_the_fastest_right_one_is_taken(tmp_pat
     }
 
 
-@pytest.mark.parametrize(
-    ("hanging", "chosen", "reason"),
-    [
-        ("other", "safe", "there is no verdict, because two restarts didn't fit into 60 s"),
-        ("safe", "other", "safe gave no answer within 24.0 s"),
-    ],
-)
-def test_a_contender_that_is_never_ready_delays_no_choice(
-    module: ModuleType, monkeypatch: pytest.MonkeyPatch, hanging: str, chosen: str, reason: str
+@pytest.mark.parametrize("case", [("other", 99, 1, "safe"), ("safe", 30, 3, "safe"), ("safe", 99, 2, "other")])
+def test_a_race_with_a_late_safe_one_keeps_no_choice_but_ends(
+    module: ModuleType, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, case: tuple[Any, ...]
 ):
+    late, ready_s, starts, chosen = case
+
     def answer(player: Any, seconds: float) -> float:
-        if player.name == hanging:
+        if player.name == late and seconds < ready_s:
             raise module.Late(f"gave no answer within {seconds:.1f} s")
         return 1e6
 
     methods = {"__init__": lambda player, name, _: setattr(player, "name", name), "answer": answer}
     methods |= {"ask": lambda *_: 1e6, "close": lambda _: None}
     monkeypatch.setattr(module, "Player", type("Player", (), methods))
-    found = module.find_choice("now")
-    assert (found["chosen"], found["passed"], found["left_out"]) == (chosen, [chosen], {}), "the late one isn't checked"
-    assert found["reason"] == reason
-    assert found["open"] == ["safe", "other"], "it may be ready in time once the machine has more time for it"
-    assert {module.load(mode)[0] for mode in ("now", "never")} == {chosen}, "what has passed comes first"
-
-
-def test_a_safe_one_that_hangs_gives_way_within_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    module = open_module(land(tmp_path / "model", {"safe": {"on_load": "time.sleep(1000)"}, "other": {}}))
-    assert module.CHECK_S <= 60
-    waits = iter([0.5, 60.0])
-    answer = module.Player.answer
-    monkeypatch.setattr(module.Player, "answer", lambda player, _: answer(player, next(waits)))
-    assert module.load("never")[0] == "other"
-    assert module.load("never")[0] == "other", "it is kept that the safe one hangs"
-    assert module.find_choice("never")["safe"] == "other"
+    assert (module.CHECK_S, module.load("never")[0]) == (60.0, chosen)
+    found = [module.find_choice("now") for _ in range(starts + 1)]
+    assert [one["chosen"] for one in found] == [None] * (starts - 1) + [chosen] * 2
+    assert [one["was_kept"] for one in found] == [False] * starts + [True]
+    assert found[0]["late"] == {late: "not ready within 24.0 s"}
+    assert module.tell_state(found[0])[0].split()[0] == ("undecided:" if starts > 1 else "open")
+    reason = "only other can run here", f"there is no verdict, because {late} was not ready within 24.0 s"
+    assert found[-1]["reason"] == reason[chosen == "safe"]
+    assert module.load("now")[0] == chosen
+    assert caplog.messages[-1].endswith(("was not ready within 24.0 s", "out: gave no answer within 60.0 s"))
 
 
 def test_without_any_that_passes_each_reason_is_named(tmp_path: Path):
@@ -244,17 +234,9 @@ def test_what_fails_in_this_process_alone_gives_way_to_the_next(
     assert "safe failed in this process: ValueError: not here" in caplog.text
 
 
-def test_what_ended_a_process_that_opened_it_gives_way_in_the_next_one(tmp_path: Path):
-    crash = {"on_load": f"{HERE_ALONE}os.kill(os.getpid(), signal.SIGSEGV)"}
-    folder = land(tmp_path / "model", {"safe": crash, "other": {}, "third": {}})
-    command = [sys.executable, "-c", START, str(folder), "never"]
-    first, second = (subprocess.run(command, capture_output=True, text=True, timeout=240) for _ in range(2))
-    assert first.returncode == -signal.SIGSEGV
-    assert (second.returncode, second.stdout) == (0, "other\n")
-    assert second.stderr == "safe is left out: it ended an earlier process while it was opened there\n"
-
-
-def test_a_note_counts_once_its_process_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_what_ended_a_process_that_opened_it_gives_way_in_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
     monkeypatch.setenv("SHOOTOUT_LANDING", str(tmp_path / "kept"))
     hang = {"on_load": f"{HERE_ALONE}print('opened', flush=True); time.sleep(1000)"}
     folder = land(tmp_path / "model", {"safe": hang, "other": {}})
@@ -266,6 +248,7 @@ def test_a_note_counts_once_its_process_is_gone(tmp_path: Path, monkeypatch: pyt
         assert module.list_ended(key) == {}, "it may end well"
         process.kill()
     assert module.load("never")[0] == "other"
+    assert caplog.messages == ["safe is left out: it ended an earlier process while it was opened there"]
     assert [*module.list_ended(key)] == ["safe"], "what was opened well has left no note"
 
 
@@ -277,7 +260,7 @@ def test_of_contenders_that_all_ended_a_process_one_runs(module: ModuleType, mad
     for number, name in enumerate(module.CONTENDERS):
         kept.with_name(f"{kept.stem}-1-{number}-{name}.opening").touch()
     assert [*module.list_ended(key)] == ["safe", "other"]
-    assert module.find_passing(["other", "safe"], dict.fromkeys(module.CONTENDERS, module.ENDED), []) == "other"
+    assert module.find_passing(["other", "safe"], dict.fromkeys(module.CONTENDERS, module.ENDED), []) == "safe"
 
 
 @pytest.mark.parametrize("name", ["choose.py", "load.py", "landing.json"])
@@ -304,11 +287,12 @@ def count_made(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[bool
     """Let a folder's choice be the other one, without a race."""
     calls: list[bool] = []
 
-    def make(is_raced: bool, key: Mapping[str, Any]) -> Mapping[str, Any]:
+    def make(is_raced: bool, key: Mapping[str, Any], _: object) -> Mapping[str, Any]:
         calls.append(is_raced)
         passed = [name for name in ("safe", "other") if name not in module.list_ended(key)]
         stored = {"key": key, "chosen": passed[-1] if is_raced else None, "passed": passed, "left_out": {}, "open": []}
-        return {**stored, "reason": "it is", "made": len(calls), "kept": None, "was_kept": False}
+        stored |= {"late": {}, "late_races": 0, "restarts": 3, "reason": "it is", "made": len(calls)}
+        return {**stored, "kept": None, "was_kept": False}
 
     monkeypatch.setattr(module, "make_choice", make)
     return calls
@@ -364,23 +348,14 @@ def test_a_choice_holds_for_all_cpus_of_a_kind(module: ModuleType, monkeypatch: 
     assert keys[4]["cpu"] == ["A 2000000", "A 3000000"]
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"chosen": "../evil"},
-        {"passed": ["evil"]},
-        {"key": {}},
-        {"left_out": 3},
-        {"open": ["evil"]},
-        None,
-    ],
-)
-def test_what_another_program_wrote_counts_as_none(
-    module: ModuleType, made: list[bool], changes: dict[str, Any] | None
-):
+WRONG = {"chosen": "../evil", "passed": ["evil"], "key": {}, "left_out": 3, "open": ["evil"], "made": 1e300, "late": 3}
+
+
+@pytest.mark.parametrize("name", [*WRONG, None])
+def test_what_another_program_wrote_counts_as_none(module: ModuleType, made: list[bool], name: str | None):
     kept = Path(module.find_choice("now")["kept"])
     stored = json.loads(kept.read_text())
-    kept.write_text("{" if changes is None else json.dumps({**stored, **changes}))
+    kept.write_text(json.dumps({**stored, name: WRONG[name]}) if name else "{")
     assert module.find_choice("now")["chosen"] == "other"
     assert made == [True, True]
 
@@ -412,6 +387,17 @@ def test_where_the_folder_cannot_be_written(tmp_path: Path):
     assert not list(folder.glob("choice*"))
 
 
+def test_of_two_places_the_newer_choice_holds(
+    module: ModuleType, made: list[bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    places = [tmp_path / "choice-1.json", tmp_path / "choice-2.json"]
+    for order in (places, places[::-1]):
+        monkeypatch.setattr(module, "list_files", lambda _, order=order: order)
+        found = module.find_choice("now", is_again=True)
+        monkeypatch.setattr(module, "list_files", lambda _: places)
+        assert module.find_choice("now") == {**found, "was_kept": True}
+
+
 @pytest.mark.long
 def test_of_two_processes_at_once_the_second_takes_the_choice_of_the_first(tmp_path: Path):
     folder = land(tmp_path / "model", {"safe": SAFE, "quick": QUICK})
@@ -423,7 +409,7 @@ def test_of_two_processes_at_once_the_second_takes_the_choice_of_the_first(tmp_p
 
 
 def test_a_process_that_waits_too_long_takes_the_safe_one_and_the_command_says_why(
-    module: ModuleType, made: list[bool], capsys: pytest.CaptureFixture[str]
+    module: ModuleType, made: list[bool], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     module.LANDING["limit_s"] = -2 * module.ANSWER_S
     with module.one_at_a_time("choice.lock", 0.0, module.machine_key()) as is_first:
@@ -432,6 +418,9 @@ def test_a_process_that_waits_too_long_takes_the_safe_one_and_the_command_says_w
         assert module.main(["--json"]) == 3
         told = "another process races here: start this again once it has ended\n"
         assert (*capsys.readouterr(), made) == ("", told, [False])
+        module.LANDING["limit_s"] = 600.0
+        monkeypatch.setattr(module.time, "sleep", lambda _: pytest.fail("it waits for the race"))
+        assert {module.find_choice(mode)["chosen"] for mode in ("never", "idle")} == {None}
     assert (module.main(["--json"]), module.load("now")[0]) == (0, "other")
 
 
@@ -548,6 +537,7 @@ SCREEN = """raises is left out: no\\x1b[2J
   like    the same (within 0.8 %)
   once    about 2.0x slower, open
   absent  not raced
+  late    not ready
 quick is taken{}: it is
 open between safe and near: python choose.py --again 60 takes a minute
 kept{} in /there
@@ -564,14 +554,22 @@ def test_the_screen_says_what_was_left_out_and_why_this_one_is_taken(
         "once": (2.0, None, None),
     }
     named = {name: dict(zip(("ratio", "low", "high"), ends, strict=True)) for name, ends in ratios.items()}
-    module.CONTENDERS = dict.fromkeys(("raises", "safe", *ratios, "absent"))
-    for one in named.values():
-        one["restarts"] = 1 if one["low"] is None else 4
+    module.CONTENDERS = dict.fromkeys(("raises", "safe", *ratios, "absent", "late"))
     found = {"chosen": "quick", "safe": "safe", "left_out": {"raises": "no\x1b[2J"}, "ratios": named, "seconds": 4.5}
-    found |= {"reason": "it is", "kept": "/there", "open": ["safe", "near"], "made": "2026-01-02 03:04:05"}
+    found |= {"reason": "it is", "kept": "/there", "open": ["safe", "near"], "restarts": 4}
+    found |= {"late": {"late": "not ready"}, "made": time.mktime((2026, 1, 2, 3, 4, 5, 0, 0, -1)) + 0.5}
     for was_kept, told in ((False, (", after 4.5 s", "")), (True, ("", " since 2026-01-02 03:04:05"))):
         module.show({**found, "was_kept": was_kept})
         assert capsys.readouterr().out == SCREEN.format(*told)
+    assert module.tell_state({**found, "open": [], "restarts": 0, "was_kept": False})[0] == "not raced"
+
+
+@pytest.mark.parametrize("words", [["--again", "1"], ["--again", "9" * 999], ["--json", "x"]])
+def test_an_option_that_cannot_be_taken_is_a_line(
+    module: ModuleType, made: list[bool], capsys: pytest.CaptureFixture[str], words: list[str]
+):
+    told = f"{words[1]} can't be taken: use --json, --again or --again 60 (10 to 3600 s)\n"
+    assert (module.main(words), *capsys.readouterr(), made) == (2, "", told, [])
 
 
 def test_the_programs_are_as_clean_as_ours(planted: Path):
