@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from shootout.backends import USUAL
-from shootout.core.contract import NotRunKind, Precision, short
+from shootout.core.contract import Precision, family, short
 from shootout.core.exported.request import name_model
 from shootout.core.scenario import find_scenario
 from shootout.core.schemes import FULL
@@ -123,7 +123,7 @@ def tell_ship(answer: Answer, rows: Sequence[Row], figures: Sequence[str] = (), 
     if ship is None:
         timed = [(row.end_to_end.median_ns, row.arm) for row in rows if row.end_to_end]
         lowest = [f"{short(arm)} has the lowest median, {duration(ns)}" for ns, arm in sorted(timed)[:1]]
-        return Line("Ship", [answer.reason or "", *lowest], subject="no answer")
+        return Line("Ship", [answer.reason or "", *lowest, *_tell_untried(answer, rows)], subject="no answer")
     row = next(row for row in rows if row.arm == ship.arm)
     parts = [*figures] or [find_scenario(row.scenario).tell_time(row)]
     if reference := find_reference(rows):
@@ -134,6 +134,7 @@ def tell_ship(answer: Answer, rows: Sequence[Row], figures: Sequence[str] = (), 
         parts.append(UNPROVEN)
     elif against := tell_against_usual(answer, words):
         parts += [] if answer.otherwise in answer.tied else [against]
+    parts += _tell_untried(answer, rows)
     parts += _tell_fidelity(row, ship.admitted)
     if row.artifact_bytes and not leads(answer):
         parts.append(f"file {size(row.artifact_bytes)}")
@@ -153,6 +154,13 @@ def tell_undecided(choice: Choice, arm: str) -> str:
     if not others:
         return f"{last} isn't ruled out"
     return f"{', '.join(others)} and {last} aren't ruled out"
+
+
+def _tell_untried(answer: Answer, rows: Sequence[Row]) -> Iterator[str]:
+    """Tell how many of the targets that could run an unfinished run didn't come to."""
+    timed = {family(row.arm) for row in rows if row.end_to_end or row.serve}
+    if late := {family(arm) for arm in answer.untried} - timed:
+        yield f"{len(late)} of {counted(len(late | timed), 'target')} not tried"
 
 
 def choose_label(answer: Answer) -> str:
@@ -218,8 +226,9 @@ def _tell_sure(answer: Answer, rows: Sequence[Row], words: Words) -> Iterator[st
     others, slower = max(len(answer.eligible) - 1, 0), answer.sure.slower
     every = _name_others(answer, rows, others)
     if not others:
+        is_known = "may be shipped" if answer.ship.admitted != "policy" else "is known to meet every limit"
         alone = "no other target was measured, so nothing was compared"
-        yield alone if answer.alone else "no other target that was measured may be shipped"
+        yield alone if answer.alone else f"no other target that was measured {is_known}"
     elif not slower:
         known = "" if words.is_exact else "significantly "
         yield f"not {known}{words.less} than {'' if others == 1 else 'any of '}{every}"
@@ -227,6 +236,10 @@ def _tell_sure(answer: Answer, rows: Sequence[Row], words: Words) -> Iterator[st
         told = "" if others == 1 else "each of " if slower == others else f"{slower} of "
         sure = "" if words.is_exact else f", 95 %{' for all together' if others > 1 else ''}"
         yield f"{words.less} than {told}{every}{sure}"
+    open_ = len(answer.tied) + len(answer.unsettled)
+    if beaten := others - slower - open_:  # known from comparisons with others alone
+        not_out = f"{open_} not ruled out, " if open_ else ""
+        yield f"{not_out}{beaten} {words.more} than another of them"
     if not leads(answer) and answer.sure.closest and answer.sure.closest.ratio:
         place = "next" if answer.tied else "second"
         yield f"{place} is {short(answer.sure.closest.arm)}, {tell_ratio(answer.sure.closest.ratio, words=words)}"
@@ -242,7 +255,7 @@ def _name_others(answer: Answer, rows: Sequence[Row], count: int) -> str:
         kind, which = "target", f" that {'meets' if count == 1 else 'meet'} every limit"
     else:
         kind, which = "target", "" if is_unproven(answer) else " that may be shipped"
-    if any(group.cause is NotRunKind.NOT_REACHED for group in answer.not_raced):
+    if answer.untried:
         kind = f"timed {kind}"
     return f"the only other {kind}{which}" if count == 1 else f"the {count} other {kind}s{which}"
 
@@ -291,6 +304,8 @@ def _tell_what_noise_allows(answer: Answer) -> str:
             takes = f"about {span(answer.sure.seconds_needed)}"
             needed = f"{takes} more" if answer.goes_on else f"a race of the open ones for {takes}"
             return f"{needed} would decide it"
+        if answer.untried and answer.goes_on:
+            return "the targets not tried come first"
         raced = [ratio for ratio in open_ if ratio]
         if any(ratio.reason for ratio in raced):
             return NOT_NOISE

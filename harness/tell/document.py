@@ -687,6 +687,11 @@ class Answer(Choice):
     goes_on: bool = False
     no_folder: str | None = None
 
+    @property
+    def untried(self) -> list[str]:
+        """Return the arms that the run ended before."""
+        return [arm for group in self.not_raced if group.cause is NotRunKind.NOT_REACHED for arm in group.arms]
+
     def __repr__(self) -> str:
         """Return `<Answer toy, batch 1: ship numpy:cpu:fp32>`."""
         ships = f"ship {self.ship.arm}" if self.ship else "none"

@@ -165,16 +165,13 @@ def tell_run(document: Document, *, full: bool, width: int = ANY_WIDTH) -> list[
 
     Args:
         width: in letters.
-        full: then what was set, where the time went, and how the run goes on; a run whose answers don't tell how it
-            goes on tells that in any case.
+        full: then what was set and where the time went.
     """
     told = [*write_lines(tell_missing(document.answer, [document]), width)]
     if full:
         told += [Text(line, style="dim") for line in tell_circumstances(document)]
     told += [Text(f"warning: {warning}", style="yellow") for warning in document.warnings]
-    if full or not any(answer.next or answer.goes_on for answer in document.answer):
-        told += write_lines(tell_end(document), width)
-    return told
+    return [*told, *write_lines(tell_end(document), width)]
 
 
 def tell_circumstances(document: Document) -> Iterator[str]:
@@ -253,8 +250,8 @@ def describe_interpreters(facts: Mapping[str, Any]) -> list[str]:
 
 
 def tell_end(document: Document) -> Iterator[Line]:
-    """Tell whether the run goes on, and how."""
-    if not document.complete:
+    """Tell how a run goes on that isn't finished, unless an answer's next command is that one."""
+    if not document.complete and not any(answer.goes_on for answer in document.answer):
         stopped = document.budget_s is not None
         why = f"the race stopped after {span(document.budget_s or 0.0)}" if stopped else "this run is unfinished"
         how = "it goes on by" if document.resume else REPEAT

@@ -236,8 +236,10 @@ def tell_sure(cell: Cell, shipped: str, beaten: Sequence[Rival], open_: Sequence
     needed = {arm: cell.restarts_needed(arm, shipped) for arm in found}
     hardest = max(found, key=lambda arm: needed[arm] or math.inf)
     change: dict[str, Any] = {"nearest": nearest, "restarts_needed": needed[hardest]}
-    is_withheld = any(ratio.reason for ratio in found.values())  # then more restarts decide nothing by themselves
-    seconds = None if is_withheld else seconds_to_settle(cell, found[hardest].restarts, needed[hardest])
+    # builds and first restarts of what wasn't tried come first; and a withheld verdict needs more than restarts
+    late = cell.goes_on and any(group.cause is NotRunKind.NOT_REACHED for group in _group_not_raced(cell))
+    waits = late or any(ratio.reason for ratio in found.values())
+    seconds = None if waits else seconds_to_settle(cell, found[hardest].restarts, needed[hardest])
     if seconds is not None:
         racing = [shipped, *(one.arm for one in open_ if one.ratio is None or one.arm in found)]
         told_s = seconds if seconds < 60 else 60.0 * math.ceil(seconds / 60)  # as the command has it

@@ -121,6 +121,7 @@ def as_answer(decision: Decision, question: Question, rows: Sequence[Row]) -> An
         tied=decision.tied,
         chosen_by=decision.chosen_by,
         unsettled=decision.unsettled,
+        not_raced=tuple(group for one in question.answers for group in one.not_raced),
         sure=_find_sure(decision, question, rivals),
     )
     if leader is None:
