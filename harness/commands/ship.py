@@ -21,6 +21,7 @@ from shootout.tell.answer import tell_undecided
 from shootout.tell.cache_limit import in_use
 from shootout.tell.formats import json_text
 from shootout.tell.page.contents import read
+from shootout.tell.table import tell_held_back
 
 CHECK_TIMEOUT_S = 600.0
 NEXT_STEPS = {
@@ -58,10 +59,9 @@ def ship(
         progress.stage(f"shipping {source.arm.label}")
         shipped = write_folder(source, find_built(source, progress), out, collect_evidence(source))
         checked = check_folder(shipped)
-    doubt = None
-    if source.choice and source.choice.unsettled:
-        doubt = tell_undecided(source.choice, source.arm.label)
-        sys.stderr.write(f"{source.arm.label} only leads: {doubt}\n")
+    doubt = tell_doubt(source)
+    if doubt:
+        sys.stderr.write(f"{source.arm.label} {doubt}\n")
     files = {str(file.relative_to(out)): file.stat().st_size for file in sorted(out.rglob("*")) if file.is_file()}
     total = sum(files.values())
     sys.stderr.write(f"{out}: {size(total)}; checked: {checked}\n")
@@ -72,6 +72,14 @@ def ship(
         )
     written = {"folder": str(out), "group": source.row.group, "target": source.arm.label, "size_bytes": total}
     return print_written({**written, "files": files, "checked": checked, "doubt": doubt}, as_json=as_json)
+
+
+def tell_doubt(source: ArmToShip) -> str | None:
+    """Tell what the run isn't sure of: any target can be shipped by its name; None if there is no doubt."""
+    if source.choice:
+        return f"only leads: {tell_undecided(source.choice, source.arm.label)}" if source.choice.unsettled else None
+    why = tell_held_back(source.document, source.row)
+    return f"may not be shipped by default: {why}" if why else None
 
 
 def tell_next_steps(folder: Path) -> None:

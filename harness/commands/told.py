@@ -42,7 +42,7 @@ from shootout.tell.limits import Limit, Standing
 from shootout.tell.page.contents import MeasuredRun, lay_out
 from shootout.tell.report import Line, Table
 from shootout.tell.study_options import RunOptions
-from shootout.tell.table import compare_rows
+from shootout.tell.table import tell_held_back
 from shootout.tell.wording import describe_noise
 
 OPEN = ("Open", "Unknown", "Tied", "Skipped")
@@ -158,7 +158,7 @@ def tell_shipped(data: Mapping[str, Any]) -> ToolResult:
     return ToolResult(
         answer=f"{folder} holds {data['target']}, {size(data['size_bytes'])}; its check passed: {data['checked']}.",
         verdict="written",
-        open=[f"{data['target']} only leads: {doubt}"] if doubt else [],
+        open=[f"{data['target']} {doubt}"] if doubt else [],
         notes=[f"check it where it runs: `{check}`"],
         next=gate,
         folder=folder,
@@ -185,8 +185,7 @@ def tell_claim(judged: JudgedClaim) -> ToolResult:
     first, second = names[::-1] if claim.verdict is Verdict.FASTER else [*names, ""][:2]
     of = FIGURES[claim.limit].format(" against ".join(names))
     of = f"time of {first} ÷ time of {second}" if claim.verdict else of
-    compared = [compare_rows(group, document) for group in document.groups if group.name == judged.cell.group]
-    refused = [(row, found.tell_refusal(row)) for found in compared for row in found.rows if row.arm in judged.arms]
+    refused = [(row, tell_held_back(document, row)) for row in judged.rows]
     is_known = judged.standing is not Standing.UNKNOWN
     return ToolResult(
         answer=f"{judged}.",

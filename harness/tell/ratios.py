@@ -94,8 +94,8 @@ def _tell_why_open(ratio: Comparison) -> str:
 def tell_close_ratio(ratio: Comparison, than: str) -> str:
     """Write a ratio to the thousandth, with the interval that its verdict rests on, for limits of a few percent.
 
-    For example `1.003x slower than the reference (1.009x faster to 1.014x slower)`, or `(1.176 to 1.224)` if both ends
-    lie on the side of the value.
+    For example `1.200x slower than the reference (1.176 to 1.224)`. If it is neither significantly faster nor slower:
+    `about 1.003x slower than the reference, between 1.009x faster and 1.014x slower`.
     """
 
     def tell(value: float | None) -> str:
@@ -103,6 +103,8 @@ def tell_close_ratio(ratio: Comparison, than: str) -> str:
             return "?"
         return f"{1 / value:.3f}x {SPEED.less}" if value < 1 else f"{value:.3f}x {SPEED.more}"
 
+    if ratio.verdict not in (Verdict.FASTER, Verdict.SLOWER):
+        return f"about {tell(ratio.value)} than {than}, between {tell(ratio.low)} and {tell(ratio.high)}"
     ends = f"{tell(ratio.low)} to {tell(ratio.high)}"
     if ratio.low is not None and ratio.high is not None and (ratio.low >= 1 or ratio.high < 1):
         low, high = sorted(max(end, 1 / end) for end in (ratio.low, ratio.high))

@@ -146,6 +146,12 @@ class Compared:
         return "outputs unchecked" if figures.standing == "not judged" else "accuracy unknown"
 
 
+def tell_held_back(document: Document, row: Row) -> str:
+    """Tell in a few words why a row of a run may not be shipped; "" if it may, or if its group has no answer."""
+    (summary,) = (one for one in document.groups if one.name == row.group)
+    return compare_rows(summary, document).tell_refusal(row)
+
+
 def compare_rows(summary: GroupSummary, document: Document) -> Compared:
     """Put a group's rows in the order of its table: those with a time, then those with other figures."""
     answer = next((answer for answer in document.answer if answer.group == summary.name), None)

@@ -272,6 +272,7 @@ def test_a_p99_under_load_is_that_of_requests_at_that_rate_or_more(one: Row, sta
         (0.0, "5us", Standing.BROKEN),
         (0.86, "5us", Standing.UNKNOWN),
         (0.86, "9ms", Standing.MET),
+        (0.86, "0.9us", Standing.BROKEN),  # below the median
     ],
 )
 def test_disturbed_rounds_alone_break_no_limit_on_single_calls(disturbed: float, limit: str, standing: Standing):

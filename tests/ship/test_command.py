@@ -20,6 +20,7 @@ from shootout.core.errors import ArmFailed, UsageError
 from shootout.tell import machines
 from shootout.tell.document import Choice, Rival
 
+RUNS = Path(__file__).resolve().parents[2] / "results" / "reference"
 PARAMETERS = {"d_model": 64, "n_layers": 4}
 
 
@@ -28,6 +29,11 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """NumPy's arm was alone in a run on this machine."""
     let_numpy_ship(monkeypatch)
     return write_numpy_run(tmp_path / "run", machines.facts(), PARAMETERS)
+
+
+def test_a_named_target_that_is_held_back_is_told():
+    held = find_arm_to_ship(RUNS / "shootout", "litert:cpu:int8-dynamic")
+    assert commands.tell_doubt(held) == "may not be shipped by default: accuracy unknown"
 
 
 PLACES = """

@@ -219,7 +219,8 @@ def _judge_ratio(asked: JudgedClaim) -> JudgedClaim:
     beside = group.evidence("end_to_end").compare(arm, other, limit=claimed - 1) or plain
     is_beyond = beside.verdict is claim.verdict
     if not beside.decided or (is_beyond and plain.verdict is not claim.verdict):
-        told, needed = f"it is {tell_ratio(plain)}", (plain if beside.decided else beside).restarts_needed
+        about = "about " if plain.verdict in (Verdict.FASTER, Verdict.SLOWER) else ""
+        told, needed = f"it is {about}{tell_ratio(plain)}", (plain if beside.decided else beside).restarts_needed
         if needed is None and plain.sd is not None:
             return asked.end(Standing.UNKNOWN, f"{told}; {TOO_CLOSE}", figure)
         told += f"; about {needed} restarts would tell, and {plain.restarts} were played" if needed else ""
@@ -274,7 +275,8 @@ def _judge_figure(asked: JudgedClaim) -> JudgedClaim:
     doubt = unfit_for(cell.journal, row.arm) if is_timed else None
     if doubt or found.standing is Standing.UNKNOWN:
         lacks = _tell_missing(row) if row.fidelity is None and row.reason else found.reason
-        more = _measure_more(asked, found.needs, may_go_on=not needs_policy(found.needs))
+        options = [("--policy", write_words(policy)), ("--max-time", MORE_TIME)] if found.needs else []
+        more = _measure_more(asked, options, may_go_on=not needs_policy(found.needs))
         return asked.end(Standing.UNKNOWN, doubt or lacks or "", found, more)
     return asked.end(found.standing, f"{short(row.arm)}: {tell_finding(found)}", found)
 
