@@ -1,8 +1,8 @@
-"""What a kept race shows of its releases in each quantity, and which release left it for good."""
+"""What a kept race shows of its releases in each quantity, which of them left it, and what a search reads of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 from support.races import made
+from support.releases import find, plant
 
 from shootout.apps.bisect.racing import name_python, read_race
-from shootout.apps.bisect.search import Question, Raced, Side, Skipped
+from shootout.apps.bisect.releases import Environment
+from shootout.apps.bisect.search import Outcome, Question, Raced, Side, Skipped
 from shootout.core.contract import Arm, NotRunKind, Target
 from shootout.core.journal.records import Setback
 from shootout.core.results.run import Run, read_run
 
 ENDS = Question(good="1.0", bad="1.1")
-GOOD, BAD = (Arm(target=Target(backend="a", python=name_python(one)), model="identity") for one in ENDS.releases)
-COPY = replace(GOOD, control=True)
 BASES = {"time": 1e6, "ready": 0.2, "memory": 1e8, "outputs": 1e-8}
 
 
@@ -35,38 +35,73 @@ def show(kind: str, figure: float) -> Mapping[str, Any]:
     return {}
 
 
-def race(folder: Path, kind: str, factor: float, *more: Setback) -> Run:
-    """Ten restarts in which the bad end's figure is larger by a factor, under noise of 0.5 %."""
-    rng, lines = np.random.default_rng(5), list[Any]()
+def arm_of(release: str) -> Arm:
+    return Arm(target=Target(backend="a", python=name_python(release)), model="identity")
+
+
+def race(folder: Path, kind: str, factors: Mapping[str, float], gone: Sequence[tuple[str, NotRunKind]] = ()) -> Run:
+    """Ten restarts of releases, the good end first, with these factors of the figure, under noise of 0.5 %."""
+    rng, lines, arms = np.random.default_rng(5), list[Any](), [arm_of(release) for release in factors]
+    arms.append(replace(arms[0], control=True))
     for restart in range(10):
-        for arm, mine in ((GOOD, 1.0), (BAD, factor), (COPY, 1.0)):
+        for arm, factor in zip(arms, [*factors.values(), 1.0], strict=True):
             noise = 1.0 if kind == "outputs" else np.exp(rng.normal(0.0, 0.005))
-            ns, figure = BASES["time"], float(BASES[kind] * mine * noise)
-            lines.append(made.played(arm, restart, figure if kind == "time" else ns, **show(kind, figure)))
+            figure = float(BASES[kind] * factor * noise)
+            lines.append(made.played(arm, restart, figure if kind == "time" else 1e6, **show(kind, figure)))
         lines.append(made.rounds(restart))
-    return read_run(made.write(folder, made.header((GOOD, BAD, COPY)), *lines, *more, made.ended()))
+    for release, cause in gone:
+        why: Any = {"reason": "no /home/me/libfake.so.3", "cause": cause}
+        lines.append(Setback(kind="failure", group=made.GROUP, arm=arm_of(release), **why))
+    return read_run(made.write(folder, made.header(arms), *lines, made.ended()))
 
 
 @pytest.mark.parametrize(("kind", "factor"), [("time", 1.1), ("ready", 1.1), ("memory", 1.1), ("outputs", 1e4)])
 def test_a_difference_of_each_quantity_is_read_and_no_difference_too(tmp_path: Path, kind: str, factor: float):
-    found = read_race(kind, ENDS, race(tmp_path / "run", kind, factor))
+    found = read_race(kind, ENDS, race(tmp_path / "run", kind, {"1.0": 1.0, "1.1": factor}))
     assert isinstance(found, Raced)
     assert (found.side, found.restarts, found.is_over) == (Side.BAD, 10, True)
     assert found.figures == {
         "1.0": pytest.approx(BASES[kind], rel=0.01),
         "1.1": pytest.approx(BASES[kind] * factor, rel=0.01),
     }
-    same = read_race(kind, ENDS, race(tmp_path / "same", kind, 1.0))
+    same = read_race(kind, ENDS, race(tmp_path / "same", kind, {"1.0": 1.0, "1.1": 1.0}))
     assert isinstance(same, Raced)
     assert same.side is Side.GOOD
 
 
 def test_a_release_that_was_killed_is_raced_again_and_one_that_failed_is_left_out(tmp_path: Path):
     def leave(why: NotRunKind) -> Raced | Skipped:
-        gone = Setback(kind="failure", group=made.GROUP, arm=BAD, reason="no /home/me/libfake.so.3", cause=why)
-        return read_race("time", ENDS, race(tmp_path / str(why), "time", 1.05, gone))
+        return read_race("time", ENDS, race(tmp_path / str(why), "time", {"1.0": 1.0, "1.1": 1.05}, [("1.1", why)]))
 
     killed = leave(NotRunKind.KILLED)
     assert isinstance(killed, Raced)
     assert not killed.is_over
     assert leave(NotRunKind.FAILED) == Skipped("1.1", "no libfake.so.3")
+
+
+def test_a_search_reads_each_race_that_is_told_and_races_again_what_an_end_has_left(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    raced, gone = list[str](), [("1.3", NotRunKind.FAILED)]
+    factors = plant(releases := ("1.0", "1.1", "1.2", "1.3"), "1.2", 1e4)
+    environments = {
+        at: Environment(release=at, python="/gone/bin/python", packages={}, size_bytes=0) for at in releases
+    }
+
+    def play(question: Question, _: object, out: Path, __: object) -> None:
+        raced.append(question.subject)
+        race(out, "outputs", {at: factors[at] for at in question.releases}, gone if question.suspects else ())
+
+    first = find(tmp_path / "out", environments, "outputs", race=play)
+    assert (first.outcome, first.skipped, raced) == (Outcome.RANGE, {}, ["the ends", "1.2"])
+    gone.clear()
+    found = find(tmp_path / "out", environments, "outputs", race=play)
+    assert (found.outcome, found.last_good, found.first_bad, found.questions) == (Outcome.NAMED, "1.1", "1.2", 4)
+    assert raced[2:] == ["1.2", "1.1", "1.1 and 1.2"]
+    bad = found.readings["1.2"]
+    assert (bad.side, bad.folder, bad.figure) == (Side.BAD, str(tmp_path / "out" / "1.1-1.2"), pytest.approx(1e-4))
+    assert find(tmp_path / "out", environments, "outputs", race=play) == found
+    none = find(tmp_path / "none", environments, "outputs", race=play, seconds=5)
+    assert (none.outcome, none.questions, len(raced)) == (Outcome.OPEN, 0, 5)
+    assert "no race of the ends yet: --max-time leaves" in capsys.readouterr().err
+    assert not (tmp_path / "none").exists()

@@ -8,17 +8,16 @@ process draws its factor from a seed, the release and how many processes of it t
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from shootout.apps.bisect.bisection import Asked, Bisection
 from shootout.apps.bisect.releases import Environment, Environments
 from shootout.apps.bisect.search import Found, Skipped
-from shootout.commands.bisect import race
+from shootout.commands import bisect
 from shootout.commands.output import show_progress
 from shootout.core.clock import Deadline
 
@@ -175,17 +174,17 @@ def find(
     kind: str = "time",
     *,
     seconds: float | None = None,
-    **options: Any,
+    race: Callable[..., None] | None = None,
 ) -> Found:
-    """What a whole search of these finds; its races are in the folder."""
-    asked = Asked(package="fakert", kind=kind, target="fakert:cpu:fp32", model="identity", run=options)
+    """What a whole search of these finds; its races, real ones unless others are given, are in the folder."""
+    asked = Asked(package="fakert", kind=kind, target="fakert:cpu:fp32", model="identity")
     with show_progress() as progress:
         return Bisection(
             asked=asked,
             folder=folder,
             releases=[*environments],
             environments=Environments("fakert", (), "", made={**environments}),
-            race=partial(race, asked, progress),
+            race=race or partial(bisect.race, asked, progress),
             progress=progress,
             deadline=Deadline(seconds),
         ).find()
