@@ -20,7 +20,7 @@ from shootout.core.scenario import scenario_of
 from shootout.core.stats.group_evidence import GroupEvidence, Pair, Rules
 from shootout.core.stats.leaders import restarts_left, time_ns
 from shootout.core.stats.readings import is_unsteady
-from shootout.core.stats.verdicts import Comparison, Verdict
+from shootout.core.stats.verdicts import LEAST_RESTARTS, Comparison, Verdict
 from shootout.core.study.group import GroupRecord, copy_of, exact_of, with_next_baseline
 
 SHORTEST_NS, LONGEST_NS = 1e-9, 1e30
@@ -70,19 +70,19 @@ class Group:
         self._evidence.clear()
 
     def with_sound_baseline(self) -> Group:
-        """Return the group with the next plain target as its baseline if its own was refused, or is late where others
-        have played; else the group itself.
+        """Return the group with the next plain target as its baseline if its own was refused; else the group itself.
 
-        The new one's copy is last. The old copy is no target; it took time in the restarts that it played, so its lines
-        stay.
+        Likewise if its own is late before it has the restarts of a verdict: no copy of it could vouch for one. The new
+        one's copy is last. The old copy is no target; it took time in the restarts that it played, so its lines stay.
         """
-        late = {label for label, why in self.setbacks.items() if why.kind is NotRunKind.NOT_REACHED} - {*self.played}
-        record = with_next_baseline(self.record, find_faulty(self.setbacks) | late, self.played)
+        # one that was killed plays once more
+        gone = {label for label, why in self.setbacks.items() if why.kind is not NotRunKind.KILLED}
+        has_few = len(self.played.get(str(self.record.baseline), ())) < LEAST_RESTARTS
+        record = with_next_baseline(self.record, gone if has_few else find_faulty(self.setbacks), self.played)
         if record.baseline == self.record.baseline:
             return self
         rules = replace(self.rules, baseline=record.baseline, control=record.arms[-1].label)
-        old = self.old_copies | ({str(self.rules.control)} - {rules.control})
-        return replace(self, record=record, rules=rules, old_copies=old)
+        return replace(self, record=record, rules=rules, old_copies=self.old_copies | {str(self.rules.control)})
 
     def blocks(self, scope: str) -> dict[str, dict[int, Array]]:
         """Return the block medians in ns that count, by label and restart; restarts without any are left out.
@@ -181,11 +181,11 @@ def group_of(history: History, record: GroupRecord) -> Group:
     for line in (line for line in mine if isinstance(line, Played)):
         played.setdefault(line.arm, []).append(line)
     setbacks = _setbacks(mine, played)
-    copied = [arm.label for arm in record.arms if copy_of(arm).label in played]
-    # a baseline that was late, and played later on, has no copy
+    last = {arm.label: played[name][-1].restart for arm in record.arms if (name := copy_of(arm).label) in played}
+    copied = [label for label, restart in last.items() if restart == max(last.values())]
+    # one that was late may have played later on, but the copies tell which is the baseline
     record = with_next_baseline(record, find_faulty(setbacks) | {str(record.baseline)} - {*copied}, copied)
-    old = {copy_of(arm).label for arm in record.arms} - {arm.label for arm in record.arms}
-    played = {label: lines for label, lines in played.items() if label not in old}  # no target for a verdict
+    played = {arm.label: played[arm.label] for arm in record.arms if arm.label in played}  # an old copy is no target
     return Group(
         record=record,
         rules=rules_of(record, history.header),
