@@ -22,11 +22,12 @@ from shootout.apps.bisect.search import (
     Side,
     Skipped,
     find_interval,
+    judge_ratios,
     search,
 )
 from shootout.core.constants import ALPHA
 from shootout.core.errors import NothingMeasured
-from shootout.core.stats.verdicts import find_reach, make_pair
+from shootout.core.stats.verdicts import Verdict, find_reach, make_pair
 
 STEP = math.log(1.3)
 
@@ -70,6 +71,19 @@ def test_other_shapes(logs: Sequence[float], outcome: Outcome, last_good: str, f
     assert found.ratio.low is not None
     assert found.ratio.high is not None
     assert found.ratio.low < math.exp(logs[ends[1]] - logs[ends[0]]) < found.ratio.high
+
+
+@pytest.mark.parametrize(("suspects", "step"), [(("1.1", "1.2"), "1.2"), (("1.2",), "1.2"), (("1.1",), "1.3")])
+def test_an_answer_that_may_end_in_a_name_waits_until_its_ratio_is_told(suspects: Sequence[str], step: str):
+    question, sides = Question(good="1.0", suspects=tuple(suspects), bad="1.3"), set[Side]()
+    for spread in np.linspace(0.05, 0.6, 111):
+        noise = spread * np.array([1, -1, 1, -1, 1, -1])
+        logs = {"1.1": 0.0 * noise, "1.2": 0.4 + noise, "1.3": 0.4 + noise}
+        raced = Raced(logs={one: [*logs[one]] for one in question.releases[1:]})
+        sides.add(side := judge_ratios(question, raced.logs))
+        ratio = raced.compare(step, "1.0" if len(suspects) == 1 and step == "1.2" else "1.1", question)
+        assert side is Side.OPEN or ratio.verdict is Verdict.SLOWER
+    assert len(sides) == 2
 
 
 def test_skipped_releases_are_named_and_the_range_goes_around_them():

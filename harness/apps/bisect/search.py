@@ -225,7 +225,11 @@ def judge_ratios(question: Question, logs: Logs) -> Side:
     if earlier and x.size < LEAST_LAST:
         return Side.OPEN
     if abs(mean) > reach:
-        return Side.BAD if mean > 0 else Side.GOOD
+        side = Side.BAD if mean > 0 else Side.GOOD
+        step = bad - last if side is Side.GOOD else last - (earlier[0] if earlier else 0.0)
+        mean, reach = find_interval(question.sign * step, _list_others(logs), question.chance / 2)
+        # A name is told with the ratio of this step: beside it, that may not be open.
+        return side if mean > reach or (earlier and side is Side.GOOD) else Side.OPEN
     return Side.HALF if abs(mean) + reach < scale * ABOUT_HALF * abs(float(bad.mean())) else Side.OPEN
 
 
