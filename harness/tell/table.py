@@ -294,8 +294,10 @@ def title(summary: GroupSummary, rows: Sequence[Row]) -> str:
 
 def _tell_first(lines: Sequence[str]) -> str:
     """Tell the first of a row's lines, cut, and how many more `--full` shows."""
-    more = f", and {len(lines) - 1:,} more: --full" if len(lines) > 1 else ""
-    return shorten(lines[0], notes.LONGEST_REASON) + more
+    told, more = shorten(lines[0], notes.LONGEST_REASON), len(lines) - 1
+    if more:
+        return f"{told}, and {more:,} more: --full."
+    return f"{told}." if told == lines[0] else f"{told}: --full."
 
 
 def tell_legend(shown: Sequence[Compared], headers: Collection[str]) -> Iterator[str]:
@@ -316,7 +318,7 @@ def tell_legend(shown: Sequence[Compared], headers: Collection[str]) -> Iterator
         yield ERRORS_OF_LIBRARY.format(library=library) if library else ERRORS
     ran = {short(row.arm): (row.executed or {}).get("fallbacks", ()) for _, row in rows if row.end_to_end}
     if headers is not ALL:  # which has notes of each row
-        yield from (f"{name}: {_tell_first(elsewhere)}." for name, elsewhere in ran.items() if elsewhere)
+        yield from (f"{name}: {_tell_first(elsewhere)}" for name, elsewhere in ran.items() if elsewhere)
     for found in shown[:1]:
         if told := find_scenario(found.rows[0].scenario).explain_times(found.rows) if found.rows else "":
             yield told

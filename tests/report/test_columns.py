@@ -59,6 +59,8 @@ def test_of_many_lines_on_what_ran_elsewhere_the_first_is_told_and_the_others_ar
     assert "long…, and 99 more: --full." in found
     assert "node 1 " not in found
     assert max(map(len, found.splitlines())) < 500
+    rows[1] = rows[1].model_copy(update={"executed": {"fallbacks": elsewhere[:1]}})
+    assert "long…: --full." in shown(rows, 1000)
 
 
 def test_a_time_is_that_of_what_ships_times_the_ratio():
