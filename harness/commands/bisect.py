@@ -5,17 +5,17 @@ from __future__ import annotations
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 from packaging.version import Version
 
-from shootout.apps.bisect.bisection import Asked, Bisection, choose_folder
+from shootout.apps.bisect.bisection import PROCESS_S, Asked, Bisection, choose_folder
 from shootout.apps.bisect.issue import keep_answer, name_files
 from shootout.apps.bisect.quantities import QUANTITIES
 from shootout.apps.bisect.racing import QuestionPurpose, name_python
-from shootout.apps.bisect.releases import Environments, is_named, list_releases
+from shootout.apps.bisect.releases import Environments, is_named, list_releases, read_wanted
 from shootout.apps.bisect.screen import as_data, write_screen
 from shootout.apps.bisect.search import CHANCE, LIMIT, MOST_RESTARTS, UNTOLD, Outcome, Question
 from shootout.backends import QUANTIZERS
@@ -31,6 +31,7 @@ from shootout.core.exported.model import sha256
 from shootout.core.study import points
 from shootout.core.study.plan import make_plan
 from shootout.core.study.target import parse_targets
+from shootout.core.units import span
 from shootout.tell.cache_limit import in_use
 from shootout.tell.progress import ProgressDisplay
 from shootout.tell.reproduce import limit_words, quote
@@ -52,23 +53,35 @@ def bisect(package: str, wanted: str, options: BisectOptions, *, as_json: bool) 
         UsageError: something in the request is wrong; nothing is made then.
         NothingMeasured: fewer than two releases can be measured.
     """
-    code: int = ExitCode.OK
-    with show_progress() as progress, in_use():
-        one = read_search(package, wanted, options, progress)
-        one.begin(fresh=(fresh := options.get("fresh", False)))
-        ends = f"{one.releases[0]} to {one.releases[-1]}"
-        progress.say(f"{package} {ends}: {len(one.releases)} releases; the search's folder is {one.folder}")
-        try:
+    begun: Bisection | None = None
+    try:
+        with show_progress() as progress, in_use():
+            one = read_search(package, wanted, options, progress)
+            one.begin(fresh=options.get("fresh", False))
+            ends = f"{one.releases[0]} to {one.releases[-1]}"
+            progress.say(f"{package} {ends}: {len(one.releases)} releases; the search's folder is {one.folder}")
+            begun = one
             one.find()
-        except (Interrupted, KeyboardInterrupt):
-            progress.say(f"shootout: interrupted; the same command{' without --fresh' if fresh else ''} goes on")
-            code = ExitCode.INTERRUPTED
-            one.before_s, one.deadline = one.before_s + one.deadline.elapsed_s, Deadline(0.0)
-            one.find()  # what is known is read
-    one.again = _write_again(one)
+        _answer(one, options, as_json=as_json)
+    except (Interrupted, KeyboardInterrupt):
+        if begun is None:
+            raise
+        begun.before_s, begun.deadline = begun.took_s, Deadline(0.0)
+        begun.find()  # what is known is read
+        same = f"; the same command{' without --fresh' if options.get('fresh') else ''} goes on"
+        begun.progress.say(f"shootout: interrupted{'' if begun.is_done else same}")
+        _answer(begun, options, as_json=as_json)
+        return ExitCode.INTERRUPTED
+    return ExitCode.UNDECIDED if one.found.outcome in UNTOLD else ExitCode.OK
+
+
+def _answer(one: Bisection, options: BisectOptions, *, as_json: bool) -> None:
+    """Keep what was found, and print it."""
+    one.again = quote(["shootout", *map(name_files, _name_two(one, ","))])
+    if one.unasked:
+        one.go_on = _write_command(_name_two(one, ".."), options.get("max_time_s"))
     issue = keep_answer(one)
     print_answer(write_screen(one, issue, width()), as_data(one, issue), as_json=as_json)
-    return code or (ExitCode.UNDECIDED if one.found.outcome in UNTOLD else ExitCode.OK)
 
 
 def read_search(package: str, wanted: str, options: BisectOptions, progress: ProgressDisplay) -> Bisection:
@@ -77,11 +90,14 @@ def read_search(package: str, wanted: str, options: BisectOptions, progress: Pro
     Raises:
         UsageError: something in the request is wrong.
     """
-    deadline, target = Deadline(options.get("max_time_s")), _choose_target(package, options)
+    read_wanted(wanted)
+    deadline, target = Deadline(_read_limit(options)), _choose_target(package, options)
     asked = _read_request(package, wanted, target, options, progress)
     named = options.get("out")
     folder, kept = choose_folder(asked, Path(named) if named else None, fresh=options.get("fresh", False))
-    releases = kept.get("releases") or list_releases(package, wanted, asked.python)
+    releases, index = kept.get("releases"), kept.get("index", [])
+    if not releases:
+        releases, index = list_releases(package, wanted, asked.python)
     if is_named(package, "numpy") and Version(releases[0]) < Version(OLDEST):
         raise UsageError(f"numpy {releases[0]} is too old for any run: name releases from {OLDEST} on, as {OLDEST}..")
     loads, needs = backends.entry(target.backend).loads, _list_needs(package, target)
@@ -89,13 +105,14 @@ def read_search(package: str, wanted: str, options: BisectOptions, progress: Pro
         asked=asked,
         folder=folder,
         releases=releases,
+        index=index,
         environments=Environments(
             package, needs, asked.python, loads[""][0] if loads else "", say=progress.say, deadline=deadline
         ),
         race=partial(race, asked, progress),
         progress=progress,
         deadline=deadline,
-        go_on=_write_command(folder, deadline.seconds),
+        go_on=_write_command([*command_of(sys.argv[1:]), "--out", str(folder)], deadline.seconds),
         operators=_count_operators(Path(asked.model).expanduser()),
     )
     one.recall(kept)
@@ -125,19 +142,33 @@ def race(
     measure(plan, out, fresh=False, limit=limit, progress=progress, purpose=QuestionPurpose(asked.kind, question))
 
 
-def _write_again(one: Bisection) -> str:
-    """Write the command that makes the answer again, of the two releases if one is named, without folders."""
+def _read_limit(options: BisectOptions) -> float | None:
+    """Return the seconds that a search may take; None: as many as it needs.
+
+    Raises:
+        UsageError: they are too few for any race.
+    """
+    limit_s, least_s = options.get("max_time_s"), 3 * PROCESS_S  # two releases and a copy
+    if limit_s is not None and limit_s < least_s:
+        raise UsageError(
+            f"--max-time {limit_s:g}s is too short for a race, which takes about {span(least_s)}: give 2m, or 5m for "
+            "releases that have no environment yet"
+        )
+    return limit_s
+
+
+def _name_two(one: Bisection, mark: str) -> list[str]:
+    """Return the command's words; if a release is named, it and its neighbor are the releases, with a mark between."""
     found, wanted = one.found, one.asked.wanted
-    shorter = f"{found.last_good},{found.first_bad}" if found.outcome is Outcome.NAMED else wanted
-    words = command_of(sys.argv[1:])
-    return quote(["shootout", *(shorter if word == wanted else name_files(word) for word in words)])
+    two = f"{found.last_good}{mark}{found.first_bad}" if found.outcome is Outcome.NAMED else wanted
+    return [two if word == wanted else word for word in command_of(sys.argv[1:])]
 
 
-def _write_command(folder: Path, given_s: float | None) -> str:
-    """Write the command that goes on, with as much time as was given, but enough for an environment and a race."""
+def _write_command(words: Sequence[str], given_s: float | None) -> str:
+    """Write the command to give next, with as much time as was given, but enough for an environment and a race."""
     time_s = max(round(given_s or 0), LEAST_TIME_S)
     time = f"{time_s}s" if time_s % 60 else f"{time_s // 60}m"
-    return quote(["shootout", *command_of(sys.argv[1:]), "--out", str(folder), *limit_words(time if given_s else "")])
+    return quote(["shootout", *words, *limit_words(time if given_s else "")])
 
 
 def _read_request(
@@ -153,10 +184,6 @@ def _read_request(
         raise UsageError("bisect needs a model: --model net.onnx, or another that `shootout run` takes")
     if kind not in QUANTITIES:
         raise unknown("quantity --for", kind, QUANTITIES)
-    limit, chance = options.get("limit", LIMIT), options.get("chance", CHANCE)
-    for name, share in (("limit", limit), ("chance", chance)):
-        if not 0 < share < 1:
-            raise UsageError(f"--{name} is a share between 0 and 100%, such as 5%: got {share:.0%}")
     run = {name: value for name, value in options.items() if name not in OWN}
     study = selection.choose(DEFAULT, {**run, "model": model, "backends": [str(target)]})
     plan = make_plan(study, [str(target)], progress=progress)
@@ -173,8 +200,8 @@ def _read_request(
         sha256=sha256(file) if file.is_file() else "",
         files=[digest for one in plan.here.facts.values() for digest in one.hashes],
         python=shutil.which(python) or python,
-        limit=limit,
-        chance=chance,
+        limit=options.get("limit", LIMIT),
+        chance=options.get("chance", CHANCE),
         run=run,
     )
 
@@ -196,7 +223,7 @@ def _choose_target(package: str, options: BisectOptions) -> Target:
     """
     providers = [name for name in backends.names() if provides(name, package)]
     if not providers:
-        raise UsageError(f"{package} isn't the package of a runtime here: onnxruntime and openvino are, for example")
+        raise UsageError(f"{package} isn't one package of a runtime here, such as onnxruntime or openvino")
     named = options.get("backends") or providers
     if any("@" in one for one in named):
         raise UsageError(f"--backends {','.join(named)}: leave @NAME out, since each release has its own interpreter")

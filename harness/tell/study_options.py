@@ -18,7 +18,7 @@ from shootout.backends import BASELINE, BASELINE_OF_FILES, EXAMPLES
 from shootout.core.constants import INDIFFERENT
 from shootout.core.errors import UsageError, unknown
 from shootout.core.stats.goals import read_goal
-from shootout.tell.limits import LIMITS, PER_SECOND, RELATIVE
+from shootout.tell.limits import LIMITS, PER_SECOND, RELATIVE, SCORE
 from shootout.tell.option_values import (
     read_counts,
     read_milliseconds,
@@ -426,6 +426,10 @@ class SensitivityOptions(InputOptions, total=False):
     max_time_s: Annotated[float, MAX_TIME]
 
 
+PART = replace(SCORE, examples="5% or 0.05", most=0.99)
+"""A share that leaves some."""
+
+
 class BisectOptions(InputOptions, total=False):
     """Give the options of `shootout bisect`."""
 
@@ -439,11 +443,9 @@ class BisectOptions(InputOptions, total=False):
             name="--for",
         ),
     ]
-    limit: Annotated[
-        float, Flag(SCENARIO, "5%", "Difference of the ends that counts. Default: 5%.", read=RELATIVE.read)
-    ]
+    limit: Annotated[float, Flag(SCENARIO, "5%", "Difference of the ends that counts. Default: 5%.", read=PART.read)]
     chance: Annotated[
-        float, Flag(SCENARIO, "5%", "Chance of naming a wrong release, at most. Default: 5%.", read=RELATIVE.read)
+        float, Flag(SCENARIO, "5%", "Chance of naming a wrong release, at most. Default: 5%.", read=PART.read)
     ]
     backends: Annotated[Sequence[str], BACKENDS]
     threads: Annotated[int | str | Sequence[int | str], THREADS]

@@ -19,6 +19,7 @@ from shootout.apps.bisect.search import Found, Outcome, Skipped
 from shootout.core.contract import Availability
 from shootout.core.errors import Interrupted
 from shootout.core.study import plan
+from shootout.tell import cache_limit
 
 RELEASES = [f"1.{minor}.0" for minor in range(20, 24)]
 
@@ -47,7 +48,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         (["onnxruntime", "1.20.."], "bisect needs a model: --model net.onnx"),
         (["onnxruntime", "1.20..", "--model", "none.onnx"], "none.onnx"),
-        (["pillow", "1..", "--model", "net.onnx"], "pillow isn't the package of a runtime here"),
+        (["onnxruntime,openvino", "1..", "--model", "net.onnx"], "onnxruntime,openvino isn't one package of a runtime"),
         (["torch", "2..", "--model", "net.onnx"], "these are torch-eager, torch-compile, torchscript: name one with"),
         (["onnxruntime", "1.20..", "--model", "net.onnx", "--backends", "openvino"], "isn't one target that onnxrunt"),
         (["onnxruntime", "1.20..", "--model", "net.onnx", "--backends", "onnxruntime:cpu:*"], "isn't one target"),
@@ -55,14 +56,22 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["onnxruntime", "1.20..", "--model", "net.onnx", "--threads", "1,2"], "one model of one size on one number"),
         (["onnxruntime", "1.20..", "--model", "net.onnx", "--batch", "1,2"], "one model of one size on one number"),
         (["onnxruntime", "1.20..", "--model", "net.onnx", "--for", "speed"], "unknown quantity --for 'speed'"),
-        (["onnxruntime", "1.20..", "--model", "net.onnx", "--chance", "2"], "--chance is a share between 0 and 100%"),
+        (
+            ["onnxruntime", "1.20..", "--model", "net.onnx", "--chance", "60"],
+            "--chance is '60': it must be more than 0",
+        ),
+        (
+            ["onnxruntime", "1.20..", "--model", "net.onnx", "--limit", "abc"],
+            "--limit is 'abc': write a share as 5% or",
+        ),
+        (["onnxruntime", "1.20..", "--model", "net.onnx", "--max-time", "5"], "--max-time 5s is too short for a race"),
+        (["onnxruntime", "1.24..1.20", "--model", "net.onnx"], "begins with the newer release: write 1.20..1.24"),
         (["onnxruntime", "1.20..", "--model", "net.onnx", "--out", "net.onnx/r"], "can't write into 'net.onnx/r'"),
         (
             ["onnxruntime", "1.20..", "--model", "net.onnx", "--out", "index"],
             "index holds something else than a search",
         ),
         (["onnxruntime", "1.20..", "--model", "net.onnx", "--max-time", "0s"], "no time to measure anything: write"),
-        (["onnxruntime", "1.2x", "--model", "net.onnx"], "can't read the releases '1.2x'"),
         (["onnxruntime", "7..", "--model", "net.onnx"], "the index has 1.20.0 to 1.23.0"),
         (
             ["numpy", "1.20..1.24", "--model", "net.onnx"],
@@ -119,6 +128,25 @@ def test_an_interrupted_search_goes_on_by_the_same_command(model: Path, monkeypa
     assert here("show", folder, "--json", cwd=model.parent).data == second.data
     other = here("bisect", "onnxruntime", "1.21..", "--model", "net.onnx", "--out", folder, cwd=model.parent)
     assert (other.code, "holds another search" in other.err) == (2, True)
+
+
+def test_an_interruption_before_the_answer_prints_what_is_known(model: Path, monkeypatch: pytest.MonkeyPatch):
+    def find(one: Bisection) -> None:
+        one.found = Found(outcome=Outcome.NAMED, last_good="1.20.0", first_bad="1.23.0")
+
+    def evict(_: int) -> None:  # what ends a search once its races are over
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Bisection, "find", find)
+    monkeypatch.setattr(cache_limit, "evict", evict)
+    monkeypatch.setattr(releases, "_ask_index", lambda *_: (RELEASES, True))
+    first = here("bisect", "onnxruntime", "1.20.0,1.23.0", "--model", "net.onnx", "--out", "r1", cwd=model.parent)
+    assert first.code == 130
+    assert "goes on" not in first.err
+    folded = " ".join(first.out.split())
+    assert "between 1.20.0 and 1.23.0: 1.00x; 2 releases between weren't asked" in folded
+    assert "Next shootout bisect onnxruntime 1.20.0..1.23.0 --model net.onnx" in folded
+    assert read_kept(Path("r1"))["took_s"] > 0
 
 
 def test_an_interrupted_fresh_search_reads_no_race_of_the_earlier_one(model: Path, monkeypatch: pytest.MonkeyPatch):

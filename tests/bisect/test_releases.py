@@ -74,7 +74,9 @@ def test_releases_are_those_with_a_wheel_for_this_python(index: Path, monkeypatc
     monkeypatch.setattr(releases, "_ask_index", lambda *_: (listed, True))
 
     def found(wanted: str) -> tuple[str, ...]:
-        return list_releases("paw", wanted, sys.executable)
+        asked, every = list_releases("paw", wanted, sys.executable)
+        assert every == ["1.9.0", "1.20.0", "1.20.1", "1.24.0", "1.24.10", "1.25.0"]
+        return tuple(asked)
 
     assert found("1.20..1.24") == ("1.20.0", "1.20.1", "1.24.0", "1.24.10")  # to the last 1.24.x
     assert found("1.20.1..1.24.0") == ("1.20.1", "1.24.0")
@@ -85,7 +87,9 @@ def test_releases_are_those_with_a_wheel_for_this_python(index: Path, monkeypatc
         ("1..2..3", "can't read"),
         ("1.20.0,1.23.0", "no wheel of paw 1.23.0 for this Python.*: name releases from 1.9.0 .*, such as 1.24.0"),
         ("1.24..1.20", "'1.24..1.20' begins with the newer release: write 1.20..1.24"),
-        ("1.20.0,1.21.0rc1,1.24.0", "1.21.0rc1 is a pre-release of paw"),
+        ("1.20.0,1.21.0rc1,1.24.0", "1.21.0rc1 is a pre-release, and"),
+        ("1.20.0rc1..1.24", "1.20.0rc1 is a pre-release, and"),
+        ("1.20..1.24b1", "1.24b1 is a pre-release, and"),
         ("7..8", "holds none of the releases of paw .*: the index has 1.9.0 to 1.25.0"),
         ("1.25..", "holds 1 of"),
     ):

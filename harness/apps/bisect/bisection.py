@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from shootout.apps.bisect.quantities import QUANTITIES, Quantity
-from shootout.apps.bisect.racing import read_files, read_race
+from shootout.apps.bisect.racing import read_bound, read_files, read_race
 from shootout.apps.bisect.releases import Environment, Environments, read_whole
-from shootout.apps.bisect.search import CHANCE, LIMIT, Found, Question, Raced, Skipped, search
+from shootout.apps.bisect.search import CHANCE, LIMIT, UNTOLD, Found, Outcome, Question, Raced, Skipped, search
 from shootout.core.clock import Deadline
 from shootout.core.contract import TensorSpec
 from shootout.core.errors import ShootoutError, UsageError, tell_refusal
@@ -75,12 +75,14 @@ class Bisection:
     Attributes:
         folder: gets a run folder for each question.
         releases: all that were asked for.
+        index: all final releases that the package's index has for the interpreter.
         race: races a question's releases, each by its interpreter, into a run folder until it is told or time is over.
         deadline: when all of it ends.
         found: with the releases among those skipped that couldn't be installed.
         again: the command that makes it again; `go_on` goes on with it.
-        before_s: seconds of earlier attempts; `took_s`: of all.
+        before_s: seconds of earlier attempts.
         facts: the environment of the runs; empty if there is none.
+        bound: relative error up to which outputs are right; 0 if it isn't known.
         threads, pinned_cpus: of each process.
         inputs: of the model, as it was measured.
         operators: of its graph, and how often each is there; empty if it has no ONNX file.
@@ -89,6 +91,7 @@ class Bisection:
     asked: Asked
     folder: Path
     releases: Sequence[str]
+    index: Sequence[str] = ()
     environments: Environments
     race: Callable[[Question, Mapping[str, str], Path, Deadline], None]
     progress: ProgressDisplay
@@ -97,13 +100,32 @@ class Bisection:
     again: str = ""
     go_on: str = ""
     before_s: float = 0.0
-    took_s: float = 0.0
     facts: Mapping[str, Any] = field(default_factory=dict)
+    bound: float = 0.0
     threads: int = 0
     pinned_cpus: int = 0
     inputs: Sequence[TensorSpec] = ()
     operators: Mapping[str, int] = field(default_factory=dict)
     _races_s: list[float] = field(default_factory=list)
+
+    @property
+    def took_s(self) -> float:
+        """Return the seconds of all attempts so far."""
+        return self.before_s + self.deadline.elapsed_s
+
+    @property
+    def is_done(self) -> bool:
+        """Return whether more time would tell nothing more."""
+        return self.found.is_spent or self.found.outcome not in UNTOLD
+
+    @property
+    def unasked(self) -> list[str]:
+        """Return the releases between a named one and its neighbor that weren't asked for: any may be at fault."""
+        two = self.found.last_good, self.found.first_bad
+        if self.found.outcome is not Outcome.NAMED or not {*two} <= {*self.index}:
+            return []
+        first, last = map(self.index.index, two)
+        return [release for release in self.index[first + 1 : last] if release not in self.releases]
 
     @property
     def quantity(self) -> Quantity:
@@ -159,12 +181,12 @@ class Bisection:
         self.found.skipped = {**unmade, **self.found.skipped}
         raced = next((read_run(Path(one.folder)) for one in self.found.readings.values()), None)
         if raced and (first := next(iter(raced.rows), None)):
+            self.bound = read_bound(raced)
             self.facts, self.threads = raced.facts.environment, first.arm.threads
             self.pinned_cpus = len(first.played[0].cpus or ()) if first.played else 0
             export = first.prepared.exported if first.prepared else ""
             with suppress(OSError, ValueError, KeyError, ShootoutError):  # the cache may have it no more
                 self.inputs = open_exported(cache_folder() / export, is_whole=False).inputs
-        self.took_s = self.before_s + self.deadline.elapsed_s
         return self.found
 
     def _ask(self, question: Question) -> Raced | Skipped:
@@ -187,6 +209,7 @@ class Bisection:
         part = self.deadline.part()
         self.race(question, pythons, out, part)
         self.deadline.put_off(part.waited_s)
+        self.keep()
         raced, before = read_race(kind, question, read_run(out)), known.restarts if isinstance(known, Raced) else 0
         if isinstance(raced, Raced) and raced.restarts > before:
             self._races_s.append(2 * part.elapsed_s / (raced.restarts - before) / (len(pythons) + 1))
@@ -231,10 +254,11 @@ class Bisection:
         facts = {
             "asked": self.asked.as_kept(),
             "releases": self.releases,
+            "index": self.index,
             "pins": self.environments.pins,
             "go_on": self.go_on,
             "environments": {at: one.name for at, one in self.made.items()},
-            "took_s": self.before_s,
+            "took_s": self.took_s,
         }
         self.folder.mkdir(parents=True, exist_ok=True)
         new = self.folder / f"{FACTS}.new"

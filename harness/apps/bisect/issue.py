@@ -15,7 +15,7 @@ from shootout.apps.bisect.screen import (
     tell_sure,
     write_screen,
 )
-from shootout.apps.bisect.search import UNTOLD, Outcome
+from shootout.apps.bisect.search import Outcome
 from shootout.core.units import counted, size
 from shootout.tell.machines import machine_of
 from shootout.tell.report import WIDEST, render_plain
@@ -44,6 +44,8 @@ call = lambda: list(model(inputs).values())
 _BEGIN = """import os, sys, time
 import numpy as np
 
+if len(sys.argv) != 2:
+    sys.exit("usage: python repro.py MODEL.onnx")
 THREADS = {threads}
 os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-THREADS:])  # a CPU for each thread
 random = np.random.default_rng(0)
@@ -151,5 +153,5 @@ def keep_answer(one: Bisection) -> str:
             file.write_text(text, encoding="utf-8")
     name = str(issue) if texts[0] else ""
     answer = {"answer": as_data(one, name), "screen": render_plain(write_screen(one, name, WIDEST))}
-    one.keep(done=found.is_spent or found.outcome not in UNTOLD, took_s=one.took_s, **answer)
+    one.keep(done=one.is_done, **answer)
     return name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -84,11 +85,20 @@ def read_race(kind: str, question: Question, run: Run) -> Raced | Skipped:
     return Raced(side=side, logs=logs, figures=figures, folder=folder, restarts=group.next_restart)
 
 
+def read_bound(run: Run) -> float:
+    """Return the relative error up to which outputs are right; 0 if none were checked."""
+    checked = [one.fidelity for group in run.groups.values() for one in group.checked.values()]
+    return (checked[0].error_bound or WIDE_BOUND) if checked else 0.0
+
+
 def read_files(pythons: Iterable[str]) -> None:
-    """Read all files of environments once: imports, and what of a library is resident, go by what the system cached."""
+    """Read all files of environments anew: imports, and what of a library is resident, go by how they were cached."""
     for file in (file for python in pythons for file in Path(python).parents[1].rglob("*")):
-        with suppress(OSError):
+        with suppress(OSError, AttributeError):  # a system may lack the call
             if file.is_file():
+                with file.open("rb") as opened:
+                    os.fsync(opened)  # pages that aren't written yet would stay
+                    os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
                 file.read_bytes()
 
 

@@ -79,24 +79,25 @@ class Environment:
         return Path(self.python).parents[1].name
 
 
-def list_releases(package: str, wanted: str, python: str) -> tuple[str, ...]:
-    """List the releases that are asked for and have a wheel for an interpreter, oldest first, without pre-releases.
+def list_releases(package: str, wanted: str, python: str) -> tuple[list[str], list[str]]:
+    """List the releases that are asked for, and all of the index: those with a wheel here, without pre-releases.
 
     Args:
         wanted: `1.20..1.24`, which ends with the last 1.24.x; `1.20..`; or releases with commas.
-        python: the interpreter.
+        python: the interpreter that the wheels are for.
+
+    Returns:
+        both lists, oldest first.
 
     Raises:
         UsageError: the words can't be read or name a pre-release, the index has no such package, or fewer than two
             such releases.
     """
-    takes = _read_wanted(wanted)
+    takes = read_wanted(wanted)
     named = [] if ".." in wanted else [Version(one) for one in wanted.split(",")]
-    if early := [str(one) for one in named if one.is_prerelease]:
-        raise UsageError(f"{early[0]} is a pre-release of {package}, and a search takes none: leave it out")
     versions, is_answered = _ask_index(package, python)
-    listed = sorted(map(Version, versions))
-    found = tuple(str(release) for release in listed if takes(release) and not release.is_prerelease)
+    listed = [release for release in sorted(map(Version, versions)) if not release.is_prerelease]
+    found = [str(release) for release in listed if takes(release)]
     missing = [one for one in named if one not in listed]
     if (missing or len(found) < 2) and not is_answered:
         raise UsageError(
@@ -104,7 +105,7 @@ def list_releases(package: str, wanted: str, python: str) -> tuple[str, ...]:
             f"once `pip index versions {package}` works"
         )
     if missing:
-        near = next((one for one in listed if one > missing[0] and not one.is_prerelease), listed[-1])
+        near = next((one for one in listed if one > missing[0]), listed[-1])
         raise UsageError(
             f"the index has no wheel of {package} {missing[0]} for this Python and machine: name releases from "
             f"{listed[0]} to {listed[-1]}, such as {near}"
@@ -114,19 +115,27 @@ def list_releases(package: str, wanted: str, python: str) -> tuple[str, ...]:
             f"{wanted!r} holds {len(found) or 'none'} of the releases of {package} that have a wheel here, and a "
             f"search needs two: the index has {listed[0]} to {listed[-1]}"
         )
-    return found
+    return found, [*map(str, listed)]
 
 
-def _read_wanted(wanted: str) -> Callable[[Version], bool]:
-    """Return what tells whether a release is asked for."""
+def read_wanted(wanted: str) -> Callable[[Version], bool]:
+    """Return what tells whether a release is asked for.
+
+    Raises:
+        UsageError: the words can't be read, name a pre-release, or begin with the newer release.
+    """
+    mark = ".." if ".." in wanted else ","
     try:
-        if ".." not in wanted:
-            return {Version(one) for one in wanted.split(",")}.__contains__
-        first, last = (Version(end) if end else None for end in wanted.split(".."))
+        named = [Version(one) if one or mark == "," else None for one in wanted.split(mark)]
+        first, last = named if mark == ".." else (None, None)
     except (InvalidVersion, ValueError):
         raise UsageError(
             f"can't read the releases {wanted!r}: give 1.20..1.24, 1.20.. or 1.20.1,1.22.0,1.23.2"
         ) from None
+    if early := [one for one in named if one and one.is_prerelease]:
+        raise UsageError(f"{early[0]} is a pre-release, and a search takes none: name final releases")
+    if mark == ",":
+        return named.__contains__
 
     def takes(release: Version) -> bool:
         is_below = last is None or release <= last or release.release[: len(last.release)] == last.release

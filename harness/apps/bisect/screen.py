@@ -11,7 +11,7 @@ from rich.console import Group
 
 from shootout.apps.bisect.bisection import Bisection
 from shootout.apps.bisect.releases import find_differences
-from shootout.apps.bisect.search import MOST_RESTARTS, UNTOLD, Outcome, Side
+from shootout.apps.bisect.search import MOST_RESTARTS, Outcome, Side
 from shootout.core.stats.verdicts import Comparison
 from shootout.core.units import counted, number, size, span
 from shootout.tell.columns import make_table
@@ -30,17 +30,26 @@ def tell_sentence(one: Bisection) -> str:
     found, good, bad, (first, last) = one.found, one.found.last_good, one.found.first_bad, one.ends
     does, much = one.quantity.more if one.is_later_more else one.quantity.less, tell_size(one)
     package, limit = one.asked.package, _percent(one.asked.limit)
+    bound = f"the error bound{f' of {tell_error(one.bound)}' if one.bound else ''}"
     match found.outcome:
+        case Outcome.NAMED if hidden := len(one.unasked):
+            told = f"{counted(hidden, 'release')} between {'was' if hidden == 1 else 'were'}n't asked"
+            return f"{package} {does} between {good} and {bad}: {much}; {told}"
         case Outcome.NAMED:
             return f"{package} {does} since {' or '.join([*found.between, bad])}: {much}"
         case Outcome.RANGE:
             return f"{package} {last} {does} than {first}: {much}; {_tell_range(one)}"
         case Outcome.DRIFT:
             return f"{package} {does} bit by bit from {first} to {last}, {much}: no single release brought most of it"
+        case Outcome.NONE if not one.quantity.words:
+            side = "beyond" if one.figure(bad) > one.bound else "within"
+            return f"{package} {bad} and {good} both err {side} {bound}: {much}"
         case Outcome.NONE:
             return f"{package} {bad} differs from {good} by less than {limit}: {much}"
         case _:
             told = f": {much} so far" if found.readings else ": no race of the two has ended"
+            if not one.quantity.words:
+                return f"it isn't told yet if only one of {package} {good} and {bad} errs beyond {bound}{told}"
             return f"it isn't told yet if {package} {good} and {bad} differ by more than {limit}{told}"
 
 
@@ -80,7 +89,9 @@ def tell_sure(one: Bisection) -> Iterator[str]:
     """Tell how sure the answer is, and what is left to race."""
     found, chance = one.found, f"with a chance of {_percent(one.asked.chance)} at most"
     if found.outcome is not Outcome.OPEN:
-        yield f"{'another release brought it' if found.outcome is Outcome.NAMED else 'this is wrong'} {chance}"
+        yield f"this {'name ' if found.outcome is Outcome.NAMED and not one.unasked else ''}is wrong {chance}"
+    if one.asked.kind == "memory" and found.readings:
+        yield "memory includes mapped files: how the system cached them can change it by 20 %"
     if found.outcome is Outcome.RANGE:
         yield from _tell_doubt(one)
         untold = [release for release in found.between if release not in found.skipped]
@@ -118,7 +129,7 @@ def write_answer(one: Bisection, issue: str) -> list[Line]:
         Line("Cost", [span(one.took_s), counted(found.questions, "race"), *(room if made else [])]),
         Line("Issue", [f"a text for an issue is in {issue}"] if issue else []),
         Line("Noise", [f"too close to tell in {MOST_RESTARTS} restarts"] if found.is_spent else []),
-        Line("Next", [], [Command(text=one.go_on)] if found.outcome in UNTOLD and not found.is_spent else []),
+        Line("Next", [], [Command(text=one.go_on)] if one.unasked or not one.is_done else []),
     ]
 
 
@@ -160,7 +171,7 @@ def make_rows(one: Bisection) -> list[dict[str, str]]:
             continue
         mark = "▸ " if release == found.first_bad and found.outcome is Outcome.NAMED else "  "
         rows.append(dict(zip(headers, [mark + release, *cells], strict=True)))
-    return rows
+    return [{name: row[name] for name in headers if any(each[name] for each in rows)} for row in rows]
 
 
 def write_screen(one: Bisection, issue: str, width: int) -> Group:
@@ -179,7 +190,9 @@ def as_data(one: Bisection, issue: str) -> dict[str, Any]:
         own = {"release": release, "restarts": reading.ratio.restarts}
         found["readings"][release] |= own | _spread(reading.ratio)
     told = {name: getattr(asked, name) for name in ("package", "target", "limit", "chance")}
-    told |= {name: getattr(one, name) for name in ("releases", "operators", "threads", "pinned_cpus", "took_s")}
+    told |= {
+        name: getattr(one, name) for name in ("releases", "unasked", "operators", "threads", "pinned_cpus", "took_s")
+    }
     told |= {"schema": 1, "run": str(one.folder), "command": one.again, "issue": issue, "for": asked.kind}
     told |= {"model": asked.name, "model_hash": asked.sha256, "inputs": [asdict(spec) for spec in one.inputs]}
     facts = ("release", "python", "packages", "size_bytes")
