@@ -193,21 +193,20 @@ def _bound_p99(asked: _Asked) -> Bounds:
     timing = play.row.end_to_end if play else None
     if timing is None:
         return Bounds(reason=NEVER_ALONE, needs=ALONE)
-    timings = [timing, *(other.row.end_to_end for other in asked.candidate.plays if other.answers(ONE_BY_ONE))]
-    known = [one for one in timings if one]
-    if (least := min(map(_least_p99, known))) > asked.wanted:
-        return Bounds(value=timing.p99_ns, low=least)
     low, high = timing.p99_low_ns, timing.p99_highest_ns
     reason, needs = _explain_missing_p99(timing, asked.policy) if high is None else ("", ())
-    for more in known:  # the worst run counts, as of all other figures
-        if low and high and more.p99_low_ns and more.p99_highest_ns:
+    least = _least_p99(timing)
+    for other in asked.candidate.plays:  # the worst run counts, as of all other figures
+        more = other.row.end_to_end if other.answers(ONE_BY_ONE) else None
+        least = min(least, _least_p99(more)) if more else least
+        if more and low and high and more.p99_low_ns and more.p99_highest_ns:
             low, high = min(low, more.p99_low_ns), max(high, more.p99_highest_ns)
     figure = Bounds(value=timing.p99_ns, low=low, high=high, reason=reason, needs=needs)
     share = play.group.void_share if play else 0.0
     if share > TOO_BUSY and low is not None and low > asked.wanted:  # a neighbor makes calls late
         doubt = f"{100 * share:.0f} % of its rounds were disturbed"
-        return replace(figure, low=None, reason=doubt, needs=MORE_RESTARTS)
-    return figure
+        figure = replace(figure, low=None, reason=doubt, needs=MORE_RESTARTS)
+    return replace(figure, low=max(figure.low or 0.0, least)) if least > asked.wanted else figure
 
 
 def _least_p99(timing: Timing) -> float:
