@@ -34,6 +34,7 @@ from shootout.core.clock import Deadline
 from shootout.core.contract import family
 from shootout.core.errors import ExitCode, Interrupted, UsageError
 from shootout.core.host.store import without_home
+from shootout.core.journal.folder import read_history
 from shootout.core.journal.records import Header
 from shootout.core.race.race import Purpose
 from shootout.core.study import points
@@ -75,6 +76,8 @@ def run(
     with show_progress() as progress:
         plan, policy = plan_run(study, options, progress)
         if dry_run:
+            if options.get("out") and not options.get("fresh"):
+                read_history(Path(options["out"]), plan.identity)  # refuses what the run would refuse
             screen = preview.render(plan, limit.seconds, policy.tell() if policy else "")
             data = preview.as_data(plan, limit.seconds, policy.model_dump(mode="json") if policy else None)
             return print_answer(screen, data, as_json=as_json)

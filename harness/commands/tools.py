@@ -6,6 +6,7 @@ Few options have an argument of their own. All others go through `options` as wo
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,8 @@ class Interval(BaseModel):
 
     Attributes:
         of: the figure; of a ratio, above 1 means that the second one is faster.
-        low, high: its 95 % interval; left out where an end isn't known.
+        low, high: its bounds, which decided: of a ratio of times the 95 % interval, of a p99 those of the restarts, and
+            of an error of outputs what it lies between. An end that isn't known is left out.
     """
 
     of: str
@@ -77,6 +79,7 @@ class Tool:
         command: the words that its command begins with.
         about: when to call it, and what it costs.
         takes: what may follow, with its description: words in their order by names, then options by their flags.
+        more: examples of further words, each an option with its value.
         needs: the arguments that must be given; (): the first.
         writes: whether it measures or writes; else it only reads.
     """
@@ -84,14 +87,21 @@ class Tool:
     command: str
     about: str
     takes: Mapping[str, str]
+    more: tuple[str, ...]
     needs: tuple[str, ...] = ()
     writes: bool = False
+
+    @property
+    def example(self) -> str:
+        """Return how further words are given."""
+        return json.dumps(shlex.split(self.more[0]))
 
     @property
     def schema(self) -> dict[str, Any]:
         """Return the JSON schema of its arguments."""
         told = {_name(flag): about for flag, about in self.takes.items()}
-        more = f"Further words of `shootout {self.command.split()[0]}`, such as ['--threads', '2']."
+        others = f"; others: {'; '.join(self.more[1:])}" if self.more[1:] else ""
+        more = f"Further words of `shootout {self.command.split()[0]}`, such as {self.example}{others}."
         return {
             "type": "object",
             "properties": {
@@ -110,14 +120,14 @@ class Tool:
         """
         known, needs = self.schema["properties"], self.schema["required"]
         for name in arguments.keys() - known.keys():
-            hint = f"what has no argument goes into {MORE}, as words: {json.dumps(['--threads', '2'])}"
+            hint = f"what has no argument goes into {MORE}, as words: {self.example}"
             raise UsageError(f"{unknown('argument', name, known)}; {hint}")
         given = {name: value for name, value in arguments.items() if value is not False and value not in _NONE}
         if missing := [name for name in needs if name not in given]:
             raise UsageError(f"the argument {missing[0]!r} is missing: {known[missing[0]]['description']}")
         more = given.get(MORE, [])
         if not isinstance(more, list):
-            raise UsageError(f"{MORE} is a list of words, such as ['--threads', '2']; received {more!r}")
+            raise UsageError(f"{MORE} is a list of words, such as {self.example}; received {more!r}")
         if not self.writes and (elsewhere := [word for word in more if str(word).partition("=")[0] in ELSEWHERE]):
             raise UsageError(f"this tool only reads: leave out {elsewhere[0]!r}, or type the command in a shell")
         words = self.command.split()
@@ -160,6 +170,8 @@ _LIMITS = {
     "--group": "Group of the run, if it has several.",
 }
 _GATE = _named(GateOptions, "candidate slower size max-drop max-error inputs labels truth metric policy max-time out")
+_MOST_TIME = "Stop after 90s, 2m or 1h, exports and builds included. Default: {}m."
+_OF_RACE = ("--threads 2", "--goal 'resolve 3%'", "--option openvino.NUM_STREAMS=2", "--calibration rows.npz")
 _FOLDER = {"run": "Run folder, as `folder` of an earlier result has it."}
 _MODEL = {"model": f"Model: {MODELS}."}
 
@@ -169,6 +181,7 @@ TOOLS = {
         "Show what `run` would race here, what it would skip and why, and how long it takes. Seconds; measures "
         "nothing. Call it first for a model that is large or new.",
         _MODEL | _RACE,
+        _OF_RACE,
     ),
     "run": Tool(
         "run",
@@ -176,34 +189,42 @@ TOOLS = {
         "CPUs: give max_time, such as 2m. A call that was cut off goes on if it is made again with the same out. "
         "Without labels, truth or metric, nothing tells what a lower precision loses.",
         _MODEL | _RACE,
+        _OF_RACE,
         writes=True,
     ),
     "show": Tool(
-        "show", "Show a run's answer again, with a short row for each target. A second; measures nothing.", _FOLDER
+        "show",
+        "Show a run's answer again, with a short row for each target. A second; measures nothing.",
+        _FOLDER,
+        ("--full",),
     ),
     "decide": Tool(
         "decide",
         "Choose what to ship from a run by limits and an objective. Seconds; measures nothing.",
         _FOLDER | _LIMITS,
+        ("--load 20/s", "--ready 2s", "--min-metric 0.9"),
     ),
     "explain": Tool(
         "explain",
         "Compare two targets of a run layer by layer: where the error begins, and where the time goes. Takes "
         "half a minute to minutes. Call it if a lower precision was refused or isn't faster.",
         _FOLDER | {"a": "Target to compare with; with b alone: FP32.", "b": "Target to look at."},
+        ("--group batch=4", "--full"),
         writes=True,
     ),
     "ship": Tool(
         "ship",
         "Write a measured target as a folder to deploy, and check it. Takes up to a minute; judges no speed.",
         _FOLDER | {"--out": "Folder to make.", "--target": "Target to ship. Default: the run's answer."} | _LIMITS,
+        ("--memory 500MB", "--ready 2s", "--min-metric 0.9"),
         needs=("run", "out"),
         writes=True,
     ),
     "gate": Tool(
         "gate",
         "Race a candidate against a shipped folder: may it replace that? Takes 1 to 8 minutes.",
-        {"reference": "Shipped folder, which `ship` wrote."} | _GATE,
+        {"reference": "Shipped folder, which `ship` wrote."} | _GATE | {"--max-time": _MOST_TIME.format(8)},
+        ("--same-proof", "--python new=.venv-new/bin/python"),
         writes=True,
     ),
     "verify": Tool(
@@ -219,7 +240,9 @@ TOOLS = {
             "--group": "Group of the run, if both are in several.",
             "--model": "Model to race them on first; or give run.",
         }
-        | _DATA,
+        | _DATA
+        | {"--max-time": _MOST_TIME.format(5)},
+        _OF_RACE[:1] + _OF_RACE[2:],
         needs=("claim", "a"),
         writes=True,
     ),

@@ -23,7 +23,7 @@ from shootout.core.journal.records import Line as JournalLine
 from shootout.core.scenario import find_scenario
 from shootout.core.units import counted, duration, size, span
 from shootout.tell import registered
-from shootout.tell.answer import REPEAT, tell_ranking
+from shootout.tell.answer import REPEAT, leads, tell_ranking
 from shootout.tell.document import Answer, Document, Gpu, GroupSummary, NotRaced, Row
 from shootout.tell.machines import ceilings_of_run, rate_of
 from shootout.tell.report import ANY_WIDTH, NAMED, Command, Line, fold, name_targets, write_lines
@@ -250,8 +250,8 @@ def describe_interpreters(facts: Mapping[str, Any]) -> list[str]:
 
 
 def tell_end(document: Document) -> Iterator[Line]:
-    """Tell how a run goes on that isn't finished, unless an answer's next command is that one."""
-    if not document.complete and not any(answer.goes_on for answer in document.answer):
+    """Tell how a run goes on that isn't finished, unless an answer's next command measures more."""
+    if not document.complete and not any(one.goes_on or (leads(one) and one.next) for one in document.answer):
         stopped = document.budget_s is not None
         why = f"the race stopped after {span(document.budget_s or 0.0)}" if stopped else "this run is unfinished"
         how = "it goes on by" if document.resume else REPEAT

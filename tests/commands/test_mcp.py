@@ -63,7 +63,8 @@ def commands_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", TOOLS)
 def test_a_call_types_words_that_its_command_takes(name: str):
-    words = TOOLS[name].type({one: "1" for one in TOOLS[name].schema["properties"] if one != MORE} | {MORE: ["--json"]})
+    given = dict.fromkeys(TOOLS[name].schema["properties"], "1")
+    words = TOOLS[name].type({**given, MORE: shlex.split(" ".join(TOOLS[name].more))})
     assert {flag for flag in TOOLS[name].takes if flag.startswith("--")} <= {*words}
     get_command(cli.app).commands[words[0]].make_context(words[0], words[1:])  # refuses an unknown option or word
 

@@ -15,6 +15,7 @@ from shootout.commands import run
 from shootout.core import run as core
 from shootout.core.clock import Deadline
 from shootout.core.constants import RACING_S
+from shootout.core.errors import UsageError
 from shootout.core.host.placement import place
 from shootout.core.study.plan import Plan, plan_groups
 from shootout.core.study.schema import Study
@@ -75,6 +76,13 @@ def test_the_wait_for_the_machine_is_no_part_of_the_time(
         run.measure(planned(study(1)), tmp_path / "out", progress=progress, **how)
     assert given["limit"] is how["wait"], "else it is waited for until it is free"
     assert given["time"].run.seconds == pytest.approx(left_s, abs=8)
+
+
+def test_a_dry_run_refuses_the_folder_that_the_run_would_refuse(monkeypatch: pytest.MonkeyPatch):
+    other = Path(__file__).resolve().parents[2] / "results" / "reference" / "shootout"
+    monkeypatch.setattr(run, "plan_run", lambda *_: (planned(study(1)), None))
+    with pytest.raises(UsageError, match="holds another study"):
+        run.run("", {"out": other}, dry_run=True, as_json=True)
 
 
 @pytest.mark.parametrize("before", [False, True])

@@ -87,7 +87,9 @@ def test_an_unfinished_run_tells_its_command_where_no_answer_has_one():
     found = document(known, complete=False, resume=resume)
     assert found.answer[0].next == resume
     assert not told_at_the_end(found), "the answer's next command is the one"
-    ships = found.answer[0].model_copy(update={"next": "shootout ship r", "goes_on": False})
+    races = found.answer[0].model_copy(update={"next": "shootout run toy --max-time 1m", "goes_on": False})
+    assert not told_at_the_end(found.model_copy(update={"answer": (races,)})), "one command, not two"
+    ships = races.model_copy(update={"next": "shootout ship r", "reason": None, "unsettled": ()})
     assert told_at_the_end(found.model_copy(update={"answer": (ships,)})).endswith(f"it goes on by\n{resume}")
     assert not told_at_the_end(document(known))
 

@@ -53,7 +53,7 @@ def open_folder(out: Path, identity: str, *, fresh: bool) -> Iterator[History | 
         if fresh and journal.begun(out):
             _clear_folder(out)
         try:
-            yield _read_history(out, identity)
+            yield read_history(out, identity)
         finally:
             if out in made and not journal.begun(out):
                 _remove_empty(out, made)
@@ -129,7 +129,7 @@ def refuse_foreign(out: Path) -> None:
         raise UsageError(f"{str(out)!r} is not a run folder (it holds {foreign[0]!r}): choose another --out")
 
 
-def _read_history(out: Path, identity: str) -> History | None:
+def read_history(out: Path, identity: str) -> History | None:
     """Read what the folder already holds; None if it is new, or its run only began.
 
     Raises:
