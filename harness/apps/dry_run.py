@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from itertools import accumulate
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -172,6 +173,7 @@ def as_data(plan: Plan, max_time_s: float | None = None, policy: Mapping[str, An
         "max_time_s": max_time_s,
         "estimate_s": round(foreseen.least_s, 1),
         "most_s": round(foreseen.most_s, 1),
+        "takes": _tell_time(plan, foreseen, max_time_s),
         "prepare_s": round(foreseen.prepare_s, 1),
         "export_s": round(foreseen.export_s, 1),
         "build_s": round(foreseen.build_s, 1),
@@ -223,7 +225,8 @@ def render(plan: Plan, max_time_s: float | None = None, policy: str = "") -> Ren
     needs = needed_bytes(plan)
     takes = f"about {size(needs)} for the largest group that runs" if needs else "only the export tells what it takes"
     memory = f"memory: {takes}, {size(plan.here.memory_bytes)} are there"
-    lines += [*([policy] if policy else []), _tell_time(plan, max_time_s), memory, "nothing was measured"]
+    time = f"goal {plan.study.aims_at}: {_tell_time(plan, foresee(plan, max_time_s), max_time_s)}"
+    lines += [*([policy] if policy else []), time, memory, "nothing was measured"]
     return Group(*map(Text, lines))
 
 
@@ -243,13 +246,25 @@ def _tell_restarts(plan: Plan, group: PlannedGroup) -> str:
     return f"  {_count_fewest(plan, group)} to {plan.study.most_restarts} restarts of {rounds} rounds"
 
 
-def _tell_time(plan: Plan, max_time_s: float | None) -> str:
-    foreseen = foresee(plan, max_time_s)
+def _tell_time(plan: Plan, foreseen: Foresight, max_time_s: float | None) -> str:
     least, most = span(foreseen.least_s), span(foreseen.most_s)
     if max_time_s is None:
         limit = "" if plan.racing_s is None else " (--max-time gives it more)"
         runs = f"about {least} at least, {most} at most{limit}"
+    elif foreseen.most_s < foreseen.least_s:
+        some = " of ".join(map(str, _count_in_time(plan, foreseen, max_time_s)))
+        runs = f"{span(max_time_s)} are too short for all: about {some} targets; the fewest restarts take {least}"
     else:
-        left = f"--max-time leaves {most}" if foreseen.most_s < foreseen.least_s else f"{most} at most"
-        runs = f"about {least} for the fewest restarts, {left}"
-    return f"goal {plan.study.aims_at}: {runs}; exports and builds before: {span(foreseen.prepare_s)}"
+        runs = f"about {least} for the fewest restarts, {most} at most"
+    return f"{runs}; exports and builds before: {span(foreseen.prepare_s)}"
+
+
+def _count_in_time(plan: Plan, foreseen: Foresight, max_time_s: float) -> tuple[int, int]:
+    """Count the targets that too short a time leaves room for, those first that build soonest; and all of them."""
+    builds_s = sorted(expected_s(group, arm) for group in plan.groups for arm in group.playing if not arm.control)
+    share_s, side_by_side = (foreseen.export_s + foreseen.least_s) / len(builds_s), len(lanes(plan.placement))
+    needs_s = (
+        number * share_s + max(sum_s / side_by_side, build_s)
+        for number, (build_s, sum_s) in enumerate(zip(builds_s, accumulate(builds_s), strict=True), 1)
+    )
+    return min(sum(one <= max_time_s for one in needs_s), len(builds_s) - 1), len(builds_s)

@@ -33,7 +33,7 @@ from shootout.core.contract import short
 from shootout.core.errors import ExitCode
 from shootout.core.host.child import leave_with
 from shootout.core.stats.verdicts import Verdict
-from shootout.core.units import counted, size, span
+from shootout.core.units import counted, size
 from shootout.tell import reproduce
 from shootout.tell.answer import REFUSED, SHIPS, list_title_parts
 from shootout.tell.document import Answer, Document
@@ -108,11 +108,9 @@ def tell_plan(data: Mapping[str, Any], words: Sequence[str]) -> ToolResult:
     """Tell what a run would do, from the data of `run --dry-run`."""
     groups = data["groups"]
     arms = dict.fromkeys(arm for group in groups for arm in group["arms"] if not arm.endswith(COPY))
-    takes = f"about {span(data['estimate_s'])} at least and {span(data['most_s'])} at most"
-    before = f"exports and builds take {span(data['prepare_s'])} before that"
     skipped = {arm: [why["reason"], why["fix"]] for group in groups for arm, why in group["skipped"].items()}
     return ToolResult(
-        answer=f"{counted(len(arms), 'target')} would race: {', '.join(arms)}; {takes}, and {before}.",
+        answer=f"{counted(len(arms), 'target')} would race: {', '.join(arms)}; {data['takes']}.",
         open=join_reasons({arm: "; ".join(filter(None, why)) for arm, why in skipped.items()}),
         notes=[note for group in groups[:1] for note in (group["model"] or {}).get("notes", ())],
         next=f"shootout {reproduce.quote(word for word in words if word != '--dry-run')}",

@@ -152,7 +152,7 @@ def _write(name: str, value: object) -> str:
     if isinstance(value, list):
         return ",".join(_write(name, one) for one in value)
     if isinstance(value, Mapping | bool) or str(value).startswith("--"):
-        raise UsageError(f"the argument {name!r} is a text; received {value!r}")
+        raise UsageError(f"the argument {name!r} is a text that doesn't begin with '--'; received {value!r}")
     return str(value)
 
 

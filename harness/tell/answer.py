@@ -159,7 +159,7 @@ def tell_undecided(choice: Choice, arm: str) -> str:
 def _tell_untried(answer: Answer, rows: Sequence[Row]) -> Iterator[str]:
     """Tell how many of the targets that could run an unfinished run didn't come to."""
     timed = {family(row.arm) for row in rows if row.end_to_end or row.serve}
-    if late := {family(arm) for arm in answer.untried} - timed:
+    if rows and (late := {family(arm) for arm in answer.untried} - timed):
         yield f"{len(late)} of {counted(len(late | timed), 'target')} not tried"
 
 

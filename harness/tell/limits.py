@@ -108,8 +108,8 @@ def _tell_share(value: float, digits: int) -> str:
 
 
 def _tell_error(value: float, digits: int) -> str:
-    """Write a relative error in per cent: `0.188 %`; a small one as `1.3e-7`."""
-    return f"{100 * value:.{digits}g} %" if value >= LEAST_PER_CENT else BARE.told(value, digits)
+    """Write a relative error in per cent: `0.188 %`, `1.3e-5 %`."""
+    return f"{100 * value:.{digits}g} %".replace("e-0", "e-")
 
 
 NANOSECONDS = Unit(

@@ -287,6 +287,8 @@ _PLACES = {**dict.fromkeys(FAILURES, 0), **dict.fromkeys(_ABSENT, 2)}
 """The place of a reason among others by its kind; of all other kinds it is 1."""
 _FILE = re.compile(r"\(([^()]+\.onnx)\)")
 """The file in a target's label."""
+_CUT_LAST = re.compile(r"; its( last( words| step( was)?)?:?)?…$")
+"""The beginning of a reason's last part, of which nothing is left."""
 _IN_BRACKETS = re.compile(r" \([^()]*\)$")
 
 
@@ -355,7 +357,7 @@ def _tell_cause(group: NotRaced) -> str:
     if group.cause is NotRunKind.NOT_INSTALLED and group.fix:
         return f"not installed ({group.fix})"
     failed = "failed: " if group.cause in FAILURES else ""
-    return failed + shorten(tell_why(group.reason), LONGEST_REASON)
+    return failed + _CUT_LAST.sub("…", shorten(tell_why(group.reason), LONGEST_REASON))
 
 
 def tell_why(reason: str) -> str:

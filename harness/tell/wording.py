@@ -9,6 +9,7 @@ from typing import Any
 from shootout.core.contract import short
 from shootout.core.stats.verdicts import Verdict
 from shootout.core.units import counted, number
+from shootout.models.metrics import MOST_ROWS
 from shootout.tell.document import Control, GroupSummary, Metric, Why
 from shootout.tell.limits import Standing, limit_digits
 from shootout.tell.paired import MeanChange, admits_any_loss
@@ -169,11 +170,20 @@ def tell_metric_limit(metric: Metric) -> str:
         return f"{told}, {why}"
     if doubt := tell_limit_doubt(metric, metric.limit):
         return f"{told}, limit {_tell_limit(metric)}: {doubt}"
-    verdict = "broken" if metric.standing is Standing.BROKEN else "can't tell"
-    if metric.standing is Standing.UNKNOWN and metric.rows_needed and metric.rows_needed > metric.rows:
-        more = float(f"{metric.rows_needed - metric.rows:.2g}")
-        verdict = f"needs about {more:,.0f} more scored {metric.unit}s"
+    verdict = "broken" if metric.standing is Standing.BROKEN else tell_rows_needed(metric, metric.rows_needed)
     return f"{told}, limit {_tell_limit(metric)}: {verdict}"
+
+
+def tell_rows_needed(metric: Metric, needed: int | None) -> str:
+    """Tell how many more scored rows would settle how a metric stands to a limit.
+
+    Args:
+        needed: in all; None: more than anyone is asked for.
+    """
+    if needed is None or needed > MOST_ROWS:
+        return f"more {metric.unit}s won't settle it"
+    more = float(f"{max(needed - metric.rows, 1):.2g}")
+    return f"needs about {more:,.0f} more scored {metric.unit}{'' if more == 1 else 's'}"
 
 
 def tell_limit_doubt(metric: Metric, limit: float) -> str:

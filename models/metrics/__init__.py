@@ -24,8 +24,8 @@ UNSEEN = (1 - CONFIDENCE) / 2
 """The chance that rows show nothing of a failure which is rare and costs a row all of its score."""
 DEFAULT_DROP = "1%"
 """A metric may lose less than this of plain FP32's mean."""
-MOST_ROWS = 10_000_000
-"""More rows than that are not asked for."""
+MOST_ROWS = 100_000
+"""More rows than that are not asked for: few could bring them."""
 METRICS: Mapping[str, Metric] = MappingProxyType(
     {one.name: one for one in (*ROW_METRICS, *EMBEDDING_METRICS, *SET_METRICS)}
 )
@@ -127,13 +127,6 @@ def refuse_drop_of_all(option: str, limit: float, word: str) -> None:
 def count_scored(rows: int, batch: int, *, scores_all: bool = False) -> int:
     """Return how many of a user's rows are scored, of those that are units by themselves; as `split_rows` has it."""
     return rows if scores_all or rows // 2 < max(HALF_ROWS, 2 * batch) else -(-rows // 2)
-
-
-def tell_rows_to_bring(scored: int, *, scores_all: bool = False) -> str:
-    """Tell how many rows a user has to give so that about so many are scored."""
-    if count_scored(scored, 1, scores_all=scores_all) == scored:
-        return f"bring about {scored:,} rows to settle it"
-    return f"bring about {2 * scored:,} rows to settle it: half are scored"
 
 
 def bound_rare(rows: int, unseen: float = UNSEEN) -> float:

@@ -67,7 +67,7 @@ ERROR = {"value": 5.0, "low": 4.0, "high": 6.0, "lower_is_better": True, "agains
     ("metric", "limit", "given", "standing", "reason"),
     [
         (scored(), "min_metric", "0.5", "met", None),
-        (scored(), "min_metric", "0.79", "unknown", "900 rows scored; bring about 7,200 rows to settle it: half are"),
+        (scored(), "min_metric", "0.79", "unknown", "900 rows scored, needs about 2,700 more scored rows"),
         (
             scored(lower_is_better=True),
             "min_metric",
@@ -82,7 +82,7 @@ ERROR = {"value": 5.0, "low": 4.0, "high": 6.0, "lower_is_better": True, "agains
         (lost(-0.03, 0.001), "max_drop", "0.02", "unknown", "900 rows scored"),
         (lost(0.04, 0.06, lower_is_better=True), "max_drop", "0.02", "broken", None),
         (scored(against="outputs"), "min_agreement", "75%", "met", None),
-        (scored(against="outputs"), "min_agreement", "80%", "unknown", "900 rows; no number would settle it"),
+        (scored(against="outputs"), "min_agreement", "80%", "unknown", "900 rows scored, more rows won't settle it"),
         (scored(**ERROR), "min_agreement", "99%", "unknown", "lower is better in m.py:f: limit it with max-drop"),
     ],
 )
@@ -135,7 +135,7 @@ def test_a_drop_may_be_a_share_of_the_mean_of_plain_fp32(given: str, wanted: flo
 @pytest.mark.parametrize(
     ("known", "reason", "needs"),
     [
-        ({"restarts": 3, "samples": 180}, "3 of 4 restarts", "--goal"),
+        ({"restarts": 3, "samples": 180}, "3 restarts, and a p99 takes 4", "--goal"),
         ({"restarts": 12, "samples": 720}, "60 of 100 calls in each restart", "--policy"),
         ({"restarts": 12, "samples": 720, "median_ns": 1e9}, "its calls are long: a p99 takes 100", None),
         ({"restarts": 4, "samples": 500}, "500 of 662 calls", "--goal"),

@@ -28,8 +28,8 @@ from shootout.core.race.race import Purpose
 from shootout.core.race.recording import Recorder
 from shootout.core.results.group import group_of
 from shootout.core.study.schema import Study, checked, study_options
-from shootout.models.metrics import tell_rows_to_bring
 from shootout.tell.limits import Standing
+from shootout.tell.wording import tell_rows_needed
 
 ARM = made.ARMS[0]
 
@@ -239,7 +239,7 @@ def test_run_and_decide_say_the_same_for_the_same_limit(
             finding = judge_limits(wanted, candidates)[label][-1 if not wanted.limits else 0]
             assert finding.standing is fidelity.metric.standing, lost
             if finding.standing is Standing.UNKNOWN and fidelity.metric.rows_needed:
-                assert tell_rows_to_bring(fidelity.metric.rows_needed) in (finding.reason or "")
+                assert tell_rows_needed(fidelity.metric, fidelity.metric.rows_needed) in (finding.reason or "")
         seen.add(fidelity.metric.standing)
     assert seen == {*Standing}
 

@@ -65,7 +65,7 @@ def test_the_screen_names_the_layer_its_scheme_and_one_command() -> None:
         next=command,
     )
     lines = as_plain([render(found, 100, full=True)], 100).splitlines()
-    assert lines[0] == "Answer  the error of a:cpu:int8 rises at layer 8 (float-4): 0.019 → 0.59"
+    assert lines[0] == "Answer  the error of a:cpu:int8 rises at layer 8: 0.019 → 0.59 (float-4 leaves it in float)"
     assert [line.strip() for line in lines if "shootout" in line] == [command]
     none = as_plain([render(replace(found, rise=None, next=""), 100, full=True)], 100)
     assert "rises" not in none

@@ -27,7 +27,7 @@ LOST = Check(
     candidate="0.548",
     limit="at most 0.01 lost",
     standing=Standing.BROKEN,
-    reason="-0.44 [-0.51, -0.37]; bring about 1,472 rows to settle it",
+    reason="-0.44 [-0.51, -0.37]; needs about 290 more scored rows",
 )
 RAN = Check(name="compute nodes", reference="5 fp32", candidate="3 fp32", limit="the same", standing=Standing.BROKEN)
 FEW = LOST.model_copy(update={"name": "policy: max-drop", "standing": Standing.UNKNOWN})

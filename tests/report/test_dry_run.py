@@ -148,7 +148,10 @@ def test_ceilings_are_measured_at_the_threads_of_all_arms_and_only_where_a_study
 def test_the_time_that_was_given_is_what_there_is():
     found = planned(max_restarts=1_000)
     before, least = prepare_s(found), least_s(found)
-    for given, left, says in ((before + 600, 600, "10 min at most"), (before + 1, 1, "--max-time leaves 1 s")):
+    for given, left, says in (
+        (before + 600, 600, "10 min at most"),
+        (before + 1, 1, "s are too short for all: about 2 of 3 targets"),
+    ):
         assert dry_run.foresee(found, given).most_s == pytest.approx(left)
         data = dry_run.as_data(found, given)
         assert (data["racing_s"], data["max_time_s"], data["most_s"]) == (None, given, left)

@@ -102,7 +102,7 @@ def test_a_winner_whose_loss_is_not_known_closely_enough_is_not_shipped(machine:
     machine.scores = losing({**both("", 40), (CONFIRMED, "float-1"): 3})
     (found,) = tune(machine, asked(), tmp_path / "out").found.values()
     assert found.conclusion.outcome is TuneOutcome.CANT_TELL
-    assert "400 rows scored; bring about" in found.conclusion.reason
+    assert "400 rows scored, needs about" in found.conclusion.reason
     assert not found.held
 
 

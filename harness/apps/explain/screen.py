@@ -74,9 +74,9 @@ def tell_answer(explanation: Explanation) -> list[str]:
 def _tell_rise(explanation: Explanation, layer: LayerPair) -> str:
     errors = [one.sides[1].error or 0.0 for one in explanation.layers[: layer.number]]
     after = layer.sides[1].error
-    told = f"the error of {short(explanation.sides[1].arm)} rises at layer {layer.name} "
+    told = f"the error of {short(explanation.sides[1].arm)} rises at layer {layer.name}: "
     change = f"{max(errors, default=0.0):.2g} → {'NaN or infinity' if after is None else f'{after:.2g}'}"
-    return f"{told}({write_floats([layer.number])}): {change}"
+    return f"{told}{change} ({write_floats([layer.number])} leaves it in float)"
 
 
 def _tell_beyond(explanation: Explanation, index: int, layer: LayerPair) -> str:
@@ -111,7 +111,7 @@ def _tell_none(explanation: Explanation) -> str:
     most = f"layer {worst.name} errs most by itself: {tell_error(found.own)}"
     if all(one.sides[index].explained is None for one in read):
         return f"of {arm}, {most}; what its precision explains couldn't be predicted, so none is named as wrong"
-    explained = f" of {tell_error(found.explained)} explained" if found.explained is not None else ""
+    explained = f", up to {tell_error(found.explained)} is explained" if found.explained is not None else ""
     none = f"no layer of {arm} errs beyond what its precision explains"
     if unread := len(explanation.layers) - len(read):
         none += f", of the {len(read)} that could be read ({unread} could not)"

@@ -15,6 +15,7 @@ from shootout.apps.judge.next_steps import why_no_folder
 from shootout.core.contract import short
 from shootout.core.errors import NothingMeasured, NotRunKind, SkippedArm, Undecided, UsageError, unknown
 from shootout.core.scenario import scenario_of
+from shootout.tell.answer import tell_undecided
 from shootout.tell.document import Answer, Choice, Row
 from shootout.tell.reproduce import quote
 from shootout.tell.run_folder import RacedArm, find_groups
@@ -117,7 +118,7 @@ def _require_answer(answers: Sequence[Answer], name_it: str, *, takes_leader: bo
     if answer.reason and not takes_leader:
         arm = short(answer.ship.arm)
         way_out = f"{measure}; or name it: {quote(('--target', arm))}"
-        raise Undecided(f"{arm} is only the best so far: {answer.reason}; {way_out}")
+        raise Undecided(f"{arm} is only the best so far: {tell_undecided(answer, answer.ship.arm)}; {way_out}")
     return answer
 
 
@@ -130,4 +131,5 @@ def _require_chosen(decided: PolicyAnswer, *, takes_leader: bool) -> str:
         ways_in = [f"this {command.remark}: {command.text}" for command in last.commands]
         raise NothingMeasured("; ".join([f"{first.subject}, {' · '.join(first.parts)}", *ways_in]))
     settle = f"; this would settle it: {decision.settle}" if decision.settle else ""
-    raise Undecided(f"not enough evidence for this policy: {decision.reason}{settle}")
+    why = tell_undecided(decision, decision.leader) if decision.leader else decision.reason
+    raise Undecided(f"not enough evidence for this policy: {why}{settle}")

@@ -25,12 +25,12 @@ from shootout.core.stats.readings import LEAST_TAILS, least_calls, own_calls
 from shootout.core.stats.verdicts import LEAST_RESTARTS
 from shootout.core.units import counted, number
 from shootout.models import metrics as named_metrics
-from shootout.models.metrics import CONFIDENCE, bound_rare, count_rows_for_rare, tell_rows_to_bring
+from shootout.models.metrics import CONFIDENCE, bound_rare, count_rows_for_rare
 from shootout.tell.document import Finding, Metric, Row, Timing
 from shootout.tell.limits import FIDELITY, LIMITS, Limit, Standing, judge_limit, write_loose_limit
 from shootout.tell.paired import count_rows_needed, quantile_of, reach_at
 from shootout.tell.reproduce import MORE_RESTARTS, Options
-from shootout.tell.wording import tell_limit_doubt
+from shootout.tell.wording import tell_limit_doubt, tell_rows_needed
 
 ALPHA = 0.05
 """The chance that a limit of any candidate is called met or broken and isn't.
@@ -217,7 +217,7 @@ def _least_p99(timing: Timing) -> float:
 def _explain_missing_p99(timing: Timing, policy: Policy) -> tuple[str, Options]:
     """Return why there is no p99 of calls, and what would tell it: a run by the policy reads more calls."""
     if timing.restarts < LEAST_TAILS:
-        return f"{timing.restarts} of {LEAST_TAILS} restarts", MORE_RESTARTS
+        return f"{counted(timing.restarts, 'restart')}, and a p99 takes {LEAST_TAILS}", MORE_RESTARTS
     wanted, own = least_calls(0.99), own_calls(0.99)
     if timing.samples >= own * timing.restarts:
         is_enough = timing.samples >= wanted
@@ -255,13 +255,8 @@ def _explain_unserved(candidate: Candidate) -> str:
     return tail.unknown if tail else "never served requests"
 
 
-def _told_metric_rows(metric: Metric, needed: int | None, asked: _Asked) -> str:
-    """Tell how many rows are scored, and how many would settle it; half are scored unless the runs scored all."""
-    rows = counted(metric.rows, metric.unit)
-    if needed and metric.unit == "row":
-        scores_all = all(play.group.record.scores_all for play in asked.candidate.plays)
-        return f"{rows} scored; {tell_rows_to_bring(needed, scores_all=scores_all)}"
-    return f"{rows}; {f'about {needed:,} would settle it' if needed else 'no number would settle it'}"
+def _tell_rows(metric: Metric, needed: int | None) -> str:
+    return f"{counted(metric.rows, metric.unit)} scored, {tell_rows_needed(metric, needed)}"
 
 
 def _bound_exact(asked: _Asked) -> Bounds:
@@ -336,9 +331,7 @@ def _bound_output(metric: Metric, asked: _Asked) -> Bounds:
         return Bounds(value=metric.value, reason=f"all {counted(metric.rows, metric.unit)} have the same score")
     middle, reach = (metric.low + metric.high) / 2, (metric.high - metric.low) / 2 * _widening(asked)
     needed = count_rows_needed(metric.rows, reach, middle - asked.wanted)
-    return Bounds(
-        value=metric.value, low=middle - reach, high=middle + reach, reason=_told_metric_rows(metric, needed, asked)
-    )
+    return Bounds(value=metric.value, low=middle - reach, high=middle + reach, reason=_tell_rows(metric, needed))
 
 
 def _bound_drop(asked: _Asked) -> Bounds:
@@ -383,8 +376,8 @@ def _bound_drop_of_output(metric: Metric, asked: _Asked) -> Bounds:
     high = middle + reach
     if metric.rows < rare:  # so few rows say nothing of a failure that is rare
         may_be = max(loss, 0.0) + (metric.worst or 0.0) * bound_rare(metric.rows)
-        high, needed = max(high, may_be, math.nextafter(asked.wanted, math.inf)), max(needed or 0, rare)
-    return Bounds(value=loss, low=middle - reach, high=high, reason=_told_metric_rows(metric, needed, asked))
+        high, needed = max(high, may_be, math.nextafter(asked.wanted, math.inf)), needed and max(needed, rare)
+    return Bounds(value=loss, low=middle - reach, high=high, reason=_tell_rows(metric, needed))
 
 
 def _widening(asked: _Asked) -> float:
