@@ -194,6 +194,8 @@ class Races:
             UsageError, Unavailable, ArmFailed: as `ClaimRace`.
         """
         refuse_given(options, ("model", "out", "fresh"))
+        if hasattr(model, "forward") and options.get("inputs") is None:
+            raise UsageError(f"{type(model).__name__}: give example inputs too: race(m, {targets[0]!r}, inputs=x)")
         given = check_options({"max_time_s": self.max_time_s, **options, "model": model})
         race, question, value = ClaimRace(claim, targets, given), _name_question(given, targets), None
         for run in [run for (mine, _), run in self.runs.items() if mine == question]:

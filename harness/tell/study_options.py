@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from numbers import Real
 from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict, get_type_hints
@@ -484,8 +485,8 @@ def flags_of(table: Any) -> dict[str, Flag]:
     }
 
 
-def check_keywords(table: Any, options: Mapping[str, object]) -> None:
-    """Refuse keywords that a table doesn't have.
+def check_keywords(table: Any, options: Mapping[str, Any]) -> None:
+    """Refuse keywords that a table doesn't have, and a time in which nothing can be measured.
 
     Raises:
         UsageError: there is one; with the nearest that there is.
@@ -494,6 +495,9 @@ def check_keywords(table: Any, options: Mapping[str, object]) -> None:
     for keyword in options:
         if keyword not in known:
             raise unknown("option", keyword, known)
+    limit_s = options.get("max_time_s")
+    if limit_s is not None and not (isinstance(limit_s, Real) and float(limit_s) > 0):
+        raise UsageError(f"max_time_s={limit_s!r} leaves no time to measure anything: give seconds, such as 90")
 
 
 def read_words(table: Any, words: Mapping[str, Any]) -> dict[str, Any]:

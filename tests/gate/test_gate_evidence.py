@@ -288,6 +288,9 @@ def test_a_policy_s_limits_hold_for_the_candidate_and_what_is_not_raced_is_said(
         assert found["policy: max-error"].standing is Standing.MET
         assert {found[f"policy: {name}"].standing for name in ("rate", "p99")} == {Standing.UNKNOWN}
     assert "policy: max-drop" not in found, "no such limit was given"
+    limits = read_limits({"policy": {"limits": {"p99": "0.05us"}}})
+    late = evidence(tmp_path, limits, also=[made.played(made.B, 1, 100.0), made.rounds(1)])["policy: p99"]
+    assert (late.standing, late.candidate) == (Standing.BROKEN, "over 100 ns"), "its median is above the limit"
 
 
 @pytest.mark.parametrize(("lost", "standing"), [(2, Standing.MET), (4, Standing.UNKNOWN), (60, Standing.BROKEN)])

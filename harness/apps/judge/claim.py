@@ -31,6 +31,8 @@ FORMS = "'faster', '1.15x faster', 'slower', 'same speed', 'same outputs within 
 """The forms of a claim."""
 CLOSELY = 0.05
 """A ratio is measured within this share at least if a closer look is needed; no nearer to 1 is a goal `limit` set."""
+MARGIN = 0.7
+"""Such a look is so many times closer than the ratio lies to the claim: it may come out nearer, and is to tell then."""
 TOO_CLOSE = f"it would take more than {MAX_ESTIMATE:,} restarts to tell"
 NEVER_MET = "the two were never timed in the same restart"
 _SPEED = re.compile(r"(?:(\d+(?:\.\d+)?)\s*[x×]\s*)?(faster|slower)", re.IGNORECASE)
@@ -95,7 +97,7 @@ class Claim:
             return {"policy": write_words(Policy(limits=limits))} if limits else {}
         faster, beyond = (arm if self.verdict is Verdict.FASTER else other), round(self.factor - 1, 12)
         if self.factor > 1 and value:
-            away = abs(math.log(value / self.factor))
+            away = MARGIN * abs(math.log(value / self.factor))
             return {"baseline": faster, "goal": f"resolve {100 * min(max(away, BIAS_FLOOR), CLOSELY):.2g}%"}
         if CLOSELY <= beyond <= MOST_PERCENT / 100:
             return {"baseline": faster, "goal": f"limit {100 * beyond:.10g}%"}
@@ -246,13 +248,13 @@ def _tell_known(plain: Comparison, other: str) -> str:
 
 
 def _race_on(asked: JudgedClaim, figure: Comparison | None) -> str | None:
-    """Return the command that goes on with a run that ends by a verdict, or else races the two for the claim alone."""
+    """Return the command that goes on with an unfinished run, or else races the two for the claim alone."""
     race = asked.claim.race(*asked.arms, value=figure.value if figure else 0.0)
     options = [("--baseline", short(race["baseline"])), ("--goal", race["goal"]), ("--max-time", MORE_TIME)]
-    return _measure_more(asked, options, may_go_on=asked.claim.factor == 1)
+    return _measure_more(asked, options)
 
 
-def _measure_more(asked: JudgedClaim, options: Collection[tuple[str, str]], *, may_go_on: bool) -> str | None:
+def _measure_more(asked: JudgedClaim, options: Collection[tuple[str, str]], *, may_go_on: bool = True) -> str | None:
     """Return the command that goes on with a run, or else races the targets by options, if there are any.
 
     None if another run wouldn't time them either.

@@ -271,9 +271,12 @@ def _tell_finding(found: Finding, policy: Policy, outputs: Sequence[Metric]) -> 
     elif found.limit is Limit.DROP and (same := next((one for one in outputs if not one.change), None)):
         standing, reason = Standing.UNKNOWN, f"all {counted(same.rows, same.unit)} have the same score"
     limit = f"at {LIMITS[found.limit].side} {unit.tell_limit(found.wanted)}"
+    figure = None if found.value is None or reason == UNRACED else unit.tell(found.value)
+    if found.value is None and found.low and standing is Standing.BROKEN:
+        figure = f"over {unit.tell(found.low)}"  # a p99 of which the median alone tells
     return Check(
         name=f"policy: {found.limit}",
-        candidate=None if found.value is None or reason == UNRACED else unit.tell(found.value),
+        candidate=figure,
         limit=f"{limit} lost" if found.limit is Limit.DROP else limit,
         standing=standing,
         reason=reason,
