@@ -212,7 +212,7 @@ def test_a_range_that_holds_less_than_half_of_the_difference_says_so():
     told = replace(TOLD, found=found, asked=replace(ASKED, kind="memory"), releases=tuple(sorted(steps)))
     lines = " ".join(tell(told).split())
     assert "perhaps no single release brought it: between 2025.4 and 2026.0 lies only about 1.04x" in lines
-    assert "memory includes mapped files: how the system cached them can change it by 20 %" in lines
+    assert "memory includes mapped files, cached in one way here: another way can change it by 20 %" in lines
     assert "perhaps no single release brought it" in write_issue(told)
     step = replace(found, readings={**steps, "2026.0": reading(1.13, Side.BAD)})
     assert "perhaps" not in tell(replace(told, found=step))

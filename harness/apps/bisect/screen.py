@@ -91,7 +91,7 @@ def tell_sure(one: Bisection) -> Iterator[str]:
     if found.outcome is not Outcome.OPEN:
         yield f"this {'name ' if found.outcome is Outcome.NAMED and not one.unasked else ''}is wrong {chance}"
     if one.asked.kind == "memory" and found.readings:
-        yield "memory includes mapped files: how the system cached them can change it by 20 %"
+        yield "memory includes mapped files, cached in one way here: another way can change it by 20 %"
     if found.outcome is Outcome.RANGE:
         yield from _tell_doubt(one)
         untold = [release for release in found.between if release not in found.skipped]
