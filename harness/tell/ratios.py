@@ -128,7 +128,11 @@ def tell_ends(low: float | None, high: float | None) -> str:
     """Write ` (1.1 to 2.7)` to follow a factor; None is an unknown end, and without both nothing is written."""
     if low is not None and high is not None:
         spread = high / low if low else 2 * WIDE
-        return f" ({tell_factor(low, spread)} to {tell_factor(high, spread)})"
+        ends = tell_factor(low, spread), tell_factor(high, spread)
+        if low < high and ends[0] == ends[1]:  # no interval looks like a point: both ends are rounded outwards
+            half = 0.5 * 10.0 ** -len(ends[0].partition(".")[2])
+            ends = tell_factor(low - half), tell_factor(high + half)
+        return f" ({ends[0]} to {ends[1]})"
     if low is not None:
         return f" (over {tell_factor(low, 2 * WIDE)})"
     return f" (under {tell_factor(high, 2 * WIDE)})" if high is not None else ""

@@ -34,6 +34,7 @@ WIDE = ratio(1.7, 1.1, 2.7, SLOWER)
     [
         (WIDE, "1.7x slower (1.1 to 2.7)", "1.7x slower than b (1.1 to 2.7)"),
         (ratio(0.5, 0.49, 0.51, FASTER), "2.00x faster (1.96 to 2.04)", "2.00x faster than b (1.96 to 2.04)"),
+        (ratio(1.26, 1.258, 1.262, SLOWER), "1.26x slower (1.25 to 1.27)", "1.26x slower than b (1.25 to 1.27)"),
         (ratio(123.4, 90, 170, SLOWER), "120x slower (90 to 170)", "120x slower than b (90 to 170)"),
         (ratio(1.2, 1.02, 1.4, OPEN), "about 1.2x slower, open", "about 1.2x slower than b, open"),
         (ratio(1.0001, 0.7, 1.3, OPEN), "about equal, open", "about as fast as b, open"),
