@@ -16,7 +16,7 @@ from shootout.apps.bisect.issue import keep_answer, name_files
 from shootout.apps.bisect.quantities import QUANTITIES
 from shootout.apps.bisect.racing import QuestionPurpose, name_python
 from shootout.apps.bisect.releases import Environments, is_named, list_releases, read_wanted
-from shootout.apps.bisect.screen import as_data, write_screen
+from shootout.apps.bisect.screen import write_screen
 from shootout.apps.bisect.search import CHANCE, LIMIT, MOST_RESTARTS, UNTOLD, Outcome, Question
 from shootout.backends import QUANTIZERS
 from shootout.backends.pythons import OLDEST_NUMPY, packages_of
@@ -80,8 +80,8 @@ def _answer(one: Bisection, options: BisectOptions, *, as_json: bool) -> None:
     one.again = quote(["shootout", *map(name_files, _name_two(one, ","))])
     if one.unasked:
         one.go_on = _write_command(_name_two(one, ".."), options.get("max_time_s"))
-    issue = keep_answer(one)
-    print_answer(write_screen(one, issue, width()), as_data(one, issue), as_json=as_json)
+    answer = keep_answer(one)
+    print_answer(write_screen(one, answer["issue"], width()), answer, as_json=as_json)
 
 
 def read_search(package: str, wanted: str, options: BisectOptions, progress: ProgressDisplay) -> Bisection:
@@ -91,7 +91,10 @@ def read_search(package: str, wanted: str, options: BisectOptions, progress: Pro
         UsageError: something in the request is wrong.
     """
     read_wanted(wanted)
-    deadline, target = Deadline(_read_limit(options)), _choose_target(package, options)
+    limit_s, least_s = options.get("max_time_s"), 3 * PROCESS_S  # for a race of two releases and a copy
+    if limit_s is not None and limit_s < least_s:
+        raise UsageError(f"--max-time {limit_s:g}s is too short for a race of about {span(least_s)}: give 2m, or 5m")
+    deadline, target = Deadline(limit_s), _choose_target(package, options)
     asked = _read_request(package, wanted, target, options, progress)
     named = options.get("out")
     folder, kept = choose_folder(asked, Path(named) if named else None, fresh=options.get("fresh", False))
@@ -140,21 +143,6 @@ def race(
     more = {"name": "bisect", "goal": "baseline", "ceilings": False, "max_restarts": MOST_RESTARTS}
     plan = make_plan(study.model_copy(update=more), targets, progress=progress)
     measure(plan, out, fresh=False, limit=limit, progress=progress, purpose=QuestionPurpose(asked.kind, question))
-
-
-def _read_limit(options: BisectOptions) -> float | None:
-    """Return the seconds that a search may take; None: as many as it needs.
-
-    Raises:
-        UsageError: they are too few for any race.
-    """
-    limit_s, least_s = options.get("max_time_s"), 3 * PROCESS_S  # two releases and a copy
-    if limit_s is not None and limit_s < least_s:
-        raise UsageError(
-            f"--max-time {limit_s:g}s is too short for a race, which takes about {span(least_s)}: give 2m, or 5m for "
-            "releases that have no environment yet"
-        )
-    return limit_s
 
 
 def _name_two(one: Bisection, mark: str) -> list[str]:

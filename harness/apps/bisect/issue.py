@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from shootout.apps.bisect.bisection import Bisection
 from shootout.apps.bisect.screen import (
@@ -143,8 +144,8 @@ def name_files(word: str) -> str:
     return "".join(part.rstrip("/").rpartition("/")[2] or part for part in re.split("([=:,])", word))
 
 
-def keep_answer(one: Bisection) -> str:
-    """Write what is known into the search's folder; return the file of the text for an issue, "" if there is none."""
+def keep_answer(one: Bisection) -> dict[str, Any]:
+    """Write what is known into the search's folder; return the answer as JSON values."""
     found, issue = one.found, one.folder / ISSUE
     texts = (write_issue(one), write_program(one)) if found.sign and one.is_later_more else ("", "")
     for file, text in zip((issue, one.folder / PROGRAM), texts, strict=True):
@@ -152,6 +153,6 @@ def keep_answer(one: Bisection) -> str:
         if text:
             file.write_text(text, encoding="utf-8")
     name = str(issue) if texts[0] else ""
-    answer = {"answer": as_data(one, name), "screen": render_plain(write_screen(one, name, WIDEST))}
-    one.keep(done=one.is_done, **answer)
-    return name
+    answer = as_data(one, name)
+    one.keep(done=one.is_done, answer=answer, screen=render_plain(write_screen(one, name, WIDEST)))
+    return answer
