@@ -582,7 +582,7 @@ def main() -> None:
         with standard_streams():
             app(prog_name="shootout")
     except ShootoutError as error:
-        tell(str(error))
+        tell("; ".join(filter(None, [str(error), getattr(error, "fix", "")])))
         raise SystemExit(error.exit_code) from None
     except KeyboardInterrupt:
         tell("interrupted")

@@ -103,7 +103,7 @@ def ship(built: Built, folder: Path) -> Shipment:
     """
     exported = built.exported
     if Artifact.FORWARD not in exported.artifacts:
-        raise SkippedArm("NumPy runs a file through onnx.reference, which is slow by design", "ship another backend")
+        raise SkippedArm("NumPy runs a file through onnx.reference, which is slow by design", "name another --target")
     forward = _forward_of(exported)
     (folder / FORWARD).write_text(source_of(forward), encoding="utf-8")
     stored: Mapping[str, Any] = {}

@@ -94,7 +94,7 @@ def header(path: Path) -> ModelProto:
             raise UsageError(f"{path} is not a regular file: name an .onnx file")
         return _read_header(path, status.st_mtime_ns, status.st_size)
     except OSError as error:
-        raise UsageError(f"can't read {path}: {tell_refusal(error)}") from error
+        raise UsageError(f"can't read {path}: {tell_refusal(error, 'name an .onnx file that is there')}") from error
 
 
 @lru_cache(maxsize=8)

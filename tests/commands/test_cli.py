@@ -172,7 +172,7 @@ def test_a_decoders_mask_follows_from_its_past_and_the_suggested_sizes_run(tmp_p
         ("run --model batch-sweep", "unknown model 'batch-sweep'"),
         ("run --backends numpy --gpu 0", "--gpu is for a GPU, and no target is on one"),
         ("run gone.toml", "can't read the study file 'gone.toml': No such file"),
-        ("run --model gone.onnx", "can't read "),
+        ("run --model gone.onnx", "No such file or directory; name an .onnx file that is there"),
         ("run --backends numpi", "unknown backend 'numpi': did you mean 'numpy'?"),
         ("run --backends numpy,,numpy", "target '' is not of the form"),
         ("run --backends numpy:cpu:fp99", "unknown precision 'fp99'"),

@@ -6,6 +6,7 @@ import io
 import json
 import math
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from shootout import cli
 from shootout.commands import output
 from shootout.commands.output import PlainConsole, print_answer
 from shootout.commands.streams import _Output
+from shootout.core.errors import SkippedArm
 
 EVIL = "a\x1b]52;c;eA==\x07\x1b[2J\x9b2J\u202eb\x00 [link=http://x]y[/link] [/] :smile: é\xa0µ"
 SHOWN = "a]52;c;eA==[2J2Jb [link=http://x]y[/link] [/] :smile: é\xa0µ"
@@ -89,17 +91,34 @@ def test_what_the_locale_cannot_show_is_replaced():
     assert written.getvalue() == b"5 ?s ?"
 
 
-def test_a_name_that_is_no_utf8_is_said_to_be_renamed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def refuse(**_: object) -> None:
+    raise SkippedArm("it can't be shipped", "name another")
+
+
+@pytest.mark.parametrize(
+    ("app", "code", "told"),
+    [
+        (
+            lambda **_: "net\udcff.onnx".encode(),
+            2,
+            "'net\\udcff.onnx' holds bytes that aren't UTF-8: rename the file or folder",
+        ),
+        (refuse, 6, "it can't be shipped; name another"),
+    ],
+    ids=["a name that is no UTF-8", "a target that can't run"],
+)
+def test_an_error_is_one_line_with_its_fix(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    app: Callable[..., object],
+    code: int,
+    told: str,
 ):
-    monkeypatch.setattr(cli, "app", lambda **_: "net\udcff.onnx".encode())
+    monkeypatch.setattr(cli, "app", app)
     monkeypatch.setattr(cli.signal, "signal", lambda *_: None)
     with pytest.raises(SystemExit) as ended:
         cli.main()
-    assert ended.value.code == 2
-    assert capsys.readouterr().err == (
-        "shootout: 'net\\udcff.onnx' holds bytes that aren't UTF-8: rename the file or folder\n"
-    )
+    assert (ended.value.code, capsys.readouterr().err) == (code, f"shootout: {told}\n")
 
 
 def test_a_name_that_the_locale_cannot_write_is_said(tmp_path: Path):

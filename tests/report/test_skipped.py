@@ -36,10 +36,10 @@ def test_each_reason_is_told_failures_first_and_a_long_one_in_its_first_words():
     gpus = [row(f"g{number}:cuda:fp32", None, reason="no GPU (libcuda.so.1 is not found)") for number in range(5)]
     absent = {"reason": "No module named 'x'", "fix": "pip install 'shootout[x]'", "cause": NotRunKind.NOT_INSTALLED}
     broken = {"outcome": "failed", "fix": None, "cause": NotRunKind.FAILED}
-    long = row("z", None, **broken, reason="word " * 40)
+    long = row("z", None, **broken, reason=f"{'word ' * 14}w; its last step was: tracing")
     found = told(SLOW, FAST, *gpus, row("x", None, **absent), row("y", None, **broken, reason="it broke"), long)
     failed, cut, *others = found["Skipped"].split(" · ")
-    assert (failed, cut) == ("y: failed: it broke", f"z: failed: {' '.join(['word'] * 16)}…")
+    assert (failed, cut) == ("y: failed: it broke", f"z: failed: {'word ' * 14}w…"), "no beginning of a last part"
     assert others[:2] == ["5 CUDA targets: no GPU", "x: not installed (pip install 'shootout[x]')"]
     general = [name for name in backends.names() if not backends.entry(name).own_files]
     count = len(general) - NAMED

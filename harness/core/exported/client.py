@@ -342,7 +342,7 @@ def _collect_result(
             is_it = last.whole_s and last.model == job.short
             takes = f", which takes about {span(last.whole_s)} for all of it" if is_it and last.whole_s else ""
             takes = f"; its first call had not ended, so {ENDLESS}" if calls else takes
-            reason = f"the time that --max-time leaves for exports was over before that of {job.short}{takes}"
+            reason = f"--max-time left no time for the export of {job.short}{takes}"
             return SkippedArm(reason, MORE_TIME, NotRunKind.NOT_REACHED)
         if calls:
             return ModelError(f"a call of {job.short} takes longer than {span(LONGEST_CALL_S)}, so {ENDLESS}")
