@@ -20,7 +20,10 @@ from shootout.tell import registered
 from shootout.testing.checks import warm_of
 from shootout.testing.fresh import run_fresh
 
-BACKENDS = ("numpy", "onnxruntime", "openvino", "torch-eager", "executorch", "jax-jit", "litert", "ncnn", "iree")
+BACKENDS = (
+    *("numpy", "onnxruntime", "openvino", "torch-eager", "jax-jit", "litert", "ncnn", "iree"),
+    pytest.param("executorch", marks=pytest.mark.long),  # its compiler takes 6 s, and states flow by one code for all
+)
 
 
 @pytest.fixture(scope="module")

@@ -164,6 +164,7 @@ def study(tmp_path: Path) -> str:
     return "one.toml"
 
 
+@pytest.mark.long  # beside test_a_run_prints_one_document_and_nothing_else_on_stdout, and test_user_onnx.py
 def test_it_is_measured_by_those_who_read_it(tmp_path: Path):
     linear(tmp_path / "mine.onnx", ("n", 4), ("n", 3))
     (tmp_path / "all.toml").write_text('model = "mine.onnx"\ntargets = ["numpy", "onnxruntime"]\nmax_restarts = 1\n')
