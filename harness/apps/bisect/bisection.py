@@ -70,7 +70,7 @@ class Asked:
 
 @dataclass(slots=True, kw_only=True)
 class Bisection:
-    """A search, which goes on from what its folder and the cache hold.
+    """Hold a search, which goes on from what its folder and the cache hold.
 
     Attributes:
         folder: gets a run folder for each question.

@@ -41,7 +41,7 @@ def _judge(kind: str, question: Question, logs: Logs) -> Side:
 
 @dataclass(slots=True)
 class QuestionPurpose(Purpose):
-    """A run that ends when its question is told, whatever else is open.
+    """End a run when its question is told, whatever else is open.
 
     Attributes:
         kind: the word of `--for`.
