@@ -89,6 +89,7 @@ def test_a_compiler_takes_all_sizes_at_once(models: dict[int, ExportedModel], tm
     session.close()
 
 
+@pytest.mark.long  # beside test_one_session_takes_all_sizes
 def test_litert_takes_all_sizes_of_a_file_without_shapes_as_constants(tmp_path: Path):
     """The model's file holds no shape as a constant."""
     asked = [

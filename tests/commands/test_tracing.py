@@ -57,7 +57,8 @@ def exported() -> ExportedModel:
     return obtain("residual_mlp", {"d_model": 64, "n_layers": LAYERS}, 2)
 
 
-TORCH = ("torch-eager", "torchscript")  # one process for both: importing torch is most of the work
+# One process for both: importing torch is most of the work. The others show products by the same code.
+TORCH = pytest.param(("torch-eager", "torchscript"), marks=pytest.mark.long)
 COMPILED = pytest.param(("torch-compile",), marks=pytest.mark.slow)  # compiles for half a minute
 OTHERS = [(name,) for name in PRODUCTS if not name.startswith("torch")]
 

@@ -106,6 +106,7 @@ def test_what_can_be_built_but_not_run_is_skipped_with_what_was_built(folder: Pa
     assert row["executed"] is None
 
 
+@pytest.mark.long  # beside tests/build/test_builder.py
 def test_the_same_target_twice_is_built_once(folder: Path):
     ended = run(folder, "all.toml", "--out", "twice", "--backends", "counts,counts", "--fresh")
     assert [row["outcome"] for row in ended.data["rows"]] == ["measured", "measured"]
