@@ -164,8 +164,11 @@ def started(request: pytest.FixtureRequest) -> Iterator[None]:
 def test_waiting_can_be_interrupted(path: Path):
     with another_process("machine", path):
         timer = threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT])
-        with pytest.raises(KeyboardInterrupt), machine_lock("b", lambda _, s: s or timer.start(), path):
-            pytest.fail("got the lock")
+        try:
+            with pytest.raises(KeyboardInterrupt), machine_lock("b", lambda _, s: s or timer.start(), path):
+                pytest.fail("got the lock")
+        finally:
+            timer.cancel()  # a test that failed otherwise isn't to end its worker, too
 
 
 def test_a_link_in_the_shared_folder_is_not_followed(path: Path, tmp_path: Path):
