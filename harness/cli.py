@@ -573,7 +573,7 @@ def tell_system_error(error: OSError) -> str:
 def main() -> None:
     """Run the `shootout` command: errors become one clear line on stderr and the right exit code."""
     from shootout.commands.streams import standard_streams, tell
-    from shootout.core.errors import ExitCode, ShootoutError
+    from shootout.core.errors import ExitCode, ShootoutError, SkippedArm
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
@@ -582,7 +582,8 @@ def main() -> None:
         with standard_streams():
             app(prog_name="shootout")
     except ShootoutError as error:
-        tell("; ".join(filter(None, [str(error), getattr(error, "fix", "")])))
+        fix = error.fix if isinstance(error, SkippedArm) else ""
+        tell("; ".join(filter(None, [str(error), fix])))
         raise SystemExit(error.exit_code) from None
     except KeyboardInterrupt:
         tell("interrupted")

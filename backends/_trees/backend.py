@@ -28,7 +28,7 @@ SUMS_IN = {Artifact.SKLEARN: "fp64", Artifact.LIGHTGBM: "fp64", Artifact.XGBOOST
 ROWS, FEATURES, TREES = 200, 6, 5
 """Size of the small models with which the conformance suite drives the libraries."""
 WARM = "sklearn.ensemble"
-"""What takes longest of the imports of all three: LightGBM's and XGBoost's wrappers take it, too."""
+"""The longest of the imports of all three: LightGBM's and XGBoost's wrappers take it, too."""
 
 
 class TreesAdapter:

@@ -1,4 +1,4 @@
-"""What a kept race shows of its releases in each quantity, which of them left it, and what a search reads of it."""
+"""Kept races: the quantities that they show of their releases, those that left, and what a search reads of them."""
 
 from __future__ import annotations
 

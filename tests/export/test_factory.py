@@ -123,7 +123,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Expo
 
 
 def make_together(jobs: dict[str, tuple[Request, Path]]) -> dict[str, ExportedModel | Exception]:
-    """What an export process makes of each request, all in this one."""
+    """Export each request as an export process does, all in this one."""
     return {name: make_one(*job) for name, job in jobs.items()}
 
 

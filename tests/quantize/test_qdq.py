@@ -113,7 +113,7 @@ def test_all_but_the_graph_is_the_plain_exported_models():
 
 
 def openvino_types(paths: list[Path]) -> list[set[str]]:
-    """What OpenVINO runs each file's products in."""
+    """Return the types in which OpenVINO runs each file's products."""
     import openvino
 
     found = []

@@ -30,7 +30,7 @@ PROGRAMS = {
     "shootout.models.sources.trees": f"shootout.models.sources.trees,{TREES}",
     **dict.fromkeys(SMALL, ",".join(SMALL)),
 }
-"""What `python -m` starts, each with all that is imported before its process is forked."""
+"""The modules that `python -m` starts, each with all that is imported before its process is forked."""
 RUN = child.run
 
 
@@ -73,7 +73,7 @@ def serve(module: str, arguments: list[str], environment: dict[str, str], folder
 
 
 def forked(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What an importable function returns in a process forked from the one that exports are forked from."""
+    """Return what an importable function returns in a process forked from the one that exports are forked from."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "call").write_bytes(pickle.dumps((function.__module__, function.__qualname__, arguments)))
         code, words = _process(EXPORTER, frozenset(child.ONE_THREAD.items())).run(folder, 240)

@@ -176,7 +176,7 @@ def find(
     seconds: float | None = None,
     race: Callable[..., None] | None = None,
 ) -> Found:
-    """What a whole search of these finds; its races, real ones unless others are given, are in the folder."""
+    """Search these whole, and return what is found; the races, real ones unless others are given, are in the folder."""
     asked = Asked(package="fakert", kind=kind, target="fakert:cpu:fp32", model="identity")
     with show_progress() as progress:
         return Bisection(

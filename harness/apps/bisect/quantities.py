@@ -44,4 +44,4 @@ QUANTITIES = {
     ),
     "outputs": Quantity("error", "error of the outputs", "errs more", "errs less", tell_error, None),
 }
-"""By the word of `--for`."""
+"""Quantities by the word of `--for`."""

@@ -52,7 +52,7 @@ WHEELS = ("--only-binary", ":all:")
 OLD_NUMPY = "numpy<2"
 """The requirement of a release that was compiled for NumPy 1, if its wheel doesn't say so."""
 COMPILED_FOR_OLD, FOR_OLD = "compiled using NumPy 1.x", "it was compiled for NumPy 1"
-"""What NumPy 2 says when such a release is imported, and what is told of it."""
+"""The words of NumPy 2 when such a release is imported, and those that tell it."""
 NO_ANSWER = "Retry(total=0"
 """In pip's words when the last of its tries at an index found no connection."""
 
