@@ -7,13 +7,13 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support import compiled, programs
+from support import compiled, programs, signal_stack
 
 from shootout.core import plugins
 from shootout.core.contract import Precision
@@ -145,6 +145,17 @@ def interruptible() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _restore_signal_stack() -> Callable[[], None]:
+    return signal_stack.keep()
+
+
+@pytest.fixture(autouse=True)
+def _own_signal_stack(_restore_signal_stack: Callable[[], None]) -> Iterator[None]:
+    yield
+    _restore_signal_stack()
 
 
 @pytest.fixture(scope="session", autouse=True)

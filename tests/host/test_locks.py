@@ -152,25 +152,6 @@ def test_who_waits_is_told_again_and_gives_up_when_the_time_is_over(path: Path, 
     assert told[0] == 0.0 < told[1] < told[2]
 
 
-@pytest.fixture(params=[signal.default_int_handler, signal.SIG_IGN], ids=["at a terminal", "in the background"])
-def started(request: pytest.FixtureRequest) -> Iterator[None]:
-    """SIGINT as it is where the tests are started so."""
-    before = signal.signal(signal.SIGINT, request.param)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("started", "interruptible")
-def test_waiting_can_be_interrupted(path: Path):
-    with another_process("machine", path):
-        timer = threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT])
-        try:
-            with pytest.raises(KeyboardInterrupt), machine_lock("b", lambda _, s: s or timer.start(), path):
-                pytest.fail("got the lock")
-        finally:
-            timer.cancel()  # a test that failed otherwise isn't to end its worker, too
-
-
 def test_a_link_in_the_shared_folder_is_not_followed(path: Path, tmp_path: Path):
     precious = tmp_path / "precious"
     precious.write_text("keep me")

@@ -380,6 +380,7 @@ def test_real_workers_live_on_with_all_their_threads_on_the_arms_cpus(monkeypatc
     entrances = [stage.take(arm, 0) for arm in arms]
     with ExitStack() as cleanup:
         stage.load(entrances, cleanup, 1)
+        assert [one.error for one in entrances] == [None, None]
         assert seen == {first, second}
         forked = {one.arm.ordinal for one in entrances if one.loaded and one.loaded.forked}
         assert forked == ({1, 2} if can_fork() else set())
