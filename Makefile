@@ -18,10 +18,11 @@ test test-long test-full test-cluster test-arm: COMPILE = --no-compile
 
 # Pytest would load the plugins of all packages, and rewrite ours, which has one, for its `assert`: 2 s for each process.
 PYTEST := $(BIN)/python -m pytest --disable-plugin-autoload -p xdist -p timeout
+# A process of -n that dies ends the run: started anew, it waited for ever for tests that nobody handed out.
 test: CHOSEN = not slow and not long
 test-long: CHOSEN = long and not slow
 test test-long: $(INSTALLED)
-	$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder -m "$(CHOSEN)"
+	$(PYTEST) -n 2 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder -m "$(CHOSEN)"
 
 test-full: $(INSTALLED)
 	ODD_INPUTS=2000 $(BIN)/python -m pytest --ignore tests/arm
