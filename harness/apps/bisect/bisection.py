@@ -193,9 +193,10 @@ class Bisection:
         """Race a question's releases until it is told, or time is over, in a run folder of their own."""
         out, kind = self.folder / ("-".join(question.suspects) or f"{question.good}-{question.bad}"), self.asked.kind
         known = read_race(kind, question, read_run(out)) if begun(out) else Raced()
-        if (isinstance(known, Raced) and known.is_over) or not self._has_time(question):
+        is_over = known.is_over if isinstance(known, Raced) else not question.has_run(known.release)
+        if is_over or not self._has_time(question):
             return known
-        if isinstance(known, Skipped) and question.has_run(known.release):
+        if isinstance(known, Skipped):
             shutil.rmtree(out)  # the run itself would try it no more
         made = {release: self._make(release) for release in question.releases}
         if gone := next((one for one in made.values() if isinstance(one, Skipped)), None):

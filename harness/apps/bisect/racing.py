@@ -15,9 +15,9 @@ from shootout.apps.bisect.errors import judge_errors
 from shootout.apps.bisect.releases import drop_folders
 from shootout.apps.bisect.search import COPY, Logs, Question, Raced, Side, Skipped, judge_ratios
 from shootout.core.constants import WIDE_BOUND
-from shootout.core.contract import Fidelity, NotRun
+from shootout.core.contract import Fidelity, NotRun, NotRunKind
 from shootout.core.errors import TRIED_AGAIN
-from shootout.core.journal.records import Played
+from shootout.core.journal.records import Played, Setback
 from shootout.core.race.pace import RaceTime
 from shootout.core.race.race import Purpose, Race
 from shootout.core.results.group import Group
@@ -76,7 +76,7 @@ def read_race(kind: str, question: Question, run: Run) -> Raced | Skipped:
         kind: the word of `--for`.
     """
     (group,) = run.groups.values()
-    if (gone := _find_gone(kind, question, group)) and gone[1].kind not in TRIED_AGAIN:
+    if (gone := _find_gone(kind, question, group)) and _is_out(question, run, *gone):
         return Skipped(gone[0], drop_folders(gone[1].reason))
     values = {release: [*_values(kind, group, _label(group, release)).values()] for release in question.releases}
     figures = {release: median(found) for release, found in values.items() if found}
@@ -116,6 +116,17 @@ def _find_gone(kind: str, question: Question, group: Group) -> tuple[str, NotRun
         if (why := group.setbacks.get(label)) and not is_asked:
             return release, why
     return None
+
+
+def _is_out(question: Question, run: Run, release: str, why: NotRun) -> bool:
+    """Return whether a release that left would leave again: it failed, or it was killed in two restarts in a row."""
+    if why.kind is not NotRunKind.KILLED or question.has_run(release):
+        return why.kind not in TRIED_AGAIN
+    (group,) = run.groups.values()
+    label = _label(group, release)
+    lines = [line for line in run.history.of_group(group.record.name) if isinstance(line, Setback | Played)]
+    mine = [line for line in lines if label == (line.arm if isinstance(line, Played) else line.arm.label)]
+    return not any(isinstance(line, Played) for line in mine[-2:])  # a build is begun again by itself
 
 
 def read_logs(kind: str, question: Question, group: Group) -> Logs:
