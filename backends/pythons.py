@@ -107,14 +107,15 @@ def install_backend(interpreter: PythonInterpreter, row: Entry, fix: str = "") -
 
 
 def packages_of(row: Entry) -> list[str]:
-    """List what to install for a backend: the packages of its extra, without versions, which the user chooses."""
+    """List what to install for a backend, without versions, which the user chooses: of its extra, or its own."""
     extra = re.compile(rf"extra\s*==\s*['\"]{re.escape(row.extra)}['\"]")
     try:
         lines = metadata.requires("shootout") or ()
     except metadata.PackageNotFoundError:
         lines = ()
     own = [line for line in lines if row.extra and extra.search(line)]
-    return sorted(environment.required(own)) or [row.package or row.extra or "numpy"]
+    alone = [row.package or row.extra] if row.package or row.extra else [*(row.installs.get("") or ()), *row.makers]
+    return sorted(environment.required(own)) or alone or ["numpy"]
 
 
 def _ask_interpreter(what: str, path: Path, libraries: Collection[str], variables: Mapping[str, str]) -> dict[str, Any]:

@@ -160,6 +160,7 @@ def test_what_is_missing_there_is_said_with_the_command_that_installs_it_there(b
     assert missing.reason == "under @bare: onnxruntime is not installed"
     assert missing.fix == f"{bare.path} -m pip install {' '.join(packages_of(ORT))}"
     assert "onnxruntime" in packages_of(ORT)
+    assert packages_of(backends.entry("numpy")) == ["numpy", "safetensors", "onnx"]  # it has no extra
 
 
 def test_a_library_that_is_too_old_there_is_named_with_the_version_that_it_needs(bare: PythonInterpreter):
