@@ -517,7 +517,7 @@ def mcp() -> None:
     """Serve plan, run, show, decide, explain, ship, gate and verify to agents, by MCP on stdin and stdout."""
     from shootout.commands.mcp import serve
 
-    serve()
+    serve(app)
 
 
 @app.command(cls=GroupedCommand, rich_help_panel=MACHINE)
@@ -570,7 +570,7 @@ def tell_system_error(error: OSError) -> str:
     return f"{path!r}: {tell_refusal(error)}" if path else tell_refusal(error)
 
 
-def main() -> None:
+def main(app: typer.Typer = app) -> None:
     """Run the `shootout` command: errors become one clear line on stderr and the right exit code."""
     from shootout.commands.streams import standard_streams, tell
     from shootout.core.errors import ExitCode, ShootoutError, SkippedArm

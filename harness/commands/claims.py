@@ -9,14 +9,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Annotated, Any, Unpack, cast
-
-import typer
+from typing import Any, cast
 
 from shootout.api import check_options
 from shootout.apps.judge.analysis import Analysed, analyse_cells
 from shootout.apps.judge.claim import Claim, JudgedClaim, judge_claim, read_claim
-from shootout.commands.options import Group, Json
 from shootout.commands.output import print_answer, show_progress
 from shootout.commands.run import choose_out, command_of, measure_run, plan_run
 from shootout.commands.selection import choose
@@ -39,35 +36,27 @@ OPEN = frozenset({NotRunKind.SOFTWARE, NotRunKind.OFF_LIMITS, NotRunKind.NOT_REA
 """Why a target may lack a time though nothing is wrong with it."""
 
 
-def verify(
-    claim: str,
-    a: str,
-    b: Annotated[str | None, typer.Argument()] = None,
-    *,
-    run: Path | None = None,
-    group: Group = None,
-    as_json: Json = False,
-    **options: Unpack[RunOptions],
+def verify_claim(
+    text: str, targets: Sequence[str], run: Path | None, group: str | None, options: RunOptions, *, as_json: bool
 ) -> None:
-    """Judge a claim by a run, or by a race of its own; agents alone have this command.
+    """Judge a claim by a run, or by a race of its own, and print what came of it.
 
     Raises:
         UsageError: as `read_claim` and `judge_claim`, neither a run nor a model is given or both are, or one comes with
             what only the other takes.
     """
-    options = {"max_time_s": MOST_TIME_S, **options} if run is None else options
-    race = ClaimRace(read_claim(claim), (a, b) if b else (a,), options)
+    race = ClaimRace(read_claim(text), targets, {"max_time_s": MOST_TIME_S, **options})
     if (run is None) is not ("model" in options):
         raise UsageError("verify needs either run, a folder that holds the targets, or model, to race them on")
     if run is None:
         if group:
             raise UsageError(f"--group is of a run, and a race has one group: leave it out; received {group!r}")
-        judged = race.judge(race.measure(race.ask(), sys.argv[3 + len(race.targets) :]))
+        judged = race.judge(race.measure(race.ask(), sys.argv[3 + len(targets) :]))
     else:
         flags = flags_of(RunOptions)
         if given := [f"{flags[key].name} {value!r}" for key, value in options.items()]:
             raise UsageError(f"{given[0]} is for a race, and the run is measured already: leave out one")
-        judged = judge_claim(analyse_cells(run), race.claim, *race.targets, group=group)
+        judged = judge_claim(analyse_cells(run), race.claim, *targets, group=group)
     print_answer("", None, as_json=as_json, found=judged)
 
 

@@ -11,14 +11,16 @@ import os
 import signal
 import sys
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from subprocess import DEVNULL
 from tempfile import TemporaryFile
 from typing import Any
 
+import typer
+
 import shootout
-from shootout.commands.tools import TOOLS, ToolResult
+from shootout.commands.tools import Tool, ToolResult, make_tools
 from shootout.core.errors import ShootoutError, Unavailable, one_line, unknown
 from shootout.core.host.child import ending
 from shootout.core.install import install
@@ -48,20 +50,35 @@ No other verdict allows it: `ship` of a choice lets you deploy it, `written` mea
 `about 1.4x faster, open` has no verdict yet. `open` tells what isn't known.
 Errors of outputs are against the reference outputs: the model in float64, or of an ONNX file ONNX Runtime without
 optimizations. They are not against another target.
-`next` proposes a command, which nothing has run. As a call, options without an argument go into `options` as words.
+`next` proposes a command, which nothing has run. To call it, give what it reads or races by its name, and all words
+behind that as `options`. Any option is also an argument by its own name.
 Paths are relative to the folder in which this server was started."""
 
 
-def serve() -> None:
-    """Serve on standard input and output until the client closes them."""
+def serve(app: typer.Typer) -> None:
+    """Serve the tools of a command line on standard input and output until the client closes them."""
     if sys.stdin.isatty():
         sys.stderr.write("serves an MCP client on standard input and output; docs/agents/README.md has its settings\n")
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)  # nothing else ends a thread that reads; calls end with this process
-    anyio.run(_serve)
+    anyio.run(_serve, make_tools(app))
 
 
-async def _serve() -> None:
+async def _serve(tools: Mapping[str, Tool]) -> None:
+    listed = types.ListToolsResult(tools=[describe_tool(name, tool) for name, tool in tools.items()])
+
+    async def list_tools(*_: Any) -> types.ListToolsResult:
+        return listed
+
+    async def call_tool(context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+        try:
+            if params.name not in tools:
+                raise unknown("tool", params.name, tools)
+            text = await run_apart(tools[params.name].type(params.arguments or {}), context.session.report_progress)
+        except ShootoutError as error:  # is a result, too: the one sentence of the command line
+            return types.CallToolResult(content=[types.TextContent(text=str(error))], is_error=True)
+        return types.CallToolResult(content=[types.TextContent(text=text)], structured_content=json.loads(text))
+
     server = Server(
         "shootout",
         version=shootout.__version__,
@@ -73,35 +90,18 @@ async def _serve() -> None:
         await server.run(read, write, server.create_initialization_options())
 
 
-async def list_tools(*_: Any) -> types.ListToolsResult:
-    """Return all tools, with the schemas of what they take and return."""
-    returned = ToolResult.model_json_schema()
-    return types.ListToolsResult(
-        tools=[
-            types.Tool(
-                name=name,
-                description=tool.about,
-                input_schema=tool.schema,
-                output_schema=returned,
-                # Its options may hold `--fresh`, which starts over, and `--on`, which measures on other machines.
-                annotations=types.ToolAnnotations(
-                    read_only_hint=not tool.writes, destructive_hint=tool.writes, open_world_hint=tool.writes
-                ),
-            )
-            for name, tool in TOOLS.items()
-        ]
+def describe_tool(name: str, tool: Tool) -> types.Tool:
+    """Describe a tool to a client, with the schemas of what it takes and returns."""
+    return types.Tool(
+        name=name,
+        description=tool.about,
+        input_schema=tool.schema,
+        output_schema=ToolResult.model_json_schema(),
+        # Its options may hold `--fresh`, which starts over, and `--on`, which measures on other machines.
+        annotations=types.ToolAnnotations(
+            read_only_hint=not tool.writes, destructive_hint=tool.writes, open_world_hint=tool.writes
+        ),
     )
-
-
-async def call_tool(context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
-    """Call a tool; an error is a result, too: the one sentence of the command line."""
-    try:
-        if params.name not in TOOLS:
-            raise unknown("tool", params.name, TOOLS)
-        text = await run_apart(TOOLS[params.name].type(params.arguments or {}), context.session.report_progress)
-    except ShootoutError as error:
-        return types.CallToolResult(content=[types.TextContent(text=str(error))], is_error=True)
-    return types.CallToolResult(content=[types.TextContent(text=text)], structured_content=json.loads(text))
 
 
 async def run_apart(words: Sequence[str], report: Callable[..., Awaitable[None]]) -> str:

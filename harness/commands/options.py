@@ -52,7 +52,7 @@ class GroupedCommand(TyperCommand):
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write arguments first, then each group in the order of `HelpGroup`, what the first screen shows first."""
         words, first = self._shown(ctx)
-        place = {flag: index for index, flag in enumerate(self._first)}
+        place = {flag: index for index, flag in enumerate(self.first)}
         parameters = sorted(self.get_params(ctx), key=lambda one: place.get(one.opts[0], len(place)))
         found = {one: record for one in parameters if (record := one.get_help_record(ctx))}
         has_untold = not all(told for _, told in found.values())  # which scenarios tell
@@ -83,10 +83,11 @@ class GroupedCommand(TyperCommand):
     def _shown(self, ctx: Any) -> tuple[Sequence[str], Sequence[str]]:
         """Return the words of the command, and the options that its help shows; none: all."""
         words = ctx.meta.get(_WORDS, [EVERY])
-        return words, [] if EVERY in words else self._first
+        return words, [] if EVERY in words else self.first
 
     @property
-    def _first(self) -> Sequence[str]:
+    def first(self) -> Sequence[str]:
+        """Return the options that the first screen of its help shows; none: all."""
         return getattr(self.callback, _FIRST, "").split()
 
 

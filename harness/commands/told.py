@@ -21,13 +21,11 @@ from shootout.apps.judge.decide.question import PolicyAnswer
 from shootout.apps.judge.decide.screen import as_answer
 from shootout.apps.judge.gate.output import tell_gate
 from shootout.apps.judge.gate.verdict import TIME, Gate
-from shootout.commands.claims import verify
 from shootout.commands.landing import NEXT, tell_choice
-from shootout.commands.options import READ
 from shootout.commands.output import join_reasons, take_answers
 from shootout.commands.ship import NEXT_STEPS
 from shootout.commands.streams import tell
-from shootout.commands.tools import Interval, Outcome, ToolResult
+from shootout.commands.tools import Interval, Outcome, ToolResult, add_verify
 from shootout.core.constants import COPY
 from shootout.core.contract import short
 from shootout.core.errors import ExitCode
@@ -41,7 +39,6 @@ from shootout.tell.grid import may_ship
 from shootout.tell.limits import Limit, Standing
 from shootout.tell.page.contents import MeasuredRun, lay_out
 from shootout.tell.report import Line, Table
-from shootout.tell.study_options import RunOptions
 from shootout.tell.table import tell_held_back
 from shootout.tell.wording import describe_noise
 
@@ -64,7 +61,7 @@ def call(words: Sequence[str]) -> ToolResult:
     sys.argv, code = ["shootout", *words, "--json"], None  # a run's journal keeps them
     with take_answers() as found:
         try:
-            cli.main()
+            cli.main(add_verify(cli.app))
         except SystemExit as ended:
             code = ended.code
     if not found and not code:
@@ -269,7 +266,6 @@ def main() -> None:
     """Run the command that this process was started for."""
     parent, *words = sys.argv[1:]
     leave_with(int(parent))
-    cli.command(RunOptions, READ, first="")(verify)  # agents alone have it
     sys.stdout.write(f"{call(words).model_dump_json(exclude_none=True)}\n")
 
 

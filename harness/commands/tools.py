@@ -1,21 +1,21 @@
-"""Declare the tools that agents see: which command each one types, its arguments, and what a call returns.
-
-Few options have an argument of their own. All others go through `options` as words, which the command line checks.
-"""
+"""Declare the tools that agents see: each one types a command, whose words it takes. Agents alone have `verify`."""
 
 from __future__ import annotations
 
-import json
-import shlex
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, Unpack
 
+import typer
 from pydantic import BaseModel, Field
+from typer.main import get_command
 
-from shootout.core.errors import UsageError, unknown
-from shootout.tell.study_options import MODELS, POLICY_FLAGS, GateOptions, RunOptions, flags_of
+from shootout.commands.options import READ, Group, Json, declare
+from shootout.core.errors import UsageError
+from shootout.tell.study_options import RunOptions
 
 Outcome = Literal["ship", "written", "open", "met", "broken", "unknown"]
 
@@ -64,10 +64,55 @@ class ToolResult(BaseModel):
     rows: list[dict[str, str]] | None = None
 
 
+def verify(
+    claim: Annotated[
+        str,
+        typer.Argument(
+            metavar="CLAIM",
+            help="'faster', '1.15x faster', 'slower', 'same speed', 'same outputs within 1e-4' or 'p99 under 5ms'.",
+        ),
+    ],
+    a: Annotated[str, typer.Argument(metavar="A", help="Target that the claim is about: openvino:cpu:int8.")],
+    b: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[B]",
+            help="Target that it is compared with: onnxruntime. A claim on outputs without b is on the reference.",
+        ),
+    ] = None,
+    *,
+    run: Annotated[Path | None, typer.Option(help="Run folder that holds both; or give model.")] = None,
+    group: Group = None,
+    as_json: Json = False,
+    **options: Unpack[RunOptions],
+) -> None:
+    """Judge a claim by a run, or by a race of its own."""
+    from shootout.commands.claims import verify_claim  # with what measures, which the server doesn't need
+
+    verify_claim(claim, [a, b] if b else [a], run, group, options, as_json=as_json)
+
+
+def add_verify(app: typer.Typer) -> typer.Typer:
+    """Return the command line as agents have it."""
+    agents = copy(app)
+    agents.registered_commands = [*app.registered_commands]
+    declare(
+        agents,
+        RunOptions,
+        READ,
+        first="--run --group --model --inputs --labels --truth --metric --texts --images --data --target --max-time "
+        "--batch --out",
+        model="Model to race them on first; or give run.",
+        max_time_s="Stop after 90s, 2m or 1h, exports and builds included. Default: 5m.",
+    )(verify)
+    return agents
+
+
 MORE = "options"
-"""The argument for words of the command line that no other argument gives."""
-_NONE: tuple[Any, ...] = (None, "", [])
-ELSEWHERE = ("--to", "--out", "-o", "--on")
+"""The argument for words of the command line as they are typed."""
+OWN = {"--json", "--dry-run"}
+"""The options that are the tools' own."""
+ELSEWHERE = {"--to", "--on"}
 """The options by which a command writes a file or measures on another machine."""
 
 
@@ -76,174 +121,91 @@ class Tool:
     """One tool.
 
     Attributes:
-        command: the words that its command begins with.
+        words: those that its command begins with.
+        command: that command, as typer has it.
         about: when to call it, and what it costs.
-        takes: what may follow, with its description: words in their order by names, then options by their flags.
-        more: examples of further words, each an option with its value.
-        needs: the arguments that must be given; (): the first.
         writes: whether it measures or writes; else it only reads.
     """
 
-    command: str
+    words: Sequence[str]
+    command: Any
     about: str
-    takes: Mapping[str, str]
-    more: tuple[str, ...]
-    needs: tuple[str, ...] = ()
-    writes: bool = False
+    writes: bool
 
     @property
-    def example(self) -> str:
-        """Return how further words are given."""
-        return json.dumps(shlex.split(self.more[0]))
+    def _named(self) -> dict[str, Any]:
+        """Return the parameters of the command's words by their names: `MODEL|STUDY` is one, and `[A] B` are two."""
+        found = [one for one in self.command.params if one.param_type_name == "argument"]
+        return {name: one for one in found for name in re.findall(r"\w+", one.metavar.partition("|")[0].lower())}
 
     @property
     def schema(self) -> dict[str, Any]:
-        """Return the JSON schema of its arguments."""
-        told = {_name(flag): about for flag, about in self.takes.items()}
-        others = f"; others: {'; '.join(self.more[1:])}" if self.more[1:] else ""
-        more = f"Further words of `shootout {self.command.split()[0]}`, such as {self.example}{others}."
+        """Return the JSON schema of its arguments: the words, and each option that the command's help begins with."""
+        hidden, first, named = OWN if self.writes else OWN | ELSEWHERE, self.command.first, self._named
+        options = [one for one in self.command.params if one.opts[0].startswith("--") and one.opts[0] not in hidden]
+        others = [f"{one.opts[0]} {one.metavar or ''}".strip() for one in options if first and one.opts[0] not in first]
+        named |= {one.opts[0][2:].replace("-", "_"): one for one in options if not first or one.opts[0] in first}
+        kinds = {name: "boolean" if getattr(one, "is_flag", False) else "string" for name, one in named.items()}
+        more = f"Further words of the command as they are typed: {', '.join(others) or 'none is left'}."
         return {
             "type": "object",
             "properties": {
-                **{name: {"type": "string", "description": about} for name, about in told.items()},
+                **{name: {"type": kinds[name], "description": one.help} for name, one in named.items()},
                 MORE: {"type": "array", "items": {"type": "string"}, "description": more},
             },
-            "required": [*(self.needs or [*told][:1])],
-            "additionalProperties": False,
+            "required": [name for name, one in named.items() if one.required or name == next(iter(named))],
         }
 
     def type(self, arguments: Mapping[str, Any]) -> list[str]:
         """Return the words of the command that these arguments ask for; null, "", [] and false stand for none.
 
         Raises:
-            UsageError: one isn't known or of another type, or one is missing.
+            UsageError: a word of the command is missing, the further words are no list, or it reads and these write.
         """
-        known, needs = self.schema["properties"], self.schema["required"]
-        for name in arguments.keys() - known.keys():
-            hint = f"what has no argument goes into {MORE}, as words: {self.example}"
-            raise UsageError(f"{unknown('argument', name, known)}; {hint}")
-        given = {name: value for name, value in arguments.items() if value is not False and value not in _NONE}
-        if missing := [name for name in needs if name not in given]:
-            raise UsageError(f"the argument {missing[0]!r} is missing: {known[missing[0]]['description']}")
-        more = given.get(MORE, [])
+        given = {name: value for name, value in arguments.items() if value is not False and value not in (None, "", [])}
+        named, more, words = self._named, given.pop(MORE, []), [*self.words]
+        if missing := [name for name in self.schema["required"] if name in named and name not in given]:
+            raise UsageError(f"the argument {missing[0]!r} is missing: {named[missing[0]].help}")
         if not isinstance(more, list):
-            raise UsageError(f"{MORE} is a list of words, such as {self.example}; received {more!r}")
-        if not self.writes and (elsewhere := [word for word in more if str(word).partition("=")[0] in ELSEWHERE]):
-            raise UsageError(f"this tool only reads: leave out {elsewhere[0]!r}, or type the command in a shell")
-        words = self.command.split()
-        for flag in self.takes:
-            if (name := _name(flag)) in given:
-                words += [flag] if flag.startswith("--") else []
-                words.append(_write(name, given[name]))
+            raise UsageError(f'{MORE} is a list of words, such as ["--threads", "2"]; received {more!r}')
+        for name in (one for one in dict.fromkeys([*named, *given]) if one in given):
+            texts = given[name] if isinstance(given[name], list) else [given[name]]
+            option = [f"--{name.replace('_', '-')}", *([] if given[name] is True else [",".join(map(str, texts))])]
+            words += map(str, texts) if name in named else option
         words += map(str, more)
+        if elsewhere := [word for word in words if not self.writes and word.partition("=")[0] in ELSEWHERE]:
+            raise UsageError(f"this tool only reads: leave out {elsewhere[0]!r}, or type the command in a shell")
         return [str(Path(word).expanduser()) if word.startswith("~/") else word for word in words]  # as a shell does
 
 
-def _name(flag: str) -> str:
-    return flag.removeprefix("--").replace("-", "_")
+ABOUT = {
+    "plan": "Show what `run` would race here, what it would skip and why, and how long it takes. Seconds; measures "
+    "nothing. Call it first for a model that is large or new.",
+    "run": "Race backends, devices and precisions on a model, and say which to ship. Takes 1 to 10 minutes, and all "
+    "CPUs: give max_time, such as 2m. A call that was cut off goes on if it is made again with the same out. "
+    "Without labels, truth or metric, nothing tells what a lower precision loses.",
+    "show": "Show a run's answer again, with a short row for each target. A second; measures nothing.",
+    "decide": "Choose what to ship from a run by limits and an objective. Seconds; measures nothing.",
+    "explain": "Compare two targets of a run layer by layer: where the error begins, and where the time goes. Takes "
+    "half a minute to minutes. Call it if a lower precision was refused or isn't faster.",
+    "ship": "Write a measured target as a folder to deploy, and check it. Takes up to a minute; judges no speed.",
+    "gate": "Race a candidate against a shipped folder: may it replace that? Takes 1 to 8 minutes.",
+    "verify": "Judge one claim by evidence before you repeat it: met, broken or unknown. On a run folder it takes a "
+    "second; on a model it races a and b first, which takes 1 to 5 minutes.",
+}
+"""When to call each tool, and what it costs."""
+READS = ("plan", "show", "decide")
+"""The tools that only read."""
 
 
-def _write(name: str, value: object) -> str:
-    """Write an argument as a word; a list stands with commas, as agents may give several targets.
+def make_tools(app: typer.Typer) -> dict[str, Tool]:
+    """Return all tools by their names.
 
-    Raises:
-        UsageError: it is an object, or begins as an option does.
+    Args:
+        app: the command line.
     """
-    if isinstance(value, list):
-        return ",".join(_write(name, one) for one in value)
-    if isinstance(value, Mapping | bool) or str(value).startswith("--"):
-        raise UsageError(f"the argument {name!r} is a text that doesn't begin with '--'; received {value!r}")
-    return str(value)
-
-
-def _named(table: Any, names: str) -> dict[str, str]:
-    """Return the flags of some options of a command, with their help."""
-    told = {flag.name: f"{flag.help or flag.word}" for flag in flags_of(table).values()}
-    return {f"--{name}": told[f"--{name}"] for name in names.split()}
-
-
-_DATA = _named(RunOptions, "inputs labels truth metric texts images data target batch max-time out")
-_RACE = _named(RunOptions, "backends policy") | _DATA
-_LIMITS = {
-    "--policy": "File deploy.toml with limits and an objective.",
-    **_named(POLICY_FLAGS, "p99 max-drop max-error size memory objective"),
-    "--group": "Group of the run, if it has several.",
-}
-_GATE = _named(GateOptions, "candidate slower size max-drop max-error inputs labels truth metric policy max-time out")
-_MOST_TIME = "Stop after 90s, 2m or 1h, exports and builds included. Default: {}m."
-_OF_RACE = ("--threads 2", "--goal 'resolve 3%'", "--option openvino.NUM_STREAMS=2", "--calibration rows.npz")
-_FOLDER = {"run": "Run folder, as `folder` of an earlier result has it."}
-_MODEL = {"model": f"Model: {MODELS}."}
-
-TOOLS = {
-    "plan": Tool(
-        "run --dry-run",
-        "Show what `run` would race here, what it would skip and why, and how long it takes. Seconds; measures "
-        "nothing. Call it first for a model that is large or new.",
-        _MODEL | _RACE,
-        _OF_RACE,
-    ),
-    "run": Tool(
-        "run",
-        "Race backends, devices and precisions on a model, and say which to ship. Takes 1 to 10 minutes, and all "
-        "CPUs: give max_time, such as 2m. A call that was cut off goes on if it is made again with the same out. "
-        "Without labels, truth or metric, nothing tells what a lower precision loses.",
-        _MODEL | _RACE,
-        _OF_RACE,
-        writes=True,
-    ),
-    "show": Tool(
-        "show",
-        "Show a run's answer again, with a short row for each target. A second; measures nothing.",
-        _FOLDER,
-        ("--full",),
-    ),
-    "decide": Tool(
-        "decide",
-        "Choose what to ship from a run by limits and an objective. Seconds; measures nothing.",
-        _FOLDER | _LIMITS,
-        ("--load 20/s", "--ready 2s", "--min-metric 0.9"),
-    ),
-    "explain": Tool(
-        "explain",
-        "Compare two targets of a run layer by layer: where the error begins, and where the time goes. Takes "
-        "half a minute to minutes. Call it if a lower precision was refused or isn't faster.",
-        _FOLDER | {"a": "Target to compare with; with b alone: FP32.", "b": "Target to look at."},
-        ("--group batch=4", "--full"),
-        writes=True,
-    ),
-    "ship": Tool(
-        "ship",
-        "Write a measured target as a folder to deploy, and check it. Takes up to a minute; judges no speed.",
-        _FOLDER | {"--out": "Folder to make.", "--target": "Target to ship. Default: the run's answer."} | _LIMITS,
-        ("--memory 500MB", "--ready 2s", "--min-metric 0.9"),
-        needs=("run", "out"),
-        writes=True,
-    ),
-    "gate": Tool(
-        "gate",
-        "Race a candidate against a shipped folder: may it replace that? Takes 1 to 8 minutes.",
-        {"reference": "Shipped folder, which `ship` wrote."} | _GATE | {"--max-time": _MOST_TIME.format(8)},
-        ("--same-proof", "--python new=.venv-new/bin/python"),
-        writes=True,
-    ),
-    "verify": Tool(
-        "verify",  # a command that told.py declares
-        "Judge one claim by evidence before you repeat it: met, broken or unknown. On a run folder it takes a "
-        "second; on a model it races a and b first, which takes 1 to 5 minutes.",
-        {
-            "claim": "One of: 'faster', '1.15x faster', 'slower', 'same speed', 'same outputs within 1e-4', 'p99 under "
-            "5ms'.",
-            "a": "Target that the claim is about: openvino:cpu:int8.",
-            "b": "Target that it is compared with: onnxruntime. A claim on outputs without b is on the reference.",
-            "--run": "Run folder that holds both; or give model.",
-            "--group": "Group of the run, if both are in several.",
-            "--model": "Model to race them on first; or give run.",
-        }
-        | _DATA
-        | {"--max-time": _MOST_TIME.format(5)},
-        _OF_RACE[:1] + _OF_RACE[2:],
-        needs=("claim", "a"),
-        writes=True,
-    ),
-}
+    words = {name: ["run", "--dry-run"] if name == "plan" else [name] for name in ABOUT}
+    commands = get_command(add_verify(app)).commands  # type: ignore[attr-defined]
+    return {
+        name: Tool(words[name], commands[words[name][0]], about, name not in READS) for name, about in ABOUT.items()
+    }

@@ -27,18 +27,16 @@ from shootout import cli
 from shootout.apps.judge.analysis import analyse
 from shootout.apps.judge.gate.verdict import Gate
 from shootout.commands import told
-from shootout.commands.claims import verify
-from shootout.commands.options import READ
 from shootout.commands.output import print_document
-from shootout.commands.tools import MORE, TOOLS, ToolResult
+from shootout.commands.tools import ELSEWHERE, MORE, OWN, ToolResult, make_tools
 from shootout.core.constants import COPY
 from shootout.core.errors import ShootoutError
-from shootout.tell.study_options import RunOptions
 
 if TYPE_CHECKING:
     from mcp import Client
 
 ROOT = Path(__file__).resolve().parents[2]
+TOOLS = make_tools(cli.app)
 RUNS = ROOT / "results" / "reference"
 SKILL = ROOT / "docs" / "agents" / "SKILL.md"
 DEAF = "from support.deaf import deafen; deafen({}); from shootout.commands.told import main; main()"
@@ -51,28 +49,38 @@ ENDS = f"""import os, subprocess, sys
 
 
 @pytest.fixture(autouse=True)
-def commands_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the commands that the process of a call has, and what it changes put back."""
+def process_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put back what a call changes in its process."""
     # It takes half a second, which each process of `-n` would pay, and keeps the stderr that it finds: not `capsys`'s.
     import_module("mcp.client.stdio")
     monkeypatch.setattr(sys, "argv", [])
     monkeypatch.setattr(signal, "signal", lambda *_: None)
-    monkeypatch.setattr(cli.app, "registered_commands", [*cli.app.registered_commands])
-    cli.command(RunOptions, READ, first="")(verify)
 
 
 @pytest.mark.parametrize("name", TOOLS)
 def test_a_call_types_words_that_its_command_takes(name: str):
-    given = dict.fromkeys(TOOLS[name].schema["properties"], "1")
-    words = TOOLS[name].type({**given, MORE: shlex.split(" ".join(TOOLS[name].more))})
-    assert {flag for flag in TOOLS[name].takes if flag.startswith("--")} <= {*words}
-    get_command(cli.app).commands[words[0]].make_context(words[0], words[1:])  # refuses an unknown option or word
+    taken = TOOLS[name].schema["properties"]
+    given = {argument: one["type"] == "boolean" or "1" for argument, one in taken.items() if argument != MORE}
+    others = re.findall(r"(--[\w-]+)( [^, .])?", taken[MORE]["description"])
+    words = TOOLS[name].type(
+        {**given, MORE: [word for flag, value in others for word in (flag, value and "1") if word]}
+    )
+    TOOLS[name].command.make_context(words[0], words[1:])  # refuses an unknown option or word
+    own = {one.opts[0] for one in TOOLS[name].command.params if one.opts[0].startswith("--")}
+    assert own - {*words} <= (OWN if TOOLS[name].writes else OWN | ELSEWHERE)
 
 
 def test_lists_numbers_and_empty_texts_are_taken_as_agents_give_them():
     given = {"model": "x", "backends": ["a", "b"], "batch": 8, "inputs": "", "labels": None, MORE: ["--threads", 2]}
     assert TOOLS["run"].type(given) == ["run", "x", "--backends", "a,b", "--batch", "8", "--threads", "2"]
-    assert TOOLS["gate"].type({"reference": "x", "slower": 0, MORE: []}) == ["gate", "x", "--slower", "0"]
+    assert TOOLS["gate"].type({"slower": 0, "reference": "x", MORE: []}) == ["gate", "x", "--slower", "0"]
+    assert TOOLS["decide"].type({"run": ["r1", "r2"], "min_agreement": "9%"})[1:] == [
+        "r1",
+        "r2",
+        "--min-agreement",
+        "9%",
+    ]
+    assert TOOLS["show"].type({"run": "x", "full": True}) == ["show", "x", "--full"]
 
 
 def claim(text: str = "faster", **more: Any) -> dict[str, Any]:
@@ -82,12 +90,13 @@ def claim(text: str = "faster", **more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("name", "arguments", "words"),
     [
-        ("run", {"modle": "x"}, "unknown argument 'modle': did you mean 'model'? known: "),
-        ("run", {"model": "x", "threads": 1}, "unknown argument 'threads': "),
+        ("run", {"model": "x", "outt": "x"}, "No such option: --outt"),
         ("run", {"backends": "onnxruntime"}, "the argument 'model' is missing: Model: "),
+        ("verify", {"claim": "faster", "b": "y"}, "the argument 'a' is missing: Target that "),
+        ("ship", {"run": "x"}, "Missing option '--out' / '-o'."),
         ("run", {"model": "x", MORE: "--threads 2"}, "options is a list of words, "),
         ("run", {"model": "x", MORE: ["--help"]}, "`shootout run x --help` prints a text and no result: leave out "),
-        ("show", {"run": "--help"}, "the argument 'run' is a text that doesn't begin with '--'; received '--help'"),
+        ("show", {"run": "--help"}, "`shootout show --help` prints a text and no result: leave out "),
         ("show", {"run": "r", MORE: ["--to", "x.csv"]}, "this tool only reads: leave out '--to', "),
         ("plan", {"model": "x", MORE: ["--on=ssh://a"]}, "this tool only reads: leave out '--on=ssh://a', "),
         ("verify", claim("5", run="r"), "the claim '5' can't be read: write 'faster', "),
@@ -166,7 +175,7 @@ def test_a_named_target_that_failed_is_told(monkeypatch: pytest.MonkeyPatch):
     failed = document.rows[0].model_copy(update={"outcome": "failed", "reason": "no such operator"})
     document = document.model_copy(update={"rows": (failed, *document.rows[1:])})
 
-    def run() -> None:
+    def run(_: object) -> None:
         print_document(document, full=False, as_json=True)
         raise SystemExit(4)
 
@@ -203,7 +212,8 @@ def serve(folder: Path, test: Callable[[Client], Any], program: str = DEAF) -> N
     from mcp import Client
     from mcp.client.stdio import StdioServerParameters
 
-    code = f"from shootout.commands import mcp; mcp.PROGRAM = [mcp.sys.executable, '-c', {program!r}]; mcp.serve()"
+    call = f"mcp.PROGRAM = [mcp.sys.executable, '-c', {program!r}]"
+    code = f"from shootout.cli import app; from shootout.commands import mcp; {call}; mcp.serve(app)"
     server = StdioServerParameters(command=sys.executable, args=["-c", code], env=environment(), cwd=folder)
 
     async def main() -> None:
