@@ -117,9 +117,8 @@ def export_all(
     proofs = dict(zip(probes, results[len(wanted) :], strict=True))
     for (name, variant, _), result in proofs.items():
         if isinstance(result, ShootoutError):
-            progress.say(
-                f"no {' '.join([variant, name]).strip()}, so precisions rest on errors and node counts alone: {result}"
-            )
+            probe = " ".join([variant, name]).strip()
+            progress.say(f"no {probe}, so precisions rest on errors and node counts alone: {result}")
     plain = {key: models.get((*key[:2], "", key[3], Device.CPU, False, key[6])) for key in models}
     return Exports(
         models={key: _same_inputs(result, plain[key]) for key, result in models.items()},
@@ -337,8 +336,7 @@ class Builder:
                 parent=found,
             )
             timeout_s = max(0.0, min(LOAD_TIMEOUT_S, limit.left_s))
-            server = self._servers.obtain((*modules[:count], threads), start, timeout_s)
-            if server is None:
+            if (server := self._servers.obtain((*modules[:count], threads), start, timeout_s)) is None:
                 break
             found = server
         return found
@@ -465,10 +463,8 @@ class Builder:
         A shipped folder's manifest stands for its code: it hashes all other files.
         """
         backend, probe = arm.target.backend, self._probe_exported(arm)
-        code = [
-            *_code_of(arm.target),
-            *(Path(str(one.__file__)) for one in (verification, import_module(plugins.PROBES))),
-        ]
+        shared = (verification, import_module(plugins.PROBES))
+        code = [*_code_of(arm.target), *(Path(str(one.__file__)) for one in shared)]
         content = [
             model.key,
             str(arm.target),

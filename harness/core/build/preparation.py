@@ -240,8 +240,8 @@ class Preparation:
             are_stopped |= was_stopped
         if not self._await_imports(limit) or are_stopped or not self._later:
             self._close_builder()
-        groups = {job.key[0]: job.group for job in jobs}
-        return {name: self._of_group(group, ready) for name, group in groups.items()}
+        names = dict.fromkeys(job.key[0] for job in jobs)
+        return {name: {label: built for (of, label), built in ready.items() if of == name} for name in names}
 
     def _build_on(
         self, lanes: Sequence[frozenset[int]], jobs: Sequence[BuildJob], limit: Deadline
@@ -428,14 +428,6 @@ class Preparation:
         if limit.seconds is not None and len(self._waiting) >= len(lanes(self.plan.placement)):
             limit = Deadline(limit.one_arm_s(job.expected_s))
         return builder.prepare(job.arm, job.model, job.version, runs=job.skip is None, cpus=cpus, limit=limit)
-
-    def _of_group(self, group: PlannedGroup, ready: Mapping[tuple[str, str], Built]) -> dict[str, Built]:
-        """Return a group's part of what is ready, its control included."""
-        name = group.record.name
-        own = {label: built for (of, label), built in ready.items() if of == name}
-        copies = [arm for arm in group.playing if arm.control and not self.recorder.is_out(name, arm)]
-        controls = copies if group.record.baseline in own else []
-        return own | {arm.label: replace(own[str(group.record.baseline)], arm=arm) for arm in controls}
 
     def _take_result(self, job: BuildJob, future: Future[Built], *, was_stopped: bool) -> Built | None:
         """Report a build that ended to the recorder; return it if it can run here."""

@@ -111,8 +111,7 @@ def check(request: Request) -> Request:
         UsageError: an unknown name, a bad value, a file that can't be read.
         ModelError: an ONNX file that is broken or reaches outside its folder.
     """
-    found = checked(request)
-    if isinstance(found, ShootoutError):
+    if isinstance(found := checked(request), ShootoutError):
         raise found
     request.source.check_data(request)
     return found
@@ -223,18 +222,15 @@ class WatchedExport:
 
     def goes_on(self, place: Path, jobs: Sequence[Request]) -> bool:
         """Tell how far it is, and whether it may go on."""
-        if self._is_endless(self.report(place)):
-            return False
-        made = (job for job in jobs if not (job.is_open or job.source.is_hidden) and _is_made(job))
-        return self.share.allows(0.0) or (self._is_needed and not any(made))
-
-    def _is_endless(self, last: ExportProgress | None) -> bool:
-        """Return whether a first call takes longer than one may."""
+        last = self.report(place)
         if not last or last.doing != FIRST_CALL:
             self._calling = "", Deadline(None)
         elif last.model != self._calling[0]:
             self._calling = last.model, Deadline(LONGEST_CALL_S)
-        return not self._calling[1].allows(0.0)
+        if not self._calling[1].allows(0.0):  # a first call that takes longer than one may
+            return False
+        made = (job for job in jobs if not (job.is_open or job.source.is_hidden) and _is_made(job))
+        return self.share.allows(0.0) or (self._is_needed and not any(made))
 
     def report(self, folder: Path) -> ExportProgress | None:
         """Read the process's last report from its folder and show it; the time of a long export is shown once."""
@@ -247,14 +243,12 @@ class WatchedExport:
                 left_out = f", and --max-time has {span(self.share.seconds)} for it: what doesn't fit is left out"
             self._progress.say(f"exporting {last.model} takes about {span(whole_s)} in all{left_out}")
         step = f"{last.model}: {last.doing}" if last else "starting the export"
-        self._progress.detail(f"{step}, {span(self._began.elapsed_s)}{self._of_the_limit()}")
+        step += f", {span(self._began.elapsed_s)}"
+        if self.share.seconds is not None:
+            of = "of" if self.share.allows(0.0) else "past"
+            step += f" {of} the {span(self.share.seconds)} that --max-time has for it"
+        self._progress.detail(step)
         return last
-
-    def _of_the_limit(self) -> str:
-        if self.share.seconds is None:
-            return ""
-        of = "of" if self.share.allows(0.0) else "past"
-        return f" {of} the {span(self.share.seconds)} that --max-time has for it"
 
 
 def _make_missing(

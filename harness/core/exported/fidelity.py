@@ -246,7 +246,8 @@ def gate(
     if found.relative_l2 is None:
         overflow = _tell_misplaced(found) + ("" if error_bound else ": this model overflows in this precision")
         return overflow if is_judged or error_bound is not None else None
-    of_output = f" of {worst}" if (worst := _name_worst_output(found)) else ""
+    worst = found.worst_output if len(found.by_output) > 1 else None
+    of_output = f" of output {worst.name!r}" if worst and worst.relative_l2 == found.relative_l2 else ""
     told = f"relative L2 error{of_output} {found.relative_l2:.2g} is"
     if is_real and not is_judged and not is_scored and found.relative_l2 > max(USEFUL_BOUND, max_error):
         return f"{told} above {max(USEFUL_BOUND, max_error):g}{OF_ZEROS}"
@@ -288,23 +289,13 @@ def _tell_misplaced(found: Fidelity) -> str:
     return f"{told}, in {one.mismatches:,} of {one.elements:,} elements (row {one.row})"
 
 
-def _name_worst_output(found: Fidelity) -> str:
-    """Return `output 'mask'` if the worst error is that of one of several outputs, else ""."""
-    worst = found.worst_output
-    is_its = worst is not None and len(found.by_output) > 1 and worst.relative_l2 == found.relative_l2
-    return f"output {worst.name!r}" if worst and is_its else ""
-
-
 def standing(found: Fidelity, error_bound: float | None, *, is_judged: bool) -> BoundStanding:
     """Return how a row that passed the gate compares with its error bound."""
     if not is_judged:
         return "not judged"
-    is_met = (
-        error_bound is not None
-        and found.relative_l2 is not None
-        and found.relative_l2 <= min(error_bound, USEFUL_BOUND)
-    )
-    return "met" if is_met else "tolerated"
+    if error_bound is None or found.relative_l2 is None or found.relative_l2 > min(error_bound, USEFUL_BOUND):
+        return "tolerated"
+    return "met"
 
 
 def disagreement(found: Fidelity, error_bound: float | None) -> str | None:

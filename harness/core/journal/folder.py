@@ -112,12 +112,6 @@ def refuse_links(out: Path, names: Sequence[str] = _OWN) -> None:
             )
 
 
-def find_foreign(out: Path) -> list[str]:
-    """List what lies in a folder and is none of a run's."""
-    own = (*_OWN, FOLDER_LOCK)
-    return sorted(entry.name for entry in out.iterdir() if entry.name not in own)
-
-
 def refuse_foreign(out: Path) -> None:
     """Refuse a folder without a run that holds something else, and one with links.
 
@@ -125,7 +119,9 @@ def refuse_foreign(out: Path) -> None:
         UsageError: it is such a folder.
     """
     refuse_links(out)
-    if out.is_dir() and not journal.begun(out) and (foreign := find_foreign(out)):
+    if not out.is_dir() or journal.begun(out):
+        return
+    if foreign := sorted({entry.name for entry in out.iterdir()} - {*_OWN, FOLDER_LOCK}):
         raise UsageError(f"{str(out)!r} is not a run folder (it holds {foreign[0]!r}): choose another --out")
 
 

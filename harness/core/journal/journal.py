@@ -84,9 +84,7 @@ class History:
     @property
     def untouched(self) -> bool:
         """Return whether the run only began, and so can start over in its folder."""
-        return all(
-            isinstance(line, Header) or (isinstance(line, Setback) and line.kind == "skip") for line in self.lines
-        )
+        return all(isinstance(one, Header) or (isinstance(one, Setback) and one.kind == "skip") for one in self.lines)
 
     @property
     def complete(self) -> bool:
@@ -254,11 +252,6 @@ def _parse_line(text: bytes) -> Line | None:
     return line if is_possible(line) else None
 
 
-def _encode_line(line: Line) -> bytes:
-    text = LINE.dump_json(line)
-    return text[:-1] + b',"sum":"%08x"}\n' % zlib.crc32(text)
-
-
 def sync_folder(folder: Path) -> None:
     """Wait until a folder's list of names is on disk: else a power cut may lose a file that was written itself."""
     with suppress(OSError):  # not every file system can
@@ -292,7 +285,7 @@ class Journal:
             ShootoutError: the disk is full or gone, or the journal is as large as it may be; what was written before is
                 intact.
         """
-        texts = [_encode_line(line) for line in lines]
+        texts = [text[:-1] + b',"sum":"%08x"}\n' % zlib.crc32(text) for text in map(LINE.dump_json, lines)]
         data = b"".join(texts)
         if (longest := max(map(len, texts), default=0)) > MOST_LINE_BYTES:
             raise ArmFailed(
@@ -305,9 +298,12 @@ class Journal:
                 "Everything measured so far is kept; choose another --out, or fewer targets, sizes or labeled rows"
             )
         try:
-            _write_all(self._file, data, self._size)
+            position, left = self._size, data
+            while left:  # a write may stop short
+                written = os.pwrite(self._file, left, position)
+                left, position = left[written:], position + written
             os.fsync(self._file)
-            self._size += len(data)
+            self._size = position
         except OSError as error:
             self._truncate_file()
             raise ShootoutError(
@@ -338,9 +334,3 @@ def _unpack_journal(folder: Path) -> None:
             os.fsync(file.fileno())
         temporary.replace(folder / NAME)
     packed.unlink(missing_ok=True)
-
-
-def _write_all(file: int, data: bytes, position: int) -> None:
-    while data:
-        written = os.pwrite(file, data, position)
-        data, position = data[written:], position + written

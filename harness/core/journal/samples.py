@@ -126,18 +126,13 @@ class Samples:
             try:
                 own, taken = _read_restart_file(self._folder, name, arm, scope, left)
             except _UNREADABLE:
-                if not self._has_restart(group, restart):
+                if not self._packed_restarts_by_group.get(group, set()) & {None, restart}:  # as None all may be there
                     self._lost.add(name)
                 continue
             left -= taken
             if own.size:
                 readings[restart] = own
         return readings
-
-    def _has_restart(self, group: str, restart: int) -> bool:
-        """Return whether a packed run's file has readings of a restart, or doesn't tell its restarts apart."""
-        known = self._packed_restarts_by_group.get(group, set())
-        return None in known or restart in known
 
     @cached_property
     def _packed_restarts_by_group(self) -> dict[str, set[int | None]]:
@@ -172,9 +167,7 @@ def _read_packed(folder: Path) -> tuple[dict[tuple[str, str, str], dict[int | No
         group, arm, scope = (words[place] for place in places)
         own = readings.setdefault((group, arm, scope), {})
         own.setdefault(None if restart == UNKNOWN else restart, []).append(reading_ns / calls)
-    joined = {
-        key: {restart: np.concatenate(arrays) for restart, arrays in own.items()} for key, own in readings.items()
-    }
+    joined = {key: {g: np.concatenate(arrays) for g, arrays in own.items()} for key, own in readings.items()}
     return joined, steps.size + len(parts) + len(words)
 
 

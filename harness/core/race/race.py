@@ -159,8 +159,9 @@ class Race:
             return []
         if self.terms.rule:
             return list(self.terms.rule(self.labels, self.blocks))
-        if self._is_pointless:
-            return []
+        own = {self.rules.baseline, self.rules.control}
+        if self.rules.goal.aim == "limit" and (self.rules.baseline not in self.labels or {*self.labels} <= own):
+            return []  # no arm is left to hold to the limit, or none to compare with
         labels = self.purpose.find_focus(self)
         is_alone = is_unopposed(labels, self.rules)
         if self.played < self.fewest:
@@ -169,12 +170,6 @@ class Race:
             return []
         playing = {self.rules.baseline, self.rules.control, *waiting}
         return [label for label in labels if label in playing]
-
-    @property
-    def _is_pointless(self) -> bool:
-        """Tell whether a limit is asked for, and no arm is left to hold to it, or none to compare with."""
-        own = {self.rules.baseline, self.rules.control}
-        return self.rules.goal.aim == "limit" and (self.rules.baseline not in self.labels or {*self.labels} <= own)
 
     def find_waiting(self, labels: Collection[str]) -> set[str]:
         """Return which of these arms are in open verdicts or called pairs, stood back, or joined later."""

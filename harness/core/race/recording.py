@@ -70,12 +70,8 @@ class Recorder:
 
     def _readmit_arms(self) -> None:
         """Take back the arms that left because of limits that are no more."""
-        left = {
-            (group, label): False
-            for group, out in self._gone.items()
-            for label, why in out.items()
-            if why.kind is NotRunKind.OFF_LIMITS
-        }
+        gone = ((group, label, why) for group, out in self._gone.items() for label, why in out.items())
+        left = {(group, label): False for group, label, why in gone if why.kind is NotRunKind.OFF_LIMITS}
         for line in self.history.lines if left else ():
             if isinstance(line, Played) and (key := (line.group, line.arm)) in left:
                 left[key] |= self.purpose.find_breach(line, self.installed.get(key)) is not None

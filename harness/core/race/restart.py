@@ -101,7 +101,9 @@ class Restart:
                 for place, live in enumerate(entering):
                     self._warm_up(live, len(entering) - place)
                 self._begin_anew(cleanup)
-                self._drop_slow_arms()
+                if self.terms.is_by_calls and self._has_time_for(0.0):  # warm arms tell how long rounds take
+                    needs_s = {live.arm.label: least_rounds_s(live.tuned) for live in self.playing}
+                    self.playing = self._keep_out(self.playing, needs_s)
             if self.playing:
                 self.asked = self.terms.begin(self.playing, self.baseline, self.index, self.rng)
             with self._count_seconds("hand_off"):
@@ -149,12 +151,6 @@ class Restart:
         fitting = self._keep_out(loaded, needs_s, is_first=self.index == 0)
         self.is_cut = not fitting
         return fitting
-
-    def _drop_slow_arms(self) -> None:
-        """Keep those out that there is no time for now that they are warm; none once the time is over."""
-        if self.terms.is_by_calls and self._has_time_for(0.0):
-            needs_s = {live.arm.label: least_rounds_s(live.tuned) for live in self.playing}
-            self.playing = self._keep_out(self.playing, needs_s)
 
     def _keep_out(
         self, arms: Sequence[LiveArm], needs_s: Mapping[str, float], *, is_first: bool = False
@@ -263,8 +259,7 @@ class Restart:
 
     def _next_asks(self, scopes: tuple[Scope, ...]) -> dict[str, Ask]:
         """Return what each arm is asked in the next round, by label; an arm of which nothing can be asked leaves."""
-        found: dict[str, Ask] = {}
-        beside = len(self.playing)
+        found, beside = dict[str, Ask](), len(self.playing)
 
         def ask(live: LiveArm) -> None:
             found[live.arm.label] = self.asked.ask(live, scopes, self.flagged, beside)
@@ -445,12 +440,8 @@ def played_on_gpu(live: LiveArm) -> PlayedOnGpu | None:
     if not live.arm.target.device.is_gpu:
         return None
     clocks = live.sm_clocks_mhz
-    return PlayedOnGpu(
-        cost=live.loaded.gpu,
-        sm_clock_mhz=round(median(clocks)) if clocks else None,
-        reference_mhz=max(clocks, default=None),
-        on_gpu=live.on_gpu,
-    )
+    middle_mhz, most_mhz = round(median(clocks)) if clocks else None, max(clocks, default=None)
+    return PlayedOnGpu(cost=live.loaded.gpu, sm_clock_mhz=middle_mhz, reference_mhz=most_mhz, on_gpu=live.on_gpu)
 
 
 def _shuffle(items: Sequence[T], rng: random.Random) -> list[T]:

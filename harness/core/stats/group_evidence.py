@@ -58,14 +58,6 @@ class Rules:
         return [some for some in ([arms, exact] if len(exact) < len(arms) else [arms]) if some]
 
 
-def control_limit(rules: Rules) -> float:
-    """Return how far the control may lie from its baseline: if it surely lies further, no verdict of the group stands.
-
-    `results.group` withholds the verdicts, and `stats.leaders` keeps the race open until the control is in.
-    """
-    return rules.bias_floor
-
-
 def log_ratios(arm: Blocks, baseline: Blocks) -> Array:
     """Return x_g = median over rounds of log(arm / baseline), for each restart both played, shape (n,)."""
     shared = list_shared(arm, baseline)
@@ -127,7 +119,8 @@ class GroupEvidence:
         key = (label, against, same_within, limit)
         if key not in self._found:
             is_control = {label, against} == {self.rules.control, self.rules.baseline}
-            floor = control_limit(self.rules) if is_control else self.bias_floor
+            # If the control surely lies further from its baseline than this, no verdict of the group stands.
+            floor = self.rules.bias_floor if is_control else self.bias_floor
             self._found[key] = compare(
                 self.pair(label, against),
                 comparisons=max(self.rules.comparisons, 1) if is_control else self.open_questions,
@@ -148,8 +141,7 @@ class GroupEvidence:
         """Return the evidence on two arms that share a restart."""
         if (label, against) not in self._pairs:
             series = self.series(label, against)
-            others = self._others_of({label, against}, max(series))
-            self._pairs[label, against] = make_pair([*series.values()], others)
+            self._pairs[label, against] = make_pair([*series.values()], self._others_of({label, against}, max(series)))
         return self._pairs[label, against]
 
     def series(self, label: str, against: str) -> Mapping[int, float]:

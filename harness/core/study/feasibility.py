@@ -36,6 +36,7 @@ BYTES_PER_WEIGHT, BYTES_PER_WEIGHT_ARM = 4, 8
 FROM_FILE = (Artifact.ONNX, Artifact.MODULE)
 """The forms that a user's file may come to: whether it can be made a torch module, only its export tells."""
 BRING_MODULE = "bring the torch module, as in `shootout run net.py:make`"
+CHANGE_MODULE = "change the module so that torch can export it"
 COPIES_OF_INPUTS = 4
 """Each arm holds its input buffers, their staged copies and, while it is verified, outputs and the reference's."""
 CONTEXT_BYTES = 800_000_000
@@ -105,11 +106,12 @@ def _find_crowded_out(arms: Sequence[Arm], here: Here) -> dict[str, NotRun]:
     memory = _lack_memory(beside, here)
     lack = memory or _lack_disk(beside, here)
     if not fitting:
-        why = NotRun(NotRunKind.TOO_BIG, lack, _TAKE_LESS if memory else _MAKE_ROOM)
-        return {arm.label: why for arm in order}
-    others = f"{counted(fitting, 'other target')}"
-    why = NotRun(NotRunKind.TOO_BIG, f"beside {others} it {lack}", "race it with fewer others: name them in --backends")
-    return {arm.label: why for arm in order[fitting:]}
+        return {arm.label: NotRun(NotRunKind.TOO_BIG, lack, _TAKE_LESS if memory else _MAKE_ROOM) for arm in order}
+    reason, fix = (
+        f"beside {counted(fitting, 'other target')} it {lack}",
+        "race it with fewer others: name them in --backends",
+    )
+    return {arm.label: NotRun(NotRunKind.TOO_BIG, reason, fix) for arm in order[fitting:]}
 
 
 def _consumes(arm: Arm) -> tuple[Artifact, ...]:
@@ -162,8 +164,8 @@ def _check_arm(arm: Arm, here: Here) -> NotRun | None:
         return NotRun(NotRunKind.UNFIT, reason, "race the other file by itself for that")
     if why := _check_floats(arm, scheme, here.facts_of(arm.model).layers):
         return why
-    offered = _list_offered(arm, here, quantized=scheme.is_quantized)
-    if Artifact.NONE in consumes or set(consumes) & set(offered):
+    own = {*find_model(arm.model).artifacts, here.facts_of(arm.model).native}
+    if {*consumes} & {Artifact.NONE, *([Artifact.ONNX] if scheme.is_quantized else own)}:
         return availability.why
     takes = " or ".join(_ARTIFACT_NAMES[artifact] for artifact in consumes)
     return NotRun(
@@ -219,14 +221,6 @@ def _check_label(arm: Arm, here: Here, can: Capabilities) -> NotRun | None:
     return NotRun(NotRunKind.UNFIT, why, "" if is_given else fix)  # the same of each target and file: one line
 
 
-def _list_offered(arm: Arm, here: Here, *, quantized: bool) -> tuple[Artifact, ...]:
-    """List the forms that the arm's model may come to."""
-    if quantized:
-        return (Artifact.ONNX,)
-    native = here.facts_of(arm.model).native
-    return (*find_model(arm.model).artifacts, *([native] if native else []))
-
-
 def _check_classical(can: Capabilities, what: str) -> NotRun | None:
     """Explain why a backend can't read a file of a classical model, in the same words for each."""
     if not what or can.classical or not set(can.consumes) & {*FROM_FILE}:
@@ -257,20 +251,14 @@ def check_export(arm: Arm, exported: ExportedModel) -> NotRun | None:
     if Artifact.NONE in consumes or set(consumes) & set(exported.artifacts):
         return None
     if exported.unmade:
-        return NotRun(NotRunKind.UNFIT, *_tell_unmade(exported))
+        own = {*exported.artifacts} - {*FROM_FILE}  # of a library whose file can't be converted
+        fix = exported.unmade_fix or ("" if own else BRING_MODULE)  # in the same words for each backend: one line
+        return NotRun(NotRunKind.UNFIT, exported.unmade, fix if exported.is_file else CHANGE_MODULE)
     takes = " or ".join(_ARTIFACT_NAMES[artifact] for artifact in consumes)
     alone = next((f"; it was {note}" for note in exported.notes if note.startswith(ALONE)), "")
     why = alone if exported.varying else ""
-    fix = f"give it {takes}" if exported.is_file else "change the module so that torch can export it"
+    fix = f"give it {takes}" if exported.is_file else CHANGE_MODULE
     return NotRun(NotRunKind.UNFIT, f"{arm.target.backend} takes {takes}{why}", fix)
-
-
-def _tell_unmade(exported: ExportedModel) -> tuple[str, str]:
-    """Tell why a model isn't there in other forms and what helps, in the same words for each backend: one line."""
-    if not exported.is_file:
-        return exported.unmade, "change the module so that torch can export it"
-    own = {*exported.artifacts} - {*FROM_FILE}  # of a library whose file can't be converted
-    return exported.unmade, exported.unmade_fix or ("" if own else BRING_MODULE)
 
 
 def _check_item_count(arm: Arm, exported: ExportedModel) -> NotRun | None:

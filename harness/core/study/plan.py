@@ -14,7 +14,7 @@ import json
 import shlex
 import shutil
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from shootout.core import backends
@@ -219,7 +219,9 @@ def make_plan(
     here = replace(here, available=available)
     groups = plan_groups(study, here)
     if progress:
-        _tell_doubts(study, counts, groups, progress)
+        playing = [arm for group in groups for arm in group.playing]
+        for doubt in scorer().find_doubts(study, counts, [group.request for group in groups], playing):
+            progress.say(f"note: {doubt}")
     files += shipped_hashes(targets)
     made = Plan(
         study=study,
@@ -267,13 +269,6 @@ def _check_models(
     return requests, facts, refused
 
 
-def _tell_doubts(study: Study, counts: Collection[int], groups: Sequence[PlannedGroup], progress: Progress) -> None:
-    """Say what is doubtful of how rows are scored."""
-    playing = [arm for group in groups for arm in group.playing]
-    for doubt in scorer().find_doubts(study, counts, [group.request for group in groups], playing):
-        progress.say(f"note: {doubt}")
-
-
 def _refuse_lossy_original(point: Point, facts: Mapping[str, Content]) -> None:
     """Refuse a first file of several that holds a lower precision if another is plain: the others are held to it.
 
@@ -318,13 +313,7 @@ def plan_groups(study: Study, here: Here) -> list[PlannedGroup]:
     for own in targets.values():
         _refuse_unknown_options(study, own)
     groups = [
-        _plan_group(
-            study,
-            _make_arms(study, {**targets, point.model: family}, point, here),
-            point,
-            here,
-            apart,
-        )
+        _plan_group(study, _make_arms(study, {**targets, point.model: family}, point, here), point, here, apart)
         for point in every
         for apart, family in _split_targets(study, targets[point.model])
     ]
@@ -424,7 +413,7 @@ def _drop_others_files(asked: Sequence[tuple[str, Target]], here: Here) -> list[
     return [(model, target) for model, target in asked if target not in own or is_own(model, target)]
 
 
-def _plan_group(study: Study, arms: list[Arm], point: Point, here: Here, apart: str = "") -> PlannedGroup:
+def _plan_group(study: Study, arms: list[Arm], point: Point, here: Here, apart: str) -> PlannedGroup:
     """Order the arms, the baseline first and its control last, and explain why some can't run."""
     asked, arrivals = request(study, point), point.arrivals
     skips = find_crowded(arms, here.count(point.threads)) | find_obstacles(arms, here)
@@ -486,17 +475,14 @@ def _choose_baseline(
         usual = [here.first(arms[0].model)(name)[1] for name in names]
         # Nor is it known before a load whether a Vulkan device is a program, which is never timed.
         timed = [arm for arm in runnable if arm.target.device is not Device.VULKAN]
-        best = [arm for target in usual for arm in sure if arm.target == target] or [
-            arm for arm in sure if arm in timed
-        ]
-        return next(iter(best or timed or sure or runnable), None)
-    labels = {arm.label: arm for arm in arms}
+        best = [arm for target in usual for arm in sure if arm.target == target]
+        return next(iter(best or [arm for arm in sure if arm in timed] or timed or sure or runnable), None)
     wanted = _find_baseline(study, study.baseline, [*runnable, *arms], here)  # of its settings, one that can run
     if wanted in skips and not runnable:
         return None  # too big, or too many threads: a grid goes on with its other cells
     if wanted in skips:
         raise UsageError(f"the baseline {wanted!r} can't run here: {skips[wanted].reason}; {skips[wanted].fix}")
-    return labels[wanted]
+    return next(arm for arm in arms if arm.label == wanted)
 
 
 def _find_baseline(study: Study, baseline: str, arms: Sequence[Arm], here: Here) -> str:

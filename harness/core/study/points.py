@@ -268,14 +268,13 @@ def request(study: Study, point: Point) -> Request:
         UsageError: such a size isn't a whole number, the parameters aren't the model's, or it can't have this batch.
     """
     rows = rows_of(study)
-    calibration = Path(study.calibration) if study.calibration else None
     asked = Request(
         model=point.model,
         parameters=point.parameters,
         batch=point.batch,
         inputs_npz=rows.inputs,
         labels_npz=Path(study.labels) if study.labels else None,
-        calibration_npz=calibration,
+        calibration_npz=Path(study.calibration) if study.calibration else None,
         weights=Path(study.weights) if study.weights else None,
         training=find_scenario(point.scenario).trains,
         scored=find_scored(study.metric, rows.truth),

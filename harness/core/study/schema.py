@@ -303,17 +303,11 @@ def checked(fields: dict[str, Any], source: str = "") -> Study:
         raise UsageError(f"{place}{_explain_error(invalid.errors()[0])}") from None
     for fault in _find_faults(study):
         raise UsageError(f"{place}{fault}")
-    return _take_given_sizes(study)
-
-
-def _take_given_sizes(study: Study) -> Study:
-    """Return the study with the sizes that options of scenarios give to axes, such as those of a mix."""
     every = study_options().items()
     sizes = {axis: some for name, option in every for axis, some in option.sizes_of(study.value_of(name)).items()}
-    batch = {"batch": sizes.pop("batch")} if "batch" in sizes else {}
-    if not (batch or sizes):
-        return study
-    return study.model_copy(update={**batch, "parameters": {**study.parameters, **sizes}})
+    own: dict[str, Any] = {"batch": sizes.pop("batch")} if "batch" in sizes else {}  # of a mix, say
+    own |= {"parameters": {**study.parameters, **sizes}} if sizes else {}
+    return study.model_copy(update=own) if own else study
 
 
 def _explain_error(error: Any) -> str:

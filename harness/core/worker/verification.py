@@ -146,7 +146,10 @@ def verify(claim: Claim, keep: Path | None = None) -> Verified:
     fault = next((why for check in CHECKS if (why := check(evidence))), None)
     if keep and not fault:
         _keep_report(claim, keep)
-    standing = "refused" if fault else _find_standing(evidence)
+    standing: BoundStanding = "refused"
+    if not fault:
+        worst = max([evidence.own, *(one for one in evidence.instances if isinstance(one, Fidelity))], key=rank_error)
+        standing = fidelity.standing(worst, evidence.own.error_bound, is_judged=evidence.is_judged)
     found = replace(evidence.fidelity, standing=standing)
     return Verified(executed=evidence.executed, fidelity=found, fault=fault, call_s=min(calls_s))
 
@@ -237,13 +240,6 @@ def _find_step_errors(
     return tuple(found)
 
 
-def _find_standing(evidence: Evidence) -> BoundStanding:
-    """Compare an arm without a fault to its error bound, by the worst of its instances."""
-    fidelities = [evidence.own, *(one for one in evidence.instances if isinstance(one, Fidelity))]
-    worst = max(fidelities, key=rank_error)
-    return fidelity.standing(worst, evidence.own.error_bound, is_judged=evidence.is_judged)
-
-
 def _keep_report(claim: Claim, keep: Path) -> None:
     """Leave the outputs for the report split in a folder."""
     report, stream, batch = claim.exported.report(), claim.exported.stream, claim.exported.batch
@@ -302,11 +298,8 @@ def check_first_calls(evidence: Evidence) -> str | None:
 
 def check_reference(evidence: Evidence) -> str | None:
     """Check that a row which runs the shared quantized model agrees with that model as it is written."""
-    return (
-        None
-        if evidence.claim.exported.original
-        else fidelity.disagreement(evidence.fidelity, evidence.fidelity.error_bound)
-    )
+    found = evidence.fidelity
+    return None if evidence.claim.exported.original else fidelity.disagreement(found, found.error_bound)
 
 
 def check_instances(evidence: Evidence) -> str | None:
