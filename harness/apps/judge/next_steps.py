@@ -120,8 +120,8 @@ def command_to_settle(cell: Cell, arms: Sequence[str], seconds: float) -> str | 
 
 
 def needs_policy(needs: Options) -> bool:
-    """Tell whether options have a run read more calls in a restart, which more of the run that is there doesn't."""
-    return any(name == "--policy" for name, _ in needs)
+    """Tell whether a policy comes first: a run by it reads more calls in a restart, and more of this one doesn't."""
+    return any(name == "--policy" for name, _ in needs[:1])
 
 
 def needs_data(needs: Options) -> bool:
@@ -145,9 +145,9 @@ def measure_more(question: Question, candidate: Candidate | None, needs: Collect
     lacks = other or any(dict(need).get("--scenario", scenario) not in scenarios for need in needs)
     if resume and not lacks:  # more of a run tells nothing of rows or of a scenario that it doesn't have
         return resume
-    if {*needs} == {MORE_RESTARTS} and cell.begun.words and cell.aim == "best":
-        return cell.begun.repeat(*reproduce.flatten(MORE_RESTARTS))  # all its targets, since the choice is among them
-    added = [option for need in needs for option in need]
+    added = [*dict.fromkeys(option for need in needs for option in need)]
+    if all(need[:1] == MORE_RESTARTS for need in needs) and cell.begun.words and cell.aim == "best":
+        return cell.begun.repeat(*reproduce.flatten(added))  # all its targets, since the choice is among them
     others = [value for name, value in added if name == "--scenario"]
     if not others or scenario in others:
         return cell.begun.race(reproduce.add_options(cell.again([candidate.row.arm]), added))

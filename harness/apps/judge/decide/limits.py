@@ -205,7 +205,7 @@ def _bound_p99(asked: _Asked) -> Bounds:
     share = play.group.void_share if play else 0.0
     if share > TOO_BUSY and low is not None and low > asked.wanted:  # a neighbor makes calls late
         doubt = f"{100 * share:.0f} % of its rounds were disturbed"
-        figure = replace(figure, low=None, reason=doubt, needs=MORE_RESTARTS)
+        figure = replace(figure, low=None, reason=doubt, needs=(*MORE_RESTARTS, _by(asked.policy)))
     return replace(figure, low=max(figure.low or 0.0, least)) if least > asked.wanted else figure
 
 
@@ -216,17 +216,23 @@ def _least_p99(timing: Timing) -> float:
 
 def _explain_missing_p99(timing: Timing, policy: Policy) -> tuple[str, Options]:
     """Return why there is no p99 of calls, and what would tell it: a run by the policy reads more calls."""
+    more = (*MORE_RESTARTS, _by(policy))
     if timing.restarts < LEAST_TAILS:
-        return f"{counted(timing.restarts, 'restart')}, and a p99 takes {LEAST_TAILS}", MORE_RESTARTS
+        return f"{counted(timing.restarts, 'restart')}, and a p99 takes {LEAST_TAILS}", more
     wanted, own = least_calls(0.99), own_calls(0.99)
     if timing.samples >= own * timing.restarts:
         is_enough = timing.samples >= wanted
         why = "its short calls were not read one by one" if is_enough else f"{timing.samples} of {wanted} calls"
-        return why, MORE_RESTARTS
+        return why, more
     played = timing.samples / timing.restarts
     if (own - played) * timing.median_ns > 1e9 * TAIL_S:
         return f"its calls are long: a p99 takes {own} in each restart, and {wanted} in all", ()
-    return f"{math.floor(played)} of {own} calls in each restart", (("--policy", write_words(policy)), *MORE_RESTARTS)
+    return f"{math.floor(played)} of {own} calls in each restart", more[::-1]
+
+
+def _by(policy: Policy) -> tuple[str, str]:
+    """Return the option by which a run measures what a policy asks."""
+    return "--policy", write_words(policy)
 
 
 def _bound_p99_served(candidate: Candidate, load: float) -> Bounds:
