@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from functools import partial
-from os import PathLike
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,16 +12,11 @@ from shootout.api import check_options
 from shootout.apps.judge.analysis import Analysed, analyse_cells
 from shootout.apps.judge.claim import Claim, JudgedClaim, judge_claim, read_claim
 from shootout.commands.output import print_answer, show_progress
-from shootout.commands.run import choose_out, command_of, measure_run, plan_run
-from shootout.commands.selection import choose
+from shootout.commands.run import choose_out, command_of, find_targets, measure_run, plan_run
 from shootout.core.clock import Deadline
 from shootout.core.contract import Arm, NotRunKind, short
 from shootout.core.errors import ArmFailed, Unavailable, UsageError
-from shootout.core.exported import client
 from shootout.core.study.plan import Plan
-from shootout.core.study.points import describe, points, request
-from shootout.core.study.target import parse_targets
-from shootout.core.worker.availability import examine
 from shootout.tell.limits import Standing
 from shootout.tell.study_options import DEFAULT, RunOptions, flags_of
 
@@ -128,11 +120,10 @@ class ClaimRace:
         Raises:
             UsageError: a text names no target, or several.
         """
-        labels, found = {arm.label: str(arm.target) for arm in arms if not arm.control}, list[str]()
-        firsts, pythons = (describe, partial(describe, native=True)), self.options.get("pythons", ())
+        played, found = [arm for arm in arms if not arm.control], list[str]()
         for text in self.targets:
-            named = {str(target) for first in firsts for target in parse_targets(text, first, pythons)}
-            mine = [label for label, target in labels.items() if target in named]
+            named = find_targets([text], self.options.get("pythons", ()))
+            mine = [*dict.fromkeys(arm.label for arm in played if arm.target in named)]
             if len(mine) > 1:
                 raise UsageError(f"{text!r} names several targets, and a claim is on one: {', '.join(mine)}")
             found += mine
@@ -166,12 +157,12 @@ class Races:
     Attributes:
         make_folder: makes an empty folder for a run.
         max_time_s: of a race whose options have none, exports and builds included.
-        runs: by the model with its options, as `_name_question` has them, and by what the claim asked.
+        runs: by what their targets were asked, as `name_questions` has it, and by what the claim added.
     """
 
     make_folder: Callable[[], Path]
     max_time_s: float
-    runs: dict[tuple[str, str], Analysed] = field(default_factory=dict)
+    runs: dict[tuple[Set[str], str], Analysed] = field(default_factory=dict)
 
     def judge(self, model: Any, claim: Claim, targets: Sequence[str], options: RunOptions) -> JudgedClaim:
         """Judge a claim by a run that is there, or else by one for this claim, and by a closer one if that is needed.
@@ -186,14 +177,12 @@ class Races:
         if hasattr(model, "forward") and options.get("inputs") is None:
             raise UsageError(f"{type(model).__name__}: give example inputs too: race(m, {targets[0]!r}, inputs=x)")
         given = check_options({"max_time_s": self.max_time_s, **options, "model": model})
-        race, question, value = ClaimRace(claim, targets, given), _name_question(given, targets), None
-        for run in [run for (mine, _), run in self.runs.items() if mine == question]:
-            if len(race.find_labels(row.arm for row in run.rows)) == len(targets):
-                judged = race.judge(run)
-                if judged.standing is not Standing.UNKNOWN:
-                    return judged
+        race, questions, value = ClaimRace(claim, targets, given), name_questions(given, targets), None
+        for run in [run for (known, _), run in self.runs.items() if questions <= known]:
+            if (judged := race.judge(run)).standing is not Standing.UNKNOWN:
+                return judged
         for _ in range(2):
-            key = question, repr(asked := race.ask(value))
+            key = questions, repr(asked := race.ask(value))
             if key not in self.runs:
                 self.runs[key] = race.measure(asked, out=self.make_folder())
             judged = race.judge(self.runs[key])
@@ -203,17 +192,7 @@ class Races:
         return judged
 
 
-def _name_question(given: RunOptions, targets: Sequence[str]) -> str:
-    """Name the options with each file among them as it is now: a test may write another model by the same name.
-
-    What a plan hashes tells the rest: external data, the .py files beside its own, the packages of other Pythons.
-    """
-    study = choose(DEFAULT, {**given, "backends": tuple(targets)})
-    made_of = client.check(request(study, points(study)[0])).content.hashes
-    others = [other.digest for other in examine(study.pythons).values()]
-    values = [one for value in given.values() for one in (value if isinstance(value, (list, tuple)) else [value])]
-    words = {part for one in values if isinstance(one, (str, PathLike)) for part in re.split(r":(?=\w+$)", str(one))}
-    named = [path.expanduser().resolve() for path in map(Path, words) if path.expanduser().exists()]
-    files = [file for path in named for file in (path, *path.rglob("*")) if file.is_file()]
-    stamps = sorted((str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in files)
-    return repr((sorted(given.items()), stamps, made_of, others))
+def name_questions(given: RunOptions, targets: Sequence[str]) -> Set[str]:
+    """Name what a run of each target alone would measure; it is another one if a file or a package of it changes."""
+    plans = [plan_run(DEFAULT, cast("RunOptions", {**given, "backends": [target]}))[0] for target in targets]
+    return frozenset(repr((sorted(given.items()), plan.identity)) for plan in plans)

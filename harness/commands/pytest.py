@@ -6,8 +6,10 @@ It is an entry point, so pytest imports it in each project. It imports nothing o
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Unpack
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 
 import pytest
 
@@ -19,7 +21,8 @@ if TYPE_CHECKING:
 STRICT = "--shootout-strict"
 MAX_TIME_S = 90.0
 """Seconds of a race that is given no `max_time_s`, exports and builds included."""
-RACES = pytest.StashKey["Races"]()
+RACES: pytest.StashKey[Races] = pytest.StashKey()
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -48,40 +51,25 @@ class RaceFixture:
             target: such as `openvino` or `onnxruntime:cpu:int8`.
             options: keywords of `shootout.run`, but for those that the claim gives.
         """
-        model = os.fspath(model) if isinstance(model, os.PathLike) else model
-        return RacedTarget(self, model, target, options)
+        return RacedTarget(
+            self._request, os.fspath(model) if isinstance(model, os.PathLike) else model, target, options
+        )
 
     def __repr__(self) -> str:
         return "race"
 
-    @property
-    def _races(self) -> Races:
-        """Return the races of this session."""
-        from shootout.commands.claims import Races  # here and below: nothing is imported until a test races
 
-        folders: pytest.TempPathFactory = self._request.getfixturevalue("tmp_path_factory")
-        return self._request.config.stash.setdefault(RACES, Races(lambda: folders.mktemp("race"), MAX_TIME_S))
+class _Claim(partial["JudgedClaim"]):
+    """A method of a target before it is called, which is as little a claim as the target."""
 
-    def _judge(self, raced: RacedTarget, claim: str, *others: str) -> JudgedClaim:
-        """Judge a claim, and keep what is said of it for the report of a test that fails."""
+    def __bool__(self) -> bool:
         __tracebackhide__ = True
-        from shootout.apps.judge.claim import read_claim
-        from shootout.core.errors import Interrupted, ShootoutError
+        raise TypeError(f"{self.args[0]!r}.{self.func.__name__} claims nothing without its parentheses: add (…)")
 
-        try:
-            judged = self._races.judge(raced.model, read_claim(claim), (raced.target, *others), raced.options)
-        except Interrupted:
-            raise KeyboardInterrupt from None
-        except ShootoutError as error:  # what is wrong stands in its sentence
-            raise error.with_traceback(None) from None
-        node = self._request.node
-        node.add_report_section("call", "shootout", f"{judged}\nshootout show {judged.folder}")
-        if judged.standing == "unknown":
-            limit_s = raced.options.get("max_time_s", MAX_TIME_S)
-            ended = "" if judged.run.complete else f"; max_time_s={limit_s:g} was over"
-            end = pytest.fail if node.config.getoption(STRICT) else pytest.skip
-            end(f"{judged}{ended} (shootout show {judged.folder})")
-        return judged
+
+def _claims(method: Method) -> Method:
+    """Let a method refuse to be asserted without its parentheses, since any method is true."""
+    return cast("Method", property(partial(_Claim, method), doc=method.__doc__))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -91,11 +79,12 @@ class RacedTarget:
     If the measurements can't tell a claim, the test is skipped with the reason; with `--shootout-strict` it fails.
     """
 
-    _race: RaceFixture
+    _request: pytest.FixtureRequest
     model: Any
     target: str
     options: RunOptions
 
+    @_claims
     def faster_than(self, other: str, by: float | None = None) -> JudgedClaim:
         """Claim that it is significantly faster than another target.
 
@@ -103,9 +92,9 @@ class RacedTarget:
             by: so many times at least, such as 1.15: no part of the 95 % interval lies below.
         """
         __tracebackhide__ = True
-        claim = "faster" if by is None else f"{by}x faster"
-        return self._race._judge(self, claim, other)
+        return self._judge("faster" if by is None else f"{by}x faster", other)
 
+    @_claims
     def same_outputs(self, within: float | str = 1e-4) -> JudgedClaim:
         """Claim that its outputs are those of the model in float64.
 
@@ -113,12 +102,37 @@ class RacedTarget:
             within: the largest relative error.
         """
         __tracebackhide__ = True
-        return self._race._judge(self, f"same outputs within {within}")
+        return self._judge(f"same outputs within {within}")
 
+    @_claims
     def p99_under(self, limit: str) -> JudgedClaim:
         """Claim that the 99th percentile of its latency is at most so long, such as `5ms`."""
         __tracebackhide__ = True
-        return self._race._judge(self, f"p99 under {limit}")
+        return self._judge(f"p99 under {limit}")
+
+    def _judge(self, claim: str, *others: str) -> JudgedClaim:
+        """Judge a claim by the session's races, and keep what is said of it for the report of a test that fails."""
+        __tracebackhide__ = True
+        from shootout.apps.judge.claim import read_claim  # nothing is imported until a test races
+        from shootout.commands.claims import Races
+        from shootout.core.errors import Interrupted, ShootoutError
+
+        config, folders = self._request.config, self._request.getfixturevalue("tmp_path_factory")
+        races = config.stash.setdefault(RACES, Races(lambda: folders.mktemp("race"), MAX_TIME_S))
+        try:
+            judged = races.judge(self.model, read_claim(claim), (self.target, *others), self.options)
+        except Interrupted:
+            raise KeyboardInterrupt from None
+        except ShootoutError as error:  # what is wrong stands in its sentence
+            raise error.with_traceback(None) from None
+        self._request.node.add_report_section("call", "shootout", f"{judged}\nshootout show {judged.folder}")
+        if judged.standing == "unknown":
+            ended = (
+                "" if judged.run.complete else f"; max_time_s={self.options.get('max_time_s', MAX_TIME_S):g} was over"
+            )
+            end = pytest.fail if config.getoption(STRICT) else pytest.skip
+            end(f"{judged}{ended} (shootout show {judged.folder})")
+        return judged
 
     def __bool__(self) -> bool:
         """Refuse to be asserted: only a claim is true or false."""

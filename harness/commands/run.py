@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,7 @@ from shootout.commands.read import print_decision
 from shootout.core import run as core
 from shootout.core.adapter import Built
 from shootout.core.clock import Deadline
-from shootout.core.contract import family
+from shootout.core.contract import Target, family
 from shootout.core.errors import ExitCode, Interrupted, UsageError
 from shootout.core.host.store import without_home
 from shootout.core.journal.folder import read_history
@@ -258,13 +258,20 @@ def command_of(words: Sequence[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
+def find_targets(texts: Iterable[str], pythons: Collection[str]) -> list[Target]:
+    """Return the targets that texts name; a bare name is one or another by the kind of model, so both.
+
+    Raises:
+        UsageError: a text names none.
+    """
+    firsts = (points.describe, partial(points.describe, native=True))
+    return [target for text in texts for first in firsts for target in parse_targets(text, first, pythons)]
+
+
 def exit_code(document: Document, plan: Plan, *, strict: bool) -> int:
     """Return 6 if a named target can't run here, 4 if one (any, if strict) failed, 3 if nothing was measured; or 0."""
     texts = [text for text in plan.named if "*" not in text]  # all of a device's is nothing named
-    pythons = plan.study.pythons
-    firsts = (points.describe, partial(points.describe, native=True))  # a bare name's row is one or the other
-    asked = [target for text in texts for first in firsts for target in parse_targets(text, first, pythons)]
-    targets = with_twins(asked, pythons)
+    targets = with_twins(find_targets(texts, plan.study.pythons), plan.study.pythons)
     named = {str(target) for target in targets}
     # A label goes on behind its target: files, settings, copies.
     mine = [row for row in document.rows if re.split("[({#]", row.arm, maxsplit=1)[0] in named]

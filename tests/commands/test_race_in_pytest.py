@@ -121,10 +121,12 @@ def test_what_cant_be_told_fails_under_strict(run_tests: RunTests, goals: list[s
 
 
 WRITTEN = """
-import os
+import onnx
 def test(race):
     CLAIM
-    os.utime("net.onnx", (1, 1))
+    model = onnx.load("net.onnx")
+    model.graph.initializer[0].raw_data = b"\\0" * len(model.graph.initializer[0].raw_data)
+    onnx.save(model, "net.onnx")
     CLAIM
 """
 EXTERNAL = """
@@ -161,10 +163,13 @@ def test_a_model_is_raced_anew_if_a_file_of_it_changes(run_tests: RunTests, goal
 
 
 def test_a_target_is_raced_anew_if_the_packages_of_its_python_change(monkeypatch: pytest.MonkeyPatch):
-    def name(version: str) -> str:
+    def name(version: str) -> object:
         other = PythonInterpreter(name="new", path="p", version="3.12", libraries={"onnxruntime": version}, lent="")
-        monkeypatch.setattr(claims, "examine", lambda _: {"new": other})
-        return claims._name_question({"model": "identity", "pythons": {"new": "p"}}, ["onnxruntime@new"])
+        monkeypatch.setattr(plan, "examine", lambda *_: {"new": other})
+        monkeypatch.setattr(
+            plan, "known_available", lambda pairs, *_, **__: dict.fromkeys(pairs, Availability(version="1"))
+        )
+        return claims.name_questions({"model": "identity", "pythons": {"new": "p"}}, ["onnxruntime@new"])
 
     assert name("1.20") == name("1.20") != name("1.21")
 
@@ -185,6 +190,7 @@ def test_what_is_wrong_is_an_error_in_one_sentence_and_never_a_skip(run_tests: R
         '("net.onnx", "onnxruntime:cpu:*").same_outputs()': "UsageError: 'onnxruntime:cpu:*' names several targets",
         '("net.onnx", "numpy").faster_than("numpy")': "UsageError: 'numpy' is compared with itself: name another",
         '("broken.onnx", "onnxruntime").faster_than("numpy")': "ArmFailed: onnxruntime failed: no such operator; the",
+        '("net.onnx", "numpy").p99_under and None': "TypeError: race('net.onnx', 'numpy').p99_under claims nothing w",
         '("net.onnx", "numpy") and None': "TypeError: race('net.onnx', 'numpy') claims nothing: add .faster_than(…)",
     }
     tests = [f"def test_{number}(race):\n    race{claim}\n" for number, claim in enumerate(errors)]
