@@ -42,6 +42,11 @@ from shootout.scenarios.concurrent import SERVE_ROUNDS, RateStep
 from shootout.scenarios.load_search import LoadTest
 
 
+@pytest.fixture(autouse=True)
+def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    fakes.register(monkeypatch, *"abc")
+
+
 class Told(Deadline):
     """As many seconds are left as somebody says."""
 

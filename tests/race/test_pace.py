@@ -88,9 +88,10 @@ def test_a_rival_that_rounds_leaves_before_the_last_that_does_not(left_s: float,
 
 @pytest.mark.parametrize(("limit_s", "is_first"), [(40.0, True), (40.0, False), (None, True)])
 def test_in_the_first_restart_of_a_limited_run_the_baseline_and_what_loads_soonest_load_first(
-    limit_s: float | None, is_first: bool
+    limit_s: float | None, is_first: bool, monkeypatch: pytest.MonkeyPatch
 ):
-    arms = [fakes.arm(name) for name in ("torch-compile", "unknown", "openvino", "torch-eager", "litert")]
+    fakes.register(monkeypatch, "slow")
+    arms = [fakes.arm(name) for name in ("torch-compile", "slow", "openvino", "torch-eager", "litert")]
     time = RaceTime(run=Deadline(limit_s))
     found = sorted(arms, key=lambda arm: time.place_of(arm, baseline=arms[3].label, is_first=is_first))
     in_order = [arms[3], arms[4], arms[2], arms[0], arms[1]]

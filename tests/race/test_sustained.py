@@ -112,7 +112,8 @@ def test_an_arm_that_fails_leaves_its_time_to_the_others():
     assert len(done) == TURNS
 
 
-def test_a_restart_that_does_not_fit_into_the_time_is_not_begun():
+def test_a_restart_that_does_not_fit_into_the_time_is_not_begun(monkeypatch: pytest.MonkeyPatch):
+    fakes.register(monkeypatch, *"ab")
     world = World({"a": 1e6, "b": 1e6})
     _, (only,) = play(world, "a", "b", context={"time": RaceTime(run=Deadline(WHOLE_S / 2))})
     assert only.is_cut

@@ -17,7 +17,6 @@ slowest stay out: a verdict takes two restarts of the fastest ones, and one of e
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -143,8 +142,8 @@ class RaceTime:
 
         There the baseline is first, then what loads soonest by rule of thumb: what is late is left out.
         """
-        ready_s = getattr(backends.shipped().get(arm.target.backend), "ready_s", math.inf)
-        return (0, 0) if not is_first or self.run.seconds is None else (arm.label != baseline, ready_s)
+        alike = not is_first or self.run.seconds is None
+        return (0, 0) if alike else (arm.label != baseline, backends.entry(arm.target.backend).ready_s)
 
     def is_over(self, *, loads: bool = False) -> bool:
         """Tell whether the run's time is over, or that of loading."""

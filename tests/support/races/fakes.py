@@ -9,7 +9,10 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import pytest
 
+from shootout import backends
+from shootout.core.adapter import Entry
 from shootout.core.contract import Arm, Array, Device, Executed, Target
 from shootout.core.errors import ArmFailed, NotRunKind
 from shootout.core.exported.fidelity import NOTHING
@@ -27,6 +30,14 @@ from .groups import group_of_rules
 EXECUTED = Executed(library="fake", version="0", device="cpu", threads=1, compute_nodes_by_precision={"fp32": 1})
 READINGS = 8
 STOLEN = Disturbance("steal", 0.09)
+FACTS = Entry(path=f"{__name__}:FakePlayer", ready_s=100.0)
+"""What is known of a fake backend, which is no adapter."""
+
+
+def register(patch: pytest.MonkeyPatch, *names: str) -> None:
+    """Let these be names of backends, which no list shows."""
+    for name in names:
+        patch.setitem(backends.HIDDEN, name, f"{__name__}:FACTS")
 
 
 def arm(backend: str, *, ordinal: int = 1, control: bool = False, device: Device = Device.CPU) -> Arm:
