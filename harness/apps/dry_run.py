@@ -90,14 +90,8 @@ def foresee(plan: Plan, max_time_s: float | None = None) -> Foresight:
         most_s = min(most_s, max(0.0, max_time_s - prepare_s))
     else:
         most_s = max(least_s, min(most_s, plan.racing_s or most_s))
-    return Foresight(
-        export_s=export_s,
-        build_s=build_s,
-        prepare_s=prepare_s,
-        restart_s=restarts_s[0],
-        least_s=least_s,
-        most_s=most_s,
-    )
+    before_s = {"export_s": export_s, "build_s": build_s, "prepare_s": prepare_s}
+    return Foresight(**before_s, restart_s=restarts_s[0], least_s=least_s, most_s=most_s)
 
 
 def _restart_s(plan: Plan, group: PlannedGroup, size: ModelSize, max_time_s: float | None) -> float:

@@ -24,7 +24,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from shootout.core.clock import Deadline, Stopwatch
-from shootout.core.contract import Array, Artifact, Precision
+from shootout.core.contract import SCALED, Array, Artifact, Precision
 from shootout.core.errors import ModelError, NothingMeasured, ShootoutError, SkippedArm, UsageError
 from shootout.core.exported.client import obtain_all, workshop
 from shootout.core.exported.fidelity import compare
@@ -53,15 +53,7 @@ PLANS = 0.9
 """The share of the time that is planned with; the figure that was begun last has the rest."""
 RANKING_PLANS = 0.5
 """A ranking plans with this part of its time, and is ended at its end."""
-PRECISIONS = (
-    Precision.INT8,
-    Precision.INT8_DYNAMIC,
-    Precision.INT4,
-    Precision.FP8,
-    Precision.FP16,
-    Precision.BF16,
-    Precision.TF32,
-)
+PRECISIONS = (*SCALED, Precision.FP16, Precision.BF16, Precision.TF32)
 """The precisions that a layer can be rounded to."""
 By = Literal["layer", "block"]
 
@@ -272,7 +264,9 @@ def measure(
         longest_s = max(longest_s, watch.seconds)
     found.sort(key=lambda part: part.sqnr_db)
     if len(found) == len(parts):  # a share of what there was time for would tell nothing
-        found = _share_noise(found)
+        noises = [10 ** (-part.sqnr_db / 10) for part in found]  # of the outputs' power; 0 for an infinite ratio
+        if 0 < (noise := math.fsum(noises)) < math.inf:
+            found = [replace(part, noise_share=own / noise) for part, own in zip(found, noises, strict=True)]
     whole, without = rounding.measure("all layers", rounding.model.layers), None
     kept = [layer for name, layers in parts.items() if name != found[0].name for layer in layers]
     if wanted.is_detailed and kept and limit.allows(longest_s):
@@ -298,14 +292,6 @@ def _round_model(exported: ExportedModel, precision: Precision, *, reduced: bool
             "output too"
         )
     return _Rounding(model, right, math.fsum(one.flops for one in model.layers))
-
-
-def _share_noise(parts: Sequence[LayerSensitivity]) -> list[LayerSensitivity]:
-    noises = [10 ** (-part.sqnr_db / 10) for part in parts]  # relative to the outputs' power; 0 for an infinite ratio
-    whole = math.fsum(noises)
-    if not 0 < whole < math.inf:
-        return [*parts]
-    return [replace(part, noise_share=noise / whole) for part, noise in zip(parts, noises, strict=True)]
 
 
 def main() -> None:
@@ -350,8 +336,7 @@ def tell_answer(found: PrecisionSensitivity) -> list[str]:
     if worst.sqnr_db == -math.inf:
         advice = f"Leave {_name(worst, found)} in float: in {precision} it gives NaN or infinity."
     elif found.unmeasured:
-        total = counted(len(found.parts) + found.unmeasured, found.by)
-        some = f"{len(found.parts)} of {total}"
+        some = f"{len(found.parts)} of {counted(len(found.parts) + found.unmeasured, found.by)}"
         advice = f"Of the {some} that --max-time left time for, {_name(worst, found)} errs most."
     elif len(found.parts) == 1:
         advice = f"{worst.name} is the only {found.by} of this model."

@@ -207,12 +207,8 @@ def _trace_arm(
 
 def _draw_calls(looked: Looked) -> list[Event]:
     """Draw the last calls, each a span around its steps."""
-    events: list[Event] = []
-    for steps in looked.steps[-SHOWN:]:
-        spans = [("call", steps[0][1], steps[-1][2]), *steps]
-        events += [_make_event(name, began, ended) for name, began, ended in spans]
-    return events
-
-
-def _make_event(name: str, began_ns: int, ended_ns: int) -> Event:
-    return {"name": name, "ph": "X", "ts": began_ns / 1e3, "dur": (ended_ns - began_ns) / 1e3, "pid": 0, "tid": 0}
+    return [
+        {"name": name, "ph": "X", "ts": began_ns / 1e3, "dur": (ended_ns - began_ns) / 1e3, "pid": 0, "tid": 0}
+        for steps in looked.steps[-SHOWN:]
+        for name, began_ns, ended_ns in [("call", steps[0][1], steps[-1][2]), *steps]
+    ]

@@ -253,23 +253,21 @@ def choose_sides(run: Run, document: Document, names: Sequence[str], group: str 
     """
     if len(names) > 2:
         raise UsageError(f"explain holds two targets side by side, got {len(names)}: {', '.join(names)}")
-    rows = _rows_of_group(document, group)
+    if len(groups := find_groups(document, group)) > 1:
+        raise UsageError("the run has several groups", sorted(groups))
+    rows = [row for row in document.rows if row.group in groups]
     row, why = (_find_row(rows, names[-1]), "") if names else _choose_worst(rows)
     second = Side(source=RacedArm.of(run, document, row), why=why)
     row, why = (_find_row(rows, names[0]), "") if len(names) == 2 else _choose_reference(rows, second.source)
     first = Side(source=RacedArm.of(run, document, row), why=why)
     if first.source.row.arm == second.source.row.arm:
         raise UsageError(f"{row.arm} is named twice: name two targets")
-    for side in (first, second):
-        _refuse(side.source)
+    for arm in (first.source.arm, second.source.arm):  # of which each needs a fixed graph of inference to look into
+        if why := scenario_of(arm).unexplainable:
+            raise UsageError(why)
+        if arm.target.folder:
+            raise UsageError(f"{arm.label} is a shipped folder, which is closed: explain the run that it came from")
     return first, second
-
-
-def _rows_of_group(document: Document, group: str | None) -> list[Row]:
-    groups = find_groups(document, group)
-    if len(groups) > 1:
-        raise UsageError("the run has several groups", sorted(groups))
-    return [row for row in document.rows if row.group in groups]
 
 
 def _find_row(rows: Sequence[Row], name: str) -> Row:
@@ -288,13 +286,9 @@ def _choose_worst(rows: Sequence[Row]) -> tuple[Row, str]:
         targets = ", ".join(short(row.arm) for row in rows) or "none"
         raise UsageError(f"no target of a lower precision was checked here: name two of {targets}")
     refused = [row for row in narrow if row.outcome == "failed"]
-    worst = max(refused or narrow, key=_error_of)
+    checked = [(row, row.fidelity.relative_l2) for row in refused or narrow if row.fidelity]
+    worst, _ = max(checked, key=lambda one: math.inf if one[1] is None else one[1])
     return worst, "refused, and errs most" if refused else "errs most of the lower precisions"
-
-
-def _error_of(row: Row) -> float:
-    error = row.fidelity.relative_l2 if row.fidelity else None
-    return math.inf if error is None else error
 
 
 def _choose_reference(rows: Sequence[Row], second: RacedArm) -> tuple[Row, str]:
@@ -310,14 +304,6 @@ def _choose_reference(rows: Sequence[Row], second: RacedArm) -> tuple[Row, str]:
     if exact := [row for row in usable.values() if is_exact(row.precision, row.scheme, row.file)]:
         return exact[0], "a target of full precision"
     raise UsageError(f"nothing to hold {second.row.arm} against: name two targets")
-
-
-def _refuse(source: RacedArm) -> None:
-    """Refuse what has no fixed graph of inference to look into."""
-    if why := scenario_of(source.arm).unexplainable:
-        raise UsageError(why)
-    if source.arm.target.folder:
-        raise UsageError(f"{source.arm.label} is a shipped folder, which is closed: explain the run that it came from")
 
 
 def explain(sides: Sequence[Side], progress: Progress) -> Explanation:
@@ -453,8 +439,7 @@ def _add_times(seen: Seen, owners: Mapping[str, int], count: int) -> tuple[SideS
     """Return a target as a whole and layer by layer, with the times of its nodes."""
     summary, errors, inside = seen
     sides = [errors.get(number, LayerSide()) for number in range(count)]
-    beyond = next((number for number, side in enumerate(sides) if side.is_beyond), None)
-    summary = replace(summary, first_beyond=beyond)
+    summary = replace(summary, first_beyond=next((at for at, side in enumerate(sides) if side.is_beyond), None))
     nodes = inside.nodes if inside else ()
     if not nodes:
         return summary, sides
@@ -477,11 +462,9 @@ def write_mix(sides: Sequence[Side], floats: Collection[int], count: int) -> str
         count: of all layers.
     """
     arms = [side.source.arm for side in sides]
-    target = arms[1].target
-    can = backends.capabilities(target.backend)
+    target, can = arms[1].target, backends.capabilities(arms[1].target.backend)
     own, words = own_words(can), [word for word in target.scheme.split("+") if word and not word.startswith(FLOATS)]
-    now = {*schemes.parse(target.scheme, own).floats}
-    wanted = now | {*floats}
+    wanted = (now := {*schemes.parse(target.scheme, own).floats}) | {*floats}
     if wanted == now or len(wanted) == count or not reproduce.numbers_layers(arms[1].model, can.consumes):
         return ""
     scheme = "+".join([*words, schemes.write_floats(wanted)])

@@ -59,7 +59,11 @@ def tell_answer(explanation: Explanation) -> list[str]:
             told.append(_tell_fused(side))
     is_beyond = bool(told)
     if explanation.rise is not None:
-        told.append(_tell_rise(explanation, explanation.layers[explanation.rise]))
+        layer = explanation.layers[explanation.rise]
+        before = max((one.sides[1].error or 0.0 for one in explanation.layers[: layer.number]), default=0.0)
+        after = "NaN or infinity" if (error := layer.sides[1].error) is None else f"{error:.2g}"
+        rises = f"the error of {short(explanation.sides[1].arm)} rises at layer {layer.name}: {before:.2g} → {after}"
+        told.append(f"{rises} ({write_floats([layer.number])} leaves it in float)")
     if not is_beyond:
         told.append(_tell_none(explanation))
         told += [
@@ -69,14 +73,6 @@ def tell_answer(explanation: Explanation) -> list[str]:
             if side.error_bound is not None
         ]
     return [*told, *_tell_slowest(explanation)]
-
-
-def _tell_rise(explanation: Explanation, layer: LayerPair) -> str:
-    errors = [one.sides[1].error or 0.0 for one in explanation.layers[: layer.number]]
-    after = layer.sides[1].error
-    told = f"the error of {short(explanation.sides[1].arm)} rises at layer {layer.name}: "
-    change = f"{max(errors, default=0.0):.2g} → {'NaN or infinity' if after is None else f'{after:.2g}'}"
-    return f"{told}{change} ({write_floats([layer.number])} leaves it in float)"
 
 
 def _tell_beyond(explanation: Explanation, index: int, layer: LayerPair) -> str:

@@ -243,10 +243,8 @@ def _build_all(
 
 def _builds_of(arm: Arm, model: ExportedModel | ShootoutError, exports: Exports) -> Iterator[tuple[Arm, ExportedModel]]:
     """Yield the arm on its model, and as its probe is built."""
-    if isinstance(model, ShootoutError):
-        return
-    here = replace(arm, threads=1, instances=1)  # which no portable build depends on
-    yield here, model
-    key = probe_key(arm)
-    if key and (probe := exports.probes.get(key)):
-        yield as_probe(here), probe
+    if not isinstance(model, ShootoutError):
+        here = replace(arm, threads=1, instances=1)  # which no portable build depends on
+        yield here, model
+        if (key := probe_key(arm)) and (probe := exports.probes.get(key)):
+            yield as_probe(here), probe

@@ -8,7 +8,7 @@ give a figure that it needs. The first cause that the figures support is the rea
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -48,8 +48,7 @@ def add_scores(rows: Sequence[Row], group: Group, facts: Header) -> list[Row]:
     sized = [row.model_copy(update={"quantized": _measure_quantized(row)}) for row in rows]
     compared = [_add_metric(row, record, scores.get(row.arm), plain, facts.given) for row in sized]
     timed = {row.arm: row for row in compared if row.outcome == "measured"}
-    found = []
-    arms = {arm.label: arm for arm in record.arms}
+    found, arms = [], {arm.label: arm for arm in record.arms}
     runnable = [arms[label] for label in timed]
     for row in compared:
         own = own_fp32(runnable, arms[row.arm]) if row.arm in timed else None
@@ -94,10 +93,14 @@ def _add_metric(
         return row
     if fault := next((one.fault for one in mine if one.fault), ""):
         return row.model_copy(update={"notes": (*row.notes, f"metric: {fault}")})
-    found = []
+    found, is_exact_row = [], is_exact(row.precision, row.scheme, row.file)
+    references = () if is_exact_row else (record.references.get(row.arm), record.baseline)
     for number, one in enumerate(mine):
-        others = {arm: known[number] for arm, known in plain.items() if len(known) == len(mine)}
-        found.append(_measure_metric(row, record, one, others, given))
+        others = {arm: known[number] for arm, known in plain.items() if len(known) == len(mine) and arm != row.arm}
+        alike = (others[arm] for arm in references if arm in others and len(others[arm].rows) == len(one.rows))
+        before = next((scores for scores in alike if not scores.fault), None)
+        metric = measure_metric(one, before)
+        found.append(metric if is_exact_row else judge_metric(metric, one, before, given))
     return with_metric(row, found)
 
 
@@ -113,17 +116,6 @@ def _rank_metric(metric: Metric) -> tuple[int, float]:
     order = (Standing.BROKEN, Standing.UNKNOWN, None, Standing.MET)
     lost = metric.change.value * (1 if metric.lower_is_better else -1) if metric.change else 0.0
     return order.index(metric.standing), -lost / metric.limit if metric.limit else -lost
-
-
-def _measure_metric(
-    row: Row, record: GroupRecord, mine: Scores, scores: Mapping[str, Scores], given: Mapping[str, Any]
-) -> Metric:
-    """Return the mean score of one output, how it changed, and how it stands to the limit."""
-    alike = {arm for arm, one in scores.items() if len(one.rows) == len(mine.rows) and not one.fault}
-    against = _reference_of(row, record, alike)
-    before = scores[against] if against else None
-    metric = measure_metric(mine, before)
-    return metric if is_exact(row.precision, row.scheme, row.file) else judge_metric(metric, mine, before, given)
 
 
 def measure_metric(mine: Scores, before: Scores | None, confidence: float = CONFIDENCE) -> Metric:
@@ -168,21 +160,18 @@ def judge_metric(metric: Metric, mine: Scores, before: Scores | None, given: Map
         given: see `Header.given`: the most drop of the mean, the least agreement with FP32's own outputs.
     """
     if metric.against == "outputs" and "min_agreement" in given and not metric.lower_is_better:
-        return _judge_agreement(metric, read_share(given["min_agreement"]))
-    if before is None or ("max_drop" not in given and metric.against != "truth"):
+        kind, limit = "agreement", read_share(given["min_agreement"])
+        standing, needed = judge_limit((metric.low, metric.high), limit, at_most=False), None
+        if standing is Standing.UNKNOWN and metric.low is not None and metric.high is not None:
+            middle, reach = (metric.low + metric.high) / 2, (metric.high - metric.low) / 2
+            needed = count_rows_needed(metric.rows, reach, middle - limit)
+    elif before is None or ("max_drop" not in given and metric.against != "truth"):
         return metric
-    limit = find_max_drop(given.get("max_drop", DEFAULT_DROP), math.fsum(before.rows) / len(before.rows))
-    standing, needed = judge_drop(metric.change, before, mine, limit)
-    found = {"limits": "drop", "limit": limit, "standing": standing, "rows_needed": needed}
-    return metric.model_copy(update=found)
-
-
-def _judge_agreement(metric: Metric, limit: float) -> Metric:
-    standing, needed = judge_limit((metric.low, metric.high), limit, at_most=False), None
-    if standing is Standing.UNKNOWN and metric.low is not None and metric.high is not None:
-        middle, reach = (metric.low + metric.high) / 2, (metric.high - metric.low) / 2
-        needed = count_rows_needed(metric.rows, reach, middle - limit)
-    found = {"limits": "agreement", "limit": limit, "standing": standing, "rows_needed": needed}
+    else:
+        mean = math.fsum(before.rows) / len(before.rows)
+        kind, limit = "drop", find_max_drop(given.get("max_drop", DEFAULT_DROP), mean)
+        standing, needed = judge_drop(metric.change, before, mine, limit)
+    found = {"limits": kind, "limit": limit, "standing": standing, "rows_needed": needed}
     return metric.model_copy(update=found)
 
 
@@ -214,14 +203,6 @@ def _find_score_fault(scores: Scores) -> str:
         return scores.fault or f"{scores.name} gave no scores"
     odd = next((score for score in scores.rows if not abs(score) < MOST_SCORE), None)
     return "" if odd is None else f"{scores.name} gave {odd:g} for a row, which is not a score"
-
-
-def _reference_of(row: Row, record: GroupRecord, known: Container[str]) -> str | None:
-    """Return the arm, one of the known, that a row is compared with; None for plain FP32 itself."""
-    if is_exact(row.precision, row.scheme, row.file):
-        return None
-    candidates = (record.references.get(row.arm), record.baseline)
-    return next((arm for arm in candidates if arm and arm in known and arm != row.arm), None)
 
 
 def find_front(rows: Iterable[Row]) -> tuple[FrontRow, ...]:
@@ -370,7 +351,7 @@ def _explain_memory(case: PrecisionPair) -> str | None:
 
 
 def _explain_overhead(case: PrecisionPair) -> str | None:
-    before, time = _kernel_times(case.own), (case.own.compute.median_ns if case.own.compute else None)
+    before, time = _kernel_times(case.own), case.own.compute and case.own.compute.median_ns
     if case.own.gpu and case.own.gpu.event_ns and case.own.end_to_end:
         busy, whole = case.own.gpu.event_ns, case.own.end_to_end.median_ns
         found = f"most of a call is launching and copying, FP32's takes {duration(whole)}, {duration(busy)} on the GPU"
@@ -390,11 +371,16 @@ def _explain_overhead(case: PrecisionPair) -> str | None:
 
 
 def _explain_cached(case: PrecisionPair) -> str | None:
-    level = _cache_level(case.own, case.environment)
-    if level is None:
-        return None
-    weights = size(case.own.artifact_bytes or 0)
-    return f"FP32's weights ({weights}) fit in {level} already, fewer bytes save little"
+    """Name the smallest cache of the device that holds FP32's weights."""
+    held, environment = case.own.artifact_bytes or 0, case.environment
+    if case.own.device == Device.CPU:
+        found = environment.get("cpu", {}).get("cache_bytes") or {}
+        caches = {f"the {level} cache": found.get(level, 0) for level in ("L2", "L3")}
+    else:
+        sizes = [gpu.get("l2_bytes") or 0 for gpu in environment.get("gpus") or () if gpu.get("visible")]
+        caches = {"the GPU's L2 cache": max(sizes, default=0)}
+    level = next((name for name, has in caches.items() if held <= has), None)
+    return level and f"FP32's weights ({size(held)}) fit in {level} already, fewer bytes save little"
 
 
 def _explain_rest(case: PrecisionPair) -> str | None:
@@ -473,17 +459,6 @@ def gigaflops(row: Row) -> float | None:
     return flops / time if flops and time else None
 
 
-def _cache_level(row: Row, environment: Mapping[str, Any]) -> str | None:
-    """Name the smallest cache of the row's device that holds its weights."""
-    if row.device == Device.CPU:
-        found = environment.get("cpu", {}).get("cache_bytes") or {}
-        caches = {f"the {level} cache": found.get(level, 0) for level in ("L2", "L3")}
-    else:
-        sizes = [gpu.get("l2_bytes") or 0 for gpu in environment.get("gpus") or () if gpu.get("visible")]
-        caches = {"the GPU's L2 cache": max(sizes, default=0)}
-    return next((name for name, size in caches.items() if (row.artifact_bytes or 0) <= size), None)
-
-
 Named = tuple[Cause, Reason]
 ALWAYS: tuple[Named, ...] = (
     ("no instruction", _explain_no_instruction),
@@ -496,11 +471,11 @@ COSTS: tuple[Named, ...] = (
     ("slower products", _explain_slower_products),
     ("memory", _explain_memory),
 )
-LEFT: tuple[Named, ...] = (("float layers", _explain_float_layers),)
-LAST: tuple[Named, ...] = (("overhead", _explain_overhead),)
-LOSSES: tuple[Named, ...] = (*ALWAYS, *COSTS, *LEFT, *LAST)
+LEFT: Named = ("float layers", _explain_float_layers)
+LAST: Named = ("overhead", _explain_overhead)
+LOSSES: tuple[Named, ...] = (*ALWAYS, *COSTS, LEFT, LAST)
 """Causes that cost time come before those that save none."""
-NO_GAINS: tuple[Named, ...] = (*ALWAYS, *LEFT, *COSTS, *LAST, ("cached", _explain_cached))
+NO_GAINS: tuple[Named, ...] = (*ALWAYS, LEFT, *COSTS, LAST, ("cached", _explain_cached))
 UNTOLD = "the runtime tells nothing that explains it"
 
 

@@ -70,9 +70,11 @@ def choose(cell: Cell) -> Answer:
     kept = [row for row in sound if admits(row)] or [row for row in sound if row.is_judged]
     if not kept:
         return _answer_nothing(cell, UNJUDGED if sound else faults[timed[0].arm], unsound)
+    by_arm = {row.arm: row for row in kept}
     led = choose_among(
-        {row.arm: row for row in kept},
-        _order_times(kept, cell.baseline),
+        by_arm,
+        # ratios to the baseline come from shared restarts; medians are second best
+        ratios_to_baseline(by_arm, cell.baseline) or {arm: _timing_of(row).median_ns for arm, row in by_arm.items()},
         cell.judged,
         cell.ratio,
         beside=[row.arm for row in sound],
@@ -160,12 +162,6 @@ def _describe_choice(cell: Cell, led: Led, sound: Sequence[Row], unsound: Mappin
     )
 
 
-def _order_times(rows: Sequence[Row], baseline: str | None) -> Mapping[str, float]:
-    """Return what orders rows by arm: ratios to the baseline, which come from shared restarts, or else medians."""
-    by_arm = {row.arm: row for row in rows}
-    return ratios_to_baseline(by_arm, baseline) or {arm: _timing_of(row).median_ns for arm, row in by_arm.items()}
-
-
 def _find_next(cell: Cell, shipped: Row, others: Sequence[Row]) -> str | None:
     """Return the command that comes next if there is no more to measure first; None if nothing can be shipped.
 
@@ -223,12 +219,8 @@ def tell_sure(cell: Cell, shipped: str, beaten: Sequence[Rival], open_: Sequence
         beaten: the eligible ones that are slower than what is shipped, the closest first.
         open_: those that may be as fast; ties only if no other is open.
     """
-    sure = Sure(
-        restarts=cell.restarts,
-        control_holds=cell.control_holds,
-        slower=len(beaten),
-        closest=next(iter(beaten), None),
-    )
+    holds, closest = cell.control_holds, next(iter(beaten), None)
+    sure = Sure(restarts=cell.restarts, control_holds=holds, slower=len(beaten), closest=closest)
     found = {one.arm: one.ratio for one in open_ if one.ratio and one.ratio.verdict is Verdict.CANT_TELL}
     if not found:
         return sure
@@ -263,9 +255,8 @@ def is_faster(ratio: Ratio | None) -> bool:
     """Tell whether a row is significantly faster, or looks faster by more than is indifferent."""
     if ratio is None or ratio.reason:
         return False
-    return ratio.verdict is Verdict.FASTER or (
-        ratio.verdict is Verdict.CANT_TELL and ratio.value < 1 / (1 + INDIFFERENT)
-    )
+    looks_faster = ratio.verdict is Verdict.CANT_TELL and ratio.value < 1 / (1 + INDIFFERENT)
+    return ratio.verdict is Verdict.FASTER or looks_faster
 
 
 def _group_not_raced(cell: Cell) -> tuple[NotRaced, ...]:

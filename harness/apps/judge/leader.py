@@ -173,14 +173,10 @@ def find_sizes(rows: Sequence[Row]) -> tuple[Chosen, list[int]]:
 
 def ratios_to_baseline(rows: Mapping[str, Row], baseline: str | None) -> dict[str, float] | None:
     """Return by name the rows' times ÷ the baseline's, from restarts that they shared; None if one has none."""
-    found: dict[str, float] = {}
-    for name, row in rows.items():
-        ratio = row.end_to_end.ratio if row.end_to_end else None
-        if row.arm == baseline:
-            found[name] = 1.0
-        elif ratio:
-            found[name] = ratio.value
-    return found if len(found) == len(rows) else None
+    ratios = {name: row.end_to_end.ratio if row.end_to_end else None for name, row in rows.items()}
+    if any(ratios[name] is None and row.arm != baseline for name, row in rows.items()):
+        return None
+    return {name: ratio.value if ratio and rows[name].arm != baseline else 1.0 for name, ratio in ratios.items()}
 
 
 def admits(row: Row) -> Admitted | None:
@@ -197,26 +193,16 @@ def find_fault(cell: Cell, row: Row, policy: Policy | None = None) -> str | None
     Args:
         policy: it decides by limits of its own in place of the run's, and may ask for no time at all.
     """
-    if policy and row.cause is NotRunKind.OFF_LIMITS:
-        return _find_early_end(policy, row)
+    if policy and row.cause is NotRunKind.OFF_LIMITS:  # with too few restarts to compare times by
+        played = row.end_to_end.restarts if row.end_to_end else 0
+        told = f"left its run after {counted(played, 'restart')}, by a limit of that run"
+        return told if played < LEAST_TAILS and policy.asks_time else None
     if policy and not policy.asks_time and row.cause in (None, NotRunKind.NOT_REACHED):
         return None
     if row.reason and row.cause is not NotRunKind.NOT_REACHED:  # what it measured in time counts
         return f"failed: {row.reason}" if row.outcome == "failed" else row.reason
-    return cell.withheld(row.arm) or (None if policy else _find_broken_p99(row))
-
-
-def _find_early_end(policy: Policy, row: Row) -> str | None:
-    """Explain an arm that left its run by a limit of that run: too few restarts to compare times by."""
-    played = row.end_to_end.restarts if row.end_to_end else 0
-    if played >= LEAST_TAILS or not policy.asks_time:
-        return None
-    return f"left its run after {counted(played, 'restart')}, by a limit of that run"
-
-
-def _find_broken_p99(row: Row) -> str | None:
-    if row.serve is None or row.serve.holds:
-        return None
+    if (why := cell.withheld(row.arm)) or policy or row.serve is None or row.serve.holds:
+        return why
     is_known = row.serve.holds is not None
     return "its p99 breaks the limit" if is_known else "whether its p99 holds the limit isn't known"
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from statistics import median
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -142,6 +142,7 @@ def _time_scope(run: Run, mine: Result, scope: Scope) -> Timing | None:
         return None
     middle = _find_middle(blocks)
     calls = run.samples(mine, scope)
+    tail = percentile_bounds([*single_calls(run, mine, scope, calls).values()], 0.99)
     against_baseline = judged(group, scope, label, group.rules.baseline)
     against_own = judged(group, scope, label, group.record.references.get(label))
     return Timing(
@@ -149,7 +150,9 @@ def _time_scope(run: Run, mine: Result, scope: Scope) -> Timing | None:
         low_ns=middle.low,
         high_ns=middle.high,
         confidence=middle.confidence,
-        **_bound_percentiles([*single_calls(run, mine, scope, calls).values()]),
+        p99_low_ns=tail.low if tail else None,
+        p99_ns=tail.high if tail else None,
+        p99_highest_ns=tail.highest if tail else None,
         samples=sum(values.size for values in calls.values()),
         restarts=len(blocks),
         ratio=ratio_of(against_baseline) if against_baseline else None,
@@ -191,13 +194,6 @@ def single_calls(run: Run, mine: Result, scope: Scope, calls: Mapping[int | None
         for restart, more in run.samples(mine, SINGLE).items():
             found[restart] = np.concatenate([found[restart], more]) if restart in found else more
     return found
-
-
-def _bound_percentiles(restarts: Sequence[Array]) -> dict[str, Any]:
-    """Return the bounds of the p99, from the calls of each restart, and the highest restart's."""
-    bounds = percentile_bounds(restarts, 0.99)
-    ends = (bounds.low, bounds.high, bounds.highest) if bounds else (None, None, None)
-    return dict(zip(("p99_low_ns", "p99_ns", "p99_highest_ns"), ends, strict=True))
 
 
 def items_per_s(arm: Arm, timing: Timing, tail: LimitedTail | None) -> Rate | None:
@@ -248,7 +244,7 @@ def readiness(lines: Sequence[Played | Checked]) -> dict[str, Any]:
         "load_s": median(line.load_s for line in lines),
         "first_call_s": median(line.first_call_s for line in lines),
         "ready_s": max(
-            context_s + line.load_s + line.first_call_s for context_s, line in zip(contexts_s, lines, strict=True)
+            context_s + one.load_s + one.first_call_s for context_s, one in zip(contexts_s, lines, strict=True)
         ),
         "starts": len(lines),
     }
@@ -272,13 +268,8 @@ def _gpu_cost(line: Played | Checked) -> GpuCost | None:
 
 def _device_bytes(lines: Iterable[Played]) -> int | None:
     """Return the most that the context and the loaded arm took of the device; None if the driver doesn't tell."""
-    costs = (cost for line in lines if (cost := _gpu_cost(line)))
-    sums = [
-        cost.context_bytes + cost.loaded_bytes
-        for cost in costs
-        if cost.context_bytes is not None and cost.loaded_bytes is not None
-    ]
-    return max(sums, default=None)
+    taken = [(cost.context_bytes, cost.loaded_bytes) for line in lines if (cost := _gpu_cost(line))]
+    return max((one + more for one, more in taken if one is not None and more is not None), default=None)
 
 
 def _describe_gpu(lines: Sequence[Played]) -> Gpu | None:
@@ -405,11 +396,8 @@ class Width:
     peak: str
 
 
-WIDTHS = {
-    **{
-        name: Width(bits, bits, name)
-        for name, bits in {"fp64": 64, "fp32": 32, "tf32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8}.items()
-    },
+_BITS = {"fp64": 64, "fp32": 32, "tf32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8}
+WIDTHS = {name: Width(bits, bits, name) for name, bits in _BITS.items()} | {
     "int4-activations-8": Width(4, 32, "int8"),
     "int8-dynamic": Width(8, 32, "int8"),
 }
@@ -482,7 +470,8 @@ def ceiling(
     """
     if outside not in WIDTHS or any(name not in {*WIDTHS, *UNPACKED} for name in shares):
         return None
-    widths = {name: _width_of(name, outside) for name in shares}
+    unpacked = {name: Width(bits, WIDTHS[outside].activations, outside) for name, bits in UNPACKED.items()}
+    widths = {name: (unpacked | WIDTHS)[name] for name in shares}
     arithmetic_ns = _arithmetic_ns(work, shares, ceilings, widths)
     if arithmetic_ns is None:
         return None
@@ -493,10 +482,10 @@ def ceiling(
     if stored is None or between is None:
         return None
     bandwidth_ns = weights / stored.best_gbs + moved / between.best_gbs
-    bound_ns = max(arithmetic_ns, bandwidth_ns)
+    bound_ns, is_read = max(arithmetic_ns, bandwidth_ns), arithmetic_ns < bandwidth_ns
     return Ceiling(
         share=bound_ns / measured_ns,
-        binds=_find_binding(arithmetic_ns, bandwidth_ns, measured_ns),
+        binds="overhead" if bound_ns < BINDS * measured_ns else "bandwidth" if is_read else "arithmetic",
         arithmetic_ns=arithmetic_ns,
         bandwidth_ns=bandwidth_ns,
         level=stored.level,
@@ -519,10 +508,6 @@ def traffic(work: Work, outside: float, inside: float) -> tuple[float, float]:
     return moved, widest
 
 
-def _width_of(name: str, outside: str) -> Width:
-    return Width(UNPACKED[name], WIDTHS[outside].activations, outside) if name in UNPACKED else WIDTHS[name]
-
-
 def _weight_width(work: Work, shares: Mapping[str, float], widths: Mapping[str, Width]) -> float:
     """Return what a stored weight takes, of 32 bits.
 
@@ -540,19 +525,7 @@ def _weight_width(work: Work, shares: Mapping[str, float], widths: Mapping[str, 
 def _arithmetic_ns(
     work: Work, shares: Mapping[str, float], ceilings: Ceilings, widths: Mapping[str, Width]
 ) -> float | None:
-    if work.flops is None:
-        return None
-    if not work.flops:
-        return 0.0
     peaks = {name: ceilings.peaks.get(widths[name].peak) for name in shares}
-    if None in peaks.values():
+    if work.flops is None or (work.flops and None in peaks.values()):
         return None
     return sum(work.flops * shares[name] / peak.giga_ops for name, peak in peaks.items() if peak)
-
-
-def _find_binding(
-    arithmetic_ns: float, bandwidth_ns: float, measured_ns: float
-) -> Literal["overhead", "bandwidth", "arithmetic"]:
-    if max(arithmetic_ns, bandwidth_ns) < BINDS * measured_ns:
-        return "overhead"
-    return "arithmetic" if arithmetic_ns >= bandwidth_ns else "bandwidth"

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shootout.apps.parts.profile import Profile, Size
+from shootout.apps.parts.profile import Profile
 from shootout.backends import BASELINE_OF_FILES
 from shootout.core import backends
 from shootout.core.contract import Artifact, Device, Precision, short
@@ -86,8 +86,7 @@ def make_options(
         axes: of each size of the part, the sizes of the axes that its file leaves open.
         given: targets that the user names.
     """
-    sizes = profile.sizes[name]
-    common = dict(axes[0])
+    sizes, common = profile.sizes[name], dict(axes[0])
     varies = {axis: Counter[int]() for axis in common}
     for size, own in zip(sizes, axes, strict=True):
         for axis in varies:
@@ -96,7 +95,7 @@ def make_options(
     if not counts:
         inputs = {"inputs": str(profile.folder / f"{name}.npz")}
         options = {"backends": list_targets(given, is_open=False), "parameters": common, **inputs}
-        return options, f"always {_tell_size(sizes[0])}"
+        return options, f"always {', '.join('x'.join(map(str, shape)) for shape in sizes[0].inputs.values())}"
     axis = max(counts, key=lambda one: len(counts[one]))
     few = choose_sizes(counts[axis])
     others = {one: size for one, size in common.items() if one != axis}
@@ -146,7 +145,3 @@ def choose(name: str, share: float, document: Document, told: str, *, is_open: b
         is_pending = not document.complete and untimed == rivals and any(one.outcome == "not timed" for one in rivals)
         return replace(stays, why="; ".join([told, found, *reasons]), is_pending=is_pending)
     return replace(stays, target=row.arm, ratio=ratio, is_open=is_open)
-
-
-def _tell_size(size: Size) -> str:
-    return ", ".join("x".join(map(str, shape)) for shape in size.inputs.values())

@@ -105,8 +105,7 @@ def plan_joint(
     planned = make_plan(study)
     arms = list[Arm]()
     folder.mkdir(parents=True, exist_ok=True)
-    tasks = {USUAL: {}, names: chosen}
-    for setting, own in tasks.items():
+    for setting, own in {USUAL: {}, names: chosen}.items():
         task = program.as_task(profile.timed, planned.placement.threads, chosen=own)
         file = folder / f"{'chosen' if own else 'usual'}.json"
         file.write_text(json.dumps(task), encoding="utf-8")

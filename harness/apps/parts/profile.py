@@ -121,7 +121,8 @@ class Profile:
         inside = [math.fsum(some) for some in zip(*self.inside_ns.values(), strict=True)]
         shares = [min(max(one / call, 1e-6), 1 - 1e-6) for one, call in zip(inside, self.call_ns, strict=True)]
         pair = make_pair([math.log(share / (1 - share)) for share in shares])
-        middle, low, high = (_share_at(pair.mean + sign * pair.reach(1)) for sign in (0, -1, 1))
+        odds = (max(-700.0, min(pair.mean + sign * pair.reach(1), 700.0)) for sign in (0, -1, 1))
+        middle, low, high = (1 / (1 + math.exp(-one)) for one in odds)
         return Gain(share=middle, low=low, high=high, most=1 / (1 - min(high, 1 - 1e-6)))
 
 
@@ -167,7 +168,3 @@ def call(task: Mapping[str, Any], folder: Path, placement: Placement) -> dict[st
     if "fault" in answer:
         raise UsageError(answer["fault"])
     return answer
-
-
-def _share_at(odds: float) -> float:
-    return 1 / (1 + math.exp(-max(-700.0, min(odds, 700.0))))

@@ -92,12 +92,14 @@ def name_choices(choices: Sequence[Choice]) -> str:
 
 def write_answer(found: Found) -> list[Line]:
     """Write the answer's lines."""
+    pages, timed = found.profile.pages, {*found.profile.timed}
+    seen = f"{len(pages)} of {counted(len(found.program.pages), 'page')} looked at, {len(timed)} of these timed"
     return [
         _tell_ship(found),
         Line("Gain", [str(found.profile.gain), f"{counted(len(found.profile.call_ns), 'process')[:-1]}es"]),
         *(Line("" if number else "Parts", [*_tell_part(one)]) for number, one in enumerate(found.choices)),
         Line("Same", [*_tell_agreement(found)]),
-        Line("Pages", [*_tell_pages(found)]),
+        Line("Pages", [seen, counted(found.threads, "thread")]),
         Line("Noise", [f"{found.joint.noise}, {counted(found.joint.restarts, 'restart')}"] if found.joint else []),
         *_tell_next(found),
     ]
@@ -106,13 +108,13 @@ def write_answer(found: Found) -> list[Line]:
 def as_data(found: Found) -> dict[str, Any]:
     """Return the answer as JSON values."""
     profile, gain, joint = found.profile, found.profile.gain, found.joint
-    stays = found.outcome in ("usual", "open")
+    stays, chosen = found.outcome in ("usual", "open"), found.chosen
     return {
         "schema": 1,
         "run": found.run,
         "function": found.program.short,
         "outcome": found.outcome,
-        "ship": {name: _target_of(found, name) if not stays else USUAL for name in found.program.parts},
+        "ship": dict.fromkeys(found.program.parts, USUAL) | ({} if stays else {one.name: one.target for one in chosen}),
         "threads": found.threads,
         "gain": {**asdict(gain), "restarts": len(profile.call_ns)},
         "page_ns": joint.page_ns if joint and not stays else _usual_ns(found),
@@ -121,10 +123,6 @@ def as_data(found: Found) -> dict[str, Any]:
         "agreement": asdict(found.agreement) if found.agreement else None,
         "joint": asdict(joint) if joint else None,
     }
-
-
-def _target_of(found: Found, name: str) -> str:
-    return next((one.target for one in found.chosen if one.name == name), USUAL)
 
 
 def _usual_ns(found: Found) -> float:
@@ -184,12 +182,6 @@ def _tell_agreement(found: Found) -> Iterator[str]:
     for name, share in agreement.by_usual.items():
         if share:
             yield f"{USUAL} makes {100 * share:.0f} % of the calls of {name}, since the target takes one size"
-
-
-def _tell_pages(found: Found) -> Iterator[str]:
-    seen, timed, given = len(found.profile.pages), len({*found.profile.timed}), len(found.program.pages)
-    yield f"{seen} of {counted(given, 'page')} looked at, {timed} of these timed"
-    yield counted(found.threads, "thread")
 
 
 def _tell_next(found: Found) -> Iterator[Line]:

@@ -131,17 +131,10 @@ class TunedTarget:
         for stage in (self.stages[name] for name in (ALONE, TOGETHER) if name in self.stages):
             rows, ratios = stage.rows(self.target), stage.ratios(self.target)
             arms = stage.groups[self.target].arms[1:] if self.target in stage.groups else ()
-            found += [
-                Tried(
-                    arm=arm,
-                    setting=describe_setting(self.default, arm),
-                    row=rows[arm.label],
-                    ratio=ratios.get(arm.label),
-                    limits=stage.limits_of(self.target, arm.label),
-                )
-                for arm in arms
-                if not arm.control
-            ]
+            for arm in (arm for arm in arms if not arm.control):
+                setting, limits = describe_setting(self.default, arm), stage.limits_of(self.target, arm.label)
+                row, ratio = rows[arm.label], ratios.get(arm.label)
+                found.append(Tried(arm=arm, setting=setting, row=row, ratio=ratio, limits=limits))
         return tuple(found)
 
     @cached_property
@@ -183,12 +176,9 @@ class TunedTarget:
     @property
     def held(self) -> bool:
         """Return True if the best setting was confirmed to be faster and to keep the limits."""
-        return self.gain is not None and self.gain.verdict is Verdict.FASTER and self._standing is Standing.MET
-
-    @property
-    def _standing(self) -> Standing:
-        assert self.best, "a gain is that of the best setting"
-        return self.stages[CONFIRMED].standing(self.target, self.best.label)
+        if not self.best or self.gain is None or self.gain.verdict is not Verdict.FASTER:
+            return False
+        return self.stages[CONFIRMED].standing(self.target, self.best.label) is Standing.MET
 
     @property
     def ship(self) -> Arm:

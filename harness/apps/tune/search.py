@@ -65,6 +65,7 @@ RANKING = "ranking.json"
 """The file in a tuning run's folder with the mixes that the ranking of the layers gave, sealed."""
 MORE_TO_SEARCH = 3
 """A search ends so many restarts after the first that could give a verdict: it proposes, it need not be sure."""
+ONE_MODEL = "tune looks at one model at a time"
 START_OVER = "add --fresh to start over there, or another --out"
 
 
@@ -113,7 +114,15 @@ class TuningSearch:
 
     def plan_stage(self, name: str, before: Tuning) -> Plan:
         """Plan one stage as a run, from what those before it found; starts nothing."""
-        groups = self._final_group(before) if name == TUNED else self._stage_groups(name, before)
+        if name == TUNED:
+            groups = self._final_group(before)
+        else:
+            rivals = {target: self._rivals_of(name, before, target) for target in self.defaults}
+            groups = [
+                self._make_group(f", {target}", [default, *rivals[target]], self.skip_of(default))
+                for target, default in self.defaults.items()
+                if rivals[target] or name == ALONE
+            ]
         arms = [[f"{arm.label} {reproduce.words([arm])}" for arm in group.record.arms] for group in groups]
         asked = [self.plan.identity, name, arms, *([] if self.limits is None else [dict(self.limits)])]
         identity = hashlib.sha256(json.dumps(asked).encode()).hexdigest()
@@ -123,14 +132,6 @@ class TuningSearch:
         told: dict[str, Any] = {"limits": self.limits, "on_selection": searches}
         told["planning_s"] = self.plan.planning_s if name == ALONE else 0.0
         return replace(self.plan, study=study, groups=groups, identity=identity, **told)
-
-    def _stage_groups(self, name: str, before: Tuning) -> list[PlannedGroup]:
-        rivals = {target: self._rivals_of(name, before, target) for target in self.defaults}
-        return [
-            self._make_group(f", {target}", [default, *rivals[target]], self.skip_of(default))
-            for target, default in self.defaults.items()
-            if rivals[target] or name == ALONE
-        ]
 
     def _rivals_of(self, name: str, before: Tuning, target: str) -> list[Arm]:
         """Return the arms that race the target's default in this stage."""
@@ -147,12 +148,8 @@ class TuningSearch:
             return [apply_changes(default, [change]) for change in changes]
         stage = before.stages[ALONE]
         ratios, labels = stage.ratios(target), [apply_changes(default, [change]).label for change in changes]
-        helped = best_of_each(
-            [
-                (change, ratios.get(label), stage.standing(target, label))
-                for change, label in zip(changes, labels, strict=True)
-            ]
-        )
+        tried = [(one, ratios.get(at), stage.standing(target, at)) for one, at in zip(changes, labels, strict=True)]
+        helped = best_of_each(tried)
         combined = [apply_changes(default, several) for several in combine(default, helped)]
         return [apply_changes(default, helped[:1]), *combined] if combined else []
 
@@ -243,27 +240,27 @@ def make_search(
         raise UsageError("tune looks at latency: leave --scenario out")
     (point, *more) = points(study)
     if more:
-        several = f"give one value for each axis, got {len(more) + 1} combinations"
-        raise UsageError(f"tune looks at one model at a time: {several}")
+        raise UsageError(f"{ONE_MODEL}: give one value for each axis, got {len(more) + 1} combinations")
     if point.others:
-        raise UsageError(f"tune looks at one model at a time: name one file, such as {shlex.quote(point.model)}")
+        raise UsageError(f"{ONE_MODEL}: name one file, such as {shlex.quote(point.model)}")
     asked = replace(request(study, point), scores_all=False)
     if limits is not None:
         refuse_unjudged(limits, study, asked)
-        _refuse_inexact(study)
+        for target in targets_of(study):
+            if not is_exact(target.precision, target.scheme, ""):
+                raise UsageError(
+                    f"limits compare with plain FP32, and {target} isn't: name {target.backend} in --backends, and "
+                    f"{target.precision} in --precision"
+                )
     plan, widest = make_plan(study), place("all")
-    kept = None if limits is None else {str(name): value for name, value in limits.items()}
     found = TuningSearch(
         plan=replace(plan, placement=widest),
         most_threads=widest.threads,
         precisions=tuple(dict.fromkeys(precisions)),
-        limits=kept,
+        limits=None if limits is None else {str(name): value for name, value in limits.items()},
     )
-    return (
-        replace(found, mixes=tuple(list_schemes_for(limits or {}, study, asked)))
-        if found.leaves_layers_in_float
-        else found
-    )
+    mixes = list_schemes_for(limits or {}, study, asked) if found.leaves_layers_in_float else ()
+    return replace(found, mixes=tuple(mixes))
 
 
 def with_mixes(
@@ -306,27 +303,10 @@ def _read_mixes(search: TuningSearch, out: Path) -> TuningSearch | None:
     return replace(search, mixes=(*search.mixes, *kept["mixes"])) if kept["request"] == search.identity else None
 
 
-def _refuse_inexact(study: Study) -> None:
-    """Refuse targets in another precision than plain FP32 beside limits, which compare with that.
-
-    Raises:
-        UsageError: there is one; says how to try its precision.
-    """
-    for target in targets_of(study):
-        if not is_exact(target.precision, target.scheme, ""):
-            raise UsageError(
-                f"limits compare with plain FP32, and {target} isn't: name {target.backend} in --backends, and "
-                f"{target.precision} in --precision"
-            )
-
-
 def of_every_backend(study: Study) -> Study:
     """Return what is tuned if no target is named: every backend as it comes, on the study's device and precision."""
-    if study.backend:
-        return study
-    return study.model_copy(
-        update={"targets": tuple(one for one in backends.names() if not backends.entry(one).own_files)}
-    )
+    every = tuple(one for one in backends.names() if not backends.entry(one).own_files)
+    return study if study.backend else study.model_copy(update={"targets": every})
 
 
 def read_precisions(names: Collection[str]) -> tuple[Precision, ...]:

@@ -69,10 +69,8 @@ def list_changes(
     changes += [change for _, change in sorted(schemes, key=itemgetter(0))]  # the plain ones first: builds take time
     for option in capabilities.options:
         if option.is_for(target) and option.name not in default.options and not (option.parallel and most_threads == 1):
-            threads = most_threads if option.parallel and default.threads == 1 else None
-            changes += [
-                Change(knob=option.name, threads=threads, options={option.name: value}) for value in option.tries
-            ]
+            threads, name = most_threads if option.parallel and default.threads == 1 else None, option.name
+            changes += [Change(knob=name, threads=threads, options={name: value}) for value in option.tries]
     return changes
 
 

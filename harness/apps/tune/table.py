@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,14 +36,16 @@ def render(tuning: Tuning, width: int) -> RenderableType:
     """Render the gains, the words to get them, the last race, what was tried, and the command that comes next."""
     targets = list(tuning.found.values())
     parts: list[RenderableType] = [Text("What each backend gains over its defaults", style="bold")]
-    parts += _gain_tables(targets, width)
+    lines = [_gain_line(tuned) for tuned in targets]
+    headers = [name for name in lines[0] if any(str(line[name]) for line in lines)]
+    parts += stack_tables(headers, lines, width, left=set(headers) - {"default", "best", "tried"})
     for tuned in targets if tuning.limits is not None else ():
         parts += _precision_table(tuned, width)
-    reasons = (
-        Reason(str(tuned.conclusion.outcome), _name_raced(tuned), tuned.conclusion.reason, tuned.conclusion.fix)
-        for tuned in targets
-        if tuned.conclusion.reason
-    )
+    reasons = list[Reason]()
+    for tuned in (tuned for tuned in targets if tuned.conclusion.reason):  # with the setting that led its search
+        setting = describe_setting(tuned.default, tuned.best) if tuned.best else ""
+        named = f"{tuned.target} with {setting}" if setting else tuned.target
+        reasons.append(Reason(str(tuned.conclusion.outcome), named, tuned.conclusion.reason, tuned.conclusion.fix))
     parts += [Text(line) for _, line in fold_reasons(reasons)]
     better = [tuned for tuned in targets if tuned.held]
     if better:
@@ -58,18 +60,6 @@ def render(tuning: Tuning, width: int) -> RenderableType:
     elif ready and not tuning.final:
         parts += write_lines([Line("Next", commands=[Command(text=ship_words(tuning, ready[0]))])], width)
     return Group(*parts)
-
-
-def _name_raced(tuned: TunedTarget) -> str:
-    """Name a target, with the setting that led its search."""
-    setting = describe_setting(tuned.default, tuned.best) if tuned.best else ""
-    return f"{tuned.target} with {setting}" if setting else tuned.target
-
-
-def _gain_tables(targets: Sequence[TunedTarget], width: int) -> list[RenderableType]:
-    lines = [_gain_line(tuned) for tuned in targets]
-    headers = [name for name in lines[0] if any(str(line[name]) for line in lines)]
-    return stack_tables(headers, lines, width, left=set(headers) - {"default", "best", "tried"})
 
 
 def _gain_line(tuned: TunedTarget) -> dict[str, Cell]:
@@ -97,11 +87,8 @@ def _precision_table(tuned: TunedTarget, width: int) -> list[RenderableType]:
         return []
     shown.sort(key=lambda one: one.row.end_to_end.median_ns if one.row.end_to_end else math.inf)
     lines = [_precision_line(tuned, one) for one in shown]
-    reasons = [
-        Reason("not raced", one.setting, one.row.reason or "", one.row.fix or "")
-        for one in tried
-        if not one.row.end_to_end
-    ]
+    untimed = [one for one in tried if not one.row.end_to_end]
+    reasons = [Reason("not raced", one.setting, one.row.reason or "", one.row.fix or "") for one in untimed]
     title = f"{short(tuned.target)}: what each precision gains and costs, by the search"
     return [
         Text(""),
@@ -127,12 +114,9 @@ def tell_loss(finding: Finding) -> str:
     """Write what a setting costs: `0.0012 (-0.0021 to 0.0045)`, or `1.2e-3` if it has no interval."""
     if finding.value is None:
         return ""
-    value, low, high = (None if one is None else f"{one + 0.0:.2g}" for one in _bounds(finding))
+    ends = (finding.value, finding.low, finding.high)
+    value, low, high = (None if one is None else f"{one + 0.0:.2g}" for one in ends)
     return f"{value}" + (f" ({low} to {high})" if low is not None and high is not None and low != high else "")
-
-
-def _bounds(finding: Finding) -> tuple[float | None, float | None, float | None]:
-    return finding.value, finding.low, finding.high
 
 
 def ship_words(tuning: Tuning, tuned: TunedTarget) -> str:

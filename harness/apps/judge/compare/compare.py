@@ -151,7 +151,7 @@ def compare(a: Analysed, b: Analysed, history: Sequence[Analysed] = ()) -> Compa
     sites = [find_sites(name, run) for name, run in zip(names, (a, b), strict=True)]
     if empty := [run.document.run for run, mine in zip((a, b), sites, strict=True) if not mine]:
         raise UsageError(f"{empty[0]} has no group whose figures count, so nothing can be compared: name another run")
-    pairs = _match_sites(sites[0], sites[1])
+    pairs = _match_sites(*sites)
     machines = [machine_of(run.document.environment) for run in (a, b)]
     same = is_same_machine(*machines)
     facts: dict[str, Any] = {
@@ -197,7 +197,7 @@ def find_earlier(pair: tuple[CellInPlace, CellInPlace], history: Sequence[Analys
     """Return the earlier sessions of a question on its own machine, without the two that are compared."""
     mine = pair[0]
     machine = machine_of(mine.run.document.environment)
-    found: list[CellInPlace] = []
+    found = list[CellInPlace]()
     for run in history:
         known = any(is_same(run, one.run) for one in (*pair, *found))
         if known or not is_same_machine(machine_of(run.document.environment), machine):

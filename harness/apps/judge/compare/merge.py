@@ -170,8 +170,14 @@ def key_of(asked: Asked) -> Hashable:
 
 def find_differing(one: Asked, other: Asked) -> tuple[str, ...]:
     """Return the fields in which two differ."""
-    names = dict.fromkeys([*one, *other])
-    return tuple(name for name in names if _values_differ(name, one.get(name), other.get(name)))
+
+    def differ(name: str) -> bool:
+        first, second = one.get(name), other.get(name)
+        if name in _LOOSE:
+            return bool(first and second and (not first & second if name in _SETS else first != second))
+        return bool(first != second)
+
+    return tuple(filter(differ, dict.fromkeys([*one, *other])))
 
 
 def tell_differing(name: str, one: Asked, other: Asked) -> str:
@@ -222,25 +228,15 @@ def is_same(one: Analysed, other: Analysed) -> bool:
     """
     if one.document.run == other.document.run:
         return True
-    first = _first_figure(one)
-    return first is not None and first == _first_figure(other) and _identity_of(one) == _identity_of(other)
-
-
-def _identity_of(run: Analysed) -> Hashable:
-    return run.facts.created, run.facts.identity, run.document.environment.get("machine")
-
-
-def _first_figure(run: Analysed) -> float | None:
-    """Return how long its first restart took, in seconds; none takes as long as another, to the last digit."""
-    return next((line.wall_s for group in run.groups.values() for line in group.rounds), None)
-
-
-def _values_differ(name: str, one: Any, other: Any) -> bool:
-    if name in _SETS:
-        return bool(one and other and not one & other)
-    if name == METRIC:
-        return bool(one and other and one != other)
-    return bool(one != other)
+    # no restart takes as long as another, to the last digit
+    first, second = (
+        (
+            next((line.wall_s for group in run.groups.values() for line in group.rounds), None),
+            (run.facts.created, run.facts.identity, run.document.environment.get("machine")),
+        )
+        for run in (one, other)
+    )
+    return first[0] is not None and first == second
 
 
 _FILES = frozenset(SHARED) - {METRIC}
@@ -468,9 +464,8 @@ def _costs_more(other: str, arm: str, worst: Mapping[str, _Worst]) -> bool:
 def _why_none(sites: Sequence[CellInPlace]) -> str:
     if len(sites) == 1:
         return ALONE
-    without = [site for site in sites if site.answer.ship is None]
-    if without:
-        return f"no answer on {without[0].place}: {without[0].answer.reason}"
+    if without := next((site for site in sites if site.answer.ship is None), None):
+        return f"no answer on {without.place}: {without.answer.reason}"
     return "no target was measured in all places that may be shipped in each"
 
 

@@ -17,7 +17,7 @@ from shootout.core.stats.verdicts import Verdict
 from shootout.core.units import counted, duration
 from shootout.tell.answer import qualify, tell_machine
 from shootout.tell.columns import Cell, against, choose_unit, stack_tables, write_time
-from shootout.tell.document import Answer, Ratio
+from shootout.tell.document import Answer
 from shootout.tell.ratios import WIDE, tell_direction, tell_ratio
 from shootout.tell.report import NARROWEST, WIDEST, Command, Line, fold, write_lines
 
@@ -126,17 +126,14 @@ def _tabulate_cell(
             time, ratio = _compare_to_best(rows[place].get(arm), cell.answers[place], unit)
             line |= {letter: time, f"against {letter}'s best": ratio}
         if len(rows) > 1:
-            line["at worst"] = _tell_factor(worst[arm]) if arm in worst else ""
+            found = worst.get(arm)  # without its interval, in the digits that this bears
+            spread = found.high / found.low if found and found.low and found.high else 2 * WIDE
+            line["at worst"] = tell_direction(found.value, spread=spread) if found else ""
         lines.append(line)
     if lines:
         flush = [name for name in lines[0] if name not in letters.values()]
         yield from stack_tables([*lines[0]], lines, width, left=flush)
         yield Text(READING, style="dim")
-
-
-def _tell_factor(ratio: Ratio) -> str:
-    """Write a ratio without its interval, in the digits that this bears."""
-    return tell_direction(ratio.value, spread=ratio.high / ratio.low if ratio.low and ratio.high else 2 * WIDE)
 
 
 def _compare_to_best(row: PlacedRow | None, answer: Answer, unit: str) -> tuple[Cell, Cell]:

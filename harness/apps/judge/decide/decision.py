@@ -146,7 +146,13 @@ def decide(policy: Policy, question: Question) -> Decision:
             choice["settle"] = measure_more(question, None) or choice["settle"]
         return decided(**choice)
     if open_:
-        best = min(open_, key=lambda one: _distance_to_known(measures[one.label], findings[one.label]))
+
+        def far(one: Candidate) -> tuple[bool, bool, float]:
+            """Order those that aren't known: last those that need the user's data, then by the objective."""
+            found = measures[one.label]
+            return any(needs_data(each.needs) for each in findings[one.label]), found.reason is not None, found.value
+
+        best = min(open_, key=far)
         unknown = [one for one in findings[best.label] if one.standing is Standing.UNKNOWN]
         why = unknown[0].reason if unknown else measures[best.label].reason
         needs = [need for need in (*(one.needs for one in unknown), measures[best.label].needs) if need]
@@ -155,12 +161,6 @@ def decide(policy: Policy, question: Question) -> Decision:
     if not candidates:
         return decided(outcome="undecided", reason="nothing was timed", settle=measure_more(question, None))
     return decided(outcome="infeasible", reason="no candidate meets every limit")
-
-
-def _distance_to_known(found: ObjectiveValue, findings: Sequence[Finding]) -> tuple[bool, bool, float]:
-    """Order candidates that aren't known: last those that need the user's data, then by the objective."""
-    lacks_data = any(needs_data(one.needs) for one in findings)
-    return lacks_data, found.reason is not None, found.value
 
 
 def _make_judged(candidate: Candidate, found: ObjectiveValue, findings: tuple[Finding, ...]) -> Judged:

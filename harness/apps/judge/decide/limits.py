@@ -11,13 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from shootout.apps.judge.cell import ONE_BY_ONE, Candidate, is_plain, name_data, name_plain
-from shootout.apps.judge.decide.objective import (
-    ALONE,
-    NEVER_ALONE,
-    find_rate,
-    rate_needs,
-    serve_at,
-)
+from shootout.apps.judge.decide.objective import ALONE, NEVER_ALONE, find_rate, rate_needs, serve_at
 from shootout.apps.judge.decide.policy import Policy, read_limit, write_words
 from shootout.core.constants import TAIL_S, TOO_BUSY
 from shootout.core.scenario import find_scenario
@@ -40,6 +34,7 @@ Except for limits that the run judged: each has 5 % of its own.
 SPREAD = frozenset({Limit.P99, Limit.READY, Limit.RATE, Limit.COST})
 """Limits whose bound is the worst of several restarts."""
 NO_CLASSES = "its outputs are not classes"
+UNRECORDED = "what its runtime takes on disk isn't known: a package has no record"
 TRIES = 5
 """Limits of a sample share the chance of an error anew once one is looser, so that it may have to be looser yet."""
 
@@ -267,17 +262,14 @@ def _tell_rows(metric: Metric, needed: int | None) -> str:
 
 def _bound_exact(asked: _Asked) -> Bounds:
     """Return a figure that has no interval: the worst of all runs of the candidate."""
-    rows = [play.row for play in asked.candidate.plays]
-    figures: dict[Limit, tuple[list[float | None], str]] = {
-        Limit.ERROR: ([row.fidelity.relative_l2 if row.fidelity else None for row in rows], "its error isn't known"),
-        Limit.MEMORY: ([row.memory_bytes for row in rows], "its memory isn't known"),
-        Limit.SIZE: ([row.artifact_bytes for row in rows], "its size isn't known"),
-        Limit.INSTALL: (
-            [row.install_bytes for row in rows],
-            "what its runtime takes on disk isn't known: a package has no record",
-        ),
+    figures: dict[Limit, tuple[Callable[[Row], float | None], str]] = {
+        Limit.ERROR: (lambda row: row.fidelity.relative_l2 if row.fidelity else None, "its error isn't known"),
+        Limit.MEMORY: (lambda row: row.memory_bytes, "its memory isn't known"),
+        Limit.SIZE: (lambda row: row.artifact_bytes, "its size isn't known"),
+        Limit.INSTALL: (lambda row: row.install_bytes, UNRECORDED),
     }
-    values, reason = figures[asked.limit]
+    read, reason = figures[asked.limit]
+    values = [read(play.row) for play in asked.candidate.plays]
     known = [value for value in values if value is not None]
     return Bounds(value=max(known), low=max(known), high=max(known)) if known == values else Bounds(reason=reason)
 
@@ -335,7 +327,9 @@ def _bound_mean_score(metric: Metric, asked: _Asked) -> Bounds:
 def _bound_output(metric: Metric, asked: _Asked) -> Bounds:
     if metric.low is None or metric.high is None:
         return Bounds(value=metric.value, reason=f"all {counted(metric.rows, metric.unit)} have the same score")
-    middle, reach = (metric.low + metric.high) / 2, (metric.high - metric.low) / 2 * _widening(asked)
+    # An interval of 95 % grows for the share of the chance of an error that this limit has.
+    widening = quantile_of(1 - asked.alpha) / quantile_of(CONFIDENCE)
+    middle, reach = (metric.low + metric.high) / 2, (metric.high - metric.low) / 2 * widening
     needed = count_rows_needed(metric.rows, reach, middle - asked.wanted)
     return Bounds(value=metric.value, low=middle - reach, high=middle + reach, reason=_tell_rows(metric, needed))
 
@@ -386,11 +380,6 @@ def _bound_drop_of_output(metric: Metric, asked: _Asked) -> Bounds:
     return Bounds(value=loss, low=middle - reach, high=high, reason=_tell_rows(metric, needed))
 
 
-def _widening(asked: _Asked) -> float:
-    """Return by how much an interval of 95 % grows for the share of the chance of an error that this limit has."""
-    return quantile_of(1 - asked.alpha) / quantile_of(CONFIDENCE)
-
-
 def _bound_ready(asked: _Asked) -> Bounds:
     """Return the slowest of at least four starts."""
     rows = [play.row for play in asked.candidate.plays if play.row.ready_s is not None]
@@ -399,10 +388,9 @@ def _bound_ready(asked: _Asked) -> Bounds:
     slowest = max(row.ready_s for row in rows if row.ready_s is not None) * 1e9
     usual = [row.load_s + (row.first_call_s or 0.0) for row in rows if row.load_s is not None]
     starts = sum(row.starts or 0 for row in rows)
-    low = min(usual, default=0.0) * 1e9 if starts >= LEAST_TAILS else None
     if starts < LEAST_TAILS:
         return Bounds(value=slowest, reason=f"{starts} of {LEAST_TAILS} starts", needs=MORE_RESTARTS)
-    return Bounds(value=slowest, low=low, high=slowest)
+    return Bounds(value=slowest, low=min(usual, default=0.0) * 1e9, high=slowest)
 
 
 def _bound_rate(asked: _Asked) -> Bounds:

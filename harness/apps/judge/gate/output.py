@@ -14,7 +14,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table as Grid
 from rich.text import Text
 
-from shootout.apps.judge.gate.verdict import TIME, Check, Gate, Outcome, list_reasons, tell_check, tell_slowdown
+from shootout.apps.judge.gate.verdict import TIME, Gate, Outcome, list_reasons, tell_check, tell_slowdown
 from shootout.core.errors import UsageError, printable, tell_refusal
 from shootout.core.units import counted, span
 from shootout.tell import junit
@@ -33,11 +33,7 @@ _STANDINGS: dict[Outcome, Standing] = {
     "undecided": Standing.UNKNOWN,
 }
 MARKS = {Standing.MET: "ok", Standing.BROKEN: "BROKEN", Standing.UNKNOWN: "unknown", None: ""}
-_KINDS: dict[Standing, junit.Kind | None] = {
-    Standing.BROKEN: "failure",
-    Standing.UNKNOWN: "error",
-    Standing.MET: None,
-}
+_KINDS: dict[Standing, junit.Kind] = {Standing.BROKEN: "failure", Standing.UNKNOWN: "error"}
 
 
 def report_gate(gate: Gate, document: Document | None = None) -> Report:
@@ -46,7 +42,8 @@ def report_gate(gate: Gate, document: Document | None = None) -> Report:
     Args:
         document: of the run; None where nothing was raced.
     """
-    rows = [(one.name, one.reference or "–", one.candidate or "–", one.limit or "–", _mark(one)) for one in gate.checks]
+    told = [(one, " · ".join(filter(None, [MARKS[one.standing], one.reason]))) for one in gate.checks]
+    rows = [(one.name, one.reference or "–", one.candidate or "–", one.limit or "–", mark) for one, mark in told]
     evidence = Table(title="Evidence", headers=("evidence", "reference", "candidate", "limit", ""), rows=rows)
     return Report(
         name="gate",
@@ -55,10 +52,6 @@ def report_gate(gate: Gate, document: Document | None = None) -> Report:
         tables=[evidence] if rows else [],
         notes=contents.lay_out(contents.MeasuredRun(document)).notes if document and gate.ratio else {},
     )
-
-
-def _mark(one: Check) -> str:
-    return " · ".join(filter(None, [MARKS[one.standing], one.reason]))
 
 
 def render(gate: Gate, document: Document | None, width: int) -> RenderableType:
@@ -89,9 +82,8 @@ def tell_gate(gate: Gate, document: Document | None) -> Iterator[Line]:
     if document and gate.ratio and not (is_open and gate.outcome == "fail"):
         enough = "too few restarts for this limit yet" if is_open else "it doesn't change this outcome"
         yield Line("Noise", [f"{describe_noise(document.groups)}: {enough}"])
-    remark = "goes on where this stopped"
-    if gate.outcome == "pass":
-        remark = "puts the packed candidate in the reference's place"
+    adopts = "puts the packed candidate in the reference's place"
+    remark = adopts if gate.outcome == "pass" else "goes on where this stopped"
     yield Line("Next", commands=[Command(text=gate.next, remark=remark)] if gate.next else ())
 
 
@@ -123,10 +115,10 @@ def write_gate(gate: Gate, document: Document | None, paths: Sequence[Path]) -> 
 def _make_cases(gate: Gate) -> Iterator[junit.JUnitCase]:
     """Yield the outcome, and each check that has a limit: a broken limit is a failure, an unknown one an error."""
     message = "; ".join(gate.reasons) or " · ".join(tell_outcome(gate).parts)
-    yield junit.JUnitCase(name="outcome", kind=_KINDS[_STANDINGS[gate.outcome]], message=message)
+    yield junit.JUnitCase(name="outcome", kind=_KINDS.get(_STANDINGS[gate.outcome]), message=message)
     for one in gate.checks:
         if one.standing is not None:
-            yield junit.JUnitCase(name=one.name, kind=_KINDS[one.standing], message=tell_check(one))
+            yield junit.JUnitCase(name=one.name, kind=_KINDS.get(one.standing), message=tell_check(one))
 
 
 def tell_github(

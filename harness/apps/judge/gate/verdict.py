@@ -125,10 +125,8 @@ def _judge_outputs(mine: Row, other: Row) -> tuple[Standing, str | None]:
         before, after = ours.relative_l2 if ours else None, theirs.relative_l2
         if before is None or after is None or after > max(FIDELITY_MARGIN * before, FP32_BOUND_FLOOR):
             return Standing.UNKNOWN, "no error bound is known for its precision: give real --inputs, or more time"
-    if ours and ours.standing == "tolerated":
-        told = "errors are relative to the candidate in float64, which computes something else than the reference"
-        return Standing.MET, told
-    return Standing.MET, None
+    told = "errors are relative to the candidate in float64, which computes something else than the reference"
+    return Standing.MET, told if ours and ours.standing == "tolerated" else None
 
 
 def _is_refused(ours: FidelityFigures) -> bool:
