@@ -21,7 +21,7 @@ from typing import Any
 from lab.common import Bench, Table, Tables, say
 from lab.levels import REFERENCE_RUNS
 from lab.marked_tables import write_table
-from shootout.apps.bisect.quantities import QUANTITIES
+from shootout.apps.bisect.screen import QUANTITIES
 from shootout.apps.bisect.search import Found, Outcome
 from shootout.core.clock import Stopwatch
 from shootout.core.journal.records import Rounds

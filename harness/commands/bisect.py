@@ -13,10 +13,9 @@ from packaging.version import Version
 
 from shootout.apps.bisect.bisection import PROCESS_S, Asked, Bisection, choose_folder
 from shootout.apps.bisect.issue import keep_answer, name_files
-from shootout.apps.bisect.quantities import QUANTITIES
 from shootout.apps.bisect.racing import QuestionPurpose, name_python
 from shootout.apps.bisect.releases import Environments, is_named, list_releases, read_wanted
-from shootout.apps.bisect.screen import write_screen
+from shootout.apps.bisect.screen import QUANTITIES, write_screen
 from shootout.apps.bisect.search import CHANCE, LIMIT, MOST_RESTARTS, UNTOLD, Outcome, Question
 from shootout.backends import QUANTIZERS
 from shootout.backends.pythons import OLDEST_NUMPY, packages_of
@@ -56,36 +55,29 @@ def bisect(package: str, wanted: str, options: BisectOptions, *, as_json: bool) 
     begun: Bisection | None = None
     try:
         with show_progress() as progress, in_use():
-            one = read_search(package, wanted, options, progress)
-            one.begin(fresh=options.get("fresh", False))
+            one = begun = read_search(package, wanted, options, progress)
             ends = f"{one.releases[0]} to {one.releases[-1]}"
             progress.say(f"{package} {ends}: {len(one.releases)} releases; the search's folder is {one.folder}")
-            begun = one
             one.find()
-        _answer(one, options, as_json=as_json)
+        code = ExitCode.UNDECIDED if one.found.outcome in UNTOLD else ExitCode.OK
     except (Interrupted, KeyboardInterrupt):
         if begun is None:
             raise
-        begun.before_s, begun.deadline = begun.took_s, Deadline(0.0)
-        begun.find()  # what is known is read
+        one, code = begun, ExitCode.INTERRUPTED
+        one.before_s, one.deadline = one.took_s, Deadline(0.0)
+        one.find()  # what is known is read
         same = f"; the same command{' without --fresh' if options.get('fresh') else ''} goes on"
-        begun.progress.say(f"shootout: interrupted{'' if begun.is_done else same}")
-        _answer(begun, options, as_json=as_json)
-        return ExitCode.INTERRUPTED
-    return ExitCode.UNDECIDED if one.found.outcome in UNTOLD else ExitCode.OK
-
-
-def _answer(one: Bisection, options: BisectOptions, *, as_json: bool) -> None:
-    """Keep what was found, and print it."""
+        one.progress.say(f"shootout: interrupted{'' if one.is_done else same}")
     one.again = quote(["shootout", *map(name_files, _name_two(one, ","))])
     if one.unasked:
         one.go_on = _write_command(_name_two(one, ".."), options.get("max_time_s"))
     answer = keep_answer(one)
     print_answer(write_screen(one, answer["issue"], width()), answer, as_json=as_json)
+    return code
 
 
 def read_search(package: str, wanted: str, options: BisectOptions, progress: ProgressDisplay) -> Bisection:
-    """Read the request, and what is known of it.
+    """Read the request, and what is known of it; write it into the search's folder.
 
     Raises:
         UsageError: something in the request is wrong.
@@ -96,29 +88,28 @@ def read_search(package: str, wanted: str, options: BisectOptions, progress: Pro
         raise UsageError(f"--max-time {limit_s:g}s is too short for a race of about {span(least_s)}: give 2m, or 5m")
     deadline, target = Deadline(limit_s), _choose_target(package, options)
     asked = _read_request(package, wanted, target, options, progress)
-    named = options.get("out")
-    folder, kept = choose_folder(asked, Path(named) if named else None, fresh=options.get("fresh", False))
+    folder, kept = choose_folder(asked, options.get("out"), fresh=options.get("fresh", False))
     releases, index = kept.get("releases"), kept.get("index", [])
     if not releases:
+        progress.stage(f"asking the index for the releases of {package}")
         releases, index = list_releases(package, wanted, asked.python)
     if is_named(package, "numpy") and Version(releases[0]) < Version(OLDEST):
         raise UsageError(f"numpy {releases[0]} is too old for any run: name releases from {OLDEST} on, as {OLDEST}..")
     loads, needs = backends.entry(target.backend).loads, _list_needs(package, target)
+    module = loads[""][0] if loads else ""
     one = Bisection(
         asked=asked,
         folder=folder,
         releases=releases,
         index=index,
-        environments=Environments(
-            package, needs, asked.python, loads[""][0] if loads else "", say=progress.say, deadline=deadline
-        ),
+        environments=Environments(package, needs, asked.python, module, say=progress.say, deadline=deadline),
         race=partial(race, asked, progress),
         progress=progress,
         deadline=deadline,
         go_on=_write_command([*command_of(sys.argv[1:]), "--out", str(folder)], deadline.seconds),
         operators=_count_operators(Path(asked.model).expanduser()),
     )
-    one.recall(kept)
+    one.begin(kept)
     return one
 
 
@@ -142,7 +133,7 @@ def race(
     study = selection.choose(DEFAULT, {**asked.run, **own, **bound})
     more = {"name": "bisect", "goal": "baseline", "ceilings": False, "max_restarts": MOST_RESTARTS}
     plan = make_plan(study.model_copy(update=more), targets, progress=progress)
-    measure(plan, out, fresh=False, limit=limit, progress=progress, purpose=QuestionPurpose(asked.kind, question))
+    measure(plan, out, fresh=False, limit=limit, progress=progress, purpose=QuestionPurpose(question))
 
 
 def _name_two(one: Bisection, mark: str) -> list[str]:

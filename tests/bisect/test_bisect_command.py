@@ -85,8 +85,9 @@ def test_a_bad_request_is_one_sentence_and_makes_nothing(
     monkeypatch.setattr(releases, "_ask_index", lambda *_: (RELEASES, True))
     ended = here("bisect", *words, cwd=model.parent)
     assert ended.code == 2
-    assert said in ended.err
-    assert len(ended.err.splitlines()) == 1
+    *stages, last = ended.err.splitlines()
+    assert said in last
+    assert stages in ([], [f"asking the index for the releases of {words[0]}"])
     assert not Path("results").exists()
 
 
@@ -98,7 +99,7 @@ def test_an_interrupted_search_goes_on_by_the_same_command(model: Path, monkeypa
         one.found = Found(last_good=one.releases[0], first_bad=one.releases[-1])
         if one.deadline.seconds == 0:  # what is known is read
             return
-        asked.extend(one._make(release) for release in ("1.20.0", "1.23.0"))
+        asked.extend(one._make(["1.20.0", "1.23.0"]))
         if fails:
             raise Interrupted("interrupted")
         one.found.outcome = Outcome.NONE

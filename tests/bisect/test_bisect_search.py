@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,6 @@ from support.bisecting import Simulated
 
 from lab.bisect_simulated import MARK, write_tables
 from lab.marked_tables import fill_tables
-from shootout.apps.bisect.errors import judge_errors
 from shootout.apps.bisect.search import (
     MOST_RESTARTS,
     Found,
@@ -22,7 +22,6 @@ from shootout.apps.bisect.search import (
     Side,
     Skipped,
     find_interval,
-    judge_ratios,
     search,
 )
 from shootout.core.constants import ALPHA
@@ -80,7 +79,7 @@ def test_an_answer_that_may_end_in_a_name_waits_until_its_ratio_is_told(suspects
         noise = spread * np.array([1, -1, 1, -1, 1, -1])
         logs = {"1.1": 0.0 * noise, "1.2": 0.4 + noise, "1.3": 0.4 + noise}
         raced = Raced(logs={one: [*logs[one]] for one in question.releases[1:]})
-        sides.add(side := judge_ratios(question, raced.logs))
+        sides.add(side := question.judge(raced.logs))
         ratio = raced.compare(step, "1.0" if len(suspects) == 1 and step == "1.2" else "1.1", question)
         assert side is Side.OPEN or ratio.verdict is Verdict.SLOWER
     assert len(sides) == 2
@@ -179,15 +178,15 @@ RIGHT, WRONG = -3.0, 2.0
 def test_errors_tell_at_once_if_they_repeat_and_by_a_fair_coin_if_not(
     question: Question, logs: Mapping[str, Sequence[float]], side: Side
 ):
-    assert judge_errors(question, logs) is side
+    assert replace(question, kind="outputs").judge(logs) is side
 
 
 def test_errors_are_searched_like_times():
     def ask(question: Question) -> Raced | Skipped:
         logs = {one: [WRONG if int(one) >= 3 else RIGHT] * 10 for one in question.releases}
-        return Raced(side=judge_errors(question, logs), logs=logs)
+        return Raced(side=question.judge(logs), logs=logs)
 
-    found = search([*map(str, range(6))], ask)
+    found = search([*map(str, range(6))], ask, kind="outputs")
     assert (found.outcome, found.last_good, found.first_bad, found.sign) == (Outcome.NAMED, "2", "3", 1)
 
 

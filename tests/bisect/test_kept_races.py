@@ -57,14 +57,14 @@ def race(folder: Path, kind: str, factors: Mapping[str, float], gone: Sequence[t
 
 @pytest.mark.parametrize(("kind", "factor"), [("time", 1.1), ("ready", 1.1), ("memory", 1.1), ("outputs", 1e4)])
 def test_a_difference_of_each_quantity_is_read_and_no_difference_too(tmp_path: Path, kind: str, factor: float):
-    found = read_race(kind, ENDS, race(tmp_path / "run", kind, {"1.0": 1.0, "1.1": factor}))
+    found = read_race(replace(ENDS, kind=kind), race(tmp_path / "run", kind, {"1.0": 1.0, "1.1": factor}))
     assert isinstance(found, Raced)
     assert (found.side, found.restarts, found.is_over) == (Side.BAD, 10, True)
     assert found.figures == {
         "1.0": pytest.approx(BASES[kind], rel=0.01),
         "1.1": pytest.approx(BASES[kind] * factor, rel=0.01),
     }
-    same = read_race(kind, ENDS, race(tmp_path / "same", kind, {"1.0": 1.0, "1.1": 1.0}))
+    same = read_race(replace(ENDS, kind=kind), race(tmp_path / "same", kind, {"1.0": 1.0, "1.1": 1.0}))
     assert isinstance(same, Raced)
     assert same.side is Side.GOOD
 
@@ -72,7 +72,7 @@ def test_a_difference_of_each_quantity_is_read_and_no_difference_too(tmp_path: P
 def test_a_release_that_was_killed_is_raced_again_once_and_one_that_failed_is_left_out(tmp_path: Path):
     def leave(*whys: NotRunKind) -> Raced | Skipped:
         run = race(tmp_path / "-".join(whys), "time", {"1.0": 1.0, "1.1": 1.05}, [("1.1", why) for why in whys])
-        return read_race("time", ENDS, run)
+        return read_race(ENDS, run)
 
     killed = leave(NotRunKind.KILLED)
     assert isinstance(killed, Raced)

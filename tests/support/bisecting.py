@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from shootout.apps.bisect.search import COPY, MOST_RESTARTS, Question, Raced, Side, Skipped, judge_ratios
+from shootout.apps.bisect.search import COPY, MOST_RESTARTS, Question, Raced, Side, Skipped
 from shootout.core.contract import Array
 
 Noise = Callable[[np.random.Generator, int], Array]
@@ -68,6 +68,6 @@ class Simulated:
                 found[name].append(float(value))
             self.restarts += 1
             self.processes += len(names)
-            if (side := judge_ratios(question, found)) is not Side.OPEN:
+            if (side := question.judge(found)) is not Side.OPEN:
                 break
         return Raced(side=side, logs=found, restarts=len(found[COPY]))

@@ -7,10 +7,10 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from shootout.apps.bisect.quantities import QUANTITIES, Quantity
 from shootout.apps.bisect.racing import read_bound, read_files, read_race
 from shootout.apps.bisect.releases import Environment, Environments, read_whole
 from shootout.apps.bisect.search import CHANCE, LIMIT, UNTOLD, Found, Outcome, Question, Raced, Skipped, search
@@ -62,6 +62,11 @@ class Asked:
     def name(self) -> str:
         """Return the name of the model's file, or the zoo's."""
         return Path(self.model).expanduser().name
+
+    @property
+    def has_ratios(self) -> bool:
+        """Return whether releases are told by ratios; outputs are right or wrong."""
+        return self.kind != "outputs"
 
     def as_kept(self) -> Any:
         """Return this as the folder's file holds it."""
@@ -128,11 +133,6 @@ class Bisection:
         return [release for release in self.index[first + 1 : last] if release not in self.releases]
 
     @property
-    def quantity(self) -> Quantity:
-        """Return how the quantity is told."""
-        return QUANTITIES[self.asked.kind]
-
-    @property
     def made(self) -> dict[str, Environment]:
         """Return the environments that were made, by release."""
         made = self.environments.made
@@ -147,9 +147,8 @@ class Bisection:
     @property
     def is_later_more(self) -> bool:
         """Return whether the later releases' figures are the larger ones."""
-        if self.quantity.words:
-            return self.found.sign > 0
-        return self.figure(self.found.first_bad) >= self.figure(self.found.last_good)
+        two = self.found.first_bad, self.found.last_good
+        return self.found.sign > 0 if self.asked.has_ratios else self.figure(two[0]) >= self.figure(two[1])
 
     def figure(self, release: str) -> float:
         """Return the figure of a release that was measured, or else 0.
@@ -158,7 +157,7 @@ class Bisection:
         figure is the first release's × the ratio, except for outputs, whose errors are the same in all races.
         """
         reading, first = (self.found.readings.get(one) for one in (release, self.ends[0]))
-        if self.quantity.words and reading and first and first.figure:
+        if self.asked.has_ratios and reading and first and first.figure:
             return first.figure * reading.ratio.value
         return (reading.figure if reading else None) or 0.0
 
@@ -172,17 +171,13 @@ class Bisection:
         """
         asked, made, every = self.asked, self.environments.made, self.releases
         if not made and self.deadline.left_s > 0:  # side by side: the ends and, if the time isn't limited, the middle
-            middle = [] if self.deadline.seconds else [every[len(every) // 2]]
-            soon = list(dict.fromkeys([every[0], *middle, every[-1]]))
-            self.progress.stage(f"making environments of {', '.join(soon)}")
-            self.environments.make(soon)
-        self.found = search(every, self._ask, chance=asked.chance, limit=asked.limit)
+            self._make([every[0], *([] if self.deadline.seconds else [every[len(every) // 2]]), every[-1]])
+        self.found = search(every, self._ask, kind=asked.kind, chance=asked.chance, limit=asked.limit)
         unmade = {release: one.reason for release, one in made.items() if isinstance(one, Skipped)}
         self.found.skipped = {**unmade, **self.found.skipped}
-        raced = next((read_run(Path(one.folder)) for one in self.found.readings.values()), None)
-        if raced and (first := next(iter(raced.rows), None)):
-            self.bound = read_bound(raced)
-            self.facts, self.threads = raced.facts.environment, first.arm.threads
+        if raced := next((read_run(Path(one.folder)) for one in self.found.readings.values()), None):
+            first, self.facts, self.bound = raced.rows[0], raced.facts.environment, read_bound(raced)
+            self.threads = first.arm.threads
             self.pinned_cpus = len(first.played[0].cpus or ()) if first.played else 0
             export = first.prepared.exported if first.prepared else ""
             with suppress(OSError, ValueError, KeyError, ShootoutError):  # the cache may have it no more
@@ -190,30 +185,37 @@ class Bisection:
         return self.found
 
     def _ask(self, question: Question) -> Raced | Skipped:
+        found = self._race(question)
+        if isinstance(found, Skipped) and not question.has_run(found.release):
+            self.progress.say(f"{found.release} is skipped: {found.reason}")
+        return found
+
+    def _race(self, question: Question) -> Raced | Skipped:
         """Race a question's releases until it is told, or time is over, in a run folder of their own."""
-        out, kind = self.folder / ("-".join(question.suspects) or f"{question.good}-{question.bad}"), self.asked.kind
-        known = read_race(kind, question, read_run(out)) if begun(out) else Raced()
+        out = self.folder / ("-".join(question.suspects) or f"{question.good}-{question.bad}")
+        known = read_race(question, read_run(out)) if begun(out) else Raced()
         is_over = known.is_over if isinstance(known, Raced) else not question.has_run(known.release)
         if is_over or not self._has_time(question):
             return known
         if isinstance(known, Skipped):
             shutil.rmtree(out)  # the run itself would try it no more
-        made = {release: self._make(release) for release in question.releases}
-        if gone := next((one for one in made.values() if isinstance(one, Skipped)), None):
+            known = Raced()
+        made = self._make(question.releases)
+        if gone := next((one for one in made if isinstance(one, Skipped)), None):
             return gone
-        pythons = {at: one.python for at, one in made.items() if isinstance(one, Environment)}
-        if len(pythons) < len(made) or not self._has_time(question):
+        pythons = {one.release: one.python for one in made if isinstance(one, Environment)}
+        if len(pythons) < len(question.releases) or not self._has_time(question):
             return known
-        if kind in ("ready", "memory"):
+        if question.kind in ("ready", "memory"):
             read_files(pythons.values())
         self.progress.say(f"racing {question.subject} of {question.good} to {question.bad}")
         part = self.deadline.part()
         self.race(question, pythons, out, part)
         self.deadline.put_off(part.waited_s)
         self.keep()
-        raced, before = read_race(kind, question, read_run(out)), known.restarts if isinstance(known, Raced) else 0
-        if isinstance(raced, Raced) and raced.restarts > before:
-            self._races_s.append(2 * part.elapsed_s / (raced.restarts - before) / (len(pythons) + 1))
+        raced = read_race(question, read_run(out))
+        if isinstance(raced, Raced) and (restarts := raced.restarts - known.restarts) > 0:
+            self._races_s.append(2 * part.elapsed_s / restarts / (len(pythons) + 1))
         return raced
 
     def _has_time(self, question: Question) -> bool:
@@ -224,22 +226,26 @@ class Bisection:
             self.progress.say(f"no race of {question.subject} yet: {why}")
         return left_s >= takes_s
 
-    def _make(self, release: str) -> Environment | Skipped | None:
-        """Return the environment of a release, made now if it isn't there; None if there is no time for it."""
-        if release not in self.environments.made:
-            self.progress.stage(f"making an environment of {release}")
-            self.environments.make([release])
+    def _make(self, releases: Sequence[str]) -> list[Environment | Skipped]:
+        """Return the environments of releases, made now if they aren't there, as far as the time goes."""
+        if missing := [release for release in dict.fromkeys(releases) if release not in self.environments.made]:
+            self.progress.stage(f"making environments: {', '.join(missing)}")
+            self.environments.make(missing)
         self.keep()
-        return self.environments.made.get(release)
+        return [one for release, one in self.environments.made.items() if release in releases]
 
-    def begin(self, *, fresh: bool) -> None:
-        """Write what is asked into the folder, and remove an earlier search's races from it if this one starts over.
+    def begin(self, kept: Mapping[str, Any]) -> None:
+        """Take up what the folder keeps and the cache still holds, or remove an earlier search's races from it.
 
         Raises:
             UsageError: the folder can't be written.
         """
+        found = (read_whole(cache_folder().parent / name) for name in kept.get("environments", {}).values())
+        self.environments.made |= {one.release: one for one in found if one}
+        self.environments.pins |= kept.get("pins", {})
+        self.before_s = kept.get("took_s", 0.0)
         try:
-            for race in [one for one in self.folder.glob("*/") if begun(one)] if fresh else []:
+            for race in [] if kept else [one for one in self.folder.glob("*/") if begun(one)]:
                 shutil.rmtree(race)
             self.keep()
         except OSError as error:
@@ -266,13 +272,6 @@ class Bisection:
         new.write_text(json_text({**facts, **more}), encoding="utf-8")
         new.replace(self.folder / FACTS)
 
-    def recall(self, kept: Mapping[str, Any]) -> None:
-        """Take up what a folder keeps, and the environments that the cache still holds."""
-        found = (read_whole(cache_folder().parent / name) for name in kept.get("environments", {}).values())
-        self.environments.made |= {one.release: one for one in found if one}
-        self.environments.pins |= kept.get("pins", {})
-        self.before_s = kept.get("took_s", 0.0)
-
 
 def read_kept(folder: Path) -> dict[str, Any]:
     """Return what an earlier command kept in a search's folder; nothing of another folder."""
@@ -283,7 +282,7 @@ def read_kept(folder: Path) -> dict[str, Any]:
         return {}
 
 
-def choose_folder(asked: Asked, named: Path | None, *, fresh: bool) -> tuple[Path, dict[str, Any]]:
+def choose_folder(asked: Asked, named: str | PathLike[str] | None, *, fresh: bool) -> tuple[Path, dict[str, Any]]:
     """Return the folder of a search and what it holds: the named one, or the newest that isn't done, or a new one.
 
     Args:
@@ -292,16 +291,14 @@ def choose_folder(asked: Asked, named: Path | None, *, fresh: bool) -> tuple[Pat
     Raises:
         UsageError: the named folder holds something else.
     """
-    parent = Path("results") / "bisect"
+    parent, folder = Path("results") / "bisect", Path(named or "")
     if named:
-        kept = read_kept(named)
-        if not kept and named.exists() and (not named.is_dir() or any(named.iterdir())):
-            raise UsageError(
-                f"{named} holds something else than a search of bisect: give another --out, or an empty one"
-            )
+        kept = read_kept(folder)
+        if not kept and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise UsageError(f"{named} holds something else than a search of bisect: give another --out")
         if kept and not fresh and kept["asked"] != asked.as_kept():
             raise UsageError(f"{named} holds another search: give another --out, or start over with --fresh")
-        return named, {} if fresh else kept
+        return folder, {} if fresh else kept
     for file in [] if fresh else sorted(parent.glob(f"*/{FACTS}"), reverse=True):
         kept = read_kept(file.parent)
         if kept.get("asked") == asked.as_kept() and not kept.get("done"):

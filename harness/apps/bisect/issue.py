@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
+from string import Template
 from typing import Any
 
 from shootout.apps.bisect.bisection import Bisection
 from shootout.apps.bisect.screen import (
     as_data,
     make_rows,
+    quantity_of,
     tell_others,
     tell_sentence,
     tell_size,
@@ -23,18 +26,15 @@ from shootout.tell.report import WIDEST, render_plain
 
 ISSUE, PROGRAM = "issue.md", "repro.py"
 """The text for an issue and the program, in the search's folder."""
-CALLS = 200
 OPENERS = {
-    "onnxruntime": """
-import onnxruntime as package
+    "onnxruntime": """import onnxruntime as package
 
 options = package.SessionOptions()
 options.intra_op_num_threads, options.inter_op_num_threads = THREADS, 1
 session = package.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
 call = lambda: session.run(None, inputs)
 """,
-    "openvino": """
-import openvino as package
+    "openvino": """import openvino as package
 
 settings = {"PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": "1", "INFERENCE_PRECISION_HINT": "f32"}
 model = package.Core().compile_model(sys.argv[1], "CPU", settings | {"INFERENCE_NUM_THREADS": str(THREADS)})
@@ -42,32 +42,6 @@ call = lambda: list(model(inputs).values())
 """,
 }
 """By package, the lines that open an ONNX file in FP32 by this package alone."""
-_BEGIN = """import os, sys, time
-import numpy as np
-
-if len(sys.argv) != 2:
-    sys.exit("usage: python repro.py MODEL.onnx")
-THREADS = {threads}
-os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-THREADS:])  # a CPU for each thread
-random = np.random.default_rng(0)
-inputs = {{
-{inputs}
-}}
-peak_kb = lambda: int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM:")).split()[1])
-before_kb, began = peak_kb(), time.perf_counter()
-"""
-_END = """
-outputs = call()
-ready_s = time.perf_counter() - began
-took_s = []
-for _ in range({calls}):
-    began = time.perf_counter()
-    call()
-    took_s.append(time.perf_counter() - began)
-print(f"{{package.__version__}}: time of a call {{1e3 * np.median(took_s):.3f}} ms")
-print(f"time until the first answer {{1e3 * ready_s:.0f}} ms, peak memory {{(peak_kb() - before_kb) / 1e3:.1f}} MB")
-print(f"outputs begin with {{np.ravel(outputs[0])[:3]}}")
-"""
 
 
 def write_program(one: Bisection) -> str:
@@ -82,14 +56,14 @@ def write_program(one: Bisection) -> str:
     for spec in one.inputs:
         drawn = f"random.random({spec.shape})" if "float" in spec.dtype else f"random.integers(0, 2, {spec.shape})"
         inputs.append(f'    "{spec.name}": {drawn}.astype("{spec.dtype}"),')
-    begin = _BEGIN.format(threads=one.threads, inputs="\n".join(inputs))
-    return begin + opener.lstrip("\n") + _END.format(calls=CALLS)
+    program = Template((Path(__file__).parent / "repro.txt").read_text(encoding="utf-8"))
+    return program.substitute(threads=one.threads, inputs="\n".join(inputs), opener=opener)
 
 
 def write_issue(one: Bisection) -> str:
     """Write the text for an issue in Markdown, without a path of this machine."""
     rows = make_rows(one)
-    about = f"{one.quantity.what} with `{one.asked.target}`, {counted(one.threads, 'thread')}"
+    about = f"{quantity_of(one).what} with `{one.asked.target}`, {counted(one.threads, 'thread')}"
     pinned = f", each process pinned to {counted(one.pinned_cpus, 'CPU')}" if one.pinned_cpus else ""
     lines = [
         *(f"# {tell_sentence(one)}", ""),

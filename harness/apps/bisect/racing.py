@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from shootout.apps.bisect.errors import judge_errors
 from shootout.apps.bisect.releases import drop_folders
-from shootout.apps.bisect.search import COPY, Logs, Question, Raced, Side, Skipped, judge_ratios
+from shootout.apps.bisect.search import COPY, Logs, Question, Raced, Side, Skipped
 from shootout.core.constants import WIDE_BOUND
 from shootout.core.contract import Fidelity, NotRun, NotRunKind
 from shootout.core.errors import TRIED_AGAIN
@@ -35,27 +34,18 @@ def name_python(release: str) -> str:
     return "r" + re.sub(r"[^A-Za-z0-9]", "_", release)
 
 
-def _judge(kind: str, question: Question, logs: Logs) -> Side:
-    return judge_errors(question, logs) if kind == "outputs" else judge_ratios(question, logs)
-
-
 @dataclass(slots=True)
 class QuestionPurpose(Purpose):
-    """End a run when its question is told, whatever else is open.
+    """End a run when its question is told, whatever else is open."""
 
-    Attributes:
-        kind: the word of `--for`.
-    """
-
-    kind: str
     question: Question
 
     def find_focus(self, race: Race) -> list[str]:
         """Return all arms until the question is told or a release has left, without which no restart tells it."""
-        asked = self.kind, self.question
-        gone = _find_gone(*asked, race.group)
-        has_left = gone and _label(race.group, gone[0]) not in race.labels  # one that was killed once plays again
-        return [] if has_left or _judge(*asked, read_logs(*asked, race.group)) is not Side.OPEN else race.labels
+        gone = _find_gone(self.question, race.group)
+        if gone and _label(race.group, gone[0]) not in race.labels:  # one that was killed once plays again
+            return []
+        return race.labels if self.question.judge(read_logs(self.question, race.group)) is Side.OPEN else []
 
     def call_wanted(self, race: Race, out: Path) -> Sequence[Pair]:  # noqa: ARG002
         """Call all arms once more until the question is told."""
@@ -69,19 +59,15 @@ class QuestionPurpose(Purpose):
         return list(playing)
 
 
-def read_race(kind: str, question: Question, run: Run) -> Raced | Skipped:
-    """Return what a question's run showed, or which release left it and why, if the same command can't try it again.
-
-    Args:
-        kind: the word of `--for`.
-    """
+def read_race(question: Question, run: Run) -> Raced | Skipped:
+    """Return what a question's run showed, or which release left it and why, if the same command can't try it again."""
     (group,) = run.groups.values()
-    if (gone := _find_gone(kind, question, group)) and _is_out(question, run, *gone):
+    if (gone := _find_gone(question, group)) and _is_out(question, run, *gone):
         return Skipped(gone[0], drop_folders(gone[1].reason))
-    values = {release: [*_values(kind, group, _label(group, release)).values()] for release in question.releases}
-    figures = {release: median(found) for release, found in values.items() if found}
-    logs = read_logs(kind, question, group)
-    side, folder = _judge(kind, question, logs) if logs else None, str(run.folder)
+    values = {release: _values(question.kind, group, _label(group, release)) for release in question.releases}
+    figures = {release: median(found.values()) for release, found in values.items() if found}
+    logs = read_logs(question, group)
+    side, folder = question.judge(logs) if logs else None, str(run.folder)
     return Raced(side=side, logs=logs, figures=figures, folder=folder, restarts=group.next_restart)
 
 
@@ -108,11 +94,11 @@ def _label(group: Group, release: str) -> str:
     return next((arm.label for arm in group.record.arms if arm.target.python == name and not arm.control), "")
 
 
-def _find_gone(kind: str, question: Question, group: Group) -> tuple[str, NotRun] | None:
+def _find_gone(question: Question, group: Group) -> tuple[str, NotRun] | None:
     """Return the first release that left, and why; outputs that are refused are what is asked about outputs."""
     for release in question.releases:
         label = _label(group, release)
-        is_asked = kind == "outputs" and _is_refused(group, label)
+        is_asked = question.kind == "outputs" and _is_refused(group, label)
         if (why := group.setbacks.get(label)) and not is_asked:
             return release, why
     return None
@@ -129,9 +115,9 @@ def _is_out(question: Question, run: Run, release: str, why: NotRun) -> bool:
     return not any(isinstance(line, Played) for line in mine[-2:])  # a build is begun again by itself
 
 
-def read_logs(kind: str, question: Question, group: Group) -> Logs:
+def read_logs(question: Question, group: Group) -> Logs:
     """Return the log ratios to the good end in each restart that all played; of outputs, the errors ÷ their bound."""
-    labels = {release: _label(group, release) for release in question.releases}
+    labels, kind = {release: _label(group, release) for release in question.releases}, question.kind
     if kind == "outputs":
         found = {release: _log_errors(group, label) for release, label in labels.items()}
     else:
@@ -155,24 +141,20 @@ def _log_ratios(kind: str, group: Group, label: str, good: str) -> Mapping[int, 
 
 def _values(kind: str, group: Group, label: str) -> dict[int, float]:
     """Return by restart an arm's figure in the basic unit: ns of a call, s until it is ready, bytes, error."""
-    lines = group.played.get(label, ())
+    lines = {line.restart: line for line in group.played.get(label, ())}
     match kind:
         case "time":
             return {g: median(map(float, ns)) for g, ns in group.blocks("end_to_end").get(label, {}).items()}
-        case "ready":
-            return {line.restart: _ready_s(line) for line in lines}
+        case "ready":  # without the start of the process, in which no release has a part
+            costs = {g: line.gpu.cost if line.gpu else None for g, line in lines.items()}
+            contexts_s = {g: (cost.context_s if cost else None) or 0.0 for g, cost in costs.items()}
+            return {g: contexts_s[g] + line.load_s + line.first_call_s for g, line in lines.items()}
         case "memory":  # above that of a bare interpreter with NumPy: the part that a release can change
-            known = {line.restart: (line.peak_rss_bytes, line.rss_before_bytes) for line in lines}
+            known = {g: (line.peak_rss_bytes, line.rss_before_bytes) for g, line in lines.items()}
             return {g: float(max(peak - before, 4096)) for g, (peak, before) in known.items() if peak}
         case _:
             errors = {g: found.relative_l2 for g, found in _fidelities(group, label).items()}
             return {g: error for g, error in errors.items() if error is not None}
-
-
-def _ready_s(line: Played) -> float:
-    """Return the seconds until the first answer, without the start of the process, in which no release has a part."""
-    context_s = line.gpu.cost.context_s if line.gpu and line.gpu.cost else None
-    return (context_s or 0.0) + line.load_s + line.first_call_s
 
 
 def _is_refused(group: Group, label: str) -> bool:

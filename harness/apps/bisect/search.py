@@ -1,14 +1,7 @@
 """Search releases, oldest first, for the one that brought most of the difference between the first and the last.
 
-Each question is one race in which both ends play again, since the machine drifts. It is judged by a contrast of the
-logs of figures ÷ the good end's in each restart (docs/evidence/bisect.md has the table): do the ends differ by more
-than the limit; has most of that come by this suspect; did most of it come between these neighbors?
-
-A race goes on until the product's interval of its contrast (`core.stats.verdicts`) answers, and the race shows the
-difference of the ends again. Here the interval takes its share of the error from `chance`: all of it in the first and
-the last question, and 1/⌈log2(n − 1)⌉ of it in each question between. So a range is wrong with at most `chance` (union
-bound). A release is named after a last race of it and its neighbor, with data of its own, so a wrong name takes a wrong
-range and a wrong last race. If one of the two is an end, the race that told the other is that race.
+Each question is one race in which both ends play again, since the machine drifts. It goes on, restart by restart, until
+it is told. docs/evidence/bisect.md has the contrasts, each one's share of the error, and the odds of wrong outputs.
 """
 
 from __future__ import annotations
@@ -32,26 +25,25 @@ ABOUT_HALF = 0.1
 """A suspect by which 40 to 60 % of the difference have come lies half way: more restarts would tell nothing more."""
 LEAST_LAST = 5
 """The last race goes on for so long, since its ratio is what people read."""
+RIGHT_RESTARTS = 10
+"""The ends are the same once neither erred in so many restarts: an error at random needs more than two to show."""
+SAME_ERROR = 1e-3
+"""Errors that differ by less than this share are one error."""
 _LOOKS = math.fsum(1 / (n + 1) for n in range(LEAST_RESTARTS, MOST_RESTARTS + 1))
 """The looks' shares of the error, of which `find_reach` adds up those of 17 restarts to 2."""
 COPY = "copy"
 """The good end's hidden copy among the logs of a race: its spread says how far other releases may spread."""
 Logs = Mapping[str, Sequence[float]]
-"""By release, or `COPY`, the log of its figure ÷ the good end's, in each restart that all played."""
+"""By release, or `COPY`, the log of its figure ÷ the good end's, in each restart that all played.
+
+For outputs, the good end among them, the log of its error ÷ its bound: above 0 is wrong.
+"""
 
 
 class Side(StrEnum):
     """Say what a question came to: `BAD` is yes, `GOOD` is no, `HALF` that it is about half."""
 
     GOOD, BAD, HALF, OPEN = "good", "bad", "half", "open"
-
-
-@dataclass(frozen=True, slots=True)
-class Skipped:
-    """Say why a release can't be measured, in one line without a full stop."""
-
-    release: str
-    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +53,7 @@ class Question:
     Attributes:
         suspects: between the ends; none: do the ends differ; one: has most of the difference come by it; two
             neighbors: did most of it come between them.
+        kind: the word of `--for`.
         chance: of a wrong answer, at most.
         limit: a difference of the ends up to this (0.05 is 5 %) is none.
         sign: 1 if the bad end's figure is the larger one, else −1.
@@ -69,6 +62,7 @@ class Question:
     good: str
     bad: str
     suspects: tuple[str, ...] = ()
+    kind: str = "time"
     chance: float = CHANCE
     limit: float = LIMIT
     sign: int = 1
@@ -87,6 +81,18 @@ class Question:
         """Return whether a release is an end that ran in an earlier race: what makes it leave a later one may pass."""
         return bool(self.suspects) and release in (self.good, self.bad)
 
+    def judge(self, logs: Logs) -> Side:
+        """Judge it by the logs of its race; `OPEN` as long as they don't tell."""
+        return _judge_errors(self, logs) if self.kind == "outputs" else _judge_ratios(self, logs)
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """Say why a release can't be measured, in one line without a full stop."""
+
+    release: str
+    reason: str
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Raced:
@@ -94,7 +100,7 @@ class Raced:
 
     Attributes:
         side: the answer of its question; None: there was no time for it.
-        figures: by release, its median over restarts in the basic unit.
+        figures: by release, its median over restarts: ns a call, s until ready, bytes, or the relative L2 error.
         folder: of the run.
         restarts: that it has had.
     """
@@ -114,7 +120,7 @@ class Raced:
         """Return the ratio of two releases of the race: beyond 1, or the same within the question's limit."""
         zeros = np.zeros(len(self.logs[question.bad]))
         x = np.asarray(self.logs.get(one, zeros)) - np.asarray(self.logs.get(other, zeros))
-        others = _list_others(self.logs)
+        others = [self.logs[name] for name in self.logs if name == COPY]
         mean, reach = find_interval(x, others, question.chance / 2) if one != other else (0.0, 0.0)
         verdict = Verdict.SLOWER if mean > reach else Verdict.FASTER if mean < -reach else Verdict.CANT_TELL
         verdict = Verdict.SAME if abs(mean) + reach <= math.log1p(question.limit) else verdict
@@ -122,16 +128,12 @@ class Raced:
         return replace(NO_RATIO, value=math.exp(mean), low=low, high=high, verdict=verdict, restarts=x.size)
 
 
-Ask = Callable[[Question], Raced | Skipped]
-"""Race the releases of a question until its answer is told or its time is over; judge it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Reading:
     """Hold what the last race that held a release, and told its question, says of it.
 
     Attributes:
-        figure: time: ns a call; ready: s; memory: bytes; outputs: relative L2 error. None: not measured.
+        figure: see `Raced`; None: not measured.
         ratio: to the good end of the same race.
         side: of the cut; of an end, its own.
         folder: of the run that says so.
@@ -203,100 +205,118 @@ def find_interval(x: Sequence[float] | Array, others: Sequence[Sequence[float]],
     return pair.mean, float(reach)
 
 
-def judge_ratios(question: Question, logs: Logs) -> Side:
+def _judge_ratios(question: Question, logs: Logs) -> Side:
     """Judge a question by its contrast; `OPEN` as long as the interval holds 0, or an end's limit."""
-    bad = np.asarray(logs.get(question.bad, ()))
+    bad, others = np.asarray(logs.get(question.bad, ())), [logs[one] for one in logs if one == COPY]
     if not bad.size:
         return Side.OPEN
     if not question.suspects:
-        mean, reach = find_interval(bad, _list_others(logs), question.chance / 2)  # it may err to either side
+        mean, reach = find_interval(bad, others, question.chance / 2)  # it may err to either side
         edge = math.log1p(question.limit)
         if abs(mean) - reach > edge:
             return Side.BAD
         return Side.GOOD if abs(mean) + reach < edge else Side.OPEN
-    mean, reach = find_interval(question.sign * bad, _list_others(logs), question.chance)
+    mean, reach = find_interval(question.sign * bad, others, question.chance)
     if mean <= reach:
         return Side.OPEN  # half of a difference that this race doesn't show is nothing to be beyond of
     *earlier, last = (np.asarray(logs[one]) for one in question.suspects)
-    x = question.sign * (last - (earlier[0] if earlier else 0.0) - bad / 2)
+    before = earlier[0] if earlier else np.zeros(last.size)
     # Of arms that spread alike, this has the spread of a ratio of two: so the others' spread can stand for its own.
     scale = math.sqrt(2.0 / (2.5 if earlier else 1.5))
-    mean, reach = find_interval(scale * x, _list_others(logs, question.bad), question.chance)
+    x = question.sign * (last - before - bad / 2)
+    mean, reach = find_interval(scale * x, [*others, logs[question.bad]], question.chance)
     if earlier and x.size < LEAST_LAST:
         return Side.OPEN
     if abs(mean) > reach:
         side = Side.BAD if mean > 0 else Side.GOOD
-        step = bad - last if side is Side.GOOD else last - (earlier[0] if earlier else 0.0)
-        mean, reach = find_interval(question.sign * step, _list_others(logs), question.chance / 2)
+        step = bad - last if side is Side.GOOD else last - before
+        mean, reach = find_interval(question.sign * step, others, question.chance / 2)
         # A name is told with the ratio of this step: beside it, that may not be open.
         return side if mean > reach or (earlier and side is Side.GOOD) else Side.OPEN
     return Side.HALF if abs(mean) + reach < scale * ABOUT_HALF * abs(float(bad.mean())) else Side.OPEN
 
 
-def _list_others(logs: Logs, *more: str) -> list[Sequence[float]]:
-    return [logs[one] for one in (COPY, *more) if one in logs]
+def _judge_errors(question: Question, logs: Logs) -> Side:
+    """Judge a question about outputs; `OPEN` as long as no two releases are told apart that must be."""
+    restarts = min((len(logs.get(release, ())) for release in question.releases), default=0)
+    if restarts < LEAST_RESTARTS:
+        return Side.OPEN
+    held = {release: logs[release][:restarts] for release in question.releases}
+    repeats = all(max(x) - min(x) < SAME_ERROR for x in held.values())
+
+    def differ(one: str, other: str) -> bool:
+        pairs = [x > 0 for x, y in zip(held[one], held[other], strict=True) if (x > 0) != (y > 0)]
+        odds = 2.0 ** len(pairs) / ((len(pairs) + 1) * math.comb(len(pairs), sum(pairs)))
+        return bool(pairs) if repeats else odds >= 1 / question.chance
+
+    good, *suspects, bad = question.releases
+    if not suspects:
+        is_same = not differ(good, bad) and restarts >= RIGHT_RESTARTS
+        return Side.BAD if differ(good, bad) else Side.GOOD if is_same else Side.OPEN
+    if len(suspects) == 2:
+        return Side.BAD if differ(*suspects) else Side.OPEN
+    told = [side for side, end in ((Side.BAD, good), (Side.GOOD, bad)) if differ(suspects[0], end)]
+    return told[0] if len(told) == 1 else Side.OPEN
 
 
 @dataclass(slots=True)
 class _Search:
     """Ask questions about a line of releases, and note what they show; `ends`: do these differ."""
 
-    ask: Ask
+    ask: Callable[[Question], Raced | Skipped]
     line: Sequence[str]
     ends: Question
     found: Found
     races: dict[tuple[str, ...], Raced] = field(default_factory=dict)
 
-    def put(self, question: Question) -> Side | None:
+    @property
+    def inside(self) -> tuple[str, ...]:
+        """Return the releases inside the range."""
+        return tuple(self.line[self.line.index(self.found.last_good) + 1 : self.line.index(self.found.first_bad)])
+
+    def put(self, *suspects: str, parts: int = 1) -> Side | None:
         """Race a question, note what each of its releases showed, and return the answer; None: it wasn't raced.
 
         Then one of its releases is skipped, the time is over, or an end has left that ran in an earlier race.
+
+        Args:
+            parts: the chance of a wrong answer is divided by so many.
         """
-        raced, found = self.ask(question), self.found
-        if isinstance(raced, Skipped) and question.has_run(raced.release):
-            raced = Raced()
-        if isinstance(raced, Skipped):
+        question, found = replace(self.ends, suspects=suspects, chance=self.ends.chance / parts), self.found
+        raced = self.ask(question)
+        if isinstance(raced, Skipped) and not question.has_run(raced.release):
             found.skipped[raced.release] = raced.reason
             return None
-        found.is_spent &= raced.is_over
-        if (side := raced.side) is None:
+        found.is_spent &= isinstance(raced, Raced) and raced.is_over
+        if isinstance(raced, Skipped) or (side := raced.side) is None:
             return None
-        self.races[question.suspects] = raced
+        self.races[suspects] = raced
         found.questions = len(self.races)
-        sides = {question.good: Side.GOOD, question.bad: Side.BAD}
-        if len(question.suspects) == 2:
-            sides |= dict(zip(question.suspects, (Side.GOOD, Side.BAD), strict=True))
+        sides = {question.good: Side.GOOD, question.bad: Side.BAD} | dict.fromkeys(suspects, side)
+        if len(suspects) == 2:
+            sides |= dict(zip(suspects, (Side.GOOD, Side.BAD), strict=True))
         for release in question.releases:
             if side is Side.OPEN and release in found.readings:
                 continue  # an earlier race has told more of it
-            found.readings[release] = Reading(
-                figure=raced.figures.get(release),
-                ratio=raced.compare(release, question.good, self.ends),
-                side=sides.get(release, side),
-                folder=raced.folder,
-            )
+            ratio = raced.compare(release, question.good, self.ends)
+            found.readings[release] = Reading(raced.figures.get(release), ratio, sides[release], raced.folder)
         return side
 
     def narrow(self) -> None:
         """Halve the range until each release in it is skipped or stays open, or the time is over."""
-        found, untold = self.found, set[str]()
-        share = self.ends.chance / max(1, math.ceil(math.log2(len(self.line) - 1)))
-        while inside := [one for one in self.list_between() if one not in {*untold, *found.skipped}]:
-            suspect = inside[len(inside) // 2]
-            side = self.put(replace(self.ends, suspects=(suspect,), chance=share))
-            if side is None and suspect not in found.skipped:
-                break
-            if side is Side.GOOD:
-                found.last_good = suspect
-            elif side is Side.BAD:
-                found.first_bad = suspect
-            elif side is not None:
-                untold.add(suspect)
-        found.between = self.list_between()
-
-    def list_between(self) -> tuple[str, ...]:
-        """Return the releases inside the range."""
-        return tuple(self.line[self.line.index(self.found.last_good) + 1 : self.line.index(self.found.first_bad)])
+        found, untold, parts = self.found, set[str](), max(1, math.ceil(math.log2(len(self.line) - 1)))
+        while asked := [one for one in self.inside if one not in {*untold, *found.skipped}]:
+            suspect = asked[len(asked) // 2]
+            match self.put(suspect, parts=parts):
+                case Side.GOOD:
+                    found.last_good = suspect
+                case Side.BAD:
+                    found.first_bad = suspect
+                case None if suspect not in found.skipped:
+                    break
+                case _:
+                    untold.add(suspect)
+        found.between = self.inside
 
     def name(self) -> None:
         """Race the two ends of a range that holds no release to ask, beside the ends, and name the later one.
@@ -305,11 +325,11 @@ class _Search:
         """
         found, ends = self.found, self.ends
         if untold := {*found.between} - {*found.skipped}:
-            is_half = any(one in found.readings and found.readings[one].side is Side.HALF for one in untold)
-            found.outcome = Outcome.DRIFT if is_half else found.outcome
+            if any(one in found.readings and found.readings[one].side is Side.HALF for one in untold):
+                found.outcome = Outcome.DRIFT
             return
         suspects = tuple(one for one in (found.last_good, found.first_bad) if one not in (ends.good, ends.bad))
-        side = self.put(replace(ends, suspects=suspects)) if len(suspects) == 2 else Side.BAD
+        side = self.put(*suspects) if len(suspects) == 2 else Side.BAD
         if side is Side.BAD:
             found.outcome = Outcome.NAMED
             found.ratio = self.races[suspects].compare(found.first_bad, found.last_good, ends)
@@ -317,25 +337,32 @@ class _Search:
             found.outcome = Outcome.DRIFT
 
 
-def search(releases: Sequence[str], ask: Ask, *, chance: float = CHANCE, limit: float = LIMIT) -> Found:
+def search(
+    releases: Sequence[str],
+    ask: Callable[[Question], Raced | Skipped],
+    *,
+    kind: str = "time",
+    chance: float = CHANCE,
+    limit: float = LIMIT,
+) -> Found:
     """Search for the release that brought most of the difference between the ends.
 
     Args:
         releases: at least two, oldest first. The first is the good end, the last the bad one; an end that can't be
             measured is left out.
         ask: races a question until its answer is told, or until its time is over.
+        kind, limit: see `Question`.
         chance: of naming a wrong release, at most.
-        limit: a difference of the ends up to this is none.
 
     Raises:
         NothingMeasured: fewer than two releases can be measured.
     """
     skipped, line = dict[str, str](), list(releases)
     while len(line) > 1:
-        found = Found(last_good=line[0], first_bad=line[-1], skipped=skipped, is_spent=True)
-        ends = Question(good=line[0], bad=line[-1], chance=chance, limit=limit)
+        ends = Question(good=line[0], bad=line[-1], kind=kind, chance=chance, limit=limit)
+        found = Found(last_good=ends.good, first_bad=ends.bad, skipped=skipped, is_spent=True)
         state = _Search(ask, line, ends, found)
-        side = state.put(ends)
+        side = state.put()
         if gone := [release for release in (ends.good, ends.bad) if release in skipped]:
             line.remove(gone[0])
             continue
