@@ -165,26 +165,21 @@ def sketch(tensors: Arrays) -> dict[str, Array]:
     The sketch of a difference has the difference's own norm on average (Charikar, Chen and Farach-Colton, "Finding
     frequent items in data streams", 2002), so sketches are compared as the tensors would be, and take no room.
     """
-    return {name: _sum_buckets(name, array) for name, array in tensors.items()}
-
-
-def _sum_buckets(name: str, array: Array) -> Array:
-    flat = np.asarray(array, dtype=np.float64).ravel()
-    signs = np.unpackbits(
-        np.frombuffer(np.random.default_rng(zlib.crc32(name.encode())).bytes(flat.size // 8 + 1), "u1")
-    )
-    padded = np.zeros(-(-flat.size // BUCKETS) * BUCKETS)
-    np.copyto(padded[: flat.size], np.where(signs[: flat.size], flat, -flat))
-    return np.asarray(padded.reshape(-1, BUCKETS).sum(axis=0))
+    found = {}
+    for name, array in tensors.items():
+        flat, rng = as_float64(array).ravel(), np.random.default_rng(zlib.crc32(name.encode()))
+        signs = np.unpackbits(np.frombuffer(rng.bytes(flat.size // 8 + 1), "u1"))
+        padded = np.zeros(-(-flat.size // BUCKETS) * BUCKETS)
+        np.copyto(padded[: flat.size], np.where(signs[: flat.size], flat, -flat))
+        found[name] = np.asarray(padded.reshape(-1, BUCKETS).sum(axis=0))
+    return found
 
 
 def off(got: Arrays, wanted: Arrays) -> float | None:
     """Return the largest relative L2 error of any tensor (see SMALLEST); None if one isn't finite."""
     least = SMALLEST * max(float(np.linalg.norm(array)) for array in wanted.values())
-    found = [
-        float(np.linalg.norm(as_float64(got[name]) - as_float64(array))) / max(float(np.linalg.norm(array)), least)
-        for name, array in wanted.items()
-    ]
+    wrong = {name: float(np.linalg.norm(as_float64(got[name]) - as_float64(array))) for name, array in wanted.items()}
+    found = [error / max(float(np.linalg.norm(wanted[name])), least) for name, error in wrong.items()]
     return max(found) if np.isfinite(found).all() else None
 
 
@@ -202,10 +197,8 @@ SCALED_WAYS: Mapping[str, Sequence[tuple[Activations, bool, Weights]]] = {
     f"{Precision.INT4}/activations-8": [("dynamic", False, by_group)],
     f"{Precision.INT8}/weights-only": [("float", False, by_channel)],
     Precision.FP8: [("float8", False, to_e4m3)],
-    **{
-        f"{Precision.INT8}{suffix}": [("static", False, weights), ("static", True, weights)]
-        for suffix, weights in (("", by_channel), ("/per-tensor", by_tensor))
-    },
+    Precision.INT8: [("static", False, by_channel), ("static", True, by_channel)],
+    f"{Precision.INT8}/per-tensor": [("static", False, by_tensor), ("static", True, by_tensor)],
     Precision.INT8_DYNAMIC: [("dynamic", False, by_channel)],
     f"{Precision.INT8_DYNAMIC}/per-tensor": [("dynamic", False, by_tensor)],
 }

@@ -10,15 +10,16 @@ runs once more with weights and operands rounded as quantizers round them.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import permutations, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from onnx import ModelProto, NodeProto, ValueInfoProto, helper
 
 from shootout.backends.optional import Inside
 from shootout.core.adapter import Built
@@ -30,9 +31,6 @@ from shootout.models.onnx.layers import Layer, find_owners, innermost_module, is
 from shootout.models.onnx.onnx_graph import MOVES, read_graph
 from shootout.quantize import INT8_LEVELS
 from shootout.quantize import onnx_error_bounds as bounds
-
-if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto
 
 FARTHEST = 12
 """Nodes behind a layer that are followed at most."""
@@ -66,7 +64,7 @@ class Outline:
         before: of each layer, the numbers of those before it with nodes in between that round anew and are no products.
         owners: the layer that a name belongs to, by its number: of values, nodes, stored tensors and torch modules.
             What is no layer belongs to the last layer that it follows from, or to the first of all.
-        modules: of values that are a torch module's result, its name.
+        modules: of values that are a torch module's result, the last that its own nodes make, its name.
     """
 
     layers: tuple[Layer, ...]
@@ -116,12 +114,15 @@ def measure_errors(graph: Path, sets: Sequence[Arrays], inside: Inside, precisio
     with TemporaryDirectory() as place:
         run = partial(_run_rewritten, Path(place), graph.name, sets)
         found = _match_by_name(outline, inside)
-        wanted = [
-            name
-            for layer in outline.layers
-            for name in ([found[layer.number][0]] if layer.number in found else outline.values[layer.number])
-        ]
-        reference = run(_with_outputs(_copy(model), wanted))
+        wanted = {
+            name: ValueInfoProto(name=name)
+            for number, values in enumerate(outline.values)
+            for name in ([found[number][0]] if number in found else values)
+        }
+        watched = bounds.copied(model)
+        known = {output.name for output in model.graph.output}
+        watched.graph.output.extend(info for name, info in wanted.items() if name not in known)
+        reference = run(watched)
         found |= match_by_value(outline, inside, reference, found)
         read = {number: pair for number, pair in found.items() if _fits(inside.tensors[pair[1]], reference, pair[0])}
         if not read:
@@ -129,22 +130,15 @@ def measure_errors(graph: Path, sets: Sequence[Arrays], inside: Inside, precisio
         given = {value: _aligned(inside.tensors[name], reference, value) for value, name in read.values()}
         cut, inputs = _cut(model, given)
         local = run(cut, inputs)
-        own = {value: _worst_error(value, [{value: one} for one in some], local) for value, some in given.items()}
+        own = {value: _worst_error(value, some, local) for value, some in given.items()}
         explained: dict[str, float | None] = dict.fromkeys(own, FP32_BOUND_FLOOR)
         if any(error is None or error > FP32_BOUND_FLOOR for error in own.values()):  # else it explains all
             explained = _explain(cut, run, inputs, local, precision)
-    errors = []
-    for number, (value, _) in sorted(read.items()):
-        errors.append(
-            LayerError(
-                number=number,
-                value=value,
-                error=_worst_error(value, [{value: one} for one in given[value]], reference),
-                own=own[value],
-                explained=explained.get(value),
-            )
-        )
-    return [asdict(one) for one in errors]
+    errors = {value: _worst_error(value, some, reference) for value, some in given.items()}
+    return [
+        asdict(LayerError(number=at, value=value, error=errors[value], own=own[value], explained=explained.get(value)))
+        for at, (value, _) in sorted(read.items())
+    ]
 
 
 def name_precision(built: Built) -> str:
@@ -159,8 +153,8 @@ def name_precision(built: Built) -> str:
     return next((str(one) for one in order if one in own), str(Precision.FP32))
 
 
-def _worst_error(value: str, outputs: Sequence[Arrays], right: Sequence[Arrays]) -> float | None:
-    return worst_error(outputs, [{value: one[value]} for one in right])
+def _worst_error(value: str, found: Iterable[Array], right: Sequence[Arrays]) -> float | None:
+    return worst_error([{value: one} for one in found], [{value: one[value]} for one in right])
 
 
 def _run_rewritten(
@@ -176,15 +170,13 @@ def _match_by_name(outline: Outline, inside: Inside) -> dict[int, tuple[str, str
     """Return for each layer the nearest value that the runtime shows, and the tensor's name there; none twice."""
     if inside.names == "lost":
         return {}
-    modules = outline.modules if inside.names == "modules" else None
     found, taken = dict[int, tuple[str, str]](), set[str]()
     for layer in reversed(outline.layers):  # a sum of two layers' results tells of the later one
-        for value in outline.values[layer.number]:
-            name = modules.get(value, "") if modules is not None else value
-            if name in inside.tensors and value not in taken:
-                found[layer.number] = value, name
-                taken.add(value)
-                break
+        values = [value for value in outline.values[layer.number] if value not in taken]
+        pairs = ((value, outline.modules.get(value, "") if inside.names == "modules" else value) for value in values)
+        if pair := next((pair for pair in pairs if pair[1] in inside.tensors), None):
+            found[layer.number] = pair
+            taken.add(pair[0])
     return found
 
 
@@ -264,28 +256,12 @@ def _norm(array: Array) -> float:
     return float(np.sqrt(np.square(array, dtype=np.float64).sum()))
 
 
-def _copy(model: ModelProto) -> ModelProto:
-    copy = type(model)()
-    copy.CopyFrom(model)
-    return copy
-
-
-def _with_outputs(model: ModelProto, values: Sequence[str]) -> ModelProto:
-    from onnx import ValueInfoProto
-
-    given = {output.name for output in model.graph.output}
-    model.graph.output.extend(ValueInfoProto(name=name) for name in dict.fromkeys(values) if name not in given)
-    return model
-
-
 def _cut(model: ModelProto, given: Mapping[str, Sequence[Array]]) -> tuple[ModelProto, list[dict[str, Array]]]:
     """Let every node read a target's tensors in place of the values that they stand for; these become outputs.
 
     Returns:
         The model, and its further inputs for each set.
     """
-    from onnx import helper
-
     outputs = {output.name: output for output in model.graph.output}
     for node in model.graph.node:
         for at, name in enumerate(node.input):
@@ -294,12 +270,10 @@ def _cut(model: ModelProto, given: Mapping[str, Sequence[Array]]) -> tuple[Model
     for name, arrays in given.items():
         kind = helper.np_dtype_to_tensor_dtype(arrays[0].dtype)
         model.graph.input.append(helper.make_tensor_value_info(f"{GIVEN}{name}", kind, arrays[0].shape))
-    for name in [name for name in outputs if name not in given]:
-        model.graph.output.remove(outputs[name])
-    for name, arrays in given.items():
         if name not in outputs:
-            kind = helper.np_dtype_to_tensor_dtype(arrays[0].dtype)
             model.graph.output.append(helper.make_tensor_value_info(name, kind, arrays[0].shape))
+    for name in outputs.keys() - given.keys():
+        model.graph.output.remove(outputs[name])
     sets = len(next(iter(given.values()), ()))
     return model, [{f"{GIVEN}{name}": arrays[at] for name, arrays in given.items()} for at in range(sets)]
 
@@ -313,7 +287,7 @@ def _explain(
         for rounded in _round(cut, run, inputs, precision):
             outputs = run(rounded, inputs)
             for value in local[0]:
-                error = _worst_error(value, [{value: finish(one[value])} for one in outputs], local)
+                error = _worst_error(value, (finish(one[value]) for one in outputs), local)
                 before = worst.get(value, 0.0)
                 worst[value] = None if error is None or before is None else max(error, before)
     except Exception:  # a stranger's graph may break anything, and the errors are known without this
@@ -326,7 +300,7 @@ def _explain(
 
 def _round(cut: ModelProto, run: Run, inputs: Sequence[Arrays], precision: str) -> Iterator[ModelProto]:
     """Yield the cut graph as float32 runtimes compute it, and in each way that the precision may round."""
-    yield bounds.coarsened(_copy(cut))
+    yield bounds.coarsened(cut)
     if precision == Precision.FP32:
         return
 
@@ -335,11 +309,11 @@ def _round(cut: ModelProto, run: Run, inputs: Sequence[Arrays], precision: str) 
         seen = run(observed, inputs)
         return {value: [float(one[output]) for one in seen] for value, output in names.items()}
 
-    model = bounds.prepared(_copy(cut))
+    model = bounds.prepared(bounds.copied(cut))
     graph = read_graph(model)
     ways = {**bounds.list_float_ways(model, graph), **bounds.list_scaled_ways(model, graph, find_extremes)}
     for way in ways[precision]:  # none if nothing is known of it
-        yield bounds.round_model(bounds.prepared(_copy(cut)), graph, way)
+        yield bounds.round_model(bounds.prepared(bounds.copied(cut)), graph, way)
 
 
 def _rounding_of_results(precision: str) -> Callable[[Array], Array]:
@@ -368,13 +342,14 @@ def read_outline(model: ModelProto) -> Outline:
     owners = find_owners(model, layers)
     rounded = {name for name, some in readers.items() if {nodes[index].op_type for index in some} == {ROUND}}
     rounded |= {node.output[0] for node in nodes if node.op_type == ROUND}
+    last = {module: node.output[0] for node in nodes if (module := innermost_module(node))}
     values = ((layer.output, *_follow(layer.output, nodes, readers, outputs)) for layer in layers)
     return Outline(
         layers=layers,
         values=tuple(tuple(value for value in some if value not in rounded - outputs) for some in values),
         before=tuple(_find_before(model, layers, owners)),
         owners=owners,
-        modules=_find_modules(nodes),
+        modules={value: module for module, value in last.items()},
     )
 
 
@@ -425,9 +400,3 @@ def _follow(
             yield from pending
         if pending & outputs:
             return
-
-
-def _find_modules(nodes: Sequence[NodeProto]) -> dict[str, str]:
-    """Return the module whose result a value is, the last value that the module's own nodes make."""
-    last = {module: node.output[0] for node in nodes if (module := innermost_module(node))}
-    return {value: module for module, value in last.items()}

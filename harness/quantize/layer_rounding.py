@@ -23,6 +23,8 @@ from shootout.quantize.onnx_error_bounds import (
     OWN,
     Rounding,
     Steps,
+    copied,
+    for_weights,
     observe,
     operands,
     prepared,
@@ -58,11 +60,7 @@ class LayerRounding:
 
 def _by_size(steps: Steps, rounding: Rounding, *, rounds_results: bool = False) -> LayerRounding:
     """Return the rounding to a narrower float, of each number by its own size."""
-    return LayerRounding(
-        weights=lambda weight, _axis: rounding(weight),
-        activations=lambda _: steps,
-        rounds_results=rounds_results,
-    )
+    return LayerRounding(weights=for_weights(rounding), activations=lambda _: steps, rounds_results=rounds_results)
 
 
 ROUNDINGS: Mapping[Precision, LayerRounding] = {
@@ -130,7 +128,7 @@ class RoundableModel:
         self, weights: Collection[RoundableLayer] = (), activations: Collection[RoundableLayer] = ()
     ) -> Callable[[Arrays], dict[str, Array]]:
         """Return the call of one input set, with the weights of some layers rounded and the activations of some."""
-        model = self._copy()
+        model = copied(self._model)
         stored = {tensor.name: tensor for tensor in self._model.graph.initializer}
         for one in weights:
             for at, axis in one.weights.items():
@@ -152,14 +150,13 @@ class RoundableModel:
 
     def _store_weights(self) -> None:
         """Store what products read that follows from no input, such as an embedding that is transposed first."""
-        graph, watched = _read_slim(self._model), self._copy()
+        graph, watched = _read_slim(self._model), copied(self._model)
         stored = {tensor.name for tensor in self._model.graph.initializer}
         reads = {node.input[at] for node in self._model.graph.node for at, _ in operands(node)}
         computed = sorted(reads & graph.floats.keys() - graph.live - stored)
         if not computed:
             return
-        kinds = [helper.make_tensor_value_info(name, graph.types[name], None) for name in computed]
-        watched.graph.output.extend(kinds)
+        watched.graph.output.extend(helper.make_tensor_value_info(name, graph.types[name], None) for name in computed)
         values = self._load(watched).call(self._buffers[0])
         for node in self._model.graph.node:
             for at, _ in operands(node):
@@ -170,15 +167,10 @@ class RoundableModel:
 
     def _find_ranges(self) -> dict[str, float]:
         """Return the largest magnitude of each activation that a layer reads, over all calibration sets."""
-        watched = self._copy()
+        watched = copied(self._model)
         names = observe(watched, {(one.index, at) for one in self.layers for at in one.reads})
         seen = onnx_files.run_all(self._load(watched).call, self._exported.calibration())
         return {value: max(float(one[output]) for one in seen) for value, output in names.items()}
-
-    def _copy(self) -> ModelProto:
-        copy = ModelProto()
-        copy.CopyFrom(self._model)
-        return copy
 
     def _load(self, model: ModelProto) -> onnx_files.LoadedFile:
         with tempfile.TemporaryDirectory() as folder:
@@ -188,8 +180,7 @@ class RoundableModel:
 
 def _read_slim(model: ModelProto) -> OnnxGraph:
     """Read the graph without the contents of large weights: inference would copy them, and can't above 2 GB."""
-    slim = ModelProto()
-    slim.CopyFrom(model)
+    slim = copied(model)
     for tensor in slim.graph.initializer:
         if len(tensor.raw_data) > onnx_files.KEPT_BYTES:  # smaller ones may be shapes
             tensor.ClearField("raw_data")
@@ -212,14 +203,9 @@ def _find_layers(
         weights = {at: axis for at, axis in places if len(getattr(stored.get(node.input[at]), "dims", ())) > 1}
         reads = tuple(at for at, _ in places if node.input[at] not in stored) if rounds_reads else ()
         if weights or reads:
-            found.append(
-                RoundableLayer(
-                    layer=layer,
-                    index=index,
-                    weights=weights,
-                    reads=reads,
-                    flops=graph.flops(node) or 0.0,
-                    weight_bytes=graph.bytes_of([node.input[at] for at in weights]),
-                )
+            flops, size = graph.flops(node) or 0.0, graph.bytes_of([node.input[at] for at in weights])
+            known = RoundableLayer(
+                layer=layer, index=index, weights=weights, reads=reads, flops=flops, weight_bytes=size
             )
+            found.append(known)
     return tuple(found)

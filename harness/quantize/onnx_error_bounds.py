@@ -170,21 +170,23 @@ def float32_error_bounds(
         stream: how the buffers' calls make clips; None for single calls.
 
     """
-    find = partial(
-        _relative_errors,
-        reference_outputs=reference_outputs,
-        name=name,
-        place=place,
-        workshop=workshop,
-        stream=stream,
-    )
+
+    def find(moved: ModelProto, inputs: Sequence[Arrays]) -> Errors:
+        with tempfile.TemporaryDirectory(dir=workshop) as folder:
+            rewritten = Path(folder) / "moved.onnx"
+            onnx_files.save(moved, rewritten, place)
+            return find_errors(onnx_files.run(rewritten, inputs, name, stream), reference_outputs, stream)
+
     runs = list[Errors]()
     with suppress(Exception):  # a stranger's graph may break anything, and there is the other prediction
         runs.append(find(coarsened(model), buffers).widened())
     if runs and None not in runs[0].by_mark and any(map(uses_external_data, onnx_files.tensors(model))):
         return _with_floor(runs)
     rng = np.random.default_rng(NUDGE_SEED)
-    _nudge_weights(model, rng)
+    for tensor in (one for one in onnx_files.tensors(model) if not uses_external_data(one)):
+        weight = numpy_helper.to_array(tensor)
+        if weight.ndim > 1 and weight.dtype.kind == "f":  # shorter ones may be sizes or scales that must stay exact
+            tensor.CopyFrom(numpy_helper.from_array(nudged(weight, rng), tensor.name))
     compared = _only_compared(model)
     moved = [
         {key: nudged(x, rng) if x.dtype.kind == "f" and key not in compared else x for key, x in one.items()}
@@ -215,9 +217,7 @@ def _only_compared(model: ModelProto) -> set[str]:
 
 def coarsened(model: ModelProto) -> ModelProto:
     """Copy the model so that its functions and sums err as runtimes' do."""
-    copy = ModelProto()
-    copy.CopyFrom(model)
-    changed = prepared(copy)
+    changed = prepared(copied(model))
     _coarsen_graph(changed.graph, shape_inference.infer_shapes(changed).graph, None)
     return changed
 
@@ -232,33 +232,6 @@ def nudged(array: Array, rng: np.random.Generator) -> Array:
 def sum_bits(terms: float) -> int:
     """Return the significant bits of an operand whose rounding errs by as much as a float32 sum of so many terms."""
     return FLOAT_BITS - max(math.ceil(math.log2(max(terms / LANES, 1.0)) / 2), 1)
-
-
-def _relative_errors(
-    model: ModelProto,
-    inputs: Sequence[Arrays],
-    reference_outputs: Sequence[Arrays],
-    name: str,
-    place: Path,
-    workshop: Path,
-    stream: Stream | None,
-) -> Errors:
-    rewritten = workshop / "moved.onnx"
-    try:
-        onnx_files.save(model, rewritten, place)
-        return find_errors(onnx_files.run(rewritten, inputs, name, stream), reference_outputs, stream)
-    finally:
-        for file in workshop.glob(f"{rewritten.name}*"):
-            file.unlink()
-
-
-def _nudge_weights(model: ModelProto, rng: np.random.Generator) -> None:
-    for tensor in onnx_files.tensors(model):
-        if uses_external_data(tensor):
-            continue
-        weight = numpy_helper.to_array(tensor)
-        if weight.ndim > 1 and weight.dtype.kind == "f":  # shorter ones may be sizes or scales that must stay exact
-            tensor.CopyFrom(numpy_helper.from_array(nudged(weight, rng), tensor.name))
 
 
 def _coarsen_graph(graph: GraphProto, inferred: GraphProto, outer: OnnxGraph | None) -> None:
@@ -332,8 +305,7 @@ def error_bounds(
         As `torch_error_bounds.error_bounds`; a precision for which nothing can be predicted is missing, as are TF32 and
         what a quantizer makes where the main graph has no matrix products.
     """
-    effort = effort or Effort()
-    found: dict[str, Errors] = {Precision.FP32: fp32}
+    effort, found = effort or Effort(), dict[str, Errors]({Precision.FP32: fp32})
     for precisions in (FLOAT_KINDS, SCALED_KINDS):
         if not effort.wants(precisions):
             continue
@@ -347,9 +319,8 @@ def error_bounds(
             for precision, ways in by_precision.items():
                 if effort.allows(precision):
                     with suppress(Exception):
-                        found[precision] = effort.predict(
-                            partial(_find_largest, reference_outputs, graph, ways)
-                        ).widened()
+                        predict = partial(_find_largest, reference_outputs, graph, ways)
+                        found[precision] = effort.predict(predict).widened()
     floors = [bound or 0.0 for bound in fp32.by_mark]
     return bounds_by_mark(found, floors), flips_by_precision(found)
 
@@ -375,15 +346,16 @@ def list_float_ways(model: ModelProto, graph: OnnxGraph) -> dict[str, list[Way]]
     """List the way of each narrower float; of TF32 if there are matrix products."""
     everywhere, products = read_anywhere(model, graph), read_by_products(model, graph)
     found = {
-        name: [Way(spots=everywhere, steps=steps, weights=_for_weights(rounding), results=rounding)]
+        name: [Way(spots=everywhere, steps=steps, weights=for_weights(rounding), results=rounding)]
         for name, (steps, rounding) in HALF_FLOATS.items()
     }
     if products:
-        found[Precision.TF32] = [Way(spots=products, steps=to_bits(11), weights=_for_weights(significant(11)))]
+        found[Precision.TF32] = [Way(spots=products, steps=to_bits(11), weights=for_weights(significant(11)))]
     return found
 
 
-def _for_weights(rounding: Rounding) -> Weights:
+def for_weights(rounding: Rounding) -> Weights:
+    """Return a rounding that doesn't depend on a weight's axes."""
     return lambda weight, _axis: rounding(weight)
 
 
@@ -440,9 +412,8 @@ def _find_largest(reference_outputs: ReferenceRun, graph: OnnxGraph, ways: Seque
 def _observe_extremes(reference_outputs: ReferenceRun, model: ModelProto, spots: set[Spot]) -> dict[str, list[float]]:
     """Return the largest magnitude in each input set, of every value that is read at `spots`."""
     names = observe(model, spots)
-    seen = _run_model(
-        reference_outputs, model, [*reference_outputs.calibration[:RANGE_SETS], *reference_outputs.buffers]
-    )
+    sets = [*reference_outputs.calibration[:RANGE_SETS], *reference_outputs.buffers]
+    seen = _run_model(reference_outputs, model, sets)
     return {value: [float(one[output]) for one in seen] for value, output in names.items()}
 
 
@@ -457,6 +428,13 @@ def _run_model(
         path = Path(folder) / "rounded.onnx"
         onnx_files.save(model, path)
         return onnx_files.run(path, inputs, reference_outputs.path.name, stream)
+
+
+def copied(model: ModelProto) -> ModelProto:
+    """Return a copy that can be changed."""
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    return copy
 
 
 def prepared(model: ModelProto) -> ModelProto:
@@ -497,10 +475,9 @@ def weights(model: ModelProto) -> dict[str, int]:
 
 def read_by_products(model: ModelProto, graph: OnnxGraph) -> set[Spot]:
     """Return float operands of matrix products that aren't stored weights."""
-    stored = {tensor.name for tensor in model.graph.initializer}
-    floats = graph.floats
+    found = graph.floats.keys() - {tensor.name for tensor in model.graph.initializer}
     reads = [(i, at, node.input[at]) for i, node in enumerate(model.graph.node) for at, _ in operands(node)]
-    return {(i, at) for i, at, name in reads if name in floats and name not in stored}
+    return {(i, at) for i, at, name in reads if name in found}
 
 
 def read_by_sums(model: ModelProto, graph: OnnxGraph) -> set[Spot]:
@@ -512,7 +489,7 @@ def read_by_sums(model: ModelProto, graph: OnnxGraph) -> set[Spot]:
 
 def read_anywhere(model: ModelProto, graph: OnnxGraph) -> set[Spot]:
     """Return every place where a float value that follows from the inputs' values is read."""
-    found = {name for name in graph.floats if name in graph.live}
+    found = graph.floats.keys() & graph.live
     return {(i, at) for i, node in enumerate(model.graph.node) for at, name in enumerate(node.input) if name in found}
 
 
@@ -528,8 +505,7 @@ def rewrite(model: ModelProto, graph: OnnxGraph, spots: set[Spot], steps: Steps,
             name = node.input[at]
             if name not in renamed:
                 chain = make_chain(Chain(name), graph.types[name], steps)
-                nodes += chain.nodes
-                model.graph.initializer.extend(chain.numbers)
+                nodes += _with_numbers(model.graph, chain)
                 renamed[name] = chain.end
             node.input[at] = renamed[name]
         nodes.append(node)
@@ -538,8 +514,7 @@ def rewrite(model: ModelProto, graph: OnnxGraph, spots: set[Spot], steps: Steps,
                 node.output[at] = f"{OWN}{name}/exact"
                 chain = make_chain(Chain(node.output[at], f"{name}/result"), graph.types[name], steps)
                 chain.nodes[-1].output[0] = name
-                nodes += chain.nodes
-                model.graph.initializer.extend(chain.numbers)
+                nodes += _with_numbers(model.graph, chain)
     kept = [NodeProto.FromString(node.SerializeToString()) for node in nodes]  # the repeated field owns its nodes
     del model.graph.node[:]
     model.graph.node.extend(kept)
@@ -558,8 +533,7 @@ def observe(model: ModelProto, spots: set[Spot]) -> dict[str, str]:
         chain.with_number("Less", MASKED)
         chain.add("Mul", size, chain.add("Cast", to=TensorProto.FLOAT))
         found[name] = chain.add("ReduceMax", keepdims=0)
-        model.graph.node.extend(chain.nodes)
-        model.graph.initializer.extend(chain.numbers)
+        model.graph.node.extend(_with_numbers(model.graph, chain))
         model.graph.output.append(helper.make_tensor_value_info(found[name], TensorProto.FLOAT, []))
     return found
 

@@ -88,7 +88,7 @@ def quantized(plain: Path, variant: str, folder: Path, *, reduced: bool) -> Expo
     if base.calibration_fault:
         raise UsageError(base.calibration_fault)
     target = folder / FILES[Artifact.ONNX]
-    notes: tuple[str, ...] = (SEVEN_BITS.format("weights"),) if reduced else ()
+    notes = base.notes + ((SEVEN_BITS.format("weights"),) if reduced else ())
     floats, source = parse(variant).floats, base.path(Artifact.ONNX)
     write_shared(source, base.calibration(), target, reduced=reduced, floats=floats)
     if floats:
@@ -98,23 +98,11 @@ def quantized(plain: Path, variant: str, folder: Path, *, reduced: bool) -> Expo
     for name in SETS:
         if (base.folder / name).exists():
             shutil.copyfile(base.folder / name, folder / name)
-    return dataclasses.replace(
-        base,
-        folder=folder,
-        variant=variant,
-        artifacts=(Artifact.ONNX,),
-        notes=(*base.notes, *notes),
-        graph="",
-    )
+    return dataclasses.replace(base, folder=folder, variant=variant, artifacts=(Artifact.ONNX,), notes=notes, graph="")
 
 
 def write_shared(
-    source: Path,
-    calibration: Sequence[Arrays],
-    target: Path,
-    *,
-    reduced: bool = False,
-    floats: Sequence[int] = (),
+    source: Path, calibration: Sequence[Arrays], target: Path, *, reduced: bool = False, floats: Sequence[int] = ()
 ) -> None:
     """Write the quantized model.
 
@@ -183,7 +171,13 @@ class Quantizer:
         with tempfile.TemporaryDirectory() as folder, quietly():
             prepared = _prepare_model(source, Path(folder))
             self._model = load_model_with_shape_infer(prepared)
-            self._shape_facts()
+            graph = self._model.graph
+            self.nodes = tuple(graph.node)
+            self.weights = {tensor.name: tensor for tensor in graph.initializer}
+            infos = {info.name: info.type.tensor_type for info in (*graph.input, *graph.output, *graph.value_info)}
+            floats = {name for name, found in infos.items() if found.elem_type == TensorProto.FLOAT} - set(self.weights)
+            floats |= {name for name, tensor in self.weights.items() if tensor.data_type == TensorProto.FLOAT}
+            self.layers = {node.name: node for node in graph.node if self._is_layer(node, floats)}
             if not any(node.op_type in QUANTIZABLE for node in self.layers.values()):
                 raise ModelError(f"{source.name} has nothing to quantize: no matrix product or convolution in float32")
             self._ranges = _calibrate_ranges(prepared, calibration)
@@ -218,17 +212,11 @@ class Quantizer:
         _release_others(model.graph, wanted)
         # The pairs were appended at the end, and a file's nodes have to be in order.
         quantizer.model.topological_sort()
-        helper.set_model_props(model, {SCALES: json.dumps(_symmetric_scales(self._ranges), sort_keys=True)})
+        ranges = {name: np.ravel(self._ranges[name].range_value) for name in self._ranges}
+        tops = {name: max(abs(float(edge)) for edge in edges) for name, edges in ranges.items()}
+        scales = {name: top / INT8_LEVELS or 1.0 for name, top in tops.items()}  # as the quantizer makes them
+        helper.set_model_props(model, {SCALES: json.dumps(scales, sort_keys=True)})
         onnx_files.save(model, target)
-
-    def _shape_facts(self) -> None:
-        graph = self._model.graph
-        self.nodes = tuple(graph.node)
-        self.weights = {tensor.name: tensor for tensor in graph.initializer}
-        infos = {info.name: info.type.tensor_type for info in (*graph.input, *graph.output, *graph.value_info)}
-        floats = {name for name, found in infos.items() if found.elem_type == TensorProto.FLOAT} - set(self.weights)
-        floats |= {name for name, tensor in self.weights.items() if tensor.data_type == TensorProto.FLOAT}
-        self.layers = {node.name: node for node in graph.node if self._is_layer(node, floats)}
 
     def _is_layer(self, node: NodeProto, floats: set[str]) -> bool:
         if node.domain not in {"", "ai.onnx"} or not floats.issuperset(filter(None, (*node.input, *node.output))):
@@ -245,21 +233,17 @@ def _prepare_model(source: Path, folder: Path) -> Path:
     """Prepare the model for quantizers, name its nodes, and drop operator sets that it doesn't use."""
     path = ort.prepared(source, folder)
     model = onnx.load(path)
-    _name_nodes(model)
+    seen = set[str]()
+    for index, node in enumerate(model.graph.node):
+        if not node.name or node.name in seen:
+            node.name = f"{node.op_type}_{index}"
+        seen.add(node.name)
     used = {node.domain for node in model.graph.node} | {""}
     kept = [one for one in model.opset_import if one.domain in used or one.domain == "ai.onnx"]
     del model.opset_import[:]
     model.opset_import.extend(kept)
     onnx_files.save(model, path)
     return path
-
-
-def _name_nodes(model: ModelProto) -> None:
-    seen: set[str] = set()
-    for index, node in enumerate(model.graph.node):
-        if not node.name or node.name in seen:
-            node.name = f"{node.op_type}_{index}"
-        seen.add(node.name)
 
 
 def _calibrate_ranges(model: Path, calibration: Sequence[Arrays]) -> TensorsData:
@@ -320,12 +304,6 @@ def _release_others(graph: GraphProto, wanted: Collection[Read]) -> None:
                 node.input[at] = pairs[name][(node.name, at) in wanted]
 
 
-def _symmetric_scales(ranges: TensorsData) -> Mapping[str, float]:
-    """Return symmetric scales, as the quantizer makes them."""
-    found = {name: max(abs(float(edge)) for edge in np.ravel(ranges[name].range_value)) for name in ranges}
-    return {name: top / INT8_LEVELS or 1.0 for name, top in found.items()}
-
-
 def _retype_to_e4m3(model: ModelProto, weights: Mapping[str, TensorProto]) -> ModelProto:
     """Convert the INT8 model to E4M3; `weights` are the float ones by name."""
     opset = next(used.version for used in model.opset_import if used.domain in {"", "ai.onnx"})
@@ -345,7 +323,9 @@ def _retype_to_e4m3(model: ModelProto, weights: Mapping[str, TensorProto]) -> Mo
         if node.op_type == WIDEN and node.input[0] in stored:
             wide = numpy_helper.to_array(weights[node.input[0].removesuffix(STORED)])
             axis = next((part.i for part in node.attribute if part.name == "axis"), 1)
-            rounded = _round_to_e4m3(wide, scales[node.input[1]], axis)
+            scale, shape = scales[node.input[1]], [-1 if at == axis % wide.ndim else 1 for at in range(wide.ndim)]
+            steps = wide / (scale.reshape(shape) if scale.ndim else scale)
+            rounded = np.asarray(np.clip(steps, -E4M3_MAX, E4M3_MAX).astype(float8_e4m3fn))
             stored[node.input[0]].CopyFrom(numpy_helper.from_array(rounded, node.input[0]))
     del newer.graph.value_info[:], newer.metadata_props[:]  # they are of INT8
     return newer
@@ -355,10 +335,3 @@ def _e4m3_scale(int8: Array) -> Array:
     """Return E4M3's scale for the range of an INT8 one."""
     found = int8.astype(np.float64) * INT8_LEVELS / E4M3_MAX
     return np.maximum(found, np.finfo(np.float16).tiny).astype(np.float16).astype(np.float32)
-
-
-def _round_to_e4m3(weight: Array, scale: Array, axis: int) -> Array:
-    shape = [1] * weight.ndim
-    shape[axis] = -1
-    steps = weight / (scale.reshape(shape) if scale.ndim else scale)
-    return np.asarray(np.clip(steps, -E4M3_MAX, E4M3_MAX).astype(float8_e4m3fn))

@@ -29,8 +29,12 @@ def retype_programs(module: nn.Module, old: torch.dtype, new: torch.dtype, devic
         for node in list(part.graph.nodes):
             if node.target is torch.ops.aten._assert_tensor_metadata.default:
                 part.graph.erase_node(node)
-            elif node.op == "get_attr":
-                _retype_constant(part, node.target, old, new, device)
+            elif node.op == "get_attr":  # a constant that is neither a weight nor a buffer doesn't move with its module
+                place, _, name = node.target.rpartition(".")
+                owner = part.get_submodule(place)
+                value = getattr(owner, name)
+                if isinstance(value, torch.Tensor) and name in vars(owner):
+                    setattr(owner, name, value.to(device, new) if value.dtype == old else value.to(device))
         _restate_program(part, {old: new}, device)
 
 
@@ -53,14 +57,3 @@ def _restate_program(module: fx.GraphModule, dtypes: Mapping[torch.dtype, torch.
     for node in module.graph.nodes:
         node.args, node.kwargs = map_aggregate(node.args, other), map_aggregate(node.kwargs, other)
     module.recompile()
-
-
-def _retype_constant(
-    module: fx.GraphModule, path: str, old: torch.dtype, new: torch.dtype, device: torch.device
-) -> None:
-    """Convert a constant that is neither a weight nor a buffer: such a constant doesn't move with its module."""
-    place, _, name = path.rpartition(".")
-    owner = module.get_submodule(place)
-    value = getattr(owner, name)
-    if isinstance(value, torch.Tensor) and name in vars(owner):
-        setattr(owner, name, value.to(device, new) if value.dtype == old else value.to(device))

@@ -21,8 +21,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -108,33 +108,31 @@ def error_bounds(
         overflows. A model without matrix products has none of what a quantizer makes. And what each may flip in
         outputs of whole numbers.
     """
-    find_bounds = partial(
-        _find_bounds, module=module, inputs=inputs, reference_outputs=reference_outputs, by_rows=by_rows, stream=stream
-    )
+
+    def find_bounds(mode: TorchDispatchMode) -> Errors:
+        rounded = outputs(module, inputs, mode, by_rows=by_rows, names=tuple(reference_outputs[0]), stream=stream)
+        return find_errors(rounded, reference_outputs, stream).widened()
+
     single = Rounded(to_dtype(torch.float32))
     effort = effort or Effort()
-    found = _predict_each(_float_modes(single), find_bounds, effort)
-    if not any(isinstance(layer, nn.LSTM) for layer in module.modules()):  # in float32 one kernel, which shows nothing
-        module.float()  # integers are coarser by far, and float64 convolutions take three times as long
-        retype_programs(module, torch.float64, torch.float32)
-    sets = [*inputs, *calibration[:RANGE_SETS]]
-    scaled: Modes = {}
-    if effort.wants(SCALED_WAYS):
-        scaled = _scaled_modes(module, sets, by_rows, tuple(reference_outputs[0]))
-    found |= _predict_each(scaled, find_bounds, effort)
-    first, *_ = fp32 = found[Precision.FP32].by_mark
-    growth = [max((error or 0.0) / first, 1.0) if first else 1.0 for error in fp32]
-    floors = [fp32_floor(error, single.longest_sum, grown) for error, grown in zip(fp32, growth, strict=True)]
-    return bounds_by_mark(found, floors), flips_by_precision(found)
-
-
-def _float_modes(single: Rounded) -> Modes:
-    return {
+    floats: Modes = {
         Precision.FP32: [single],
         Precision.TF32: [Rounded(to_dtype(torch.float32), to_tf32)],
         Precision.FP16: [Rounded(to_dtype(torch.float16))],
         Precision.BF16: [Rounded(to_dtype(torch.bfloat16))],
     }
+    found = _predict_each(floats, find_bounds, effort)
+    if not any(isinstance(layer, nn.LSTM) for layer in module.modules()):  # in float32 one kernel, which shows nothing
+        module.float()  # integers are coarser by far, and float64 convolutions take three times as long
+        retype_programs(module, torch.float64, torch.float32)
+    if effort.wants(SCALED_WAYS):
+        sets = [*inputs, *calibration[:RANGE_SETS]]
+        scaled = _scaled_modes(module, sets, by_rows, tuple(reference_outputs[0]))
+        found |= _predict_each(scaled, find_bounds, effort)
+    first, *_ = fp32 = found[Precision.FP32].by_mark
+    growth = [max((error or 0.0) / first, 1.0) if first else 1.0 for error in fp32]
+    floors = [fp32_floor(error, single.longest_sum, grown) for error, grown in zip(fp32, growth, strict=True)]
+    return bounds_by_mark(found, floors), flips_by_precision(found)
 
 
 def _scaled_modes(module: nn.Module, sets: Sequence[Arrays], by_rows: bool, names: Sequence[str]) -> Modes:
@@ -154,18 +152,6 @@ def _scaled_modes(module: nn.Module, sets: Sequence[Arrays], by_rows: bool, name
         ]
         for name, some in SCALED_WAYS.items()
     }
-
-
-def _find_bounds(
-    mode: TorchDispatchMode,
-    module: nn.Module,
-    inputs: Sequence[Arrays],
-    reference_outputs: Sequence[Arrays],
-    by_rows: bool,
-    stream: Stream | None,
-) -> Errors:
-    rounded = outputs(module, inputs, mode, by_rows=by_rows, names=tuple(reference_outputs[0]), stream=stream)
-    return find_errors(rounded, reference_outputs, stream).widened()
 
 
 def _predict_each(
@@ -234,22 +220,13 @@ def outputs(
     at_once = min(max(RUN_BYTES // max(size, 1), 1), INPUT_BUFFERS)
     for first in range(0, len(sets), at_once):
         some = sets[first : first + at_once]
-        found = _in_parts(module, _as_one(some), -(-size * len(some) // RUN_BYTES), rounding, names)
+        batch = _as_one(some)
+        rows, parts = len(next(iter(batch.values()))), -(-size * len(some) // RUN_BYTES)
+        edges = np.linspace(0, rows, min(max(parts, 1), rows) + 1).astype(int)
+        slices = [{name: array[a:b] for name, array in batch.items()} for a, b in itertools.pairwise(edges)]
+        found = _as_one([run(module, one, rounding, names) for one in slices])
         split = {name: np.split(array, len(some)) for name, array in found.items()}
-        yield from ({name: parts[index] for name, parts in split.items()} for index in range(len(some)))
-
-
-def _in_parts(
-    module: nn.Module, inputs: Arrays, parts: int, rounding: TorchDispatchMode | None, names: Sequence[str]
-) -> dict[str, Array]:
-    """Return the outputs for a whole batch, run as `parts` parts of its rows."""
-    rows = len(next(iter(inputs.values())))
-    edges = np.linspace(0, rows, min(max(parts, 1), rows) + 1).astype(int)
-    found = [
-        run(module, {name: array[first:last] for name, array in inputs.items()}, rounding, names)
-        for first, last in itertools.pairwise(edges)
-    ]
-    return _as_one(found)
+        yield from ({name: arrays[index] for name, arrays in split.items()} for index in range(len(some)))
 
 
 def run(
@@ -262,24 +239,16 @@ def run(
     dtype = next((weight.dtype for weight in module.parameters()), torch.float64)
     wide = [tensor.to(dtype) if tensor.is_floating_point() else tensor for tensor in tensors]
     with torch.no_grad():
-        if rounding is None:
-            return _name_outputs(_run_unrounded(module, wide), names)
-        with rounding:
-            raw = module(*wide)
-        return _name_outputs(raw, names)
-
-
-def _run_unrounded(module: nn.Module, inputs: Sequence[Tensor]) -> Any:
-    try:
-        return module(*inputs)
-    except RuntimeError:  # a user's module may make float32 tensors itself: float64 weights take none of them
-        with Rounded(Tensor.double):
-            return module(*inputs)
-
-
-def _name_outputs(raw: Any, names: Sequence[str]) -> dict[str, Array]:
-    tensors = raw if isinstance(raw, tuple) else (raw,)
-    return {name: tensor.numpy() for name, tensor in zip(names, tensors, strict=True)}
+        try:
+            with rounding or nullcontext():
+                raw = module(*wide)
+        except RuntimeError:  # a user's module may make float32 tensors itself: float64 weights take none of them
+            if rounding is not None:
+                raise
+            with Rounded(Tensor.double):
+                raw = module(*wide)
+        results = raw if isinstance(raw, tuple) else (raw,)
+        return {name: tensor.numpy() for name, tensor in zip(names, results, strict=True)}
 
 
 def _as_one(sets: Sequence[Arrays]) -> dict[str, Array]:
@@ -344,12 +313,9 @@ class Grids(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch doesn't
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name, given = func.overloadpacket.__name__, list(args)
         for position, axis in OPERANDS.get(name, ()):
-            weight = (
-                _address_of(given[position]) in self._weights
-            )  # a transposed weight is a view: its place is the same
-            given[position] = (
-                self._weight(given[position], axis) if weight else self._hand_activation(given[position], True)
-            )
+            x = given[position]
+            stored = _address_of(x) in self._weights  # a transposed weight is a view: its place is the same
+            given[position] = self._weight(x, axis) if stored else self._hand_activation(x, True)
         if name in SUMS and all(self._is_activation(one) for one in given[:2]):
             given[:2] = [self._hand_activation(one, False) for one in given[:2]]
         return func(*given, **(kwargs or {}))
