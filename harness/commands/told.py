@@ -30,7 +30,7 @@ from shootout.core.constants import COPY
 from shootout.core.contract import short
 from shootout.core.errors import ExitCode
 from shootout.core.host.child import leave_with
-from shootout.core.stats.verdicts import Verdict
+from shootout.core.stats.verdicts import Comparison, Verdict
 from shootout.core.units import counted, size
 from shootout.tell import reproduce
 from shootout.tell.answer import REFUSED, SHIPS, list_title_parts
@@ -70,11 +70,9 @@ def call(words: Sequence[str]) -> ToolResult:
     if not found:
         raise SystemExit(code or ExitCode.USAGE)
     told = tell_found(found[-1], words)
-    documents = [found[-1]] if isinstance(found[-1], Document) else []
-    if isinstance(found[-1], PolicyAnswer):
-        documents = [*found[-1].question.documents]
-    broke = [row for one in documents for row in one.rows if code == ExitCode.FAILED and row.outcome == "failed"]
-    told.open.extend(f"{row.arm} was named, and failed: {row.reason}" for row in broke)
+    documents = found[-1].question.documents if isinstance(found[-1], PolicyAnswer) else found[-1:]
+    rows = [row for one in documents if isinstance(one, Document) for row in one.rows if row.outcome == "failed"]
+    told.open += [f"{row.arm} was named, and failed: {row.reason}" for row in rows if code == ExitCode.FAILED]
     return told
 
 
@@ -94,10 +92,8 @@ def tell_found(found: Any, words: Sequence[str]) -> ToolResult:
             return tell_report(list(tell_lines(found)), found.run, terms)
         case {"groups": _, "most_s": _}:
             return tell_plan(found, words)
-        case {"checked": _, "doubt": _}:
-            return tell_shipped(found)
-        case {"folder": _, "contenders": _}:
-            return tell_landing(found)
+        case {"checked": _, "doubt": _} | {"folder": _, "contenders": _}:
+            return tell_written(found)
     return ToolResult(answer=f"This is no single run: read it by `shootout {reproduce.quote(words)}`.")
 
 
@@ -142,55 +138,46 @@ def tell_gated(gate: Gate, document: Document | None) -> ToolResult:
     told = tell_report(list(tell_gate(gate, document)), gate.run, tell_terms(document) if document else None)
     told.verdict, ratio = GATES[gate.outcome], gate.ratio
     if ratio and any(one.name == TIME and one.standing in (Standing.MET, Standing.BROKEN) for one in gate.checks):
-        told.interval = bound("time of the candidate ÷ time of the reference", ratio.value, ratio.low, ratio.high)
+        told.interval = bound("time of the candidate ÷ time of the reference", ratio)
     return told
 
 
-def tell_shipped(data: Mapping[str, Any]) -> ToolResult:
-    """Tell what was written, and whether the run is sure of it: any target can be shipped, a slower one too."""
-    folder, doubt = data["folder"], data["doubt"]
-    check, gate = (command.format(reproduce.quote([folder])) for command in NEXT_STEPS.values())
-    return ToolResult(
-        answer=f"{folder} holds {data['target']}, {size(data['size_bytes'])}; its check passed: {data['checked']}.",
-        verdict="written",
-        open=[f"{data['target']} {doubt}"] if doubt else [],
-        notes=[f"check it where it runs: `{check}`"],
-        next=gate,
-        folder=folder,
-    )
-
-
-def tell_landing(data: Mapping[str, Any]) -> ToolResult:
-    """Tell what a folder of several targets holds, and what it chose here, which holds for no other machine."""
-    labels = {one["name"]: short(one["label"]) for one in data["contenders"]}
-    return ToolResult(
-        answer=f"{data['folder']} chooses among {', '.join(labels.values())} where it lands; without a verdict it "
-        f"takes {labels[data['safe']]}.",
-        verdict="written",
-        open=join_reasons(data["left_out"]),
-        notes=[tell_choice(data["chosen_here"])],
-        next=NEXT.format(reproduce.quote([data["folder"]])),
-        folder=data["folder"],
-    )
+def tell_written(data: Mapping[str, Any]) -> ToolResult:
+    """Tell what a folder holds, and what isn't sure of it: any target can be shipped, a slower one too."""
+    folder, quoted = data["folder"], reproduce.quote([data["folder"]])
+    told = ToolResult(answer="", verdict="written", folder=folder)
+    if "contenders" in data:  # what it chose here holds for no other machine
+        labels = {one["name"]: short(one["label"]) for one in data["contenders"]}
+        told.answer = f"{folder} chooses among {', '.join(labels.values())} where it lands; without a verdict it takes "
+        told.answer += f"{labels[data['safe']]}."
+        told.open, told.notes = join_reasons(data["left_out"]), [tell_choice(data["chosen_here"])]
+        told.next = NEXT.format(quoted)
+    else:
+        target, doubt, (check, gate) = data["target"], data["doubt"], NEXT_STEPS.values()
+        told.answer = f"{folder} holds {target}, {size(data['size_bytes'])}; its check passed: {data['checked']}."
+        told.open, told.notes = (
+            [f"{target} {doubt}"] * bool(doubt),
+            [f"check it where it runs: `{check.format(quoted)}`"],
+        )
+        told.next = gate.format(quoted)
+    return told
 
 
 def tell_claim(judged: JudgedClaim) -> ToolResult:
     """Tell what a run says of a claim, and which of its targets may not be shipped, however fast they are."""
     document, claim, names = judged.run.document, judged.claim, [short(arm) for arm in judged.arms]
-    first, second = names[::-1] if claim.verdict is Verdict.FASTER else [*names, ""][:2]
-    of = FIGURES[claim.limit].format(" against ".join(names))
-    of = f"time of {first} ÷ time of {second}" if claim.verdict else of
+    times = " ÷ ".join(f"time of {name}" for name in (names[::-1] if claim.verdict is Verdict.FASTER else names))
+    of = times if claim.verdict else FIGURES[claim.limit].format(" against ".join(names))
     refused = [(row, tell_held_back(document, row)) for row in judged.rows]
-    is_known = judged.standing is not Standing.UNKNOWN
     return ToolResult(
         answer=f"{judged}.",
         terms=tell_terms(document, judged.cell.group),
         verdict=judged.standing.value,
-        interval=bound(of, judged.value, judged.low, judged.high) if is_known else None,
+        interval=None if judged.reason else bound(of, judged),
         open=[judged.reason] if judged.reason else [],
         notes=[f"{short(row.arm)} may not be shipped: {why}" for row, why in refused if why],
         next=judged.next,
-        folder=str(judged.folder),
+        folder=str(judged.run.folder),
     )
 
 
@@ -252,14 +239,12 @@ def find_interval(answer: Answer) -> Interval | None:
     usual = answer.otherwise if answer.otherwise and answer.otherwise.ratio else answer.sure.closest
     if usual is None or answer.ship is None or usual.ratio is None or not usual.ratio.decided:
         return None
-    of = f"time of {short(usual.arm)} ÷ time of {short(answer.ship.arm)}"
-    return bound(of, usual.ratio.value, usual.ratio.low, usual.ratio.high)
+    return bound(f"time of {short(usual.arm)} ÷ time of {short(answer.ship.arm)}", usual.ratio)
 
 
-def bound(of: str, *ends: float | None) -> Interval:
-    """Return a figure, its low and its high end, each in four digits."""
-    value, low, high = (None if end is None else float(f"{end:.4g}") for end in ends)
-    return Interval(of=of, value=value, low=low, high=high)
+def bound(of: str, figure: Comparison | JudgedClaim) -> Interval:
+    """Return a figure with its ends."""
+    return Interval(of=of, value=figure.value, low=figure.low, high=figure.high)
 
 
 def main() -> None:

@@ -10,18 +10,23 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Unpack
 
 import typer
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
 from typer.main import get_command
 
 from shootout.commands.options import READ, Group, Json, declare
 from shootout.core.errors import UsageError
 from shootout.tell.study_options import RunOptions
 
+CLAIMS = "'faster', '1.15x faster', 'slower', 'same speed', 'same outputs within 1e-4' or 'p99 under 5ms'."
+OTHER = "Target that it is compared with: onnxruntime. A claim on outputs without it is on the reference."
 Outcome = Literal["ship", "written", "open", "met", "broken", "unknown"]
 
 
+Rounded = Annotated[float, AfterValidator(lambda figure: float(f"{figure:.4g}"))]
+
+
 class Interval(BaseModel):
-    """The interval of a figure that has a verdict.
+    """The interval of a figure that has a verdict, in four digits.
 
     Attributes:
         of: the figure; of a ratio, above 1 means that the second one is faster.
@@ -30,9 +35,9 @@ class Interval(BaseModel):
     """
 
     of: str
-    value: float | None = None
-    low: float | None = None
-    high: float | None = None
+    value: Rounded | None = None
+    low: Rounded | None = None
+    high: Rounded | None = None
 
 
 class ToolResult(BaseModel):
@@ -65,21 +70,9 @@ class ToolResult(BaseModel):
 
 
 def verify(
-    claim: Annotated[
-        str,
-        typer.Argument(
-            metavar="CLAIM",
-            help="'faster', '1.15x faster', 'slower', 'same speed', 'same outputs within 1e-4' or 'p99 under 5ms'.",
-        ),
-    ],
+    claim: Annotated[str, typer.Argument(metavar="CLAIM", help=CLAIMS)],
     a: Annotated[str, typer.Argument(metavar="A", help="Target that the claim is about: openvino:cpu:int8.")],
-    b: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[B]",
-            help="Target that it is compared with: onnxruntime. A claim on outputs without b is on the reference.",
-        ),
-    ] = None,
+    b: Annotated[str | None, typer.Argument(metavar="[B]", help=OTHER)] = None,
     *,
     run: Annotated[Path | None, typer.Option(help="Run folder that holds both; or give model.")] = None,
     group: Group = None,
@@ -110,8 +103,8 @@ def add_verify(app: typer.Typer) -> typer.Typer:
 
 MORE = "options"
 """The argument for words of the command line as they are typed."""
-OWN = {"--json", "--dry-run"}
-"""The options that are the tools' own."""
+OWN = {"--json", "--dry-run", "--full"}
+"""The options that the tools set, or that change a screen alone."""
 ELSEWHERE = {"--to", "--on"}
 """The options by which a command writes a file or measures on another machine."""
 
