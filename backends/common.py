@@ -28,12 +28,13 @@ from shootout.core.contract import (
     NotRun,
     NotRunKind,
     Precision,
+    Target,
     TensorSpec,
 )
 from shootout.core.errors import SkippedArm, explained
 from shootout.core.host.environment import cpu_flags
 from shootout.core.install import install
-from shootout.core.schemes import Scheme, is_scaled
+from shootout.core.schemes import Scheme, is_scaled, shown_as
 
 if TYPE_CHECKING:
     from shootout.core.exported.model import ExportedModel
@@ -150,6 +151,20 @@ def calibration_of(exported: ExportedModel, scheme: Scheme) -> list[dict[str, Ar
             if array.dtype.kind == "f" and not np.isfinite(array).all():
                 raise ValueError(f"calibration set {index}: input {name!r} has NaN or infinity")
     return sets[: scheme.samples]
+
+
+def require_quantized(counts: Mapping[str, int], target: Target, quantizer: str) -> None:
+    """Refuse a build in which no product runs in the target's integers.
+
+    Args:
+        counts: its products by precision.
+
+    Raises:
+        ValueError: the vendor's quantizer took none.
+    """
+    if shown_as(target.precision, target.scheme) not in counts:
+        ran = ", ".join(f"{count} in {name}" for name, count in sorted(counts.items())) or "there is none"
+        raise ValueError(f"nothing to quantize: {quantizer} takes none of the model's products ({ran})")
 
 
 def widen(array: Array) -> Array:

@@ -168,8 +168,8 @@ class Cuda:
         self._free_on_close(self.api.cudaGraphExecDestroy, executable)
         return partial(self.ask, self.api.cudaGraphLaunch, executable, self.stream)
 
-    def event_ns(self, enqueue: Callable[[], Any], calls: int) -> list[float]:
-        """Return nanoseconds between two events around what `enqueue` puts on the stream, call by call, each waited
+    def event_ns(self, execute: Callable[[Any], Any], staged: Any, calls: int) -> list[float]:
+        """Return nanoseconds between two events around what `execute` puts on the stream, call by call, each waited
         for.
 
         The device reads its clock as it comes to an event. So the time that the host took to queue counts if the device
@@ -179,7 +179,7 @@ class Cuda:
         self.synchronize()
         for _ in range(calls):
             self.ask(self.api.cudaEventRecord, began, self.stream)
-            enqueue()
+            execute(staged)
             self.ask(self.api.cudaEventRecord, ended, self.stream)
             self.synchronize()
             times.append(1e6 * float(self.ask(self.api.cudaEventElapsedTime, began, ended)))

@@ -168,9 +168,9 @@ class Model:
     parameters: Mapping[str, IntRange | Choice | SameType]
     parameter_count: Callable[[Parameters], int]
     inputs: Callable[[Parameters, int], tuple[TensorSpec, ...]]
-    forward: Forward | None
     module: Callable[[Parameters], nn.Module]
     trained: Callable[[Parameters], nn.Module]
+    forward: Forward | None = None
     task: Callable[[Parameters], LabeledTask] | None = None
     draw: Callable[[Parameters, int], list[dict[str, Array]]] | None = None
     calibration: Callable[[Parameters, int], list[dict[str, Array]]] | None = None

@@ -19,7 +19,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -29,6 +29,7 @@ from typing import Any
 from shootout.core.constants import BATCH
 from shootout.core.contract import Value
 from shootout.core.errors import UsageError, shorten, tell_refusal, unknown
+from shootout.core.exported.model import sha256
 
 SUFFIX = ".py"
 MOST_ENTRIES = 10_000
@@ -267,8 +268,25 @@ def read(path: Path) -> bytes:
     Raises:
         UsageError: it can't be read.
     """
-    try:
+    with explaining_refusal(path):
         return path.read_bytes()
+
+
+def hash_file(path: Path) -> str:
+    """Hash of a user's file.
+
+    Raises:
+        UsageError: it can't be read.
+    """
+    with explaining_refusal(path):
+        return sha256(path)
+
+
+@contextmanager
+def explaining_refusal(path: Path) -> Iterator[None]:
+    """Say in one sentence why a file or folder of the user's can't be read."""
+    try:
+        yield
     except OSError as error:
         raise UsageError(f"can't read {path}: {tell_refusal(error)}") from error
 

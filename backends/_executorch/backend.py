@@ -12,7 +12,7 @@ import numpy as np
 
 from shootout.backends._executorch.account import FORWARD, import_runtime, read_executed
 from shootout.backends._executorch.quantize import BUILTIN, KERNELS, OPTIONS, SCHEMES, example_inputs, lower, quantize
-from shootout.backends.common import require_device, require_own_threads, trial, widen
+from shootout.backends.common import require_device, require_own_threads, require_quantized, trial, widen
 from shootout.backends.common_torch import float32_module
 from shootout.backends.optional import ErrorHint, Fixture, Shipment
 from shootout.core.adapter import Built, check_inputs, check_options
@@ -25,10 +25,8 @@ from shootout.core.contract import (
     Device,
     Executed,
     Precision,
-    Target,
 )
 from shootout.core.host.environment import version_of
-from shootout.core.schemes import shown_as
 
 if TYPE_CHECKING:
     from shootout.core.exported.model import ExportedModel
@@ -94,7 +92,7 @@ class ExecuTorchAdapter:
         (folder / MODEL).write_bytes(lower(module, exported, arm))
         facts = read_executed(folder / MODEL, arm.threads, example_inputs(exported))
         if target.precision in SCHEMES:
-            _require_quantized(facts, target)
+            require_quantized(facts["compute_nodes_by_precision"], target, "XNNPACK's quantizer")
         notes = [NOTE, LOCKED] if arm.instances > 1 else [NOTE]
         return Built(arm=arm, exported=exported, folder=folder, facts={"account": facts, "notes": notes})
 
@@ -154,13 +152,6 @@ class ExecuTorchSession:
     def close(self) -> None:
         """Drop the method."""
         self._method = None
-
-
-def _require_quantized(facts: Mapping[str, Any], target: Target) -> None:
-    counts, wanted = facts["compute_nodes_by_precision"], shown_as(target.precision, target.scheme)
-    if wanted not in counts:
-        ran = ", ".join(f"{count} in {name}" for name, count in sorted(counts.items())) or "there is none"
-        raise ValueError(f"nothing to quantize: XNNPACK's quantizer takes none of the model's products ({ran})")
 
 
 def ship(built: Built, folder: Path) -> Shipment:

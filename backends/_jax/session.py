@@ -37,24 +37,31 @@ class JaxSession:
     """A compiled function with its weights. Results are new arrays at each call, and immutable."""
 
     def __init__(self, built: Built) -> None:
-        arm, self._exported, self._folder = built.arm, built.exported, built.folder
-        self._device = arm.target.device
-        device = open_device(self._device, arm.threads, arm.options)
-        self._run, self._stage = read_program(built.folder, device)
+        arm, self._built, self._exported = built.arm, built, built.exported
+        self._device = open_device(arm.target.device, arm.threads, arm.options)
+        self._run, self._stage = read_program(built.folder, self._device)
         # A flat tuple: JAX sorts a dict's keys at each call, 10 us for 128 weights.
-        self._weights = read_weights(built.exported, arm, built.facts["weights"], device, built.folder)
+        self._weights: tuple[Any, ...] = ()
+        self._pending: tuple[Any, ...] = ()
         self._names = tuple(spec.name for spec in built.exported.inputs)
         self._outputs = tuple((spec.name, _host_dtype(spec.dtype)) for spec in built.exported.outputs)
-        self.gpu = gpu_side(arm, device)
-        self._as_is = self._device is Device.CPU and all(is_read_as_is(arm, spec) for spec in built.exported.inputs)
-        self._pending: tuple[Any, ...] = ()
+        self.gpu = gpu_side(arm, self._device)
+        self._as_is = arm.target.device is Device.CPU and all(
+            is_read_as_is(arm, spec) for spec in built.exported.inputs
+        )
+        self._read_weights()
+
+    def _read_weights(self) -> None:
+        names, built = self._built.facts["weights"], self._built
+        self._weights = read_weights(self._exported, built.arm, names, self._device, built.folder)
 
     @cached_property
     def executed(self) -> Executed:
         """Return the loaded executable's own account, after one call."""
         result = self.execute(self.stage(self._exported.input_buffers()[0], 0))[0]
-        stored = (self._folder / EXECUTABLE).stat().st_size + sum(array.nbytes for array in self._weights)
-        return read_executed(self._run, result, self._device, stored)
+        weights = self._weights[: len(self._built.facts["weights"])]  # a training step has its momenta behind them
+        stored = (self._built.folder / EXECUTABLE).stat().st_size + sum(array.nbytes for array in weights)
+        return read_executed(self._run, result, self._built.arm.target.device, stored)
 
     def stage(self, inputs: Arrays, slot: int) -> tuple[Any, ...]:  # noqa: ARG002 - each call makes new arrays
         """Pass the arrays as they are if a CPU arm reads their dtypes.
@@ -150,69 +157,32 @@ def momenta_of(exported: ExportedModel, device: Any) -> tuple[Any, ...]:
     return zeros
 
 
-class JaxTrainingSession:
+class JaxTrainingSession(JaxSession):
     """A compiled step and the arrays it goes on from; a `TrainingSession`."""
 
     def __init__(self, built: Built) -> None:
-        arm, self._built, self._exported = built.arm, built, built.exported
-        self._device = open_device(arm.target.device, arm.threads, arm.options)
-        self._run, self._stage = read_program(built.folder, self._device)
-        self._names = tuple(spec.name for spec in built.exported.inputs)
-        self._output = built.exported.outputs[0].name
-        self.gpu = gpu_side(arm, self._device)
-        self._state: tuple[Any, ...] = ()
-        self._pending: Any = None
-        self.reset()
+        super().__init__(built)
+        self._as_is = False  # a compiled program of its own copies to the device
 
-    @cached_property
-    def executed(self) -> Executed:
-        """Return the loaded executable's own account, after one step."""
-        loss = self.execute(self.stage(self._exported.input_buffers()[0], 0))
-        weights = self._state[: -len(self._exported.trained)]
-        stored = (self._built.folder / EXECUTABLE).stat().st_size + sum(array.nbytes for array in weights)
-        return read_executed(self._run, loss, self._built.arm.target.device, stored)
+    def _read_weights(self) -> None:
+        super()._read_weights()
+        self._weights += momenta_of(self._exported, self._device)
+        self._pending = self._weights[-1:]
 
-    def stage(self, inputs: Arrays, slot: int) -> tuple[Any, ...]:  # noqa: ARG002 - each call makes new arrays
-        """Copy to the device by a compiled program of its own."""
-        check_inputs(self._exported.inputs, inputs)
-        staged: tuple[Any, ...] = self._stage(tuple(inputs[name] for name in self._names))
-        self._pending = staged[-1]
-        return staged
-
-    def execute(self, staged: tuple[Any, ...]) -> Any:
+    def execute(self, staged: tuple[Any, ...]) -> tuple[Any, ...]:
         """Take one step; on CUDA, JAX returns before it is done."""
-        loss, *state = self._run(self._state, staged)
-        self._state, self._pending = tuple(state), loss
-        return loss
-
-    def synchronize(self) -> None:
-        """Wait for what was last staged or computed: a program's arrays become ready together."""
-        self._pending.block_until_ready()
-
-    def fetch(self, raw: Any) -> Arrays:
-        """Return the loss on the host."""
-        return {self._output: np.asarray(raw)}
+        loss, *state = self._run(self._weights, staged)
+        self._weights, self._pending = tuple(state), (loss,)
+        return self._pending
 
     def reset(self) -> None:
         """Read weights and momenta again: the old arrays may have been given up."""
-        names, device = self._built.facts["weights"], self._device
-        weights = read_weights(self._exported, self._built.arm, names, device, self._built.folder)
-        self._state = (*weights, *momenta_of(self._exported, device))
-        self._pending = self._state[-1]
+        self._read_weights()
 
     def state(self) -> tuple[Arrays, Arrays]:
         """Copy weights and momenta."""
         count = len(self._exported.trained)
-        return self._copy_named(self._state[:count]), self._copy_named(self._state[-count:])
-
-    def profile(self, call: Callable[[], object], calls: int) -> list[Event]:
-        """Return what JAX's own profiler sees of some calls."""
-        return profile_calls(call, calls)
-
-    def close(self) -> None:
-        """Drop the executable and its arrays."""
-        for name in ("_run", "_stage", "_state", "_pending"):
-            self.__dict__.pop(name, None)
+        return self._copy_named(self._weights[:count]), self._copy_named(self._weights[-count:])
 
     def _copy_named(self, arrays: Sequence[Any]) -> dict[str, Array]:
         return {name: np.array(array) for name, array in zip(self._exported.trained, arrays, strict=True)}

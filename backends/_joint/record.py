@@ -32,6 +32,7 @@ from shootout.core.contract import Array, Arrays
 from shootout.core.errors import UsageError, shorten
 from shootout.core.host.child import leave_with
 from shootout.models import source
+from shootout.models.data.data_files import spread
 
 MOST_SETS, MOST_BYTES = 8, 64 << 20
 """The inputs that are kept of a part at one size, and of a part in all."""
@@ -206,12 +207,6 @@ def are_alike(one: Any, other: Any) -> bool:
         return bool(np.array_equal(first, second))
     except (TypeError, ValueError):
         return bool(one == other)
-
-
-def spread(pages: Sequence[str], count: int) -> list[str]:
-    """Return so many pages, one at least, from all over them."""
-    count = max(1, min(count, len(pages)))
-    return [pages[at * len(pages) // count] for at in range(count)]
 
 
 def _time(program: Program, page: str) -> tuple[Any, int]:

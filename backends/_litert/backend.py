@@ -6,9 +6,9 @@ Its products run in XNNPACK, the library behind most of what runs on phones. The
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from shootout.backends._litert.account import look_inside, survey
 from shootout.backends._litert.converter import NETWORK, convert
 from shootout.backends._litert.quantize import OPTIONS, SCHEMES, quantize
 from shootout.backends._litert.session import BUILTIN, KERNELS, MODEL, PACKAGE, LiteRtSession, compile_model
-from shootout.backends.common import require_device, trial
+from shootout.backends.common import require_device, require_quantized, trial
 from shootout.backends.optional import ErrorHint, Fixture, Inside, Shipment
 from shootout.core.adapter import Built, check_options
 from shootout.core.contract import (
@@ -33,7 +33,7 @@ from shootout.core.contract import (
     Target,
 )
 from shootout.core.host.environment import version_of
-from shootout.core.schemes import parse, shown_as
+from shootout.core.schemes import parse
 
 if TYPE_CHECKING:
     from shootout.core.exported.model import ExportedModel
@@ -109,16 +109,9 @@ class LiteRtAdapter:
         (folder / MODEL).write_bytes(content)
         account = survey(folder / MODEL)
         if target.precision in INTEGERS:
-            _require_quantized(account, target)
-        return Built(
-            arm=arm,
-            exported=exported,
-            folder=folder,
-            facts={
-                "account": account,
-                "notes": [*notes, *common_onnx.notes_on_floats(exported, scheme)],
-            },
-        )
+            require_quantized(account["compute_nodes_by_precision"], target, "AI Edge Quantizer")
+        notes = [*notes, *common_onnx.notes_on_floats(exported, scheme)]
+        return Built(arm=arm, exported=exported, folder=folder, facts={"account": account, "notes": notes})
 
     def load(self, built: Built) -> LiteRtSession:
         """Read the file and compile it."""
@@ -127,13 +120,6 @@ class LiteRtAdapter:
     def look_inside(self, built: Built, sets: Sequence[Arrays], values: Collection[str]) -> Inside:  # noqa: ARG002
         """Run the file with all tensors kept; the converter keeps no values' names."""
         return look_inside(built, sets)
-
-
-def _require_quantized(account: Mapping[str, Any], target: Target) -> None:
-    counts, wanted = account["compute_nodes_by_precision"], shown_as(target.precision, target.scheme)
-    if wanted not in counts:
-        ran = ", ".join(f"{count} in {name}" for name, count in sorted(counts.items()))
-        raise ValueError(f"nothing to quantize: AI Edge Quantizer takes none of the model's products ({ran})")
 
 
 def ship(built: Built, folder: Path) -> Shipment:

@@ -24,6 +24,7 @@ from shootout.backends import CONVERTER, KEY_DIGITS, RUNTIME_FORMS
 from shootout.backends.common_torch import float32_module
 from shootout.core.clock import Stopwatch
 from shootout.core.errors import NotRunKind, SkippedArm
+from shootout.core.exported.model import sha256
 from shootout.core.host.environment import version_of
 from shootout.core.host.folders import Scratch
 from shootout.core.host.store import cache_folder, mark_used, open_sealed, sealed
@@ -61,7 +62,7 @@ def convert(exported: ExportedModel) -> tuple[Path, list[str]]:
         if not _is_whole(stored):
             with Scratch(cache_folder()) as folder:
                 _write_file(exported, folder / FILE)
-                (folder / RECORD).write_text(sealed({"digest": _hash_file(folder / FILE)}), encoding="utf-8")
+                (folder / RECORD).write_text(sealed({"digest": sha256(folder / FILE)}), encoding="utf-8")
                 shutil.rmtree(stored, ignore_errors=True)
                 folder.rename(stored)
     mark_used(stored)
@@ -118,21 +119,16 @@ def pins() -> list[str]:
 
 def _hash_sources(exported: ExportedModel) -> str:
     """Hash all that the file is made from; another torch exports another graph. The converter has to be there."""
-    code = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
-    return hashlib.sha256(f"{exported.key} {[version_of(one) for one in MAKERS]} {code}".encode()).hexdigest()
+    made_by = [version_of(one) for one in MAKERS]
+    return hashlib.sha256(f"{exported.key} {made_by} {sha256(Path(__file__))}".encode()).hexdigest()
 
 
 def _is_whole(stored: Path) -> bool:
     """Return whether a file is there as it was written: after a power cut it may be empty."""
     try:
-        return bool(open_sealed(stored / RECORD)["digest"] == _hash_file(stored / FILE))
+        return bool(open_sealed(stored / RECORD)["digest"] == sha256(stored / FILE))
     except (OSError, ValueError, KeyError):
         return False
-
-
-def _hash_file(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _write_file(exported: ExportedModel, path: Path) -> None:

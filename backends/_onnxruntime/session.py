@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -210,7 +210,7 @@ class OnnxRuntimeGpuSession(OnnxRuntimeSession):
                 f"TensorRT refused the engine in {built.folder} and built another in its place: it is another GPU's or "
                 "version's; remove that folder"
             )
-        self.gpu = GpuSide(copies=self._cuda.copies, event_ns=self._event_ns)
+        self.gpu = GpuSide(copies=self._cuda.copies, event_ns=partial(self._cuda.event_ns, self.execute))
         self.synchronize = self._cuda.synchronize  # type: ignore[method-assign] # a method of ours would be timed too
 
     def stage(self, inputs: Arrays, slot: int) -> OrtSlot:
@@ -232,10 +232,6 @@ class OnnxRuntimeGpuSession(OnnxRuntimeSession):
             super().close()
             self._cuda.close()
             self.gpu = None
-
-    def _event_ns(self, staged: OrtSlot, calls: int) -> list[float]:
-        """Time calls of `execute` by events on the session's stream, in nanoseconds; see `Cuda.event_ns`."""
-        return self._cuda.event_ns(lambda: self.execute(staged), calls)
 
     def _new_slot(self, slot: int) -> OrtSlot:
         binding = self._session.io_binding()

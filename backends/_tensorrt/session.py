@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from shootout.backends._tensorrt.account import EngineLayer, Network, count_layers
@@ -144,9 +144,8 @@ class TensorRtSession:
         self._engine: Engine | None = Engine(library, setup.plan, setup.kernels)
         _require_tensors(self._engine, (*setup.inputs, *setup.outputs))
         self._cuda = Cuda(setup.copies)
-        self.gpu: GpuSide | None = GpuSide(
-            copies=setup.copies, event_ns=self._event_ns, allocator=self._allocated_bytes
-        )
+        events = partial(self._cuda.event_ns, self.execute)
+        self.gpu: GpuSide | None = GpuSide(copies=setup.copies, event_ns=events, allocator=self._allocated_bytes)
         self._slots: dict[int, TensorRtSlot] = {}
         self._activations = 0
 
@@ -184,10 +183,6 @@ class TensorRtSession:
     def fetch(self, raw: TensorRtSlot) -> Arrays:
         """Copy the slot's outputs; the copy is queued behind the run and waited for."""
         return {name: widen(array) for name, array in self._cuda.download(raw.outputs).items()}
-
-    def _event_ns(self, staged: TensorRtSlot, calls: int) -> list[float]:
-        """Time calls of `execute` by events on the session's stream, in nanoseconds; see `Cuda.event_ns`."""
-        return self._cuda.event_ns(lambda: self.execute(staged), calls)
 
     def _allocated_bytes(self) -> tuple[int, int]:
         """Return the bytes of device memory of inputs and outputs, weights, and the contexts' activations.

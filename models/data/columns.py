@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from shootout.core.errors import UsageError, explained, tell_refusal, unknown
+from shootout.core.errors import UsageError, explained, unknown
 from shootout.core.exported.model import sha256
 from shootout.core.host.folders import Scratch
 from shootout.core.host.store import READ_ROWS, cache_folder, mark_used
 from shootout.core.install import require_pyarrow
 from shootout.models.data.data_files import Column, as_column, read_table
+from shootout.models.source import explaining_refusal
 
 TABLES = (".parquet", ".csv")
 COLUMN = "labels.npy"
@@ -41,12 +42,11 @@ def read_columns(path: Path) -> dict[str, Column]:
     from pyarrow import csv
 
     try:
-        table = csv.read_csv(path)
-        if dates := [one.name for one in table.schema if pyarrow.types.is_temporal(one.type)]:
-            as_texts = csv.ConvertOptions(column_types=dict.fromkeys(dates, pyarrow.string()))
-            table = csv.read_csv(path, convert_options=as_texts)
-    except OSError as error:
-        raise UsageError(f"can't read {path}: {tell_refusal(error)}") from error
+        with explaining_refusal(path):
+            table = csv.read_csv(path)
+            if dates := [one.name for one in table.schema if pyarrow.types.is_temporal(one.type)]:
+                as_texts = csv.ConvertOptions(column_types=dict.fromkeys(dates, pyarrow.string()))
+                table = csv.read_csv(path, convert_options=as_texts)
     except pyarrow.ArrowException as error:
         raise UsageError(f"{path} is no table of comma-separated values: {explained(error)}") from error
     return {name: as_column(table[name].to_pylist()) for name in table.column_names}
@@ -72,9 +72,8 @@ def read_lines(path: Path) -> list[str]:
         UsageError: it can't be read, or has none.
     """
     try:
-        lines = path.expanduser().read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise UsageError(f"can't read {path}: {tell_refusal(error)}") from error
+        with explaining_refusal(path):
+            lines = path.expanduser().read_text(encoding="utf-8").splitlines()
     except ValueError as error:
         raise UsageError(f"{path} is not a text file in UTF-8: {error}") from error
     if found := [line for line in lines if line.strip()]:

@@ -16,13 +16,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import numpy as np
 
 from shootout.core.constants import EMPTY
 from shootout.core.contract import Array, Arrays, TensorSpec
-from shootout.core.errors import UsageError, tell_refusal
+from shootout.core.errors import UsageError
 from shootout.core.exported.calls import CLIPS, Stream
 from shootout.core.exported.fidelity import rows
 from shootout.core.exported.model import LABELS, sha256
@@ -30,7 +30,9 @@ from shootout.core.host import untrusted
 from shootout.core.host.store import READ_ROWS
 from shootout.core.install import require_pyarrow
 from shootout.core.units import counted, size
+from shootout.models.source import explaining_refusal
 
+T = TypeVar("T")
 ROWS_FACTS = "facts.json"
 """Lies beside the rows that a user's function has read; see `models.data.reading`."""
 _NAMELESS = "arr_{}"
@@ -85,6 +87,12 @@ class _Form:
     count: int
     rows: int | None
     is_rows: bool = False
+
+
+def spread(items: Sequence[T], most: int) -> list[T]:
+    """Return at most so many of them, one at least, evenly spread over their order."""
+    count = max(1, min(len(items), most))
+    return [items[at * len(items) // count] for at in range(count)]
 
 
 def title(path: Path) -> str:
@@ -306,10 +314,9 @@ def _require_ordinary(path: Path) -> None:
 @contextmanager
 def _explaining_errors(path: Path) -> Iterator[None]:
     try:
-        _require_ordinary(path)
-        yield
-    except OSError as error:
-        raise UsageError(f"can't read {path}: {tell_refusal(error)}") from error
+        with explaining_refusal(path):
+            _require_ordinary(path)
+            yield
     except _NOT_ARRAYS as error:
         fix = "write it with numpy.savez, or as .parquet, such as a table or rows of several lengths"
         raise UsageError(f"{path} is not an .npz of plain arrays ({error}); {fix}") from error
@@ -487,11 +494,9 @@ def read_table(path: Path) -> dict[str, Column]:
         UsageError: it can't be read, or the library for it isn't installed.
     """
     require_pyarrow(str(path))
-    try:
+    with explaining_refusal(path):
         _require_ordinary(path)
         return _read_parquet(path)
-    except OSError as error:
-        raise UsageError(f"can't read {path}: {tell_refusal(error)}") from error
 
 
 def fit_table(path: Path, specs: Sequence[TensorSpec], *, takes_nan: bool = False) -> dict[str, Array]:

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from shootout.core.errors import UsageError, tell_refusal
+from shootout.core.errors import UsageError
+from shootout.models.source import read
 
 
 def read_json(path: Path) -> Any:
@@ -16,9 +17,7 @@ def read_json(path: Path) -> Any:
         UsageError: it can't be read, or isn't JSON.
     """
     try:
-        return json.loads(path.read_bytes())
-    except OSError as error:
-        raise UsageError(f"can't read {path}: {tell_refusal(error)}") from error
+        return json.loads(read(path))
     except ValueError as error:
         raise UsageError(f"{path} is not JSON ({error}): mend it, or leave it out") from None
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shootout.core.errors import UsageError, explained, tell_refusal
+from shootout.core.errors import UsageError, explained
 from shootout.core.install import UNINSTALLED, install
+from shootout.models.source import explaining_refusal
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -35,10 +36,8 @@ def list_pictures(folder: Path) -> list[Path]:
     Raises:
         UsageError: it can't be read.
     """
-    try:
+    with explaining_refusal(folder):
         found = [(path, path.relative_to(folder).parts) for path in sorted(folder.rglob("*"))]
-    except OSError as error:
-        raise UsageError(f"can't read {folder}: {tell_refusal(error)}") from error
     shown = (path for path, parts in found if not any(part.startswith((".", "__MACOSX")) for part in parts))
     return [path for path in shown if path.suffix.lower() in SUFFIXES and path.is_file()]
 

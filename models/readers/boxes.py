@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shootout.core.contract import Array
-from shootout.core.errors import UsageError, tell_refusal
-from shootout.core.exported.model import sha256
+from shootout.core.errors import UsageError
 from shootout.core.exported.request import find_claim
 from shootout.core.install import UNINSTALLED, install
-from shootout.models.data.data_files import RowFacts
+from shootout.models.data.data_files import RowFacts, spread
 from shootout.models.data.pictures import open_picture
 from shootout.models.data.truth_files import KEPT
 from shootout.models.onnx import ONNX_SUFFIX
 from shootout.models.readers.reader import Reader, keep_rows
 from shootout.models.readers.yolo_data import DataSet, open_data_set
+from shootout.models.source import hash_file
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -75,7 +75,7 @@ class Boxes(Reader):
         graph = _open_model(model, str(given["data"]))
         height, width, dtype = _find_input(model, graph, given.get("parameters") or {})
         notes = [FITTED.format(height=height, width=width), *_check_head(model, graph, data)]
-        images = _spread(data.images, MOST_BYTES // (CHANNELS * height * width * dtype.itemsize))
+        images = spread(data.images, MOST_BYTES // (CHANNELS * height * width * dtype.itemsize))
         if len(images) < len(data.images):
             notes.append(
                 f"{len(images):,} of the {len(data.images):,} images of {data.file.name} are taken, evenly spread: "
@@ -91,7 +91,8 @@ class Boxes(Reader):
             (folder / KEPT).write_text(json.dumps(truth), encoding="utf-8")
             return len(images)
 
-        made_of = [VERSION, inputs, height, width, dtype.name, [*map(_hash, images)], [one.tolist() for one in labels]]
+        hashes, boxes = [*map(hash_file, images)], [one.tolist() for one in labels]
+        made_of = [VERSION, inputs, height, width, dtype.name, hashes, boxes]
         told = f"{data.file.name} at {height}x{width}"
         folder = keep_rows(made_of, RowFacts(told=told, files=len(images), notes=tuple(notes)), make)
         fields = {"inputs": folder / inputs, "truth": folder / KEPT}
@@ -211,19 +212,6 @@ def _find_classes(first: int, last: int, count: int) -> int:
     if first > BOX and (first < last or last < 0):
         return first - BOX
     return max(0, last - BOX - 1)
-
-
-def _spread(images: Sequence[Path], most: int) -> list[Path]:
-    """Return at most so many of the images, evenly spread over their order."""
-    count = min(len(images), most)
-    return [images[at * len(images) // count] for at in range(count)]
-
-
-def _hash(image: Path) -> str:
-    try:
-        return sha256(image)
-    except OSError as error:
-        raise UsageError(f"can't read {image}: {tell_refusal(error)}") from error
 
 
 def _write_row(row: Array, file: Path, labels: Array) -> list[list[float]]:

@@ -18,6 +18,7 @@ from shootout.core.errors import UsageError, tell_refusal
 from shootout.core.units import counted
 from shootout.models.data.columns import read_lines
 from shootout.models.data.pictures import SUFFIXES, list_pictures
+from shootout.models.source import read
 
 SPLIT = "val"
 """The part of the data that a detector is scored by."""
@@ -98,9 +99,7 @@ def open_data_set(path: Path) -> DataSet:
 
     path = path.expanduser().absolute()
     try:
-        told = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"can't read {path}: {tell_refusal(error)}") from error
+        told = yaml.safe_load(read(path).decode())
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
     keys = ", ".join(map(str, told)) if isinstance(told, Mapping) else type(told).__name__

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from shootout.core.constants import BUILD_TIMEOUT_S, CONVERTED
-from shootout.core.errors import ModelError, UsageError, tell_refusal
-from shootout.core.exported.model import sha256
+from shootout.core.errors import ModelError, UsageError
 from shootout.core.exported.request import Model, Request, Source, find_model
 from shootout.core.host.child import ONE_THREAD, run
 from shootout.core.host.folders import Scratch
@@ -50,18 +49,6 @@ class ConvertedSource(Source):
         """Return a request for the ONNX file; see `Source.check`."""
         made = replace(request, model=self.convert(request.model))
         return made.source.check(made, known)
-
-
-def hash_file(path: Path) -> str:
-    """Hash of a user's file.
-
-    Raises:
-        UsageError: it can't be read.
-    """
-    try:
-        return sha256(path)
-    except OSError as error:
-        raise UsageError(f"can't read {path}: {tell_refusal(error)}") from error
 
 
 def hash_code(*files: str) -> str:

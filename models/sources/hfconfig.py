@@ -22,11 +22,12 @@ import numpy as np
 
 from shootout.core.constants import BATCH
 from shootout.core.contract import Array
-from shootout.core.errors import UsageError, explained, tell_refusal
+from shootout.core.errors import UsageError, explained
 from shootout.core.exported.model import sha256
 from shootout.core.exported.request import Request
 from shootout.models.base import SEED, WEIGHTS_PARAMETER, Called, Choice, IntRange, Model, Parameters, seeded
 from shootout.models.data.text_folder import MODULES, RESERVED, find_transformer, is_sentence_model
+from shootout.models.source import read
 from shootout.models.sources.own import OwnModel, describe_own
 
 if TYPE_CHECKING:
@@ -93,9 +94,7 @@ class TransformersConfig(OwnModel):
 
 def _read_config(path: Path) -> dict[str, Any]:
     try:
-        config = json.loads(path.read_bytes())
-    except OSError as error:
-        raise UsageError(f"can't read {path}: {tell_refusal(error)}") from error
+        config = json.loads(read(path))
     except ValueError as error:
         raise UsageError(
             f"{path.name} is not JSON ({error}): expected the config.json of a transformers model"

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 
@@ -46,7 +45,6 @@ from shootout.models.drawing import InputWay
 CALIBRATION_SEED = 2
 CALIBRATION_SETS = 2
 """The number of calibration sets: the values of one set are luck, not a range."""
-T = TypeVar("T")
 SAMPLED = "{count} of your {whole:,} input sets are timed and verified, from all over them"
 
 
@@ -166,11 +164,11 @@ def sample_sets(
         calibration: the sets for quantizers; None: some of these.
         most: how many are chosen.
     """
-    places = _spread(range(len(sets)), buffer_count(specs, most))
+    places = data_files.spread(range(len(sets)), buffer_count(specs, most))
     if calibration is None:
         whole = without_nan(sets)
         source = whole if len(whole) >= CALIBRATION_SETS else sets
-        calibration = _spread(source, max(CALIBRATION_SETS, -(-CALIBRATION_ROWS // batch)))
+        calibration = data_files.spread(source, max(CALIBRATION_SETS, -(-CALIBRATION_ROWS // batch)))
     return GivenSets(
         buffers=[sets[place] for place in places],
         rows=np.concatenate([np.arange(place * batch, (place + 1) * batch) for place in places]),
@@ -194,12 +192,6 @@ def note_sample(count: int, whole: int, calibrating: int) -> tuple[str, ...]:
         return ()
     calibrates = f"; {calibrating} calibrate INT8" if calibrating else ""
     return (SAMPLED.format(count=count, whole=whole) + calibrates,)
-
-
-def _spread(sets: Sequence[T], most: int) -> list[T]:
-    """Return at most so many sets, at even distances."""
-    count = min(most, len(sets))
-    return [sets[at * len(sets) // count] for at in range(count)]
 
 
 def choose_calibration(

@@ -92,7 +92,6 @@ def describe_own(called: Callable[[Parameters], Called], **known: Any) -> Model:
     return Model(
         parameter_count=lambda _: 0,
         inputs=lambda _, __: (),
-        forward=None,
         module=lambda parameters: called(parameters).module,
         trained=lambda parameters: called(parameters).module,
         artifacts=(Artifact.MODULE, Artifact.ONNX, Artifact.PT2),

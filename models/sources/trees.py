@@ -45,7 +45,8 @@ from shootout.models.data import tables
 from shootout.models.data.tables import Table
 from shootout.models.native_trees import FACTS, choose_columns, open_native
 from shootout.models.onnx import CLASSICAL_DOMAIN, ONNX_SUFFIX, lookups
-from shootout.models.sources.converted import ERROR, ConvertedSource, convert_once, hash_code, hash_file
+from shootout.models.source import hash_file
+from shootout.models.sources.converted import ERROR, ConvertedSource, convert_once, hash_code
 
 if TYPE_CHECKING:
     from onnx import ModelProto

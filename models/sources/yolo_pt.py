@@ -23,7 +23,8 @@ from shootout.core.host.store import sealed
 from shootout.core.install import pip_install
 from shootout.models.native_trees import FACTS
 from shootout.models.onnx import ONNX_SUFFIX
-from shootout.models.sources.converted import ERROR, ConvertedSource, convert_once, hash_code, hash_file
+from shootout.models.source import hash_file
+from shootout.models.sources.converted import ERROR, ConvertedSource, convert_once, hash_code
 
 SUFFIX, LIBRARY = ".pt", "ultralytics"
 MODULE = "shootout.models.sources.yolo_pt"

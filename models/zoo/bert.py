@@ -146,7 +146,6 @@ BERT = Model(
     },
     parameter_count=parameter_count,
     inputs=inputs,
-    forward=None,
     module=module,
     trained=trained,
     draw=lambda given, batch: _draw_sets(given, batch, buffer_count(inputs(given, batch)), BUFFERS),

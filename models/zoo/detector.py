@@ -189,7 +189,6 @@ DETECTOR = Model(
     },
     parameter_count=parameter_count,
     inputs=inputs,
-    forward=None,
     module=module,
     trained=trained,
     draw=vision.buffers,

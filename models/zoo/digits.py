@@ -188,7 +188,6 @@ DIGITS_CNN = Model(
     },
     parameter_count=_count_cnn,
     inputs=lambda _, batch: (_images(batch, CNN_SHAPE),),
-    forward=None,
     module=_make_cnn,
     trained=lambda parameters: train(_make_cnn, parameters, CNN_SHAPE, CNN_EPOCHS),
     task=lambda parameters: task(parameters, CNN_SHAPE),

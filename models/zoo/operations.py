@@ -190,7 +190,6 @@ ATTENTION = Model(
     },
     parameter_count=lambda _: 0,
     inputs=_list_tokens,
-    forward=None,
     module=_make_attention,
     trained=_make_attention,
     artifacts=(Artifact.MODULE, Artifact.ONNX, Artifact.PT2),

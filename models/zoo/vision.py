@@ -54,7 +54,6 @@ def classifier_model(
         },
         parameter_count=parameter_count,
         inputs=inputs,
-        forward=None,
         module=module,
         trained=lambda parameters: settled(module, parameters),
         draw=buffers,
