@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -17,6 +17,7 @@ from shootout.core.clock import Deadline
 from shootout.core.contract import Arm, NotRunKind, short
 from shootout.core.errors import ArmFailed, Unavailable, UsageError
 from shootout.core.study.plan import Plan
+from shootout.tell import reproduce
 from shootout.tell.limits import Standing
 from shootout.tell.study_options import DEFAULT, RunOptions, flags_of
 
@@ -43,7 +44,7 @@ def verify_claim(
     if run is None:
         if group:
             raise UsageError(f"--group is of a run, and a race has one group: leave it out; received {group!r}")
-        judged = race.judge(race.measure(race.ask(), sys.argv[3 + len(targets) :]))
+        judged = race.judge(race.measure(words=sys.argv[3 + len(targets) :]))
     else:
         flags = flags_of(RunOptions)
         if given := [f"{flags[key].name} {value!r}" for key, value in options.items()]:
@@ -69,21 +70,11 @@ class ClaimRace:
         self.claim.refuse_unfit(*self.targets)  # before anything is measured
         refuse_given(self.options, GIVEN)
 
-    def ask(self, value: float | None = None) -> dict[str, str]:
-        """Return the options of a run that ends as soon as it tells the claim, as they are typed.
-
-        Args:
-            value: as `Claim.race` has it.
-        """
-        asked = self.claim.race(*self.targets, value=value or 0.0)
-        targets = dict.fromkeys([asked.get("baseline", self.targets[0]), *self.targets])
-        return {"backends": ",".join(targets), **asked}
-
-    def measure(self, asked: Mapping[str, str], words: Sequence[str] = (), out: Path | None = None) -> Analysed:
+    def measure(self, value: float = 0.0, words: Sequence[str] = (), out: Path | None = None) -> Analysed:
         """Race until the claim is told.
 
         Args:
-            asked: what `ask` returns.
+            value: as `Claim.race` has it.
             words: the options as they were typed, for the command that goes on with the run.
             out: a folder for the run; None: as the options have it.
 
@@ -91,14 +82,16 @@ class ClaimRace:
             UsageError: an option or a target is wrong, or the options ask for several sizes.
             Unavailable: a target can't run here.
         """
-        limit, own = Deadline(self.options["max_time_s"]), {"out": out} if out else {}
-        options = cast("RunOptions", {**self.options, **asked, "backends": asked["backends"].split(","), **own})
-        typed = [word for name, value in asked.items() for word in (f"--{name}", value)]
-        command = command_of(["run", *words, *typed]) if words else ()
+        limit, asked = Deadline(self.options["max_time_s"]), self.claim.race(*self.targets, value=value)
+        targets = [*dict.fromkeys([asked.get("baseline", self.targets[0]), *self.targets])]
+        typed = reproduce.flatten((f"--{name}", one) for name, one in {"backends": ",".join(targets), **asked}.items())
+        own = {"out": out} if out else {}
+        options = cast("RunOptions", {**self.options, **asked, "backends": targets, **own})
         with show_progress() as progress:
             plan, policy = plan_run(DEFAULT, options, progress)
             self._refuse_unfit(plan)
-            measure_run(plan, policy, out := choose_out(plan, options), options, limit, progress, command)
+            out, command = choose_out(plan, options), command_of(["run", *words, *typed]) if words else ()
+            measure_run(plan, policy, out, options, limit, progress, command)
         return analyse_cells(out)
 
     def judge(self, run: Analysed) -> JudgedClaim:
@@ -177,18 +170,18 @@ class Races:
         if hasattr(model, "forward") and options.get("inputs") is None:
             raise UsageError(f"{type(model).__name__}: give example inputs too: race(m, {targets[0]!r}, inputs=x)")
         given = check_options({"max_time_s": self.max_time_s, **options, "model": model})
-        race, questions, value = ClaimRace(claim, targets, given), name_questions(given, targets), None
+        race, questions, value = ClaimRace(claim, targets, given), name_questions(given, targets), 0.0
         for run in [run for (known, _), run in self.runs.items() if questions <= known]:
             if (judged := race.judge(run)).standing is not Standing.UNKNOWN:
                 return judged
         for _ in range(2):
-            key = questions, repr(asked := race.ask(value))
+            key = questions, repr(claim.race(*targets, value=value))
             if key not in self.runs:
-                self.runs[key] = race.measure(asked, out=self.make_folder())
+                self.runs[key] = race.measure(value, out=self.make_folder())
             judged = race.judge(self.runs[key])
             if not judged.run.complete or claim.factor == 1 or not judged.next:
                 break
-            value = judged.value  # it had its goal, and a closer look would tell
+            value = judged.value or 0.0  # it had its goal, and a closer look would tell
         return judged
 
 
