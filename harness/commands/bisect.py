@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from shootout.apps.bisect.bisection import PROCESS_S, Asked, Bisection, choose_folder
@@ -153,11 +154,7 @@ def _write_command(words: Sequence[str], given_s: float | None) -> str:
 def _read_request(
     package: str, wanted: str, target: Target, options: BisectOptions, progress: ProgressDisplay
 ) -> Asked:
-    """Return what is searched for; a model or data that can't be raced is refused before anything is made.
-
-    Raises:
-        UsageError: something in it can't be used, or there are several sizes or numbers of threads.
-    """
+    """Return what is searched for; a model or data that can't be raced is refused before anything is made."""
     model, kind = options.get("model"), options.get("what", "time")
     if not model:
         raise UsageError("bisect needs a model: --model net.onnx, or another that `shootout run` takes")
@@ -195,12 +192,8 @@ def _count_operators(model: Path) -> dict[str, int]:
 
 
 def _choose_target(package: str, options: BisectOptions) -> Target:
-    """Return the target that runs the model.
-
-    Raises:
-        UsageError: no target that the package runs is named, or several.
-    """
-    providers = [name for name in backends.names() if provides(name, package)]
+    """Return the one target that runs the model; refuse several, and one that the package doesn't run."""
+    providers = [name for name in backends.names() if any(is_named(one, package) for one in _list_libraries(name))]
     if not providers:
         raise UsageError(f"{package} isn't one package of a runtime here, such as onnxruntime or openvino")
     named = options.get("backends") or providers
@@ -214,20 +207,19 @@ def _choose_target(package: str, options: BisectOptions) -> Target:
     return found[0]
 
 
-def provides(backend: str, package: str) -> bool:
-    """Return whether a package is a backend's own library, or of a third party's backend what its adapter needs."""
+def _list_libraries(backend: str) -> list[str]:
+    """List the packages of which one is a backend's library; of a third party's, also what its adapter needs."""
     row = backends.entry(backend)
     if row.package:
-        return any(is_named(one, package) for one in (row.package, *row.makers))
+        return [row.package, *row.makers]
     device, precision = row.default
     first = row.installed(Target(backend=backend, device=device, precision=precision))[:1]
-    return any(is_named(one.partition("[")[0], package) for some in first for one in some.split("|"))
+    return [one.partition("[")[0] for some in first for one in some.split("|")]
 
 
 def _list_needs(package: str, target: Target) -> list[str]:
-    """List what an environment needs beside the package."""
-    row = backends.entry(target.backend)
-    stand_in = [one for one in row.distributions(target) if provides(target.backend, one)]  # of which one is enough
-    left_out = [package, *stand_in, *(() if target.precision in SCALED else QUANTIZERS)]
-    needed = [one for one in packages_of(row) if not any(is_named(one, other) for other in left_out)]
-    return [f"numpy>={OLDEST}", *needed]
+    """List what an environment needs beside the package, which is the library."""
+    quantizers = () if target.precision in SCALED else QUANTIZERS
+    left_out = {*map(canonicalize_name, (package, *_list_libraries(target.backend), *quantizers))}
+    needed = packages_of(backends.entry(target.backend))
+    return [f"numpy>={OLDEST}", *(one for one in needed if canonicalize_name(one) not in left_out)]

@@ -93,8 +93,7 @@ def list_releases(package: str, wanted: str, python: str) -> tuple[list[str], li
         UsageError: the words can't be read or name a pre-release, the index has no such package, or fewer than two
             such releases.
     """
-    takes = read_wanted(wanted)
-    named = [] if ".." in wanted else [Version(one) for one in wanted.split(",")]
+    takes, named = read_wanted(wanted)
     versions, is_answered = _ask_index(package, python)
     listed = [release for release in sorted(map(Version, versions)) if not release.is_prerelease]
     found = [str(release) for release in listed if takes(release)]
@@ -118,24 +117,25 @@ def list_releases(package: str, wanted: str, python: str) -> tuple[list[str], li
     return found, [*map(str, listed)]
 
 
-def read_wanted(wanted: str) -> Callable[[Version], bool]:
-    """Return what tells whether a release is asked for.
+def read_wanted(wanted: str) -> tuple[Callable[[Version], bool], list[Version]]:
+    """Return what tells whether a release is asked for, and the releases that the index must have.
 
     Raises:
         UsageError: the words can't be read, name a pre-release, or begin with the newer release.
     """
-    mark = ".." if ".." in wanted else ","
+    is_range = ".." in wanted
     try:
-        named = [Version(one) if one or mark == "," else None for one in wanted.split(mark)]
-        first, last = named if mark == ".." else (None, None)
+        ends = [Version(one) if one or not is_range else None for one in wanted.split(".." if is_range else ",")]
+        first, last = ends if is_range else (None, None)
     except (InvalidVersion, ValueError):
         raise UsageError(
             f"can't read the releases {wanted!r}: give 1.20..1.24, 1.20.. or 1.20.1,1.22.0,1.23.2"
         ) from None
-    if early := [one for one in named if one and one.is_prerelease]:
+    named = [one for one in ends if one]
+    if early := [one for one in named if one.is_prerelease]:
         raise UsageError(f"{early[0]} is a pre-release, and a search takes none: name final releases")
-    if mark == ",":
-        return named.__contains__
+    if not is_range:
+        return named.__contains__, named
 
     def takes(release: Version) -> bool:
         is_below = last is None or release <= last or release.release[: len(last.release)] == last.release
@@ -143,7 +143,7 @@ def read_wanted(wanted: str) -> Callable[[Version], bool]:
 
     if first and last and not takes(first):
         raise UsageError(f"{wanted!r} begins with the newer release: write {last}..{first}")
-    return takes
+    return takes, []
 
 
 def _ask_index(package: str, python: str) -> tuple[list[str], bool]:
@@ -238,7 +238,7 @@ class Environments:
             except _Refused as error:
                 found = Skipped(release, one_line(str(error)))
         self._slowest_s = max(self._slowest_s, watch.seconds)
-        if self._stopped:
+        if self._stopped:  # what was killed is no fault of the release
             return
         self.made[release] = found
         if isinstance(found, Environment) and not self.pins:
@@ -301,9 +301,14 @@ class Environments:
                 return self._fill(folder, release, {name: version for name, (version, _) in packages.items()})
             except BaseException as error:
                 shutil.rmtree(folder, ignore_errors=True)
-                if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-                    raise self._tell_full() from None
-                raise
+                if not (isinstance(error, OSError) and error.errno == errno.ENOSPC):
+                    raise
+        sizes = [made.size_bytes for made in self.made.values() if isinstance(made, Environment)]
+        takes = size(max(sizes, default=USUAL_BYTES))
+        raise UsageError(
+            f"no room for an environment in {folder.parent}: each takes about {takes}, and pip as much in its "
+            "temporary folder; make room, or set SHOOTOUT_CACHE"
+        )
 
     def _fill(self, folder: Path, release: str, packages: Mapping[str, str]) -> Environment:
         """Make a folder the environment with these packages.
@@ -317,8 +322,8 @@ class Environments:
             how = ["install", "--quiet", "--no-deps", "--no-compile", "--ignore-installed", *WHEELS, *exact]
             for command in ([self.python, "-m", "venv", "--without-pip", str(folder)], [*find_pip(python), *how]):
                 ended = self._run(command, INSTALL_S)
-                if ended.returncode and os.strerror(errno.ENOSPC) in ended.stderr:
-                    raise self._tell_full()
+                if ended.returncode and (full := os.strerror(errno.ENOSPC)) in ended.stderr:
+                    raise OSError(errno.ENOSPC, full)
                 if ended.returncode:
                     raise _Refused(f"can't be installed: {last_error(ended)}")
             trial = [python, "-P", "-c", f"import {self.imports or 'sys'}"]
@@ -332,22 +337,12 @@ class Environments:
         self.say(f"{self.package} {release}: an environment of {size(made.size_bytes)}, made in {span(watch.seconds)}")
         return made
 
-    def _tell_full(self) -> UsageError:
-        """Return the error of a full disk, with the space that an environment takes."""
-        sizes = [made.size_bytes for made in self.made.values() if isinstance(made, Environment)]
-        return UsageError(
-            f"no room for an environment in {cache_folder().parent}: each takes about "
-            f"{size(max(sizes, default=USUAL_BYTES))}, and pip as much in its temporary folder; make room, or set "
-            "SHOOTOUT_CACHE"
-        )
-
     def _run(
         self, command: Sequence[str], limit_s: float, given: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
-        ended = None if self._stopped else run_quietly(command, limit_s, self._running, given)
-        if ended is None or self._stopped:  # it was killed, and this is no fault of the release
+        if self._stopped:
             raise _Refused("interrupted")
-        return ended
+        return run_quietly(command, limit_s, self._running, given)
 
 
 def _find_shared(every: Iterable[Iterable[Requirement]]) -> list[str]:
