@@ -181,7 +181,7 @@ class Races:
             judged = race.judge(self.runs[key])
             if not judged.run.complete or claim.factor == 1 or not judged.next:
                 break
-            value = judged.value or 0.0  # it had its goal, and a closer look would tell
+            value = judged.figure.value or 0.0  # it had its goal, and a closer look would tell
         return judged
 
 

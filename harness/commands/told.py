@@ -17,6 +17,7 @@ from shootout.apps.explain.measure import Explanation
 from shootout.apps.explain.screen import tell_lines
 from shootout.apps.judge.analysis import analyse
 from shootout.apps.judge.claim import JudgedClaim
+from shootout.apps.judge.decide.limits import Bounds
 from shootout.apps.judge.decide.question import PolicyAnswer
 from shootout.apps.judge.decide.screen import as_answer
 from shootout.apps.judge.gate.output import tell_gate
@@ -34,7 +35,7 @@ from shootout.core.stats.verdicts import Comparison, Verdict
 from shootout.core.units import counted, size
 from shootout.tell import reproduce
 from shootout.tell.answer import REFUSED, SHIPS, list_title_parts
-from shootout.tell.document import Answer, Document
+from shootout.tell.document import Answer, Document, Finding
 from shootout.tell.grid import may_ship
 from shootout.tell.limits import Limit, Standing
 from shootout.tell.page.contents import MeasuredRun, lay_out
@@ -173,7 +174,7 @@ def tell_claim(judged: JudgedClaim) -> ToolResult:
         answer=f"{judged}.",
         terms=tell_terms(document, judged.cell.group),
         verdict=judged.standing.value,
-        interval=None if judged.reason else bound(of, judged),
+        interval=None if judged.reason else bound(of, judged.figure),
         open=[judged.reason] if judged.reason else [],
         notes=[f"{short(row.arm)} may not be shipped: {why}" for row, why in refused if why],
         next=judged.next,
@@ -242,7 +243,7 @@ def find_interval(answer: Answer) -> Interval | None:
     return bound(f"time of {short(usual.arm)} ÷ time of {short(answer.ship.arm)}", usual.ratio)
 
 
-def bound(of: str, figure: Comparison | JudgedClaim) -> Interval:
+def bound(of: str, figure: Comparison | Finding | Bounds) -> Interval:
     """Return a figure with its ends."""
     return Interval(of=of, value=figure.value, low=figure.low, high=figure.high)
 

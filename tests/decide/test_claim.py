@@ -89,7 +89,7 @@ def test_a_ratio_is_told_by_its_whole_interval(
 
 
 def test_the_interval_that_is_returned_decides(run: Analysed):
-    ends = judge(run, "faster").low, judge(run, "faster").high
+    ends = judge(run, "faster").figure.low, judge(run, "faster").figure.high
     told = [judge(run, f"{factor:.3f}x faster").standing for factor in np.linspace(1.05, 3, 60)]
     assert told == [judge_limit(ends, factor, at_most=False) for factor in np.linspace(1.05, 3, 60)]
     assert {*told} == {"met", "unknown", "broken"}
@@ -151,7 +151,7 @@ def test_outputs_are_compared_with_the_reference_outputs(tmp_path: Path, error: 
     refused = {"standing": "refused"} if error is None else {}
     outputs = dataclasses.replace(made.EXACT, relative_l2=error, **refused)
     found = judge(run_of(tmp_path, restarts=1, fidelity=outputs), text, "fast")
-    assert (found.standing, found.value) == (standing, error)
+    assert (found.standing, found.figure.value) == (standing, error)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_a_percentile_takes_four_restarts(tmp_path: Path):
     assert (found.next or "").endswith("--policy p99=5ms --max-time 5m")
     found = judge(run_of(tmp_path / "above", restarts=2), "p99 under 900us", "fast")
     assert re.fullmatch(r"fast: p99 9\d\d us > 900 us", str(found)), "no p99 lies below the median"
-    assert (found.standing, found.high) == ("broken", None)
+    assert (found.standing, found.figure.high) == ("broken", None)
 
 
 def test_what_its_policy_ended_is_judged_by_what_it_played(tmp_path: Path):

@@ -9,7 +9,6 @@ import math
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from shootout.apps.judge.analysis import Analysed
 from shootout.apps.judge.cell import Cell, candidate_of
@@ -35,6 +34,7 @@ MARGIN = 0.7
 """Such a look is so many times closer than the ratio lies to the claim: it may come out nearer, and is to tell then."""
 TOO_CLOSE = f"it would take more than {MAX_ESTIMATE:,} restarts to tell"
 NEVER_MET = "the two were never timed in the same restart"
+NO_FIGURE = Bounds()
 _SPEED = re.compile(r"(?:(\d+(?:\.\d+)?)\s*[x×]\s*)?(faster|slower)", re.IGNORECASE)
 _LIMITED = re.compile(r"(same outputs within|p99 under)\s+(.+)", re.IGNORECASE)
 _LIMITS = {"same outputs within": Limit.ERROR, "p99 under": Limit.P99}
@@ -54,6 +54,11 @@ class Claim:
     factor: float = 1.0
     limit: Limit = Limit.ERROR
     wanted: float = 0.0
+
+    @property
+    def policy(self) -> Policy:
+        """Return the policy of its limit alone."""
+        return Policy(limits={self.limit: self.wanted})
 
     def __str__(self) -> str:
         """Write it as `read_claim` takes it."""
@@ -93,8 +98,7 @@ class Claim:
             value: the factor as a run has measured it, which left the claim open; 0: there is no such run.
         """
         if other is None or self.verdict is None:
-            limits: dict[Limit, float] = {self.limit: self.wanted} if self.limit is Limit.P99 else {}
-            return {"policy": write_words(Policy(limits=limits))} if limits else {}
+            return {"policy": write_words(self.policy)} if self.limit is Limit.P99 else {}
         faster, beyond = (arm if self.verdict is Verdict.FASTER else other), round(self.factor - 1, 12)
         if self.factor > 1 and value:
             away = MARGIN * abs(math.log(value / self.factor))
@@ -131,8 +135,8 @@ class JudgedClaim:
     Attributes:
         rows: the targets that the claim is on, in the `cell` of the `run` that has them.
         told: what is known; of what is unknown the reason.
-        value: how many times faster or slower, as claimed; the ratio of times for `same speed`; the error; p99 in ns.
-        low, high: its bounds, which decide; None where an end isn't known.
+        figure: how many times faster or slower, as claimed; the ratio of times for `same speed`; the error; p99 in ns.
+            Its bounds decide.
         next: the command that would tell; None if it is known, or if no run would tell.
     """
 
@@ -142,20 +146,13 @@ class JudgedClaim:
     rows: Sequence[Row]
     standing: Standing = Standing.UNKNOWN
     told: str = ""
-    value: float | None = None
-    low: float | None = None
-    high: float | None = None
+    figure: Comparison | Finding | Bounds = NO_FIGURE
     next: str | None = None
 
     @property
     def arms(self) -> list[str]:
         """Return the labels of the targets."""
         return [row.arm for row in self.rows]
-
-    @property
-    def folder(self) -> Path:
-        """Return the folder of the run."""
-        return self.run.folder
 
     @property
     def reason(self) -> str:
@@ -172,9 +169,8 @@ class JudgedClaim:
     def end(
         self, standing: Standing, told: str, figure: Comparison | Finding | Bounds | None, next_: str | None = None
     ) -> JudgedClaim:
-        """Return the same with what is known, a value with its bounds, and what would tell more."""
-        found = replace(self, standing=standing, told=told, next=next_)
-        return replace(found, value=figure.value, low=figure.low, high=figure.high) if figure else found
+        """Return the same with what is known, and what would tell more."""
+        return replace(self, standing=standing, told=told, figure=figure or NO_FIGURE, next=next_)
 
 
 def judge_claim(run: Analysed, claim: Claim, *names: str, group: str | None = None) -> JudgedClaim:
@@ -191,21 +187,21 @@ def judge_claim(run: Analysed, claim: Claim, *names: str, group: str | None = No
     claim.refuse_unfit(*names)
     if group is not None and group not in run.cells:
         raise unknown("group", group, run.cells)
-    cells = [cell for name, cell in run.cells.items() if group in (None, name)]
-    rows_of = [[row for row in cell.rows if row.group == cell.group] for cell in cells]
-    found = [{name: row for row in rows for name in (row.arm, short(row.arm))} for rows in rows_of]
+    found = list[tuple[Cell, dict[str, Row]]]()
+    for cell in (cell for name, cell in run.cells.items() if group in (None, name)):
+        rows = [row for row in cell.rows if row.group == cell.group]
+        found.append((cell, {name: row for row in rows for name in (row.arm, short(row.arm))}))
     for name in names:
-        if not any(name in rows for rows in found):
-            raise unknown("target", name, {row.arm for rows in rows_of for row in rows})
-    whole = [(cell, rows) for cell, rows in zip(cells, found, strict=True) if rows.keys() >= {*names}]
-    told = " and ".join(map(repr, names))
+        if not any(name in rows for _, rows in found):
+            raise unknown("target", name, {row.arm for _, rows in found for row in rows.values()})
+    whole, told = [(cell, rows) for cell, rows in found if rows.keys() >= {*names}], " and ".join(map(repr, names))
     if not whole:
         raise UsageError(f"{told} were never in the same group, so nothing compares them: name both in one run")
     if len(whole) > 1:
         raise UsageError(f"{told} raced in several groups", [cell.group for cell, _ in whole])
-    ((cell, rows),) = whole
+    ((cell, rows_of),) = whole
     judge = _judge_ratio if claim.verdict else _judge_outputs if names[1:] else _judge_figure
-    return judge(JudgedClaim(claim, run, cell, [rows[name] for name in names]))
+    return judge(JudgedClaim(claim, run, cell, [rows_of[name] for name in names]))
 
 
 def _judge_ratio(asked: JudgedClaim) -> JudgedClaim:
@@ -250,8 +246,7 @@ def _tell_known(plain: Comparison, other: str) -> str:
 def _race_on(asked: JudgedClaim, figure: Comparison | None) -> str | None:
     """Return the command that goes on with an unfinished run, or else races the two for the claim alone."""
     race = asked.claim.race(*asked.arms, value=figure.value if figure else 0.0)
-    options = [("--baseline", short(race["baseline"])), ("--goal", race["goal"]), ("--max-time", MORE_TIME)]
-    return _measure_more(asked, options)
+    return _measure_more(asked, [("--baseline", short(race["baseline"])), ("--goal", race["goal"])])
 
 
 def _measure_more(asked: JudgedClaim, options: Collection[tuple[str, str]], *, may_go_on: bool = True) -> str | None:
@@ -262,14 +257,16 @@ def _measure_more(asked: JudgedClaim, options: Collection[tuple[str, str]], *, m
     if any(row.cause not in (None, NotRunKind.NOT_REACHED, NotRunKind.KILLED) for row in asked.rows):
         return None
     cell, resume = asked.cell, go_on(asked.cell) if may_go_on else None
-    return resume or (cell.begun.race(add_options(cell.again(asked.arms), options)) if options else None)
+    timed = [*options, ("--max-time", MORE_TIME)]
+    return resume or (cell.begun.race(add_options(cell.again(asked.arms), timed)) if options else None)
 
 
 def _judge_figure(asked: JudgedClaim) -> JudgedClaim:
     """Judge a claim that a figure of one target keeps its limit."""
     claim, cell, (row,) = asked.claim, asked.cell, asked.rows
-    policy = Policy(limits={claim.limit: claim.wanted})
-    found = next(one for one in judge_limits(policy, [candidate_of(cell, row)])[row.arm] if one.limit is claim.limit)
+    found = next(
+        one for one in judge_limits(claim.policy, [candidate_of(cell, row)])[row.arm] if one.limit is claim.limit
+    )
     if claim.limit is Limit.ERROR and _is_refused(row):
         return asked.end(Standing.BROKEN, f"{short(row.arm)}: {row.reason or 'its outputs were refused'}", found)
     # An arm that a policy's limit ended was timed right as long as it played.
@@ -277,7 +274,7 @@ def _judge_figure(asked: JudgedClaim) -> JudgedClaim:
     doubt = unfit_for(cell.journal, row.arm) if is_timed else None
     if doubt or found.standing is Standing.UNKNOWN:
         lacks = _tell_missing(row) if row.fidelity is None and row.reason else found.reason
-        options = [("--policy", write_words(policy)), ("--max-time", MORE_TIME)] if found.needs else []
+        options = [("--policy", write_words(claim.policy))] if found.needs else []
         more = _measure_more(asked, options, may_go_on=not needs_policy(found.needs))
         return asked.end(Standing.UNKNOWN, doubt or lacks or "", found, more)
     return asked.end(found.standing, f"{short(row.arm)}: {tell_finding(found)}", found)
@@ -289,9 +286,9 @@ def _judge_outputs(asked: JudgedClaim) -> JudgedClaim:
     Their difference is at most the sum of the two errors, and at least the difference of these.
     """
     alone = [_judge_figure(replace(asked, rows=[row])) for row in asked.rows]
-    if unlike := [one for one in alone if one.value is None or _is_refused(one.rows[0])]:
+    if unlike := [one for one in alone if one.figure.value is None or _is_refused(one.rows[0])]:
         return unlike[0]
-    mine, its = (one.value or 0.0 for one in alone)
+    mine, its = (one.figure.value or 0.0 for one in alone)
     low, high = abs(mine - its), mine + its
     standing, tell = judge_limit((low, high), asked.claim.wanted), LIMITS[Limit.ERROR].unit.tell
     claimed = asked.claim.tell(*asked.arms)
