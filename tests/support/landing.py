@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from shootout.apps.ship.folder import check_text
-from shootout.apps.ship.landing import program_text
+from shootout.apps.ship.landing import list_factors, program_text
 from shootout.backends.shipped import EXPECTED, INPUTS, SCHEMA
 from shootout.core.exported.model import save_sets
 
@@ -79,7 +79,7 @@ def finish(
         "threads": 1,
         "limit_s": 60.0,
         "floor": 0.005,
-        "alpha": 0.05,
+        **list_factors(5),
         "safe": names[0],
         "packages": {"numpy": np.__version__},
         "files": {name: digest(folder / name) for name in sealed},

@@ -12,19 +12,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from packaging.utils import canonicalize_name
 
 from shootout.apps.ship.folder import requirements_text
 from shootout.backends import CHANGING
 from shootout.backends.shipped import CONTENDERS, LANDING, LOAD, MANIFEST, REQUIREMENTS, ShippedFolder
 from shootout.core import backends
-from shootout.core.constants import ALPHA
 from shootout.core.exported.model import sha256
 from shootout.core.host.placement import SECRET
+from shootout.core.stats.verdicts import LEAST_RESTARTS, find_reach
 from shootout.tell.document import Ratio
 
 CHOOSE = "choose.py"
 LANDING_SCHEMA = "shootout.landing/1"
+MOST_RESTARTS = 17
+"""Restarts that a race has at most."""
 LIMIT_S = 10.0
 """The longest that the contenders race where they land: what a start of a service bears."""
 _HERE = Path(__file__).parent
@@ -79,7 +82,7 @@ def write_landing(folder: Path, contenders: Sequence[Contender], floor: float) -
         "threads": first.runtime.threads,
         "limit_s": LIMIT_S,
         "floor": floor,
-        "alpha": ALPHA,
+        **list_factors(len(contenders)),
         "safe": next(one.name for one in contenders if one.ratio is None),
         "packages": packages,
         "files": {name: sha256(folder / name) for name in (*programs, REQUIREMENTS, *manifests)},
@@ -87,6 +90,22 @@ def write_landing(folder: Path, contenders: Sequence[Contender], floor: float) -
     }
     (folder / LANDING).write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
     return stored
+
+
+def list_factors(contenders: int) -> dict[str, Any]:
+    """Return what the intervals of a race need of the statistics here, for 2 restarts and more.
+
+    Returns:
+        `factors`: standard errors that an interval reaches, by questions, series that lend a variance, and restarts.
+        `biases`: the mean log of a variance's estimate, by restarts.
+    """
+    from scipy.special import digamma  # 0.1 s to import
+
+    n = np.arange(LEAST_RESTARTS, MOST_RESTARTS + 1)
+    lent, questions = range(contenders - 1), range(1, 2 * contenders - 2, 2)
+    factors = {str(each): [find_reach(n, n, n, others, each).tolist() for others in lent] for each in questions}
+    biases = digamma((n - 1) / 2) - np.log((n - 1) / 2)
+    return {"most_restarts": MOST_RESTARTS, "factors": factors, "biases": biases.tolist()}
 
 
 def _describe(one: Contender) -> dict[str, Any]:
