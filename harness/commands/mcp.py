@@ -50,8 +50,8 @@ No other verdict allows it: `ship` of a choice lets you deploy it, `written` mea
 `about 1.4x faster, open` has no verdict yet. `open` tells what isn't known.
 Errors of outputs are against the reference outputs: the model in float64, or of an ONNX file ONNX Runtime without
 optimizations. They are not against another target.
-`next` proposes a command, which nothing has run. To call it, give what it reads or races by its name, and all words
-behind that as `options`. Any option is also an argument by its own name.
+`next` proposes a command, which nothing has run. As a call, `shootout ship r1 -o m` is ship with {"run": "r1",
+"options": ["-o", "m"]}. Each option is also an argument by its name: {"run": "r1", "out": "m"}.
 Paths are relative to the folder in which this server was started."""
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from shootout.apps.judge.analysis import Analysed
@@ -212,7 +212,7 @@ def _judge_ratio(asked: JudgedClaim) -> JudgedClaim:
     if plain is None or plain.reason:
         lacks = next((_tell_missing(row) for row in asked.rows if row.outcome != "measured"), NEVER_MET)
         why = plain.reason if plain else withheld(group, arm, other)
-        return asked.end(Standing.UNKNOWN, why or lacks, figure, _race_on(asked, figure))
+        return asked.end(Standing.UNKNOWN, why or lacks, figure, _measure_more(asked, figure))
     claimed = 1 / claim.factor if claim.verdict is Verdict.FASTER else claim.factor
     beside = group.evidence("end_to_end").compare(arm, other, limit=claimed - 1) or plain
     is_beyond = beside.verdict is claim.verdict
@@ -222,7 +222,7 @@ def _judge_ratio(asked: JudgedClaim) -> JudgedClaim:
         if needed is None and plain.sd is not None:
             return asked.end(Standing.UNKNOWN, f"{told}; {TOO_CLOSE}", figure)
         told += f"; about {needed} restarts would tell, and {plain.restarts} were played" if needed else ""
-        return asked.end(Standing.UNKNOWN, told, figure, _race_on(asked, figure))
+        return asked.end(Standing.UNKNOWN, told, figure, _measure_more(asked, figure))
     told = f"{short(arm)} is {_tell_known(plain, short(other))}"
     if not is_beyond:
         told += ", not the same" if claim.verdict is Verdict.SAME else f", not {claim}"
@@ -243,22 +243,19 @@ def _tell_known(plain: Comparison, other: str) -> str:
     return f"between {tell_direction(plain.high)} and {tell_direction(plain.low)} than {other}"
 
 
-def _race_on(asked: JudgedClaim, figure: Comparison | None) -> str | None:
-    """Return the command that goes on with an unfinished run, or else races the two for the claim alone."""
-    race = asked.claim.race(*asked.arms, value=figure.value if figure else 0.0)
-    return _measure_more(asked, [("--baseline", short(race["baseline"])), ("--goal", race["goal"])])
-
-
-def _measure_more(asked: JudgedClaim, options: Collection[tuple[str, str]], *, may_go_on: bool = True) -> str | None:
-    """Return the command that goes on with a run, or else races the targets by options, if there are any.
+def _measure_more(
+    asked: JudgedClaim, figure: Comparison | None = None, *, may_go_on: bool = True, may_race: bool = True
+) -> str | None:
+    """Return the command that goes on with an unfinished run, or else races the targets for the claim alone.
 
     None if another run wouldn't time them either.
     """
     if any(row.cause not in (None, NotRunKind.NOT_REACHED, NotRunKind.KILLED) for row in asked.rows):
         return None
-    cell, resume = asked.cell, go_on(asked.cell) if may_go_on else None
-    timed = [*options, ("--max-time", MORE_TIME)]
-    return resume or (cell.begun.race(add_options(cell.again(asked.arms), timed)) if options else None)
+    race = asked.claim.race(*asked.arms, value=figure.value if figure else 0.0) | {"max-time": MORE_TIME}
+    options = [(f"--{name}", short(word) if name == "baseline" else word) for name, word in race.items()]
+    resume = go_on(asked.cell) if may_go_on else None
+    return resume or (asked.cell.begun.race(add_options(asked.cell.again(asked.arms), options)) if may_race else None)
 
 
 def _judge_figure(asked: JudgedClaim) -> JudgedClaim:
@@ -274,8 +271,7 @@ def _judge_figure(asked: JudgedClaim) -> JudgedClaim:
     doubt = unfit_for(cell.journal, row.arm) if is_timed else None
     if doubt or found.standing is Standing.UNKNOWN:
         lacks = _tell_missing(row) if row.fidelity is None and row.reason else found.reason
-        options = [("--policy", write_words(claim.policy))] if found.needs else []
-        more = _measure_more(asked, options, may_go_on=not needs_policy(found.needs))
+        more = _measure_more(asked, may_go_on=not needs_policy(found.needs), may_race=bool(found.needs))
         return asked.end(Standing.UNKNOWN, doubt or lacks or "", found, more)
     return asked.end(found.standing, f"{short(row.arm)}: {tell_finding(found)}", found)
 
