@@ -99,10 +99,7 @@ def list_releases(package: str, wanted: str, python: str) -> tuple[list[str], li
     found = [str(release) for release in listed if takes(release)]
     missing = [one for one in named if one not in listed]
     if (missing or len(found) < 2) and not is_answered:
-        raise UsageError(
-            f"the index of packages didn't answer, so the releases of {package} aren't known: give the command again "
-            f"once `pip index versions {package}` works"
-        )
+        raise _tell_unreachable(package)
     if missing:
         near = next((one for one in listed if one > missing[0]), listed[-1])
         raise UsageError(
@@ -151,12 +148,17 @@ def _ask_index(package: str, python: str) -> tuple[list[str], bool]:
 
     If an index doesn't answer, pip lists what others have, or what is installed.
     """
-    ended = run_quietly([*find_pip(python), "index", "versions", *WHEELS, package], LIST_S)
+    ended = run_quietly([*find_pip(python), "index", "versions", *WHEELS, package], LIST_S, set())
     said = re.search(r"^Available versions: (.+)$", ended.stdout, re.MULTILINE)
     is_answered = NO_ANSWER not in ended.stderr
     if not said and is_answered:
         raise UsageError(f"pip finds no wheel of {package} for {python}: {last_error(ended)}")
     return said[1].split(", ") if said else [], is_answered
+
+
+def _tell_unreachable(package: str) -> UsageError:
+    works = f"`pip index versions {package}` works"
+    return UsageError(f"the index of packages didn't answer: the same command goes on once {works}")
 
 
 def find_pip(python: str) -> list[str]:
@@ -209,7 +211,7 @@ class Environments:
         """Make the environments of releases that aren't there yet, side by side, as far as the time goes; return all.
 
         Raises:
-            UsageError: the disk is full.
+            UsageError: the disk is full, or the index doesn't answer.
             KeyboardInterrupt: what is half made is made anew next time.
         """
         missing = [release for release in releases if release not in self.made]
@@ -342,7 +344,10 @@ class Environments:
     ) -> subprocess.CompletedProcess[str]:
         if self._stopped:
             raise _Refused("interrupted")
-        return run_quietly(command, limit_s, self._running, given)
+        ended = run_quietly(command, limit_s, self._running, given)
+        if ended.returncode and NO_ANSWER in ended.stderr:  # which says nothing of the release
+            raise _tell_unreachable(self.package)
+        return ended
 
 
 def _find_shared(every: Iterable[Iterable[Requirement]]) -> list[str]:
@@ -375,7 +380,7 @@ def read_whole(folder: Path) -> Environment | None:
 def run_quietly(
     command: Sequence[str],
     limit_s: float,
-    running: set[subprocess.Popen[str]] | None = None,
+    running: set[subprocess.Popen[str]],
     given: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end; one that takes longer is killed.
@@ -395,8 +400,7 @@ def run_quietly(
         errors="replace",
         start_new_session=True,  # pip starts another one, which has to end with it
     )
-    held = set[subprocess.Popen[str]]() if running is None else running
-    held.add(process)
+    running.add(process)
     try:
         said, errors = process.communicate(timeout=limit_s)
     except subprocess.TimeoutExpired:
@@ -404,7 +408,7 @@ def run_quietly(
         said, errors = process.communicate()
         errors += f"\ntook longer than {limit_s:.0f} s"
     finally:
-        held.discard(process)
+        running.discard(process)
     return subprocess.CompletedProcess([*command], process.returncode, said, errors)
 
 
