@@ -283,7 +283,6 @@ def count_kernels(
     import onnx
 
     calls, tf32 = _profile_kernels(path, arm, inputs)
-    profiled_us = min(sum(kernel.us for kernel in call) for call in calls)
     graph = Graph(onnx.load(path, load_external_data=False))
     kernels = calls[-1]
     label = {kernel.node: _precision_label(kernel, graph, tf32) for kernel in kernels}
@@ -297,7 +296,7 @@ def count_kernels(
             (label[kernel.node], graph.find_layer(kernel, owners)) for kernel in kernels if kernel.node in compute
         ),
         "conversion_nodes": len(conversions),
-        "kernel_ns": _kernel_ns(calls, kinds, _time_alone_us(path, arm, inputs, profiled_us))
+        "kernel_ns": _kernel_ns(calls, kinds, _find_own_us(calls, path, arm, inputs))
         if arm.target.device is Device.CPU
         else {},
     }
@@ -316,8 +315,7 @@ def list_nodes(path: Path, arm: Arm, inputs: Arrays) -> Iterator[RanNode]:
 
     calls, tf32 = _profile_kernels(path, arm, inputs)
     graph = Graph(onnx.load(path, load_external_data=False))
-    profiled_us = min(sum(kernel.us for kernel in call) for call in calls)
-    own_us = _own_us(profiled_us, _time_alone_us(path, arm, inputs, profiled_us), len(calls[-1]))
+    own_us = _find_own_us(calls, path, arm, inputs)
     quick = sorted(calls, key=lambda call: sum(kernel.us for kernel in call))[: (len(calls) + 1) // 2]
     took = defaultdict[tuple[str, int], list[int]](list)
     for kernel in (kernel for call in quick for kernel in call):
@@ -411,9 +409,11 @@ def _precision_label(kernel: Kernel, graph: Graph, tf32: bool) -> str:
     return Precision.TF32.value if tf32 and precision == Precision.FP32 else precision
 
 
-def _time_alone_us(path: Path, arm: Arm, inputs: Arrays, profiled_us: float) -> float:
-    """Return the microseconds of a call without the profiler, whose own part of a slow one is nothing."""
-    return profiled_us if profiled_us > SLOW_US else min(_time_calls_us(open_session(path, arm), inputs))
+def _find_own_us(calls: Sequence[Sequence[Kernel]], path: Path, arm: Arm, inputs: Arrays) -> float:
+    """Return what the profiler spends on each kernel, from the quickest call with it and without; of a slow one 0."""
+    profiled_us = min(sum(kernel.us for kernel in call) for call in calls)
+    call_us = profiled_us if profiled_us > SLOW_US else min(_time_calls_us(open_session(path, arm), inputs))
+    return min(max(0.0, profiled_us - call_us) / max(1, len(calls[-1])), MOST_OWN_US)
 
 
 def _time_calls_us(session: Any, inputs: Arrays) -> list[float]:
@@ -428,21 +428,14 @@ def _time_calls_us(session: Any, inputs: Arrays) -> list[float]:
     return times[WARM_UP:]
 
 
-def _kernel_ns(calls: Sequence[Sequence[Kernel]], kinds: Mapping[Any, str], call_us: float) -> dict[str, float]:
-    """Return the median call's time by kind, less what the quickest call takes longer with the profiler."""
+def _kernel_ns(calls: Sequence[Sequence[Kernel]], kinds: Mapping[Any, str], own_us: float) -> dict[str, float]:
+    """Return the median call's time by kind, less what the profiler spends on each kernel."""
     count = Counter(kinds[kernel.node] for kernel in calls[-1])
-    profiled = min(sum(kernel.us for kernel in call) for call in calls)
-    own = _own_us(profiled, call_us, count.total())
     us = {
         kind: median(sum(kernel.us for kernel in call if kinds[kernel.node] == kind) for call in calls)
         for kind in {*count, CONVERSION, OTHER}
     }
-    return {kind: 1e3 * max(0.0, found - own * count[kind]) for kind, found in us.items()}
-
-
-def _own_us(profiled_us: float, call_us: float, kernels: int) -> float:
-    """Return what the profiler spends on each kernel, from the time of a call with it and without."""
-    return min(max(0.0, profiled_us - call_us) / max(1, kernels), MOST_OWN_US)
+    return {kind: 1e3 * max(0.0, found - own_us * count[kind]) for kind, found in us.items()}
 
 
 READ = "/read"

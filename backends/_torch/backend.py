@@ -135,7 +135,7 @@ class TorchEagerAdapter:
         configure(arm)
         if built.exported.trained:
             return training.eager_session(built)
-        module = quantize.load_module(built.exported, built.folder) if quantized else module_of(built.exported, arm)
+        module = compile.stored_module(built.folder, built.exported, arm)
 
         def account(staged: list[torch.Tensor]) -> Facts:
             """Count the ATen operations of one run by the dtype of their operands and torch's own flags."""
@@ -170,8 +170,7 @@ def _look_inside(built: Built, sets: Sequence[Arrays]) -> Inside:
 
     arm = built.arm
     configure(arm)
-    quantized = arm.target.precision in SCALED
-    module = quantize.load_module(built.exported, built.folder) if quantized else module_of(built.exported, arm)
+    module = compile.stored_module(built.folder, built.exported, arm)
     seen, outputs = list[dict[str, Array]](), list[Arrays]()
     is_graph = isinstance(module, torch.fx.GraphModule)
     run, close = (_watch_graph if is_graph else _watch_modules)(module, seen)

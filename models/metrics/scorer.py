@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import numpy as np
+
 from shootout.core.contract import Arm
 from shootout.core.errors import UsageError, unknown
-from shootout.core.exported.model import ExportedModel
+from shootout.core.exported.model import BUFFER_ROWS, LABELS, REPORT, ROWS, SELECTION, ExportedModel
 from shootout.core.exported.request import Request, find_source, name_model
 from shootout.core.host import child
 from shootout.core.host.folders import Scratch
@@ -27,16 +30,20 @@ from shootout.models.metrics import (
     count_scored,
     find_max_drop,
     find_metric,
+    metrics,
     read_share,
     refuse_drop_of_all,
     scoring,
     unit_of_drop,
 )
-from shootout.models.metrics.chance import find_guessing
 from shootout.models.metrics.scoring import FORM_OF_ANSWER, SCORES, TASK
 
 TRIAL_S = 30.0
 """A trial of a metric on one call takes no longer."""
+LIKELY = 0.05
+"""As many right answers as guessing gives in one of twenty such samples are no more than chance."""
+TELLING = 1e-3
+"""If guessing might get all of the rows right, they tell nothing."""
 
 
 def find_faults(study: Study) -> Iterator[str]:
@@ -245,3 +252,42 @@ def _score_apart(
         return FORM_OF_ANSWER.validate_json((folder / SCORES).read_bytes())
     except (OSError, ValueError):
         return ending.how
+
+
+def find_guessing(spec: MetricSpec, exported: ExportedModel) -> str:
+    """Return the doubt if the reference outputs name the right class no more often than one class for all would.
+
+    It goes by the rows that are timed, which are from all over the user's; their outputs are there.
+    """
+    is_known = exported.has_report and (exported.folder / BUFFER_ROWS).exists()
+    if spec.metric != ACCURACY or spec.truth or exported.stream or not is_known:
+        return ""
+    known: dict[int, int] = {}
+    for split in (REPORT, SELECTION):
+        with np.load(exported.folder / split, allow_pickle=False) as stored:
+            if LABELS in stored:
+                known |= dict(zip(stored[ROWS].tolist(), stored[LABELS].tolist(), strict=True))
+    numbers, places = np.unique(np.load(exported.folder / BUFFER_ROWS, allow_pickle=False), return_index=True)
+    if not known or not {*numbers.tolist()} <= known.keys():
+        return ""
+    outputs = exported.reference_outputs()
+    named = {name: np.concatenate([one[name] for one in outputs]) for name in outputs[0]}
+    labels = np.array([known[number] for number in numbers])
+    try:
+        accuracy = find_metric(ACCURACY)
+        output = metrics.pick_output(named, labels, spec.scores, accuracy)
+        right = int(accuracy.score(named[output][places], labels).sum())
+    except (UsageError, IndexError):  # said by the metric's own trial
+        return ""
+    return _tell_guessing(right, len(labels), max(Counter(known.values()).values()) / len(known))
+
+
+def _tell_guessing(right: int, rows: int, guessed: float) -> str:
+    from scipy.special import bdtrc
+
+    if guessed**rows > TELLING or (right and bdtrc(right - 1, rows, guessed) < LIKELY):
+        return ""
+    return (
+        f"FP32 finds the right class of {right} of {rows} rows, no more than one class for all would ({guessed:.0%}). "
+        "Check how rows are prepared, and the order of the classes; --inputs and --labels give both as they are"
+    )
