@@ -127,9 +127,8 @@ class RacedTarget:
             raise error.with_traceback(None) from None
         self._request.node.add_report_section("call", "shootout", f"{judged}\nshootout show {judged.run.folder}")
         if judged.standing == "unknown":
-            ended = (
-                "" if judged.run.complete else f"; max_time_s={self.options.get('max_time_s', MAX_TIME_S):g} was over"
-            )
+            limit_s = self.options.get("max_time_s", MAX_TIME_S)
+            ended = "" if judged.run.complete else f"; max_time_s={limit_s:g} was over"
             end = pytest.fail if config.getoption(STRICT) else pytest.skip
             end(f"{judged}{ended} (shootout show {judged.run.folder})")
         return judged

@@ -149,17 +149,15 @@ def tell_written(data: Mapping[str, Any]) -> ToolResult:
     told = ToolResult(answer="", verdict="written", folder=folder)
     if "contenders" in data:  # what it chose here holds for no other machine
         labels = {one["name"]: short(one["label"]) for one in data["contenders"]}
-        told.answer = f"{folder} chooses among {', '.join(labels.values())} where it lands; without a verdict it takes "
-        told.answer += f"{labels[data['safe']]}."
+        safe = f"without a verdict it takes {labels[data['safe']]}"
+        told.answer = f"{folder} chooses among {', '.join(labels.values())} where it lands; {safe}."
         told.open, told.notes = join_reasons(data["left_out"]), [tell_choice(data["chosen_here"])]
         told.next = NEXT.format(quoted)
     else:
         target, doubt, (check, gate) = data["target"], data["doubt"], NEXT_STEPS.values()
         told.answer = f"{folder} holds {target}, {size(data['size_bytes'])}; its check passed: {data['checked']}."
-        told.open, told.notes = (
-            [f"{target} {doubt}"] * bool(doubt),
-            [f"check it where it runs: `{check.format(quoted)}`"],
-        )
+        told.open = [f"{target} {doubt}"] if doubt else []
+        told.notes = [f"check it where it runs: `{check.format(quoted)}`"]
         told.next = gate.format(quoted)
     return told
 

@@ -192,13 +192,9 @@ READS = ("plan", "show", "decide")
 
 
 def make_tools(app: typer.Typer) -> dict[str, Tool]:
-    """Return all tools by their names.
-
-    Args:
-        app: the command line.
-    """
-    words = {name: ["run", "--dry-run"] if name == "plan" else [name] for name in ABOUT}
-    commands = get_command(add_verify(app)).commands  # type: ignore[attr-defined]
-    return {
-        name: Tool(words[name], commands[words[name][0]], about, name not in READS) for name, about in ABOUT.items()
-    }
+    """Return all tools of a command line by their names."""
+    commands, found = get_command(add_verify(app)).commands, dict[str, Tool]()  # type: ignore[attr-defined]
+    for name, about in ABOUT.items():
+        first, *others = ["run", "--dry-run"] if name == "plan" else [name]
+        found[name] = Tool([first, *others], commands[first], about, name not in READS)
+    return found
